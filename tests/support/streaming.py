@@ -90,7 +90,7 @@ def run_in_place(record: Streaming, grid: tuple[int, int, int], arguments: dict[
     memory = GlobalMemory()
     for name, nbytes in _extents(record, arguments).items():
         data = np.frombuffer((ctypes.c_char * nbytes).from_address(arguments[name]), np.uint8)
-        memory._allocations.append(Allocation(name, arguments[name], data, data, None, writable=True))
+        memory._allocations.append(Allocation(name, arguments[name], data, data, None, writable=True, settled=False))
     run(built(record), grid, arguments, memory=memory)
 
 
