@@ -63,14 +63,15 @@ class PermuteBytes(Pure):
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         a, b, selector = inputs
-        pool = a.astype(np.uint64) | b.astype(np.uint64) << np.uint64(BITS)
-        result = np.zeros_like(a)
-        for index in range(4):
-            nibble = selector >> np.uint32(4 * index) & np.uint32(0xF)
-            byte = (pool >> (np.uint64(8) * (nibble & 7).astype(np.uint64))).astype(np.uint8)
-            byte = np.where(nibble & 8, np.where(byte & 0x80, 0xFF, 0), byte)
-            result |= byte.astype(np.uint32) << np.uint32(8 * index)
-        return (result,)
+        pool = np.empty((len(a), 2), np.uint32)
+        pool[:, 0], pool[:, 1] = a, b
+        nibbles = selector[:, None] >> _NIBBLES & np.uint32(0xF)
+        found = np.take_along_axis(pool.view(np.uint8), (nibbles & 7).astype(np.intp), axis=1)
+        copies = np.where(found & 0x80, np.uint8(0xFF), np.uint8(0))
+        return (np.where(nibbles & 8, copies, found).view(np.uint32)[:, 0],)
+
+
+_NIBBLES = np.arange(0, 16, 4, dtype=np.uint32)
 
 
 TRUTH = (0xF0, 0xCC, 0xAA)
@@ -98,7 +99,7 @@ class Logic3(Pure):
         result = np.zeros_like(inputs[0])
         for used in _products(self.table):
             factors = [bits for position, bits in enumerate(inputs) if used >> (2 - position) & 1]
-            result ^= np.bitwise_and.reduce(factors) if factors else np.uint32(0xFFFFFFFF)
+            result ^= functools.reduce(np.bitwise_and, factors) if factors else np.uint32(0xFFFFFFFF)
         return (result,)
 
 

@@ -91,6 +91,7 @@ def test_pruned(dtype: str, pattern: str, shape: tuple[int, int], layout: str, r
     assert same_bits(np.ascontiguousarray(out), louver.prune(w, pattern))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("dtype", "pattern", "shape", "layout"), CASES)
 def test_compressed(dtype: str, pattern: str, shape: tuple[int, int], layout: str, rng: np.random.Generator) -> None:
     kept, device = Pattern.parse(pattern), Device()
@@ -107,6 +108,7 @@ def test_compressed(dtype: str, pattern: str, shape: tuple[int, int], layout: st
     assert counters.tolist() == [0, expected.negative_zeros_dropped]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("case", "words"), list(zip(CASES[:10], (4, 2, 1, 4, 4, 1, 2, "rows", 4, 4), strict=True)), ids=str
 )
@@ -186,6 +188,7 @@ def legal(s: SparseTensor, indices: Array) -> bool:
     return True
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("layout", [1, 2, 4, "rows"])
 @pytest.mark.parametrize(("dtype", "shape"), [("f16", (2, 20, 271)), ("s8", (2, 70, 44)), ("f32", (1, 66, 37))])
 def test_prepacked(dtype: str, shape: tuple[int, int, int], layout: Layout, rng: np.random.Generator) -> None:
@@ -217,6 +220,7 @@ def test_arrays_that_are_not_aligned(offset: int, rng: np.random.Generator) -> N
     check_stored(expected, held, codes)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("shape", "axis"),
     [((3, 5, 40), -1), ((2, 20, 16), 1), ((20, 3, 8), 0), ((2, 2, 14, 8), 2), ((90,), 0), ((4, 1), 0)],
@@ -247,6 +251,7 @@ def test_entries_have_metadata_of_their_own(rng: np.random.Generator) -> None:
 # --- transposable masks --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("dtype", "shape", "layout"),
     [
