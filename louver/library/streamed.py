@@ -22,7 +22,7 @@ from louver.formats.rows import group_start, normal_axis, row_count
 from louver.formats.tensor import SparseTensor, row_pitch
 from louver.formats.transposable import PATTERN as TRANSPOSABLE
 from louver.isa.prepack import WORDS, prepacked_shape
-from louver.library.forms import DeviceForm, Metadata
+from louver.library.forms import Metadata
 from louver.library.resident import pitch_of
 from louver.library.state import TensorState
 from louver.library.streaming.launches import (
@@ -103,8 +103,7 @@ def compress(w: Any, pattern: str | Pattern, *, axis: int, method: Literal["magn
     s = SparseTensor(pattern, source.element, source.shape, axis, values, indices, int(lost))
     # A graph that is being captured has not written it yet.
     if metadata and not is_capturing(source.stream or 0):
-        form = DeviceForm(Metadata(), metadata.address, metadata.size, source.device or 0, metadata.owner)
-        s.derived.of(TensorState).offer(form, source.stream or 0)
+        s.derived.of(TensorState).offer(Metadata(), metadata)
     return s
 
 

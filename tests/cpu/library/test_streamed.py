@@ -152,7 +152,7 @@ def test_metadata_that_the_first_product_does_not_read_goes(gpu: FakeGpu, torch:
     t = louver.compress(on_gpu(random_bits(rng, (70, 40), "f16")), "2:4", method="magnitude")
     gpu.launches.clear()
     state = t.derived.of(TensorState)
-    gone = weakref.finalize(state._offered[0].memory, lambda: None)
+    gone = weakref.finalize(state._offered[1].owner, lambda: None)
     held = state.form(t, Metadata(1), 0)
     assert len(gpu.launches) == 1 and not gone.alive
     assert contents_at(gpu, held.address, held.nbytes) == Metadata(1).host(t.to("cpu")).tobytes()
