@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from louver.formats.dtypes import ElementType
 from louver.formats.pattern import Pattern
-from louver.formats.rows import Bits, group_start, normal_axis, row_blocks, sparse_operand, to_groups, to_rows
+from louver.formats.rows import Bits, group_start, normal_axis, on_gpu, row_blocks, sparse_operand, to_groups, to_rows
 from louver.formats.select import count_per_group, negative_zeros, nonzero
 
 LISTED: Final = 8
@@ -60,14 +60,15 @@ class CheckReport:
         return f"{rule} fails in {self.offending} of {self.groups} groups; first: {where}"
 
 
-def check(
-    w: ArrayLike, pattern: str | Pattern, *, axis: int = -1, exact: bool = False, listed: int = LISTED
-) -> CheckReport:
+def check(w: Any, pattern: str | Pattern, *, axis: int = -1, exact: bool = False, listed: int = LISTED) -> CheckReport:
     """Count the non-zeros of every group of M along `axis` and report the groups with more than N.
 
     exact: groups with fewer than N offend as well. -0.0 is zero; NaN is not. A last group that is cut off counts as
-    filled with zeros. listed: how many offending groups the report names. Raises ValueError for an element type, pattern or axis that is not supported.
+    filled with zeros. listed: how many offending groups the report names. An array on a GPU is checked there.
+    Raises ValueError for an element type, pattern or axis that is not supported.
     """
+    if (there := on_gpu(w)) is not None:
+        return there.check(w, pattern, axis=axis, exact=exact, listed=listed)
     pattern = Pattern.of_elements(pattern)
     array, element = sparse_operand(w)
     axis = normal_axis(axis, array.ndim)
@@ -83,6 +84,14 @@ def check(
         dropped += negative_zeros_lost(counts, negative, pattern)
         seen += len(counts)
     return CheckReport(pattern, exact, seen, offending, tuple(first), tuple(int(n) for n in histogram), dropped)
+
+
+def too_many(pattern: Pattern, axis: int, nonzeros: int, start: tuple[int, ...]) -> ValueError:
+    """The error of an array with a group that has more than N non-zeros, the first of which starts there."""
+    return ValueError(
+        f"{pattern} allows {pattern.n} non-zeros in each group of {pattern.m} along axis {axis}, got {nonzeros} in the group at "
+        f"{list(start)}: prune first, or see check() for all such groups"
+    )
 
 
 def negative_zeros_lost(counts: NDArray[np.uint16], negative: NDArray[np.uint16] | None, pattern: Pattern) -> int:
