@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from louver.formats.dtypes import multiplied_as
-from louver.formats.pattern import Pattern
+from louver.formats.pattern import Pattern, lifted_pattern
 from louver.frontend.epilogue import ADDENDS, NO_EPILOGUE, Epilogue
 from louver.isa.wgmma import ACCUMULATORS, FP8, INTEGER, TRANSPOSABLE
 
@@ -114,6 +114,8 @@ class Problem:
             raise ValueError(
                 f"element types of a product are one of {known}, got {self.a}×{self.b}: convert one operand"
             )
+        if self.pattern in ("2:4", "1:2") and self.pattern != lifted_pattern(self.a):
+            raise ValueError(f"the tensor cores multiply {self.a} as {lifted_pattern(self.a)}, got {self.pattern}")
         _member("out", self.out, outputs)
         self._settle("accumulate", modes_of(self.a), accumulator_of(self.a))
         if self.accumulate == "fast":

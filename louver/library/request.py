@@ -10,6 +10,7 @@ from typing import Any, Literal
 from louver.formats.dtypes import ElementType, ElementTypeError, element_type
 from louver.formats.gated import GatedTensor
 from louver.formats.given import shown
+from louver.formats.pattern import lifted_pattern
 from louver.formats.tensor import SparseTensor
 from louver.frontend.epilogue import NO_EPILOGUE, Activation, Epilogue
 from louver.frontend.problem import PRODUCTS, Batch, BLayout, Kind, Problem, modes_of
@@ -140,8 +141,13 @@ def check_sparse(s: object, accumulate: object = "auto", axis: int = -1) -> None
         raise ValueError(f"s must have at least one row and one column, got shape {list(s.shape)}")
     if s.dtype.name not in SPARSE:
         raise ValueError(
-            f"products take {', '.join(SPARSE[:-1])} and {SPARSE[-1]}, got {s.dtype}: convert the weight before "
-            "compress, as w.astype(np.float16) does, or by `louver prune --compressed --dtype f16`"
+            f"products take {', '.join(SPARSE[:-1])} and {SPARSE[-1]}, got {s.dtype}: give it as another type"
+        )
+    lifted = lifted_pattern(s.dtype.name)
+    if not gathers(s) and str(s.pattern) != lifted:
+        others = " or vectors N:M@L" if s.dtype.name in TRANSPOSABLE else ""
+        raise ValueError(
+            f"products of {s.dtype} take the pattern {lifted}{others}, got {s.pattern}: prune the weight to it"
         )
     modes = modes_of(s.dtype.name)
     if not isinstance(accumulate, str) or accumulate not in ("auto", *modes):

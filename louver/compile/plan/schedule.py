@@ -9,10 +9,16 @@ from typing import Any, Literal
 
 from louver.formats.pattern import Pattern
 from louver.ir.product import selection_of
+from louver.isa.prepack import WORDS, columns_per_load
 from louver.isa.targets import Target
 
 STEPS = (32, 64, 128)
-"""Columns of K that a stage may hold: whole metadata words, and rows of stored values within the widest swizzle span."""
+"""Columns of K that a stage may hold."""
+
+
+def steps_of(element: str) -> tuple[int, ...]:
+    """Those of `STEPS` that hold whole metadata words of an element type."""
+    return tuple(step for step in STEPS if step * WORDS >= columns_per_load(element))
 
 
 def _positive(**values: Any) -> None:
