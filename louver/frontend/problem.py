@@ -79,6 +79,7 @@ class Problem:
 
     kind: "matmul" is `out[M, N] = a[M, K] @ b[K, N]`; "linear" is `out[N, M] = b[N, K] @ a[M, K].T`, where N counts
     tokens and M output features, all row-major.
+    pattern: of `a`, None for a dense one; "auto" becomes the one whose metadata tensor cores read, 2:4, or 1:2 for f32.
     b_layout: "k_major" stores the dense operand as [N, K] with K contiguous, "n_major" as [K, N] with N contiguous.
     8-bit ones are K-major; of vectors N:M@L, which take 16-bit ones, they are N-major. accumulate: see `modes_of`; "auto" becomes "f32", or "s32" for integers,
     and "fast" becomes "f32".
@@ -93,7 +94,7 @@ class Problem:
     a: str = "f16"
     b: str = "f16"
     out: str = "f16"
-    pattern: str | None = "2:4"
+    pattern: str | None = "auto"
     accumulate: str = "auto"
     b_layout: BLayout = "k_major"
     bias: Literal["row"] | None = None
@@ -102,6 +103,8 @@ class Problem:
     batch: Batch | None = None
 
     def __post_init__(self) -> None:
+        if self.pattern == "auto" and (self.a, self.b) in PRODUCTS:
+            object.__setattr__(self, "pattern", lifted_pattern(self.a))
         _member("kind", self.kind, ("matmul", "linear"))
         if self.gathers:
             Pattern.parse(self.pattern)

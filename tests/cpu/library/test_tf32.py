@@ -68,6 +68,7 @@ def test_each_type_has_its_pattern(rng: np.random.Generator, weight: Any, patter
 
 def test_a_problem_s_pattern_goes_with_its_type() -> None:
     with pytest.raises(ValueError, match="the tensor cores multiply f32 as 1:2, got 2:4"):
-        Problem("linear", "f32", "f32", "f32")
+        Problem("linear", "f32", "f32", "f32", pattern="2:4")
+    assert Problem("linear", "f32", "f32", "f32").pattern == "1:2" and Problem().pattern == "2:4"
     with pytest.raises(ValueError, match="the tensor cores multiply f16 as 2:4, got 1:2"):
         Problem("linear", pattern="1:2")
