@@ -14,7 +14,7 @@ from louver.isa.targets import target
 from louver.library import emulate as emulation
 from louver.library.configure import choose
 from louver.library.emulate import emulate
-from louver.library.forms import Metadata, Operand
+from louver.library.forms import Operand, ProductForms
 from louver.library.numerics import compare
 from louver.library.reference import exact_product
 from louver.library.rows import Rows
@@ -75,13 +75,13 @@ def test_values_may_lie_in_rows_of_a_larger_array(
     """As those of a tensor on a GPU do, which are read where they are: NaN between rows is not seen."""
     gap = 32
 
-    def apart(memory: GlobalMemory, s: louver.SparseTensor, words: int, entries: int) -> Operand:
+    def apart(memory: GlobalMemory, s: louver.SparseTensor, forms: ProductForms, entries: int) -> Operand:
         pitch = row_pitch(s.kept, s.dtype) + gap
         whole = np.full((s.rows, pitch // 2), np.nan, np.float16)
         whole[:, : s.kept] = s.values
         values = memory.add("values", whole, writable=False)
         rows = Rows(values.address, s.kept, s.rows, pitch, 2, values, entries, s.rows * pitch)
-        return Operand(rows, memory.add("metadata", Metadata(words).host(s), writable=False).address)
+        return Operand(rows, memory.add("metadata", forms.positions.host(s), writable=False).address)
 
     monkeypatch.setattr(emulation, "sparse_operand", apart)
     problem = Problem("linear", "f16", "f16", "f32", bias=bias)
