@@ -11,7 +11,7 @@ from louver.cli.options import FLOATS, exclude_option, include_option, pattern_o
 from louver.cli.output import PATH, result_command
 from louver.measure.report.result import Result
 
-DTYPE_HELP = f"Of the pruned weights: {', '.join(FLOATS.choices)}. Default: their own, but f16 for f32 compressed."
+DTYPE_HELP = f"Of the pruned weights: {', '.join(FLOATS.choices)}. Default: their own, but f16 for f32 compressed in 2:4."
 
 
 @click.command()
@@ -56,7 +56,7 @@ def prune(
     from louver.formats.pattern import Pattern
 
     selection = Selection.of(include, exclude)
-    return prune_file(source, out, PruneOptions(Pattern.of_elements(pattern), dtype, selection, compressed, force))
+    return prune_file(source, out, PruneOptions(Pattern.parse(pattern), dtype, selection, compressed, force))
 
 
 @click.command()

@@ -1,8 +1,12 @@
-"""Selects the elements of a group that are kept: the N with the largest keys, ties going to the lowest index."""
+"""Selects the elements or vectors of a group that are kept: the N with the largest keys, ties going to the lowest index.
+
+Planes are raw bits [M, height, groups]: element i of all vectors at [i], or a height of 1.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +15,9 @@ from louver.formats.dtypes import ElementType
 from louver.formats.rows import Bits
 
 Mask = NDArray[np.bool_]
+
+Norm: TypeAlias = Literal["l1", "l2"]
+"""How vectors are compared: by the sum of their magnitudes, or of their squares."""
 
 
 def largest(keys: NDArray[Any], n: int) -> Mask:
@@ -24,8 +31,26 @@ def largest(keys: NDArray[Any], n: int) -> Mask:
     return losses < n
 
 
-def magnitude_keys(planes: Bits, element: ElementType) -> NDArray[Any]:
-    """Unsigned keys that order raw bits by magnitude; infinities and NaNs are equal and above every finite value."""
+def pruning_keys(planes: Bits, element: ElementType, norm: Norm) -> NDArray[Any]:
+    """Keys [M, groups] that order vectors by their norm; a vector with an infinity or a NaN is above every other, all such are equal.
+
+    Elements are ordered by their bits. Vectors by sums in f32: each magnitude, or its square rounded to f32, is added in the order of
+    the rows, rounded to nearest even, subnormal numbers kept. A sum that overflows counts as infinite.
+    """
+    if planes.shape[1] == 1:
+        return _magnitudes(planes[:, 0], element)
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        terms = np.abs(planes.view(element.numpy).astype(np.float32))
+        if norm == "l2":
+            terms *= terms
+        total = terms[:, 0].copy()
+        for row in range(1, terms.shape[1]):
+            total += terms[:, row]
+    return np.fmin(total, np.float32(np.inf))
+
+
+def _magnitudes(planes: Bits, element: ElementType) -> NDArray[Any]:
+    """Unsigned numbers that order raw bits by magnitude."""
     if element.floating:
         # The bits of a positive floating-point number order as the number does, NaN last.
         not_finite = int(np.array(np.inf, element.numpy).view(element.bits_dtype)) & element.magnitude_mask
@@ -44,6 +69,34 @@ def negative_zeros(planes: Bits, element: ElementType) -> Mask | None:
     return None if element.negative_zero is None else planes == element.negative_zero
 
 
-def count_per_group(mask: Mask) -> NDArray[np.uint16]:
-    """True elements of each group: uint16 [groups] from [M, groups]."""
-    return np.add.reduce(mask, axis=0, dtype=np.uint16)
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """Who takes the slots of groups when they are compressed.
+
+    counts: vectors of each group that are not zero, uint16 [groups]. keys: uint8 [M, groups], non-zero vectors first, then those
+    with a -0.0. negatives: how many -0.0 each vector has, [M, groups], None where there are none at all.
+    """
+
+    counts: NDArray[np.uint16]
+    keys: NDArray[np.uint8]
+    negatives: NDArray[np.int64] | None
+
+    @classmethod
+    def of(cls, planes: Bits, element: ElementType) -> Slots:
+        """Of the groups of planes."""
+        taken = nonzero(planes, element).any(axis=1)
+        counts = np.add.reduce(taken, axis=0, dtype=np.uint16)
+        keys = taken.view(np.uint8) * np.uint8(2)
+        negative = negative_zeros(planes, element)
+        if negative is None or not negative.any():
+            return cls(counts, keys, None)
+        keys |= negative.any(axis=1).view(np.uint8)
+        return cls(counts, keys, np.add.reduce(negative, axis=1, dtype=np.int64))
+
+    def negative_zeros_lost(self, n: int) -> int:
+        """How many -0.0 find no slot, in groups that keep to N."""
+        if self.negatives is None:
+            return 0
+        short = (self.counts <= n) & (np.count_nonzero(self.keys, axis=0) > n)
+        gone = ~largest(self.keys[:, short], n)
+        return int(self.negatives[:, short][gone].sum())

@@ -13,7 +13,7 @@ from louver.formats.codes import decode, index_bytes
 from louver.formats.derived import DerivedForms
 from louver.formats.dtypes import SPARSE_TYPES, ElementType, element_type, raw_bits
 from louver.formats.pattern import Pattern
-from louver.formats.rows import from_rows, row_blocks, row_count, sparse_operand
+from louver.formats.rows import Windows, from_rows, row_count, sparse_operand
 
 ROW_ALIGNMENT: Final = 16
 """Bytes of which a row pitch of values is a multiple, so that bulk copies read the rows in place."""
@@ -25,7 +25,7 @@ class SparseTensor:
 
     shape: of the dense tensor. axis: the sparse axis, counted from 0. rows: the other axes, in their order, flattened.
     values: element type `dtype`, [rows, kept]; contiguous along a row, row pitch rounded up to 16 bytes.
-    indices: uint8 [rows, index bytes], contiguous; see `louver.formats.codes`.
+    indices: uint8 [rows, index bytes], contiguous, of N:M@L [windows, index bytes] for L rows each; see `louver.formats.codes`.
     negative_zeros_dropped: how many -0.0 of the dense tensor became +0.0 because their group had no free slot.
     derived: what was made of it, such as its copies on devices.
     A sparse axis that is not a multiple of M ends in a group that is filled up with zeros.
@@ -50,7 +50,7 @@ class SparseTensor:
     __array_ufunc__ = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "pattern", Pattern.of_elements(self.pattern))
+        object.__setattr__(self, "pattern", Pattern.parse(self.pattern))
         _check_types(self)
         element_type(self.dtype, SPARSE_TYPES)
         if not 0 <= self.axis < len(self.shape):
@@ -73,7 +73,7 @@ class SparseTensor:
                 f"{self.pattern} of shape {self.shape} along axis {self.axis} keeps values of shape "
                 f"{(self.rows, self.kept)}, got {self.values.shape}"
             )
-        expected = (self.rows, index_bytes(self.pattern, self.groups))
+        expected = (self.windows.count, index_bytes(self.pattern, self.groups))
         if self.indices.dtype != np.uint8 or self.indices.shape != expected:
             raise ValueError(
                 f"indices are uint8 of shape {expected}, got {self.indices.dtype} of shape {self.indices.shape}"
@@ -93,6 +93,11 @@ class SparseTensor:
     def rows(self) -> int:
         """Rows along the sparse axis: the product of the other dimensions."""
         return row_count(self.shape, self.axis)
+
+    @property
+    def windows(self) -> Windows:
+        """Which rows have the same indices."""
+        return Windows(self.shape, self.axis, self.pattern)
 
     @property
     def groups(self) -> int:
@@ -178,26 +183,37 @@ class SparseTensor:
         """
         out = np.empty((self.rows, self.size), self.dtype.bits_dtype)
         values = self.values
-        for block in row_blocks(self.rows, self.size):
-            out[block] = self._expand(values, block)[:, : self.size]
+        for block, lists in self.windows.blocks():
+            out[block] = self._expand(values, block, lists)[:, : self.size]
         return from_rows(out, self.shape, self.axis, self.dtype)
 
     def validate(self) -> None:
         """Raises ValueError unless every code is legal and only +0.0 is stored past the end of the sparse axis."""
-        for block in row_blocks(self.rows, self.size):
-            outside = self._expand(self.values, block)[:, self.size :].any(axis=1)
+        for block, lists in self.windows.blocks():
+            outside = self._expand(self.values, block, lists)[:, self.size :].any(axis=1)
             if outside.any():
                 raise ValueError(
                     f"only +0.0 may be stored past the end of the sparse axis, got another value in row "
                     f"{block.start + int(np.argmax(outside))}: the values or the indices are corrupt"
                 )
 
-    def _expand(self, values: NDArray[Any], block: slice) -> NDArray[Any]:
-        """Raw bits of some dense rows, the last group filled up: [rows of the block, groups * M]."""
-        count = block.stop - block.start
-        full = np.zeros((count * self.groups, self.pattern.m), self.dtype.bits_dtype)
-        full[decode(self.indices[block], self.groups, self.pattern)] = raw_bits(values)[block].ravel()
-        return full.reshape(count, self.groups * self.pattern.m)
+    def unpacked_indices(self) -> NDArray[np.uint8]:
+        """The index of each stored value in its group, uint8 [windows, kept]: what `indices` say, a byte each.
+
+        With `values` [rows, kept] it is the transpose of a matrix's B' and D in NM-SpMM: `s.values.T` is B' [w, n], and this, transposed,
+        D [w, q]. Raises ValueError when the indices are not legal.
+        """
+        mask = decode(self.indices, self.groups, self.pattern)
+        return np.nonzero(mask)[1].astype(np.uint8).reshape(len(self.indices), self.kept)
+
+    def _expand(self, values: NDArray[Any], block: slice, lists: slice) -> NDArray[Any]:
+        """Raw bits of some dense rows, those of a slice of windows, the last group filled up: [rows of the block, groups * M]."""
+        count, columns = block.stop - block.start, self.groups * self.pattern.m
+        mask = decode(self.indices[lists], self.groups, self.pattern, lists.start).reshape(-1, 1, columns)
+        full = np.zeros((count, columns), self.dtype.bits_dtype)
+        of_rows = np.broadcast_to(mask, (len(mask), self.windows.height, columns)).reshape(-1, columns)
+        full[of_rows[:count]] = raw_bits(values)[block].ravel()
+        return full
 
     def __matmul__(self, b: Any) -> Any:
         # The package's own names: this room may not import the one that has products.

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from louver.formats.dtypes import element_type
 from louver.formats.tensor import SparseTensor
 from louver.library import reference
-from louver.library.request import Request
+from louver.library.request import Request, has_kernel
 from louver.runtime.arrays import ArrayView, empty_like_kind, view
 from louver.runtime.device import Device, NoDevice, current_device
 
@@ -24,13 +24,15 @@ KEPT_BYTES: Final = 1 << 30
 """Bytes of dense weights that are kept for further products, of all tensors together."""
 
 
-def usable_device() -> Device | None:
-    """The device that host arrays are sent to: the current one, if kernels exist for it. Else None, and a notice, once."""
+def usable_device(s: SparseTensor) -> Device | None:
+    """The device that host arrays are sent to: the current one, if it has kernels for `s`. Else None, and a notice, once."""
     found = current_device()
     if isinstance(found, NoDevice):
         _say_once(str(found))
     elif found.target != "sm_90a":
         _say_once(f"{found} has no kernel yet")
+    elif not has_kernel(s):
+        _say_once(f"products of {s.pattern} have no kernel yet")
     else:
         return found
     return None

@@ -19,6 +19,7 @@ from louver.library.prepare import batch_of, check_kind, make_ready, size_range
 from louver.library.request import (
     Accumulate,
     Request,
+    check_kernel,
     check_sparse,
     default_layout,
     operand_view,
@@ -205,11 +206,12 @@ def plan(
     """
     check_kind(kind, layout)
     check_sparse(s, accumulate)
+    check_kernel(s)
     n, _ = size_range((n, n))
     example = None if like is None else operand_view(kind, s, like)
     if example is not None:
         output_shape(kind, s, example)
-    place = _place_of(example)
+    place = _place_of(s, example)
     dense = s.dtype if example is None else example.element
     chosen = _layout(kind, dense, example, layout)
     if batch is None and example is not None and kind == "matmul":
@@ -220,7 +222,7 @@ def plan(
     leading = s.shape[:-2] or ((count,) if entries else ())
     shape = (*leading, n, outputs) if kind == "linear" else (*leading, outputs, n)
     fused = fuse(Target(kind, s, shape, n, _ordinal(place), isinstance(s, GatedTensor)), given, activation)
-    element = output_element(out_dtype, s.dtype, dense, fused.epilogue)
+    element = output_element(out_dtype, s, dense, fused.epilogue)
     solved = problem(kind, s, dense, chosen, element, fused.bias, fused.epilogue, accumulate, entries)
     if place is not None:
         stream = 0 if example is None else example.stream or 0
@@ -228,11 +230,11 @@ def plan(
     return Plan(s, n, count, solved, given, activation, place, batch_invariant)
 
 
-def _place_of(example: ArrayView | None) -> Device | None:
+def _place_of(s: SparseTensor, example: ArrayView | None) -> Device | None:
     """The device of the plan's arrays, None for the host, where no device can be used."""
     if example is not None and example.device is not None:
         return device_of(example.device)
-    found = usable_device()
+    found = usable_device(s)
     if found is not None and example is not None:
         raise ValueError("plans are for arrays on a device, got an array on the host as the example: move it there")
     return found

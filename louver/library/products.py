@@ -1,4 +1,4 @@
-"""`matmul` and `linear`: 2:4 sparse products, on the GPU or by the reference path."""
+"""`matmul` and `linear`: sparse products, on the GPU or by the reference path."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from louver.frontend.epilogue import Activation
 from louver.frontend.problem import Kind
 from louver.library.fused import Given, given_of
 from louver.library.host import by_reference, usable_device
-from louver.library.request import Accumulate, request
+from louver.library.request import Accumulate, check_kernel, request
 from louver.library.state import TensorState, state_of
 from louver.runtime.arrays import view
 
@@ -36,15 +36,15 @@ def matmul(
 
         out_scale · activation(alpha · scale · dense_scale · (s @ b) + bias + dense_bias + beta · c)
 
-    s: 2:4 sparse along K (its last axis), f16, bf16, e4m3, e5m2, s8 or u8. b: the same element type (8-bit floats mix, and so
-    do 8-bit integers), on a GPU or on the host, any strides; rows or columns of unit stride and 16-byte pitch are read in
+    s: sparse along K (its last axis), f16, bf16, e4m3, e5m2, s8 or u8. 2:4 is multiplied on a GPU and on the host, every other pattern,
+    of f32 too, with arrays on the host. b: the same element type (8-bit floats mix, and so do 8-bit integers), on a GPU or on the host, any strides; rows or columns of unit stride and 16-byte pitch are read in
     place, of 8-bit types columns only, anything else is copied first. out: an array to write, its rows contiguous, not
     overlapping an input (it may be `c` itself); by default a new array of b's kind.
     Leading axes of b are a batch, which one launch computes; s [..., M, K] is a batch of sparse matrices, with b [K, N] for all
     of them or [..., K, N] with the same leading axes. A batch is read in place where one stride that is a multiple of 16 bytes
     walks it, and must be so walkable in out and c. out_dtype: f16, bf16, f32, e4m3, e5m2, s8 (8-bit ones saturate, s8 is rounded
     to nearest even and NaN becomes 0), for integers also s32; default `out`'s, else b's for 16-bit types, bf16 for 8-bit floats,
-    s32 for integers, or f16 with an epilogue.
+    s32 for integers, or f16 with an epilogue; all of f32 but s32 for f32, by default f32.
     accumulate: "auto": "f32", or "s32" for integers, which wraps. Of 8-bit floats the hardware keeps about 14 bits of an f32
     sum ("fast" is another name for that); "promoted" adds the sums of 256 columns of K each to f32 sums, exact to about 14 bits
     of Σ|a||b| for any K, and slower. "f16", for f16 and 8-bit floats: faster, with 11 bits, and infinite beyond 65,504 on the way.
@@ -122,8 +122,9 @@ def _product(
     asked = request(kind, s, x, given, activation, out, out_dtype, accumulate, batch_invariant=batch_invariant)
     if asked.empty:
         return asked.made(out)
-    if asked.dense.device is None and usable_device() is None:
+    if asked.dense.device is None and usable_device(s) is None:
         return by_reference(asked, out)
+    check_kernel(s)
     from louver.library.execute import run
 
     state = s.derived.of(TensorState)

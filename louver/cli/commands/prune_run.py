@@ -47,7 +47,7 @@ class PruneOptions:
 
     def form(self, form: DenseForm) -> Form:
         """The form in which a weight of this form is written."""
-        element = written_element(form, self.dtype, self.compressed)
+        element = written_element(form, self.dtype, self.pattern if self.compressed else None)
         if self.compressed:
             return SparseForm(self.pattern, element, form.shape, 1)
         return DenseForm(type_name(element.numpy), form.shape)
@@ -211,8 +211,7 @@ def _write_tensor(
 
     def pieces() -> Iterator[tuple[NDArray[Any], ...]]:
         nonlocal dropped
-        # Two groups fill a byte of indices.
-        for piece in reader.pieces(tensor, 2 * pattern.m):
+        for piece in reader.pieces(tensor, pattern):
             pruned = prune_piece(name, np.asarray(piece), pattern, element)
             squares[:] += pruned.squares
             if isinstance(form, DenseForm):

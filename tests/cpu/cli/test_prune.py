@@ -127,7 +127,6 @@ def test_errors_are_one_line(cli: Cli, checkpoint: Path, tmp_path: Path) -> None
     out = tmp_path / "out.safetensors"
     assert "nowhere" in cli.refused("prune", tmp_path / "nowhere.safetensors", out)
     assert '"N:M"' in cli.refused("prune", checkpoint, out, "--pattern", "two of four")
-    assert "vector pattern" in cli.refused("prune", checkpoint, out, "--pattern", "2:4@8")
     assert "no dense 2-D" in cli.refused("prune", checkpoint, out, "--include", "nothing*")
     assert "make it first" in cli.refused("prune", checkpoint, tmp_path / "no" / "out.safetensors")
     damaged = tmp_path / "damaged.safetensors"
