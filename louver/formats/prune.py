@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from louver.formats.given import shown
 from louver.formats.pattern import Pattern
 from louver.formats.rows import Windows, from_rows, normal_axis, sparse_operand, to_planes, to_rows
-from louver.formats.select import Norm, largest, pruning_keys
+from louver.formats.select import Norm, largest, magnitude_keys, norm_keys
 
 
 def prune(
@@ -45,7 +45,9 @@ def prune(
     pruned = np.empty_like(rows)
     for block, _ in windows.blocks():
         tiles = windows.tiles(rows[block])
-        keep = largest(pruning_keys(to_planes(tiles), element, norm), pattern.n)
+        planes = to_planes(tiles)
+        keys = magnitude_keys(planes[:, 0], element) if pattern.length == 1 else norm_keys(planes, element, norm)
+        keep = largest(keys, pattern.n)
         kept = tiles * np.ascontiguousarray(keep.T).reshape(len(tiles), 1, *tiles.shape[2:])
         pruned[block] = kept.reshape(-1, windows.groups * pattern.m)[: block.stop - block.start, : rows.shape[1]]
     return from_rows(pruned, array.shape, axis, element)

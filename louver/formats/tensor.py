@@ -197,14 +197,14 @@ class SparseTensor:
                     f"{block.start + int(np.argmax(outside))}: the values or the indices are corrupt"
                 )
 
-    def unpacked_indices(self) -> NDArray[np.uint8]:
-        """The index of each stored value in its group, uint8 [windows, kept]: what `indices` say, a byte each.
+    def unpacked_indices(self) -> NDArray[np.int32]:
+        """The index of each stored value in its group, int32 [windows, kept]: what `indices` say.
 
-        With `values` [rows, kept] it is the transpose of a matrix's B' and D in NM-SpMM: `s.values.T` is B' [w, n], and this, transposed,
-        D [w, q]. Raises ValueError when the indices are not legal.
+        Of a matrix `s.values.T` is NM-SpMM's B' [w, n], and `s.unpacked_indices().T` its D [w, q]. Raises ValueError when the indices are
+        not legal.
         """
         mask = decode(self.indices, self.groups, self.pattern)
-        return np.nonzero(mask)[1].astype(np.uint8).reshape(len(self.indices), self.kept)
+        return np.nonzero(mask)[1].astype(np.int32).reshape(len(self.indices), self.kept)
 
     def _expand(self, values: NDArray[Any], block: slice, lists: slice) -> NDArray[Any]:
         """Raw bits of some dense rows, those of a slice of windows, the last group filled up: [rows of the block, groups * M]."""

@@ -90,7 +90,8 @@ REFUSALS = (
 
     Refusal("dense s", "matmul", lambda xp, out: louver.matmul(_b(xp), _b(xp), out=out), "louver.compress", TypeError),
     Refusal("a list", "matmul", lambda xp, out: louver.matmul(sparse(), [[1.0]], out=out), "expected an array", TypeError),
-    Refusal("pattern", "matmul", lambda xp, out: louver.matmul(sparse("f16", "1:2"), _b(xp), out=out), "pattern 2:4, got 1:2"),
+    Refusal("pattern", "matmul", lambda xp, out: louver.matmul(sparse("f16", "1:2"), _b(xp), out=out), "products of the pattern 2:4 only so far, got 1:2", device_only=True),
+    Refusal("vectors", "linear", lambda xp, out: louver.linear(_x(xp), sparse("f16", "2:8@32"), out=out), "got 2:8@32: prune to 2:4, multiply s.dense", device_only=True),
     Refusal("axis", "matmul", lambda xp, out: louver.matmul(sparse(axis=0), _b(xp), out=out), "along its last axis"),
     Refusal("out without s's batch", "matmul", lambda xp, out: louver.matmul(sparse(shape=(2, M, K)), _b(xp), out=out), r"shape \[2, 70, 24\], got \[70, 24\]"),
     Refusal("s without rows", "matmul", lambda xp, out: louver.matmul(sparse(shape=(0, K)), _b(xp), out=out), "at least one row"),
