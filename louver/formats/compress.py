@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from louver.formats.check import negative_zeros_lost
 from louver.formats.codes import encode, index_bytes
-from louver.formats.dtypes import ElementType, raw_bits
+from louver.formats.dtypes import raw_bits
 from louver.formats.pattern import Pattern
-from louver.formats.rows import Bits, group_start, normal_axis, row_blocks, sparse_operand, to_groups, to_rows
-from louver.formats.select import Mask, count_per_group, largest, negative_zeros, nonzero
+from louver.formats.rows import Windows, normal_axis, sparse_operand, to_planes, to_rows
+from louver.formats.select import Mask, Slots, largest
 from louver.formats.tensor import SparseTensor, empty_rows, frozen
 
 
@@ -19,44 +18,34 @@ def compress(w: ArrayLike, pattern: str | Pattern, *, axis: int = -1) -> SparseT
 
     A group with fewer than N non-zeros stores explicit zeros; a -0.0 takes such a slot before a +0.0 does, the lowest
     index first, and one that finds none becomes +0.0 and is counted in `negative_zeros_dropped`.
-    A sparse axis that is not a multiple of M is filled up with zeros; `shape` remembers its size.
+    A sparse axis that is not a multiple of M is filled up with zeros; `shape` remembers its size. Of N:M@L the same holds of vectors,
+    of which one with a single non-zero is kept whole; `louver.prune` says where vectors lie.
     Raises ValueError for a group with more than N non-zeros, naming the first, and for an element type, pattern or axis
     that is not supported.
     """
-    pattern = Pattern.of_elements(pattern)
+    pattern = Pattern.parse(pattern)
     array, element = sparse_operand(w)
     axis = normal_axis(axis, array.ndim)
-    rows = to_rows(array, axis)
-    groups = pattern.groups(rows.shape[1])
-    values = empty_rows(len(rows), groups * pattern.n, element)
-    indices = np.empty((len(rows), index_bytes(pattern, groups)), np.uint8)
+    rows, windows = to_rows(array, axis), Windows(array.shape, axis, pattern)
+    kept = windows.groups * pattern.n
+    values = empty_rows(len(rows), kept, element)
+    indices = np.empty((windows.count, index_bytes(pattern, windows.groups)), np.uint8)
     stored = raw_bits(values)
     dropped = 0
-    for block in row_blocks(*rows.shape):
-        count = block.stop - block.start
-        of_block = to_groups(rows[block], pattern)
-        counts, keys, lost = _slots(np.ascontiguousarray(of_block.T), pattern, element)
-        if counts.max(initial=0) > pattern.n:
-            bad = int(np.argmax(counts > pattern.n))
-            start = group_start(block.start * groups + bad, array.shape, axis, pattern)
+    for block, lists in windows.blocks():
+        tiles = windows.tiles(rows[block])
+        slots = Slots.of(to_planes(tiles), element)
+        if slots.counts.max(initial=0) > pattern.n:
+            bad = int(np.argmax(slots.counts > pattern.n))
+            start = windows.start(lists.start * windows.groups + bad)
+            what = "non-zeros" if pattern.length == 1 else f"non-zero vectors of {pattern.length} elements"
             raise ValueError(
-                f"{pattern} allows {pattern.n} non-zeros in each group of {pattern.m} along axis {axis}, got "
-                f"{counts[bad]} in the group at {list(start)}: prune first, or see check() for all such groups"
+                f"{pattern} allows {pattern.n} {what} in each group of {pattern.m} along axis {axis}, got "
+                f"{slots.counts[bad]} in the group at {list(start)}: prune first, or see check() for all such groups"
             )
-        keep: Mask = np.ascontiguousarray(largest(keys, pattern.n).T)
-        stored[block] = of_block[keep].reshape(count, groups * pattern.n)
-        indices[block] = encode(keep, count, pattern)
-        dropped += lost
+        keep: Mask = np.ascontiguousarray(largest(slots.keys, pattern.n).T)
+        mask = np.broadcast_to(keep.reshape(len(tiles), 1, *tiles.shape[2:]), tiles.shape)
+        stored[block] = tiles[mask].reshape(-1, kept)[: block.stop - block.start]
+        indices[lists] = encode(keep, len(tiles), pattern)
+        dropped += slots.negative_zeros_lost(pattern.n)
     return SparseTensor(pattern, element, array.shape, axis, frozen(values), frozen(indices), dropped)
-
-
-def _slots(planes: Bits, pattern: Pattern, element: ElementType) -> tuple[NDArray[np.uint16], NDArray[np.uint8], int]:
-    """Of groups [M, groups]: non-zeros of each, who comes first for the slots, and how many -0.0 find none."""
-    taken = nonzero(planes, element)
-    counts = count_per_group(taken)
-    keys = taken.view(np.uint8) * np.uint8(2)
-    negative = negative_zeros(planes, element)
-    if negative is None:
-        return counts, keys, 0
-    keys |= negative.view(np.uint8)
-    return counts, keys, negative_zeros_lost(counts, count_per_group(negative), pattern)

@@ -10,6 +10,7 @@ from typing import Literal
 
 from louver.formats.pattern import Pattern
 from louver.frontend.epilogue import ADDENDS, NO_EPILOGUE, Epilogue
+from louver.ir.product import selection_of
 from louver.isa.wgmma import ACCUMULATORS, FP8, INTEGER, TRANSPOSABLE
 
 Kind = Literal["matmul", "linear"]
@@ -37,13 +38,21 @@ Products of floating-point numbers accumulate in f32 unless `MODES` says otherwi
 wrapping. 8-bit outputs saturate, and s8 is rounded to nearest even; NaN becomes 0 there.
 """
 
+F32_OUTPUTS = ("f32", "f16", "bf16", *EIGHT_BITS)
+"""Output types of f32 operands, which patterns other than 2:4 have too; they accumulate in f32."""
+
 BIAS: dict[str, tuple[str, ...]] = {"f32": ADDENDS, "s32": ("s32",)}
 """Element types of a bias by the type that it is added in: the accumulator's, or f32 where an epilogue has other steps."""
 
 
+def products_of(pattern: str) -> dict[tuple[str, str], tuple[str, ...]]:
+    """`PRODUCTS`, for a pattern other than 2:4 with those of f32."""
+    return PRODUCTS if pattern == "2:4" else {**PRODUCTS, ("f32", "f32"): F32_OUTPUTS}
+
+
 def accumulator_of(operand: str) -> str:
     """The accumulator of products of that element type: "f32" or "s32", the widest that the hardware has."""
-    return ACCUMULATORS[operand, operand][0]
+    return modes_of(operand)[0]
 
 
 def modes_of(operand: str) -> tuple[str, ...]:
@@ -53,6 +62,8 @@ def modes_of(operand: str) -> tuple[str, ...]:
     and "promoted" adds what they sum over `PROMOTED_COLUMNS` to f32 sums beside them. "f16": registers of f16, which
     overflow beyond 65,504. "s32": exact.
     """
+    if operand == "f32":
+        return ("f32",)
     widest, *narrower = ACCUMULATORS[operand, operand]
     return (widest, *narrower, *(("fast", "promoted") if operand in FP8 else ()))
 
@@ -60,10 +71,6 @@ def modes_of(operand: str) -> tuple[str, ...]:
 PROMOTED_COLUMNS = 256
 """Dense columns that "promoted" sums in tensor cores at a time: four instructions of 8-bit operands, and what one load of their
 metadata covers. A power of two, and of every tile's K a multiple."""
-
-
-PATTERNS = ("2:4", None)
-"""Patterns of `a` that need no list of rows, along K; None for a dense one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +136,8 @@ class Problem:
 
     @property
     def gathers(self) -> bool:
-        """Whether rows of the dense operand are gathered: `a` has vectors N:M@L, of one element too."""
-        return self.pattern not in PATTERNS
+        """Whether rows of the dense operand are gathered: `a` is sparse in another pattern than 2:4."""
+        return selection_of(self.pattern) == "indexed"
 
     @property
     def batched_a(self) -> bool:

@@ -19,6 +19,7 @@ from louver.library.prepare import batch_of, check_kind, make_ready, size_range
 from louver.library.request import (
     Accumulate,
     Request,
+    check_kernel,
     check_sparse,
     default_layout,
     gathers,
@@ -206,6 +207,7 @@ def plan(
     """
     check_kind(kind, layout)
     check_sparse(s, accumulate)
+    check_kernel(s)
     n, _ = size_range((n, n))
     example = None if like is None else operand_view(kind, s, like)
     if example is not None:
@@ -221,7 +223,7 @@ def plan(
     leading = s.shape[:-2] or ((count,) if entries else ())
     shape = (*leading, n, outputs) if kind == "linear" else (*leading, outputs, n)
     fused = fuse(Target(kind, s, shape, n, _ordinal(place), isinstance(s, GatedTensor)), given, activation)
-    element = output_element(out_dtype, s.dtype, dense, fused.epilogue)
+    element = output_element(out_dtype, s, dense, fused.epilogue)
     solved = problem(kind, s, dense, chosen, element, fused.bias, fused.epilogue, accumulate, entries)
     if place is not None:
         stream = 0 if example is None else example.stream or 0

@@ -14,7 +14,15 @@ from louver.frontend.epilogue import NO_EPILOGUE, Epilogue
 from louver.frontend.problem import MAX_SIZE, Batch, BLayout, Kind, Problem
 from louver.library.configure import TILE_N
 from louver.library.execute import schedule_for
-from louver.library.request import Accumulate, check_place, check_sparse, default_layout, output_element, problem
+from louver.library.request import (
+    Accumulate,
+    check_kernel,
+    check_place,
+    check_sparse,
+    default_layout,
+    output_element,
+    problem,
+)
 from louver.library.state import TensorState
 from louver.runtime.copy2d import load_copies
 from louver.runtime.device import Device, require_device
@@ -63,12 +71,13 @@ def preparation(
     """
     check_kind(kind, layout)
     check_sparse(s, accumulate)
+    check_kernel(s)
     low, high = size_range(n)
     if not isinstance(epilogue, Epilogue):
         raise TypeError(f"epilogue is a louver.Epilogue, got {type(epilogue).__name__}")
     chosen = layout or default_layout(kind, s, s.dtype)
     steps = replace(epilogue, gated=isinstance(s, GatedTensor))
-    element = output_element(out_dtype, s.dtype, s.dtype, steps)
+    element = output_element(out_dtype, s, s.dtype, steps)
     count, entries = batch_of(s, batch)
     addend = "auto" if bias else None
     wanted = problem(kind, s, s.dtype, chosen, element, addend, steps, accumulate, entries)

@@ -90,7 +90,7 @@ REFUSALS = (
 
     Refusal("dense s", "matmul", lambda xp, out: louver.matmul(_b(xp), _b(xp), out=out), "louver.compress", TypeError),
     Refusal("a list", "matmul", lambda xp, out: louver.matmul(sparse(), [[1.0]], out=out), "expected an array", TypeError),
-    Refusal("pattern", "matmul", lambda xp, out: louver.matmul(sparse("f16", "1:2"), _b(xp), out=out), "pattern 2:4 or vectors N:M@L, got 1:2"),
+    Refusal("type of vectors", "matmul", lambda xp, out: louver.matmul(sparse("f32", "2:8@32"), xp.full((K, N), "f32"), out=out), "GPUs multiply 2:4, and of f16 and bf16 every pattern but 1:2, got 2:8@32 f32: convert the weight", device_only=True),
     Refusal("axis", "matmul", lambda xp, out: louver.matmul(sparse(axis=0), _b(xp), out=out), "along its last axis"),
     Refusal("out without s's batch", "matmul", lambda xp, out: louver.matmul(sparse(shape=(2, M, K)), _b(xp), out=out), r"shape \[2, 70, 24\], got \[70, 24\]"),
     Refusal("s without rows", "matmul", lambda xp, out: louver.matmul(sparse(shape=(0, K)), _b(xp), out=out), "at least one row"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +19,10 @@ from louver.formats.file import load
 from louver.formats.pattern import Pattern
 from louver.formats.prune import prune
 from louver.formats.schema import DenseForm, Form, Tensor, form_of
+from louver.formats.select import Norm
 from louver.formats.tensor import SparseTensor
+from louver.frontend.problem import products_of
 from louver.measure.report.layers import LayerRow
-
-COMPRESSED: Final[Mapping[str, str]] = {"f32": "f16"}
-"""Element types that products do not take, and those that compressed weights get in their place."""
-
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
@@ -90,10 +88,12 @@ def prune_weights(
         yield name, PrunedWeight(piece.dense, sparse, row)
 
 
-def prune_piece(name: str, weight: NDArray[Any], pattern: Pattern, element: ElementType) -> PrunedPiece:
+def prune_piece(
+    name: str, weight: NDArray[Any], pattern: Pattern, element: ElementType, norm: Norm = "l2"
+) -> PrunedPiece:
     """Prune rows [r, c] of a weight along their last axis, in another element type."""
     converted = convert(name, weight, element)
-    dense = prune(converted, pattern)
+    dense = prune(converted, pattern, norm=norm)
     wide = np.where(np.isfinite(converted), converted, 0).astype(np.float64).ravel()
     dropped = np.where(dense.ravel() == 0, wide, 0)
     return PrunedPiece(dense, (float(wide @ wide), float(dropped @ dropped)))
@@ -124,10 +124,15 @@ def convert(name: str, weight: NDArray[Any], element: ElementType) -> NDArray[An
     return converted
 
 
-def written_element(form: DenseForm, dtype: str | None, compressed: bool) -> ElementType:
-    """The element type of a pruned weight. dtype: the one asked for; None: its own, if products take it or it stays dense."""
+def written_element(form: DenseForm, dtype: str | None, compressed_in: Pattern | None) -> ElementType:
+    """The element type of a pruned weight.
+
+    dtype: the one asked for; None: its own, but f16 for f32 where products of the pattern that it is compressed in take no f32.
+    """
     own = element_type(DTYPES[form.dtype])
-    return element_type(dtype or (COMPRESSED.get(own.name, own.name) if compressed else own.name))
+    if dtype is None and own.name == "f32" and compressed_in is not None:
+        dtype = "f32" if ("f32", "f32") in products_of(str(compressed_in)) else "f16"
+    return element_type(dtype or own.name)
 
 
 def known_element(form: DenseForm) -> ElementType | None:

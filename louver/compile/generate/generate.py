@@ -48,7 +48,7 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
         raise ValueError(f"stages hold metadata of 2:4 operands, got {schedule.ring.metadata!r} for {nest.a.pattern}")
     indexed = selection == "indexed"
     if indexed:
-        require_gatherable(nest, schedule)
+        require_gatherable(schedule)
     check_registers(schedule, nest.accumulator, target, promoted=nest.promoted is not None, gathers=indexed)
     if nest.promoted is not None and nest.promoted < schedule.tile.k:
         raise ValueError(
