@@ -113,8 +113,9 @@ def contenders(
             dense, out = rows_of(b), rows_of(y)
             bound = launcher.bound(launcher.sized(b.shape[1], dense, out), dense, out)
 
-            def call(_: int, bound: Any = bound) -> None:
-                bound.on(torch.cuda.current_stream().cuda_stream)()
+            # The launcher holds the operand's memory, a bound launch only its address.
+            def call(_: int, held: Any = (launcher, bound)) -> None:
+                held[1].on(torch.cuda.current_stream().cuda_stream)()
 
             yield f"{'dense' if pattern is None else 'gathered'} {schedule}", call
 

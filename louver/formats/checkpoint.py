@@ -321,7 +321,11 @@ def _check_undescribed(entries: Mapping[str, Entry]) -> None:
             continue
         (rows, kept), (index_rows, size) = values.shape, indices.shape
         # Each pattern has 1, 2, 4 or 8 bits for a value, and a list for one or more rows; see louver.formats.codes.
-        if bool(rows) == bool(index_rows) and index_rows <= rows and size in {-(-kept * bits // 8) for bits in (1, 2, 4, 8)}:
+        if (
+            bool(rows) == bool(index_rows)
+            and index_rows <= rows
+            and size in {-(-kept * bits // 8) for bits in (1, 2, 4, 8)}
+        ):
             raise ValueError(
                 f"the file has lost the metadata that describe the sparse tensor {stem!r}: use the file as it was saved"
             )

@@ -82,13 +82,13 @@ class Slots:
     @classmethod
     def of(cls, planes: Bits, element: ElementType) -> Slots:
         """Of the groups of planes."""
-        taken = nonzero(planes, element).any(axis=1)
+        taken: Mask = np.logical_or.reduce(nonzero(planes, element), axis=1)
         counts = _per_group(taken)
         keys = taken.view(np.uint8) * np.uint8(2)
         negative = negative_zeros(planes, element)
         if negative is None or not negative.any():
             return cls(counts, keys, None)
-        keys |= negative.any(axis=1).view(np.uint8)
+        keys |= np.logical_or.reduce(negative, axis=1).view(np.uint8)
         return cls(counts, keys, negative)
 
     def negative_zeros_lost(self, n: int) -> int:

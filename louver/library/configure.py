@@ -15,7 +15,7 @@ from louver.compile.plan.layout import (
     stageable,
     values_layout,
 )
-from louver.compile.plan.schedule import STEPS, Schedule, check_registers, list_rows
+from louver.compile.plan.schedule import STEPS, Schedule, check_registers, lists_of
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
 from louver.frontend.problem import Problem
@@ -163,12 +163,6 @@ class Demand:
     def selection(self) -> Selection:
         """How a selects rows of b."""
         return selection_of(self.pattern)
-
-    def lists(self, schedule: Schedule) -> int:
-        """Lists of rows of b that a tile has, each with rows of its own in a stage; 1 where nothing is gathered."""
-        if self.pattern is None or self.selection != "indexed":
-            return 1
-        return schedule.tile.m // list_rows(self.pattern, schedule)
 
     def depth(self, k: int) -> int:
         """Rows of b, of K, that each row of a is multiplied with."""
@@ -358,8 +352,8 @@ def deepest(problem: Problem, schedule: Schedule, target: Target) -> Schedule:
 
 
 def _check_registers(demand: Demand, schedule: Schedule, target: Target) -> None:
-    gathers = demand.selection == "indexed"
-    check_registers(schedule, demand.accumulator, target, promoted=demand.promoted, gathers=gathers)
+    lists = lists_of(demand.pattern, schedule)
+    check_registers(schedule, demand.accumulator, target, promoted=demand.promoted, lists=lists)
 
 
 def _deepest(demand: Demand, schedule: Schedule, target: Target) -> Schedule:
@@ -367,7 +361,7 @@ def _deepest(demand: Demand, schedule: Schedule, target: Target) -> Schedule:
     if not schedule.roles.specialized:
         return schedule
     stage = values_layout(schedule, demand.a, demand.selection).bytes
-    stage += demand.lists(schedule) * dense_layout(schedule, demand.b, demand.b_major).bytes
+    stage += max(lists_of(demand.pattern, schedule), 1) * dense_layout(schedule, demand.b, demand.b_major).bytes
     stage += metadata_bytes(schedule, demand.a, demand.selection)
     staging = 0
     if schedule.store.way == "bulk":

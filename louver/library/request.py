@@ -182,11 +182,7 @@ def output_element(
     try:
         return element_type(outputs[0] if out_dtype is None else out_dtype, outputs)
     except ElementTypeError as error:
-        steps = (
-            " with an epilogue, which computes in f32,"
-            if epilogue.floating and "s32" in all_outputs
-            else ""
-        )
+        steps = " with an epilogue, which computes in f32," if epilogue.floating and "s32" in all_outputs else ""
         raise ValueError(
             f"out_dtype must be {', '.join(outputs)}{steps} for operands of {s.dtype} and {dense}, got {error.given}"
         ) from None

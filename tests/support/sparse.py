@@ -120,7 +120,8 @@ def slow_prune_vectors(w: NDArray[Any], pattern: Pattern, axis: int, norm: str) 
     for groups in slow_windows(w.shape, axis, pattern):
         for group in groups:
             keys = [
-                max((magnitude(w[at]) for at in v), default=0.0) if pattern.length == 1 else slow_norm(w, v, norm) for v in group
+                max((magnitude(w[at]) for at in v), default=0.0) if pattern.length == 1 else slow_norm(w, v, norm)
+                for v in group
             ]
             for i in sorted(range(pattern.m), key=lambda i: -keys[i])[: pattern.n]:
                 for at in group[i]:

@@ -24,6 +24,7 @@ from louver.formats.tensor import SparseTensor
 from louver.frontend.problem import products_of
 from louver.measure.report.layers import LayerRow
 
+
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """A checkpoint's tensors by name, in memory, and its metadata without Louver's own."""

@@ -58,12 +58,16 @@ def examine(reader: TensorReader, tensor: StoredTensor, pattern: Pattern) -> Ent
     """Read one tensor, in pieces. The pattern is checked along a sparse tensor's own axis, the last of a dense matrix."""
     form = tensor.form
     if isinstance(form, SparseForm):
-        report = joined((check(dense_of(piece), pattern, listed=0) for piece in reader.pieces(tensor, pattern)), pattern)
+        report = joined(
+            (check(dense_of(piece), pattern, listed=0) for piece in reader.pieces(tensor, pattern)), pattern
+        )
         return Entry(tensor.name, form.dtype.name, form.shape, tensor.nbytes, str(form.pattern), report)
     element = known_element(form)
     dtype = DTYPES[form.dtype].name if element is None else element.name
     if element is not None and len(form.shape) >= 2:
-        report = joined((check(dense_of(piece), pattern, listed=0) for piece in reader.pieces(tensor, pattern)), pattern)
+        report = joined(
+            (check(dense_of(piece), pattern, listed=0) for piece in reader.pieces(tensor, pattern)), pattern
+        )
     else:
         report = None
         reader.verify(tensor)

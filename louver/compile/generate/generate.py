@@ -20,7 +20,7 @@ from louver.compile.generate.generation import Generation
 from louver.compile.generate.multiply import begin, constant, loop, multiply
 from louver.compile.generate.places import place
 from louver.compile.plan.layout import OperandLayout, dense_layout, metadata_bytes, output_layout, values_layout
-from louver.compile.plan.schedule import Schedule, check_registers, register_split
+from louver.compile.plan.schedule import Schedule, check_registers, lists_of, register_split
 from louver.compile.signature import RANGES, kernel_name, parameter_name
 from louver.ir.product import Batch, ProductNest, require_rows
 from louver.ir.sched import ops, staged
@@ -49,7 +49,8 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
     indexed = selection == "indexed"
     if indexed:
         require_gatherable(schedule)
-    check_registers(schedule, nest.accumulator, target, promoted=nest.promoted is not None, gathers=indexed)
+    lists = lists_of(nest.a.pattern, schedule)
+    check_registers(schedule, nest.accumulator, target, promoted=nest.promoted is not None, lists=lists)
     if nest.promoted is not None and nest.promoted < schedule.tile.k:
         raise ValueError(
             f"sums are promoted once a K step at most, got {nest.promoted} columns (max_num_imprecise_acc) and tile_k "
@@ -138,7 +139,7 @@ def _kernel(plan: Generation) -> ops.KernelOp:
     values: dict[str, SSAValue] = dict(zip(types, body.args, strict=True))
     with ImplicitBuilder(body):
         _ring("a", schedule.ring.stages, plan.a.bytes)
-        _ring("b", schedule.ring.stages, plan.lists * plan.b.bytes)
+        _ring("b", schedule.ring.stages, max(plan.lists, 1) * plan.b.bytes)
         if plan.d is not None:
             _ring("d", 1, plan.d.bytes)
         if plan.staged:
@@ -146,7 +147,7 @@ def _kernel(plan: Generation) -> ops.KernelOp:
         for name, count in _barriers(schedule).items():
             ops.BarriersOp(properties={"sym_name": StringAttr(name), "stages": ops.i32_attr(count)})
         if schedule.roles.specialized:
-            producer, consumer = register_split(schedule, plan.target, gathers=plan.indexed)
+            producer, consumer = register_split(schedule, plan.target, lists=plan.lists)
             _role("producer", 0, 1, producer, not plan.indexed, _producer(plan, values))
             _role("consumer", 1, schedule.roles.consumers, consumer, False, _consumer(plan, values))
         else:

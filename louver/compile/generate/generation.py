@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from louver.compile.plan.layout import OperandLayout, OutputLayout
-from louver.compile.plan.schedule import Schedule, list_rows
+from louver.compile.plan.schedule import Schedule, list_rows, lists_of
 from louver.ir.product import ProductNest
 from louver.isa.prepack import WORDS, columns_per_load
 from louver.isa.targets import Target
@@ -48,8 +48,8 @@ class Generation:
 
     @property
     def lists(self) -> int:
-        """Lists of a tile, each with rows of its own in a stage; 1 where nothing is gathered."""
-        return self.schedule.tile.m // self.list_rows if self.indexed else 1
+        """Lists of a tile; 0 where nothing is gathered."""
+        return lists_of(self.nest.a.pattern, self.schedule)
 
     @property
     def word_columns(self) -> int:

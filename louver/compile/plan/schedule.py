@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from louver.formats.pattern import Pattern
+from louver.ir.product import selection_of
 from louver.isa.targets import Target
 
 STEPS = (64, 128)
@@ -225,14 +226,12 @@ def accumulator_registers(schedule: Schedule, accumulator: str, *, promoted: boo
     return schedule.blocks * columns * (2 if promoted else 1)
 
 
-def check_registers(
-    schedule: Schedule, accumulator: str, target: Target, *, promoted: bool, gathers: bool = False
-) -> None:
+def check_registers(schedule: Schedule, accumulator: str, target: Target, *, promoted: bool, lists: int = 0) -> None:
     """Raises ValueError for sums that a consumer's registers cannot hold. Targets that share out no registers are not checked."""
     if not target.setmaxnreg_step:
         return
     needed = accumulator_registers(schedule, accumulator, promoted=promoted) + WORKING_REGISTERS
-    _, held = register_split(schedule, target, gathers=gathers)
+    _, held = register_split(schedule, target, lists=lists)
     if needed > min(held, target.registers_per_thread):
         kind = f"promoted {accumulator}" if promoted else accumulator
         raise ValueError(
@@ -249,17 +248,30 @@ def list_rows(pattern: str, schedule: Schedule) -> int:
     return schedule.tile.m if rows % (schedule.tile.m // schedule.roles.consumers) else rows
 
 
-GATHERING_REGISTERS = 40
-"""Registers of a producer's thread that gathers: entries of lists, addresses, sizes."""
+def lists_of(pattern: str | None, schedule: Schedule) -> int:
+    """Lists of rows of the dense operand that a tile has, each with rows of its own in a stage; 0 where nothing is gathered."""
+    if pattern is None or selection_of(pattern) != "indexed":
+        return 0
+    return schedule.tile.m // list_rows(pattern, schedule)
 
 
-def register_split(schedule: Schedule, target: Target, *, gathers: bool = False) -> tuple[int, int]:
+GATHERING_REGISTERS = 28
+"""Registers of a producer's thread that gathers, beside entries of lists and places of a stage: addresses, sizes."""
+
+GATHERED_LINES = 16
+"""Lines of a stage that a producer warpgroup fills at a time: 8 threads a line of 128 bytes."""
+
+
+def register_split(schedule: Schedule, target: Target, *, lists: int = 0) -> tuple[int, int]:
     """setmaxnreg targets (producer, consumer): the CTA's registers shared out so that consumers hold their accumulators.
 
-    gathers: all threads of the producer copy, in place of one that begins copies. A CTA begins with as many registers a thread as all of its threads can have, in whole steps; more there are not to share.
+    lists: of rows to gather, in a tile. All threads of the producer copy then, in place of one that begins copies.
+    A CTA begins with as many registers a thread as all of its threads can have, in whole steps; more there are not to share.
     """
     step = target.setmaxnreg_step
     entry = target.registers_per_sm // schedule.roles.threads // step * step
-    producer = GATHERING_REGISTERS if gathers else target.setmaxnreg_min
+    producer = target.setmaxnreg_min
+    if lists:
+        producer = -(-(GATHERING_REGISTERS + (lists + 1) * schedule.tile.k // GATHERED_LINES) // step) * step
     consumer = (entry * (1 + schedule.roles.consumers) - producer) // schedule.roles.consumers
     return producer, min(target.setmaxnreg_max, consumer // step * step)

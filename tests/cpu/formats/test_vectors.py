@@ -240,7 +240,9 @@ def test_files(shape: tuple[int, ...], axis: int, text: str, tmp_path: Path, rng
 
 
 @pytest.mark.parametrize("units", ["2:4", "3:8@4", "1:2@1000"])
-@pytest.mark.parametrize(("shape", "text"), [((7, 53), "2:4@3"), ((3, 5, 40), "2:8@2"), ((4, 8, 40), "2:8@4"), ((9,), "1:2@2")])
+@pytest.mark.parametrize(
+    ("shape", "text"), [((7, 53), "2:4@3"), ((3, 5, 40), "2:8@2"), ((4, 8, 40), "2:8@4"), ((9,), "1:2@2")]
+)
 def test_pieces_are_whole_windows_of_one_matrix(
     shape: tuple[int, ...],
     text: str,

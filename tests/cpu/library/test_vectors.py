@@ -40,7 +40,14 @@ def equation_1(a: np.ndarray[Any, Any], s: SparseTensor) -> np.ndarray[Any, Any]
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16", "e4m3", "s8", "u8"])
 @pytest.mark.parametrize(
     ("shape", "pattern"),
-    [((64, 32), "4:32@16"), ((37, 21), "2:8@32"), ((12, 40), "3:5"), ((5, 9), "4:4@2"), ((6, 16), "1:2"), ((9, 300), "7:256@4")],
+    [
+        ((64, 32), "4:32@16"),
+        ((37, 21), "2:8@32"),
+        ((12, 40), "3:5"),
+        ((5, 9), "4:4@2"),
+        ((6, 16), "1:2"),
+        ((9, 300), "7:256@4"),
+    ],
 )
 def test_products_of_integers_are_equation_1(
     shape: tuple[int, int], pattern: str, dtype: str, rng: np.random.Generator
@@ -70,7 +77,11 @@ def test_a_weight_as_the_paper_has_it_multiplies_from_the_right(rng: np.random.G
 @pytest.mark.parametrize("out", F32_OUTPUTS)
 def test_f32_and_its_epilogue(out: str, rng: np.random.Generator) -> None:
     s = weight(rng, (40, 64), "f32", "2:8@8")
-    x, bias, c = rng.integers(-3, 4, (10, 64)).astype(np.float32), np.arange(40, dtype=np.float32) - 20, np.ones((10, 40), np.float32)
+    x, bias, c = (
+        rng.integers(-3, 4, (10, 64)).astype(np.float32),
+        np.arange(40, dtype=np.float32) - 20,
+        np.ones((10, 40), np.float32),
+    )
     assert louver.linear(x, s).dtype == np.float32
     y = louver.linear(x, s, bias, c=c, beta=2.0, activation="relu", out_dtype=out)
     exact = np.maximum(x.astype(np.float64) @ s.dense().T + bias + 2, 0)
@@ -97,7 +108,9 @@ def test_refusals(rng: np.random.Generator) -> None:
         louver.linear(x.astype(np.float16), s)
     with pytest.raises(ValueError, match='accumulate must be "auto" or "f32" for f32'):
         louver.linear(x, s, accumulate="f16")
-    with pytest.raises(ValueError, match="out_dtype must be f32, f16, bf16, e4m3, e5m2, s8 for operands of f32 and f32, got s32"):
+    with pytest.raises(
+        ValueError, match="out_dtype must be f32, f16, bf16, e4m3, e5m2, s8 for operands of f32 and f32, got s32"
+    ):
         louver.linear(x, s, out_dtype="s32")
     with pytest.raises(ValueError, match="products take f16, .* and u8, got f32: convert the weight"):
         louver.linear(x, weight(rng, (16, 16), "f32", "2:4"))

