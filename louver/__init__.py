@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from louver.formats.check import check
-    from louver.formats.compress import compress
+    from louver.formats.compress import compress, from_indices
     from louver.formats.file import load, save
     from louver.formats.gated import GatedTensor, gated
     from louver.formats.pattern import Pattern
@@ -32,6 +32,7 @@ __all__ = [
     "TensorDescriptor",
     "check",
     "compress",
+    "from_indices",
     "gated",
     "jit",
     "linear",
@@ -53,6 +54,7 @@ _HOMES = {
     "TensorDescriptor": "louver.user.descriptor",
     "check": "louver.formats.check",
     "compress": "louver.formats.compress",
+    "from_indices": "louver.formats.compress",
     "gated": "louver.formats.gated",
     "jit": "louver.user.jit",
     "linear": "louver.library.products",

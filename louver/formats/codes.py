@@ -39,14 +39,14 @@ def index_bytes(pattern: Pattern, groups: int) -> int:
     return -(-groups // 2) if pattern in NIBBLE_CODES else -(-groups * pattern.n * index_bits(pattern) // 8)
 
 
-def encode(mask: Mask, lists: int, pattern: Pattern) -> Indices:
-    """Indices uint8 [lists, index bytes] of what is kept: mask [lists * groups, M], exactly N true in each group."""
-    groups = len(mask) // lists
+def encode(mask: Mask, pattern: Pattern) -> Indices:
+    """Indices uint8 [lists, index bytes] of what is kept: mask [lists, groups, M], exactly N true in each group."""
+    lists, groups, _ = mask.shape
     if pattern not in NIBBLE_CODES:
         kept = np.broadcast_to(np.arange(pattern.m, dtype=np.uint8), mask.shape)[mask]
         return _packed(kept.reshape(lists, groups * pattern.n), index_bits(pattern))
     codes = np.full((lists, groups + groups % 2), FILLER, np.uint8)
-    codes[:, :groups] = _code_table(pattern)[_mask_numbers(mask)].reshape(lists, groups)
+    codes[:, :groups] = _code_table(pattern)[_mask_numbers(mask.reshape(-1, pattern.m))].reshape(lists, groups)
     return codes[:, 0::2] | codes[:, 1::2] * np.uint8(16)
 
 

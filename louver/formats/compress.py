@@ -1,12 +1,15 @@
-"""Compresses a dense array that keeps a pattern to a sparse tensor."""
+"""Makes sparse tensors: of a dense array that keeps a pattern, and of kept values with their indices."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from louver.formats.codes import encode, index_bytes
 from louver.formats.dtypes import raw_bits
+from louver.formats.given import integer
 from louver.formats.pattern import Pattern
 from louver.formats.rows import Windows, normal_axis, sparse_operand, to_planes, to_rows
 from louver.formats.select import Mask, Slots, largest
@@ -46,6 +49,51 @@ def compress(w: ArrayLike, pattern: str | Pattern, *, axis: int = -1) -> SparseT
         keep: Mask = np.ascontiguousarray(largest(slots.keys, pattern.n).T)
         mask = np.broadcast_to(keep.reshape(len(tiles), 1, *tiles.shape[2:]), tiles.shape)
         stored[block] = tiles[mask].reshape(-1, kept)[: block.stop - block.start]
-        indices[lists] = encode(keep, len(tiles), pattern)
+        indices[lists] = encode(keep.reshape(len(tiles), windows.groups, -1), pattern)
         dropped += slots.negative_zeros_lost(pattern.n)
     return SparseTensor(pattern, element, array.shape, axis, frozen(values), frozen(indices), dropped)
+
+
+def from_indices(
+    values: ArrayLike, indices: ArrayLike, pattern: str | Pattern, shape: Sequence[int], *, axis: int = -1
+) -> SparseTensor:
+    """The sparse tensor of kept values and their indices, as `s.values` and `s.unpacked_indices()` have them. Both are copied.
+
+    values: [rows, kept], N for each group. indices: integers [windows, kept], for `pattern.length` rows each, from 0 to M - 1, in a group in
+    any order. shape, axis: of the dense array. NM-SpMM's B' [w, n] and D [w, q] of a matrix B [k, n] are
+    `from_indices(b.T, d.T, pattern, (k, n), axis=0)`.
+    Raises TypeError or ValueError for other types or shapes, for an index that is out of range or stands twice in a group, and for a
+    value past the end of the sparse axis that is not +0.0.
+    """
+    pattern = Pattern.parse(pattern)
+    array, element = sparse_operand(values)
+    sizes = tuple(integer(size, "the shape of a sparse tensor has integers") for size in shape)
+    axis = normal_axis(axis, len(sizes))
+    windows = Windows(sizes, axis, pattern)
+    given, expected = np.asarray(indices), (windows.count, windows.groups * pattern.n)
+    if given.dtype.kind not in "iu" or given.shape != expected:
+        raise ValueError(
+            f"indices of {pattern} for shape {list(sizes)} along axis {axis} are integers of shape {list(expected)}, got {given.dtype} "
+            f"of shape {list(given.shape)}"
+        )
+    if array.shape != (windows.rows, expected[1]):
+        raise ValueError(f"values are of shape {[windows.rows, expected[1]]}, got {list(array.shape)}")
+    groups = given.reshape(-1, pattern.n)
+    order = np.argsort(groups, axis=1, kind="stable")
+    ordered = np.take_along_axis(groups, order, axis=1)
+    bad = (ordered[:, 0] < 0) | (ordered[:, -1] >= pattern.m) | (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
+    if bad.any():
+        window, group = divmod(int(np.argmax(bad)), windows.groups)
+        raise ValueError(
+            f"the indices of a group of {pattern} are from 0 to {pattern.m - 1}, each once, got {groups[np.argmax(bad)].tolist()} in "
+            f"window {window}, group {group}"
+        )
+    keep: Mask = np.zeros((len(groups), pattern.m), np.bool_)
+    np.put_along_axis(keep, ordered.astype(np.intp), True, axis=1)
+    columns = (order + np.arange(len(groups))[:, None] % windows.groups * pattern.n).reshape(expected)
+    stored = empty_rows(windows.rows, expected[1], element)
+    raw_bits(stored)[:] = np.take_along_axis(raw_bits(np.ascontiguousarray(array)), columns[windows.of_rows()], axis=1)
+    packed = encode(keep.reshape(windows.count, windows.groups, pattern.m), pattern)
+    s = SparseTensor(pattern, element, sizes, axis, frozen(stored), frozen(packed))
+    s.validate()
+    return s

@@ -61,6 +61,11 @@ class Pattern:
         n, m, length = (int(number) for number in numbers)
         return cls(n, m, length)
 
+    @property
+    def rescaling(self) -> float:
+        """M / N, by which NM-SpMM's equation (1) multiplies a product: `louver.linear(x, s, alpha=s.pattern.rescaling)`."""
+        return self.m / self.n
+
     def groups(self, size: int) -> int:
         """Groups along a sparse axis of this size; the last may be partly outside and counts as zeros there."""
         return -(-size // self.m)

@@ -133,6 +133,11 @@ class Windows:
         """Windows of all matrices."""
         return self.rows // self.across * self.of_matrix if self.rows else 0
 
+    def of_rows(self) -> NDArray[np.int64]:
+        """The window of each row."""
+        row = np.arange(self.rows)
+        return row // self.across * self.of_matrix + row % self.across // self.height
+
     def blocks(self) -> Iterator[tuple[slice, slice]]:
         """Consecutive slices of rows, about `BLOCK` elements each, and of their windows: at least one, a cut one at the end only."""
         height, size = self.height, self.shape[self.axis]

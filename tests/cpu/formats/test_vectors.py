@@ -122,6 +122,14 @@ def test_any_shape_axis_pattern_and_type(data: st.DataObject) -> None:
     assert np.count_nonzero(bits_of(s.dense()) != bits_of(w)) == s.negative_zeros_dropped
     back = pickle.loads(pickle.dumps(s))
     assert same_bits(back.dense(), s.dense()) and back.pattern == pattern
+    # The same values and indices in another order.
+    mixed = rng.permuted(np.broadcast_to(np.arange(pattern.n), (len(s.indices), s.groups, pattern.n)), axis=2)
+    columns = (mixed + np.arange(s.groups)[:, None] * pattern.n).reshape(len(s.indices), s.kept)
+    values = np.take_along_axis(bits_of(s.values), columns[s.windows.of_rows()], axis=1).view(s.dtype.numpy)
+    found = louver.from_indices(
+        values, np.take_along_axis(s.unpacked_indices(), columns, axis=1), pattern, s.shape, axis=axis
+    )
+    assert same_bits(found.values, s.values) and np.array_equal(found.indices, s.indices)
     if len(shape) == 2:
         assert same_bits(s.T.dense(), np.ascontiguousarray(s.dense().T))
 
@@ -204,6 +212,27 @@ def test_indices_that_are_not_legal(text: str, indices: list[int], message: str 
             read()
     with pytest.raises(FormatError, match=r"s\.safetensors: sparse tensor 'w' cannot be read: .*" + message):
         louver.load(tmp_path / "s.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("indices", "error"),
+    [
+        ([[0, 3, 1, 1]], r"from 0 to 3, each once, got \[1, 1\] in window 0, group 1"),
+        ([[2, 4, 0, 1]], r"got \[2, 4\] in window 0, group 0"),
+        ([[-1, 0, 0, 1]], r"got \[-1, 0\] in window 0, group 0"),
+        ([[0, 1, 2]], r"are integers of shape \[1, 4\], got int64 of shape \[1, 3\]"),
+        ([[0.0, 1, 2, 3]], r"are integers of shape \[1, 4\], got float64"),
+        ([[0, 1, 3, 2]], "only .0.0 may be stored past the end of the sparse axis"),
+    ],
+)
+def test_indices_that_are_not_taken(indices: list[list[float]], error: str) -> None:
+    with pytest.raises(ValueError, match=error):
+        louver.from_indices(np.ones((2, 4), np.float16), np.array(indices), "2:4@2", (2, 7))
+
+
+def test_values_have_the_shape_of_the_indices() -> None:
+    with pytest.raises(ValueError, match=r"values are of shape \[2, 4\], got \[4, 2\]"):
+        louver.from_indices(np.ones((4, 2), np.float16), np.array([[0, 1, 0, 1]]), "2:4@2", (2, 8))
 
 
 def test_a_bad_list_of_a_later_block_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,8 +55,7 @@ def test_products_of_integers_are_equation_1(
     s = weight(rng, shape, dtype, pattern)
     x = rng.integers(0 if dtype == "u8" else -4, 5, (11, shape[1])).astype(s.dtype.numpy)
     expected = equation_1(x, s)
-    scale = s.pattern.m / s.pattern.n
-    y = louver.linear(x, s, alpha=scale, out_dtype="f32")
+    y = louver.linear(x, s, alpha=s.pattern.rescaling, out_dtype="f32")
     np.testing.assert_allclose(y, expected, rtol=1e-6)
     exact = x.astype(np.float64) @ s.dense().T.astype(np.float64)
     for got in (louver.linear(x, s, out_dtype="f32"), louver.matmul(s, x.T, out_dtype="f32").T, x @ s.T, (s @ x.T).T):
@@ -68,7 +67,9 @@ def test_a_weight_as_the_paper_has_it_multiplies_from_the_right(rng: np.random.G
     b = louver.prune(rng.standard_normal((48, 70), np.float32), "2:16@32", axis=0)
     a = rng.standard_normal((9, 48), np.float32)
     s = louver.compress(b, "2:16@32", axis=0)
-    assert s.values.T.shape == (6, 70) and s.unpacked_indices().T.shape == (6, 3)
+    stored, d = s.values.T, s.unpacked_indices().T
+    assert stored.shape == (6, 70) and d.shape == (6, 3)
+    np.testing.assert_array_equal(louver.from_indices(stored.T, d.T, "2:16@32", (48, 70), axis=0).dense(), b)
     c, bound = exact_product(b.T, a.T)
     assert compare(a @ s, c.T, bound.T, 48, "f32").ok
 
