@@ -31,38 +31,13 @@ from louver.library.ranges import Cutting, Ranges
 from louver.library.state import TensorState
 from louver.measure.graph import prepare
 from louver.measure.machine import header, require_torch
-from louver.measure.operands import Operands, make_operands
-from louver.measure.problems import TOKENS_MULTIPLE, GemmProblem, parse_dtypes
+from louver.measure.operands import make_operands
+from louver.measure.problems import GemmProblem, parse_dtypes
 from louver.measure.protocol import Protocol, interleave, median
 from louver.measure.schedules import rows_of
+from louver.measure.suites import FITTED, WEIGHTS
 from louver.measure.verify import verify
 from louver.runtime.device import Device, require_device
-
-WEIGHTS: Mapping[str, tuple[tuple[int, int], ...]] = {
-    "Llama 3 8B": ((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336)),
-    "Llama 3 70B": ((10240, 8192), (8192, 8192), (57344, 8192), (8192, 28672)),
-    "Qwen2.5 7B": ((4608, 3584), (3584, 3584), (37888, 3584), (3584, 18944)),
-    "Qwen2.5 32B": ((7168, 5120), (5120, 5120), (55296, 5120), (5120, 27648)),
-    "Gemma 2 9B": ((8192, 3584), (3584, 4096), (28672, 3584), (3584, 14336)),
-    "Phi-3 mini": ((9216, 3072), (3072, 3072), (16384, 3072), (3072, 8192)),
-    "Llama 3.2 1B": ((3072, 2048), (2048, 2048), (16384, 2048), (2048, 8192)),
-    "BERT large": ((3072, 1024), (1024, 1024), (4096, 1024), (1024, 4096)),
-    "Llama 2 7B": ((12288, 4096), (4096, 4096), (22016, 4096), (4096, 11008)),
-    "Yi 34B": ((9216, 7168), (7168, 7168), (40960, 7168), (7168, 20480)),
-    "StableLM 3B": ((7680, 2560), (2560, 2560), (13824, 2560), (2560, 6912)),
-}
-"""Weights [M, K] of a layer's products: attention's inputs (joined) and output, the feed-forward's inputs (joined) and output."""
-
-FITTED = (
-    "Llama 3 8B",
-    "Llama 3 70B",
-    "Qwen2.5 7B",
-    "Qwen2.5 32B",
-    "Gemma 2 9B",
-    "Phi-3 mini",
-    "Llama 3.2 1B",
-    "BERT large",
-)
 
 TOKENS = (1, 16, 64, 256, 1024, 4096)
 
@@ -115,29 +90,19 @@ def candidates(problem: Problem, m: int, n: int, k: int, machine: Target, sm_cou
             yield Candidate(schedule.changed(work="ranges"), cut)
 
 
-def repeated(rows: Any) -> Any:
-    """The rows, or copies of few rows, as many as a measured problem has at least."""
-    return rows if len(rows) >= TOKENS_MULTIPLE else rows.repeat(TOKENS_MULTIPLE // len(rows), 1)
-
-
-def checked(x: Any, y: Any, drawn: Operands) -> Operands:
-    """Operands of a check: those drawn, with so many tokens."""
-    x = repeated(x)
-    return replace(drawn, problem=replace(drawn.problem, n=len(x)), x=x, y=repeated(y))
-
-
 def time_weight(
     torch: Any, m: int, k: int, dtype: str, place: Device, tokens: tuple[int, ...]
 ) -> Iterator[dict[str, Any]]:
     """A row for each N."""
     problem = Problem("linear", a=dtype, b=dtype, out="f16" if dtype != "bf16" else "bf16")
     machine = target(place.target)
-    sets = PROTOCOL.sets(GemmProblem(m, 16, k, dtype).compressed_bytes)
+    sets = PROTOCOL.sets(GemmProblem(m, 1, k, dtype).compressed_bytes)
     drawn = make_operands(torch, GemmProblem(m, max(tokens), k, dtype, problem.out), 1)
     weights = [drawn.sparse[0].to("cuda")]
     weights += [copy(weights[0]) for _ in range(sets - 1)]
     for n in tokens:
         x, y = drawn.x[:n], drawn.y[:n]
+        checked = replace(drawn, problem=replace(drawn.problem, n=n), x=x, y=y)
         dense, result = rows_of(x), rows_of(y)
         calls: dict[Candidate, Any] = {}
         for candidate in candidates(problem, m, n, k, machine, place.sm_count):
@@ -153,7 +118,7 @@ def time_weight(
 
             y.fill_(float("nan"))
             call(0)
-            if not verify(torch, checked(x, y, drawn), 0, repeated(y)).ok:
+            if not verify(torch, checked, 0, y).ok:
                 raise ArithmeticError(f"{schedule} computes wrongly at {m}x{n}x{k} {dtype}")
             calls[candidate] = call
         bursts = {str(i): prepare(torch, call, sets, PROTOCOL).burst for i, call in enumerate(calls.values())}

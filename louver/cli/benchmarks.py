@@ -13,8 +13,12 @@ from louver.measure.report.result import Result
 
 DTYPES_HELP = "Element types, separated by commas: f16, bf16, e4m3, int8."
 
-shapes_option = click.option("--shapes", metavar="LIST", help="MxNxK, separated by commas. Default: seven large ones.")
-quick_option = click.option("--quick", is_flag=True, help="Two shapes only.")
+shapes_option = click.option("--shapes", metavar="LIST", help="MxNxK, separated by commas.")
+suite_option = click.option(
+    "--suite",
+    metavar="NAME",
+    help="Shapes: published, seven large ones (the default); quick, two; models, of published models; tokens, 1 to 256 tokens.",
+)
 out_option = click.option(
     "--out", type=PATH, metavar="DIR", default=Path("louver-bench"), help="Where records and pictures go."
 )
@@ -23,7 +27,7 @@ out_option = click.option(
 @click.command()
 @click.option("--dtype", metavar="LIST", default="f16,bf16", help=DTYPES_HELP)
 @shapes_option
-@quick_option
+@suite_option
 @click.option("--sustained", is_flag=True, help="Also seconds of load, with clock and power, for three shapes.")
 @click.option(
     "--budget",
@@ -42,7 +46,7 @@ out_option = click.option(
 def gemm(
     dtype: str,
     shapes: str | None,
-    quick: bool,
+    suite: str | None,
     sustained: bool,
     budget: float | None,
     accumulate: str,
@@ -51,24 +55,24 @@ def gemm(
     """Time products of large matrices beside cuBLAS and cuSPARSELt. Writes a record and a picture, too."""
     from louver.cli.commands.bench import bench_gemm, problems
 
-    wanted = problems(dtype, shapes, quick=quick, accumulate=accumulate)
-    return bench_gemm(wanted, out, sustained=sustained, budget=budget)
+    wanted = problems(dtype, shapes, suite, accumulate=accumulate)
+    return bench_gemm(wanted, out, sustained=sustained, budget=budget, suite=suite)
 
 
 @click.command()
 @click.option("--dtype", metavar="LIST", default="f16", help=DTYPES_HELP)
 @shapes_option
-@quick_option
+@suite_option
 @click.option(
     "--only", metavar="TEXT", default="", help='Alternatives with this in their names only, such as "tile_m 256".'
 )
 @out_option
 @result_command
-def schedules(dtype: str, shapes: str | None, quick: bool, only: str, out: Path) -> Result:
+def schedules(dtype: str, shapes: str | None, suite: str | None, only: str, out: Path) -> Result:
     """Time the library's schedule beside its neighbours. They differ from it by one field. Writes a record, too."""
     from louver.cli.commands.bench import bench_schedules, problems
 
-    return bench_schedules(problems(dtype, shapes, quick=quick), out, only=only)
+    return bench_schedules(problems(dtype, shapes, suite), out, only=only)
 
 
 @click.command()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal, cast
+
 from xdsl.dialects.builtin import Float32Type, ModuleOp
 
+from louver.compile.plan.schedule import Occupancy
 from louver.compile.signature import RANGES, SIZES, STRIDES, ArgumentParameter, BoxParameter, Parameter, Signature
 from louver.ir.polynomial import Polynomial
 from louver.ir.sched import ops
@@ -22,11 +25,13 @@ def read_signature(module: ModuleOp) -> Signature:
     m, n, _ = (size.value.data for size in kernel.tile)
     ctas = kernel.cluster.value.data
     m *= ctas
-    # CTAs are persistent: one a tile of each entry or a range of one, at most one an SM, in whole clusters.
+    # CTAs are persistent: one a tile of each entry or a range of one, at most as many as run at once, in whole clusters.
     tiles = f"((M + {m - 1})/{m})*((N + {n - 1})/{n})*batch"
     whole, parts, _ = RANGES
     items = f"{whole} + {parts}*({tiles} - {whole})" if parts in names else tiles
-    grid = f"{ctas}*min({items}, max(1, sms/{ctas}))"
+    occupancy = occupancy_of(kernel)
+    at_once = f"{occupancy.ctas}*sms" if occupancy.ctas > 1 else "sms"
+    grid = f"{ctas}*min({items}, max(1, {at_once}/{ctas}))"
     return Signature(
         kernel=kernel.sym_name.data,
         parameters=tuple(_parameter(n, a.type) for n, a in zip(names, kernel.body.block.args, strict=True)),
@@ -34,7 +39,14 @@ def read_signature(module: ModuleOp) -> Signature:
         shared_bytes=kernel.shared_bytes.value.data,
         cluster=ctas,
         grid=Polynomial.parse(grid),
+        dependent=occupancy.dependent,
     )
+
+
+def occupancy_of(kernel: ops.KernelOp) -> Occupancy:
+    """How the kernel shares an SM."""
+    resident = 1 if kernel.resident is None else kernel.resident.value.data
+    return Occupancy(cast("Literal[1, 2, 4]", resident), kernel.dependent is not None)
 
 
 def _parameter(name: str, kind: object) -> Parameter:

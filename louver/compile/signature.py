@@ -188,6 +188,7 @@ class Signature:
     """A compiled kernel as its launch sees it. parameters: in order. shared_bytes: dynamic shared memory of a CTA.
 
     cluster: CTAs of a cluster, along x. grid: CTAs along x, by numbers of the launch; None where the grid is the caller's.
+    dependent: a launch may begin while the kernels before it in its stream end.
 
     The matrices of a product are "a" (the stored values), "b" (the dense operand) and "d" (the output), with `SIZES` and `STRIDES`. Its other numbers have the names of their parameters: M, N, K, the entries of a batch ("batch"), those of the
     sparse operand of which an array says one for each tile ("entries"), the columns of its values where these are rows of K that lists
@@ -203,6 +204,7 @@ class Signature:
     shared_bytes: int
     cluster: int = 1
     grid: Size | None = None
+    dependent: bool = False
 
     @property
     def types(self) -> tuple[ParameterType | Literal["tensormap"], ...]:

@@ -57,7 +57,7 @@ from louver.ir.tile import DescriptorType, FuncOp, PointerType, element_name
 from louver.ir.tile.aliases import text_with_aliases
 from louver.ir.tile.multiples import has_known_addresses, multiples_of
 from louver.isa.instruction import LANES
-from louver.isa.targets import Target, target
+from louver.isa.targets import CTA_SHARED_BYTES, Target, target
 from louver.ptx.module import Kernel, Module
 from louver.ptx.printer import print_module
 
@@ -76,9 +76,6 @@ REGISTERS_TOGETHER = 8
 
 SM_WARPS = 16
 """Warps that share an SM, at most: where there are more, copies are too few steps ahead."""
-
-CTA_SHARED_BYTES = 1024
-"""Shared memory that the system takes of each CTA (CUDA C++ Programming Guide, compute capability 8 and newer)."""
 
 ARRAY_ALIGNMENT = 16
 """What the addresses of the arrays of a sparse tensor are multiples of."""
@@ -114,8 +111,7 @@ class CompiledTiles:
     @property
     def ctas_by_shared(self) -> int:
         """How many CTAs share an SM at most for their shared memory."""
-        whole = self.target.max_shared_bytes + CTA_SHARED_BYTES
-        return whole // (self.kernel.dynamic_shared + CTA_SHARED_BYTES)
+        return self.target.sm_shared_bytes // (self.kernel.dynamic_shared + CTA_SHARED_BYTES)
 
     def with_ctas(self, count: int) -> CompiledTiles:
         """The same for so many CTAs on an SM at once: the assembler gives each thread no more registers than these leave it."""
@@ -236,8 +232,7 @@ def _ring_rooms(state: TilesState) -> tuple[int, ...]:
     machine, threads = state.target, LANES * state.warps
     guess = most_sums(state.kernel) // threads + OTHER_REGISTERS
     most = ctas_of(machine, state.registers or guess, threads, state.ctas)
-    whole = machine.max_shared_bytes + CTA_SHARED_BYTES
-    return tuple(whole // ctas - CTA_SHARED_BYTES for ctas in range(max(1, most), 0, -1))
+    return tuple(machine.shared_bytes(ctas) for ctas in range(max(1, most), 0, -1))
 
 
 def ctas_of(machine: Target, registers: int, threads: int, most: int | None) -> int:

@@ -72,6 +72,7 @@ class BulkEngine:
         place = signed_coordinates(coordinates)
         lane = warp.single_lane()
         tensor.check_load(place)
+        warp.check_use(tensor.allocation, warp.active_lanes())
         self._cluster.writes.load_box(tensor, place, warp.writer(), warp.clock.rows[lane])
         targets = _targets(warp, destination, multicast)
         _, offset = warp.shared_address(destination)
@@ -90,6 +91,7 @@ class BulkEngine:
         memory = self._cluster.memory
         memory.read(source, size)
         lane = warp.single_lane()
+        warp.check_use(memory.find(source, source + size - 1), warp.active_lanes())
         where = slice(offset, offset + size)
         self._start(warp, lane, cta, where, lambda: memory.read(source, size), mbarrier, False, size)
 
@@ -206,6 +208,7 @@ class BulkStores:
         cta.shared.async_read(where, access, [groups.agent])
         tensor, place = warp.cluster.tensor(tensor_map), signed_coordinates(coordinates)
         tensor.check_store(place)
+        warp.check_use(tensor.allocation, warp.active_lanes())
         if not add:
             # Nothing else in this kernel can know when the global writes are done, so they stay unordered.
             writer = replace(warp.writer(), agent=groups.agent, epoch=NEVER, name=f"a bulk store by {warp.name}")

@@ -9,6 +9,7 @@ import numpy as np
 from louver.emulator.bulk import BulkEngine
 from louver.emulator.clocks import Agents, CopyFences, FenceLog, Row
 from louver.emulator.decode import Program
+from louver.emulator.earlier import EarlierGrids
 from louver.emulator.errors import ExitError, LaunchError, UseBeforeArrivalError
 from louver.emulator.memory import GlobalMemory
 from louver.emulator.parameters import Parameters
@@ -78,6 +79,12 @@ class Cta:
         """All its warps have exited: nothing may be in flight into its shared memory, no barrier half way."""
         self.pool.check_exit()
         seen = self.seen()
+        earlier = self.cluster.earlier
+        if earlier is not None and not seen[earlier.agent]:
+            raise ExitError(
+                f"CTA {self.index} of a dependent launch ends, but no thread of it has executed griddepcontrol.wait: a later grid "
+                "that waits for this one would not know that the grids before it have ended"
+            )
         for barrier in self.shared.barriers.values():
             if barrier.last_copy_phase >= seen[barrier.agent]:
                 raise ExitError(
@@ -94,7 +101,7 @@ class Cta:
 class Cluster:
     """The CTAs that run together, `first` being the first's index in the grid.
 
-    asks: an atomic has left memory as it was since this was last looked at. steps: run so far.
+    earlier: the grids before a dependent launch, None of one that is not. asks: an atomic has left memory as it was since this was last looked at. steps: run so far.
     """
 
     def __init__(
@@ -107,6 +114,8 @@ class Cluster:
         order: Order,
         grid: tuple[int, int, int],
         first: int,
+        *,
+        dependent: bool,
     ) -> None:
         warps = -(-kernel.threads // LANES) * kernel.cluster
         self.kernel = kernel
@@ -117,6 +126,7 @@ class Cluster:
         self.asks = False
         self.steps = 0
         self.agents = Agents(warps)
+        self.earlier = EarlierGrids(self) if dependent else None
         self.proxy_fences = [FenceLog() for _ in range(warps)]
         self.copy_fences: dict[int, CopyFences] = {}
         self.init_fences = [FenceLog() for _ in range(warps)]

@@ -68,11 +68,13 @@ def run(
     *,
     memory: GlobalMemory,
     order: Order = Latest(),  # noqa: B008 - frozen
+    dependent: bool = False,
 ) -> Report:
     """Run `grid` CTAs of `kernel` to their end; results are in the arrays of `memory`.
 
     grid: CTAs along x, a multiple of `kernel.cluster`, or along x, y and z, of one to three axes. arguments: by parameter name. Clusters run one after the other; one
     whose atomics change nothing lets others go on, and the next one begin where all wait. Under a seeded order they run interleaved.
+    dependent: a programmatic dependent launch: grids before it may still use all memory that is not settled.
     Raises a subclass of EmulationError for the first misuse found.
     """
     axes = _axes(grid)
@@ -89,7 +91,10 @@ def run(
     with np.errstate(all="ignore"):
         while coming or begun:
             if coming and (in_vain >= len(begun) or (turns is not None and len(begun) < AT_ONCE)):
-                begun.appendleft(Cluster(kernel, program, memory, parameters, writes, order, axes, coming.popleft()))
+                first = coming.popleft()
+                begun.appendleft(
+                    Cluster(kernel, program, memory, parameters, writes, order, axes, first, dependent=dependent)
+                )
             if turns is not None:
                 begun.rotate(turns.randrange(len(begun)))
             cluster, changes = begun.popleft(), writes.changes

@@ -45,6 +45,10 @@ class UseBeforeArrivalError(EmulationError):
     """Bytes are read whose last writer is not ordered before the read by any barrier that the reader waited for."""
 
 
+class EarlierGridError(EmulationError):
+    """Memory that an earlier grid may still use is accessed before a wait for that grid (`griddepcontrol.wait`)."""
+
+
 class OverwriteInUseError(EmulationError):
     """Bytes are written that an earlier read or write, not ordered before this one, still uses."""
 

@@ -32,10 +32,11 @@ ATOMIC_NUMBERS: dict[AtomicKind, np.dtype[Any]] = {
 """How `atomic_add` reads the bits of each kind: as one number, or as two of half the width."""
 
 
-def load(warp: Warp, space: Space, address: Bits, size: int) -> U8:
+def load(warp: Warp, space: Space, address: Bits, size: int, *, read_only: bool) -> U8:
     """uint8 [32, size]: what each active lane reads; zeros elsewhere."""
     if space == "global":
-        return warp.cluster.memory.gather(address, size, warp.active, warp.check_load)
+        check = warp.check_read_only if read_only else warp.check_load
+        return warp.cluster.memory.gather(address, size, warp.active, check)
     if space == "param":
         return warp.cluster.parameters.gather(address, size, warp.active)
     out = np.zeros((LANES, size), np.uint8)
@@ -81,7 +82,7 @@ def atomic_update(warp: Warp, space: Space, address: Bits, value: Bits, change: 
     for lanes in _rounds(address, warp.active_lanes()):
         active: Mask = np.zeros(LANES, np.bool_)
         active[lanes] = True
-        old = memory.gather(address, size, active)
+        old = memory.gather(address, size, active, warp.check_atomic)
         new = old.copy()
         out[lanes] = old[lanes].view(value.dtype)[:, 0]
         new[lanes] = change(out[lanes], value[..., lanes])[:, None].view(np.uint8)

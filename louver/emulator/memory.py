@@ -30,6 +30,7 @@ class Allocation:
 
     name: shown in errors. address: of the first byte. array: C-contiguous. data: the array's bytes, uint8 [size].
     initialised: bool [size], or None when the whole array counts as initialised. writable: False makes stores an error.
+    settled: no grid that may still run writes it.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Allocation:
     data: U8
     initialised: Mask | None
     writable: bool
+    settled: bool
 
     @property
     def size(self) -> int:
@@ -60,12 +62,20 @@ class GlobalMemory:
         self._next = FIRST_ADDRESS
 
     def add(
-        self, name: str, array: NDArray[Any], *, offset: int = 0, initialised: bool = True, writable: bool = True
+        self,
+        name: str,
+        array: NDArray[Any],
+        *,
+        offset: int = 0,
+        initialised: bool = True,
+        writable: bool = True,
+        settled: bool = False,
     ) -> Allocation:
         """Register `array`; it is not copied.
 
         array: C-contiguous, any dtype. offset: bytes added to the 256-byte aligned base, to emulate unaligned views.
-        initialised=False makes reads of bytes that the kernel has not written an error.
+        initialised=False makes reads of bytes that the kernel has not written an error. settled: a dependent launch may read it
+        while the grids before it still run.
         Raises ValueError for an array that is not contiguous, or is read-only while `writable`.
         """
         if not array.flags.c_contiguous:
@@ -76,7 +86,7 @@ class GlobalMemory:
             raise ValueError(f"{name}: the array is read-only; pass writable=False for an input")
         data = array.reshape(-1).view(np.uint8)
         shadow = None if initialised else np.zeros(data.size, np.bool_)
-        allocation = Allocation(name, self._next + offset, array, data, shadow, writable)
+        allocation = Allocation(name, self._next + offset, array, data, shadow, writable, settled)
         self._allocations.append(allocation)
         step = offset + data.size + REDZONE
         self._next += (step + BASE_ALIGNMENT - 1) // BASE_ALIGNMENT * BASE_ALIGNMENT

@@ -126,12 +126,29 @@ class Warp:
         """The warp as author of global accesses."""
         return Writer(self.cluster.ctas[0].index, self.agent, self.epoch, self.name)
 
+    def check_use(self, allocation: Allocation, lanes: NDArray[np.int64]) -> None:
+        """Any access to global memory that these lanes begin."""
+        if self.cluster.earlier is not None:
+            self.cluster.earlier.check(allocation, self.clock.rows[lanes], lanes)
+
+    def check_read_only(self, allocation: Allocation, index: NDArray[np.int64], lanes: NDArray[np.int64]) -> None:
+        """A load from global memory by `.nc`."""
+        if self.cluster.earlier is not None:
+            self.cluster.earlier.check_read_only(allocation)
+        self.check_load(allocation, index, lanes)
+
+    def check_atomic(self, allocation: Allocation, index: NDArray[np.int64], lanes: NDArray[np.int64]) -> None:
+        """An atomic on global memory."""
+        self.check_use(allocation, lanes)
+
     def check_load(self, allocation: Allocation, index: NDArray[np.int64], lanes: NDArray[np.int64]) -> None:
         """An ordinary load from global memory."""
+        self.check_use(allocation, lanes)
         self.cluster.writes.load(allocation, index, self.writer(), self.clock.rows[lanes])
 
     def check_store(self, allocation: Allocation, index: NDArray[np.int64], lanes: NDArray[np.int64]) -> None:
         """An ordinary store to global memory."""
+        self.check_use(allocation, lanes)
         self.cluster.writes.store(allocation, index, self.writer(), self.clock.rows[lanes])
 
     def shared_address(self, address: int) -> tuple[Cta, int]:
@@ -150,8 +167,8 @@ class Warp:
     def special(self, name: str) -> Bits:
         return self.cta.special(name, self.index)
 
-    def load(self, space: Space, address: Bits, size: int) -> U8:
-        return generic.load(self, space, address, size)
+    def load(self, space: Space, address: Bits, size: int, *, read_only: bool = False) -> U8:
+        return generic.load(self, space, address, size, read_only=read_only)
 
     def store(self, space: Space, address: Bits, data: U8) -> None:
         generic.store(self, space, address, data)
@@ -191,6 +208,9 @@ class Warp:
 
     def cluster_wait(self) -> Suspend | None:
         return self.cluster.barrier.wait(self)
+
+    def grid_wait(self) -> Suspend | None:
+        return None if self.cluster.earlier is None else self.cluster.earlier.wait(self)
 
     def fence_proxy_async(self) -> None:
         self.cluster.proxy_fences[self.agent - 1].record(self.epoch, self.active)

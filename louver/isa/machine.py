@@ -60,8 +60,11 @@ class WarpState(Protocol):
         ...
 
     # --- generic-proxy memory --------------------------------------------------------------------------------------
-    def load(self, space: Space, address: Bits, size: int) -> U8:
-        """`size` bytes for each active lane: uint8 [32, size]; inactive lanes read zeros. Checks bounds, alignment, initialisation."""
+    def load(self, space: Space, address: Bits, size: int, *, read_only: bool = False) -> U8:
+        """`size` bytes for each active lane: uint8 [32, size]; inactive lanes read zeros. Checks bounds, alignment, initialisation.
+
+        read_only: `.nc`, which takes for granted that nobody writes the bytes while the kernel runs.
+        """
         ...
 
     def store(self, space: Space, address: Bits, data: U8) -> None:
@@ -111,6 +114,10 @@ class WarpState(Protocol):
     def cluster_arrive(self) -> None: ...
 
     def cluster_wait(self) -> Suspend | None: ...
+
+    def grid_wait(self) -> Suspend | None:
+        """`griddepcontrol.wait`; None once the grids before this one have ended."""
+        ...
 
     # --- fences ----------------------------------------------------------------------------------------------------
     def fence_proxy_async(self) -> None:

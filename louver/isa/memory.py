@@ -86,7 +86,7 @@ class Load(Effect):
 
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
         """Load each active lane's bytes."""
-        data = warp.load(self.space, inputs[0], _size(self.type, self.count))
+        data = warp.load(self.space, inputs[0], _size(self.type, self.count), read_only=self.read_only)
         return (bytes_to_registers(data, self.type, self.count),)
 
 

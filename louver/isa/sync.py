@@ -1,6 +1,6 @@
-"""Barriers of warp, CTA and cluster, proxy fences, register reallocation.
+"""Barriers of warp, CTA and cluster, proxy fences, order between grids, register reallocation.
 
-Source: PTX ISA, Parallel Synchronization and Communication; Miscellaneous (setmaxnreg).
+Source: PTX ISA, Parallel Synchronization and Communication (griddepcontrol too); Miscellaneous (setmaxnreg).
 """
 
 from __future__ import annotations
@@ -135,6 +135,37 @@ class FenceGpu(Effect):
     def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
         warp.fence_gpu()
         return ()
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchDependents(Effect):
+    """`griddepcontrol.launch_dependents`: for this CTA, the next grid may begin if its launch is dependent.
+
+    It begins when every CTA has executed this or ended. Executed again it does nothing, and it orders nothing: the next grid waits by
+    `GridWait` for what this one writes.
+    """
+
+    opcode = "griddepcontrol.launch_dependents"
+    needs = SM90
+
+    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+        """Nothing: when the next grid begins is for its own run to try out."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class GridWait(Effect):
+    """`griddepcontrol.wait`: wait until the grids that this launch depends on have ended, and their memory accesses are seen.
+
+    In a launch that is not dependent it goes on at once.
+    """
+
+    opcode = "griddepcontrol.wait"
+    needs = SM90
+
+    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+        suspend = warp.grid_wait()
+        return () if suspend is None else suspend
 
 
 @dataclass(frozen=True, slots=True)

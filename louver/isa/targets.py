@@ -17,6 +17,9 @@ MBARRIER_MAX_ARRIVALS = (1 << 20) - 1
 TENSOR_MAP_MAX_BOX = 256
 """Elements per dimension of a tensor map's box (CUDA driver API, cuTensorMapEncodeTiled)."""
 
+CTA_SHARED_BYTES = 1024
+"""Shared memory that the system takes of each CTA (CUDA C++ Programming Guide, compute capability 8 and newer)."""
+
 WARPS_PER_WARPGROUP = 4
 """Warps of a warpgroup."""
 
@@ -60,6 +63,15 @@ class Target:
             raise ValueError(f"a target is named as PTX names it, sm_90a say, got {self.name!r}")
         if self.max_shared_bytes % 1024:
             raise ValueError(f"{self.name}: shared memory is given in whole KiB, got {self.max_shared_bytes} bytes")
+
+    @property
+    def sm_shared_bytes(self) -> int:
+        """Shared memory of an SM, what the system takes included."""
+        return self.max_shared_bytes + CTA_SHARED_BYTES
+
+    def shared_bytes(self, ctas: int) -> int:
+        """The dynamic shared memory that each of so many CTAs on an SM may have."""
+        return self.sm_shared_bytes // ctas - CTA_SHARED_BYTES
 
     def has(self, family: MmaFamily) -> bool:
         """Whether the target has that family of sparse products."""

@@ -74,6 +74,7 @@ def load_record(key: str, ordinal: int, record: KernelRecord) -> BuiltKernel[Loa
         threads=signature.threads,
         cluster=signature.cluster,
         ordinal=ordinal,
+        dependent=signature.dependent,
     )
     return _loaded().setdefault((key, ordinal), BuiltKernel(kernel, launch))
 

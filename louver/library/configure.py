@@ -138,13 +138,22 @@ TILES = (
 """Of equal times the first counts."""
 
 
+OCCUPANCIES: dict[bool, tuple[dict[str, Any], ...]] = {
+    False: ({},),
+    True: ({"dependent": True, "resident": 2}, {"dependent": True}),
+}
+"""By whether a launch begins while others end: its places on an SM, the first that a tile fits. Half of an SM leaves room for the next
+launch.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Demand:
     """The demands of a product on its schedule.
 
     a, b, out: element types. b_major: the contiguous dimension of b. pattern: of a, None for a dense one. promoted: whether sums of 8-bit floats are added to others in f32.
     step: elements of K that a stage holds. transposed: whether the output is stored so. gated: whether it has half of the product's
-    rows. reads: vectors that the epilogue reads, C counted as `MOST_READS`.
+    rows. reads: vectors that the epilogue reads, C counted as `MOST_READS`. dependent: as in `louver.plan`.
     """
 
     a: str
@@ -158,6 +167,7 @@ class Demand:
     gated: bool
     step: int
     reads: int
+    dependent: bool = False
 
     @property
     def selection(self) -> Selection:
@@ -177,7 +187,7 @@ class Demand:
         return "promoted" if self.promoted else "f16" if self.accumulator == "f16" else "plain"
 
     @classmethod
-    def of_problem(cls, problem: Problem) -> Demand:
+    def of_problem(cls, problem: Problem, *, dependent: bool = False) -> Demand:
         """Of a product of the library."""
         epilogue = problem.epilogue
         vectors = (problem.bias, epilogue.dense_bias, epilogue.scale == "row", epilogue.dense_scale == "column")
@@ -193,6 +203,7 @@ class Demand:
             epilogue.gated,
             TILE_K[element_type(problem.b).bits],
             sum(map(bool, vectors)) + MOST_READS * (epilogue.c is not None),
+            dependent,
         )
 
     @classmethod
@@ -226,10 +237,11 @@ def choose(
     batch: int = 1,
     k: int = TYPICAL_K,
     cuts: bool = False,
+    dependent: bool = False,
 ) -> Schedule:
-    """A schedule for `a [m, k] @ b [k, n]` of the library, as `choose_for` chooses it."""
-    sizes = m, n, k, batch
-    return choose_for(Demand.of_problem(problem), sizes, target, sm_count, aligned_output=aligned_output, cuts=cuts)
+    """A schedule for `a [m, k] @ b [k, n]` of the library, as `choose_for` chooses it. dependent: as in `louver.plan`."""
+    demand, sizes = Demand.of_problem(problem, dependent=dependent), (m, n, k, batch)
+    return choose_for(demand, sizes, target, sm_count, aligned_output=aligned_output, cuts=cuts)
 
 
 def choose_for(
@@ -279,12 +291,15 @@ def _candidates(demand: Demand, target: Target, widest: int, *, bulk: bool) -> t
         if not min(widest, LEAST_DIVIDED) <= shape.n <= widest or not shape.suits(demand, bulk=bulk):
             continue
         for metadata in METADATA if demand.selection == "lifted" else METADATA[:1]:
-            try:
-                schedule = _deepest(demand, shape.schedule(demand, bulk=bulk, metadata=metadata), target)
-            except ValueError:
-                # The sums do not fit the registers, or two stages the shared memory.
-                continue
-            found.append((schedule, Cutting.of(demand, schedule)))
+            for occupancy in OCCUPANCIES[demand.dependent]:
+                try:
+                    schedule = shape.schedule(demand, bulk=bulk, metadata=metadata, **occupancy)
+                    schedule = _deepest(demand, schedule, target)
+                except ValueError:
+                    # The sums do not fit the registers, or two stages the shared memory.
+                    continue
+                found.append((schedule, Cutting.of(demand, schedule)))
+                break
     return tuple(found)
 
 
@@ -366,10 +381,10 @@ def _deepest(demand: Demand, schedule: Schedule, target: Target) -> Schedule:
     staging = 0
     if schedule.store.way == "bulk":
         staging = output_layout(schedule, demand.out, transposed=demand.transposed, gated=demand.gated).bytes
-    stages = (target.max_shared_bytes - BARRIER_ROOM - staging) // stage
+    room = target.shared_bytes(schedule.occupancy.resident)
+    stages = (room - BARRIER_ROOM - staging) // stage
     if stages < 2:
         raise ValueError(
-            f"two stages of {stage} bytes do not fit the {target.max_shared_bytes} bytes of shared memory of "
-            f"{target.name}: use a smaller tile"
+            f"two stages of {stage} bytes do not fit the {room} bytes of shared memory of {target.name}: use a smaller tile"
         )
     return schedule.changed(stages=min(MAX_STAGES, stages))

@@ -106,7 +106,9 @@ def emulate(
     sized = Sized.of(compiled.signature, (m, n, k), maps, sm_count, cut)
     places = {name: rows.held for name, rows in maps.items()}
     arguments = bind_product(compiled.signature, sized, places, positions, bound, tensor_map)
-    report = run(compiled.kernel, sized.ctas, arguments, memory=memory, order=order)
+    report = run(
+        compiled.kernel, sized.ctas, arguments, memory=memory, order=order, dependent=compiled.signature.dependent
+    )
     if counters is not None and counters.array.any():
         raise EmulationError(f"a launch leaves its counters at 0 for the next one, got {counters.array.tolist()}")
     y = result.array[:, :, : shape[1]]
@@ -115,7 +117,7 @@ def emulate(
 
 def sparse_operand(memory: GlobalMemory, s: SparseTensor, forms: ProductForms, entries: int) -> Operand:
     """The sparse operand of a product in these forms, as so many matrices."""
-    values, positions = (memory.add(type(form).__name__, form.host(s), writable=False) for form in forms)
+    values, positions = (memory.add(type(form).__name__, form.host(s), writable=False, settled=True) for form in forms)
     return operand_of(s, forms, (values.address, positions.address), entries, values)
 
 

@@ -23,11 +23,17 @@ from louver.runtime.memory import DeviceArray
 
 
 def run(
-    state: TensorState, request: Request, out: ArrayView, *, n: int | None = None, batch: int | None = None
+    state: TensorState,
+    request: Request,
+    out: ArrayView,
+    *,
+    n: int | None = None,
+    batch: int | None = None,
+    dependent: bool = False,
 ) -> Placed | None:
     """Compute into `out`, [..., M, N] for "matmul", [..., M] for "linear", in the order of its stream.
 
-    n, batch: N and the number of products to choose the kernel for; the request's own by default. Host arrays go through device
+    n, batch: N and the number of products to choose the kernel for; the request's own by default. dependent: as in `louver.plan`. Host arrays go through device
     memory and are waited for. Returns what was launched if it can be launched again: None when an array was copied first.
     """
     if out.device is None:
@@ -35,11 +41,11 @@ def run(
         return None
     # A thread that has not used the GPU yet has no context; one is made current here rather than call by call.
     with device_context(out.device):
-        return _run_device(state, request, out, n, batch)
+        return _run_device(state, request, out, n, batch, dependent=dependent)
 
 
 def _run_device(
-    state: TensorState, request: Request, out: ArrayView, n: int | None, batch: int | None
+    state: TensorState, request: Request, out: ArrayView, n: int | None, batch: int | None, *, dependent: bool
 ) -> Placed | None:
     at = placed(request, out)
     layout = layout_of(request, at.dense)
@@ -58,6 +64,7 @@ def _run_device(
         aligned_output=result.bulk_writable,
         batch=planned[1],
         batch_invariant=invariant,
+        dependent=dependent,
     )
     launcher = state.launcher(request.s, problem, schedule, place.ordinal, stream, batch_invariant=invariant)
     in_place = at.in_place(layout)
@@ -88,10 +95,19 @@ def schedule_for(
     aligned_output: bool,
     batch: int = 1,
     batch_invariant: bool = False,
+    dependent: bool = False,
 ) -> Schedule:
     """The schedule of a product `a [m, k] @ b [k, n]`, or a batch of them, on a device: measured before, or the model's."""
     return decide(
-        problem, m, n, k, place, aligned_output=aligned_output, batch=batch, batch_invariant=batch_invariant
+        problem,
+        m,
+        n,
+        k,
+        place,
+        aligned_output=aligned_output,
+        batch=batch,
+        batch_invariant=batch_invariant,
+        dependent=dependent,
     ).schedule
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from louver.formats.dtypes import ElementType, element_type
 from louver.formats.gated import GatedTensor
+from louver.formats.given import shown
 from louver.formats.tensor import SparseTensor
 from louver.frontend.epilogue import Activation
 from louver.frontend.problem import Batch, BLayout, Kind, Problem
@@ -43,8 +44,8 @@ _CHANGING = ("dense_bias", "dense_scale", "c", "alpha", "beta")
 class Plan:
     """A product of one sparse tensor on one device, made by `louver.plan`. It keeps tensor, operand and options.
 
-    problem: what its kernel computes, the layout of the dense operand and the element types included. n, batch, activation, batch_invariant:
-    as planned. K is cut as for the planned n, unless a call has more. device: where; None for the reference path on the host. Threads may share a plan. A CUDA graph that captured a call
+    problem: what its kernel computes, the layout of the dense operand and the element types included. n, batch, activation, batch_invariant,
+    dependent: as planned. K is cut as for the planned n, unless a call has more. device: where; None for the reference path on the host. Threads may share a plan. A CUDA graph that captured a call
     reads the operand, and the options' arrays, on each replay: keep the plan, or the sparse tensor and the arrays, as long as the
     graph; numbers are those of the captured call.
     """
@@ -59,6 +60,7 @@ class Plan:
         activation: Activation | None,
         place: Device | None,
         batch_invariant: bool,
+        dependent: bool,
     ) -> None:
         self.problem = solved
         self.n = n
@@ -66,6 +68,7 @@ class Plan:
         self.activation: Activation | None = activation
         self.device = place
         self.batch_invariant = batch_invariant
+        self.dependent = dependent
         self._s = s
         self._given = given
         self._state = s.derived.of(TensorState)
@@ -126,7 +129,7 @@ class Plan:
         self._check_place(asked, result)
         if self.device is None:
             return by_reference(asked, made)
-        launched = run(self._state, asked, result, n=self.n, batch=self.batch)
+        launched = run(self._state, asked, result, n=self.n, batch=self.batch, dependent=self.dependent)
         if launched is not None:
             self._warm.keep(None, (x, given, out), asked, result, launched)
         return made
@@ -189,6 +192,7 @@ def plan(
     accumulate: Accumulate = "auto",
     batch: int | None = None,
     batch_invariant: bool = False,
+    dependent: bool = False,
 ) -> Plan:
     """Fix operand, problem and kernel of a product, for calls with little host time.
 
@@ -201,6 +205,9 @@ def plan(
     as many as `like` or s has; of a linear plan with one weight, whose tokens are one axis otherwise, a batch's entries are what
     a second stride walks. bias, dense_bias, scale, dense_scale, c, out_scale, alpha, beta, activation, accumulate, batch_invariant: as
     in `louver.matmul`, arrays on the device, for N = n (c [n, out] or [out, n]); the calls read the arrays anew, and may give others.
+    dependent: each launch may begin while the kernels before it in its stream end, and reads the weight meanwhile (programmatic dependent
+    launch). It waits for them before it touches any other array. The caller sees to it that no kernel of the stream writes the weight's
+    own memory on the device while a plan may run; Louver writes it in `SparseTensor.update_` alone, after a wait for the device.
     Compiles and uploads what calls with aligned and other outputs need. Without a GPU the plan is for arrays on the host, keeps to
     the same rules, and computes by the reference path, which it says once. Raises ValueError or TypeError for arguments that no
     product has, RuntimeError while the stream of `like` is being captured.
@@ -208,6 +215,8 @@ def plan(
     check_kind(kind, layout)
     check_sparse(s, accumulate)
     check_kernel(s)
+    if type(dependent) is not bool:
+        raise TypeError(f"dependent is True or False, got {shown(dependent)}")
     n, _ = size_range((n, n))
     example = None if like is None else operand_view(kind, s, like)
     if example is not None:
@@ -227,8 +236,9 @@ def plan(
     solved = problem(kind, s, dense, chosen, element, fused.bias, fused.epilogue, accumulate, entries)
     if place is not None:
         stream = 0 if example is None else example.stream or 0
-        make_ready(s, (max(n, 1),), solved, place, count, stream, batch_invariant=batch_invariant)
-    return Plan(s, n, count, solved, given, activation, place, batch_invariant)
+        sizes = (max(n, 1),)
+        make_ready(s, sizes, solved, place, count, stream, batch_invariant=batch_invariant, dependent=dependent)
+    return Plan(s, n, count, solved, given, activation, place, batch_invariant, dependent)
 
 
 def _place_of(s: SparseTensor, example: ArrayView | None) -> Device | None:

@@ -117,13 +117,24 @@ def make_ready(
     stream: int = 0,
     *,
     batch_invariant: bool = False,
+    dependent: bool = False,
 ) -> None:
     """Make the launchers that calls of a problem with these N will use, with aligned and with other outputs."""
     state = s.derived.of(TensorState)
     m, k = s.shape[-2:]
     schedules = {
         # In order, so that kernels are compiled from the narrowest tile to the widest.
-        schedule_for(solved, m, n, k, place, aligned_output=aligned, batch=batch, batch_invariant=batch_invariant): None
+        schedule_for(
+            solved,
+            m,
+            n,
+            k,
+            place,
+            aligned_output=aligned,
+            batch=batch,
+            batch_invariant=batch_invariant,
+            dependent=dependent,
+        ): None
         for n in sizes
         for aligned in (True, False)
     }

@@ -61,15 +61,17 @@ class Ranges:
 class Cutting:
     """A kernel as far as its time depends on how K is cut; of gathered rows K counts those that are multiplied.
 
-    m, n, k: its tile, with all tiles of a cluster. step: clocks of a step of K. store: clocks of a tile's epilogue. granule: steps of
-    which a range has a multiple. sum_bytes: of a tile's sums. counters: of a tile. together: parts that are read at a time. bits:
-    of an element of b. stored: bits of an element of a, with its metadata. out_bytes: of an output. rates: of the GPU.
+    m, n, k: its tile, with all tiles of a cluster. ctas: on an SM. step: clocks of a step of K, of each of them. store: clocks of a
+    tile's epilogue. granule: steps of which a range has a multiple. sum_bytes: of a tile's sums. counters: of a tile. together: parts
+    that are read at a time. bits: of an element of b. stored: bits of an element of a, with its metadata. out_bytes: of an output.
+    rates: of the GPU.
     """
 
     m: int
     n: int
     k: int
     cluster: int
+    ctas: int
     step: float
     store: float
     granule: int
@@ -86,6 +88,7 @@ class Cutting:
         """Of a schedule for these operands."""
         tile, cluster = schedule.tile, schedule.order.cluster
         out_bytes, lifted = element_type(operands.out).bytes, operands.selection == "lifted"
+        ctas = schedule.occupancy.ctas
         registers, warpgroups = (
             accumulator_registers(schedule, operands.accumulator, promoted=False),
             schedule.roles.consumers,
@@ -95,8 +98,9 @@ class Cutting:
             tile.n,
             tile.k,
             cluster,
-            step_clocks(operands, schedule, rates),
-            tile.m * tile.n * out_bytes / rates.output,
+            ctas,
+            ctas * step_clocks(operands, schedule, rates),
+            ctas * tile.m * tile.n * out_bytes / rates.output,
             columns_per_load(operands.a) // tile.k if lifted else 1,
             REGISTER_BYTES * registers * WARPGROUP_THREADS * warpgroups,
             warpgroups,
@@ -140,7 +144,7 @@ class Cutting:
         """Predicted clocks: of the busiest SM and of global memory, and of the launch."""
         at_once, steps, rates = self._at_once(sm_count), -(-k // self.k), self.rates
         ranges, finished = -(-cut.cut * cut.parts // at_once), -(-cut.cut // at_once)
-        moved = self.sum_bytes / rates.sums
+        moved = self.ctas * self.sum_bytes / rates.sums
         busiest = -(-cut.whole // at_once) * (steps * self.step + self.store)
         busiest += ranges * (cut.part_steps * self.step + TRIPS * rates.trip + moved)
         busiest += finished * (-(-cut.parts // self.together) * rates.trip + cut.parts * moved + self.store)
@@ -157,7 +161,7 @@ class Cutting:
 
     def _at_once(self, sm_count: int) -> int:
         """Items that are worked on at a time."""
-        return max(1, sm_count // self.cluster)
+        return max(1, self.ctas * sm_count // self.cluster)
 
 
 @functools.lru_cache(maxsize=1024)

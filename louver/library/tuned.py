@@ -11,6 +11,7 @@ import functools
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -24,7 +25,7 @@ from louver.runtime.cache import cache_directory
 from louver.runtime.device import Device
 from louver.runtime.folder import OwnFolder
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of the files' form."""
 
 Origin: TypeAlias = Literal["tuned", "table", "model"]
@@ -50,21 +51,21 @@ def decide(
     aligned_output: bool,
     batch: int = 1,
     batch_invariant: bool = False,
+    dependent: bool = False,
 ) -> Decision:
     """The schedule of `a [m, k] @ b [k, n]` on a device: tuned here, else from the package's table, else the model's.
 
     batch: how many such products there are. An entry is for all sizes of its classes, and for a batch of them, for which the model
     takes the tile that it takes for the size measured: how full the last wave of SMs is decides on the tile.
     batch_invariant: sums of a row over K are in one order for every n, so that K is not cut, and the step of K is the model's.
+    dependent: as in `louver.plan`; entries are for one or the other.
     """
     machine = target(place.target)
     alone = problem if problem.batch is None else replace(problem, batch=None)
-    wanted = place_of(alone, m, n, k, place.name, aligned_output=aligned_output)
-    sms, aligned = place.sm_count, aligned_output
-    tiled = choose(problem, m, n, machine, sms, aligned_output=aligned, batch=batch, k=k)
-    chosen = tiled
-    if not batch_invariant:
-        chosen = choose(problem, m, n, machine, sms, aligned_output=aligned, batch=batch, k=k, cuts=True)
+    wanted = place_of(alone, m, n, k, place.name, aligned_output=aligned_output, dependent=dependent)
+    model = partial(choose, target=machine, sm_count=place.sm_count, aligned_output=aligned_output, dependent=dependent)
+    tiled = model(problem, m, n, batch=batch, k=k)
+    chosen = tiled if batch_invariant else model(problem, m, n, batch=batch, k=k, cuts=True)
     reasons: list[str] = []
     for origin, look in _SOURCES.items():
         try:
@@ -73,7 +74,7 @@ def decide(
                 reasons.append(f"no entry ({origin})")
                 continue
             if entry.shape is not None:
-                there = choose(alone, *entry.shape[:2], machine, sms, aligned_output=aligned, k=entry.shape[2])
+                there = model(alone, *entry.shape[:2], k=entry.shape[2])
                 _check_tile(there, tiled, entry.shape)
             schedule = entry.usable(problem, machine)
             if batch_invariant and (schedule.cuts or schedule.tile.k != tiled.tile.k):
@@ -171,7 +172,13 @@ def _read(name: str) -> Entry | None:
         place = facts.pop("place")
         shape = facts.pop("shape")
         return Entry(
-            Place(place["device"], place["problem"], _sizes(place["sizes"]), bool(place["aligned_output"])),
+            Place(
+                place["device"],
+                place["problem"],
+                _sizes(place["sizes"]),
+                bool(place["aligned_output"]),
+                bool(place["dependent"]),
+            ),
             shape=None if shape is None else _sizes(shape),
             **facts,
         )

@@ -32,13 +32,14 @@ class UnusableEntryError(ValueError):
 class Place:
     """The products that an entry is for. device: its name. problem: as `problem_facts` has it. sizes: classes of M, N and K.
 
-    aligned_output: whether bulk copies may write the output.
+    aligned_output: whether bulk copies may write the output. dependent: of plans whose kernels begin while others end.
     """
 
     device: str
     problem: Mapping[str, Any]
     sizes: Sizes
     aligned_output: bool
+    dependent: bool = False
 
     @property
     def key(self) -> str:
@@ -77,6 +78,8 @@ class Entry:
             most = deepest(problem, schedule, machine).ring.stages
         except (TypeError, ValueError) as error:
             raise UnusableEntryError(f"its schedule is not legal: {error}") from error
+        if schedule.occupancy.dependent != self.place.dependent:
+            raise UnusableEntryError(f"its schedule is {'not ' if self.place.dependent else ''}a dependent one")
         if schedule.store.way == "bulk" and not self.place.aligned_output:
             raise UnusableEntryError("its schedule stores in bulk, which the output's alignment forbids")
         if schedule.ring.stages > most:
@@ -98,10 +101,12 @@ def problem_facts(problem: Problem) -> dict[str, Any]:
     return json.loads(json.dumps({f.name: getattr(problem, f.name) for f in fields(problem)}, default=_by_name))
 
 
-def place_of(problem: Problem, m: int, n: int, k: int, device: str, *, aligned_output: bool) -> Place:
+def place_of(
+    problem: Problem, m: int, n: int, k: int, device: str, *, aligned_output: bool, dependent: bool = False
+) -> Place:
     """Where the entry of a product `a [m, k] @ b [k, n]` on a device is kept."""
     sizes = (size_class(m), size_class(n), size_class(k))
-    return Place(device, problem_facts(problem), sizes, aligned_output)
+    return Place(device, problem_facts(problem), sizes, aligned_output, dependent)
 
 
 def status(entry: Entry, machine: Target) -> str:

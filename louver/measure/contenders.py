@@ -33,7 +33,7 @@ class Contender:
     """One way to compute the product.
 
     call: launches it with operand set `index % sets` and returns the result. order: "tokens" for a result [N, M], "rows"
-    for [M, N]. details: facts for the record.
+    for [M, N]; more tokens may follow. details: facts for the record.
     """
 
     name: str
@@ -56,6 +56,18 @@ def ours(operands: Operands) -> Contender:
         return louver.linear(x, sparse[index % operands.sets], out=y, accumulate=accumulate)
 
     return Contender("ours", call, "tokens", {})
+
+
+def copied(torch: Any, operands: Operands) -> Contender:
+    """A copy that moves as many bytes as the product has to: half are read, half written. It computes nothing."""
+    half = max(operands.problem.moved_bytes // 2, 1)
+    source = torch.zeros(operands.sets, half, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+
+    def call(index: int) -> Any:
+        return target[index % operands.sets].copy_(source[index % operands.sets])
+
+    return Contender("copy", call, "tokens", {"bytes": 2 * half})
 
 
 def cublas(torch: Any, operands: Operands) -> Contender:
@@ -93,7 +105,7 @@ class CuSparseLt:
     def __init__(self, torch: Any, operands: Operands) -> None:
         self._torch = torch
         self._operands = operands
-        self._b = operands.x.t()
+        self._b = operands.padded.t()
         problem = operands.problem
         self._options = {} if problem.out == problem.dtype else {"out_dtype": operands.y.dtype}
         self._weights = [torch._cslt_compress(weight) for weight in operands.dense]
@@ -108,7 +120,7 @@ class CuSparseLt:
             )
 
         name = f"cusparselt {algorithm}{' transposed' if transposed else ''}"
-        details = {"algorithm": algorithm, "transposed": transposed}
+        details = {"algorithm": algorithm, "transposed": transposed, "tokens": self._operands.problem.padded_n}
         return Contender(name, call, "tokens" if transposed else "rows", details)
 
     def algorithms(self, most: int) -> Iterator[int]:

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from louver.measure.contenders import REFUSALS, Contender, CuSparseLt, cublas, cusparselt_candidates, ours
+from louver.measure.contenders import REFUSALS, Contender, CuSparseLt, copied, cublas, cusparselt_candidates, ours
 from louver.measure.graph import ESTIMATE_REPLAYS, capture, prepare
 from louver.measure.n_major import NMajor, measure_n_major
 from louver.measure.operands import Operands, make_operands
 from louver.measure.problems import GemmProblem
 from louver.measure.protocol import Protocol, interleave, median, spread
-from louver.measure.report.gemm import CONTENDERS, GemmRow
+from louver.measure.report.gemm import CONTENDERS, TIMED, GemmRow
 from louver.measure.sustained import Sustained, sustain
 from louver.measure.verify import verify
 
@@ -41,7 +41,7 @@ class Measurement:
 
     def to_json(self) -> dict[str, Any]:
         """A row of the record, in the schema of `louver.measure.report.gemm`."""
-        times = {f"{name}_us": self.row.times_us.get(name) for name in CONTENDERS}
+        times = {f"{name}_us": self.row.times_us.get(name) for name in TIMED}
         base = {
             "shape": list(self.row.shape),
             "dtype": self.row.dtype,
@@ -75,7 +75,7 @@ def measure(torch: Any, problem: GemmProblem, protocol: Protocol, *, sustained: 
     with phases.phase("verify"):
         contenders = _own(torch, operands, notes)
     with phases.phase("libraries"):
-        contenders |= _vendors(torch, operands, protocol, notes)
+        contenders |= _vendors(torch, operands, protocol, notes) | {"copy": copied(torch, operands)}
     with phases.phase("bursts"):
         loads = {name: prepare(torch, c.call, operands.sets, protocol) for name, c in contenders.items()}
         bursts = {name: load.burst for name, load in loads.items()}
@@ -87,10 +87,13 @@ def measure(torch: Any, problem: GemmProblem, protocol: Protocol, *, sustained: 
     taken = {name: round(median(times[w]) * 1e6, 3) for name, w in winners.items()}
     row = GemmRow(problem.shape, problem.dtype, "linear", taken, problem.out, problem.accumulate)
     with phases.phase("sustained"):
-        long = {name: sustain(torch, loads[w], protocol) for name, w in winners.items()} if sustained else {}
+        lasting = CONTENDERS if sustained else ()
+        long = {name: sustain(torch, loads[w], protocol) for name, w in winners.items() if name in lasting}
     with phases.phase("n_major"):
         turned = (
-            measure_n_major(torch, operands, protocol) if problem.bits == 8 and problem.accumulate == "auto" else None
+            measure_n_major(torch, operands, protocol)
+            if problem.bits == 8 and problem.accumulate == "auto" and problem.n == problem.padded_n
+            else None
         )
     return Measurement(row, notes, long, turned, phases.seconds)
 
@@ -113,7 +116,7 @@ def pick_winners(times: Mapping[str, tuple[float, ...]]) -> dict[str, str]:
     winners: dict[str, str] = {}
     for name in sorted(times, key=lambda name: median(times[name])):
         winners.setdefault(name.split()[0], name)
-    return {name: winners[name] for name in CONTENDERS if name in winners}
+    return {name: winners[name] for name in TIMED if name in winners}
 
 
 def _own(torch: Any, operands: Operands, notes: dict[str, dict[str, Any]]) -> dict[str, Contender]:

@@ -27,13 +27,14 @@ NEVER = -(2**31)
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """x: [N, K] and y: [N, M] torch tensors on the GPU.
+    """x: [N, K] and y: [N, M] torch tensors on the GPU. padded: x with tokens of zeros, as many as cuSPARSELt needs.
 
     dense: pruned weights, torch tensors [M, K] on the GPU. sparse: the same weights, compressed. One a set.
     """
 
     problem: GemmProblem
     x: Any
+    padded: Any
     y: Any
     dense: tuple[Any, ...]
     sparse: tuple[SparseTensor, ...]
@@ -57,10 +58,17 @@ def make_operands(torch: Any, problem: GemmProblem, sets: int) -> Operands:
         return converted(torch, torch.randn(rows, problem.k, generator=generator, device="cuda"), problem.dtype)
 
     x = draw(problem.n)
+    padded = x
+    if problem.padded_n > problem.n:
+        # Copied as raw bytes: PyTorch joins no 8-bit floats.
+        zeros = torch.zeros(
+            problem.padded_n - problem.n, x.shape[1] * x.element_size(), dtype=torch.uint8, device="cuda"
+        )
+        padded = torch.cat((x.view(torch.uint8), zeros)).view(x.dtype)
     y = torch.empty(problem.n, problem.m, dtype=torch_dtype(torch, problem.out), device="cuda")
     weights = [prune24(torch, draw(problem.m)) for _ in range(sets)]
     sparse = tuple(weight.compressed(torch, problem.dtype) for weight in weights)
-    return Operands(problem, x, y, tuple(weight.dense for weight in weights), sparse)
+    return Operands(problem, x, padded, y, tuple(weight.dense for weight in weights), sparse)
 
 
 def placed(values: NDArray[Any], positions: NDArray[Any], ordinal: int) -> Operand:

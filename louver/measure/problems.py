@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from louver.formats.dtypes import element_type
 from louver.frontend.problem import modes_of
 from louver.measure.report.gemm import types_of
+from louver.measure.suites import Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +47,20 @@ class GemmProblem:
     def _check_multiples(self) -> None:
         """A contender that refuses a problem leaves nothing to compare with."""
         whole = WEIGHT_MULTIPLE[self.bits]
-        if self.m % whole or self.n % TOKENS_MULTIPLE or self.k % whole:
+        if self.m % whole or self.k % whole:
             raise ValueError(
-                f"measured sizes are multiples of {TOKENS_MULTIPLE}, M and K of {whole} for {self.dtype}, as cuSPARSELt "
-                f"needs, got {self.m}x{self.n}x{self.k}"
+                f"measured M and K are multiples of {whole} for {self.dtype}, as cuSPARSELt needs, got {self.m}x{self.n}x{self.k}"
             )
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """(M, N, K): rows of the sparse weight, tokens, inner size."""
         return self.m, self.n, self.k
+
+    @property
+    def padded_n(self) -> int:
+        """Tokens with those of zeros that cuSPARSELt needs."""
+        return -(-self.n // TOKENS_MULTIPLE) * TOKENS_MULTIPLE
 
     @property
     def bits(self) -> int:
@@ -66,6 +71,11 @@ class GemmProblem:
     def compressed_bytes(self) -> int:
         """Bytes of the compressed weight: half of its values, and one bit of indices an element."""
         return self.m * self.k * (self.bits // 2 + 1) // 8
+
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes that a 2:4 product reads and writes at least: weight, tokens and result, each once."""
+        return self.compressed_bytes + self.n * (self.k * self.bits + self.m * element_type(self.out).bits) // 8
 
     def __str__(self) -> str:
         return f"{self.m}×{self.n}×{self.k} {types_of(self.dtype, self.out, self.accumulate)}"
@@ -92,22 +102,7 @@ WEIGHT_MULTIPLE: Mapping[int, int] = {16: 16, 8: 32}
 """What cuSPARSELt wants M and K to be multiples of, by bits of an element."""
 
 TOKENS_MULTIPLE = 16
-"""What cuSPARSELt and cuBLAS's 8-bit products want N to be a multiple of."""
-
-Shape = tuple[int, int, int]
-
-SHAPES: tuple[Shape, ...] = (
-    (4096, 8192, 8192),
-    (4096, 4096, 4096),
-    (8192, 8192, 8192),
-    (6144, 8192, 4096),
-    (28672, 4096, 4096),
-    (4096, 4096, 14336),
-    (4096, 1024, 4096),
-)
-QUICK: tuple[Shape, ...] = (SHAPES[0], SHAPES[-1])
-SUSTAINED: tuple[Shape, ...] = (SHAPES[0], SHAPES[2], SHAPES[4])
-"""Shapes that are also measured under sustained load."""
+"""What cuSPARSELt wants N to be a multiple of."""
 
 
 def parse_shapes(text: str) -> tuple[Shape, ...]:

@@ -41,8 +41,10 @@ NUMBERS: Mapping[str, tuple[int | None, ...]] = {
 }
 """Values of the fields that are numbers. A field that is a choice of names or a yes and no tries all; others stay."""
 
-APART = ("specialized",)
-"""Fields that the search does not change alone: a schedule without a producer differs by more than one thing, and is for comparison."""
+APART = ("specialized", "dependent")
+"""Fields that the search does not change: a schedule without a producer differs by more than one thing, and is for comparison; whether a
+launch may begin while others end is the caller's word.
+"""
 
 GAIN = 0.005
 """Part of the time that a change must save to be taken: less is noise."""

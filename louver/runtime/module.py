@@ -65,19 +65,29 @@ class LoadedKernel:
     """A kernel on a device, ready to launch. Its module stays loaded for the life of the process.
 
     name: the entry's. device: where it is loaded. function: the driver's handle. threads: of a CTA. cluster: CTAs of a cluster
-    along x, as the kernel declares it. dynamic_shared: bytes of dynamic shared memory.
+    along x, as the kernel declares it. dynamic_shared: bytes of dynamic shared memory. dependent: it may begin while the kernel before
+    it in its stream ends (programmatic dependent launch); it waits for that one itself.
     """
 
-    __slots__ = ("cluster", "device", "dynamic_shared", "function", "name", "threads")
+    __slots__ = ("cluster", "dependent", "device", "dynamic_shared", "function", "name", "threads")
 
     def __init__(
-        self, name: str, device: Device, function: Any, *, threads: int, cluster: int, dynamic_shared: int
+        self,
+        name: str,
+        device: Device,
+        function: Any,
+        *,
+        threads: int,
+        cluster: int,
+        dynamic_shared: int,
+        dependent: bool = False,
     ) -> None:
         self.name = name
         self.device = device
         self.threads = threads
         self.cluster = cluster
         self.dynamic_shared = dynamic_shared
+        self.dependent = dependent
         self.function = function
 
     def bound(self, grid: int | tuple[int, int, int], arguments: ArgumentPack, stream: int = 0) -> BoundLaunch:
@@ -113,8 +123,13 @@ class BoundLaunch:
         self._grid = grid
         self._arguments = arguments
         self._stream = stream
+        self.send: Callable[[], tuple[Any, ...]]
+        if kernel.dependent:
+            config = _dependent(kernel, grid, stream)
+            self.send = functools.partial(api().cuLaunchKernelEx, config, kernel.function, arguments.table, 0)
+            return
         # Handles as the driver's own objects: an integer would become one in each call.
-        self.send: Callable[[], tuple[Any, ...]] = functools.partial(
+        self.send = functools.partial(
             api().cuLaunchKernel,
             kernel.function,
             *grid,
@@ -159,6 +174,21 @@ class BoundLaunch:
         )
 
 
+def _dependent(kernel: LoadedKernel, grid: tuple[int, int, int], stream: int) -> Any:
+    """The driver's record of a launch that may begin while the kernel before it in the stream ends."""
+    driver = api()
+    attribute = driver.CUlaunchAttribute()
+    attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    attribute.value.programmaticStreamSerializationAllowed = 1
+    config = driver.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = grid
+    config.blockDimX, config.blockDimY, config.blockDimZ = kernel.threads, 1, 1
+    config.sharedMemBytes = kernel.dynamic_shared
+    config.hStream = driver.CUstream(stream)
+    config.attrs, config.numAttrs = [attribute], 1
+    return config
+
+
 def load(
     cubin: bytes,
     kernel_name: str,
@@ -167,10 +197,12 @@ def load(
     threads: int,
     cluster: int = 1,
     ordinal: int = 0,
+    dependent: bool = False,
 ) -> LoadedKernel:
     """Load a cubin's kernel on the device `ordinal`.
 
-    dynamic_shared: bytes a launch gives, at most the device's limit. threads: of a CTA, as the kernel declares them.
+    dynamic_shared: bytes a launch gives, at most the device's limit. threads: of a CTA, as the kernel declares them. dependent: as of
+    `LoadedKernel`.
     Equal cubins are loaded once per device. Do it before a capture begins: loading cannot be captured.
     Raises ValueError for limits passed, DriverError for what the driver refuses.
     """
@@ -197,7 +229,15 @@ def load(
             call("cuFuncSetAttribute", function, attribute, dynamic_shared, doing=doing)
         # Functions load lazily by default; a first launch inside a capture would load one there.
         call("cuFuncLoad", function, doing=f"loading {kernel_name}")
-    return LoadedKernel(kernel_name, on, function, threads=threads, cluster=cluster, dynamic_shared=dynamic_shared)
+    return LoadedKernel(
+        kernel_name,
+        on,
+        function,
+        threads=threads,
+        cluster=cluster,
+        dynamic_shared=dynamic_shared,
+        dependent=dependent,
+    )
 
 
 # Never unloaded: a CUDA graph that captured a launch may be replayed after every Python object is gone.

@@ -48,7 +48,8 @@ def emulate(
         added = memory.add(argument, flat(array), offset=array.address % 16, writable=array.writable)
         held[argument] = Held(added.address, added.size)
     found = bind_call(name, hints, call, grid, EmulatedMemory(compiled, call, sm_count, memory, held, machine(TARGET)))
-    return run(found.kernel.kernel, found.grid, found.values, memory=memory, order=order)
+    dependent = found.kernel.signature.dependent
+    return run(found.kernel.kernel, found.grid, found.values, memory=memory, order=order, dependent=dependent)
 
 
 @dataclass(frozen=True, slots=True)

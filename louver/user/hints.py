@@ -8,8 +8,10 @@ from typing import Any
 
 from louver.compile.plan.schedule import FIELDS, Schedule
 
-GIVEN = tuple(name for name in FIELDS if not name.startswith("tile_") and name != "work")
-"""Fields of a schedule that may be given. The tile is the kernel's own. Launches of users' kernels have no workspace for ranges of K."""
+GIVEN = tuple(name for name in FIELDS if not name.startswith("tile_") and name not in ("work", "dependent"))
+"""Fields of a schedule that may be given. The tile is the kernel's own. Launches of users' kernels have no workspace for ranges of K, and
+follow each other.
+"""
 
 TRITON = ("num_warps", "num_stages", "num_ctas")
 """Triton's options, which its users give with each call."""

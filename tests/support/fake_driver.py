@@ -36,6 +36,7 @@ class FakeDriver:
     CUfunction_attribute = SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="shared")
     CUstream_flags = SimpleNamespace(CU_STREAM_NON_BLOCKING="non-blocking")
     CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_RELAXED="relaxed")
+    CUlaunchAttributeID = SimpleNamespace(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION="programmatic")
     CUresult = int
     CUstream = int
 
@@ -129,6 +130,17 @@ class FakeDriver:
         address = -(-ctypes.addressof(block) // 256) * 256
         self.memory[address] = block
         return address
+
+    def CUlaunchConfig(self) -> SimpleNamespace:
+        return SimpleNamespace()
+
+    def CUlaunchAttribute(self) -> SimpleNamespace:
+        return SimpleNamespace(value=SimpleNamespace())
+
+    def _cuLaunchKernelEx(self, config: Any, function: str, table: int, extra: int) -> None:
+        grid = config.gridDimX, config.gridDimY, config.gridDimZ
+        block = config.blockDimX, config.blockDimY, config.blockDimZ
+        self._cuLaunchKernel(function, *grid, *block, config.sharedMemBytes, config.hStream, table, extra)
 
     _cuMemAllocAsync = _cuMemAlloc
 

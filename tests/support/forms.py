@@ -68,6 +68,8 @@ from louver.isa.sync import (
     ClusterWait,
     FenceGpu,
     FenceProxyAsync,
+    GridWait,
+    LaunchDependents,
     SetMaxRegisters,
     WarpSync,
 )
@@ -143,6 +145,8 @@ def effect_forms() -> Iterator[Effect | Pure]:
         FenceGpu(),
         FenceMbarrierInit(),
         MapShared(),
+        LaunchDependents(),
+        GridWait(),
     )
     yield from (SetMaxRegisters("dec", 24), SetMaxRegisters("inc", 240))
     yield from (MbarrierInit(), MbarrierTryWait(), MbarrierInvalidate())

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from xdsl.dialects.builtin import ModuleOp
 
+from louver.emulator import Report
 from louver.formats.dtypes import element_type
 from louver.user.descriptor import TensorDescriptor
 from louver.user.hints import Hints
-from louver.user.kernel import JitKernel
+from louver.user.kernel import JitKernel, grid_sizes
 from louver.user.source import Constant, Parameter
 from support.compiled import read_copy
 from support.triton.cases import BASE, BATCHES, CASES, kept
@@ -27,6 +28,13 @@ def order(name: str) -> tuple[str, ...]:
     """A case's parameters: those of the text, then the constants."""
     case = CASES[name]
     return (*case.signature, *case.constexprs)
+
+
+def emulate_dependent(kernel: JitKernel, grid: Any, arguments: Mapping[str, Any]) -> Report:
+    """A call on the emulator as a dependent launch, which users' kernels have no option for."""
+    call, hints = kernel._call((), dict(arguments))
+    dependent = replace(hints, schedule=(*hints.schedule, ("dependent", True)))
+    return kernel._emulated(call, dependent, grid_sizes(grid, call.given))
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,12 @@ SYNCHRONISATION = (
     "wgmma.commit_group",
     "wgmma.wait_group",
     "setmaxnreg.dec",
+    "griddepcontrol.wait",
 )
 """Beginnings of the mnemonics that order things and compute nothing.
 
-`setmaxnreg.inc` is not among them: without it a kernel is slower, not wrong, unless a wgmma does not fit, which is checked.
+`setmaxnreg.inc` and `griddepcontrol.launch_dependents` are not among them: without them a kernel is slower, not wrong, unless a wgmma
+does not fit, which is checked.
 """
 
 WORK = (

@@ -11,7 +11,7 @@ from louver.measure.budget import Budget
 from louver.measure.gemm import Measurement, measure
 from louver.measure.host import HostTimes, measure_host
 from louver.measure.machine import forbid_short_sums, header, host_header, require_torch
-from louver.measure.problems import OUTPUTS, QUICK, SHAPES, SUSTAINED, GemmProblem, Shape, parse_dtypes, parse_shapes
+from louver.measure.problems import OUTPUTS, GemmProblem, parse_dtypes, parse_shapes
 from louver.measure.protocol import Protocol
 from louver.measure.record import gemm_record, host_record, write_record
 from louver.measure.report.gemm import CONTENDERS, LABELS, GemmRecord
@@ -20,26 +20,31 @@ from louver.measure.report.records import draw
 from louver.measure.report.result import Result
 from louver.measure.report.table import NAME, Column, Table
 from louver.measure.schedules import Rung, measure_schedules
+from louver.measure.suites import SUSTAINED, suite
 
 REASONS = 2
 """Reasons for a missing library that a line of progress has room for; the record has all."""
 
 
-def problems(dtypes: str, shapes: str | None, *, quick: bool, accumulate: str = "auto") -> list[GemmProblem]:
-    """The problems that the options ask for. Raises ValueError with the rule that they break."""
-    if shapes is not None and quick:
-        raise ValueError("--quick chooses the shapes: give it or --shapes, not both")
-    chosen: tuple[Shape, ...] = parse_shapes(shapes) if shapes is not None else QUICK if quick else SHAPES
+def problems(
+    dtypes: str, shapes: str | None, name: str | None = None, *, accumulate: str = "auto"
+) -> list[GemmProblem]:
+    """The problems of these shapes, or of a suite. Raises ValueError with the rule that they break."""
+    if shapes is not None and name is not None:
+        raise ValueError("--suite chooses the shapes: give it or --shapes, not both")
+    chosen = suite(name or "published") if shapes is None else parse_shapes(shapes)
     kinds = [(dtype, out) for dtype in parse_dtypes(dtypes) for out in OUTPUTS[dtype]]
     return [GemmProblem(*shape, dtype, out, accumulate) for dtype, out in kinds for shape in chosen]
 
 
-def bench_gemm(wanted: Sequence[GemmProblem], out: Path, *, sustained: bool, budget: float | None = None) -> Result:
+def bench_gemm(
+    wanted: Sequence[GemmProblem], out: Path, *, sustained: bool, budget: float | None = None, suite: str | None = None
+) -> Result:
     """Measure the problems; write `gemm.json` (after every problem) and `gemm.png` into `out`.
 
     sustained: also under sustained load, for the problems of `SUSTAINED`. budget: seconds for all of it, see `Budget`; the
-    record names the problems that they did not suffice for. Problems that accumulate in another way than usual, all in the
-    same, go into files of their own: `gemm-f16.json`, say.
+    record names the problems that they did not suffice for. Problems of a suite, and those that accumulate in another way than
+    usual, all in the same, go into files of their own: `gemm-tokens.json`, `gemm-f16.json`.
     Raises CannotMeasureError where this machine cannot, ArithmeticError when a result of ours is wrong.
     """
     time_left = Budget(budget)
@@ -48,7 +53,7 @@ def bench_gemm(wanted: Sequence[GemmProblem], out: Path, *, sustained: bool, bud
     protocol, facts = Protocol(), header(torch)
     rows: list[Measurement] = []
     record = gemm_record(facts, protocol, rows)
-    path = out / f"{record_name(wanted)}.json"
+    path = out / f"{record_name(wanted, suite)}.json"
     for index, problem in enumerate(wanted):
         if not time_left.suffices():
             missing = [str(left) for left in wanted[index:]]
@@ -68,12 +73,12 @@ def bench_gemm(wanted: Sequence[GemmProblem], out: Path, *, sustained: bool, bud
     return Result("gemm", record, gemm_tables(rows, facts, protocol))
 
 
-def record_name(wanted: Sequence[GemmProblem]) -> str:
+def record_name(wanted: Sequence[GemmProblem], suite: str | None = None) -> str:
     """The record's name. Raises ValueError for problems that accumulate in different ways: they are not compared."""
     modes = {problem.accumulate for problem in wanted}
     if len(modes) > 1:
         raise ValueError(f"a record has one way to accumulate, got {', '.join(sorted(modes))}: measure them apart")
-    return "gemm" if modes <= {"auto"} else f"gemm-{modes.pop()}"
+    return "-".join(["gemm", *([] if suite is None else [suite]), *sorted(modes - {"auto"})])
 
 
 def bench_host(wanted: Sequence[GemmProblem], out: Path) -> Result:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
-from louver.compile.check.barriers import Barrier, Clock, join
+from louver.compile.check.barriers import GRIDS, Barrier, Clock, join
 from louver.compile.check.events import ROWS, Event, Reads
 from louver.compile.check.refuse import broken
 from louver.compile.check.stages import Group, Stage, Write
@@ -49,7 +49,10 @@ class Agent:
 
     def run(self, event: Event) -> bool:
         """Do what the event says; False, and nothing done, while it must wait."""
+        self._check_grids(event)
         match event.action.kind:
+            case "walk" | "wait_grids":
+                pass
             case "acquire" | "wait":
                 position = event.position // len(self._stages(event, self.cta))
                 return self._wait(event, position - (event.action.kind == "acquire"))
@@ -86,6 +89,16 @@ class Agent:
             case "proxy_fence":
                 self.proxied = list(self.clock)
         return True
+
+    def _check_grids(self, event: Event) -> None:
+        if event.action.kind == "wait_grids":
+            self.clock[GRIDS] = 1
+        if event.action.open and not self.clock[GRIDS]:
+            raise broken(
+                "a dependent kernel touches other memory than the sparse operand only when it knows that the grids before it have ended",
+                "no sched.wait_grids, and no wait for a role that has done one, before",
+                event,
+            )
 
     def _stages(self, event: Event, cta: int) -> Sequence[Barrier]:
         return self.barriers[cta][event.action.barriers]

@@ -1,6 +1,7 @@
 """Barriers with phases in the check, and the vector clocks that order events.
 
-A clock holds one count for each agent (a role's warpgroup in a CTA) and one for each barrier (phases known to have ended).
+A clock holds one count for each agent (a role's warpgroup in a CTA), one for each barrier (phases known to have ended), and whether the
+grids before a dependent launch are known to have ended.
 An agent that waits for a phase learns what all knew that arrived in it. Because no role decides anything by what it reads,
 these orders hold in every interleaving, as long as no phase of a barrier can be mistaken for another: that is checked too.
 """
@@ -15,6 +16,10 @@ from louver.compile.check.refuse import broken
 from louver.isa.targets import MBARRIER_MAX_ARRIVALS, MBARRIER_MAX_TRANSACTION_BYTES
 
 Clock: TypeAlias = list[int]
+
+
+GRIDS = -1
+"""A clock's place of the grids before this one: 1 for who knows that they have ended."""
 
 
 def join(left: Clock, right: Clock) -> Clock:

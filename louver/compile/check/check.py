@@ -9,6 +9,7 @@ interleaving. The rules:
 - Phases count the arrivals and bytes that they get, and none can be mistaken for another.
 - Registers are refilled after their products; accumulators are read after all products.
 - Every wait ends; each stage that was acquired is released.
+- A dependent kernel copies stored values and metadata at once, and touches other memory after the grids before it.
 
 A bulk store waits for its own staging area in its lowering; the check requires that no other operation uses that area.
 """
@@ -89,7 +90,7 @@ class Model:
     @classmethod
     def of(cls, kernel: ops.KernelOp, items: Sequence[Item]) -> Model:
         """A kernel's, whose shared memory is assigned, over these tiles or ranges of them."""
-        roles = [op for op in kernel.body.block.ops if isinstance(op, ops.RoleOp)]
+        roles = kernel.roles
         ctas = range(kernel.cluster.value.data)
         words = words_a_step(kernel)
         traces = {role: list(Walk(role, items, words).events()) for role in roles}
@@ -97,8 +98,9 @@ class Model:
         barriers = _barriers(kernel, len(holders))
         rings = [_rings(kernel) for _ in ctas]
         size = len(holders) + sum(len(stages) for each in barriers for stages in each.values())
+        clock = [*[0] * size, int(kernel.dependent is None)]
         agents = [
-            (Agent(index, cta, warps_of(single=role.single is not None), [0] * size, barriers, rings), traces[role])
+            (Agent(index, cta, warps_of(single=role.single is not None), [*clock], barriers, rings), traces[role])
             for index, (role, _, cta) in enumerate(holders)
         ]
         return cls(agents, [(role, number) for role, number, _ in holders], barriers)
@@ -161,9 +163,9 @@ def _barriers(kernel: ops.KernelOp, agents: int) -> list[dict[str, list[Barrier]
     """Barriers of each CTA; their clocks' places follow the agents'."""
     declared = [op for op in kernel.body.block.ops if isinstance(op, ops.BarriersOp)]
     ctas = kernel.cluster.value.data
-    size = agents + ctas * sum(op.stages.value.data for op in declared)
-    indices: Iterator[int] = iter(range(agents, size))
-    return [{op.sym_name.data: _phased(op, indices, size) for op in declared} for _ in range(ctas)]
+    end = agents + ctas * sum(op.stages.value.data for op in declared)
+    indices: Iterator[int] = iter(range(agents, end))
+    return [{op.sym_name.data: _phased(op, indices, end + 1) for op in declared} for _ in range(ctas)]
 
 
 def _phased(op: ops.BarriersOp, indices: Iterator[int], size: int) -> list[Barrier]:
@@ -199,7 +201,10 @@ def _check_end(barriers: Mapping[str, Sequence[Barrier]], traces: Sequence[Seque
     taken = [event for trace in traces for event in trace if event.action.kind == "acquire"]
     for name, stages in barriers.items():
         for barrier in stages:
-            rounds = [e for e in taken if e.action.barriers == name and e.position % len(stages) == barrier.stage]
+            # Each time once, whether one role fills the stage or several do.
+            rounds = {
+                e.position for e in taken if e.action.barriers == name and e.position % len(stages) == barrier.stage
+            }
             if barrier.arrived or barrier.received or (rounds and barrier.phase != len(rounds)):
                 raise ProtocolError(
                     "every stage that is acquired is released, and every phase ends",

@@ -33,6 +33,8 @@ Kind: TypeAlias = Literal[
     "promote",
     "combine",
     "store",
+    "wait_grids",
+    "walk",
 ]
 
 
@@ -41,7 +43,7 @@ class Action:
     """The effect of an operation, each time that it runs.
 
     barriers: those that are waited for or arrived at. number: lag of a release, groups that a wait of products leaves in flight.
-    copy: of a load. reads: of products.
+    copy: of a load. reads: of products. open: whether it touches memory that grids before a dependent launch may use.
     """
 
     kind: Kind
@@ -51,6 +53,7 @@ class Action:
     number: int = 0
     copy: Copy | None = None
     reads: Reads | None = None
+    open: bool = False
 
 
 @dataclass(slots=True)
@@ -142,6 +145,8 @@ class Walk:
                 yield from self._one(op)
 
     def _tiles(self, op: ops.TilesOp) -> Iterator[Event]:
+        if op.entries is not None:
+            yield Event(Action("walk", op, self.role.sym_name.data, open=True), 0, 0, 0)
         if op.ahead is not None:
             yield from self._ahead(op, 0)
         for tile, item in enumerate(self.items):
@@ -192,7 +197,7 @@ class Walk:
             return
         if isinstance(op, ops.CombineOp):
             # It reads the sums that the store in it reads: the same rules, before and in the region.
-            yield Event(Action("combine", op, self.role.sym_name.data), self.tile, self.step, self.position)
+            yield Event(Action("combine", op, self.role.sym_name.data, open=True), self.tile, self.step, self.position)
         if isinstance(op, staged.OneThreadOp | ops.CombineOp):
             # What one thread learns the others learn at the wait that follows, which it lets pass.
             for inner in op.body.block.ops:
@@ -250,8 +255,7 @@ _PLAIN: Mapping[type[Operation], Kind] = {
     ops.MmaCommitOp: "commit",
     ops.ClearOp: "clear",
     ops.PromoteOp: "promote",
-    ops.StoreOp: "store",
-    ops.BulkStoreOp: "store",
+    ops.WaitGridsOp: "wait_grids",
 }
 """Operations of which there is no more to say."""
 
@@ -275,9 +279,9 @@ def _action(op: Operation, role: str) -> Action | None:
         case ops.ReleaseOp():
             return Action("release", op, role, op.barriers.data, op.lag.value.data)
         case ops.BulkLoadOp():
-            return Action("load", op, role, op.barriers.data, copy=_copy(op))
+            return Action("load", op, role, op.barriers.data, copy=_copy(op), open=_map(op).operand.data != "a")
         case GatherOp():
-            return Action("gather", op, role, op.barriers.data, copy=Copy(op.ring.data, 0, None, None))
+            return Action("gather", op, role, op.barriers.data, copy=Copy(op.ring.data, 0, None, None), open=True)
         case staged.CopyMetadataOp():
             return Action("load", op, role, op.barriers.data, copy=Copy(op.ring.data, 0, op.bytes.value.data, None))
         case staged.ReadMetadataOp():
@@ -286,6 +290,8 @@ def _action(op: Operation, role: str) -> Action | None:
             before = op.prev_op
             again = isinstance(before, ops.MmaOp) and _source(before) == _source(op)
             return None if again else Action("mma", op, role, reads=_reads(op))
+        case ops.StoreOp() | ops.BulkStoreOp():
+            return Action("store", op, role, open=True)
         case ops.MmaWaitOp():
             return Action("mma_wait", op, role, number=op.pending.value.data)
         case _ if op.name.startswith("sched."):
@@ -294,11 +300,15 @@ def _action(op: Operation, role: str) -> Action | None:
             return None
 
 
-def _copy(op: ops.BulkLoadOp) -> Copy:
+def _map(op: ops.BulkLoadOp) -> MapType:
     if not isinstance(op.map.type, MapType):
         raise TypeError(f"a bulk copy reads through a tensor map, got {op.map.type}")
+    return op.map.type
+
+
+def _copy(op: ops.BulkLoadOp) -> Copy:
     share = None if op.multicast is None else op.multicast.data[2].value.data
-    return Copy(op.ring.data, op.offset.value.data, op.map.type.box_bytes, share)
+    return Copy(op.ring.data, op.offset.value.data, _map(op).box_bytes, share)
 
 
 def _source(op: ops.MmaOp) -> tuple[object, ...]:

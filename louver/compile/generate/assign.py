@@ -33,38 +33,38 @@ def _assign(kernel: ops.KernelOp, target: Target) -> None:
         barrier.offset = ops.i32_attr(offset)
         offset += barrier.stages.value.data * BARRIER_BYTES
         _count(kernel, barrier, rings)
-    if offset > target.max_shared_bytes:
+    ctas = 1 if kernel.resident is None else kernel.resident.value.data
+    if offset > target.shared_bytes(ctas):
         stages = rings[0].stages.value.data
+        beside = "a CTA" if ctas == 1 else f"each of {ctas} CTAs"
         raise ValueError(
-            f"a CTA on {target.name} has {target.max_shared_bytes} bytes of shared memory, got a schedule that needs "
+            f"{beside} on an SM of {target.name} has {target.shared_bytes(ctas)} bytes of shared memory, got a schedule that needs "
             f"{offset} for {stages} stages: use fewer stages or a smaller tile"
         )
     kernel.shared_bytes = ops.i32_attr(offset)
 
 
 def _count(kernel: ops.KernelOp, barrier: ops.BarriersOp, rings: list[ops.RingOp]) -> None:
-    """A full barrier counts its producer and its bytes, and each thread that gathers; an empty one the warps that release it; one of
+    """A full barrier counts the roles that fill its rings, their bytes, and each thread that gathers; an empty one the warps that release it; one of
     invitations the other CTAs of the cluster.
     """
     name = barrier.sym_name.data
-    copies = (op for op in kernel.walk() if isinstance(op, ops.BulkLoadOp | staged.CopyMetadataOp))
-    filled = {op.ring.data for op in copies if op.barriers.data == name}
-    releasing = {id(role): role for role in _roles_that_release(kernel, name)}
+    arrivals, filled = 0, set[str]()
+    for role in kernel.roles:
+        own = staged.filled_rings(role, name)
+        if own & filled:
+            raise ValueError(
+                f"one role fills a ring, got several that fill {', '.join(f'@{ring}' for ring in own & filled)}"
+            )
+        filled |= own
+        arrivals += 1 if own else 0
+        if any(isinstance(op, ops.ReleaseOp) and op.barriers.data == name for op in role.walk()):
+            arrivals += role.warpgroups.value.data * WARPS_PER_WARPGROUP
     if filled:
         barrier.transaction_bytes = ops.i32_attr(sum(r.bytes.value.data for r in rings if r.sym_name.data in filled))
-    arrivals = 1 if filled else 0
     arrivals += sum(WARPGROUP_THREADS for op in kernel.walk() if isinstance(op, GatherOp) and op.barriers.data == name)
-    for role in releasing.values():
-        arrivals += role.warpgroups.value.data * WARPS_PER_WARPGROUP
     if any(isinstance(op, ops.InviteOp) and op.barriers.data == name for op in kernel.walk()):
         arrivals += kernel.cluster.value.data - 1
     if not arrivals:
         raise ValueError(f"barriers @{name} are never arrived at: a wait on them would hang")
     barrier.arrivals = ops.i32_attr(arrivals)
-
-
-def _roles_that_release(kernel: ops.KernelOp, name: str) -> list[ops.RoleOp]:
-    roles = [op for op in kernel.body.block.ops if isinstance(op, ops.RoleOp)]
-    return [
-        role for role in roles if any(isinstance(op, ops.ReleaseOp) and op.barriers.data == name for op in role.walk())
-    ]

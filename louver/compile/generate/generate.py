@@ -7,7 +7,7 @@ Without specialization one warpgroup is all there is, and one of its threads beg
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from xdsl.builder import ImplicitBuilder
 from xdsl.dialects import arith
@@ -146,23 +146,38 @@ def _kernel(plan: Generation) -> ops.KernelOp:
             _ring("metadata", schedule.ring.stages, _metadata_bytes(plan))
         for name, count in _barriers(schedule).items():
             ops.BarriersOp(properties={"sym_name": StringAttr(name), "stages": ops.i32_attr(count)})
-        if schedule.roles.specialized:
-            producer, consumer = register_split(schedule, plan.target, lists=plan.lists)
-            _role("producer", 0, 1, producer, not plan.indexed, _producer(plan, values))
-            _role("consumer", 1, schedule.roles.consumers, consumer, False, _consumer(plan, values))
-        else:
-            _role("consumer", 0, 1, None, False, _consumer(plan, values))
-    return ops.KernelOp(
-        properties={
-            "sym_name": StringAttr(kernel_name(plan.nest.name, types)),
-            "params": ArrayAttr([StringAttr(name) for name in types]),
-            "threads": ops.i32_attr(schedule.roles.threads),
-            "cluster": ops.i32_attr(schedule.order.cluster),
-            "tile": ArrayAttr([ops.i32_attr(size) for size in (schedule.tile.m, schedule.tile.n, schedule.tile.k)]),
-            "mma": WgmmaAttr.of(plan.mma),
-        },
-        regions=[Region(body)],
-    )
+        _roles(plan, values)
+    properties: dict[str, Attribute] = {
+        "sym_name": StringAttr(kernel_name(plan.nest.name, types)),
+        "params": ArrayAttr([StringAttr(name) for name in types]),
+        "threads": ops.i32_attr(schedule.roles.threads),
+        "cluster": ops.i32_attr(schedule.order.cluster),
+        "tile": ArrayAttr([ops.i32_attr(size) for size in (schedule.tile.m, schedule.tile.n, schedule.tile.k)]),
+        "mma": WgmmaAttr.of(plan.mma),
+    }
+    if schedule.occupancy.resident > 1:
+        properties["resident"] = ops.i32_attr(schedule.occupancy.resident)
+    if schedule.occupancy.dependent:
+        properties["dependent"] = UnitAttr()
+    return ops.KernelOp(properties=properties, regions=[Region(body)])
+
+
+def _roles(plan: Generation, values: dict[str, SSAValue]) -> None:
+    """The roles. Of a dependent kernel one thread copies stored values, and another one, which waits first, the dense operand.
+
+    Where rows are gathered all threads of one role do both.
+    """
+    schedule = plan.schedule
+    if not schedule.roles.specialized:
+        _role("consumer", 0, 1, None, _consumer(plan, values))
+        return
+    registers, own = register_split(schedule, plan.target, lists=plan.lists)
+    producers: dict[str, tuple[Operand, ...]] = {"producer": ("sparse", "dense")}
+    if schedule.occupancy.dependent and not plan.indexed:
+        producers = {"values": ("sparse",), "dense": ("dense",)}
+    for warp, (name, operands) in enumerate(producers.items()):
+        _role(name, 0, 1, registers, _producer(plan, values, operands), None if plan.indexed else warp)
+    _role("consumer", 1, schedule.roles.consumers, own, _consumer(plan, values))
 
 
 def _barriers(schedule: Schedule) -> dict[str, int]:
@@ -179,7 +194,8 @@ def _ring(name: str, stages: int, size: int) -> None:
     ops.RingOp(properties={"sym_name": StringAttr(name), "stages": ops.i32_attr(stages), "bytes": ops.i32_attr(size)})
 
 
-def _role(name: str, first: int, warpgroups: int, registers: int | None, single: bool, body: Block) -> None:
+def _role(name: str, first: int, warpgroups: int, registers: int | None, body: Block, warp: int | None = None) -> None:
+    """warp: of the one thread that runs it, None where all of its warpgroups do."""
     properties: dict[str, Attribute] = {
         "sym_name": StringAttr(name),
         "first": ops.i32_attr(first),
@@ -187,14 +203,21 @@ def _role(name: str, first: int, warpgroups: int, registers: int | None, single:
     }
     if registers is not None:
         properties["registers"] = ops.i32_attr(registers)
-    if single:
+    if warp is not None:
         properties["single"] = UnitAttr()
+    if warp:
+        properties["warp"] = ops.i32_attr(warp)
     ops.RoleOp(properties=properties, regions=[Region(body)])
 
 
-def _producer(plan: Generation, values: dict[str, SSAValue]) -> Block:
+Operand: TypeAlias = Literal["sparse", "dense"]
+"""What a producer copies. The sparse operand is the one thing that no kernel before this one writes."""
+
+
+def _producer(plan: Generation, values: dict[str, SSAValue], operands: Sequence[Operand]) -> Block:
     role = Block()
     with ImplicitBuilder(role):
+        _wait_for_grids(plan, "dense" in operands)
         tile = _tile_block(plan)
         with ImplicitBuilder(tile):
             step = Block(arg_types=[i32])
@@ -202,13 +225,22 @@ def _producer(plan: Generation, values: dict[str, SSAValue]) -> Block:
                 if plan.indexed:
                     _gather_stage(plan, values, _origin(plan, tile), step.args[0])
                 else:
-                    _fill_stage(plan, values, _origin(plan, tile), step.args[0])
+                    _fill_stage(plan, values, _origin(plan, tile), step.args[0], operands)
                 ops.AdvanceOp()
             loop(1, step)
             if plan.indexed:
                 ops.NextTileOp()
         _tiles(plan, values, tile, [_first_rows(plan, values)] if plan.indexed else [])
     return role
+
+
+def _wait_for_grids(plan: Generation, reads: bool) -> None:
+    """Before a role of a dependent kernel reads what the kernels before it may write; a walk over tiles may read an array too.
+
+    Roles that read such things after a wait for the dense operand need no wait of their own.
+    """
+    if plan.schedule.occupancy.dependent and (reads or plan.nest.a.index is not None):
+        ops.WaitGridsOp()
 
 
 def _gather_stage(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:
@@ -257,18 +289,27 @@ def _origin(plan: Generation, tile: Block) -> Sequence[SSAValue]:
     return tile.args[:-1] if plan.schedule.cuts else tile.args
 
 
-def _fill_stage(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:
+def _fill_stage(
+    plan: Generation,
+    values: dict[str, SSAValue],
+    tile: Sequence[SSAValue],
+    step: SSAValue,
+    operands: Sequence[Operand] = ("sparse", "dense"),
+) -> None:
     """Copies of one step's operands. What a CTA loads for itself alone it begins before it waits for the others' invitation."""
     ops.AcquireOp(properties={"barriers": StringAttr("empty")})
-    if plan.schedule.ring.metadata == "barrier":
+    if plan.schedule.ring.metadata == "barrier" and "sparse" in operands:
         ops.ExpectOp(properties={"barriers": StringAttr(plan.metadata_barriers)})
     ops.ExpectOp(properties={"barriers": StringAttr("full")})
-    if plan.shared:
+    shared = plan.shared and "dense" in operands
+    if shared:
         ops.InviteOp(properties={"barriers": StringAttr("invited")})
-    _fill_sparse(plan, values, tile, step)
-    if plan.shared:
+    if "sparse" in operands:
+        _fill_sparse(plan, values, tile, step)
+    if shared:
         ops.WaitOp(properties={"barriers": StringAttr("invited")})
-    _fill_dense(plan, values, tile, step)
+    if "dense" in operands:
+        _fill_dense(plan, values, tile, step)
 
 
 def _fill_sparse(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:
@@ -356,6 +397,7 @@ def _bulk_load(
 def _consumer(plan: Generation, values: dict[str, SSAValue]) -> Block:
     role = Block()
     with ImplicitBuilder(role):
+        _wait_for_grids(plan, not plan.schedule.roles.specialized)
         tile = _tile_block(plan)
         ahead = [_ahead(plan, values)] if plan.loaded else []
         with ImplicitBuilder(tile):

@@ -49,5 +49,7 @@ def _part(op: Operation) -> Part | None:
             return "loop"
         case ops.WaitOp() | ops.ReleaseOp() | ops.AdvanceOp() | ProxyFenceOp():
             return "loop"
+        case ops.WaitGridsOp():
+            return "kernel"
         case _:
             return None

@@ -136,6 +136,28 @@ class Work:
         _one_of("work", self.unit, ("tiles", "ranges"), '"tiles" or "ranges"')
 
 
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """Who shares an SM. resident: CTAs that it has room for, each with that part of its registers and shared memory.
+
+    dependent: the kernel may begin while the kernels before it in its stream end. It copies stored values and metadata at once,
+    and touches all other memory after those kernels. Half of the room is then for the next kernel.
+    """
+
+    resident: Literal[1, 2, 4] = 1
+    dependent: bool = False
+
+    def __post_init__(self) -> None:
+        _one_of("resident", self.resident, (1, 2, 4), "1, 2 or 4 CTAs of an SM")
+        if type(self.dependent) is not bool:
+            raise ValueError(f"dependent is True or False, got {self.dependent!r}")
+
+    @property
+    def ctas(self) -> int:
+        """CTAs of one launch on an SM."""
+        return max(1, self.resident // 2) if self.dependent else self.resident
+
+
 FIELDS: Mapping[str, tuple[str, str]] = {
     "tile_m": ("tile", "m"),
     "tile_n": ("tile", "n"),
@@ -151,6 +173,8 @@ FIELDS: Mapping[str, tuple[str, str]] = {
     "in_flight": ("ring", "in_flight"),
     "l2": ("order", "l2"),
     "work": ("work", "unit"),
+    "resident": ("occupancy", "resident"),
+    "dependent": ("occupancy", "dependent"),
 }
 """A schedule's fields as hints, tables and records name them: which record has each, and under which name."""
 
@@ -165,6 +189,7 @@ class Schedule:
     store: Store = Store()
     order: Order = Order()
     work: Work = Work()
+    occupancy: Occupancy = Occupancy()
 
     def __post_init__(self) -> None:
         rows = 64 * self.roles.consumers
@@ -234,8 +259,9 @@ def check_registers(schedule: Schedule, accumulator: str, target: Target, *, pro
     _, held = register_split(schedule, target, lists=lists)
     if needed > min(held, target.registers_per_thread):
         kind = f"promoted {accumulator}" if promoted else accumulator
+        beside = f", with {schedule.occupancy.resident} CTAs on an SM," if schedule.occupancy.resident > 1 else ""
         raise ValueError(
-            f"a thread of {schedule.roles.consumers} consumer warpgroups has {held} registers, got a tile of {schedule.tile.m}×"
+            f"a thread of {schedule.roles.consumers} consumer warpgroups{beside} has {held} registers, got a tile of {schedule.tile.m}×"
             f"{schedule.tile.n} whose {kind} sums and the rest need {needed}: use a smaller tile"
         )
 
@@ -266,10 +292,10 @@ def register_split(schedule: Schedule, target: Target, *, lists: int = 0) -> tup
     """setmaxnreg targets (producer, consumer): the CTA's registers shared out so that consumers hold their accumulators.
 
     lists: of rows to gather, in a tile. All threads of the producer copy then, in place of one that begins copies.
-    A CTA begins with as many registers a thread as all of its threads can have, in whole steps; more there are not to share.
+    A CTA begins with as many registers a thread as all threads of an SM can have, in whole steps; more there are not to share.
     """
     step = target.setmaxnreg_step
-    entry = target.registers_per_sm // schedule.roles.threads // step * step
+    entry = target.registers_per_sm // (schedule.roles.threads * schedule.occupancy.resident) // step * step
     producer = target.setmaxnreg_min
     if lists:
         producer = -(-(GATHERING_REGISTERS + (lists + 1) * schedule.tile.k // GATHERED_LINES) // step) * step

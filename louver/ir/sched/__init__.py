@@ -13,6 +13,7 @@ SCHED = Dialect(
         ops.RingOp,
         ops.BarriersOp,
         ops.RoleOp,
+        ops.WaitGridsOp,
         ops.TilesOp,
         ops.NextTileOp,
         ops.LoopOp,

@@ -7,6 +7,8 @@ moves a role to the next one, and phase bits never show.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import TypeAlias, get_args
 
 from xdsl.dialects.builtin import (
@@ -39,6 +41,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from louver.ir.sched.types import MapType, PointerType, WgmmaAttr
 from louver.isa.bulk import Eviction
+from louver.isa.targets import WARPS_PER_WARPGROUP
 
 I32Attr: TypeAlias = IntegerAttr[I32]
 
@@ -57,7 +60,8 @@ def _check_eviction(evict: StringAttr | None) -> None:
 class KernelOp(IRDLOperation):
     """A kernel for one target; its block arguments are its parameters, named by `params` in the same order.
 
-    cluster: CTAs that work on neighbouring tiles along M.
+    cluster: CTAs that work on neighbouring tiles along M. resident: CTAs that an SM has room for, absent for one.
+    `dependent`: it may begin while the grids before it end, and lets the next dependent one begin at once.
     """
 
     name = "sched.kernel"
@@ -65,13 +69,15 @@ class KernelOp(IRDLOperation):
     params = prop_def(ArrayAttr[StringAttr])
     threads = prop_def(IntegerAttr[I32])
     cluster = prop_def(IntegerAttr[I32])
+    resident = opt_prop_def(IntegerAttr[I32])
+    dependent = opt_prop_def(UnitAttr)
     tile = prop_def(ArrayAttr[IntegerAttr[I32]])
     mma = prop_def(WgmmaAttr)
     shared_bytes = opt_prop_def(IntegerAttr[I32])
     body = region_def("single_block")
     traits = traits_def(NoTerminator(), SymbolOpInterface())
     assembly_format = (
-        "$sym_name `params` $params `threads` $threads `cluster` $cluster `tile` $tile `mma` $mma"
+        "$sym_name `params` $params `threads` $threads `cluster` $cluster (`resident` $resident^)? (`dependent` $dependent^)? `tile` $tile `mma` $mma"
         " (`shared_bytes` $shared_bytes^)? $body attr-dict"
     )
 
@@ -80,6 +86,19 @@ class KernelOp(IRDLOperation):
             raise VerifyException(f"{len(self.params)} parameter names for {len(self.body.block.args)} block arguments")
         if len(self.tile) != 3:
             raise VerifyException(f"a tile is [m, n, k], got {len(self.tile)} sizes")
+        waits = any(isinstance(op, WaitGridsOp) for role in self.roles for op in role.body.block.ops)
+        if waits != (self.dependent is not None):
+            raise VerifyException(
+                f"a dependent kernel has a sched.wait_grids, and no other one, got {'one' if waits else 'none'} in "
+                f"{'another' if waits else 'a dependent'} kernel"
+            )
+        for shared in warpgroups(self.roles):
+            _check_sharing(shared)
+
+    @property
+    def roles(self) -> list[RoleOp]:
+        """Its roles, in order."""
+        return [op for op in self.body.block.ops if isinstance(op, RoleOp)]
 
 
 @irdl_op_definition
@@ -116,7 +135,7 @@ class BarriersOp(IRDLOperation):
 class RoleOp(IRDLOperation):
     """The work of some warpgroups. `registers` is their setmaxnreg target; absent, the kernel's own cap stays.
 
-    `single`: one elected thread of the role's first warp runs the body.
+    `single`: one elected thread runs the body, of the role's first warp or of number `warp`. Single roles may share a warpgroup.
     """
 
     name = "sched.role"
@@ -125,9 +144,52 @@ class RoleOp(IRDLOperation):
     warpgroups = prop_def(IntegerAttr[I32])
     registers = opt_prop_def(IntegerAttr[I32])
     single = opt_prop_def(UnitAttr)
+    warp = opt_prop_def(IntegerAttr[I32])
     body = region_def("single_block")
     traits = traits_def(NoTerminator(), HasParent(KernelOp), SymbolOpInterface())
-    assembly_format = "$sym_name `warpgroups` $warpgroups `from` $first (`registers` $registers^)? (`single` $single^)? $body attr-dict"
+    assembly_format = (
+        "$sym_name `warpgroups` $warpgroups `from` $first (`registers` $registers^)? (`single` $single^)? (`warp` $warp^)?"
+        " $body attr-dict"
+    )
+
+    @property
+    def elected(self) -> int:
+        """The warp whose thread runs a single role, among the role's."""
+        return 0 if self.warp is None else self.warp.value.data
+
+
+def warpgroups(roles: Iterable[RoleOp]) -> list[list[RoleOp]]:
+    """Roles by their first warpgroup, in order."""
+    return [list(shared) for _, shared in groupby(roles, key=lambda role: role.first.value.data)]
+
+
+def _check_sharing(roles: Sequence[RoleOp]) -> None:
+    """Roles of the same warpgroups are single, each in a warp of its own, and hold the same registers."""
+    for role in roles:
+        if role.warp is not None and (role.single is None or not 0 <= role.elected < WARPS_PER_WARPGROUP):
+            raise VerifyException(
+                f"a single role runs in warp 0 to {WARPS_PER_WARPGROUP - 1}, got {role.elected} of @{role.sym_name.data}"
+            )
+    if len(roles) == 1:
+        return
+    names = ", ".join(f"@{role.sym_name.data}" for role in roles)
+    if any(role.single is None for role in roles) or len({role.elected for role in roles}) < len(roles):
+        raise VerifyException(f"roles that share a warpgroup are single, each in a warp of its own, got {names}")
+    if len({(role.registers, role.warpgroups) for role in roles}) > 1:
+        raise VerifyException(f"roles that share a warpgroup give the same registers for it, got {names}")
+
+
+@irdl_op_definition
+class WaitGridsOp(IRDLOperation):
+    """Wait until the grids that this launch depends on have ended.
+
+    Until then nobody touches memory but stored values and metadata. Who waits for a barrier that this role arrives at afterwards knows it
+    too.
+    """
+
+    name = "sched.wait_grids"
+    traits = traits_def(HasParent(RoleOp))
+    assembly_format = "attr-dict"
 
 
 @irdl_op_definition

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from xdsl.dialects.builtin import I32, IntegerAttr, IntegerType, SymbolNameConstraint
+from xdsl.ir import Operation
 from xdsl.irdl import (
     IRDLOperation,
     irdl_op_definition,
@@ -65,6 +66,12 @@ class CopyMetadataOp(IRDLOperation):
         "$metadata `[` $row `,` $step `]` (`entry` $entry^ `:` type($entry))? `to` $ring `bytes` $bytes `on` $barriers"
         " `:` type($metadata) `,` type($row) `,` type($step) attr-dict"
     )
+
+
+def filled_rings(scope: Operation, barriers: str) -> set[str]:
+    """Rings that the operations in `scope` copy into, of which these barriers count the bytes."""
+    copies = (op for op in scope.walk() if isinstance(op, ops.BulkLoadOp | CopyMetadataOp))
+    return {op.ring.data for op in copies if op.barriers.data == barriers}
 
 
 @irdl_op_definition

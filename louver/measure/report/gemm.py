@@ -2,8 +2,8 @@
 
 The file is JSON:
 `{"schema": 1, "kind": "gemm", "device": …, "versions": {…}, "protocol": …, "rows": [{"shape": [M, N, K], "dtype": "f16",
-"out": "f16", "product": "linear", "ours_us": 1.0, "cublas_us": 1.0, "cusparselt_us": null,
-"sustained": {"ours": {"us": 1.0, "clock_mhz": 1400.0, "power_w": 690.0}, …}}, …]}`; `sustained` may be left out.
+"out": "f16", "product": "linear", "ours_us": 1.0, "cublas_us": 1.0, "cusparselt_us": null, "copy_us": 1.0,
+"sustained": {"ours": {"us": 1.0, "clock_mhz": 1400.0, "power_w": 690.0}, …}}, …]}`; `sustained` and `copy_us` may be left out. `copy_us` is the time of a copy that moves as many bytes.
 M is rows of the sparse weight, N tokens. `dtype` is the operands' type, `out` the result's, `dtype` where it is left out.
 A time that was not taken is null. `accumulate` is how our product accumulates, "auto" where it is left out; rows of different
 ways are kept in different files. Rows and header may hold more.
@@ -20,6 +20,8 @@ from typing import Any, cast
 
 SCHEMA = 1
 CONTENDERS = ("ours", "cublas", "cusparselt")
+TIMED = (*CONTENDERS, "copy")
+"""Contenders, and a copy that moves as many bytes as the product has to."""
 LABELS: Mapping[str, str] = {"ours": "Louver 2:4", "cublas": "cuBLAS dense", "cusparselt": "cuSPARSELt 2:4"}
 
 
@@ -127,7 +129,7 @@ def _record(data: Any) -> GemmRecord:
 
 def _row(row: Mapping[str, Any]) -> GemmRow:
     m, n, k = (int(size) for size in row["shape"])
-    taken = {name: float(row[f"{name}_us"]) for name in CONTENDERS if row.get(f"{name}_us") is not None}
+    taken = {name: float(row[f"{name}_us"]) for name in TIMED if row.get(f"{name}_us") is not None}
     dtype = str(row["dtype"])
     usual = {"product": "linear", "out": dtype, "accumulate": "auto"}
     product, out, accumulate = (str(row.get(name, value)) for name, value in usual.items())

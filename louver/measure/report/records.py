@@ -19,6 +19,7 @@ def draw(record: Path, picture: Path) -> Path:
     from louver.measure.report.gemm_plot import plot_gemm
     from louver.measure.report.kernels_plot import plot_kernels
     from louver.measure.report.ladder_plot import plot_ladder
+    from louver.measure.report.tokens_plot import over_tokens, plot_tokens
 
     match _kind(record):
         case "ladder":
@@ -26,7 +27,8 @@ def draw(record: Path, picture: Path) -> Path:
         case "kernels":
             return plot_kernels(read_kernels(record), picture)
         case _:
-            return plot_gemm(read_gemm(record), picture)
+            found = read_gemm(record)
+            return plot_tokens(found, picture) if over_tokens(found) else plot_gemm(found, picture)
 
 
 def _kind(record: Path) -> str | None:

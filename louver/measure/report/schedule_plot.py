@@ -106,7 +106,8 @@ class _Bar:
 def _facts(life: Life) -> list[str]:
     nest, schedule, (m, n, k) = life.product.nest, life.schedule, life.sizes
     tile, ring = schedule.tile, schedule.ring
-    ctas = min(life.tiles, life.sms // schedule.order.cluster * schedule.order.cluster)
+    at_once = schedule.occupancy.ctas * life.sms
+    ctas = min(life.tiles, at_once // schedule.order.cluster * schedule.order.cluster)
     most = -(-life.tiles // ctas)
     slots = "1 slot" if ring.stages == 1 else f"{ring.stages} slots"
     return [
@@ -127,24 +128,24 @@ def _notes(life: Life) -> list[str]:
 
 
 def _rows(life: Life, spans: Sequence[Span]) -> Iterator[tuple[str, list[_Bar]]]:
-    holders = sorted({(span.role, span.warpgroup) for span in spans}, key=lambda each: (each[0] != "producer", each))
-    copier = next((each for each in holders if each[0] == "producer"), None)
-    if copier is not None:
-        yield "producer, one thread", list(_holder_bars(spans, copier))
+    holders = sorted({(span.role, span.warpgroup) for span in spans})
+    copiers = [role.sym_name.data for role in life.kernel.roles if role.single is not None]
+    for role in copiers:
+        yield f"{role}, one thread", list(_holder_bars(spans, (role, 0), copies=True))
     for stage in range(life.schedule.ring.stages):
         yield f"slot {stage}", list(_slot_bars(spans, stage))
     for role, warpgroup in holders:
-        if (role, warpgroup) != copier:
+        if role not in copiers:
             rows = 64 * life.schedule.blocks
             part = f"rows {rows * warpgroup}–{rows * (warpgroup + 1) - 1}"
             yield f"consumer {warpgroup}, {part}", list(_holder_bars(spans, (role, warpgroup)))
 
 
-def _holder_bars(spans: Sequence[Span], holder: tuple[str, int]) -> Iterator[_Bar]:
+def _holder_bars(spans: Sequence[Span], holder: tuple[str, int], *, copies: bool = False) -> Iterator[_Bar]:
     """What a role does itself. Products run while it goes on, so that their bars hide its waits."""
     own = [span for span in spans if (span.role, span.warpgroup) == holder]
     yield from (_Bar(span.begin, span.end, WAIT) for span in own if span.kind == "wait")
-    if holder[0] == "producer":
+    if copies:
         yield from (_Bar(*_filled(each), COPY[each[0].tile % 2], str(each[0].step)) for each in _copies(own))
     for span in own:
         if span.kind == "products":

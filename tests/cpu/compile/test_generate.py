@@ -74,6 +74,10 @@ PROBLEMS = {
         Schedule.of(tile_n=64, stages=3),
     ),
     "linear-ranges": (Problem("linear", bias="row"), Schedule.of(tile_n=16, stages=3, work="ranges")),
+    "linear-dependent": (
+        Problem("linear", bias="row"),
+        Schedule.of(tile_n=16, stages=3, metadata="stage", resident=2, dependent=True),
+    ),
     "matmul-int8": (Problem("matmul", "s8", "u8", "s32", bias="row"), Schedule.of(tile_n=48, tile_k=128)),
     "matmul-dense": (
         Problem("matmul", pattern=None, b_layout="n_major"),
@@ -138,6 +142,20 @@ def test_signature_round_trips_through_json(name: str) -> None:
     assign_shared_memory(module, SM_90A)
     signature = read_signature(module)
     assert from_json(Signature, to_json(signature)) == signature
+
+
+def test_ctas_by_the_room_of_an_sm() -> None:
+    """As many on an SM as it has room for, of which a dependent launch leaves half to the next one; in whole clusters."""
+
+    def ctas(**fields: object) -> int:
+        schedule = Schedule.of(tile_n=16, stages=3, **fields)
+        module = generate(nest_of(Problem("linear"), schedule), schedule, SM_90A)
+        assign_shared_memory(module, SM_90A)
+        return grid(read_signature(module), 1 << 20, 16, 132)
+
+    assert [ctas(resident=each) for each in (1, 2, 4)] == [132, 264, 528]
+    assert [ctas(resident=each, dependent=True) for each in (1, 2, 4)] == [132, 132, 264]
+    assert [ctas(resident=each, cluster=2) for each in (1, 2, 4)] == [132, 264, 528]
 
 
 def test_grid_is_one_cta_a_tile_and_at_most_one_an_sm() -> None:

@@ -9,12 +9,15 @@ import pytest
 from xdsl.utils.exceptions import VerifyException
 
 from louver.compile.canonical.canonicalize import canonicalize
+from louver.compile.check.check import check_protocol
+from louver.compile.check.refuse import ProtocolError
 from louver.compile.plan.nest import read_nest
 from louver.compile.products import CompiledProduct, compile_tile_ir
 from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
 from louver.ir.product import Batch, EntryIndex, LoadVector, ProductNest, walk
 from louver.ir.refusal import UnsupportedKernelError
+from louver.ir.sched import ops
 from louver.isa.targets import SM_90A
 from louver.library.configure import choose_for_nest
 from support.compiled import read_copy
@@ -71,6 +74,22 @@ def test_signature_and_loads() -> None:
     wide = compiled(kept("wide_numbers"))
     assert wide.nest.a.index == EntryIndex("ids", "s64", "n")
     assert wide.ptx.count("ld.global.nc.b64") == 4
+
+
+@pytest.mark.parametrize("role", ["values", "dense", "consumer"])
+def test_each_role_of_a_dependent_kernel_waits_before_it_reads_the_array(role: str) -> None:
+    """By ordinary loads: a kernel before it may write the array while this one runs."""
+    made = compiled(kept(POINTERS), dependent=True, stages=3)
+    assert "ld.global.nc" not in made.ptx and made.ptx.count("griddepcontrol.wait") == 3
+    module = made.sched.clone()
+    (kernel,) = module.body.block.ops
+    assert isinstance(kernel, ops.KernelOp)
+    (each,) = (each for each in kernel.roles if each.sym_name.data == role)
+    first = each.body.block.first_op
+    assert isinstance(first, ops.WaitGridsOp)
+    first.detach()
+    with pytest.raises(ProtocolError, match=rf"(?s)grids before it have ended.*sched\.tiles.*role @{role}"):
+        check_protocol(module)
 
 
 def test_an_array_may_be_called_as_a_parameter_of_the_kernel() -> None:

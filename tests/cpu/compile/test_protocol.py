@@ -104,6 +104,8 @@ STAGE = Schedule.of(stages=4, metadata="stage")
 BARRIER = Schedule.of(stages=4, metadata="barrier")
 RANGES = Schedule.of(tile_n=128, stages=4, work="ranges")
 ALONE = Schedule.of(tile_m=64, consumers=1, stages=1, specialized=False, in_flight=0)
+DEPENDENT = Schedule.of(tile_n=128, stages=4, metadata="stage", dependent=True)
+DEPENDENT_ALONE = ALONE.changed(dependent=True)
 
 
 def found(kernel: ops.KernelOp, kind: type[Any], index: int = 0, role: str = "") -> Any:
@@ -190,6 +192,34 @@ def combine_early(kernel: ops.KernelOp) -> None:
 def whole_tiles(kernel: ops.KernelOp) -> None:
     found(kernel, ops.TilesOp, role="producer").ranges = None
 
+
+def wait_at_last(kernel: ops.KernelOp) -> None:
+    """Of a role: for the grids before it, when it has done all else."""
+    wait = found(kernel, ops.WaitGridsOp)
+    role = wait.parent
+    wait.detach()
+    role.insert_op_after(wait, role.last_op)
+
+
+def wait_elsewhere(kernel: ops.KernelOp) -> None:
+    """By the thread that copies stored values: nobody learns it from its arrival alone before the copies of the other."""
+    wait = found(kernel, ops.WaitGridsOp)
+    wait.detach()
+    tiles = found(kernel, ops.TilesOp, role="values")
+    tiles.parent.insert_op_before(wait, tiles)
+
+
+def begin_with(kind: type[Any]) -> Callable[[ops.KernelOp], None]:
+    """The consumers' tile: before they have waited for anything."""
+
+    def change(kernel: ops.KernelOp) -> None:
+        loop = found(kernel, ops.LoopOp, role="consumer")
+        loop.parent.insert_op_before(found(kernel, kind).clone(), loop)
+
+    return change
+
+
+BEFORE = "only when it knows that the grids before it have ended"
 
 MUTATIONS: dict[str, tuple[Schedule, Callable[[ops.KernelOp], None], str]] = {
     "no wait for a stage": (BASE, drop(ops.WaitOp), "reads a stage only after its bytes have arrived, got stage 0"),
@@ -289,6 +319,29 @@ MUTATIONS: dict[str, tuple[Schedule, Callable[[ops.KernelOp], None], str]] = {
         combine_early,
         "read only after the wait that retires all products, got products in flight: sched.combine",
     ),
+    "dependent: no wait": (DEPENDENT, drop(ops.WaitGridsOp), f"{BEFORE}.*sched.bulk_load %b_map.*role @dense"),
+    "dependent: a wait after the copies": (DEPENDENT, wait_at_last, f"{BEFORE}.*sched.bulk_load %b_map"),
+    "dependent: a wait of the other thread": (DEPENDENT, wait_elsewhere, f"{BEFORE}.*sched.bulk_load %b_map"),
+    "dependent: one thread expects nothing": (
+        DEPENDENT,
+        drop(ops.ExpectOp, 1),
+        "every wait ends, .* of @full with 1 of 2",
+    ),
+    "dependent: the other one": (DEPENDENT, drop(ops.ExpectOp), "every wait ends, .* of @full with 1 of 2"),
+    "dependent: values in use": (DEPENDENT, drop(ops.AcquireOp), "has ended|has been waited for"),
+    "dependent: tokens in use": (DEPENDENT, drop(ops.AcquireOp, 1), "has ended|has been waited for"),
+    "dependent: alone, no wait": (DEPENDENT_ALONE, drop(ops.WaitGridsOp), f"{BEFORE}.*sched.bulk_load %b_map"),
+    "dependent: an early store": (DEPENDENT, begin_with(ops.StoreOp), f"{BEFORE}.*sched.store"),
+    "dependent: an early bulk store": (
+        DEPENDENT.changed(store="bulk"),
+        begin_with(ops.BulkStoreOp),
+        f"{BEFORE}.*sched.bulk_store",
+    ),
+    "dependent: combined early": (
+        DEPENDENT.changed(work="ranges"),
+        begin_with(ops.CombineOp),
+        f"{BEFORE}.*sched.combine",
+    ),
     "ranges: no release": (RANGES, drop(ops.ReleaseOp, 1), "every wait ends"),
 }
 
@@ -331,6 +384,65 @@ def test_a_broken_schedule_is_refused(name: str) -> None:
     change(kernel)
     with pytest.raises(ValueError, match=message):
         check_protocol(module)
+
+
+def shared(kernel: ops.KernelOp) -> tuple[ops.RoleOp, ops.RoleOp]:
+    values, dense, _ = kernel.roles
+    return values, dense
+
+
+def wait_in_a_plain_kernel(kernel: ops.KernelOp) -> None:
+    kernel.dependent = None
+
+
+def same_warp(kernel: ops.KernelOp) -> None:
+    shared(kernel)[1].warp = None
+
+
+def fifth_warp(kernel: ops.KernelOp) -> None:
+    shared(kernel)[1].warp = ops.i32_attr(4)
+
+
+def whole_warpgroup(kernel: ops.KernelOp) -> None:
+    shared(kernel)[0].single = None
+
+
+def own_registers(kernel: ops.KernelOp) -> None:
+    shared(kernel)[1].registers = ops.i32_attr(40)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (drop(ops.WaitGridsOp), "and no other one, got none in a dependent kernel"),
+        (
+            wait_in_a_plain_kernel,
+            r"a dependent kernel has a sched\.wait_grids, and no other one, got one in another kernel",
+        ),
+        (same_warp, "roles that share a warpgroup are single, each in a warp of its own, got @values, @dense"),
+        (whole_warpgroup, "roles that share a warpgroup are single, each in a warp of its own, got @values, @dense"),
+        (fifth_warp, "a single role runs in warp 0 to 3, got 4 of @dense"),
+        (own_registers, "roles that share a warpgroup give the same registers for it, got @values, @dense"),
+    ],
+)
+def test_roles_that_share_a_warpgroup(change: Callable[[ops.KernelOp], None], message: str) -> None:
+    module = assigned(PROBLEMS["f16"], DEPENDENT)
+    module.verify()
+    (kernel,) = module.body.block.ops
+    assert isinstance(kernel, ops.KernelOp)
+    change(kernel)
+    with pytest.raises(VerifyException, match=message):
+        module.verify()
+
+
+def test_one_role_fills_a_ring() -> None:
+    """So that what each announces is all of the bytes that a barrier counts."""
+    module = assigned(PROBLEMS["f16"], DEPENDENT)
+    (kernel,) = module.body.block.ops
+    copies = [op for op in kernel.walk() if isinstance(op, ops.BulkLoadOp)]
+    copies[1].ring = copies[0].ring
+    with pytest.raises(ValueError, match="one role fills a ring, got several that fill @a"):
+        assign_shared_memory(module, SM_90A)
 
 
 def test_sums_of_ranges_are_stored_when_they_are_combined() -> None:

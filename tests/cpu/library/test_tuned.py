@@ -146,7 +146,7 @@ def test_bulk_stores_are_refused_for_outputs_that_they_cannot_write() -> None:
         ("[1, 2]", "it is damaged"),
         ("{}", "it is damaged (KeyError: 'schema')"),
         ('{"schema": 99}', "its form is of another version"),
-        ('{"schema": 1, "place": 3, "shape": null}', "it is damaged"),
+        ('{"schema": 2, "place": 3, "shape": null}', "it is damaged"),
     ],
 )
 def test_damaged_files_are_passed_over_and_shown(cache: Path, text: str, reason: str) -> None:

@@ -16,9 +16,10 @@ from louver.cli.commands.bench import bench_gemm, problems
 from louver.compile.plan.schedule import Schedule
 from louver.measure.gemm import Measurement
 from louver.measure.host import HostTime, HostTimes
-from louver.measure.problems import SUSTAINED, GemmProblem
+from louver.measure.problems import GemmProblem
 from louver.measure.report.gemm import GemmRow
 from louver.measure.schedules import Rung
+from louver.measure.suites import SUSTAINED
 from louver.measure.sustained import Sustained
 
 WANTED = [GemmProblem(*SUSTAINED[0], "f16"), GemmProblem(64, 32, 64, "f16"), GemmProblem(64, 32, 64, "s8", "s32")]
@@ -57,13 +58,15 @@ def test_all_problems_are_measured_and_drawn(machine: None, tmp_path: Path) -> N
 
 
 def test_another_way_to_accumulate_has_files_of_its_own(machine: None, tmp_path: Path) -> None:
-    wanted = problems("f16", "64x32x64", quick=False, accumulate="f16")
+    wanted = problems("f16", "64x32x64", accumulate="f16")
     bench_gemm(wanted, tmp_path, sustained=False)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["gemm-f16.json", "gemm-f16.png"]
+    bench_gemm(WANTED, tmp_path, sustained=False, suite="tokens")
+    assert (tmp_path / "gemm-tokens.json").is_file()
     with pytest.raises(ValueError, match="a record has one way to accumulate, got auto, f16: measure them apart"):
         bench_gemm([*WANTED, *wanted], tmp_path, sustained=False)
     with pytest.raises(ValueError, match="products of bf16 are measured with accumulate auto, got 'f16': choose other"):
-        problems("f16,bf16", None, quick=True, accumulate="f16")
+        problems("f16,bf16", None, "quick", accumulate="f16")
 
 
 def test_without_time_the_record_says_what_is_missing_and_nothing_is_drawn(machine: None, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ class Library:
 
 def operands(weights: Sequence[Any] = ("w0", "w1", "w2"), dtype: str = "f16", out: str = "auto") -> Operands:
     array = SimpleNamespace(t=lambda: "b", fill_=lambda _: None, dtype="y's")
-    return Operands(GemmProblem(64, 32, 64, dtype, out), array, array, tuple(weights), ())
+    return Operands(GemmProblem(64, 32, 64, dtype, out), array, array, array, tuple(weights), ())
 
 
 class Dense:
@@ -129,7 +129,7 @@ def test_the_sparse_library_is_told_of_another_output_type(dtype: str, out: str,
 def test_poison_is_no_result(dtype: str, out: str) -> None:
     filled: list[float] = []
     y = SimpleNamespace(fill_=filled.append)
-    Operands(GemmProblem(64, 32, 64, dtype, out), None, y, (), ()).poison()
+    Operands(GemmProblem(64, 32, 64, dtype, out), None, None, y, (), ()).poison()
     assert filled[0] == -(2**31) if out == "s32" else math.isnan(filled[0])
 
 

@@ -73,7 +73,7 @@ def test_the_command_line_says_it_in_one_line(monkeypatch: pytest.MonkeyPatch, s
     [
         (["--shapes", "1x2"], "MxNxK"),
         (["--dtype", "f32"], "f16, bf16, e4m3, s8, int8"),
-        (["--quick", "--shapes", "16x16x16"], "not both"),
+        (["--suite", "quick", "--shapes", "16x16x16"], "not both"),
         (["--budget", "0"], "positive number of seconds"),
     ],
 )

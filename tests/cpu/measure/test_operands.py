@@ -34,6 +34,9 @@ class OnCpu:
     def randint(self, *limits: Any, device: str, **options: Any) -> Any:
         return self._torch.randint(*limits, **options)
 
+    def zeros(self, *shape: int, device: str, **options: Any) -> Any:
+        return self._torch.zeros(*shape, **options)
+
     def empty(self, *shape: int, device: str, **options: Any) -> Any:
         return self._torch.empty(*shape, **options)
 
@@ -103,6 +106,15 @@ def test_verification_accepts_the_right_weight_only(torch: Any, dtype: str, out:
     assert not verify(torch, operands, 0, y).ok
     operands.poison()
     assert verify(torch, operands, 1, operands.y).violations == 32 * 64
+
+
+@pytest.mark.parametrize(("dtype", "out"), KINDS)
+def test_few_tokens_are_padded_with_zeros(torch: Any, dtype: str, out: str) -> None:
+    operands = make_operands(torch, GemmProblem(64, 5, 64, dtype, out), sets=1)
+    assert tuple(operands.x.shape) == (5, 64) and tuple(operands.padded.shape) == (16, 64)
+    assert torch.equal(operands.padded[:5].view(torch.uint8), operands.x.view(torch.uint8))
+    assert not operands.padded[5:].view(torch.uint8).any()
+    assert verify(torch, operands, 0, product(torch, operands, 0)).ok
 
 
 def test_integers_are_exact_to_the_last_bit(torch: Any) -> None:

@@ -4,7 +4,8 @@ import pytest
 
 from louver.cli.commands.bench import problems
 from louver.measure.host import problems as host_problems
-from louver.measure.problems import QUICK, SHAPES, SUSTAINED, GemmProblem, parse_dtypes, parse_shapes
+from louver.measure.problems import GemmProblem, parse_dtypes, parse_shapes
+from louver.measure.suites import PUBLISHED, SUITES, SUSTAINED
 
 
 def test_the_compressed_weight_is_nine_sixteenths_of_a_dense_one() -> None:
@@ -22,9 +23,8 @@ def test_a_compressed_8_bit_weight_has_five_bits_an_element(dtype: str) -> None:
         ((0, 16, 16), "f16", "at least 1"),
         ((16, 16, 8), "f16", "multiples of 16"),
         ((16, 16, 16), "f32", "f16, bf16, e4m3, s8"),
-        ((64, 16, 48), "e4m3", "M and K of 32 for e4m3"),
-        ((48, 16, 64), "s8", "M and K of 32 for s8"),
-        ((64, 24, 64), "s8", "multiples of 16"),
+        ((64, 16, 48), "e4m3", "M and K are multiples of 32 for e4m3"),
+        ((48, 16, 64), "s8", "M and K are multiples of 32 for s8"),
     ],
 )
 def test_refuses_what_cannot_be_compared(sizes: tuple[int, int, int], dtype: str, rule: str) -> None:
@@ -63,16 +63,34 @@ def test_refuses_unknown_types() -> None:
 
 
 def test_integers_are_measured_with_either_result() -> None:
-    found = [str(problem) for problem in problems("e4m3,int8", "32x16x64", quick=False)]
+    found = [str(problem) for problem in problems("e4m3,int8", "32x16x64")]
     assert found == ["32×16×64 e4m3→f16", "32×16×64 s8→f16", "32×16×64 s8→s32"]
     assert [(p.dtype, p.out) for p in host_problems(("f16", "s8"))] == [("f16", "f16"), ("s8", "f16"), ("s8", "s32")]
 
 
 def test_options_choose_problems() -> None:
-    everything = problems("f16,bf16", None, quick=False)
-    assert [problem.shape for problem in everything] == [*SHAPES, *SHAPES]
-    assert [str(problem) for problem in problems("bf16", "32x16x64", quick=False)] == ["32×16×64 bf16"]
-    assert tuple(problem.shape for problem in problems("f16", None, quick=True)) == QUICK
-    assert set(SUSTAINED) <= set(SHAPES)
+    everything = problems("f16,bf16", None)
+    assert [problem.shape for problem in everything] == [*PUBLISHED, *PUBLISHED]
+    assert [str(problem) for problem in problems("bf16", "32x16x64")] == ["32×16×64 bf16"]
+    assert tuple(problem.shape for problem in problems("f16", None, "quick")) == SUITES["quick"]
+    assert set(SUSTAINED) <= set(PUBLISHED)
     with pytest.raises(ValueError, match="not both"):
-        problems("f16", "32x16x64", quick=True)
+        problems("f16", "32x16x64", "quick")
+
+
+def test_tokens_are_counted_in_bytes_and_padded_for_those_who_ask() -> None:
+    problem = GemmProblem(64, 3, 128, "e4m3")
+    assert (problem.n, problem.padded_n) == (3, 16)
+    assert problem.moved_bytes == problem.compressed_bytes + 3 * 128 + 3 * 64 * 2
+
+
+@pytest.mark.parametrize("name", SUITES)
+@pytest.mark.parametrize("dtype", ["f16", "e4m3", "int8"])
+def test_every_shape_of_a_suite_is_measured(name: str, dtype: str) -> None:
+    found = problems(dtype, None, name)
+    assert {problem.shape for problem in found} == set(SUITES[name])
+
+
+def test_a_suite_has_a_name() -> None:
+    with pytest.raises(ValueError, match="suites are published, quick, models, tokens, got 'all'"):
+        problems("f16", None, "all")

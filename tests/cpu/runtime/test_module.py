@@ -9,6 +9,11 @@ import pytest
 from louver.runtime.driver import DriverError
 from louver.runtime.module import ArgumentPack, load
 
+try:
+    import cuda.bindings.driver as bindings
+except ImportError:
+    bindings = None
+
 TYPES = ("u32", "tensormap", "f32", "u64", "u32", "tensormap")
 FITTING = (1, bytes(128), 1.5, 2, 3, bytes(128))
 
@@ -80,6 +85,39 @@ def test_a_launch_is_one_call(fake: Any) -> None:
     assert "copy" in repr(kernel)
 
 
+def test_a_dependent_launch_is_one_call_too(fake: Any) -> None:
+    kernel = load(b"code", "copy", threads=256, dynamic_shared=100_000, ordinal=1, dependent=True)
+    pack = ArgumentPack(["u64"])
+    pack.bind(42)
+    bound = kernel.bound((4, 3, 2), pack, 0xBEEF)
+    fake.calls.clear()
+    bound()
+    bound.on(0)()
+    configs = []
+    for (config, *rest), stream in zip(fake.called("cuLaunchKernelEx"), (0xBEEF, 0), strict=True):
+        assert rest == ["copy of module 4", pack.table, 0]
+        assert (config.gridDimX, config.gridDimY, config.gridDimZ) == (4, 3, 2)
+        assert (config.blockDimX, config.blockDimY, config.blockDimZ, config.sharedMemBytes) == (256, 1, 1, 100_000)
+        assert config.hStream == stream and config.numAttrs == 1
+        configs.append(config.attrs[0])
+    assert [each.id for each in configs] == ["programmatic"] * 2
+    assert [each.value.programmaticStreamSerializationAllowed for each in configs] == [1, 1]
+    assert fake.reads == [42, 42]
+
+
+@pytest.mark.skipif(bindings is None, reason="cuda-bindings is not installed")
+def test_the_driver_s_own_record_takes_what_a_dependent_launch_says(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """cuda-bindings keeps the attribute by value: its numbers are C's."""
+    for name in ("CUlaunchAttribute", "CUlaunchAttributeID", "CUlaunchConfig", "CUstream"):
+        monkeypatch.setattr(type(fake), name, getattr(bindings, name), raising=False)
+    bound = load(b"code", "copy", threads=96, dynamic_shared=64, dependent=True).bound(5, ArgumentPack(()), 7)
+    bound()
+    ((config, *_),) = fake.called("cuLaunchKernelEx")
+    assert (config.gridDimX, config.blockDimX, config.sharedMemBytes, int(config.hStream)) == (5, 96, 64, 7)
+    (attribute,) = config.attrs
+    assert int(attribute.id) == 6 and attribute.value.programmaticStreamSerializationAllowed == 1
+
+
 def test_a_kernel_without_parameters_launches(fake: Any) -> None:
     load(b"code", "nothing", threads=32).launch(1, ArgumentPack(()))
     assert fake.reads == []
@@ -99,14 +137,16 @@ def test_equal_cubins_are_loaded_once_per_device(fake: Any) -> None:
     assert len(fake.called("cuModuleLoadData")) == 2
 
 
+@pytest.mark.parametrize("dependent", [False, True])
 @pytest.mark.parametrize("code", [201, 400])
-def test_a_thread_without_the_device_gets_it_for_the_launch(fake: Any, code: int) -> None:
-    kernel = load(b"code", "copy", threads=32, ordinal=1)
-    fake.fails["cuLaunchKernel"] = [code]
+def test_a_thread_without_the_device_gets_it_for_the_launch(fake: Any, code: int, dependent: bool) -> None:
+    kernel = load(b"code", "copy", threads=32, ordinal=1, dependent=dependent)
+    launch = "cuLaunchKernelEx" if dependent else "cuLaunchKernel"
+    fake.fails[launch] = [code]
     fake.calls.clear()
     kernel.launch(1, ArgumentPack(["u64"]))
     names = [name for name, _ in fake.calls]
-    assert names == ["cuLaunchKernel", "cuCtxPushCurrent", "cuLaunchKernel", "cuCtxPopCurrent"]
+    assert names == [launch, "cuCtxPushCurrent", launch, "cuCtxPopCurrent"]
     assert fake.contexts == [0]
     assert len(fake.reads) == 1
 

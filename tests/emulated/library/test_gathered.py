@@ -37,6 +37,7 @@ SCHEDULES = {
     "one-consumer": NARROW.changed(tile_m=64, consumers=1, stages=1, in_flight=0),
     "bulk": NARROW.changed(store="bulk", staging=32),
     "ranges": NARROW.changed(work="ranges"),
+    "dependent": NARROW.changed(dependent=True),
 }
 
 PATTERNS = ("2:8@128", "4:8@64", "1:8@192", "2:4@32", "3:5@33", "6:8", "1:16@1000")

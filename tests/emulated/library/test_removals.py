@@ -49,10 +49,25 @@ STRUCTURES = {
         Schedule.of(tile_n=64, tile_k=128, stages=2, cluster=2, metadata="barrier"),
         2,
     ),
+    "dependent": (
+        Problem("linear", bias="row"),
+        Schedule.of(tile_n=16, stages=3, metadata="stage", resident=2, dependent=True),
+        1,
+    ),
+    "dependent-cluster": (
+        Problem("matmul"),
+        Schedule.of(tile_n=64, stages=2, cluster=2, store="bulk", dependent=True),
+        2,
+    ),
     "dense": (Problem("matmul", pattern=None, b_layout="n_major"), Schedule.of(tile_n=64, tile_k=128, stages=2), 1),
     "gathered": (
         Problem("matmul", pattern="2:8@128", b_layout="n_major"),
         Schedule.of(tile_n=16, tile_k=128, stages=2),
+        1,
+    ),
+    "gathered-dependent": (
+        Problem("matmul", pattern="2:8@128", b_layout="n_major"),
+        Schedule.of(tile_n=16, tile_k=128, stages=2, dependent=True),
         1,
     ),
     "gathered-two-lists": (

@@ -12,6 +12,7 @@ from louver.emulator import Earliest
 from louver.formats.dtypes import element_type
 from louver.user.compiled import Wanted
 from louver.user.emulated import emulate
+from support.jit import emulate_dependent
 from support.triton.grouped import GROUPED, grouped_kernel, layer
 
 ORDERS: list[dict[str, Any]] = [
@@ -85,6 +86,14 @@ def test_more_tiles_than_programs(rng: np.random.Generator) -> None:
         sm_count=3,
         order=Earliest(),
     )
+    case.assert_close(known["y"])
+
+
+@pytest.mark.parametrize("metadata", ["global", "stage"])
+def test_the_array_is_read_after_the_grids_before(rng: np.random.Generator, metadata: str) -> None:
+    case = layer(rng, "expert_pointers", tokens=200, features=270)
+    known = case.sparse()
+    emulate_dependent(grouped_kernel("expert_pointers", metadata=metadata), case.grid, known)
     case.assert_close(known["y"])
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from support.jit import emulate_dependent
 from support.triton.cases import kept
 from support.triton.splits import SPLITS, split_call, split_kernel
 
@@ -66,6 +67,14 @@ def test_bulk_copies_and_registers_add_alike(rng: np.random.Generator, name: str
         replace(call, out=out).check(out)
         outs.append(whole)
     np.testing.assert_array_equal(*outs)
+
+
+@pytest.mark.parametrize("store", ["bulk", "direct"])
+def test_sums_are_added_to_after_the_grids_before(rng: np.random.Generator, store: str) -> None:
+    call = split_call(rng, "split_rounds", 200, 136, 208, padding=8)
+    report = emulate_dependent(split_kernel("split_rounds", store=store), call.grid, call.arguments)
+    assert (report.bulk_stores > 0) == (store == "bulk")
+    call.check(call.out)
 
 
 def test_descriptors_add_by_register_tiles(rng: np.random.Generator) -> None:

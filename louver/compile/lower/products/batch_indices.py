@@ -60,7 +60,7 @@ def load_entry(low: Lowering, entries: Entries, number: Reg, into: Reg) -> None:
     """The entry of tile `number` along the array's axis. A number that no entry has, negative ones included, becomes the first one
     behind the last entry, of which tensor maps read zeros.
 
-    Nobody writes to the array meanwhile: the launch sees to it.
+    Nobody writes to the array meanwhile: the launch sees to it. A dependent kernel's may be written until the wait for earlier grids.
     """
     k = low.k
     tile, size = (low.tile[0], "M") if entries.along == "m" else (low.tile[1], "N")
@@ -68,7 +68,9 @@ def load_entry(low: Lowering, entries: Entries, number: Reg, into: Reg) -> None:
     last = k.div(k.sub(low.sizes[size], 1), tile)
     number = k.min(number, last)
     (found,) = k.regs("b64" if entries.width == 8 else "b32", 1)
-    k.load_global([found], Address(k.mad_wide(number, entries.width, entries.address)), read_only=True)
+    k.load_global(
+        [found], Address(k.mad_wide(number, entries.width, entries.address)), read_only=low.kernel.dependent is None
+    )
     end = low.sizes["entries"]
     if entries.width == 8:
         (low_bits,) = k.regs("b32", 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 
 from xdsl.ir import Block
@@ -11,6 +11,8 @@ from louver.compile.lower.products import bulk_store, gather, operands, ranges
 from louver.compile.lower.products.batch_indices import entries_of, load_entry
 from louver.compile.lower.products.state import Lowering, Origin, RolePosition, TileState, TileWalk
 from louver.ir.sched import ops, staged
+from louver.isa.instruction import LANES
+from louver.isa.sync import LaunchDependents
 from louver.isa.targets import WARPGROUP_THREADS, WARPS_PER_WARPGROUP
 from louver.ptx.module import Address, Imm, Reg
 
@@ -18,8 +20,13 @@ LowerBlock = Callable[[Block], None]
 
 
 def enter(low: Lowering) -> None:
-    """Thread indices, sizes and counts that every role needs; initialise the barriers before anybody waits."""
+    """Thread indices, sizes and counts that every role needs; initialise the barriers before anybody waits.
+
+    The next grid may begin at once, if its launch is dependent: it waits for what this one writes.
+    """
     k, named = low.k, low.named
+    if low.kernel.dependent is not None:
+        k.emit(LaunchDependents())
     named["tid"] = k.special("%tid.x")
     # A shuffled warp index is known to be the same over the warp, so that branches on it are uniform.
     named["warp"] = k.shuffle(k.shr(named["tid"], 5), 0)
@@ -59,28 +66,29 @@ def leave(low: Lowering) -> None:
         low.k.cluster_sync()
 
 
-def lower_role(low: Lowering, role: ops.RoleOp, lower_block: LowerBlock) -> None:
-    """One branch of the kernel: its warpgroups take their registers and run the body."""
-    k = low.k
+def lower_roles(low: Lowering, roles: Sequence[ops.RoleOp], lower_block: LowerBlock) -> None:
+    """One branch of the kernel: warpgroups take their registers, and they or single threads of theirs run these roles."""
+    k, role = low.k, roles[0]
     first = role.first.value.data * WARPS_PER_WARPGROUP
     last = first + role.warpgroups.value.data * WARPS_PER_WARPGROUP
-    single = role.single is not None
     inside = k.setp("lt", "u32", k.sub(low.named["warp"], first), last - first)
     with k.if_(inside, uniform=True):
         if role.registers is not None:
             k.setmaxnreg(role.registers.value.data, "inc" if _multiplies(role) else "dec")
         low.warpgroup = k.shr(k.sub(low.named["warp"], first), 2)
         low.warpgroups = role.warpgroups.value.data
-        if single:
-            elected = k.setp("eq", "u32", low.named["tid"], first * 32)
+        for each in roles:
+            if each.single is None:
+                _start_role(low, each, lower_block)
+                continue
+            elected = k.setp("eq", "u32", low.named["tid"], (first + each.elected) * LANES)
             with k.if_(elected):
-                _start_role(low, role, lower_block)
-        else:
-            _start_role(low, role, lower_block)
+                _start_role(low, each, lower_block)
 
 
 def _start_role(low: Lowering, role: ops.RoleOp, lower_block: LowerBlock) -> None:
     k = low.k
+    low.role = role
     low.position = RolePosition(stage=k.mov(0), parity=k.mov(0), previous=k.mov(0))
     if _multiplies(role):
         tile_m, _, _ = low.tile

@@ -23,6 +23,7 @@ from louver.ir.refusal import source_location
 from louver.ir.sched import ops, staged
 from louver.ir.sched.gathered import GatherOp, LoadRowsOp, ProxyFenceOp
 from louver.ir.sched.types import MapType, PointerType, SizeType
+from louver.isa.sync import GridWait
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Imm, Kernel, Module, Param
 
@@ -42,6 +43,7 @@ def _lower_kernel(kernel: ops.KernelOp) -> Kernel:
         kernel.sym_name.data,
         tuple(_param(name, kind) for name, kind in zip(names, types, strict=True)),
         threads=kernel.threads.value.data,
+        min_ctas=1 if kernel.resident is None else kernel.resident.value.data,
         cluster=kernel.cluster.value.data,
         dynamic_shared=kernel.shared_bytes.value.data,
     )
@@ -50,9 +52,8 @@ def _lower_kernel(kernel: ops.KernelOp) -> Kernel:
     low = Lowering(kernel, builder, rings, barriers, depth, gathers)
     _load_parameters(low, names)
     control.enter(low)
-    for op in kernel.body.block.ops:
-        if isinstance(op, ops.RoleOp):
-            control.lower_role(low, op, lambda block: _lower_block(low, block))
+    for roles in ops.warpgroups(kernel.roles):
+        control.lower_roles(low, roles, lambda block: _lower_block(low, block))
     control.leave(low)
     return builder.finish()
 
@@ -79,9 +80,8 @@ def _layout(kernel: ops.KernelOp) -> tuple[dict[str, Ring], dict[str, Barriers],
         if isinstance(op, ops.RingOp) and op.offset is not None:
             rings[op.sym_name.data] = Ring(op.offset.value.data, op.bytes.value.data)
         elif isinstance(op, ops.BarriersOp) and op.offset is not None and op.arrivals is not None:
-            transaction = 0 if op.transaction_bytes is None else op.transaction_bytes.value.data
             name, count = op.sym_name.data, op.stages.value.data
-            barriers[name] = Barriers(op.offset.value.data, count, op.arrivals.value.data, transaction)
+            barriers[name] = Barriers(op.offset.value.data, count, op.arrivals.value.data)
             depths.add(count)
     if len(depths) != 1:
         raise ValueError(f"all barriers of a kernel's stages have one depth, got {sorted(depths)}")
@@ -115,6 +115,8 @@ def _lower_placed(low: Lowering, op: Operation) -> None:
             control.lower_tiles(low, op, lambda block: _lower_block(low, block))
         case ops.LoopOp():
             control.lower_loop(low, op, lambda block: _lower_block(low, block))
+        case ops.WaitGridsOp():
+            low.k.emit(GridWait())
         case ops.AdvanceOp():
             control.advance(low)
         case ops.AcquireOp():

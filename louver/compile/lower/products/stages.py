@@ -8,7 +8,7 @@ from typing import cast
 from xdsl.dialects.builtin import StringAttr
 
 from louver.compile.lower.products.state import Lowering
-from louver.ir.sched import ops
+from louver.ir.sched import ops, staged
 from louver.isa.bulk import Eviction
 from louver.isa.instruction import Instruction
 from louver.isa.sync import BarrierSync
@@ -52,10 +52,10 @@ def invite(low: Lowering, op: ops.InviteOp) -> None:
 
 
 def expect(low: Lowering, op: ops.ExpectOp) -> None:
-    """Arrive and announce the bytes of the whole stage, whoever sends them."""
-    barriers = low.barriers[op.barriers.data]
+    """Arrive and announce the bytes of the rings that the role fills, whichever CTA sends them."""
     address = barrier_address(low, low.position.stage)
-    low.k.mbarrier_arrive_expect(Address(address, barriers.offset), barriers.transaction_bytes)
+    size = sum(low.rings[ring].stage_bytes for ring in staged.filled_rings(low.role, op.barriers.data))
+    low.k.mbarrier_arrive_expect(Address(address, low.barriers[op.barriers.data].offset), size)
 
 
 def wait(low: Lowering, op: ops.WaitOp) -> None:

@@ -24,12 +24,11 @@ class Ring:
 
 @dataclass(frozen=True, slots=True)
 class Barriers:
-    """Some mbarriers: offset in bytes, how many, and how each phase completes."""
+    """Some mbarriers: offset in bytes, how many, and the arrivals of a phase."""
 
     offset: int
     count: int
     arrivals: int
-    transaction_bytes: int
 
 
 @dataclass(slots=True)
@@ -146,6 +145,7 @@ class Lowering:
     values: dict[SSAValue, Reg | Imm] = field(default_factory=dict[SSAValue, "Reg | Imm"])
     sizes: dict[str, Reg] = field(default_factory=dict[str, Reg])
     named: dict[str, Reg] = field(default_factory=dict[str, Reg])
+    role: ops.RoleOp = field(init=False)
     warpgroup: Reg = field(init=False)
     warpgroups: int = field(init=False)
     position: RolePosition = field(init=False)

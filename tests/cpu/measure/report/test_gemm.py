@@ -8,6 +8,8 @@ import pytest
 
 from louver.measure.report.gemm import GemmRow, read_gemm
 from louver.measure.report.gemm_plot import plot_gemm
+from louver.measure.report.records import draw
+from louver.measure.report.tokens_plot import over_tokens
 
 
 def a_record() -> dict[str, Any]:
@@ -113,3 +115,18 @@ def test_plot_of_nothing_is_refused(tmp_path: Path) -> None:
 def test_a_time_is_finite() -> None:
     with pytest.raises(ValueError, match="ours_us is a positive number"):
         GemmRow((1, 2, 3), "f16", "linear", {"ours": float("inf")})
+
+
+def test_weights_of_several_numbers_of_tokens_are_drawn_over_them(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    rows = [
+        {"shape": [m, n, 4096], "dtype": dtype, "ours_us": 5.0 + n, "cublas_us": 7.0 + n, "copy_us": 4.0, "out": "f16"}
+        for m in (4096, 8192)
+        for dtype in ("f16", "e4m3")
+        for n in (1, 16, 64)
+    ]
+    record = write(tmp_path / "g.json", a_record() | {"rows": rows})
+    found = read_gemm(record)
+    assert over_tokens(found) and not over_tokens(read_gemm(write(tmp_path / "h.json", a_record())))
+    assert found.rows[0].times_us["copy"] == 4.0
+    assert draw(record, tmp_path / "g.png").read_bytes().startswith(b"\x89PNG")
