@@ -117,6 +117,7 @@ def test_any_shape_axis_pattern_and_type(data: st.DataObject) -> None:
     assert same_bits(w, slow_prune_vectors(whole, pattern, axis, norm))
     s = louver.compress(w, pattern, axis=axis)
     s.validate()
+    assert s.nbytes == s.rows * (-(-s.kept * s.dtype.bytes // 16) * 16) + s.indices.nbytes
     again = louver.compress(s.dense(), pattern, axis=axis)
     assert same_bits(again.dense(), s.dense()) and again.negative_zeros_dropped == 0
     assert np.count_nonzero(bits_of(s.dense()) != bits_of(w)) == s.negative_zeros_dropped

@@ -104,6 +104,7 @@ def test_new_values_follow(gpu: FakeGpu, torch: FakeTorch, rng: np.random.Genera
 def test_a_weight_on_the_gpu(gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator, pattern: str) -> None:
     s = weight(rng, pattern=pattern)
     t = s.to(0)
+    assert np.array_equal(t.to("cpu").indices, s.indices) and np.array_equal(t.to("cpu").values, s.values)
     louver.matmul(t, Tensor((K, 64)))
     rows, given = lists_read(gpu.launches[-1], s), gpu.launches[-1].arguments
     np.testing.assert_array_equal(words(given["lists"], rows.lists.shape, ctypes.c_int32), rows.lists)
