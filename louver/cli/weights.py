@@ -12,9 +12,7 @@ from louver.cli.options import FLOATS, exclude_option, include_option, pattern_o
 from louver.cli.output import PATH, result_command
 from louver.measure.report.result import Result
 
-DTYPE_HELP = (
-    f"Of the pruned weights: {', '.join(FLOATS.choices)}. Default: their own, but f16 for f32 compressed in 2:4."
-)
+DTYPE_HELP = f"Of the pruned weights: {', '.join(FLOATS.choices)}. Default: their own, but f16 for f32 compressed."
 
 
 @click.command()

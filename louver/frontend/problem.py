@@ -38,16 +38,11 @@ Products of floating-point numbers accumulate in f32 unless `MODES` says otherwi
 wrapping. 8-bit outputs saturate, and s8 is rounded to nearest even; NaN becomes 0 there.
 """
 
-F32_OUTPUTS = ("f32", "f16", "bf16", *EIGHT_BITS)
-"""Output types of f32 operands, which patterns other than 2:4 have too; they accumulate in f32."""
+HOST_PRODUCTS = {**PRODUCTS, ("f32", "f32"): ("f32", "f16", "bf16", *EIGHT_BITS)}
+"""`PRODUCTS` of arrays on the host: of f32 too, which accumulates in f32."""
 
 BIAS: dict[str, tuple[str, ...]] = {"f32": ADDENDS, "s32": ("s32",)}
 """Element types of a bias by the type that it is added in: the accumulator's, or f32 where an epilogue has other steps."""
-
-
-def products_of(pattern: str) -> dict[tuple[str, str], tuple[str, ...]]:
-    """`PRODUCTS`, for a pattern other than 2:4 with those of f32."""
-    return PRODUCTS if pattern == "2:4" else {**PRODUCTS, ("f32", "f32"): F32_OUTPUTS}
 
 
 def accumulator_of(operand: str) -> str:

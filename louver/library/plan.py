@@ -232,7 +232,7 @@ def plan(
     leading = s.shape[:-2] or ((count,) if entries else ())
     shape = (*leading, n, outputs) if kind == "linear" else (*leading, outputs, n)
     fused = fuse(Target(kind, s, shape, n, _ordinal(place), isinstance(s, GatedTensor)), given, activation)
-    element = output_element(out_dtype, s, dense, fused.epilogue)
+    element = output_element(out_dtype, s.dtype, dense, fused.epilogue)
     solved = problem(kind, s, dense, chosen, element, fused.bias, fused.epilogue, accumulate, entries)
     if place is not None:
         stream = 0 if example is None else example.stream or 0

@@ -77,7 +77,7 @@ def preparation(
         raise TypeError(f"epilogue is a louver.Epilogue, got {type(epilogue).__name__}")
     chosen = layout or default_layout(kind, s, s.dtype)
     steps = replace(epilogue, gated=isinstance(s, GatedTensor))
-    element = output_element(out_dtype, s, s.dtype, steps)
+    element = output_element(out_dtype, s.dtype, s.dtype, steps)
     count, entries = batch_of(s, batch)
     addend = "auto" if bias else None
     wanted = problem(kind, s, s.dtype, chosen, element, addend, steps, accumulate, entries)

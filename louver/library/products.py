@@ -36,9 +36,9 @@ def matmul(
 
         out_scale · activation(alpha · scale · dense_scale · (s @ b) + bias + dense_bias + beta · c)
 
-    s: sparse along K (its last axis), on the host or on b's GPU. On a GPU there are 2:4, f16, bf16, e4m3, e5m2, s8 or u8, and other patterns
-    N:M@L, f16 or bf16, for which rows of b are gathered: it is read in place where N has unit stride and a 16-byte pitch. With arrays on
-    the host there is every pattern of these types, and of f32 every one but 2:4. b: the same element type (8-bit floats mix, and so
+    s: sparse along K (its last axis), f16, bf16, e4m3, e5m2, s8, u8 or f32, on the host or on b's GPU. Arrays on the host may be of any
+    type and pattern. On a GPU there are 2:4 of 16 and 8 bits, and other patterns of f16 and bf16, for which rows of b are gathered: it is
+    read in place where N has unit stride and a 16-byte pitch. b: the same element type (8-bit floats mix, and so
     do 8-bit integers), on a GPU or on the host, any strides; rows or columns of unit stride and 16-byte pitch are read in
     place, of 8-bit types columns only, anything else is copied first. out: an array to write, its rows contiguous, not
     overlapping an input (it may be `c` itself); by default a new array of b's kind.

@@ -12,7 +12,7 @@ from louver.formats.gated import GatedTensor
 from louver.formats.given import shown
 from louver.formats.tensor import SparseTensor
 from louver.frontend.epilogue import NO_EPILOGUE, Activation, Epilogue
-from louver.frontend.problem import Batch, BLayout, Kind, Problem, modes_of, products_of
+from louver.frontend.problem import HOST_PRODUCTS, PRODUCTS, Batch, BLayout, Kind, Problem, modes_of
 from louver.ir.product import selection_of
 from louver.isa.wgmma import TRANSPOSABLE
 from louver.library.dense import check_output, named_view
@@ -95,10 +95,10 @@ def request(
     shape = output_shape(kind, s, dense)
     n = prod(shape[len(s.shape) - 2 : -1]) if kind == "linear" else shape[-1]
     fused = fuse(Target(kind, s, shape, n, dense.device, isinstance(s, GatedTensor), like), given, activation)
-    outputs = products_of(str(s.pattern))[s.dtype.name, dense.element.name]
+    outputs = HOST_PRODUCTS[s.dtype.name, dense.element.name]
     target = None if out is None else named_view("out", out, outputs)
     wanted = target.element if out_dtype is None and target is not None else out_dtype
-    element = output_element(wanted, s, dense.element, fused.epilogue)
+    element = output_element(wanted, s.dtype, dense.element, fused.epilogue)
     if target is not None:
         read = tuple(array for name, array in fused.arrays.items() if name != "c")
         check_output(target, shape, element, (dense, *read), fused.arrays.get("c"))
@@ -121,11 +121,10 @@ def check_sparse(s: object, accumulate: object = "auto") -> None:
         )
     if 0 in s.shape:
         raise ValueError(f"s must have at least one row and one column, got shape {list(s.shape)}")
-    types = tuple(dict.fromkeys(a for a, _ in products_of(str(s.pattern))))
+    types = tuple(dict.fromkeys(a for a, _ in HOST_PRODUCTS))
     if s.dtype.name not in types:
         raise ValueError(
-            f"products take {', '.join(types[:-1])} and {types[-1]}, got {s.dtype}: convert the weight before "
-            "compress, as w.astype(np.float16) does, or by `louver prune --compressed --dtype f16`"
+            f"products take {', '.join(types[:-1])} and {types[-1]}, got {s.dtype}: convert the weight before compress"
         )
     modes = modes_of(s.dtype.name)
     if not isinstance(accumulate, str) or accumulate not in ("auto", *modes):
@@ -137,23 +136,25 @@ def check_kernel(s: SparseTensor) -> None:
     """Raises ValueError for a pattern of an element type that no kernel multiplies: such products are computed on the host."""
     if not has_kernel(s):
         raise ValueError(
-            f"GPUs multiply 2:4, and of {' and '.join(TRANSPOSABLE)} every pattern but 1:2, got {s.pattern} {s.dtype}: convert the "
-            "weight, compress it as 2:4 (all of 1:2 is), or call louver.matmul or linear with arrays on the host"
+            f"GPUs multiply 2:4 of 16 and 8 bits, and every other pattern but 1:2 of {' and '.join(TRANSPOSABLE)}, got {s.pattern} "
+            f"{s.dtype}: convert the weight before compress, as w.astype(np.float16) does, or by `louver prune --compressed --dtype f16`, "
+            "compress a weight of 1:2 as 2:4, or give arrays on the host"
         )
 
 
 def has_kernel(s: SparseTensor) -> bool:
     """Whether GPUs have products of its pattern and element type."""
+    if not gathers(s):
+        return (s.dtype.name, s.dtype.name) in PRODUCTS
     # In tile IR 1:2 is the encoding that tensor cores have of tf32.
-    return not gathers(s) or (s.dtype.name in TRANSPOSABLE and str(s.pattern) != "1:2")
+    return s.dtype.name in TRANSPOSABLE and str(s.pattern) != "1:2"
 
 
 def operand_view(kind: Kind, s: SparseTensor, x: Any) -> ArrayView:
     """The dense operand. Raises TypeError for what is no array, ValueError unless products take its element type with s's."""
     name = "x" if kind == "linear" else "b"
-    products = products_of(str(s.pattern))
-    dense = named_view(name, x, [b for a, b in products if a == s.dtype.name])
-    if (s.dtype.name, dense.element.name) not in products:
+    dense = named_view(name, x, [b for a, b in HOST_PRODUCTS if a == s.dtype.name])
+    if (s.dtype.name, dense.element.name) not in HOST_PRODUCTS:
         raise ValueError(
             f"{name} and s must have one element type, got {dense.element} and {s.dtype}: convert one (8-bit floats mix, and "
             "so do 8-bit integers)"
@@ -171,20 +172,20 @@ def check_place(s: SparseTensor, ordinal: int | None, name: str) -> None:
 
 
 def output_element(
-    out_dtype: object, s: SparseTensor, dense: ElementType, epilogue: Epilogue = NO_EPILOGUE
+    out_dtype: object, s: ElementType, dense: ElementType, epilogue: Epilogue = NO_EPILOGUE
 ) -> ElementType:
     """The output's element type: the one named, else the operands' default, of those that the epilogue can store.
 
     Raises ValueError for one that products of these operands do not write.
     """
-    all_outputs = products_of(str(s.pattern))[s.dtype.name, dense.name]
+    all_outputs = HOST_PRODUCTS[s.name, dense.name]
     outputs = [name for name in all_outputs if name != "s32" or not epilogue.floating]
     try:
         return element_type(outputs[0] if out_dtype is None else out_dtype, outputs)
     except ElementTypeError as error:
         steps = " with an epilogue, which computes in f32," if epilogue.floating and "s32" in all_outputs else ""
         raise ValueError(
-            f"out_dtype must be {', '.join(outputs)}{steps} for operands of {s.dtype} and {dense}, got {error.given}"
+            f"out_dtype must be {', '.join(outputs)}{steps} for operands of {s} and {dense}, got {error.given}"
         ) from None
 
 

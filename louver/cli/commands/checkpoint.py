@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,10 @@ from louver.formats.prune import prune
 from louver.formats.schema import DenseForm, Form, Tensor, form_of
 from louver.formats.select import Norm
 from louver.formats.tensor import SparseTensor
-from louver.frontend.problem import products_of
 from louver.measure.report.layers import LayerRow
+
+COMPRESSED: Final[Mapping[str, str]] = {"f32": "f16"}
+"""Element types that products on a GPU do not take, and those that compressed weights get in their place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,15 +127,10 @@ def convert(name: str, weight: NDArray[Any], element: ElementType) -> NDArray[An
     return converted
 
 
-def written_element(form: DenseForm, dtype: str | None, compressed_in: Pattern | None) -> ElementType:
-    """The element type of a pruned weight.
-
-    dtype: the one asked for; None: its own, but f16 for f32 where products of the pattern that it is compressed in take no f32.
-    """
+def written_element(form: DenseForm, dtype: str | None, compressed: bool) -> ElementType:
+    """The element type of a pruned weight. dtype: the one asked for; None: its own, if products take it or it stays dense."""
     own = element_type(DTYPES[form.dtype])
-    if dtype is None and own.name == "f32" and compressed_in is not None:
-        dtype = "f32" if ("f32", "f32") in products_of(str(compressed_in)) else "f16"
-    return element_type(dtype or own.name)
+    return element_type(dtype or (COMPRESSED.get(own.name, own.name) if compressed else own.name))
 
 
 def known_element(form: DenseForm) -> ElementType | None:

@@ -49,7 +49,7 @@ class PruneOptions:
 
     def form(self, form: DenseForm) -> Form:
         """The form in which a weight of this form is written."""
-        element = written_element(form, self.dtype, self.pattern if self.compressed else None)
+        element = written_element(form, self.dtype, self.compressed)
         if self.compressed:
             return SparseForm(self.pattern, element, form.shape, 1)
         return DenseForm(type_name(element.numpy), form.shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -11,7 +12,7 @@ import pytest
 import louver
 from louver.formats.dtypes import element_type
 from louver.formats.tensor import SparseTensor
-from louver.frontend.problem import F32_OUTPUTS
+from louver.frontend.problem import HOST_PRODUCTS
 from louver.library.numerics import compare
 from louver.library.reference import exact_product
 from support.fake_gpu import FakeGpu, FakeTorch, Tensor
@@ -46,6 +47,7 @@ def equation_1(a: np.ndarray[Any, Any], s: SparseTensor) -> np.ndarray[Any, Any]
         ((12, 40), "3:5"),
         ((5, 9), "4:4@2"),
         ((6, 16), "1:2"),
+        ((8, 21), "2:4"),
         ((9, 300), "7:256@4"),
     ],
 )
@@ -75,7 +77,7 @@ def test_a_weight_as_the_paper_has_it_multiplies_from_the_right(rng: np.random.G
 
 
 @quiet
-@pytest.mark.parametrize("out", F32_OUTPUTS)
+@pytest.mark.parametrize("out", HOST_PRODUCTS["f32", "f32"])
 def test_f32_and_its_epilogue(out: str, rng: np.random.Generator) -> None:
     s = weight(rng, (40, 64), "f32", "2:8@8")
     x, bias, c = (
@@ -113,17 +115,23 @@ def test_refusals(rng: np.random.Generator) -> None:
         ValueError, match="out_dtype must be f32, f16, bf16, e4m3, e5m2, s8 for operands of f32 and f32, got s32"
     ):
         louver.linear(x, s, out_dtype="s32")
-    with pytest.raises(ValueError, match="products take f16, .* and u8, got f32: convert the weight"):
-        louver.linear(x, weight(rng, (16, 16), "f32", "2:4"))
+    tf32 = replace(s, dtype=element_type("tf32"))
+    with pytest.raises(ValueError, match="products take f16, .* and f32, got tf32: convert the weight"):
+        louver.linear(x, tf32)
     for call in (lambda: louver.plan("linear", s, 4), lambda: louver.prepare(s, 4)):
-        with pytest.raises(ValueError, match="every pattern but 1:2, got 2:8@8 f32: convert"):
+        with pytest.raises(ValueError, match="every other pattern but 1:2 of f16 and bf16, got 2:8@8 f32: convert"):
             call()
 
 
 def test_a_gpu_is_not_asked_and_the_host_not_silent(gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator) -> None:
     s = weight(rng, (136, 72), "s8", "2:8@8")
-    for dtype, other in (("int8", s), ("float16", weight(rng, (136, 72), "f16", "1:2"))):
-        with pytest.raises(ValueError, match=rf"got {other.pattern} {other.dtype}: .*, or call louver\.matmul"):
+    refused = {
+        "int8": s,
+        "float16": weight(rng, (136, 72), "f16", "1:2"),
+        "float32": weight(rng, (136, 72), "f32", "2:4"),
+    }
+    for dtype, other in refused.items():
+        with pytest.raises(ValueError, match=rf"got {other.pattern} {other.dtype}: .*, or give arrays on the host"):
             louver.linear(Tensor((16, 72), dtype), other)
     with pytest.warns(UserWarning, match="by the reference path on the CPU: products of 2:8@8 and s8 have no kernel"):
         y = louver.linear(np.ones((16, 72), np.int8), s)
