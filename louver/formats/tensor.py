@@ -246,12 +246,7 @@ class SparseTensor:
     def __rmatmul__(self, x: Any) -> Any:
         import louver
 
-        if self.axis != self.ndim - 2:
-            raise ValueError(
-                "x @ s sums along the last axis but one of s, so s must be sparse along it, got shape "
-                f"{list(self.shape)}, axis {self.axis}: write x @ s.T for a weight [out, K], or x @ s.dense()"
-            )
-        return louver.linear(x, self.mT)
+        return louver.matmul(x, self)
 
     def __len__(self) -> int:
         return self.shape[0]

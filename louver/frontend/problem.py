@@ -75,7 +75,7 @@ class Problem:
     kind: "matmul" is `out[M, N] = a[M, K] @ b[K, N]`; "linear" is `out[N, M] = b[N, K] @ a[M, K].T`, where N counts
     tokens and M output features, all row-major.
     b_layout: "k_major" stores the dense operand as [N, K] with K contiguous, "n_major" as [K, N] with N contiguous.
-    8-bit ones and `linear`'s tokens are K-major, but for vectors N:M@L, which take 16-bit ones N-major. accumulate: see `modes_of`; "auto" becomes "f32", or "s32" for integers,
+    8-bit ones are K-major; of vectors N:M@L, which take 16-bit ones, they are N-major. accumulate: see `modes_of`; "auto" becomes "f32", or "s32" for integers,
     and "fast" becomes "f32".
     bias: None, or "row" for a vector [M] that is added to the sum before the result is rounded to `out`. bias_element: its
     element type, see `BIAS`; "auto" becomes the operands' type, else the output's, else the one it is added in.
@@ -126,8 +126,6 @@ class Problem:
             raise ValueError(
                 f"rows of K are gathered from [K, N] with N contiguous, got b_layout 'k_major' for {self.pattern}"
             )
-        if self.kind == "linear" and self.b_layout != "k_major" and not self.gathers:
-            raise ValueError("linear takes tokens as [N, K] with K contiguous, got b_layout 'n_major': use matmul")
 
     @property
     def gathers(self) -> bool:

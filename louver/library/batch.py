@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from math import prod
 
 from louver.frontend.problem import Batch, BLayout
+from louver.isa.wgmma import TRANSPOSABLE
 from louver.library.dense import DenseMatrix, Stored, axes_of, matrices, merged, stored
-from louver.library.request import Request
+from louver.library.request import Request, gathers
 from louver.library.rows import Rows, rows_in_place
 from louver.runtime.arrays import ArrayView
 
@@ -25,7 +26,7 @@ class Placement:
     """A request's arrays as matrices.
 
     dense: the operand as it lies, whose entries may be more than one axis. n, batch: N of each product, and how many there
-    are. own: whether each of them has a dense operand of its own. kind: as `Problem.batch`.
+    are. own: whether each of them has a dense operand of its own. kind: as `Problem.batch`. gathers: whether rows of K are gathered.
     """
 
     dense: DenseMatrix
@@ -35,10 +36,20 @@ class Placement:
     batch: int
     own: bool
     kind: Batch | None
+    gathers: bool
 
-    def in_place(self, layout: BLayout) -> Rows | None:
+    @property
+    def layout(self) -> BLayout:
+        """How the kernel reads the dense operand, copied first if it must be. Tokens of several axes are only joined along K."""
+        if self.gathers:
+            return "n_major"
+        whole = self.dense.n == self.n and self.dense.array.element.name in TRANSPOSABLE
+        return "n_major" if whole and self.dense.layout == "n_major" else "k_major"
+
+    @property
+    def in_place(self) -> Rows | None:
         """The dense operand's rows where they are, None where a copy is needed."""
-        return rows_in_place(self.dense, layout) if self.dense.n == self.n else None
+        return rows_in_place(self.dense, self.layout) if self.dense.n == self.n else None
 
     def regrouped(self, copied: Rows) -> Rows:
         """A copy of the dense operand, its rows divided among the products."""
@@ -78,7 +89,7 @@ def _tokens(request: Request, out: ArrayView) -> Placement:
     for leading in ways:
         found = _at(request, out, leading)
         small = ways[0] == 0 < leading and found.n < LEAST_TOKENS
-        if not small and found.in_place("k_major") is not None:
+        if not small and found.in_place is not None:
             return found
     return _at(request, out, ways[0])
 
@@ -104,7 +115,7 @@ def _at(request: Request, out: ArrayView, leading: int) -> Placement:
         kind = "dense" if not request.weights else "both" if own else "sparse"
     if not own:
         dense = DenseMatrix(dense.array, dense.k, dense.n, dense.k_stride, dense.n_stride)
-    return Placement(dense, result, added, n, batch, own, kind)
+    return Placement(dense, result, added, n, batch, own, kind, gathers(request.s))
 
 
 def _dense(request: Request, leading: int) -> DenseMatrix:

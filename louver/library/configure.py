@@ -66,8 +66,11 @@ CUT_MARGIN = 0.04
 TYPICAL_K = 4096
 """K of a product of which nobody knows it."""
 
-MOST_READS = 3
-"""Vectors that an epilogue may read beside the sums of the tallest tiles, by registers. C takes as many as all of them."""
+MOST_READS = {2: 2, 4: 1}
+"""Vectors that an epilogue may read beside the sums of the tallest tiles, by registers, by bytes of an output. More spill where K is cut."""
+
+READS_OF_C = 2
+"""C takes as many registers as so many vectors, and one more where an activation follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +115,8 @@ class TileShape:
         staged = stageable(self.n, demand.out, transposed=demand.transposed, gated=demand.gated)
         if not self.gathers_once(demand):
             return False
-        room = element_type(demand.out).bytes in self.staging and demand.reads <= MOST_READS
-        return not self.lean or (bulk and staged and room)
+        size = element_type(demand.out).bytes
+        return not self.lean or (bulk and staged and size in self.staging and demand.reads <= MOST_READS[size])
 
     def gathers_once(self, demand: Demand) -> bool:
         """Whether its rows are of one window, or as few as can be: every list more brings rows of its own, and a list of several windows is
@@ -153,7 +156,7 @@ class Demand:
 
     a, b, out: element types. b_major: the contiguous dimension of b. pattern: of a, None for a dense one. promoted: whether sums of 8-bit floats are added to others in f32.
     step: elements of K that a stage holds. transposed: whether the output is stored so. gated: whether it has half of the product's
-    rows. reads: vectors that the epilogue reads, C counted as `MOST_READS`. dependent: as in `louver.plan`.
+    rows. reads: vectors that the epilogue reads, C counted as `READS_OF_C`. dependent: as in `louver.plan`.
     """
 
     a: str
@@ -202,7 +205,7 @@ class Demand:
             problem.kind == "linear",
             epilogue.gated,
             TILE_K[element_type(problem.b).bits],
-            sum(map(bool, vectors)) + MOST_READS * (epilogue.c is not None),
+            sum(map(bool, vectors)) + (0 if epilogue.c is None else READS_OF_C + (epilogue.activation is not None)),
             dependent,
         )
 
@@ -222,7 +225,7 @@ class Demand:
             nest.store.transposed,
             nest.gated,
             STEPS[0] if nest.promoted is not None and nest.promoted < step else step,
-            sum(MOST_READS if isinstance(each, LoadMatrix) else isinstance(each, LoadVector) for each in nodes),
+            sum(READS_OF_C if isinstance(each, LoadMatrix) else isinstance(each, LoadVector) for each in nodes),
         )
 
 

@@ -8,10 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from louver.compile.plan.schedule import Schedule
-from louver.frontend.problem import BLayout, Problem
+from louver.frontend.problem import Problem
 from louver.library.batch import placed
-from louver.library.dense import DenseMatrix
-from louver.library.request import Request, default_layout, gathers
+from louver.library.request import Request
 from louver.library.rows import copied_rows, output_rows
 from louver.library.state import TensorState
 from louver.library.tuned import decide
@@ -48,7 +47,7 @@ def _run_device(
     state: TensorState, request: Request, out: ArrayView, n: int | None, batch: int | None, *, dependent: bool
 ) -> Placed | None:
     at = placed(request, out)
-    layout = layout_of(request, at.dense)
+    layout = at.layout
     result = output_rows(at.out)
     place, stream = device(out.device or 0), out.stream or 0
     problem = request.problem(layout, at.kind)
@@ -67,7 +66,7 @@ def _run_device(
         dependent=dependent,
     )
     launcher = state.launcher(request.s, problem, schedule, place.ordinal, stream, batch_invariant=invariant)
-    in_place = at.in_place(layout)
+    in_place = at.in_place
     rows = at.regrouped(copied_rows(at.dense, layout, place.ordinal, stream)) if in_place is None else in_place
     fused = request.fused.placed(at.c)
     sized = launcher.sized(at.n, rows, result, planned)
@@ -76,12 +75,6 @@ def _run_device(
         return None
     # What is kept for the next call must not keep the caller's arrays.
     return Placed(launcher, sized, rows.moved(rows.address), result.moved(result.address), fused)
-
-
-def layout_of(request: Request, dense: DenseMatrix) -> BLayout:
-    """The layout that the kernel reads the dense operand in, copied first if it must be."""
-    usual = default_layout(request.kind, request.s, request.dense.element)
-    return usual if dense.layout == "n_major" or gathers(request.s) else "k_major"
 
 
 @functools.lru_cache(maxsize=1024)

@@ -253,7 +253,8 @@ def _dense_bias(arrays: dict[str, ArrayView], target: Target) -> str | None:
     if array is None:
         return None
     if array.shape not in _forms(target.leading):
-        raise ValueError(f"dense_bias must be [N] with N = {target.n}, got shape {list(array.shape)}")
+        axis = "tokens" if target.kind == "linear" else "N"
+        raise ValueError(f"dense_bias must be [{axis}] with {axis} = {target.n}, got shape {list(array.shape)}")
     _check_addend("dense_bias", array, ADDENDS, target)
     _contiguous("dense_bias", array)
     return array.element.name

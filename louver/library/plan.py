@@ -13,7 +13,7 @@ from louver.frontend.epilogue import Activation
 from louver.frontend.problem import Batch, BLayout, Kind, Problem
 from louver.library.batch import placed
 from louver.library.dense import matrices
-from louver.library.execute import layout_of, run
+from louver.library.execute import run
 from louver.library.fused import Given, Target, fuse, given_of, place_name
 from louver.library.host import by_reference, usable_device
 from louver.library.prepare import batch_of, check_kind, make_ready, size_range
@@ -30,6 +30,7 @@ from louver.library.request import (
     output_shape,
     problem,
     request,
+    turned,
 )
 from louver.library.state import TensorState
 from louver.library.warm import WarmCalls
@@ -92,7 +93,7 @@ class Plan:
     ) -> Any:
         """Compute into `out` and return it; without one, into a new array of x's kind.
 
-        x: [..., K] in a linear plan, [K, N] in a matmul plan, in a batch [..., K, N], on the plan's device, of any N, 0 included;
+        x: [..., K] in a linear plan and on the left of s, [K, N] on the right of s, in a batch [..., K, N], on the plan's device, of any N, 0 included;
         a plan for a batch takes any size of it but 1. It is read in place: rows of unit stride in the plan's layout, address, row
         pitch and what lies between entries of a batch multiples of 16 bytes. With `out` nothing is allocated; the work goes to
         the caller's current stream, nothing is waited for, and the call may be captured into a CUDA graph.
@@ -159,11 +160,11 @@ class Plan:
             raise ValueError(
                 f"the plan is for {_entries_text(planned)}, got {_entries_text(at.kind)}: make another plan, with batch=…"
             )
-        if at.in_place(self.layout) is None or layout_of(asked, at.dense) != self.layout:
+        if at.in_place is None or at.layout != self.layout:
             raise ValueError(
                 f"a plan reads its dense operand in place, {self.layout} with address and row pitch multiples of 16 bytes, "
                 f"got shape {list(asked.dense.shape)}, strides {list(asked.dense.strides)} and address "
-                f"{asked.dense.address:#x}: pad the rows, or call louver.{asked.kind}, which copies"
+                f"{asked.dense.address:#x}: pad the rows, or call louver.matmul or linear, which copy"
             )
 
     def __repr__(self) -> str:
@@ -198,10 +199,11 @@ def plan(
 
     `p = louver.plan("linear", s, n=256, like=x)`, then `p(x, out=y)`.
 
-    kind: "linear" or "matmul". n: N (tokens or columns) that the kernel is chosen for, 0 or more; calls may have any N.
-    out_dtype: as in `louver.matmul`. like: an array as calls will have it, which gives the device, the element type and, for
-    "matmul", the layout; by default the current device and s's element type. layout: of a matmul's b, "n_major" (row-major [K, N], the
-    default for 16-bit types) or "k_major" (its transpose). batch: how many dense operands there are, as in `prepare`; by default
+    kind: "linear" or "matmul": s @ b, or with s [..., K, N] sparse along K x @ s, a linear product of s.mT. n: N (tokens, or
+    columns of b) that the kernel is chosen for, 0 or more; calls may have any N. out_dtype: as in `louver.matmul`. like: an array
+    as calls will have it, which gives the device, the element type and the layout; by default the current device and s's element
+    type. layout: of the dense operand, "k_major" (row-major tokens [N, K]) or "n_major" (row-major b [K, N]: the default of s @ b
+    for 16-bit types, which alone have it). batch: how many dense operands there are, as in `prepare`; by default
     as many as `like` or s has; of a linear plan with one weight, whose tokens are one axis otherwise, a batch's entries are what
     a second stride walks. bias, dense_bias, scale, dense_scale, c, out_scale, alpha, beta, activation, accumulate, batch_invariant: as
     in `louver.matmul`, arrays on the device, for N = n (c [n, out] or [out, n]); the calls read the arrays anew, and may give others.
@@ -213,6 +215,7 @@ def plan(
     product has, RuntimeError while the stream of `like` is being captured.
     """
     check_kind(kind, layout)
+    kind, s = turned(kind, s)
     check_sparse(s, accumulate)
     check_kernel(s)
     if type(dependent) is not bool:
@@ -258,18 +261,18 @@ def _ordinal(place: Device | None) -> int | None:
 def _layout(
     kind: Kind, s: SparseTensor, dense: ElementType, example: ArrayView | None, layout: BLayout | None
 ) -> BLayout:
-    if kind == "linear":
-        if gathers(s):
-            raise ValueError(
-                f"a plan reads its operand in place, and products of {s.pattern} gather rows of [K, N], got a linear plan: call "
-                "louver.linear, or plan a matmul"
-            )
-        return "k_major"
-    if layout is not None or example is None:
+    if kind == "linear" and gathers(s):
+        raise ValueError(
+            f"a plan reads its operand in place, and products of {s.pattern} gather rows of [K, N], got tokens [N, K]: call "
+            "louver.linear or matmul, which turn them, or plan a matmul of the weight [M, K]"
+        )
+    if layout is not None or example is None or len(example.shape) < 2:
         return layout or default_layout(kind, s, dense)
-    found = matrices(example, k_axis=-2).layout
+    found = matrices(example, k_axis=-1 if kind == "linear" else -2).layout
     if found == "copy":
-        raise ValueError(f"a plan reads b in place, got an example without unit stride: {list(example.strides)}")
+        raise ValueError(
+            f"a plan reads its dense operand in place, got an example without unit stride: {list(example.strides)}"
+        )
     return found
 
 

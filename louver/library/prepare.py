@@ -22,6 +22,7 @@ from louver.library.request import (
     default_layout,
     output_element,
     problem,
+    turned,
 )
 from louver.library.state import TensorState
 from louver.runtime.copy2d import load_copies
@@ -36,9 +37,10 @@ TILES = 64
 class Preparation:
     """The products to prepare: products of a problem on a device, in batches of `batch`, with N from `low` to `high`.
 
-    batch_invariant: as in `louver.matmul`.
+    s: the sparse operand as the problem has it, [..., M, K]. batch_invariant: as in `louver.matmul`.
     """
 
+    s: SparseTensor
     low: int
     high: int
     problem: Problem
@@ -51,7 +53,7 @@ def preparation(
     s: SparseTensor,
     n: int | tuple[int, int] = (1, 8192),
     *,
-    kind: Kind = "linear",
+    kind: Kind | None = None,
     bias: bool = False,
     out_dtype: object = None,
     layout: BLayout | None = None,
@@ -63,13 +65,15 @@ def preparation(
 ) -> Preparation:
     """The products of `s` that calls with N in a range will use.
 
-    n: one N, or the least and the greatest, 0 included. kind, bias (whether there will be one), out_dtype, layout, accumulate, batch_invariant: as in
-    `louver.plan`. device: ordinal, by default that of `s`, else the current one's. epilogue: which other options there will be; that a weight is
+    n: one N, or the least and the greatest, 0 included. kind: as in `louver.plan`, by default "linear", or "matmul" of a weight
+    [..., K, N] that is sparse along K. bias (whether there will be one), out_dtype, layout, accumulate, batch_invariant: as there. device:
+    ordinal, by default that of `s`, else the current one's. epilogue: which other options there will be; that a weight is
     gated need not be said. batch: how many dense operands there are, each with its product: by default as many as
     s [..., M, K] has matrices, else 1; with a batch of matrices 1 stands for one operand that they share.
     Raises ValueError or TypeError for arguments that no product has, NoDeviceError without a GPU.
     """
-    check_kind(kind, layout)
+    check_kind("linear" if kind is None else kind, layout)
+    kind, s = turned(kind, s)
     check_sparse(s, accumulate)
     check_kernel(s)
     low, high = size_range(n)
@@ -82,7 +86,7 @@ def preparation(
     addend = "auto" if bias else None
     wanted = problem(kind, s, s.dtype, chosen, element, addend, steps, accumulate, entries)
     place = _place_of(s, device)
-    return Preparation(low, high, wanted, place, count, batch_invariant)
+    return Preparation(s, low, high, wanted, place, count, batch_invariant)
 
 
 def _place_of(s: SparseTensor, device: int | None) -> Device:
@@ -93,19 +97,19 @@ def _place_of(s: SparseTensor, device: int | None) -> Device:
     return device_of(ordinal)
 
 
-def prepare(s: SparseTensor, wanted: Preparation) -> None:
+def prepare(wanted: Preparation) -> None:
     """Compile, load and upload ahead, so that calls may be captured. Kernels come from the cache on disk where they have been
     compiled before.
     """
     make_ready(
-        s,
+        wanted.s,
         _classes(wanted.low, wanted.high),
         wanted.problem,
         wanted.place,
         wanted.batch,
         batch_invariant=wanted.batch_invariant,
     )
-    load_copies(wanted.place.ordinal, s.dtype.bytes)
+    load_copies(wanted.place.ordinal, wanted.s.dtype.bytes)
 
 
 def make_ready(
@@ -162,8 +166,6 @@ def check_kind(kind: object, layout: object) -> None:
         raise ValueError(f"kind is 'linear' or 'matmul', got {kind!r}")
     if layout not in (None, "k_major", "n_major"):
         raise ValueError(f"layout is 'k_major' or 'n_major', got {layout!r}")
-    if kind == "linear" and layout == "n_major":
-        raise ValueError("linear takes tokens as [N, K] with K contiguous, got layout 'n_major': use matmul")
 
 
 def size_range(n: object) -> tuple[int, int]:

@@ -9,13 +9,13 @@ from louver.frontend.epilogue import Activation
 from louver.frontend.problem import Kind
 from louver.library.fused import Given, given_of
 from louver.library.host import by_reference, usable_device
-from louver.library.request import Accumulate, check_kernel, request
+from louver.library.request import Accumulate, check_kernel, check_sparse, request
 from louver.library.state import TensorState, state_of
 from louver.runtime.arrays import view
 
 
 def matmul(
-    s: SparseTensor,
+    a: Any,
     b: Any,
     out: Any = None,
     out_dtype: object = None,
@@ -32,30 +32,31 @@ def matmul(
     activation: Activation | None = None,
     batch_invariant: bool = False,
 ) -> Any:
-    """`s [M, K] @ b [..., K, N]` -> [..., M, N], and in the same kernel, all of it optional,
+    """`s [M, K] @ b [..., K, N]` or `x [..., M, K] @ s [K, N]` -> [..., M, N], s sparse, and in the same kernel, all of it optional,
 
-        out_scale · activation(alpha · scale · dense_scale · (s @ b) + bias + dense_bias + beta · c)
+        out_scale · activation(alpha · scale · dense_scale · (a @ b) + bias + dense_bias + beta · c)
 
-    s: sparse along K (its last axis), f16, bf16, e4m3, e5m2, s8, u8 or f32, on the host or on b's GPU. Arrays on the host may be of any
-    type and pattern. On a GPU there are 2:4 of 16 and 8 bits, and other patterns of f16 and bf16, for which rows of b are gathered: it is
-    read in place where N has unit stride and a 16-byte pitch. b: the same element type (8-bit floats mix, and so
-    do 8-bit integers), on a GPU or on the host, any strides; rows or columns of unit stride and 16-byte pitch are read in
-    place, of 8-bit types columns only, anything else is copied first. out: an array to write, its rows contiguous, not
-    overlapping an input (it may be `c` itself); by default a new array of b's kind.
+    s: sparse along K, f16, bf16, e4m3, e5m2, s8, u8 or f32, on the host or on the dense operand's GPU. Arrays on the host may be of any
+    type and pattern. On a GPU there are 2:4 of 16 and 8 bits, and other patterns of f16 and bf16, for which rows of the dense operand
+    are gathered; it is read in place where N has unit stride and a 16-byte pitch. The dense operand: the
+    same element type (8-bit floats mix, and so do 8-bit integers), on a GPU or on the host, any strides; rows or columns of unit
+    stride and 16-byte pitch are read in place, of 8-bit types those along K only, anything else is copied first. out: an array to write, its rows contiguous, not
+    overlapping an input (it may be `c` itself); by default a new array of the dense operand's kind.
     Leading axes of b are a batch, which one launch computes; s [..., M, K] is a batch of sparse matrices, with b [K, N] for all
     of them or [..., K, N] with the same leading axes. A batch is read in place where one stride that is a multiple of 16 bytes
-    walks it, and must be so walkable in out and c. out_dtype: f16, bf16, f32, e4m3, e5m2, s8 (8-bit ones saturate, s8 is rounded
-    to nearest even and NaN becomes 0), for integers also s32; default `out`'s, else b's for 16-bit types, bf16 for 8-bit floats,
-    s32 for integers, or f16 with an epilogue; all of f32 but s32 for f32, by default f32.
+    walks it, and must be so walkable in out and c. `x @ s` treats leading axes as `linear` with s.mT does. out_dtype: f16, bf16,
+    f32, e4m3, e5m2, s8 (8-bit ones saturate, s8 is rounded to nearest even and NaN becomes 0), for integers also s32; default
+    `out`'s, else the dense operand's for 16-bit types and f32, bf16 for 8-bit floats, s32 for integers, or f16 with an epilogue.
     accumulate: "auto": "f32", or "s32" for integers, which wraps. Of 8-bit floats the hardware keeps about 14 bits of an f32
     sum ("fast" is another name for that); "promoted" adds the sums of 256 columns of K each to f32 sums, exact to about 14 bits
     of Σ|a||b| for any K, and slower. "f16", for f16 and 8-bit floats: faster, with 11 bits, and infinite beyond 65,504 on the way.
 
-    bias: [M], dense_bias: [N], the same for all of a batch, c: like the output, with contiguous rows; each f16, bf16 or f32.
-    Without any other option integer products take a bias of s32 instead, added exactly. alpha, beta (1 by default): numbers.
-    scale, dense_scale: what the values of s and of b stand for: a number, one f32 on the device, or f32 for each sparse row [M],
-    for each dense column [N]. out_scale: a number or one f32 on the device. Numbers are passed by value: a new one compiles
-    nothing. activation: "relu"; "gelu" by
+    bias, scale: go with the sparse operand: [M] of s [M, K], [N] of s [K, N]; so bias is added along the last axis of x @ s, as
+    in `x @ w + bias`. dense_bias, dense_scale: go with the dense one: [N] of b, the same for all of a batch; [M] of x, or as
+    x's leading axes. c: like the output, with contiguous rows. bias, dense_bias and c: f16, bf16 or f32; without any other
+    option integer products take a bias of s32 instead, added exactly. scale, dense_scale: what the values of the operand stand
+    for: a number, one f32 on the device, or a vector of f32. out_scale: a number or one f32 on the device. alpha, beta (1 by
+    default): numbers. Numbers are passed by value: a new one compiles nothing. activation: "relu"; "gelu" by
     the error function; "gelu_tanh", its approximation; "silu": x / (1 + exp(-x)); but for relu within 2^-20 of |x|, x being
     the argument. All this is computed in f32; sums of integers are rounded to f32 first. NaN stays NaN.
     A gated pair (`louver.gated`) gives activation(gate) · up: s has M = 2·F rows, the output F; bias and scale have 2·F
@@ -71,7 +72,9 @@ def matmul(
     Raises ValueError or TypeError with the rule, before anything is launched or written.
     """
     given = given_of(bias, dense_bias, scale, dense_scale, c, out_scale, alpha, beta)
-    return _product("matmul", s, b, given, activation, out, out_dtype, accumulate, batch_invariant)
+    if isinstance(b, SparseTensor):
+        return _product("linear", b, a, given, activation, out, out_dtype, accumulate, batch_invariant, -2)
+    return _product("matmul", a, b, given, activation, out, out_dtype, accumulate, batch_invariant)
 
 
 def linear(
@@ -114,13 +117,18 @@ def _product(
     out_dtype: object,
     accumulate: Accumulate,
     batch_invariant: bool,
+    axis: int = -1,
 ) -> Any:
+    """axis: along which `s` must be sparse: -2 where it stands on the right, and its transpose is multiplied."""
     options = (kind, out_dtype, accumulate, activation, batch_invariant)
-    state = state_of(s)
+    state = state_of(s, axis)
     if state is not None:
         y = state.warm.launch(options, x, given, out)
         if y is not None:
             return y
+    if axis == -2:
+        check_sparse(s, accumulate, axis)
+        s = s.mT
     asked = request(kind, s, x, given, activation, out, out_dtype, accumulate, batch_invariant=batch_invariant)
     if asked.empty:
         return asked.made(out)

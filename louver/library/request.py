@@ -110,15 +110,25 @@ def output_rows_of(s: SparseTensor) -> int:
     return s.shape[-2] // 2 if isinstance(s, GatedTensor) else s.shape[-2]
 
 
-def check_sparse(s: object, accumulate: object = "auto") -> None:
-    """Raises TypeError or ValueError unless `s` is a matrix, or a batch of them, that products take."""
+def turned(kind: Kind | None, s: Any) -> tuple[Kind, Any]:
+    """The product of a tensor [..., M, K]: x @ s with s [..., K, N], sparse along K, is the linear product of s.mT.
+
+    kind: None where that is the only one that takes `s`, else for "linear".
+    """
+    right = kind != "linear" and isinstance(s, SparseTensor) and s.axis == len(s.shape) - 2
+    return ("linear", s.mT) if right else (kind or "linear", s)
+
+
+def check_sparse(s: object, accumulate: object = "auto", axis: int = -1) -> None:
+    """Raises TypeError or ValueError unless `s` is a matrix, or a batch of them, that products take.
+
+    axis: along which it must be sparse, -1, or -2 on the right of a dense operand.
+    """
     if not isinstance(s, SparseTensor):
         raise TypeError(f"s must be a louver.SparseTensor, got {type(s).__name__}: use louver.compress(w, '2:4')")
-    if len(s.shape) < 2 or s.axis != len(s.shape) - 1:
-        raise ValueError(
-            f"s must be [..., M, K], sparse along its last axis, got shape {list(s.shape)}, axis {s.axis}: a weight [K, M] that "
-            "is sparse along its rows multiplies from the right, x @ s"
-        )
+    if len(s.shape) < 2 or s.axis != len(s.shape) + axis:
+        rule, instead = _SIDES[axis]
+        raise ValueError(f"s must be {rule}, got shape {list(s.shape)}, axis {s.axis}: {instead}")
     if 0 in s.shape:
         raise ValueError(f"s must have at least one row and one column, got shape {list(s.shape)}")
     types = tuple(dict.fromkeys(a for a, _ in HOST_PRODUCTS))
@@ -148,6 +158,19 @@ def has_kernel(s: SparseTensor) -> bool:
         return (s.dtype.name, s.dtype.name) in PRODUCTS
     # In tile IR 1:2 is the encoding that tensor cores have of tf32.
     return s.dtype.name in TRANSPOSABLE and str(s.pattern) != "1:2"
+
+
+_SIDES = {
+    -1: (
+        "[..., M, K], sparse along K, its last axis",
+        "a weight [K, N] that is sparse along K multiplies from the right, louver.matmul(x, s)",
+    ),
+    -2: (
+        "[..., K, N], sparse along K, its last axis but one, on the right of x",
+        "multiply by a weight [out, K] with louver.linear(x, s), and compress one [K, N] with axis=-2",
+    ),
+}
+"""By the axis along which a sparse operand is sparse, the rule, and what to do with another one."""
 
 
 def operand_view(kind: Kind, s: SparseTensor, x: Any) -> ArrayView:

@@ -58,13 +58,14 @@ class TensorState:
             kernel = find(*key)
             if not (kernel and self.has(ordinal, *forms)) and is_capturing(stream):
                 usual = accumulator_of(problem.a)
+                kind = "" if problem.kind == "linear" else f", kind={problem.kind!r}"
                 sums = "" if problem.accumulate == usual else f", accumulate={problem.accumulate!r}"
                 epilogue = f", epilogue=louver.{problem.epilogue!r}" if problem.epilogue.floating else ""
                 batch = {None: "", "dense": ", batch=…", "both": "", "sparse": ", batch=1"}[problem.batch]
                 invariant = ", batch_invariant=True" if batch_invariant else ""
                 raise RuntimeError(
                     "a product must be compiled and its operand uploaded before its stream is captured: call "
-                    f"louver.prepare(s, n=…, kind={problem.kind!r}, bias={problem.bias is not None}, "
+                    f"louver.prepare(s, n=…{kind}, bias={problem.bias is not None}, "
                     f"out_dtype={problem.out!r}, layout={problem.b_layout!r}{batch}{sums}{epilogue}{invariant}) before the capture"
                 )
             operand = self.operand(s, ordinal, forms, prod(s.shape[:-2]))
@@ -101,6 +102,11 @@ def _launcher(
     return Launcher(kernel, operand, shape, cutting)
 
 
-def state_of(s: object) -> TensorState | None:
-    """The tensor's state, None before there is one, and for what is no tensor."""
-    return s.derived.find(TensorState) if isinstance(s, SparseTensor) else None
+def state_of(s: object, axis: int) -> TensorState | None:
+    """The tensor's state, None before there is one, and for what is no tensor sparse along `axis` (-1 or -2).
+
+    A transposed view shares it, so that a warm call would take the one for the other.
+    """
+    if isinstance(s, SparseTensor) and s.axis == len(s.shape) + axis:
+        return s.derived.find(TensorState)
+    return None

@@ -66,12 +66,13 @@ def _ours(operands: Operands) -> Iterator[HostCall]:
     problem, x, y, s = operands.problem, operands.x, operands.y, operands.sparse[0]
     options: dict[str, Any] = {} if problem.out == problem.dtype else {"out_dtype": problem.out}
     plan = louver.plan("linear", s, n=problem.n, like=x, out_dtype=problem.out)
-    b, c = x.t(), y.view(problem.m, problem.n)
+    b, c, right = x.t(), y.view(problem.m, problem.n), s.T
     linear: dict[str, Work] = {
         "plan(x, out=y)": lambda: plan(x, out=y),
         "plan(x)": lambda: plan(x),
         "louver.linear(x, s)": lambda: louver.linear(x, s, **options),
         "louver.linear(x, s, out=y)": lambda: louver.linear(x, s, out=y),
+        "louver.matmul(x, s.T, out=y)": lambda: louver.matmul(x, right, out=y),
     }
     matmul: dict[str, Work] = {
         "louver.matmul(s, b)": lambda: louver.matmul(s, b, **options),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,9 @@ from louver.runtime.arrays import view
 from support.products import Operands
 
 Array = NDArray[Any]
-Form = Literal["linear", "matmul k_major", "matmul n_major"]
-FORMS: tuple[Form, ...] = ("linear", "matmul k_major", "matmul n_major")
+Form = Literal["linear", "matmul k_major", "matmul n_major", "right k_major", "right n_major"]
+"""Ways to ask for a product, with the layout of the dense operand; "right": the sparse operand is on the right."""
+FORMS: tuple[Form, ...] = get_args(Form)
 
 
 def torch_dtype(name: str) -> Any:
@@ -85,27 +86,31 @@ def filled(array: Array, **layout: Any) -> Any:
     return made
 
 
+def by_tokens(form: Form) -> bool:
+    """Whether the dense operand is x [N, K], and the output [N, M]."""
+    return not form.startswith("matmul")
+
+
 def dense_operand(form: Form, b: Array, **layout: Any) -> Any:
-    """`b` [K, N] as the form takes it: x [N, K] for linear, else [K, N] in the named layout."""
-    if form == "linear":
-        return filled(np.ascontiguousarray(b.T), **layout)
-    return filled(b, order=(1, 0) if form == "matmul k_major" else (0, 1), **layout)
+    """`b` [K, N] as the form takes it, in its layout: x [N, K] of tokens, else [K, N]."""
+    made = filled(b, order=(0, 1) if form.endswith("n_major") else (1, 0), **layout)
+    return made.T if by_tokens(form) else made
 
 
 def compute(form: Form, given: Operands, dense: Any, *, bias: bool = False, **options: Any) -> Any:
     """The product; its bias only with linear."""
     if form == "linear":
         return louver.linear(dense, given.s, to_torch(given.bias) if bias else None, **options)
-    return louver.matmul(given.s, dense, **options)
+    return louver.matmul(*((dense, given.s.T) if by_tokens(form) else (given.s, dense)), **options)
 
 
 def result(form: Form, y: Any) -> Array:
     """A host copy of the result as [M, N]."""
     host = to_numpy(y)
-    return host.T if form == "linear" else host
+    return host.T if by_tokens(form) else host
 
 
 def output_shape(form: Form, given: Operands) -> tuple[int, int]:
     """Of the form's output."""
     m, n, _ = given.sizes
-    return (n, m) if form == "linear" else (m, n)
+    return (n, m) if by_tokens(form) else (m, n)

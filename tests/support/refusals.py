@@ -90,7 +90,7 @@ REFUSALS = (
 
     Refusal("dense s", "matmul", lambda xp, out: louver.matmul(_b(xp), _b(xp), out=out), "louver.compress", TypeError),
     Refusal("a list", "matmul", lambda xp, out: louver.matmul(sparse(), [[1.0]], out=out), "expected an array", TypeError),
-    Refusal("axis", "matmul", lambda xp, out: louver.matmul(sparse(axis=0), _b(xp), out=out), "along its last axis"),
+    Refusal("axis", "matmul", lambda xp, out: louver.matmul(sparse(axis=0), _b(xp), out=out), "along K, its last axis"),
     Refusal("out without s's batch", "matmul", lambda xp, out: louver.matmul(sparse(shape=(2, M, K)), _b(xp), out=out), r"shape \[2, 70, 24\], got \[70, 24\]"),
     Refusal("s without rows", "matmul", lambda xp, out: louver.matmul(sparse(shape=(0, K)), _b(xp), out=out), "at least one row"),
     Refusal("type of s", "matmul", lambda xp, out: louver.matmul(sparse("f32"), xp.full((K, N), "f32"), out=out), r"GPUs multiply 2:4 of 16 and 8 bits, and .*, got 2:4 f32: convert the weight before compress, as w\.astype\(np\.float16\)", device_only=True),

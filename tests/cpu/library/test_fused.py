@@ -128,7 +128,7 @@ def f32(*shape: int) -> np.ndarray:
 REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"bias": f32(M + 1)}, ValueError, "bias must be [out] with out = 48, got shape [49]"),
     ({"bias": np.ones(M, np.int32)}, ValueError, "bias must be of f16 or bf16 or f32"),
-    ({"dense_bias": f32(N + 1)}, ValueError, "dense_bias must be [N] with N = 6, got shape [7]"),
+    ({"dense_bias": f32(N + 1)}, ValueError, "dense_bias must be [tokens] with tokens = 6, got shape [7]"),
     ({"dense_bias": np.ones(N, np.int32)}, ValueError, "dense_bias must be of f16 or bf16 or f32 for operands of f16"),
     ({"dense_bias": 1.0}, TypeError, "expected an array"),
     ({"scale": f32(M - 1)}, ValueError, "scale must be a number, have one element or have one for each of 48"),

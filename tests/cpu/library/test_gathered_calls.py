@@ -119,9 +119,7 @@ def test_the_reference_path_takes_them(rng: np.random.Generator) -> None:
 
 
 def test_plans_that_cannot_gather_are_refused(rng: np.random.Generator) -> None:
-    with pytest.raises(
-        ValueError, match=r"a plan reads its operand in place, .* got a linear plan: call louver\.linear"
-    ):
+    with pytest.raises(ValueError, match=r"a plan reads its operand in place, .* got tokens .* call louver\.linear"):
         louver.plan("linear", weight(rng), n=16)
     with pytest.raises(ValueError, match="rows of K are gathered from .* got b_layout 'k_major' for 2:8"):
         louver.plan("matmul", weight(rng), n=16, layout="k_major")

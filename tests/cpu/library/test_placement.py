@@ -15,7 +15,6 @@ from louver.formats.tensor import SparseTensor
 from louver.frontend.problem import BLayout
 from louver.library import rows
 from louver.library.batch import Placement, placed
-from louver.library.execute import layout_of
 from louver.library.fused import NOTHING, Given
 from louver.library.request import Request, request
 from louver.library.rows import Rows, copied_rows, output_rows
@@ -90,7 +89,7 @@ def asked(kind: Any, s: SparseTensor, x: Array, out: Array, c: Array | None = No
 
 
 def operand(found: Placement, layout: BLayout) -> Rows:
-    there = found.in_place(layout)
+    there = found.in_place
     return found.regrouped(copied_rows(found.dense, layout, 0, 0)) if there is None else there
 
 
@@ -98,7 +97,7 @@ def check(kind: Any, s: SparseTensor, x: Array, out: Array, c: Array | None = No
     """Each product's row or column of the output has its own operand's, and `c` its own too."""
     wanted = asked(kind, s, x, out, c)
     found = placed(wanted, on_device(out))
-    layout = layout_of(wanted, found.dense)
+    layout = found.layout
     rows, result = operand(found, layout), output_rows(found.out)
     assert rows.aligned and rows.inner == (found.n if layout == "n_major" else K)
     shape = (found.batch, found.n, M) if kind == "linear" else (found.batch, M, found.n)
@@ -143,6 +142,9 @@ TOKENS: dict[str, tuple[Array, tuple[int, int], str | None, int]] = {
     "every other token": (BIG[0, :, ::2, :24], (600, 1), None, 0),
     "every other element": (BIG[0, :, :, ::2], (1200, 1), None, 1),
     "transposed": (numbered(3, 24, 40).transpose(0, 2, 1), (120, 1), None, 1),
+    "columns of tokens": (numbered(24, 40).T, (40, 1), None, 0),
+    "columns of many tokens in each entry": (numbered(2, 24, 136).transpose(0, 2, 1), (136, 2), "dense", 0),
+    "columns at an odd pitch": (numbered(24, 41).T, (41, 1), None, 1),
     "an odd start": (BIG[0, :, :150, 1:25], (900, 1), None, 1),
     "one token repeated": (np.broadcast_to(BIG[0, 0, :1, :24], (5, 24)), (5, 1), None, 1),
     "entries repeated": (np.broadcast_to(BIG[0, 0, :150, :24], (3, 150, 24)), (450, 1), None, 1),

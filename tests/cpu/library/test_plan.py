@@ -211,7 +211,7 @@ def test_columns_between_an_inputs_columns_may_be_written(
 
 
 def test_what_must_be_copied_is_copied_every_time(gpu: FakeGpu, torch: FakeTorch, s: SparseTensor) -> None:
-    x = Tensor((16, K), strides=(1, 16))
+    x = Tensor((16, K), strides=(2 * K, 2))
     for _ in range(2):
         louver.linear(x, s)
         copy, product = gpu.launches
@@ -222,7 +222,7 @@ def test_what_must_be_copied_is_copied_every_time(gpu: FakeGpu, torch: FakeTorch
 def test_a_capture_needs_prepare(gpu: FakeGpu, torch: FakeTorch, s: SparseTensor) -> None:
     torch.stream = CAPTURING
     x, y = Tensor((16, K)), Tensor((16, M))
-    call = r"louver.prepare\(s, n=…, kind='linear', bias=False, out_dtype='f16', layout='k_major'\) before the capture"
+    call = r"louver.prepare\(s, n=…, bias=False, out_dtype='f16', layout='k_major'\) before the capture"
     with pytest.raises(RuntimeError, match=call):
         louver.linear(x, s, out=y)
     with pytest.raises(RuntimeError, match=call):
@@ -240,16 +240,16 @@ def test_a_capture_needs_prepare(gpu: FakeGpu, torch: FakeTorch, s: SparseTensor
 
 
 def test_a_copy_under_capture_needs_its_kernel(gpu: FakeGpu, torch: FakeTorch, s: SparseTensor) -> None:
-    aligned, turned = Tensor((16, K)), Tensor((16, K), strides=(1, 16))
+    aligned, apart = Tensor((16, K)), Tensor((16, K), strides=(2 * K, 2))
     y = Tensor((16, M))
     louver.linear(aligned, s, out=y)
     torch.stream = CAPTURING
     with pytest.raises(RuntimeError, match=r"louver.prepare before the capture, or give an operand"):
-        louver.linear(turned, s, out=y)
+        louver.linear(apart, s, out=y)
     torch.stream = 0
-    louver.linear(turned, s, out=y)
+    louver.linear(apart, s, out=y)
     torch.stream = CAPTURING
-    louver.linear(turned, s, out=y)
+    louver.linear(apart, s, out=y)
 
 
 @pytest.mark.parametrize("kind", ["linear", "matmul"])
@@ -359,7 +359,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"kind": "conv"}, "kind is 'linear' or 'matmul', got 'conv'"),
     ({"n": -1}, "n is an integer from 0 to 2,147,483,647, got -1"),
     ({"out_dtype": "s32"}, "out_dtype must be"),
-    ({"layout": "n_major"}, "use matmul"),
     ({"layout": "rows"}, "layout is 'k_major' or 'n_major', got 'rows'"),
 ]
 
@@ -395,8 +394,11 @@ def test_a_plan_takes_the_layout_of_its_example(gpu: FakeGpu, torch: FakeTorch, 
     p = louver.plan("matmul", s, n=16, like=turned, out_dtype="bf16")
     assert p.layout == "k_major" and p(turned).dtype is torch.bfloat16 and "k_major" in repr(p)
     assert louver.plan("matmul", s, n=16).layout == "n_major"
-    with pytest.raises(ValueError, match=r"reads its dense operand in place, k_major .* call louver\.matmul"):
+    with pytest.raises(ValueError, match=r"reads its dense operand in place, k_major .* call louver\.matmul or linear"):
         p(Tensor((K, 16)))
+    tokens = Tensor((16, K), strides=(1, 16))
+    p = louver.plan("linear", s, n=16, like=tokens)
+    assert p.layout == "n_major" and p(tokens).shape == (16, M)
 
 
 def test_bf16_products_are_planned(gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator) -> None:

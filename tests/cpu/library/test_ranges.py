@@ -203,7 +203,7 @@ def test_a_first_call_may_be_captured_after_prepare(gpu: FakeGpu, torch: FakeTor
     s, x, y = weight(), Tensor((16, K)), Tensor((16, M))
     torch.stream = 5
     gpu.captures[5] = 1
-    with pytest.raises(RuntimeError, match=r"louver.prepare\(s, n=…, kind='linear'.*\) before the capture"):
+    with pytest.raises(RuntimeError, match=r"louver.prepare\(s, n=…, bias=False.*\) before the capture"):
         louver.linear(x, s, out=y)
     with pytest.raises(RuntimeError, match=r", batch_invariant=True\) before the capture"):
         louver.linear(x, s, out=y, batch_invariant=True)

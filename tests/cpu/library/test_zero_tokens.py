@@ -75,7 +75,7 @@ def test_options_of_no_tokens(rng: np.random.Generator) -> None:
     along, vector = np.zeros(0, np.float32), np.ones(M, np.float32)
     y = louver.linear(x, s, vector, dense_bias=along, dense_scale=along, scale=vector, c=np.zeros((0, M), np.float16))
     assert y.shape == (0, M)
-    with pytest.raises(ValueError, match=r"dense_bias must be \[N\] with N = 0, got shape \[1\]"):
+    with pytest.raises(ValueError, match=r"dense_bias must be \[tokens\] with tokens = 0, got shape \[1\]"):
         louver.linear(x, s, dense_bias=np.zeros(1, np.float32))
     with pytest.raises(ValueError, match="bias must be"):
         louver.linear(x, s, np.zeros(0, np.float16))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ def check(
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize(("kind", "layout"), [("linear", "k_major"), ("matmul", "k_major"), ("matmul", "n_major")])
+@pytest.mark.parametrize(("kind", "layout"), [*itertools.product(("linear", "matmul"), ("k_major", "n_major"))])
 def test_every_entry_is_its_own_product(
     rng: np.random.Generator, kind: Any, layout: Any, batch: Batch, order: str
 ) -> None:

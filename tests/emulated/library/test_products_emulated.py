@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -56,7 +58,7 @@ def test_every_tail_of_m(rng: np.random.Generator, kind: str, m: int) -> None:
 
 
 @pytest.mark.parametrize("order", [Earliest(), Latest()], ids=["earliest", "latest"])
-@pytest.mark.parametrize(("kind", "layout"), [("linear", "k_major"), ("matmul", "k_major"), ("matmul", "n_major")])
+@pytest.mark.parametrize(("kind", "layout"), [*itertools.product(("linear", "matmul"), ("k_major", "n_major"))])
 def test_results_sent_by_bulk_copies(rng: np.random.Generator, kind: str, layout: str, order: Order) -> None:
     # A row pitch of 16-byte multiples, sizes that are no multiples of the tile's.
     problem = Problem(kind, out="f16", b_layout=layout, bias="row" if kind == "linear" else None)

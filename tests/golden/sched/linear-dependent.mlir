@@ -1,5 +1,5 @@
 builtin.module {
-  sched.kernel @linear params ["a_map", "b_map", "metadata", "d", "bias", "M", "N", "K", "pitch"] threads 384 cluster 1 resident 2 dependent tile [128 : i32, 16 : i32, 64 : i32] mma <#builtin.int<16>, "f16", "f16", "f32", #builtin.int<0>> shared_bytes 33840 {
+  sched.kernel @linear params ["a_map", "b_map", "metadata", "d", "bias", "M", "N", "K", "pitch"] threads 384 cluster 1 resident 2 dependent tile [128 : i32, 16 : i32, 64 : i32] mma <#builtin.int<16>, "f16", "f16", "f32", #builtin.int<1>, #builtin.int<0>> shared_bytes 33840 {
   ^bb0(%a_map: !sched.map<"a", [32, 128], 2, 64>, %b_map: !sched.map<"b", [64, 16], 2, 128>, %metadata: !sched.ptr<"metadata", "u32">, %d: !sched.ptr<"d", "f16">, %bias: !sched.ptr<"bias", "f16">, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %pitch: !sched.size<"pitch", #builtin.int<64>>):
     sched.ring @a stages 3 bytes 8192 offset 0
     sched.ring @b stages 3 bytes 2048 offset 24576

@@ -10,7 +10,7 @@ import pytest
 import louver
 from louver.frontend.problem import BIAS
 from louver.library import reference
-from support.device_products import FORMS, Form, compute, dense_operand, result, to_torch
+from support.device_products import FORMS, Form, by_tokens, compute, dense_operand, result, to_torch
 from support.products import EDGES, Operands, assert_close, assert_exact, operands
 
 pytestmark = pytest.mark.sampled(4)
@@ -34,8 +34,9 @@ def draw(rng: np.random.Generator, mode: str, m: int, n: int, k: int, data: Any)
 
 def product(form: Form, given: Operands, mode: str, out: str = "f32", **options: Any) -> Any:
     linear = form == "linear"
-    if form == "matmul n_major" and MODES[mode][1] != "f16":
+    if form.endswith("n_major") and MODES[mode][1] != "f16":
         dense = to_torch(given.b)  # turned round on the way
+        dense = dense.T if by_tokens(form) else dense
     else:
         dense = dense_operand(form, given.b)
     y = compute(form, given, dense, bias=linear, out_dtype=out, accumulate=MODES[mode][2], **options)

@@ -47,6 +47,9 @@ def test_every_entry_is_its_own_product(
         assert_equal(louver.matmul(s, turned, out_dtype="f16"), expected)
         x = to_torch(np.ascontiguousarray(b.swapaxes(-1, -2)))
         assert_equal(louver.linear(x, s, out_dtype="f32"), expected.swapaxes(-1, -2))
+        columns = to_torch(b).transpose(-1, -2)
+        assert_equal(louver.linear(columns, s, out_dtype="f32"), expected.swapaxes(-1, -2))
+        assert_equal(louver.matmul(x, s.mT, out_dtype="f32"), expected.swapaxes(-1, -2))
 
 
 @pytest.mark.parametrize("gaps", [(0, 0, 0), (0, 0, 8), (0, 3, 8), (2, 3, 24), (1, 2, 5)], ids=str)

@@ -10,7 +10,17 @@ import numpy as np
 import pytest
 
 import louver
-from support.device_products import FORMS, Form, dense_operand, guarded, output_shape, result, to_numpy, to_torch
+from support.device_products import (
+    FORMS,
+    Form,
+    by_tokens,
+    dense_operand,
+    guarded,
+    output_shape,
+    result,
+    to_numpy,
+    to_torch,
+)
 from support.products import assert_close, assert_exact, operands
 
 SIZES = [(300, 16, 520), (136, 1, 72), (4096, 200, 256)]
@@ -18,8 +28,8 @@ SIZES = [(300, 16, 520), (136, 1, 72), (4096, 200, 256)]
 
 def planned(form: Form, given: Any, n: int, dense: Any, bias: Any = None, **options: Any) -> Any:
     """A plan of the form for n tokens or columns."""
-    kind = "linear" if form == "linear" else "matmul"
-    return louver.plan(kind, given.s, n, like=dense, bias=bias, **options)
+    kind, s = ("linear", given.s) if form == "linear" else ("matmul", given.s.T if by_tokens(form) else given.s)
+    return louver.plan(kind, s, n, like=dense, bias=bias, **options)
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
@@ -30,12 +40,12 @@ def test_every_call_of_a_plan_is_exact(
 ) -> None:
     given = operands(rng, m, n, k, dtype)
     others = [operands(rng, m, n, k, dtype) for _ in range(2)]
-    first = dense_operand(form, given.b) if form != "matmul n_major" else dense_operand(form, given.b, gap=-n % 8)
+    first = dense_operand(form, given.b) if not form.endswith("n_major") else dense_operand(form, given.b, gap=-n % 8)
     p = planned(form, given, n, first, out_dtype="f32")
     outs = [guarded(output_shape(form, given), "f32") for _ in range(2)]
     for i in range(6):
         b = (given, *others)[i % 3].b
-        gap = -n % 8 if form == "matmul n_major" else 0
+        gap = -n % 8 if form.endswith("n_major") else 0
         dense = first if i == 0 else dense_operand(form, b, gap=gap)
         out = outs[i % 2]
         assert p(dense, out=out.view) is out.view

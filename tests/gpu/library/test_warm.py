@@ -12,6 +12,7 @@ import louver
 from support.device_products import (
     FORMS,
     Form,
+    by_tokens,
     compute,
     dense_operand,
     filled,
@@ -118,7 +119,7 @@ def test_weights_that_come_and_go(rng: np.random.Generator) -> None:
 def test_overlap_is_refused_after_calls_that_were_fine(rng: np.random.Generator, torch: Any, form: Form) -> None:
     given = operands(rng, 64, 64, 64)
     whole = torch.zeros(256, 64, dtype=torch.float16, device="cuda")
-    whole[:64] = to_torch(given.b.T if form == "linear" else given.b)
+    whole[:64] = to_torch(given.b.T if by_tokens(form) else given.b)
     dense = whole[:64]
     for _ in range(3):
         compute(form, given, dense, out=whole[128:192])
