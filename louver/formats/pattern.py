@@ -61,6 +61,13 @@ class Pattern:
         n, m, length = (int(number) for number in numbers)
         return cls(n, m, length)
 
+    def kept_by(self, windows: int) -> float:
+        """The share of the sparse axis that so many windows keep together, where each keeps random elements: 1 - (1 - N / M)^windows.
+
+        Windows that are all alike keep N / M.
+        """
+        return 1 - (1 - self.n / self.m) ** windows
+
     @property
     def rescaling(self) -> float:
         """M / N, by which NM-SpMM's equation (1) multiplies a product: `louver.linear(x, s, alpha=s.pattern.rescaling)`."""

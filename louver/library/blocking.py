@@ -110,11 +110,10 @@ class Step:
 
     @property
     def kept(self) -> float:
-        """The share of A's ks columns that a block needs, where each window keeps random ones: 1 - (1 - N / M)^qs.
-
-        The least is N / M, with all windows alike. Section III-C1 has qs · N / M, which is above 1 for many windows.
+        """The share of A's ks columns that a block needs, see `Pattern.kept_by`. Section III-C1 has qs · N / M, which is above 1 for many
+        windows.
         """
-        return 1 - (1 - self.pattern.n / self.pattern.m) ** self.qs
+        return self.pattern.kept_by(self.qs)
 
     @property
     def packing_saves(self) -> bool:

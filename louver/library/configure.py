@@ -178,11 +178,13 @@ class Demand:
         return selection_of(self.pattern)
 
     def depth(self, k: int) -> int:
-        """Rows of b, of K, that each row of a is multiplied with."""
+        """Rows of b, of K, that each row of a is multiplied with; of a list of several windows as many as they are likely to keep."""
         if self.pattern is None or self.selection != "indexed":
             return k
         pattern = Pattern.parse(self.pattern)
-        return pattern.groups(k) * pattern.n
+        # Tiles are whole windows, or have one block of rows: see `TileShape.gathers_once`.
+        windows = -(-BLOCK_ROWS // pattern.length) if pattern.length % BLOCK_ROWS else 1
+        return round(pattern.groups(k) * pattern.m * pattern.kept_by(windows))
 
     @property
     def sums(self) -> Literal["plain", "promoted", "f16"]:
