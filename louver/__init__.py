@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from louver.formats.check import check
-    from louver.formats.compress import compress, from_indices
+    from louver.formats.compress import compress, compress_both, from_indices
     from louver.formats.file import load, save
     from louver.formats.gated import GatedTensor, gated
     from louver.formats.pattern import Pattern
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from louver.formats.tensor import SparseTensor
     from louver.frontend.epilogue import Epilogue
     from louver.library import resident as resident
+    from louver.library import streamed as streamed
     from louver.library.plan import Plan, plan
     from louver.library.products import linear, matmul
     from louver.measure.ready import prepare
@@ -32,6 +33,7 @@ __all__ = [
     "TensorDescriptor",
     "check",
     "compress",
+    "compress_both",
     "from_indices",
     "gated",
     "jit",
@@ -54,6 +56,7 @@ _HOMES = {
     "TensorDescriptor": "louver.user.descriptor",
     "check": "louver.formats.check",
     "compress": "louver.formats.compress",
+    "compress_both": "louver.formats.compress",
     "from_indices": "louver.formats.compress",
     "gated": "louver.formats.gated",
     "jit": "louver.user.jit",
@@ -66,8 +69,8 @@ _HOMES = {
     "save": "louver.formats.file",
 }
 
-# A module that an earlier room reaches by the package's name, since it may not import it; no part of the interface.
-_ROOMS = {"resident": "louver.library.resident"}
+# Modules that an earlier room reaches by the package's name, since it may not import them; no part of the interface.
+_ROOMS = {"resident": "louver.library.resident", "streamed": "louver.library.streamed"}
 
 
 def __getattr__(name: str) -> Any:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from louver.formats.pattern import Pattern
-from louver.formats.rows import Windows, normal_axis, sparse_operand, to_planes, to_rows
+from louver.formats.rows import Windows, normal_axis, on_gpu, sparse_operand, to_planes, to_rows
 from louver.formats.select import Slots
 
 LISTED: Final = 8
@@ -58,15 +57,16 @@ class CheckReport:
         return f"{rule} fails in {self.offending} of {self.groups} groups; first: {where}"
 
 
-def check(
-    w: ArrayLike, pattern: str | Pattern, *, axis: int = -1, exact: bool = False, listed: int = LISTED
-) -> CheckReport:
+def check(w: Any, pattern: str | Pattern, *, axis: int = -1, exact: bool = False, listed: int = LISTED) -> CheckReport:
     """Count the non-zeros of every group of M along `axis` and report the groups with more than N.
 
     Of N:M@L a vector with an element that is not zero counts as one; groups are in the order of their windows of L rows.
     exact: groups with fewer than N offend as well. -0.0 is zero; NaN is not. A last group that is cut off counts as
-    filled with zeros. listed: how many offending groups the report names. Raises ValueError for an element type, pattern or axis that is not supported.
+    filled with zeros. listed: how many offending groups the report names. An array on a GPU is checked there.
+    Raises ValueError for an element type, pattern or axis that is not supported.
     """
+    if (there := on_gpu(w)) is not None:
+        return there.check(w, pattern, axis=axis, exact=exact, listed=listed)
     pattern = Pattern.parse(pattern)
     array, element = sparse_operand(w)
     axis = normal_axis(axis, array.ndim)
@@ -85,3 +85,13 @@ def check(
         dropped += slots.negative_zeros_lost(pattern.n)
         seen += len(counts)
     return CheckReport(pattern, exact, seen, offending, tuple(first), tuple(int(n) for n in histogram), dropped)
+
+
+def too_many(windows: Windows, group: int, nonzeros: int) -> ValueError:
+    """The error of an array of which that group, counted over all windows, has more than N non-zeros."""
+    pattern = windows.pattern
+    kept = "non-zeros" if pattern.length == 1 else f"non-zero vectors of {pattern.length} elements"
+    return ValueError(
+        f"{pattern} allows {pattern.n} {kept} in each group of {pattern.m} along axis {windows.axis}, got {nonzeros} in the group at "
+        f"{list(windows.start(group))}: prune first, or see check() for all such groups"
+    )

@@ -9,6 +9,7 @@ first index in the low bits of a byte. Bits that are left in the last byte are z
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any, Final
 
 import numpy as np
@@ -22,9 +23,20 @@ Indices = NDArray[np.uint8]
 FILLER: Final = 0x4
 """The code in an unused nibble: legal for 2:4 and 1:2, as 0 is not."""
 
+CODE_PARTS: Final[dict[Pattern, tuple[tuple[int, ...], ...]]] = {
+    Pattern(2, 4): ((0, 1, 2, 3), (0, 4, 8, 12)),
+    Pattern(1, 2): ((0x4, 0xE),),
+}
+"""The parts that a code is the sum of: for each stored value of a group, by the element that it is."""
+
 NIBBLE_CODES: Final[dict[Pattern, dict[int, tuple[int, ...]]]] = {
-    Pattern(2, 4): {i | j << 2: (i, j) for j in range(4) for i in range(j)},
-    Pattern(1, 2): {0x4: (0,), 0xE: (1,)},
+    pattern: dict(
+        sorted(
+            (sum(part[element] for part, element in zip(parts, kept, strict=True)), kept)
+            for kept in combinations(range(pattern.m), pattern.n)
+        )
+    )
+    for pattern, parts in CODE_PARTS.items()
 }
 """The legal 4-bit codes of the patterns that have them, and the elements each keeps."""
 

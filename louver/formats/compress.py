@@ -3,31 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from louver.formats.check import too_many
 from louver.formats.codes import encode, index_bytes
 from louver.formats.dtypes import raw_bits
 from louver.formats.given import integer
 from louver.formats.pattern import Pattern
-from louver.formats.rows import Windows, normal_axis, sparse_operand, to_planes, to_rows
+from louver.formats.prune import prune
+from louver.formats.rows import Windows, normal_axis, on_gpu, sparse_operand, to_planes, to_rows
 from louver.formats.select import Mask, Slots, largest
 from louver.formats.tensor import SparseTensor, empty_rows, frozen
+from louver.formats.transposable import PATTERN as TRANSPOSABLE
 
 
-def compress(w: ArrayLike, pattern: str | Pattern, *, axis: int = -1) -> SparseTensor:
+def compress(
+    w: Any, pattern: str | Pattern, *, axis: int = -1, method: Literal["magnitude"] | None = None
+) -> SparseTensor:
     """The sparse tensor of a dense array that keeps `pattern` along `axis`; `dense()` gives the array back, bit for bit.
+
+    method: prune the array by this method of `prune` first.
 
     A group with fewer than N non-zeros stores explicit zeros; a -0.0 takes such a slot before a +0.0 does, the lowest
     index first, and one that finds none becomes +0.0 and is counted in `negative_zeros_dropped`.
     A sparse axis that is not a multiple of M is filled up with zeros; `shape` remembers its size. Of N:M@L the same holds of vectors,
     of which one with a single non-zero is kept whole; `louver.prune` says where vectors lie.
+    An array on a GPU is compressed there, to a tensor whose arrays are on that GPU, of the same library.
     Raises ValueError for a group with more than N non-zeros, naming the first, and for an element type, pattern or axis
     that is not supported.
     """
+    if (there := on_gpu(w)) is not None:
+        return there.compress(w, pattern, axis=axis, method=method)
     pattern = Pattern.parse(pattern)
-    array, element = sparse_operand(w)
+    array, element = sparse_operand(w if method is None else prune(w, pattern, axis=axis, method=method))
     axis = normal_axis(axis, array.ndim)
     rows, windows = to_rows(array, axis), Windows(array.shape, axis, pattern)
     kept = windows.groups * pattern.n
@@ -40,12 +51,7 @@ def compress(w: ArrayLike, pattern: str | Pattern, *, axis: int = -1) -> SparseT
         slots = Slots.of(to_planes(tiles), element)
         if slots.counts.max(initial=0) > pattern.n:
             bad = int(np.argmax(slots.counts > pattern.n))
-            start = windows.start(lists.start * windows.groups + bad)
-            what = "non-zeros" if pattern.length == 1 else f"non-zero vectors of {pattern.length} elements"
-            raise ValueError(
-                f"{pattern} allows {pattern.n} {what} in each group of {pattern.m} along axis {axis}, got "
-                f"{slots.counts[bad]} in the group at {list(start)}: prune first, or see check() for all such groups"
-            )
+            raise too_many(windows, lists.start * windows.groups + bad, int(slots.counts[bad]))
         keep: Mask = np.ascontiguousarray(largest(slots.keys, pattern.n).T)
         mask = np.broadcast_to(keep.reshape(len(tiles), 1, *tiles.shape[2:]), tiles.shape)
         stored[block] = tiles[mask].reshape(-1, kept)[: block.stop - block.start]
@@ -97,3 +103,14 @@ def from_indices(
     s = SparseTensor(pattern, element, sizes, axis, frozen(stored), frozen(packed))
     s.validate()
     return s
+
+
+def compress_both(w: Any) -> tuple[SparseTensor, SparseTensor]:
+    """An array [..., M, K], pruned by transposable 2:4 masks as `prune` does, as two sparse tensors: along K, and along M.
+
+    Both are of the whole array; `dense()` of either gives the pruned one. An array on a GPU is read once. Raises ValueError as `prune` and `compress`.
+    """
+    if (there := on_gpu(w)) is not None:
+        return there.compress_both(w)
+    pruned = prune(w, TRANSPOSABLE, transposable=True)
+    return compress(pruned, TRANSPOSABLE), compress(pruned, TRANSPOSABLE, axis=-2)

@@ -48,6 +48,13 @@ class ElementType:
         return (1 << (self.bits - self.floating)) - 1
 
     @property
+    def largest_magnitude(self) -> int:
+        """The raw bits, without the sign, that infinities and NaNs count as; all bits of an integer type."""
+        if not self.floating:
+            return self.magnitude_mask
+        return int(np.array(np.inf, self.numpy).view(self.bits_dtype)) & self.magnitude_mask
+
+    @property
     def negative_zero(self) -> int | None:
         """The raw bits of -0.0; None for integer types, which have one zero only."""
         return 1 << (self.bits - 1) if self.floating else None

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
+from louver.formats.dtypes import ElementType, raw_bits
 from louver.formats.given import shown
 from louver.formats.pattern import Pattern
-from louver.formats.rows import Windows, from_rows, normal_axis, sparse_operand, to_planes, to_rows
+from louver.formats.rows import Windows, from_rows, normal_axis, on_gpu, row_blocks, sparse_operand, to_planes, to_rows
 from louver.formats.select import Norm, largest, magnitude_keys, norm_keys
+from louver.formats.transposable import PATTERN, SIDE
+from louver.formats.transposable import transposable as transposable_mask
 
 
 def prune(
-    w: ArrayLike,
+    w: Any,
     pattern: str | Pattern,
     *,
     axis: int = -1,
     method: Literal["magnitude"] = "magnitude",
     norm: Norm = "l2",
-) -> NDArray[Any]:
+    transposable: bool = False,
+) -> Any:
     """A copy of `w`, same shape and dtype, with all but N elements of each group of M along `axis` set to +0.0.
 
     magnitude: the N largest absolute values stay, bit for bit; equal ones by lowest index. Infinities and NaNs count as
@@ -28,18 +32,20 @@ def prune(
     Of N:M@L the N vectors of the largest norm stay: L elements along the last of the other axes, the last vector of each matrix cut off
     where L does not divide it. norm: "l1", the sum of magnitudes; "l2", of squares, so that the least of ‖w‖ is lost. Sums are in
     f32, in the order of the elements; one that overflows counts as infinite. Elements are the same by either.
+    transposable: the result keeps 2:4 along both of its last two axes, of which `axis` is one. In each block of 4 × 4 the mask
+    stays that keeps the largest sum of absolute values (`louver.formats.transposable` has the exact rule).
+    An array on a GPU is pruned there, and gives one of the same library; any other a NumPy array.
     Raises ValueError for an element type, pattern, axis, method or norm that is not supported.
     """
+    if (there := on_gpu(w)) is not None:
+        return there.prune(w, pattern, axis=axis, method=method, norm=norm, transposable=transposable)
     pattern = Pattern.parse(pattern)
     array, element = sparse_operand(w)
     axis = normal_axis(axis, array.ndim)
-    wanted = cast("object", method)
-    if not isinstance(wanted, str) or wanted != "magnitude":
-        raise ValueError(
-            f'prune has the method "magnitude", got {shown(wanted)}: multiply by a mask of your own instead'
-        )
-    if norm not in ("l1", "l2"):
-        raise ValueError(f'prune compares vectors by the norm "l1" or "l2", got {shown(norm)}')
+    check_method(method, norm)
+    if transposable:
+        check_transposable(pattern, array.ndim, axis)
+        return _prune_blocks(array, element)
     rows = to_rows(array, axis)
     windows = Windows(array.shape, axis, pattern)
     pruned = np.empty_like(rows)
@@ -51,3 +57,38 @@ def prune(
         kept = tiles * np.ascontiguousarray(keep.T).reshape(len(tiles), 1, *tiles.shape[2:])
         pruned[block] = kept.reshape(-1, windows.groups * pattern.m)[: block.stop - block.start, : rows.shape[1]]
     return from_rows(pruned, array.shape, axis, element)
+
+
+def check_method(method: object, norm: object = "l2") -> None:
+    """Raises ValueError for a method or a norm that `prune` does not have."""
+    if not isinstance(method, str) or method != "magnitude":
+        raise ValueError(
+            f'prune has the method "magnitude", got {shown(method)}: multiply by a mask of your own instead'
+        )
+    if not isinstance(norm, str) or norm not in ("l1", "l2"):
+        raise ValueError(f'prune compares vectors by the norm "l1" or "l2", got {shown(norm)}')
+
+
+def check_transposable(pattern: Pattern, ndim: int, axis: int) -> None:
+    """Raises ValueError for arrays that have no transposable mask. axis: counted from 0."""
+    if pattern != PATTERN:
+        raise ValueError(f"transposable masks are {PATTERN}, got {pattern}: leave transposable out")
+    if ndim < 2 or axis < ndim - 2:
+        raise ValueError(
+            f"a transposable mask is of the last two axes, got {ndim} dimensions and axis {axis}: move the axes there first"
+        )
+
+
+def _prune_blocks(array: NDArray[Any], element: ElementType) -> NDArray[Any]:
+    *batch, rows, columns = array.shape
+    pruned = np.zeros(array.shape, element.bits_dtype)
+    padding = ((0, -rows % SIDE), (0, -columns % SIDE))
+    for entry in np.ndindex(*batch):
+        whole = np.pad(raw_bits(np.ascontiguousarray(array[entry])), padding)
+        strips = whole.reshape(whole.shape[0] // SIDE, SIDE, whole.shape[1])
+        for some in row_blocks(len(strips), SIDE * whole.shape[1]):
+            blocks = strips[some].reshape(some.stop - some.start, SIDE, -1, SIDE).transpose(1, 3, 0, 2)
+            keep = transposable_mask(np.ascontiguousarray(blocks).reshape(SIDE, SIDE, -1), element)
+            strips[some] *= keep.reshape(blocks.shape).transpose(2, 0, 3, 1).reshape(strips[some].shape)
+        pruned[entry] = whole[:rows, :columns]
+    return pruned.view(element.numpy)

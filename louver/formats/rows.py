@@ -40,6 +40,28 @@ def sparse_operand(array: ArrayLike) -> tuple[NDArray[Any], ElementType]:
     return (_on_host(operand, element) if of_torch else operand), element
 
 
+_GPU_MEMORY: Final = (2, 13)
+"""DLPack's device types of CUDA: its own memory, and memory that moves."""
+
+
+def on_gpu(array: object) -> Any:
+    """The module with this room's functions for arrays on a GPU, by the package's own name, since this room may not import it;
+    None for any other array.
+    """
+    if isinstance(array, np.ndarray):
+        return None
+    if _is_torch_tensor(array):
+        there = bool(getattr(array, "is_cuda", False))
+    else:
+        where = getattr(array, "__dlpack_device__", None)
+        there = hasattr(array, "__cuda_array_interface__") or (where is not None and int(where()[0]) in _GPU_MEMORY)
+    if not there:
+        return None
+    import louver
+
+    return louver.streamed
+
+
 def _is_torch_tensor(array: object) -> bool:
     torch: Any = sys.modules.get("torch")
     return torch is not None and isinstance(array, torch.Tensor)

@@ -35,8 +35,7 @@ def magnitude_keys(planes: Bits, element: ElementType) -> NDArray[Any]:
     """Unsigned keys that order raw bits by magnitude; infinities and NaNs are equal and above every finite value. Any shape."""
     if element.floating:
         # The bits of a positive floating-point number order as the number does, NaN last.
-        not_finite = int(np.array(np.inf, element.numpy).view(element.bits_dtype)) & element.magnitude_mask
-        return np.minimum(planes & element.magnitude_mask, not_finite)
+        return np.minimum(planes & element.magnitude_mask, element.largest_magnitude)
     # NumPy's abs(-128) is -128, whose bits are those of 128.
     return np.abs(planes.view(element.numpy)).view(element.bits_dtype)
 

@@ -197,7 +197,9 @@ class SparseTensor:
         A NumPy array; of a tensor on a GPU an array there, of the values' library. Raises ValueError when the indices are not legal.
         """
         if self.device is not None:
-            return resident().dense(self)
+            import louver
+
+            return louver.streamed.dense(self)
         out = np.empty((self.rows, self.size), self.dtype.bits_dtype)
         values = self.values
         for block, lists in self.windows.blocks():

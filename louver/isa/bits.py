@@ -1,7 +1,8 @@
-"""Bit manipulation of 32-bit registers: fields and byte permutation. Source: PTX ISA, bfe, bfi, prmt."""
+"""Bit manipulation of 32-bit registers: fields, bytes, functions of three bits, counts. Source: PTX ISA, bfe, prmt, lop3, popc."""
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Literal
 
@@ -62,11 +63,64 @@ class PermuteBytes(Pure):
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         a, b, selector = inputs
-        pool = a.astype(np.uint64) | b.astype(np.uint64) << np.uint64(BITS)
-        result = np.zeros_like(a)
-        for index in range(4):
-            nibble = selector >> np.uint32(4 * index) & np.uint32(0xF)
-            byte = (pool >> (np.uint64(8) * (nibble & 7).astype(np.uint64))).astype(np.uint8)
-            byte = np.where(nibble & 8, np.where(byte & 0x80, 0xFF, 0), byte)
-            result |= byte.astype(np.uint32) << np.uint32(8 * index)
+        pool = np.empty((len(a), 2), np.uint32)
+        pool[:, 0], pool[:, 1] = a, b
+        nibbles = selector[:, None] >> _NIBBLES & np.uint32(0xF)
+        found = np.take_along_axis(pool.view(np.uint8), (nibbles & 7).astype(np.intp), axis=1)
+        copies = np.where(found & 0x80, np.uint8(0xFF), np.uint8(0))
+        return (np.where(nibbles & 8, copies, found).view(np.uint32)[:, 0],)
+
+
+_NIBBLES = np.arange(0, 16, 4, dtype=np.uint32)
+
+
+TRUTH = (0xF0, 0xCC, 0xAA)
+"""Columns of a table of three bits: a function's table is what the function makes of them, of which the low byte counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Logic3(Pure):
+    """`lop3.b32 d, a, b, c, table`: bit by bit, d is bit 4a + 2b + c of the table, 0 to 255 (see `TRUTH`)."""
+
+    table: int
+
+    opcode = "lop3.b32"
+    takes = _inputs("a", "b", "c")
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.table <= 0xFF:
+            raise ValueError(f"a table of three bits has 8 bits, got {self.table:#x}")
+
+    def text(self, *args: str) -> str:
+        """The table is part of the form."""
+        return f"{self.mnemonic} {', '.join(args)}, {self.table:#04x}"
+
+    def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
+        result = np.zeros_like(inputs[0])
+        for used in _products(self.table):
+            factors = [bits for position, bits in enumerate(inputs) if used >> (2 - position) & 1]
+            result ^= functools.reduce(np.bitwise_and, factors) if factors else np.uint32(0xFFFFFFFF)
         return (result,)
+
+
+@functools.cache
+def _products(table: int) -> tuple[int, ...]:
+    """The function as an exclusive or of products: the factors of each, a for 4, b for 2, c for 1; none for 1."""
+    bits = [table >> row & 1 for row in range(8)]
+    for step in (1, 2, 4):
+        for row in range(8):
+            if row & step:
+                bits[row] ^= bits[row ^ step]
+    return tuple(row for row in range(8) if bits[row])
+
+
+@dataclass(frozen=True, slots=True)
+class CountOnes(Pure):
+    """`popc.b32 d, a`: how many bits of a are set."""
+
+    opcode = "popc.b32"
+    takes = _inputs("a")
+
+    def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
+        ones = np.unpackbits(np.ascontiguousarray(inputs[0])[:, None].view(np.uint8), axis=1)
+        return (ones.sum(axis=1, dtype=np.uint32),)

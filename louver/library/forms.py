@@ -10,7 +10,7 @@ import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +27,11 @@ from louver.isa.prepack import WORDS, metadata_rows, metadata_rows_shape, prepac
 from louver.library.boxes import METADATA_SLACK, Held
 from louver.library.resident import pitch_of, write_rows
 from louver.library.rows import Rows
+from louver.library.streaming.launches import COUNTER_BYTES, prepack_into
+from louver.library.streaming.record import Layout
 from louver.runtime.arrays import view
 from louver.runtime.driver import DriverError, DriverMissingError
-from louver.runtime.memory import DeviceBuffer, wait_for_device, wait_for_stream, write_bytes
+from louver.runtime.memory import DeviceBuffer, fill_bytes, wait_for_device, wait_for_stream, write_bytes
 
 METADATA_ROWS_SLACK = 16
 """Rows of legal codes behind the metadata of register tiles: a tile has 256 rows at most, of 16 for each."""
@@ -111,7 +113,7 @@ class Metadata(Form):
         return np.concatenate([split(prepack(entry, m, k, s.dtype), self.words) for entry in _entries(s, m)])
 
     def derive(self, s: SparseTensor, to: int, stream: int) -> None:
-        _derive_on_host(self, s, to, stream)
+        _prepack(self, s, s.dtype.name, (cast("Layout", self.words), to), stream)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,8 @@ class TileMetadata(Form):
         return np.concatenate([*rows, behind])
 
     def derive(self, s: SparseTensor, to: int, stream: int) -> None:
-        _derive_on_host(self, s, to, stream)
+        fill_bytes(to, PADDING_CODE * 0x11, self.nbytes(s), ordinal=s.device or 0, stream=stream)
+        _prepack(self, s, self.element, ("rows", to), stream)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +192,7 @@ FORMS: tuple[type[Form], ...] = (Values, Metadata, TileMetadata, GatheredValues,
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceForm:
-    """A form on a device, complete. memory: what it lies in, a buffer of its own or the tensor's array.
+    """A form on a device, complete. memory: what it lies in, a buffer or an array of its own, or the tensor's array.
 
     Kernels on any stream may read it until the end: the device is waited for before its memory is given back.
     """
@@ -307,6 +310,17 @@ def _write(form: Form, s: SparseTensor, buffer: DeviceBuffer) -> None:
 def _entries(s: SparseTensor, m: int) -> list[NDArray[np.uint8]]:
     """The indices of each matrix of `m` rows."""
     return np.split(s.indices, s.rows // m)
+
+
+def _prepack(form: Form, s: SparseTensor, element: str, words: tuple[Layout, int], stream: int) -> None:
+    """Write the metadata of a tensor on a device by a streaming kernel, and wait for it. Illegal codes are the host's to name."""
+    m, k = as_stored(s).shape[-2:]
+    counters = DeviceBuffer(COUNTER_BYTES, ordinal=s.device or 0, stream=stream)
+    counters.fill(0)
+    launch = prepack_into(view(s.indices).address, (s.rows // m, m, k), element, words, counters.address)
+    launch.send(counters.ordinal, stream)
+    if counters.read().any():
+        _derive_on_host(form, s, words[1], stream)
 
 
 def _derive_on_host(form: Form, s: SparseTensor, to: int, stream: int) -> None:

@@ -23,7 +23,7 @@ from louver.formats.tensor import (
     row_pitch,
 )
 from louver.runtime.adapters import alias, empty_rows, kind_for
-from louver.runtime.arrays import ArrayView, empty_like_kind, overlaps, view
+from louver.runtime.arrays import ArrayView, overlaps, view
 from louver.runtime.copy2d import check_copies, copy_matrix
 from louver.runtime.device import device as device_of
 from louver.runtime.device import require_device
@@ -47,7 +47,7 @@ def adopted(s: SparseTensor) -> tuple[Any, Any, int]:
             "convert them"
         )
     in_place = pitch_of(values) % ROW_ALIGNMENT == 0 and values.address % ROW_ALIGNMENT == 0 and _has_rows(values)
-    whole = _has_rows(indices) and pitch_of(indices) == indices.shape[1]
+    whole = _has_rows(indices) and (indices.shape[0] < 2 or indices.strides[0] == indices.shape[1])
     return (
         alias(s.values) if in_place else _copy(values, row_pitch(s.kept, s.dtype)),
         alias(s.indices) if whole else _copy(indices, indices.shape[1]),
@@ -75,15 +75,6 @@ def moved(s: SparseTensor, device: object) -> SparseTensor:
     return replace(
         s, values=_uploaded(values, row_pitch(s.kept, s.dtype), to), indices=_uploaded(indices, indices.shape[1], to)
     )
-
-
-def dense(s: SparseTensor) -> Any:
-    """See `SparseTensor.dense`."""
-    whole = s.to("cpu").dense()
-    like = view(s.values)
-    made = empty_like_kind(like, s.shape, s.dtype)
-    write_bytes(view(made).address, whole, ordinal=like.device or 0, stream=like.stream or 0)
-    return made
 
 
 def copied(rows: Any) -> Any:

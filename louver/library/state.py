@@ -14,7 +14,9 @@ from louver.library.forms import DeviceForm, Form, Operand, ProductForms, forms_
 from louver.library.launch import Launcher
 from louver.library.ranges import Cutting
 from louver.library.warm import WarmCalls
+from louver.runtime.arrays import ArrayView
 from louver.runtime.driver import is_capturing
+from louver.runtime.memory import wait_for_stream
 from louver.runtime.module import LoadedKernel
 
 PRODUCT_FORMS = ProductForms()
@@ -27,6 +29,7 @@ class TensorState:
     def __init__(self) -> None:
         self.warm = WarmCalls()
         self._forms: dict[tuple[Form, int], DeviceForm] = {}
+        self._offered: tuple[Form, ArrayView] | None = None
         self._launchers: dict[tuple[Problem, Schedule, int], Launcher] = {}
         self._lock = threading.Lock()
 
@@ -82,8 +85,25 @@ class TensorState:
         with self._lock:
             found = self._forms.get((form, ordinal))
             if found is None:
-                found = self._forms[form, ordinal] = on_device(form, s, ordinal)
+                found = (None if form.of_values else self._taken(form, ordinal)) or on_device(form, s, ordinal)
+                self._forms[form, ordinal] = found
             return found
+
+    def offer(self, form: Form, memory: ArrayView) -> None:
+        """Take a form of the indices that a kernel has written on the way, on the stream of `memory`. It goes if the first product reads
+        another.
+        """
+        with self._lock:
+            self._offered = form, memory
+
+    def _taken(self, form: Form, ordinal: int) -> DeviceForm | None:
+        """The form that was offered, complete, if it is this one; there is none from then on."""
+        offered, self._offered = self._offered, None
+        if offered is None or (offered[0], offered[1].device) != (form, ordinal):
+            return None
+        memory = offered[1]
+        wait_for_stream(ordinal, memory.stream or 0, "waiting for the metadata of a sparse tensor")
+        return DeviceForm(form, memory.address, memory.size, ordinal, memory.owner)
 
     def operand(self, s: SparseTensor, ordinal: int, forms: ProductForms = PRODUCT_FORMS, entries: int = 1) -> Operand:
         """The operand of products in these forms, as so many matrices."""

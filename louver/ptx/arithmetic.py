@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
+from louver.isa.bits import TRUTH, CountOnes, Logic3, PermuteBytes
 from louver.isa.convert import (
     ConvertInteger,
     Fp8,
@@ -63,11 +65,11 @@ class Arithmetic(BuilderCore):
             return a
         return self._binary("add", a, b, into)
 
-    def sub(self, a: Number, b: Number) -> Reg:
+    def sub(self, a: Number, b: Number, *, into: Reg | None = None) -> Reg:
         """a - b; nothing is emitted to take 0 from a register."""
-        if isinstance(a, Reg) and _is_zero(b):
+        if into is None and isinstance(a, Reg) and _is_zero(b):
             return a
-        return self._binary("sub", a, b)
+        return self._binary("sub", a, b, into)
 
     def mul_lo(self, a: Number, b: Number, *, into: Reg | None = None) -> Reg:
         """The low half of a · b."""
@@ -109,13 +111,27 @@ class Arithmetic(BuilderCore):
         """Bitwise and."""
         return self._bitwise("and", a, b)
 
-    def or_(self, a: Number, b: Number) -> Reg:
+    def or_(self, a: Number, b: Number, *, into: Reg | None = None) -> Reg:
         """Bitwise or."""
-        return self._bitwise("or", a, b)
+        return self._bitwise("or", a, b, into)
 
     def xor(self, a: Number, b: Number, *, into: Reg | None = None) -> Reg:
         """Bitwise exclusive or."""
         return self._bitwise("xor", a, b, into)
+
+    def logic(self, function: Callable[[int, int, int], int], a: Number, b: Number, c: Number) -> Reg:
+        """A bitwise function of three 32-bit values, such as `lambda a, b, c: a & b | ~c`."""
+        return self._result(Logic3(function(*TRUTH) & 0xFF), "b32", None, a, b, c)
+
+    def permute(self, a: Number, b: Number, selector: Number) -> Reg:
+        """Four of the eight bytes of a (0 to 3) and b (4 to 7), the lowest first: a nibble of the selector for each; 8 more
+        gives copies of the byte's top bit.
+        """
+        return self._result(PermuteBytes(), "b32", None, a, b, selector)
+
+    def count_ones(self, a: Number) -> Reg:
+        """How many bits are set."""
+        return self._result(CountOnes(), "b32", None, a)
 
     def and_pred(self, a: Reg, b: Reg) -> Reg:
         """Both predicates."""

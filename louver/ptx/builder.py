@@ -67,9 +67,28 @@ class KernelBuilder(Arithmetic):
         target = registers[0] if count == 1 else tuple(registers)
         self.emit(Load("global", registers[0].type, count, read_only), target, address, guard=guard)
 
-    def store_global(self, address: Address, value: Reg, *, guard: Reg | None = None) -> None:
-        """Store one register."""
-        self.emit(Store("global", value.type), address, value, guard=guard)
+    def store_global(self, address: Address, value: Reg | Sequence[Reg], *, guard: Reg | None = None) -> None:
+        """Store a register, or 1, 2 or 4 of one class."""
+        self._store("global", address, value, guard)
+
+    def load_shared(self, registers: Sequence[Reg], address: Address) -> None:
+        """Fill 1, 2 or 4 registers of one class from shared memory."""
+        count = _vector(len(registers))
+        target = registers[0] if count == 1 else tuple(registers)
+        self.emit(Load("shared", registers[0].type, count), target, address)
+
+    def store_shared(self, address: Address, value: Reg | Sequence[Reg], *, guard: Reg | None = None) -> None:
+        """Store a register, or 1, 2 or 4 of one class, to shared memory."""
+        self._store("shared", address, value, guard)
+
+    def _store(
+        self, space: Literal["global", "shared"], address: Address, value: Reg | Sequence[Reg], guard: Reg | None
+    ) -> None:
+        registers = (value,) if isinstance(value, Reg) else tuple(value)
+        count = _vector(len(registers))
+        self.emit(
+            Store(space, registers[0].type, count), address, registers[0] if count == 1 else registers, guard=guard
+        )
 
     def store_byte(self, address: Address, value: Reg, *, guard: Reg | None = None) -> None:
         """Store the low byte of a 16-bit register."""

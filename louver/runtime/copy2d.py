@@ -10,10 +10,9 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-from louver.runtime.cache import KernelRecord, kernel_cache, problem_key, ptx_hash
-from louver.runtime.device import device
+from louver.runtime.built import load_built
 from louver.runtime.driver import is_capturing
-from louver.runtime.module import ArgumentPack, LoadedKernel, load
+from louver.runtime.module import ArgumentPack, LoadedKernel
 
 if TYPE_CHECKING:
     from louver.ptx.module import Kernel
@@ -125,31 +124,8 @@ def build(element_bytes: int, *, transposed: bool) -> Kernel:
 
 @functools.cache
 def _loaded(ordinal: int, element_bytes: int, transposed: bool) -> LoadedKernel:
-    from louver.ptx.assembler import assemble, ptxas_version
-
-    target = device(ordinal).target
-    key = problem_key("copy2d", element_bytes, transposed, target=target, ptxas=ptxas_version())
-
-    def make() -> KernelRecord:
-        from louver.ptx.module import Module
-        from louver.ptx.printer import print_module
-
-        kernel = build(element_bytes, transposed=transposed)
-        ptx = print_module(Module(target, [kernel]))
-        return KernelRecord(
-            kernel=kernel.name,
-            cubin=assemble(ptx, target).cubin,
-            ptx_hash=ptx_hash(ptx, ptxas=ptxas_version()),
-            launch={"threads": kernel.threads, "dynamic_shared": kernel.dynamic_shared},
-        )
-
-    record = kernel_cache().get_or_build(key, make)
-    return load(
-        record.cubin,
-        record.kernel,
-        threads=record.launch["threads"],
-        dynamic_shared=record.launch["dynamic_shared"],
-        ordinal=ordinal,
+    return load_built(
+        ordinal, "copy2d", element_bytes, transposed, build=lambda: build(element_bytes, transposed=transposed)
     )
 
 

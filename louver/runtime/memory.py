@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from louver.formats.dtypes import ElementType, element_type
-from louver.runtime.dlpack import row_major
+from louver.runtime.dlpack import CUDA, row_major
 from louver.runtime.driver import DriverError, call, device_context
 
 
@@ -40,8 +40,7 @@ class DeviceBuffer:
         """Set every byte to `byte` (0 to 255), in the order of the buffer's stream."""
         if not 0 <= byte <= 255:
             raise ValueError(f"a byte is 0 to 255, got {byte}")
-        with device_context(self.ordinal):
-            call("cuMemsetD8Async", self.address, byte, self.nbytes, self.stream, doing="filling device memory")
+        fill_bytes(self.address, byte, self.nbytes, ordinal=self.ordinal, stream=self.stream)
 
     def write(self, data: NDArray[Any], *, offset: int = 0) -> None:
         """Copy a C-contiguous host array to `offset` (bytes); returns when the array may be changed again."""
@@ -135,6 +134,10 @@ class DeviceArray:
     def _pitches(self) -> tuple[int, ...]:
         return tuple(stride * self.element.bytes for stride in self.strides)
 
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Where it is, as DLPack says it: the interface below has no name for some types."""
+        return CUDA, self.buffer.ordinal
+
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         if self.element.numpy.isbuiltin != 1:
@@ -171,6 +174,12 @@ def write_bytes(address: int, data: NDArray[Any], *, ordinal: int, stream: int) 
         call("cuMemcpyHtoDAsync", address, data.ctypes.data, data.nbytes, stream, doing="copying to the device")
         # Pinned host memory is read after the call has returned.
         call("cuStreamSynchronize", stream, doing="copying to the device")
+
+
+def fill_bytes(address: int, byte: int, nbytes: int, *, ordinal: int, stream: int) -> None:
+    """Set bytes of device memory, at least 1, in the order of a stream."""
+    with device_context(ordinal):
+        call("cuMemsetD8Async", address, byte, nbytes, stream, doing="filling device memory")
 
 
 def wait_for_device(ordinal: int, doing: str) -> None:

@@ -19,16 +19,19 @@ import numpy as np
 import pytest
 
 from louver.library import compiled
-from louver.runtime import adapters, copy2d, driver, tensormap
+from louver.library.streaming import launches
+from louver.runtime import adapters, built, copy2d, driver, tensormap
 from louver.runtime.cache import KernelCache
 from louver.runtime.memory import DeviceBuffer
 from louver.user import compiled as user_compiled
 from support.fake_driver import FakeDriver, forget
+from support.streaming import run_in_place
 
 CACHED = (
     compiled._loaded,
     copy2d._loaded,
     copy2d._ready,
+    launches._ready,
     adapters.torch_stream,
 )
 
@@ -42,7 +45,7 @@ def recording(monkeypatch: pytest.MonkeyPatch, kernels: KernelCache) -> Iterator
     forget()
     monkeypatch.setattr(driver.importlib, "import_module", lambda name: made if "cuda" in name else real(name))
     monkeypatch.setattr(tensormap, "_encode_tiled", lambda: made.encode)
-    for module in (compiled, user_compiled, copy2d):
+    for module in (compiled, user_compiled, built):
         monkeypatch.setattr(module, "kernel_cache", lambda: kernels)
     yield made
     for function in CACHED:
@@ -102,6 +105,7 @@ class FakeGpu(FakeDriver):
         if product is None:
             if function in {kernel.function for kernel in copy2d._ready().values()}:
                 _copy(table, function)
+            _stream(arguments[1:4], table, function)
             self.launches.append(Launch(None, grid, stream, {}))
             return
         parameters = product.signature.parameters
@@ -128,6 +132,20 @@ def _copy(table: int, function: Any) -> None:
             for at, strides in places
         )
         written[...] = read
+
+
+def _stream(grid: tuple[int, int, int], table: int, function: Any) -> None:
+    """What a streaming kernel does, on the emulator, where its arrays are in the process's memory."""
+    for (_, record), kernel in launches._ready().items():
+        if kernel.function == function:
+            types = launches._parameter_types(record)
+            pointers = (ctypes.c_void_p * len(types)).from_address(table)
+            kinds = {"u32": ctypes.c_uint32, "u64": ctypes.c_uint64}
+            read = (kinds[kind].from_address(at or 0).value for kind, at in zip(types.values(), pointers, strict=True))
+            arguments = dict(zip(types, read, strict=True))
+            if max(arguments[name] for name in types if types[name] == "u64") < FAR:
+                run_in_place(record, grid, arguments)
+            return
 
 
 def _extent(shape: tuple[int, ...], strides: tuple[int, ...], width: int) -> int:

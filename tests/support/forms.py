@@ -16,7 +16,7 @@ from louver.isa.barrier import (
     MbarrierInvalidate,
     MbarrierTryWait,
 )
-from louver.isa.bits import ExtractField, PermuteBytes
+from louver.isa.bits import CountOnes, ExtractField, Logic3, PermuteBytes
 from louver.isa.bulk import (
     BulkCommit,
     BulkLoad,
@@ -96,7 +96,8 @@ def pure_forms() -> Iterator[Pure]:
     for kind in ("b16", "b32", "b64", "f32"):
         yield from (Move(kind), Select(kind))
     yield from (Move("pred"), Pack("b64"), Pack("b32"), Unpack("b64"), Unpack("b32"), Bitcast("b32"), Bitcast("f32"))
-    yield from (Fma(), RoundToEven(), PermuteBytes())
+    yield from (Fma(), RoundToEven(), PermuteBytes(), CountOnes())
+    yield from (Logic3(table) for table in (0x00, 0xFF, 0xE8, 0xCA, 0x96, 0x2B))
     yield from (Sign(op, kind) for op in ("neg", "abs") for kind in ("s32", "s64", "f32"))
     yield from (Approximate(op) for op in APPROXIMATIONS)
     yield from (SquareRoot(), *(RoundWhole(to) for to in WHOLE_ROUNDINGS))

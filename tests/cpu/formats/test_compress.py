@@ -135,3 +135,11 @@ def test_a_large_matrix_is_quick(rng: np.random.Generator) -> None:
             step()
             times.append(perf_counter() - start)
         assert min(times) <= 1.5, name
+
+
+def test_pruned_on_the_way(rng: np.random.Generator) -> None:
+    w = random_bits(rng, (5, 22), "f16")
+    at_once, first = louver.compress(w, "2:4", method="magnitude"), louver.compress(louver.prune(w, "2:4"), "2:4")
+    assert same_bits(at_once.values, first.values) and same_bits(at_once.indices, first.indices)
+    with pytest.raises(ValueError, match="has the method \"magnitude\", got 'wanda'"):
+        louver.compress(w, "2:4", method="wanda")  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from louver.isa.bits import ExtractField, PermuteBytes
+from louver.isa.bits import TRUTH, CountOnes, ExtractField, Logic3, PermuteBytes
 from louver.isa.convert import (
     ConvertInteger,
     F32ToInteger,
@@ -335,6 +335,25 @@ def test_extracting_fields(kind: str, rng: Random) -> None:
             bits = [value >> i & 1 if i <= 31 else sign for i in range(first, first + min(count, 32))]
             bits += [sign] * (32 - len(bits))
             assert got == sum(bit << i for i, bit in enumerate(bits))
+
+
+def test_every_function_of_three_bits(rng: Random) -> None:
+    a, b, c = (random_integers(rng, "u32") for _ in range(3))
+    rows = sum((bits >> 31 & 1) << place for bits, place in ((a, 2), (b, 1), (c, 0)))
+    for table in range(256):
+        (result,) = Logic3(table).compute(a, b, c)
+        np.testing.assert_array_equal(result >> 31, table >> rows & 1)
+    first, second, third = TRUTH
+    (chosen,) = Logic3(first & second | ~first & third & 0xFF).compute(a, b, c)
+    np.testing.assert_array_equal(chosen, a & b | ~a & c)
+    with pytest.raises(ValueError, match="8 bits, got 0x100"):
+        Logic3(0x100)
+
+
+def test_counting_ones(rng: Random) -> None:
+    a = random_integers(rng, "u32")
+    (result,) = CountOnes().compute(a)
+    assert result.tolist() == [value.bit_count() for value in a.tolist()]
 
 
 def test_permuting_bytes(rng: Random) -> None:

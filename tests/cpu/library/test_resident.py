@@ -20,12 +20,13 @@ from louver.compile.plan.layout import metadata_words
 from louver.formats.tensor import SparseTensor
 from louver.library.forms import GatheredValues, Metadata, RowLists, TileMetadata, Values, on_device, tile_values
 from louver.library.state import TensorState
+from louver.library.streaming.launches import COUNTER_BYTES
 from louver.runtime.arrays import view
 from louver.runtime.device import NoDevice, NoDeviceError
 from louver.runtime.memory import DeviceArray
 from louver.user.device_and_stream import place
 from louver.user.gated_pairs import pairs
-from support.fake_gpu import FakeGpu, FakeTorch, Map, Tensor
+from support.fake_gpu import FakeGpu, FakeTorch, Launch, Map, Tensor
 from support.sparse import random_bits, same_bits
 
 pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference path")
@@ -73,6 +74,11 @@ def gpu_start(gpu: FakeGpu, address: int) -> int:
     import ctypes
 
     return ctypes.addressof(gpu.memory[address])
+
+
+def products(gpu: FakeGpu) -> list[Launch]:
+    """The launches of products: those that derive forms have other kernels."""
+    return [launch for launch in gpu.launches if launch.kernel is not None]
 
 
 @pytest.fixture
@@ -329,12 +335,14 @@ def test_rows_without_gaps_serve_register_tiles_in_place(gpu: FakeGpu, torch: Fa
 def test_a_product_reads_the_values_where_they_are(gpu: FakeGpu, torch: FakeTorch, s: SparseTensor) -> None:
     t, x = resident(s), Tensor((16, K))
     y = louver.linear(x, t)
-    (launch,) = gpu.launches
+    (launch,) = products(gpu)
     (values,) = {each for each in launch.arguments.values() if isinstance(each, Map) and each.inner == s.kept}
     assert values == Map(t.values.address, s.kept, M, 80)
     words = Metadata(metadata_words(launch.kernel.launch.schedule, "f16")).host(s)
     assert read(gpu, int(launch.arguments["metadata"]), words.nbytes) == words.tobytes()
-    assert [arguments[0] for arguments in gpu.called("cuMemAllocAsync")] == [words.nbytes], "metadata, nothing else"
+    allocated = [arguments[0] for arguments in gpu.called("cuMemAllocAsync")]
+    assert allocated == [words.nbytes, COUNTER_BYTES], "metadata, nothing else"
+    assert [arguments[2] for arguments in gpu.called("cuMemcpyDtoHAsync")] == [COUNTER_BYTES]
     assert isinstance(y, Tensor) and y.shape == (16, M)
     gpu.calls.clear()
     for stream in (0, 7, 9):
@@ -361,7 +369,7 @@ def test_illegal_codes_never_reach_a_kernel(gpu: FakeGpu, torch: FakeTorch, s: S
     for _ in range(2):
         with pytest.raises(ValueError, match="got 0x0 at row 7, group 0: compress the matrix again"):
             louver.linear(Tensor((16, K)), t)
-    assert not gpu.launches
+    assert not products(gpu)
 
 
 def test_the_first_use_may_not_be_captured(gpu: FakeGpu, torch: FakeTorch, s: SparseTensor) -> None:
@@ -391,13 +399,13 @@ def test_products_on_another_gpu_are_refused(gpu: FakeGpu, torch: FakeTorch, s: 
     p = louver.plan("linear", t, n=16)
     assert p.device is not None and p.device.ordinal == 1
     p(Tensor((16, K), ordinal=1))
-    assert len(gpu.launches) == 1
+    assert len(products(gpu)) == 1
 
 
 def test_host_arrays_are_sent_to_the_tensor_s_gpu(gpu: FakeGpu, torch: FakeTorch, s: SparseTensor) -> None:
     t = resident(s, 1)
     louver.linear(np.zeros((16, K), np.float16), t)
-    assert len(gpu.launches) == 1 and t.derived.of(TensorState).has(1, Values())
+    assert len(products(gpu)) == 1 and t.derived.of(TensorState).has(1, Values())
 
 
 def test_a_gpu_without_kernels_leaves_host_arrays_to_the_reference_path(
@@ -563,7 +571,7 @@ def test_threads_derive_a_form_once(gpu: FakeGpu, torch: FakeTorch, s: SparseTen
         thread.start()
     for thread in threads:
         thread.join()
-    assert len({each.positions for each in found}) == 1 and len(gpu.called("cuMemAllocAsync")) == 1
+    assert len({each.positions for each in found}) == 1 and len(gpu.launches) == 1
 
 
 def test_eight_bit_floats_are_their_own_types(gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from louver.runtime import copy2d
+from louver.runtime import built, copy2d
 from louver.runtime.cache import KernelCache
 from louver.runtime.copy2d import TILE, copy_matrix, groups, is_transposed
 
@@ -95,7 +95,7 @@ def test_a_kernel_is_compiled_once_and_kept(fake: Any, monkeypatch: pytest.Monke
     import louver.ptx.assembler as assembler
 
     cache = KernelCache(tmp_path)
-    monkeypatch.setattr(copy2d, "kernel_cache", lambda: cache)
+    monkeypatch.setattr(built, "kernel_cache", lambda: cache)
     copy2d._loaded.cache_clear()
     copy_matrix(**GOOD)
     (name,) = (arguments[1] for arguments in fake.called("cuModuleGetFunction"))
@@ -107,7 +107,7 @@ def test_a_kernel_is_compiled_once_and_kept(fake: Any, monkeypatch: pytest.Monke
     monkeypatch.setattr(assembler, "assemble", fails)
     copy_matrix(**GOOD)
     copy2d._loaded.cache_clear()
-    monkeypatch.setattr(copy2d, "kernel_cache", lambda: KernelCache(tmp_path))
+    monkeypatch.setattr(built, "kernel_cache", lambda: KernelCache(tmp_path))
     copy_matrix(**GOOD)
     copy2d._loaded.cache_clear()
     assert len(fake.called("cuLaunchKernel")) == 3

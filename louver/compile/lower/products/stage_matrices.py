@@ -16,7 +16,6 @@ from louver.compile.lower.products.convert import half, stored_bits, stored_pair
 from louver.compile.lower.products.results import Half, Results
 from louver.compile.lower.products.staging import PIECE, Area, Chunk, Lane
 from louver.compile.lower.products.state import Lowering
-from louver.isa.bits import PermuteBytes
 from louver.ptx.module import Address, Imm, Reg
 
 
@@ -30,9 +29,7 @@ class _Exchange:
 
     def of(self, low: Lowering, word: Reg) -> Reg:
         k = low.k
-        result = k.reg("b32")
-        k.emit(PermuteBytes(), result, k.shuffle(word, self.first), k.shuffle(word, self.second), self.bytes)
-        return result
+        return k.permute(k.shuffle(word, self.first), k.shuffle(word, self.second), self.bytes)
 
 
 def stage_rows(low: Lowering, area: Area, results: Results, chunk: Chunk, lane: Lane) -> None:
@@ -122,6 +119,4 @@ def _four_bytes(low: Lowering, first: Half, second: Half, element: str) -> Reg:
             return k.pack_b32(k.fp8_pair_from_f32(element, *first), k.fp8_pair_from_f32(element, *second))
         case _:
             halves = [stored_bits(low, value, element) for value in (*first, *second)]
-            result = k.reg("b32")
-            k.emit(PermuteBytes(), result, k.pack_b32(*halves[:2]), k.pack_b32(*halves[2:]), 0x6420)
-            return result
+            return k.permute(k.pack_b32(*halves[:2]), k.pack_b32(*halves[2:]), 0x6420)

@@ -1,0 +1,217 @@
+"""Streaming kernels beside a copy: `python benchmarks/compress.py --out FILE.json`.
+
+Dense weights [M, K] are on the GPU. Each kernel is timed beside a copy that moves as many bytes as the kernel must, half of them read
+and half written. The share is the copy's time over the kernel's. A kernel's results are compared with NumPy's first, bit for bit, on
+some rows. Graph replays are interleaved; the median of the rounds counts. Weights rotate, so that none stays in the L2 cache. PyTorch's
+functions are timed by events: cuSPARSELt's compress of a pruned weight, and pruning with both orientations by CUTLASS.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import louver
+from louver.formats.codes import index_bytes
+from louver.formats.dtypes import element_type
+from louver.formats.tensor import row_pitch
+from louver.formats.transposable import PATTERN
+from louver.isa.prepack import WORDS, prepacked_shape
+from louver.library.forms import Metadata
+from louver.library.streaming.launches import (
+    Launch,
+    Stored,
+    check_into,
+    compress_both_into,
+    compress_into,
+    dense_into,
+    prepack_into,
+    prune_into,
+)
+from louver.measure.graph import prepare
+from louver.measure.machine import header, require_torch
+from louver.measure.operands import converted
+from louver.measure.protocol import Protocol, interleave, median
+from louver.measure.record import write_record
+from louver.runtime.arrays import view
+
+SHAPES = ((28672, 4096), (8192, 8192), (18944, 3584), (4096, 14336), (4096, 4096))
+"""M, K."""
+
+DTYPES = ("f16", "bf16", "e4m3", "s8")
+
+ROWS = 256
+"""Rows that are compared with NumPy: whole blocks of prepacked metadata."""
+
+CALLS = 5
+"""Calls of PyTorch's functions between two events."""
+
+PROTOCOL = Protocol(rounds=5, burst_seconds=0.05)
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel on one weight. moved: bytes that it must read and write. results: what it writes for the first rows, and NumPy's.
+    source: keeps the array that it reads.
+    """
+
+    launch: Launch
+    moved: int
+    results: tuple[tuple[Any, Any], ...]
+    source: Any = None
+
+
+def kernels(torch: Any, dense: Any, dtype: str) -> dict[str, Kernel]:
+    """All kernels on a weight. Some read what others write, in this order."""
+    (m, k), size = dense.shape, dense.element_size()
+    pruned, out, whole = louver.prune(dense, PATTERN), torch.empty_like(dense), m * k * size
+    along, across = room(torch, m, k, dtype), room(torch, k, m, dtype)
+    words = torch.empty(4 * prod(prepacked_shape(m, k, dtype)), dtype=torch.uint8, device="cuda")
+    counters = torch.zeros(3 + PATTERN.m, dtype=torch.int64, device="cuda")
+    packed, to, turned, count = (WORDS, words.data_ptr()), stored(along), stored(across), counters.data_ptr()
+    indices, seen, seen_pruned, seen_out = along[1].numel(), view(dense), view(pruned), view(out)
+
+    rows = np.ascontiguousarray(view(dense[:ROWS]).to_numpy())
+    kept, blocks = louver.prune(rows, PATTERN), louver.prune(rows, PATTERN, transposable=True)
+    natural, both = parts(along, louver.compress(kept, PATTERN)), parts(along, louver.compress(blocks, PATTERN))
+    ready = (words, Metadata().host(louver.compress(kept, PATTERN)))
+    compressed = whole + whole // 2 + indices
+    return {
+        "prune": Kernel(prune_into(seen, seen_out, PATTERN), 2 * whole, ((out, kept),)),
+        "prune by blocks": Kernel(prune_into(seen, seen_out, PATTERN, transposable=True), 2 * whole, ((out, blocks),)),
+        "check": Kernel(
+            check_into(seen_pruned, PATTERN, count), whole, ((counters[5:], np.zeros(2, np.int64)),), pruned
+        ),
+        "both orientations": Kernel(
+            compress_both_into(seen, to, turned),
+            2 * (whole + indices),
+            (*both, *parts(across, louver.compress(blocks, PATTERN, axis=0))),
+        ),
+        "compress pruned": Kernel(compress_into(seen_pruned, to, PATTERN, counters=count), compressed, natural, pruned),
+        "compress": Kernel(compress_into(seen, to, PATTERN, method="magnitude"), compressed, natural),
+        "compress to ready": Kernel(
+            compress_into(seen, to, PATTERN, method="magnitude", words=packed),
+            compressed + words.numel(),
+            (*natural, ready),
+        ),
+        "prepack": Kernel(prepack_into(to.indices, (1, m, k), dtype, packed, count), indices + words.numel(), (ready,)),
+        "dense": Kernel(dense_into(to, seen_out, PATTERN, count), compressed, ((out, kept),)),
+    }
+
+
+def room(torch: Any, rows: int, size: int, dtype: str) -> tuple[Any, Any]:
+    """Values [rows, pitch] as bytes, and indices."""
+    groups = PATTERN.groups(size)
+    pitch = row_pitch(groups * PATTERN.n, element_type(dtype))
+    widths = pitch, index_bytes(PATTERN, groups)
+    values, indices = (torch.empty(rows, width, dtype=torch.uint8, device="cuda") for width in widths)
+    return values, indices
+
+
+def stored(arrays: tuple[Any, Any]) -> Stored:
+    """Where they are."""
+    values, indices = arrays
+    return Stored(values.data_ptr(), values.shape[1], indices.data_ptr())
+
+
+def parts(arrays: tuple[Any, Any], s: louver.SparseTensor) -> tuple[tuple[Any, Any], ...]:
+    """The parts of these arrays that a tensor of the first rows has, and its own."""
+    values, indices = np.ascontiguousarray(s.values).view(np.uint8), s.indices
+    return tuple((array[: len(own), : own.shape[1]], own) for array, own in zip(arrays, (values, indices), strict=True))
+
+
+def verify(torch: Any, name: str, kernel: Kernel) -> None:
+    """Raises ArithmeticError where results are not NumPy's."""
+    for found, expected in kernel.results:
+        bits = found.contiguous().reshape(-1).view(torch.uint8).cpu().numpy()[: expected.nbytes]
+        if bits.tobytes() != np.ascontiguousarray(expected).tobytes():
+            raise ArithmeticError(f"{name} computes wrongly: report the shape and the type")
+
+
+def copies(torch: Any, nbytes: int, sets: int) -> Callable[[int], object]:
+    """A copy that reads and writes so many bytes together."""
+    pairs = [torch.empty(2, nbytes // 2, dtype=torch.uint8, device="cuda") for _ in range(sets)]
+    return lambda index: pairs[index % sets][0].copy_(pairs[index % sets][1])
+
+
+def libraries(torch: Any, weights: list[Any], pruned: Any) -> Iterator[tuple[str, Callable[[], object]]]:
+    """What PyTorch has: cuSPARSELt, and CUTLASS for both orientations."""
+    yield "cuSPARSELt compress", lambda: torch._cslt_compress(pruned)
+    yield "CUTLASS both orientations", lambda: torch._sparse_semi_structured_tile(weights[0])
+
+
+def by_events(torch: Any, call: Callable[[], object]) -> float | str:
+    """Microseconds of a call, or the reason that there is none."""
+    try:
+        call()
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        times: list[float] = []
+        for _ in range(PROTOCOL.rounds):
+            begin.record()
+            for _ in range(CALLS):
+                call()
+            end.record()
+            end.synchronize()
+            times.append(begin.elapsed_time(end) * 1e3 / CALLS)
+        return round(median(times), 3)
+    except (AttributeError, RuntimeError, TypeError) as error:
+        return str(error).splitlines()[0]
+
+
+def measure(torch: Any, shape: tuple[int, int], dtype: str) -> dict[str, Any]:
+    """A row of the record: microseconds of each kernel, and of the copy beside it."""
+    m, k = shape
+    sets = PROTOCOL.sets(m * k * element_type(dtype).bytes)
+    weights = [converted(torch, torch.randn(m, k, device="cuda"), dtype) for _ in range(sets)]
+    made = [kernels(torch, weight, dtype) for weight in weights]
+    row: dict[str, Any] = {"shape": list(shape), "dtype": dtype, "kernels": {}, "libraries": {}}
+    for name, first in made[0].items():
+
+        def call(index: int, name: str = name) -> None:
+            made[index % sets][name].launch.send(0, torch.cuda.current_stream().cuda_stream)
+
+        for index in range(sets):
+            call(index)
+        verify(torch, name, first)
+        runs = {"kernel": call, "copy": copies(torch, first.moved, sets)}
+        bursts = {each: prepare(torch, run, sets, PROTOCOL).burst for each, run in runs.items()}
+        times = interleave(bursts, PROTOCOL.rounds, lambda: time.sleep(PROTOCOL.pause_seconds))
+        us = {each: round(median(taken) * 1e6, 3) for each, taken in times.items()}
+        row["kernels"][name] = us | {"bytes": first.moved, "share": round(us["copy"] / us["kernel"], 4)}
+    for name, library in libraries(torch, weights, louver.prune(weights[0], PATTERN)):
+        row["libraries"][name] = by_events(torch, library)
+    return row
+
+
+def line(row: dict[str, Any]) -> str:
+    """Time and share of each kernel."""
+    shares = [f"{name} {us['kernel']:.1f} us ({us['share']:.0%})" for name, us in row["kernels"].items()]
+    return f"{row['shape']} {row['dtype']}: {', '.join(shares)}; {row['libraries']}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dtype", default=",".join(DTYPES), help="element types, separated by commas")
+    parser.add_argument("--budget", type=float, default=3600, help="seconds after which no shape is begun")
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    torch, begin, rows = require_torch(), time.monotonic(), list[dict[str, Any]]()
+    for dtype in given.dtype.split(","):
+        for shape in SHAPES:
+            if time.monotonic() - begin > given.budget:
+                break
+            rows.append(measure(torch, shape, dtype))
+            print(line(rows[-1]), flush=True)
+            record = {"kind": "compress", **header(torch), "protocol": __doc__, "rows": rows}
+            write_record(given.out, record)
+
+
+if __name__ == "__main__":
+    main()

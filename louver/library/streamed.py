@@ -1,0 +1,227 @@
+"""`louver.prune`, `check`, `compress` and `dense` of arrays on a GPU. `louver.formats` finds this by the package's name.
+
+Kernels go to the stream that the array's library works on now, and results are of that library, on the same device. What a function
+must know of the data, to raise an error or to count, it waits for. Groups that no thread holds, of more than 16 elements, vectors, and
+patterns that keep all go through the host.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+import louver
+from louver.formats.check import CheckReport, Group, too_many
+from louver.formats.codes import index_bytes
+from louver.formats.dtypes import SPARSE_TYPES, ElementType, element_type
+from louver.formats.pattern import Pattern
+from louver.formats.prune import check_method
+from louver.formats.rows import Windows, normal_axis, row_count
+from louver.formats.select import Norm
+from louver.formats.tensor import SparseTensor, row_pitch
+from louver.formats.transposable import PATTERN as TRANSPOSABLE
+from louver.isa.prepack import WORDS, prepacked_shape
+from louver.library.forms import Metadata
+from louver.library.resident import pitch_of
+from louver.library.state import TensorState
+from louver.library.streaming.launches import (
+    COUNTER_BYTES,
+    Launch,
+    Stored,
+    check_into,
+    compress_both_into,
+    compress_into,
+    dense_into,
+    prune_into,
+)
+from louver.library.streaming.record import COUNTERS, KEY_BITS, NO_GROUP, streams
+from louver.runtime.adapters import empty_rows
+from louver.runtime.arrays import ArrayView, empty_like_kind, view
+from louver.runtime.driver import is_capturing
+from louver.runtime.memory import DeviceBuffer, write_bytes
+
+
+def prune(
+    w: Any, pattern: str | Pattern, *, axis: int, method: Literal["magnitude"], norm: Norm, transposable: bool
+) -> Any:
+    """See `louver.prune`."""
+    source = _seen(w)
+    check_method(method, norm)
+    if _by_host(source, pattern):
+        host = louver.prune(source.to_numpy(), pattern, axis=axis, method=method, norm=norm, transposable=transposable)
+        return _moved(host, source)
+    out = empty_like_kind(source, source.shape, source.element)
+    _send(prune_into(source, view(out), pattern, axis=axis, method=method, transposable=transposable), source)
+    return out
+
+
+def check(w: Any, pattern: str | Pattern, *, axis: int, exact: bool, listed: int) -> CheckReport:
+    """See `louver.check`."""
+    source, pattern = _seen(w), Pattern.parse(pattern)
+    if _by_host(source, pattern):
+        return louver.check(source.to_numpy(), pattern, axis=axis, exact=exact, listed=listed)
+    found = _check(source, pattern, axis, exact=exact)
+    axis = normal_axis(axis, len(source.shape))
+    windows = Windows(source.shape, axis, pattern)
+    groups = windows.count * windows.groups
+    counts = [int(count) for count in found[len(COUNTERS) :]]
+    histogram = (groups - sum(counts), *counts)
+    allowed = range(pattern.n if exact else 0, pattern.n + 1)
+    offending = sum(count for nonzeros, count in enumerate(histogram) if nonzeros not in allowed)
+    first: list[Group] = []
+    start = found
+    # Arrays that break the rule are walked once more for each group that is listed.
+    while len(first) < min(listed, offending):
+        number, nonzeros = _listed(start)
+        first.append(Group(windows.start(number), nonzeros))
+        if len(first) < min(listed, offending):
+            start = _check(source, pattern, axis, exact=exact, listed_from=number + 1)
+    lost = int(found[COUNTERS.index("lost")])
+    return CheckReport(pattern, exact, groups, offending, tuple(first), histogram, lost)
+
+
+def compress(w: Any, pattern: str | Pattern, *, axis: int, method: Literal["magnitude"] | None) -> SparseTensor:
+    """See `louver.compress`."""
+    source, pattern = _seen(w), Pattern.parse(pattern)
+    if _by_host(source, pattern):
+        return louver.compress(source.to_numpy(), pattern, axis=axis, method=method).to(source.device)
+    axis = normal_axis(axis, len(source.shape))
+    values, indices, to = _empty(source, pattern, axis)
+    counters = _Counters(source) if method is None else None
+    metadata = _room_for_metadata(source, pattern, axis)
+    launch = compress_into(
+        source,
+        to,
+        pattern,
+        axis=axis,
+        method=method,
+        words=(WORDS, metadata.address) if metadata else None,
+        counters=counters.buffer.address if counters else 0,
+    )
+    _send(launch, source)
+    broken, lost = counters.read() if counters else (0, 0)
+    if broken:
+        number, nonzeros = _listed(_check(source, pattern, axis))
+        raise too_many(Windows(source.shape, axis, pattern), number, nonzeros)
+    s = SparseTensor(pattern, source.element, source.shape, axis, values, indices, int(lost))
+    # A graph that is being captured has not written it yet.
+    if metadata and not is_capturing(source.stream or 0):
+        s.derived.of(TensorState).offer(Metadata(), metadata)
+    return s
+
+
+def compress_both(w: Any) -> tuple[SparseTensor, SparseTensor]:
+    """See `louver.compress_both`."""
+    source = _seen(w)
+    ndim = len(source.shape)
+    made = [(axis, *_empty(source, TRANSPOSABLE, axis)) for axis in (ndim - 1, ndim - 2)] if ndim > 1 else []
+    along, across = [to for *_, to in made] or [Stored(0, 0, 0)] * 2
+    _send(compress_both_into(source, along, across), source)
+    first, second = (
+        SparseTensor(TRANSPOSABLE, source.element, source.shape, axis, values, indices)
+        for axis, values, indices, _ in made
+    )
+    return first, second
+
+
+def dense(s: SparseTensor) -> Any:
+    """See `SparseTensor.dense`."""
+    values, indices = view(s.values), view(s.indices)
+    if _by_host(values, s.pattern):
+        return _moved(s.to("cpu").dense(), values)
+    out = empty_like_kind(values, s.shape, s.dtype)
+    counters = _Counters(values)
+    stored = Stored(values.address, pitch_of(values), indices.address)
+    _send(dense_into(stored, view(out), s.pattern, counters.buffer.address, axis=s.axis), values)
+    # Illegal indices are the host's to name.
+    return _moved(s.to("cpu").dense(), values) if counters.read()[0] else out
+
+
+class _Counters:
+    """Numbers on a device that a kernel adds to, from 0, in the order of an array's stream."""
+
+    def __init__(self, like: ArrayView, nbytes: int = COUNTER_BYTES) -> None:
+        _check_waits(like)
+        self.buffer = DeviceBuffer(nbytes, ordinal=like.device or 0, stream=like.stream or 0)
+        self.buffer.fill(0)
+
+    def read(self) -> NDArray[np.uint64]:
+        """The numbers, once the kernel has run."""
+        return self.buffer.read().view(np.uint64)
+
+
+def _seen(w: Any) -> ArrayView:
+    found = view(w)
+    if not found.shape:
+        raise ValueError("a sparse tensor has at least one dimension, got a scalar: give an array")
+    element_type(found.element, SPARSE_TYPES)
+    return found
+
+
+def _by_host(like: ArrayView, pattern: str | Pattern) -> bool:
+    by_host = not streams(Pattern.parse(pattern))
+    if by_host:
+        _check_waits(like)
+    return by_host
+
+
+def _check_waits(like: ArrayView) -> None:
+    """Raises RuntimeError where a call cannot wait for an array."""
+    if is_capturing(like.stream or 0):
+        raise RuntimeError(
+            'this call waits for its result, and its stream is being captured: make it before the capture; compress with method="magnitude" '
+            "does not wait"
+        )
+
+
+def _room_for_metadata(source: ArrayView, pattern: Pattern, axis: int) -> ArrayView | None:
+    """Where the kernel that compresses writes the metadata that most schedules read, if products take such a tensor."""
+    shape, others = source.shape, [size for i, size in enumerate(source.shape) if i != axis]
+    # More dimensions may need more strides than a kernel has.
+    matrices = len(shape) in (2, 3) and axis >= len(shape) - 2 and 0 not in shape
+    if str(pattern) != "2:4" or source.element.bits > 16 or not matrices:
+        return None
+    nbytes = 4 * prod(others[:-1]) * prod(prepacked_shape(others[-1], shape[axis], source.element))
+    return view(empty_like_kind(source, (nbytes,), _BYTE))
+
+
+def _moved(array: NDArray[Any], like: ArrayView) -> Any:
+    """A copy of a host array on the device of another, of its library."""
+    made = empty_like_kind(like, array.shape, element_type(array.dtype))
+    write_bytes(view(made).address, array, ordinal=like.device or 0, stream=like.stream or 0)
+    return made
+
+
+def _send(launch: Launch, like: ArrayView) -> None:
+    launch.send(like.device or 0, like.stream or 0)
+
+
+def _check(
+    source: ArrayView, pattern: Pattern, axis: int, *, exact: bool = False, listed_from: int = 0
+) -> NDArray[np.uint64]:
+    counters = _Counters(source, 8 * (len(COUNTERS) + pattern.m))
+    to = counters.buffer.address
+    _send(check_into(source, pattern, to, axis=axis, exact=exact, listed_from=listed_from), source)
+    return counters.read()
+
+
+def _listed(counters: NDArray[np.uint64]) -> tuple[int, int]:
+    """The number of the group that is listed, and its non-zeros."""
+    key = NO_GROUP - int(counters[COUNTERS.index("listed")])
+    return key >> KEY_BITS, key & (1 << KEY_BITS) - 1
+
+
+def _empty(source: ArrayView, pattern: Pattern, axis: int) -> tuple[Any, Any, Stored]:
+    """The values and the indices of a sparse tensor, of undefined contents, and where they are."""
+    groups, rows = pattern.groups(source.shape[axis]), row_count(source.shape, axis)
+    pitch = row_pitch(groups * pattern.n, source.element)
+    place = source.device or 0, source.stream or 0
+    values = empty_rows(source.kind, (rows, groups * pattern.n), source.element, pitch, *place)
+    indices = empty_like_kind(source, (rows, index_bytes(pattern, groups)), _BYTE)
+    return values, indices, Stored(view(values).address, pitch, view(indices).address)
+
+
+_BYTE: ElementType = element_type("u8")

@@ -1,0 +1,205 @@
+"""The frame of streaming kernels: parameters, the walk over tiles, what is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+
+from louver.isa.instruction import LANES
+from louver.isa.memory import AtomicAdd
+from louver.isa.metadata import GROUPS
+from louver.isa.targets import WARPGROUP_THREADS
+from louver.library.streaming.groups import Found, Groups
+from louver.library.streaming.natural import Natural
+from louver.library.streaming.place import Corner, Place, Rows, Stream, ahead
+from louver.library.streaming.record import COUNTERS, SPAN_BYTES, STEPS, Streaming
+from louver.library.streaming.turned import Tile, Turned
+from louver.ptx.builder import KernelBuilder
+from louver.ptx.module import Address, Param, Reg
+
+WARPS = WARPGROUP_THREADS // LANES
+
+Span = tuple[int, int]
+"""Which of a thread's rows, and how many steps ahead."""
+
+
+def parameters(record: Streaming) -> tuple[Param, ...]:
+    """The parameters of a kernel.
+
+    rows, size: of an entry. row_tiles: tiles of an entry, below each other; tiles: those of all entries. NAME, NAME_row,
+    NAME_column, NAME_entry: address of a dense array, and bytes between its rows, the elements of a row, and entries.
+    """
+    names: list[str] = []
+    for name, access in (("source", record.source), ("out", record.out)):
+        names += [name, f"{name}_row", f"{name}_column", f"{name}_entry"] if access else []
+    if record.kind in ("compress", "dense"):
+        names += ["values", "pitch"]
+    if record.kind in ("compress", "dense", "prepack"):
+        names.append("indices")
+    if record.both:
+        names += ["turned_values", "turned_pitch", "turned_indices"]
+    if record.words is not None:
+        names.append("words")
+    if record.counts:
+        names.append("counters")
+    if record.kind == "check":
+        names.append("listed_from")
+    numbers = ("rows", "size", "row_tiles", "tiles")
+    return (*(Param(name, "u32") for name in numbers), *(Param(name, "u64") for name in names))
+
+
+def _tile_bytes(record: Streaming) -> int:
+    """Shared memory of a tile, for kernels that turn one."""
+    turns = record.both or any(access is not None and access.columns for access in (record.source, record.out))
+    return Tile.bytes(record) if turns else 0
+
+
+class Frame:
+    """A kernel under construction. rows, span: of this thread, counted in a tile. column_tile: number of its tiles' columns."""
+
+    def __init__(self, record: Streaming) -> None:
+        self.record = record
+        name = f"stream_{record.kind}_{record.element}_{record.pattern.n}_{record.pattern.m}"
+        tally = 4 * WARPS * record.pattern.m if record.kind == "check" else 0
+        shared = _tile_bytes(record) + tally
+        self.k = k = KernelBuilder(name, parameters(record), threads=WARPGROUP_THREADS, dynamic_shared=shared)
+        self.args = {param.name: k.ld_param(param.name) for param in parameters(record)}
+        self.shape = self.args["rows"], self.args["size"]
+        self.thread = k.special("%tid.x")
+        row, self.span = self._thread_place()
+        self.rows = tuple(k.add(row, offset) for offset in record.row_offsets)
+        self.column_tile = k.special("%ctaid.x")
+        self.groups = Groups(k, record)
+        self.found = Found.none(k)
+
+    def _thread_place(self) -> tuple[Reg, Reg]:
+        k, record = self.k, self.record
+        row, span = k.mov(0), k.mov(0)
+        for bit, (rows, groups) in enumerate(record.map.thread):
+            one = k.and_(k.shr(self.thread, bit), 1)
+            row = k.mad_lo(one, rows, row) if rows else row
+            span = k.mad_lo(one, groups * record.spans // GROUPS, span) if groups else span
+        return row, span
+
+    def steps(self, first: Reg, size: Reg) -> Reg:
+        """Steps of a tile that have columns, from the first one on of so many. Tiles are written whole to padded metadata and to be turned."""
+        k, out, columns = self.k, self.record.out, self.record.spans * self.record.span
+        if self.record.words is not None or (out is not None and out.columns):
+            return k.mov(STEPS)
+        return k.min(k.div(k.add(k.sub(size, first), columns - 1), columns), STEPS)
+
+    # --- arrays ----------------------------------------------------------------------------------------------------
+    def source(self) -> Rows | Turned:
+        """The dense array that is read."""
+        return self._dense("source")
+
+    def out(self) -> Rows | Turned:
+        """The dense array that is written."""
+        return self._dense("out")
+
+    def _dense(self, name: str) -> Rows | Turned:
+        k, record, reading = self.k, self.record, name == "source"
+        access = record.source if reading else record.out
+        assert access is not None
+        base, row, column, entry = (self.args[name + part] for part in ("", "_row", "_column", "_entry"))
+        if not access.columns:
+            return Rows(k, record, access, base, (row, column, entry))
+        steps, mine = (column, entry), (self.thread, self.rows, self.span)
+        return Turned(k, record, access, base, steps, self.shape, mine, reading, Tile(k, record))
+
+    def natural(self) -> Natural:
+        """The values and the indices."""
+        values, pitch = self.args.get("values"), self.args.get("pitch")
+        return Natural(self.k, self.record, values, pitch, self.args["indices"], *self.shape)
+
+    # --- the walk --------------------------------------------------------------------------------------------------
+    @contextmanager
+    def tiles(self) -> Generator[Corner]:
+        """The CTA's tiles: those below each other that are `gridDim.y` apart, over all entries."""
+        k, args = self.k, self.args
+        rows, columns = self.record.tile
+        number = k.special("%ctaid.y")
+        apart = k.special("%nctaid.y")
+        column = k.mul_lo(self.column_tile, columns)
+        with k.loop(uniform=True) as every:
+            entry = k.div(number, args["row_tiles"])
+            below = k.sub(number, k.mul_lo(entry, args["row_tiles"]))
+            yield Corner(entry, below, k.mul_lo(below, rows), column)
+            k.add(number, apart, into=number)
+            every.repeat_if(k.setp("lt", "u32", number, args["tiles"]))
+
+    def stream(self, corner: Corner, work: Callable[[Sequence[Span], Place], None], *streams: Stream) -> None:
+        """Do the work on all spans of a tile, two at a time."""
+        k = self.k
+        rows = [k.add(corner.row, row) for row in self.rows]
+        span = k.add(k.mul_lo(self.column_tile, STEPS * self.record.spans), self.span)
+        for stream in streams:
+            stream.begin(corner)
+        place = Place.at(k, self.record, corner.entry, rows, span, self.shape)
+        self.follow(place, self.steps(corner.column, self.shape[1]), work, *streams)
+        if _tile_bytes(self.record):
+            k.barrier_sync(0, WARPGROUP_THREADS)
+        for stream in streams:
+            stream.end(corner)
+
+    def follow(self, place: Place, count: Reg, work: Callable[[Sequence[Span], Place], None], *streams: Stream) -> None:
+        """Do the work on so many steps from a place on."""
+        k, wide = self.k, 4 * self.record.span_words > SPAN_BYTES
+        # A thread has no registers for more spans of wide groups.
+        at_once = 1 if wide else 2 // len(self.rows)
+        for stream in streams:
+            stream.open(place)
+        done = k.mov(0)
+        with k.loop(uniform=True) as steps:
+            work([(row, step) for step in range(at_once) for row in range(len(self.rows))], place)
+            for stream in streams:
+                stream.advance(at_once)
+            place.advance(k, self.record, at_once)
+            k.add(done, at_once, into=done)
+            steps.repeat_if(k.setp("lt", "u32", done, count))
+
+    def groups_left(self, place: Place, span: Span) -> Reg:
+        """Groups of a row from a span on; none outside of the matrix."""
+        k, m = self.k, self.record.pattern.m
+        row, step = span
+        left = k.sub(place.left[row], ahead(self.record, step))
+        left = k.selp(left, 0, k.setp("gt", "s32", left, 0))
+        return k.div(k.add(left, m - 1), m)
+
+    # --- counts ----------------------------------------------------------------------------------------------------
+    def counter(self, name: str) -> Address:
+        """Where a number is that the kernel leaves."""
+        return Address(self.args["counters"], 8 * COUNTERS.index(name))
+
+    def leave_found(self) -> None:
+        """Leave what the thread has found, if it has found anything."""
+        k = self.k
+        if not self.record.counts:
+            return
+        broken = k.setp("ne", "u32", self.found.violated, 0)
+        k.emit(AtomicAdd("u64"), self.counter("broken"), 1, guard=broken)
+        lost = k.setp("ne", "u32", self.found.lost, 0)
+        k.emit(AtomicAdd("u64"), self.counter("lost"), k.widen_u64(self.found.lost), guard=lost)
+
+    def leave_tally(self, tally: Sequence[Reg]) -> None:
+        """Add up the counts of all threads, a warp at a time, then the warps'."""
+        k, count = self.k, len(tally)
+        base = k.add(k.shared_symbol(), _tile_bytes(self.record))
+        lane, warp = k.and_(self.thread, LANES - 1), k.shr(self.thread, 5)
+        mine = k.mad_lo(warp, 4 * count, base)
+        for number, counted in enumerate(tally):
+            total = counted
+            for distance in (16, 8, 4, 2, 1):
+                total = k.add(total, k.shuffle_xor(total, distance))
+            first = k.setp("eq", "u32", lane, 0)
+            k.store_shared(Address(mine, 4 * number), total, guard=first)
+        k.barrier_sync(0, WARPGROUP_THREADS)
+        with k.if_(k.setp("lt", "u32", self.thread, count)):
+            theirs = k.mad_lo(self.thread, 4, base)
+            total = k.mov(0)
+            for number in range(WARPS):
+                of_warp = k.reg("b32")
+                k.load_shared((of_warp,), Address(theirs, 4 * count * number))
+                k.add(total, of_warp, into=total)
+            counter = k.mad_wide(self.thread, 8, self.args["counters"])
+            k.emit(AtomicAdd("u64"), Address(counter, 8 * len(COUNTERS)), k.widen_u64(total))

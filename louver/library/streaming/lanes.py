@@ -1,0 +1,121 @@
+"""Arithmetic on the elements of a register side by side: 4 of 8 bits, 2 of 16, or 1 of 32.
+
+Planes: register i holds the elements i of as many groups as a register has elements. Planes of 2:4 in f16, two groups a and b:
+
+    words in memory order   a1 a0   a3 a2   b1 b0   b3 b2
+    planes                  b0 a0   b1 a1   b2 a2   b3 a3
+
+Conditions are the top bits of the elements (`tops`), the other bits being anything; masks are whole elements of ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from louver.ptx.builder import KernelBuilder
+from louver.ptx.module import Reg
+
+Byte = tuple[Reg, int]
+"""A byte of a register, the lowest one 0."""
+
+_SPREAD = {8: 0xBA98, 16: 0xBB99, 32: 0xBBBB}
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """Operations on the elements of registers. bits: of an element."""
+
+    k: KernelBuilder
+    bits: int
+
+    @property
+    def count(self) -> int:
+        """Elements of a register."""
+        return 32 // self.bits
+
+    @property
+    def top(self) -> int:
+        """The top bit of each element."""
+        return self.each(1 << self.bits - 1)
+
+    @property
+    def low(self) -> int:
+        """All other bits."""
+        return ~self.top & 0xFFFFFFFF
+
+    def each(self, number: int) -> int:
+        """A number in each element."""
+        return sum(number << place for place in range(0, 32, self.bits))
+
+    def spread(self, tops: Reg) -> Reg:
+        """The mask of a condition."""
+        return self.k.permute(tops, 0, _SPREAD[self.bits])
+
+    def nonzero(self, x: Reg) -> Reg:
+        """Condition: some bit other than the top one is set."""
+        return self.k.add(self.k.and_(x, self.low), self.low)
+
+    def at_least(self, a: Sequence[Reg], *, whole: bool) -> dict[tuple[int, int], Reg]:
+        """Conditions a[i] >= a[j], for i < j, of unsigned numbers. whole: their top bits may be set."""
+        k = self.k
+        raised = [k.or_(x, self.top) for x in a[:-1]]
+        lowered = [k.and_(x, self.low) if whole else x for x in a[1:]]
+        found: dict[tuple[int, int], Reg] = {}
+        for i, high in enumerate(raised):
+            for j, low in enumerate(lowered[i:], i + 1):
+                # No element borrows from the next one: its minuend has the top bit, its subtrahend has not.
+                apart = k.sub(high, low)
+                found[i, j] = k.logic(lambda p, q, d: p & ~q | ~(p ^ q) & d, a[i], a[j], apart) if whole else apart
+        return found
+
+    def planes(self, words: Sequence[Reg], m: int) -> list[Reg]:
+        """The planes of m registers in memory order."""
+        size = self.bits // 8
+        return assemble(
+            self.k,
+            [
+                [_byte(words, (group * m + i) * size + b) for group in range(self.count) for b in range(size)]
+                for i in range(m)
+            ],
+        )
+
+    def in_order(self, planes: Sequence[Reg]) -> list[Reg]:
+        """The words in memory order, of planes: the inverse of `planes`."""
+        size, m = self.bits // 8, len(planes)
+        places = [(i, group) for group in range(self.count) for i in range(m)]
+        bytes_of = [(planes[i], group * size + b) for i, group in places for b in range(size)]
+        return assemble(self.k, [bytes_of[at : at + 4] for at in range(0, 4 * m, 4)])
+
+
+def _byte(words: Sequence[Reg], place: int) -> Byte:
+    return words[place // 4], place % 4
+
+
+def assemble(k: KernelBuilder, targets: Sequence[Sequence[Byte]]) -> list[Reg]:
+    """Registers of bytes of other registers, the lowest first, of up to four different ones each. Fewer bytes leave the others open."""
+    pairs: dict[tuple[Byte, Byte], Reg] = {}
+    return [_assembled(k, [*target, *[target[-1]] * (4 - len(target))], pairs) for target in targets]
+
+
+def _assembled(k: KernelBuilder, target: Sequence[Byte], pairs: dict[tuple[Byte, Byte], Reg]) -> Reg:
+    registers = list(dict.fromkeys(register for register, _ in target))
+    if len(registers) == 1 and [byte for _, byte in target] == [0, 1, 2, 3]:
+        return registers[0]
+    if len(registers) <= 2:
+        a, b = registers[0], registers[-1]
+        return k.permute(a, b, _selector([byte + 4 * (register != a) for register, byte in target]))
+    halves: list[Reg] = []
+    for one, other in (target[:2], target[2:]):
+        # Bytes that are neighbours in both registers come along, for the register that is assembled next.
+        first, second = (one[0], one[1] & ~1), (other[0], other[1] & ~1)
+        if (first, second) not in pairs:
+            (a, i), (b, j) = first, second
+            pairs[first, second] = k.permute(a, b, _selector([i, 4 + j, i + 1, 5 + j]))
+        halves.append(pairs[first, second])
+    places = [2 * (byte & 1) + 4 * (at // 2) + at % 2 for at, (_, byte) in enumerate(target)]
+    return k.permute(halves[0], halves[1], _selector(places))
+
+
+def _selector(places: Sequence[int]) -> int:
+    return sum(place << 4 * at for at, place in enumerate(places))

@@ -1,0 +1,92 @@
+"""Arrays of any dimensions as batches of matrices, whose rows lie along the sparse axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import gcd, prod
+
+from louver.formats.pattern import Pattern
+from louver.library.streaming.record import VECTOR_BYTES, Access, Tiling
+from louver.runtime.arrays import ArrayView
+
+MOST = 1 << 31
+"""Rows and sizes are below it."""
+
+Steps = tuple[int, int, int]
+"""Elements from a row, an element of a row, and an entry to the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """entries: of the batch. rows, size: of each; size is along the sparse axis."""
+
+    entries: int
+    rows: int
+    size: int
+
+    def __post_init__(self) -> None:
+        if self.entries * self.rows >= MOST or self.size >= MOST:
+            raise ValueError(f"a sparse tensor has fewer than 2^31 rows and elements of a row, got {self}: divide it")
+
+    @property
+    def empty(self) -> bool:
+        """Whether there are no elements."""
+        return 0 in (self.entries, self.rows, self.size)
+
+
+def matrices(views: Sequence[ArrayView], axis: int, *, batch: bool) -> tuple[Shape, list[Steps]]:
+    """Arrays of one shape as batches of matrices: one shape for all, and each one's steps.
+
+    axis: the sparse one, counted from 0. batch: an entry is a matrix of the last two axes, rather than as much as one step walks.
+    Raises ValueError for strides that do not allow it.
+    """
+    shape = views[0].shape
+    others = [i for i in range(len(shape)) if i != axis]
+    inner = others[-1:] if batch else []
+    outer = [i for i in others if i not in inner]
+    walks = _merged(shape, [view.strides for view in views], outer)
+    if batch:
+        walks.append((shape[inner[0]] if inner else 1, [view.strides[inner[0]] if inner else 0 for view in views]))
+    if prod(shape) == 0:
+        walks = [(prod(shape[i] for i in others), [0] * len(views))]
+    none = (1, [0] * len(views))
+    walks = [none] * (2 - len(walks)) + walks
+    if len(walks) > 2:
+        strides = " and ".join(str(list(view.strides)) for view in views)
+        raise ValueError(
+            f"a dense array of shape {list(shape)} is walked by two strides beside that of its sparse axis {axis}, got strides "
+            f"{strides}: make a contiguous copy first"
+        )
+    (entries, entry_steps), (rows, row_steps) = walks
+    steps = [(row, view.strides[axis], entry) for view, row, entry in zip(views, row_steps, entry_steps, strict=True)]
+    return Shape(entries, rows, shape[axis]), steps
+
+
+def _merged(shape: Sequence[int], strides: Sequence[Sequence[int]], axes: Sequence[int]) -> list[tuple[int, list[int]]]:
+    """Sizes and strides of some axes, those joined that one stride walks in all arrays."""
+    found: list[tuple[int, list[int]]] = []
+    for axis in axes:
+        size, steps = shape[axis], [each[axis] for each in strides]
+        if size == 1:
+            continue
+        if found and all(last == size * step for last, step in zip(found[-1][1], steps, strict=True)):
+            found[-1] = (found[-1][0] * size, steps)
+        else:
+            found.append((size, steps))
+    return found
+
+
+def access(view: ArrayView, shape: Shape, steps: Steps, pattern: Pattern, *, turn: bool) -> Access:
+    """How kernels reach an array: by as many bytes at once as its address, its steps and its sizes allow. turn: tiles may be turned."""
+    size = view.element.bytes
+    row, column, entry = (step * size for step in steps)
+    whole = gcd(view.address, entry if shape.entries > 1 else 0, VECTOR_BYTES)
+    tiling = Tiling(view.element.name, pattern)
+    if column == size or shape.size == 1:
+        width = gcd(whole, row if shape.rows > 1 else 0, shape.size * size, 4 * tiling.span_words)
+        return Access(max(width, size))
+    width = gcd(whole, column, shape.rows * size)
+    if turn and row == size and width >= 4 and tiling.turns:
+        return Access(width, columns=True)
+    return Access(size)

@@ -1,0 +1,174 @@
+"""Where a thread is in a matrix, and dense arrays whose rows it reaches there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from louver.isa.bytes import LoadByte, StoreByte
+from louver.isa.memory import Load, Store
+from louver.library.streaming.record import Access, Streaming
+from louver.ptx.builder import KernelBuilder
+from louver.ptx.module import Address, Reg
+
+
+@dataclass(frozen=True, slots=True)
+class Corner:
+    """The first element of a tile. number: of the tile in its entry, from above."""
+
+    entry: Reg
+    number: Reg
+    row: Reg
+    column: Reg
+
+
+class Stream(Protocol):
+    """What a kernel reads or writes span by span."""
+
+    def begin(self, corner: Corner) -> None:
+        """Make a tile ready, all threads of the CTA together."""
+        ...
+
+    def open(self, place: Place) -> None:
+        """Go to a place in the tile."""
+        ...
+
+    def advance(self, steps: int) -> None:
+        """Follow the place by so many steps."""
+        ...
+
+    def end(self, corner: Corner) -> None:
+        """Finish a tile, all threads of the CTA together. They have met since its last span."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The spans that a thread has before it: of some rows, of each `ahead` of them, a step of a tile apart.
+
+    entry: of the batch. rows: their numbers. span: the first one's number in its row. left: elements of each row from there on, none
+    or less outside of the matrix.
+    """
+
+    entry: Reg
+    rows: tuple[Reg, ...]
+    span: Reg
+    left: tuple[Reg, ...]
+
+    @classmethod
+    def at(
+        cls, k: KernelBuilder, record: Streaming, entry: Reg, rows: Sequence[Reg], span: Reg, shape: tuple[Reg, Reg]
+    ) -> Place:
+        """The place of these rows and this span in a matrix of that shape."""
+        rest = k.sub(shape[1], k.mul_lo(span, record.span))
+        left = tuple(k.selp(rest, 0, k.setp("lt", "u32", row, shape[0])) for row in rows)
+        return cls(entry, tuple(rows), span, left)
+
+    def advance(self, k: KernelBuilder, record: Streaming, steps: int) -> None:
+        """Go on by so many steps of a tile."""
+        k.add(self.span, steps * record.spans, into=self.span)
+        for left in self.left:
+            k.sub(left, ahead(record, steps), into=left)
+
+    def inside(self, k: KernelBuilder, row: int, element: int) -> Reg:
+        """Whether the row has the element that is so many behind the place."""
+        return k.setp("gt", "s32", self.left[row], element)
+
+
+def ahead(record: Streaming, step: int) -> int:
+    """Elements from the place to the span that is so many steps ahead."""
+    return step * record.spans * record.span
+
+
+@dataclass(slots=True)
+class Rows:
+    """A dense array, each of whose spans a thread reads or writes by itself.
+
+    base: its address. steps: bytes from a row, an element and an entry to the next.
+    """
+
+    k: KernelBuilder
+    record: Streaming
+    access: Access
+    base: Reg
+    steps: tuple[Reg, Reg, Reg]
+    _place: Place | None = None
+    _at: tuple[Reg, ...] = ()
+
+    @property
+    def apart(self) -> bool:
+        """Whether elements move one at a time, any distance apart."""
+        return self.access.width == self.record.type.bytes
+
+    def begin(self, corner: Corner) -> None: ...
+
+    def end(self, corner: Corner) -> None: ...
+
+    def open(self, place: Place) -> None:
+        k = self.k
+        row_step, column_step, entry_step = self.steps
+        column = k.mul_lo(k.widen_u64(k.mul_lo(place.span, self.record.span)), column_step)
+        start = k.add(k.add(self.base, k.mul_lo(k.widen_u64(place.entry), entry_step)), column)
+        self._place = place
+        self._at = tuple(k.add(start, k.mul_lo(k.widen_u64(row), row_step)) for row in place.rows)
+
+    def advance(self, steps: int) -> None:
+        k = self.k
+        if self.apart:
+            by = k.mul_lo(self.steps[1], ahead(self.record, steps))
+        else:
+            by = ahead(self.record, steps) * self.record.type.bytes
+        for at in self._at:
+            k.add(at, by, into=at)
+
+    def load(self, row: int, step: int) -> list[Reg]:
+        """The words of a span; zeros outside of the matrix."""
+        k, width = self.k, self.access.width
+        if width >= 4:
+            words: list[Reg] = []
+            for address, inside in self._accesses(row, step):
+                chunk = [k.mov(0) for _ in range(width // 4)]
+                k.load_global(chunk, address, guard=inside, read_only=True)
+                words += chunk
+            return words
+        pieces: list[Reg] = []
+        load = LoadByte() if width == 1 else Load("global", "b16", read_only=True)
+        for address, inside in self._accesses(row, step):
+            pieces.append(k.mov(0, kind="b16"))
+            k.emit(load, pieces[-1], address, guard=inside)
+        return joined(k, pieces, width)
+
+    def store(self, row: int, step: int, words: Sequence[Reg]) -> None:
+        """Write the words of a span; nothing outside of the matrix."""
+        k, width = self.k, self.access.width
+        for number, (address, inside) in enumerate(self._accesses(row, step)):
+            at = number * width
+            if width >= 4:
+                k.store_global(address, words[at // 4 : (at + width) // 4], guard=inside)
+            else:
+                piece = k.low_half(k.shr(words[at // 4], 8 * (at % 4)) if at % 4 else words[at // 4])
+                k.emit(StoreByte() if width == 1 else Store("global", "b16"), address, piece, guard=inside)
+
+    def _accesses(self, row: int, step: int) -> list[tuple[Address, Reg]]:
+        """Addresses of a span's accesses, and whether the matrix has what they reach."""
+        k, size, first = self.k, self.record.type.bytes, ahead(self.record, step)
+        assert self._place is not None
+        at = self._at[row]
+        if self.apart and first:
+            at = k.add(at, k.mul_lo(self.steps[1], first))
+        found: list[tuple[Address, Reg]] = []
+        for offset in range(0, self.record.span, self.access.width // size):
+            inside = self._place.inside(k, row, first + offset)
+            if not self.apart:
+                found.append((Address(at, (first + offset) * size), inside))
+                continue
+            at = k.add(at, self.steps[1]) if offset else at
+            found.append((Address(at), inside))
+        return found
+
+
+def joined(k: KernelBuilder, pieces: Sequence[Reg], width: int) -> list[Reg]:
+    """The words of 16-bit registers that hold 1 or 2 bytes each, in memory order."""
+    pairs = [k.pack_b32(low, high) for low, high in zip(pieces[::2], pieces[1::2], strict=True)]
+    return pairs if width == 2 else [k.permute(a, b, 0x6420) for a, b in zip(pairs[::2], pairs[1::2], strict=True)]

@@ -1,0 +1,215 @@
+"""Streaming kernels as records: what each does, on which elements, and how it reaches memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from louver.formats.codes import CODE_PARTS
+from louver.formats.dtypes import SPARSE_TYPES, ElementType, element_type
+from louver.formats.pattern import Pattern
+from louver.formats.transposable import PATTERN as TRANSPOSABLE
+from louver.isa.fragments import ROWS
+from louver.isa.metadata import GROUPS, MAPS, MetadataMap
+from louver.isa.prepack import WORDS
+
+Kind = Literal["prune", "check", "compress", "dense", "prepack"]
+
+Layout = Literal[1, 2, 4, "rows"]
+"""Of metadata: words of a load (`louver.isa.prepack.split`), or "rows" for `metadata_rows`."""
+
+MAX_GROUP: Final = 16
+"""Largest M of a pattern: a thread holds whole groups in registers."""
+
+
+def streams(pattern: Pattern) -> bool:
+    """Whether kernels take a pattern: of elements, of which a thread holds a group, and that drops any."""
+    return pattern.length == 1 and pattern.n < pattern.m <= MAX_GROUP
+
+
+VECTOR_BYTES: Final = 16
+"""Bytes that a thread loads or stores at once, at most."""
+
+SPAN_BYTES: Final = 32
+"""Bytes of a row that a thread takes at once, at least: the columns of half a word of metadata, for 8-bit types of a word."""
+
+STEPS: Final = WORDS
+"""Steps along a row that a tile has, each as wide as a word of metadata."""
+
+COUNTERS: Final = ("broken", "lost", "listed")
+"""Numbers of 64 bits that kernels leave, from 0. broken: threads that saw a group with more than N non-zeros, or an illegal index.
+lost: -0.0 without a slot. listed: `NO_GROUP` less 256 times the least number of a group to list and its non-zeros. Behind
+them a checking kernel has the counts of groups with 1, 2, … M non-zeros."""
+
+KEY_BITS: Final = 8
+"""Bits of a listed group's non-zeros."""
+
+NO_GROUP: Final = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How a kernel reaches a dense array.
+
+    width: bytes at once, a power of two. Addresses and steps between rows are multiples of it. At the width of an element,
+    neighbours of a row may be any distance apart. columns: neighbours along a column are neighbours in memory, so that tiles are
+    turned in shared memory; the width is at least 4 then.
+    """
+
+    width: int
+    columns: bool = False
+
+    def __post_init__(self) -> None:
+        if self.width not in (1, 2, 4, 8, VECTOR_BYTES):
+            raise ValueError(f"an access is 1, 2, 4, 8 or {VECTOR_BYTES} bytes wide, got {self.width}")
+        if self.columns and self.width < 4:
+            raise ValueError(f"tiles are turned by accesses of at least 4 bytes, got {self.width}")
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """How a kernel divides matrices of a pattern into tiles, and these into what a thread takes.
+
+    A unit is M registers: a group for each element of a register. A span is some units that follow each other in a row.
+    """
+
+    element: str
+    pattern: Pattern
+
+    def __post_init__(self) -> None:
+        element_type(self.element, SPARSE_TYPES)
+        if not streams(self.pattern):
+            raise ValueError(
+                f"streaming kernels take patterns N:M of elements, N below M and M at most {MAX_GROUP}, got {self.pattern}"
+            )
+
+    @property
+    def type(self) -> ElementType:
+        """The element type."""
+        return element_type(self.element)
+
+    @property
+    def map(self) -> MetadataMap:
+        """Where products have the codes of elements of this size: threads take rows and columns as it says, whatever the pattern."""
+        return MAPS[self.type.bits]
+
+    @property
+    def multiplied(self) -> bool:
+        """Whether tensor cores multiply such tensors, so that they have metadata."""
+        return self.pattern in CODE_PARTS and self.pattern.m == self.map.group
+
+    @property
+    def lanes(self) -> int:
+        """Elements of a register."""
+        return 32 // self.type.bits
+
+    @property
+    def units(self) -> int:
+        """Units of a span."""
+        return max(1, SPAN_BYTES // (4 * self.pattern.m))
+
+    @property
+    def span_words(self) -> int:
+        """Registers of a span."""
+        return self.units * self.pattern.m
+
+    @property
+    def span_groups(self) -> int:
+        """Groups of a span."""
+        return self.units * self.lanes
+
+    @property
+    def span(self) -> int:
+        """Elements of a span."""
+        return self.span_groups * self.pattern.m
+
+    @property
+    def value_words(self) -> int:
+        """Registers of a span's stored values."""
+        return self.units * self.pattern.n
+
+    @property
+    def index_bytes(self) -> int:
+        """Bytes of a span's indices."""
+        return self.span_groups // 2 if self.pattern in CODE_PARTS else self.span_groups * self.pattern.n
+
+    @property
+    def row_offsets(self) -> tuple[int, ...]:
+        """The rows that a thread takes at a time, from its first: two where a word of metadata is of two."""
+        return tuple(sorted({0, self.map.code[-1][0]}))
+
+    @property
+    def spans(self) -> int:
+        """Spans of a row in a step of a tile: those of its threads side by side."""
+        return GROUPS * len(self.row_offsets) // 8
+
+    @property
+    def columns(self) -> int:
+        """Elements of a row of a tile."""
+        return STEPS * self.spans * self.span
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row of a tile."""
+        return self.columns * self.type.bytes
+
+    @property
+    def turns(self) -> bool:
+        """Whether tiles can be turned: their rows are whole lines of all banks of shared memory."""
+        return self.row_bytes % (8 * VECTOR_BYTES) == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Streaming(Tiling):
+    """One kernel.
+
+    kind: prune (dense to dense), check (dense to counts), compress (dense to values, indices and metadata), dense (values and indices
+    to dense), prepack (indices to metadata).
+    method: of `prune`, for a kernel that prunes; a compressing kernel without one takes arrays that keep the pattern.
+    transposable: prune by transposable masks; a compressing kernel then gives both orientations.
+    source, out: the dense arrays that the kind has. indices: bytes of an access of indices. words: the metadata's layout, if any.
+    exact: a checking kernel lists groups with fewer than N non-zeros too.
+    """
+
+    kind: Kind
+    method: Literal["magnitude"] | None = None
+    transposable: bool = False
+    source: Access | None = None
+    out: Access | None = None
+    indices: int = 1
+    words: Layout | None = None
+    exact: bool = False
+
+    def __post_init__(self) -> None:
+        Tiling.__post_init__(self)
+        dense = {"prune": (True, True), "check": (True, False), "compress": (True, False), "dense": (False, True)}
+        if dense.get(self.kind, (False, False)) != (self.source is not None, self.out is not None):
+            raise ValueError(f"a kernel of kind {self.kind} has other dense arrays, got {self.source} and {self.out}")
+        accesses = [access for access in (self.source, self.out) if access is not None]
+        for access in accesses:
+            whole = self.turns if access.columns else 4 * self.span_words % access.width == 0
+            if access.width < self.type.bytes or not whole:
+                raise ValueError(f"tiles of {self.pattern} in {self.element} are not reached by {access}")
+        if self.transposable and (self.pattern != TRANSPOSABLE or self.method is None):
+            raise ValueError(f"transposable masks are {TRANSPOSABLE}, by a method, got {self.pattern}, {self.method}")
+        if self.transposable and (self.words is not None or any(access.columns for access in accesses)):
+            raise ValueError("kernels of transposable masks read rows, and give no metadata")
+        if self.indices not in (1, 2, 4) or self.index_bytes % self.indices:
+            raise ValueError(f"indices of {self.index_bytes} bytes a span are not moved by {self.indices}")
+        if self.words is not None and not self.multiplied:
+            raise ValueError(f"products of {self.element} take no {self.pattern}, so it has no metadata")
+
+    @property
+    def both(self) -> bool:
+        """Whether the kernel compresses both orientations."""
+        return self.transposable and self.kind == "compress"
+
+    @property
+    def counts(self) -> bool:
+        """Whether the kernel leaves numbers."""
+        return self.kind in ("check", "dense", "prepack") or (self.kind == "compress" and self.method is None)
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Rows and columns of a tile. Those of transposable masks are a tile of the other orientation, turned."""
+        return (self.columns, ROWS) if self.transposable else (ROWS, self.columns)

@@ -1,0 +1,91 @@
+"""Which elements of a group are kept, and where they go: conditions and masks of planes (see `louver.library.streaming.lanes`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from louver.formats.dtypes import ElementType
+from louver.library.streaming.count import Bit, at_least, fails, holds
+from louver.library.streaming.lanes import Lanes
+from louver.ptx.core import Number
+from louver.ptx.module import Reg
+
+Before = Callable[[int, int], Reg]
+"""The condition that element i comes before element j, for i < j; else j comes before i."""
+
+
+def first(lanes: Lanes, m: int, n: int, before: Before) -> list[Reg]:
+    """Masks of the n elements of m that come first."""
+    k = lanes.k
+    pairs = {(i, j): before(i, j) for i in range(m) for j in range(i + 1, m)}
+    masks: list[Reg] = []
+    for i in range(m):
+        wins: list[Bit] = [holds(k, pairs[i, j]) for j in range(i + 1, m)] + [fails(k, pairs[j, i]) for j in range(i)]
+        masks.append(lanes.spread(at_least(k, wins, m - n)))
+    return masks
+
+
+def largest(lanes: Lanes, element: ElementType, planes: Sequence[Reg], n: int) -> list[Reg]:
+    """Masks of the n elements with the largest magnitudes, as `louver.formats.select` orders them."""
+    keys = [_magnitude(lanes, element, plane) for plane in planes]
+    pairs = lanes.at_least(keys, whole=not element.floating)
+    return first(lanes, len(planes), n, lambda i, j: pairs[i, j])
+
+
+def _magnitude(lanes: Lanes, element: ElementType, plane: Reg) -> Reg:
+    k = lanes.k
+    if element.floating:
+        size = k.and_(plane, lanes.low)
+        spare = element.magnitude_mask - element.largest_magnitude
+        if not spare:
+            return size
+        # The bits of infinity and NaN differ in the mantissa alone, where infinity has none.
+        above = lanes.spread(k.add(size, lanes.each(spare)))
+        return k.logic(lambda a, b, c: a & ~(b & c), size, above, lanes.each(spare))
+    if element.name == "u8":
+        return plane
+    negative = lanes.spread(plane)
+    return k.add(k.xor(plane, negative), k.and_(negative, lanes.each(1)))
+
+
+def spared(lanes: Lanes, marks: Sequence[Reg], n: int) -> list[Reg]:
+    """Masks of n elements, of which those with a mark come first, then the lowest. marks: conditions, at most n of which hold."""
+    k = lanes.k
+    masks: list[Reg] = []
+    for i, mark in enumerate(marks):
+        if i < n:
+            # The elements before i come first anyway.
+            behind = at_least(k, [holds(k, other) for other in marks[i + 1 :]], n - i)
+            mark = k.logic(lambda a, b, c: a | ~b, mark, behind, 0)
+        masks.append(lanes.spread(mark))
+    return masks
+
+
+def marked(lanes: Lanes, planes: Sequence[Reg]) -> list[Reg]:
+    """Conditions: some bit is set, so that the element is not +0.0."""
+    return [lanes.k.or_(lanes.nonzero(plane), plane) for plane in planes]
+
+
+def slots(lanes: Lanes, masks: Sequence[Reg], n: int) -> Iterator[dict[int, Reg]]:
+    """For each stored value of a group, masks of the elements that it may be: one of them is set. n elements are kept."""
+    k, spare = lanes.k, len(masks) - n
+    left = list(masks)
+    for slot in range(n):
+        yield {i: left[i] for i in range(slot, slot + spare + 1)}
+        if slot == n - 1:
+            return
+        # Elements of the next slot are those behind the one of this.
+        seen = left[slot]
+        for i in range(slot + 1, slot + spare + 1):
+            behind = k.and_(left[i], seen)
+            seen = k.or_(seen, left[i])
+            left[i] = behind
+
+
+def pick(lanes: Lanes, candidates: dict[int, Reg], things: Sequence[Number]) -> Number:
+    """The thing of the element whose mask is set; the last candidate's without a look at its mask."""
+    *others, last = candidates
+    found: Number = things[last]
+    for i in reversed(others):
+        found = lanes.k.logic(lambda a, b, c: a & b | ~a & c, candidates[i], things[i], found)
+    return found

@@ -1,0 +1,162 @@
+"""Streaming kernels: what the assembler makes of them, and what records and launches refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from louver.formats.dtypes import element_type
+from louver.formats.pattern import Pattern
+from louver.formats.tensor import row_pitch
+from louver.library.streaming.launches import (
+    Launch,
+    Stored,
+    build,
+    check_into,
+    compress_both_into,
+    compress_into,
+    dense_into,
+    prepack_into,
+    prune_into,
+)
+from louver.library.streaming.record import Access, Layout, Streaming
+from louver.ptx.assembler import assemble
+from louver.ptx.module import Module
+from louver.ptx.printer import print_module
+from louver.runtime.arrays import ArrayView, view
+
+PATTERNS = {"f16": "2:4", "bf16": "8:16", "e4m3": "2:4", "e5m2": "3:8", "s8": "15:16", "u8": "1:2", "f32": "1:2"}
+
+FAST, TURNED = Access(16), Access(16, columns=True)
+
+
+def records() -> Iterator[Streaming]:
+    """Each kind on each type, by the widest accesses, by those of one element, and turned."""
+    for element, text in PATTERNS.items():
+        pattern, one = Pattern.parse(text), Access(element_type(element).bytes)
+        words: Layout | None = 4 if text in ("2:4", "1:2") and element != "u8" else None
+        for access in (FAST, TURNED, one):
+            yield Streaming(element, pattern, "prune", "magnitude", source=access, out=access)
+            yield Streaming(element, pattern, "check", source=access, exact=True)
+            yield Streaming(element, pattern, "compress", source=access, words=words)
+            yield Streaming(element, pattern, "compress", "magnitude", source=access, words=words)
+            yield Streaming(element, pattern, "dense", out=access)
+        if words:
+            yield Streaming(element, pattern, "prepack", words="rows")
+        for access in (FAST, one):
+            yield Streaming(element, Pattern(2, 4), "prune", "magnitude", True, access, access)
+            yield Streaming(element, Pattern(2, 4), "compress", "magnitude", True, access)
+
+
+@pytest.mark.sampled(9)
+@pytest.mark.parametrize("record", [pytest.param(each, id=str(i)) for i, each in enumerate(records())])
+def test_kernels_assemble_cleanly(record: Streaming) -> None:
+    assembly = assemble(print_module(Module("sm_90a", [build(record)])))
+    assert assembly.clean, (record, assembly.kernels, [warning.text for warning in assembly.warnings])
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"pattern": Pattern(2, 17)},
+            "streaming kernels take patterns N:M of elements, N below M and M at most 16, got 2:17",
+        ),
+        ({"pattern": Pattern(2, 4, 8)}, "M at most 16, got 2:4@8"),
+        ({"pattern": Pattern(4, 4)}, "N below M and M at most 16, got 4:4"),
+        ({"element": "s32"}, "got 's32'"),
+        ({"out": None}, "a kernel of kind prune has other dense arrays, got .* and None"),
+        ({"kind": "prepack"}, "a kernel of kind prepack has other dense arrays"),
+        ({"source": Access(1)}, "tiles of 2:4 in f16 are not reached by Access\\(width=1"),
+        ({"transposable": True, "method": None}, "transposable masks are 2:4, by a method, got 2:4, None"),
+        ({"transposable": True, "out": TURNED}, "kernels of transposable masks read rows, and give no metadata"),
+        ({"indices": 3}, "indices of 2 bytes a span are not moved by 3"),
+        ({"pattern": Pattern(2, 8), "words": 4}, "products of f16 take no 2:8, so it has no metadata"),
+    ],
+)
+def test_records_that_no_kernel_has(fields: dict[str, Any], message: str) -> None:
+    legal = {"element": "f16", "pattern": Pattern(2, 4), "kind": "prune", "method": "magnitude"}
+    with pytest.raises(ValueError, match=message):
+        Streaming(**{**legal, "source": FAST, "out": FAST, **fields})
+
+
+@pytest.mark.parametrize(
+    ("width", "columns", "message"),
+    [(3, False, "1, 2, 4, 8 or 16 bytes wide, got 3"), (2, True, "at least 4 bytes, got 2")],
+)
+def test_accesses_that_no_kernel_has(width: int, columns: bool, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Access(width, columns=columns)
+
+
+# --- launches ------------------------------------------------------------------------------------------------------------
+
+
+def there(address: int, shape: tuple[int, ...] = (8, 32), dtype: Any = np.float16, **fields: Any) -> ArrayView:
+    """A view of an array of a device."""
+    strides = tuple(stride // np.dtype(dtype).itemsize for stride in np.empty(shape, dtype).strides)
+    made = ArrayView(element_type(dtype), shape, strides, address, 0, None, "other", 0)
+    return replace(made, **fields)
+
+
+W, OUT = there(1 << 20), there(2 << 20)
+TO = Stored(3 << 20, row_pitch(16, element_type("f16")), 4 << 20)
+WORDS: tuple[Layout, int] = (4, 5 << 20)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: prune_into(view(np.zeros((8, 32), np.float16)), OUT, "2:4"), "arrays of a device, got one in host"),
+        (lambda: prune_into(W, there(2 << 20, (8, 16)), "2:4"), r"one shape, type and device, got f16 \[8, 32\]"),
+        (lambda: prune_into(W, there(2 << 20, dtype=np.float32), "2:4"), r"and f32 \[8, 32\] on cuda:0"),
+        (
+            lambda: prune_into(W, there(2 << 20, device=1), "2:4"),
+            r"got f16 \[8, 32\] on cuda:0 and f16 \[8, 32\] on cuda:1",
+        ),
+        (
+            lambda: prune_into(W, there((1 << 20) + 64), "2:4"),
+            "source and output overlap: prune into an array of its own",
+        ),
+        (lambda: prune_into(W, there(2 << 20, writable=False), "2:4"), "the output cannot be written"),
+        (lambda: dense_into(TO, there(2 << 20, writable=False), "2:4", 64), "the output cannot be written"),
+        (lambda: compress_into(W, TO, "2:4"), "compressing without a method needs counters"),
+        (lambda: compress_into(W, replace(TO, values=8), "2:4", counters=64), "multiples of 16 bytes, got 0x8 and 32"),
+        (lambda: compress_into(W, replace(TO, pitch=16), "2:4", counters=64), "takes 32 bytes, got a pitch of 16"),
+        (
+            lambda: compress_into(W, replace(TO, indices=(1 << 20) + 5), "2:4", counters=64),
+            "and the dense array overlap",
+        ),
+        (lambda: compress_into(W, TO, "1:2", method="magnitude", words=WORDS), "products of f16 take no 1:2"),
+        (lambda: compress_both_into(there(1 << 20, (64,)), TO, TO), "the last two axes, got 1 dimensions"),
+        (lambda: check_into(there(1 << 20, ()), "2:4", 64), "at least one dimension, got a scalar"),
+        (lambda: check_into(W, "2:17", 64), "M at most 16, got 2:17"),
+        (
+            lambda: check_into(there(1 << 20, (1, 1 << 31), strides=(1, 0)), "2:4", 64),
+            "fewer than 2\\^31 rows and elem",
+        ),
+        (lambda: prepack_into(64, (1, 8, 32), "s32", WORDS, 64), "got 's32'"),
+    ],
+)
+def test_launches_that_are_refused(call: Callable[[], Launch], message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        call()
+
+
+def test_nothing_to_do() -> None:
+    launch = prune_into(there(1 << 20, (0, 8)), there(2 << 20, (0, 8)), "2:4")
+    assert launch.record is None
+    launch.send()
+
+
+def test_ctas_share_the_tiles_of_a_device() -> None:
+    """8 for each SM, and as many tiles of columns as there are."""
+    large = there(1 << 30, (1 << 20, 4096))
+    launch = check_into(large, "2:4", 64)
+    assert launch.tiles == (16, 1 << 14) and launch.grid(132) == (16, 66, 1)
+    assert launch.grid(1) == (16, 1, 1) and launch.grid(1 << 20) == (16, 1 << 14, 1)
+    assert check_into(there(1 << 30, (1 << 30, 4)), "2:4", 64).grid(1 << 20)[1] == 65_535
