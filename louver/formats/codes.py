@@ -1,8 +1,9 @@
 """The natural encoding of the kept elements, or vectors, of a group.
 
-A list has the indices of the rows of a window; with a length of 1 that is one row. 2:4 and 1:2: a code of 4 bits a group, two groups a byte, the first in the low nibble. A 2:4 code holds the two indices,
-the lower one in the low two bits; a 1:2 code is the 2:4 code of the kept element's two halves (PTX ISA, sparse wgmma
-metadata). A list with an odd number of groups ends in a filler nibble that is a legal code.
+A list has the indices of the rows of a window; with a length of 1 that is one row.
+2:4 and 1:2: a code of 4 bits a group, two groups a byte, the first in the low nibble. A 2:4 code holds the two indices, the lower one in
+the low two bits; a 1:2 code is the 2:4 code of the kept element's two halves (PTX ISA, sparse wgmma metadata). A list with an odd number
+of groups ends in a filler nibble that is a legal code.
 Other patterns: N indices a group, increasing; a byte each for elements, for vectors 1, 2, 4 or 8 bits, the least that hold M - 1, the
 first index in the low bits of a byte. Bits that are left in the last byte are zeros.
 """
