@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from louver.formats.check import check
-    from louver.formats.compress import compress, compress_both
+    from louver.formats.compress import compress, compress_both, from_indices
     from louver.formats.file import load, save
     from louver.formats.gated import GatedTensor, gated
     from louver.formats.pattern import Pattern
@@ -34,6 +34,7 @@ __all__ = [
     "check",
     "compress",
     "compress_both",
+    "from_indices",
     "gated",
     "jit",
     "linear",
@@ -56,6 +57,7 @@ _HOMES = {
     "check": "louver.formats.check",
     "compress": "louver.formats.compress",
     "compress_both": "louver.formats.compress",
+    "from_indices": "louver.formats.compress",
     "gated": "louver.formats.gated",
     "jit": "louver.user.jit",
     "linear": "louver.library.products",

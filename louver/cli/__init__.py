@@ -9,7 +9,7 @@ from louver.cli.benchmarks import gemm, host, kernels, ladder, plot, schedules
 from louver.cli.compiling import compile_
 from louver.cli.completion import completion
 from louver.cli.errors import CommandLine
-from louver.cli.machine import doctor, tune
+from louver.cli.machine import doctor, roofline, tune
 from louver.cli.weights import demo, inspect, prune
 
 
@@ -30,7 +30,7 @@ def bench() -> None:
     """Time products beside the vendor's libraries. Needs a GPU and PyTorch."""
 
 
-for command in (doctor, inspect, prune, compile_, demo, plot, tune, completion):
+for command in (doctor, inspect, prune, compile_, demo, plot, roofline, tune, completion):
     app.add_command(command)
 for command in (gemm, schedules, ladder, kernels, host):
     bench.add_command(command)

@@ -21,6 +21,24 @@ def doctor() -> Result:
 
 
 @click.command()
+@click.argument("patterns", metavar="PATTERN...", nargs=-1, required=True)
+@click.option(
+    "--blocking",
+    metavar="SIZES",
+    multiple=True,
+    default=("small", "medium", "large"),
+    help="A row of the paper's Table I, or ms,ns,mr,nr,mt,nt. May be repeated.",
+)
+@click.option("--k", type=click.IntRange(min=1), metavar="K", default=4096, help="Elements along K.")
+@result_command
+def roofline(patterns: tuple[str, ...], blocking: tuple[str, ...], k: int) -> Result:
+    """Say what bounds f32 products of vectors N:M@L, by NM-SpMM's analysis. Needs no GPU."""
+    from louver.cli.commands.roofline import roofline
+
+    return roofline(patterns, blocking, k)
+
+
+@click.command()
 @click.option("--shapes", metavar="LIST", default="4096x8192x8192", help="MxNxK, separated by commas.")
 @click.option(
     "--dtype", metavar="LIST", default="f16", help="Element types, separated by commas: f16, bf16, e4m3, int8, ..."

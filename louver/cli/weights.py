@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -29,6 +30,7 @@ def inspect(file: Path, pattern: str) -> Result:
 @click.argument("source", metavar="IN", type=PATH)
 @click.argument("out", metavar="OUT", type=PATH)
 @pattern_option
+@click.option("--norm", type=click.Choice(["l1", "l2"]), default="l2", help="Of vectors N:M@L: l1 or l2. Default: l2.")
 @click.option("--dtype", type=FLOATS, metavar="TYPE", help=DTYPE_HELP)
 @include_option
 @exclude_option
@@ -39,6 +41,7 @@ def prune(
     source: Path,
     out: Path,
     pattern: str,
+    norm: Literal["l1", "l2"],
     dtype: str | None,
     include: tuple[str, ...],
     exclude: tuple[str, ...],
@@ -56,7 +59,8 @@ def prune(
     from louver.formats.pattern import Pattern
 
     selection = Selection.of(include, exclude)
-    return prune_file(source, out, PruneOptions(Pattern.of_elements(pattern), dtype, selection, compressed, force))
+    options = PruneOptions(Pattern.parse(pattern), dtype, selection, compressed, force, norm)
+    return prune_file(source, out, options)
 
 
 @click.command()

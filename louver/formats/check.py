@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from louver.formats.dtypes import ElementType
 from louver.formats.pattern import Pattern
-from louver.formats.rows import Bits, group_start, normal_axis, on_gpu, row_blocks, sparse_operand, to_groups, to_rows
-from louver.formats.select import count_per_group, negative_zeros, nonzero
+from louver.formats.rows import Windows, normal_axis, on_gpu, sparse_operand, to_planes, to_rows
+from louver.formats.select import Slots
 
 LISTED: Final = 8
 """Offending groups that a report names unless asked for more or fewer; it counts them all."""
@@ -20,7 +17,7 @@ LISTED: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group of an array. start: coordinates of its first element. nonzeros: how many of its elements are not zero."""
+    """A group of an array. start: coordinates of its first element. nonzeros: its elements, or vectors, that are not zero."""
 
     start: tuple[int, ...]
     nonzeros: int
@@ -32,7 +29,7 @@ class CheckReport:
 
     exact: whether groups had to hold exactly N non-zeros rather than at most N. groups: all groups looked at.
     offending: groups that break the rule. first: the first of them in row-major order, at most 8 unless asked for more or fewer.
-    histogram: M + 1 counts; entry i is the number of groups with i non-zeros.
+    histogram: M + 1 counts; entry i is the number of groups with i non-zeros. Of N:M@L a group has M vectors.
     negative_zeros_dropped: how many -0.0 `compress` would turn into +0.0 for want of a free slot in their group.
     """
 
@@ -63,53 +60,38 @@ class CheckReport:
 def check(w: Any, pattern: str | Pattern, *, axis: int = -1, exact: bool = False, listed: int = LISTED) -> CheckReport:
     """Count the non-zeros of every group of M along `axis` and report the groups with more than N.
 
+    Of N:M@L a vector with an element that is not zero counts as one; groups are in the order of their windows of L rows.
     exact: groups with fewer than N offend as well. -0.0 is zero; NaN is not. A last group that is cut off counts as
     filled with zeros. listed: how many offending groups the report names. An array on a GPU is checked there.
     Raises ValueError for an element type, pattern or axis that is not supported.
     """
     if (there := on_gpu(w)) is not None:
         return there.check(w, pattern, axis=axis, exact=exact, listed=listed)
-    pattern = Pattern.of_elements(pattern)
+    pattern = Pattern.parse(pattern)
     array, element = sparse_operand(w)
     axis = normal_axis(axis, array.ndim)
+    rows, windows = to_rows(array, axis), Windows(array.shape, axis, pattern)
     histogram = np.zeros(pattern.m + 1, np.int64)
     first: list[Group] = []
     seen = offending = dropped = 0
-    for counts, negative in _group_counts(to_rows(array, axis), pattern, element):
+    for block, _ in windows.blocks():
+        slots = Slots.of(to_planes(windows.tiles(rows[block])), element)
+        counts = slots.counts
         histogram += np.bincount(counts, minlength=pattern.m + 1)
         bad = counts != pattern.n if exact else counts > pattern.n
         offending += int(np.count_nonzero(bad))
         for group in np.flatnonzero(bad)[: listed - len(first)] if listed else ():
-            first.append(Group(group_start(seen + int(group), array.shape, axis, pattern), int(counts[group])))
-        dropped += negative_zeros_lost(counts, negative, pattern)
+            first.append(Group(windows.start(seen + int(group)), int(counts[group])))
+        dropped += slots.negative_zeros_lost(pattern.n)
         seen += len(counts)
     return CheckReport(pattern, exact, seen, offending, tuple(first), tuple(int(n) for n in histogram), dropped)
 
 
-def too_many(pattern: Pattern, axis: int, nonzeros: int, start: tuple[int, ...]) -> ValueError:
-    """The error of an array with a group that has more than N non-zeros, the first of which starts there."""
+def too_many(windows: Windows, group: int, nonzeros: int) -> ValueError:
+    """The error of an array of which that group, counted over all windows, has more than N non-zeros."""
+    pattern = windows.pattern
+    kept = "non-zeros" if pattern.length == 1 else f"non-zero vectors of {pattern.length} elements"
     return ValueError(
-        f"{pattern} allows {pattern.n} non-zeros in each group of {pattern.m} along axis {axis}, got {nonzeros} in the group at "
-        f"{list(start)}: prune first, or see check() for all such groups"
+        f"{pattern} allows {pattern.n} {kept} in each group of {pattern.m} along axis {windows.axis}, got {nonzeros} in the group at "
+        f"{list(windows.start(group))}: prune first, or see check() for all such groups"
     )
-
-
-def negative_zeros_lost(counts: NDArray[np.uint16], negative: NDArray[np.uint16] | None, pattern: Pattern) -> int:
-    """How many -0.0 find no slot, over groups with at most N non-zeros. counts, negative: non-zeros and -0.0 a group."""
-    if negative is None or not negative.any():
-        return 0
-    lost = negative.astype(np.int32) + counts - pattern.n
-    return int(lost[(lost > 0) & (counts <= pattern.n)].sum())
-
-
-def _group_counts(
-    rows: Bits, pattern: Pattern, element: ElementType
-) -> Iterator[tuple[NDArray[np.uint16], NDArray[Any] | None]]:
-    """Non-zeros and -0.0 of each group, block by block."""
-    for block in row_blocks(*rows.shape):
-        planes = np.ascontiguousarray(to_groups(rows[block], pattern).T)
-        negative = negative_zeros(planes, element)
-        yield (
-            count_per_group(nonzero(planes, element)),
-            None if negative is None else count_per_group(negative),
-        )

@@ -19,10 +19,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.formats.codes import index_bytes
 from louver.formats.container import DTYPES, Entry, array_bytes, header_of
 from louver.formats.index import Index, find, read_index, shard_paths
+from louver.formats.pattern import Pattern
 from louver.formats.regular import FormatError, RegularFile
+from louver.formats.rows import Windows
 from louver.formats.schema import (
     KEY,
     MARK,
@@ -156,20 +157,24 @@ class TensorReader:
             return arrays[0]
         return self._sparse(tensor, tensor.form.shape, tensor.form.axis, arrays)
 
-    def pieces(self, tensor: StoredTensor, unit: int = 1) -> Iterator[Tensor]:
+    def pieces(self, tensor: StoredTensor, unit: Pattern) -> Iterator[Tensor]:
         """A tensor's rows along its last axis, or its sparse one, in order: matrices of at most about `PIECE` elements.
 
-        A piece has whole rows, or a part of one row that starts at a multiple of `unit` elements (below `PIECE`).
+        A piece has whole windows of `unit`, and of the tensor's own pattern, of one matrix or of several. Of element patterns it may be
+        a part of one row that starts at a multiple of both M (below `PIECE`) and of a byte of indices.
         """
         form = tensor.form
         readers = [_ArrayReader(self, tensor, array) for array in tensor.arrays]
-        axis = form.axis if isinstance(form, SparseForm) else len(form.shape) - 1
-        for rows, columns in _piece_shapes(form.shape, axis, unit):
+        axis, width, length = len(form.shape) - 1, 2 * unit.m, unit.length
+        if isinstance(form, SparseForm):
+            axis, length = form.axis, math.lcm(length, form.pattern.length)
+            width = math.lcm(width, 2 * form.pattern.m)
+        for rows, columns in _piece_shapes(form.shape, axis, width, length):
             if isinstance(form, DenseForm):
                 yield readers[0].take((rows, columns))
                 continue
-            groups = form.pattern.groups(columns)
-            shapes = ((rows, groups * form.pattern.n), (rows, index_bytes(form.pattern, groups)))
+            piece = SparseForm(form.pattern, form.dtype, (rows, columns), 1)
+            shapes = [array.shape for array in piece.arrays("").values()]
             parts = [reader.take(shape) for reader, shape in zip(readers, shapes, strict=True)]
             yield self._sparse(tensor, (rows, columns), 1, parts)
         for reader in readers:
@@ -244,17 +249,24 @@ class _ArrayReader:
         return array
 
 
-def _piece_shapes(shape: tuple[int, ...], axis: int, unit: int) -> Iterator[tuple[int, int]]:
-    """Rows and columns of consecutive pieces of an array that is read as rows along an axis (of -1: a scalar)."""
+def _piece_shapes(shape: tuple[int, ...], axis: int, unit: int, length: int) -> Iterator[tuple[int, int]]:
+    """Rows and columns of consecutive pieces of an array that is read as rows along an axis (of -1: a scalar).
+
+    Parts of a row start at multiples of `unit`. Pieces of more rows have whole windows of `length` rows.
+    """
     columns = shape[axis] if shape else 1
     rows = math.prod(shape) // columns if columns else 0
-    if columns <= PIECE:
-        step = max(1, PIECE // max(1, columns))
-        yield from ((min(step, rows - start), columns) for start in range(0, rows, step))
+    if columns > PIECE and length == 1:
+        width = PIECE // unit * unit
+        for _ in range(rows):
+            yield from ((1, min(width, columns - start)) for start in range(0, columns, width))
         return
-    width = PIECE // unit * unit
-    for _ in range(rows):
-        yield from ((1, min(width, columns - start)) for start in range(0, columns, width))
+    # Windows end with their matrix.
+    across = rows if length == 1 else Windows(shape, axis, Pattern(1, 1, length)).across
+    run = across if across % length else rows
+    step = max(1, PIECE // max(1, columns * length)) * length
+    for _ in range(0, rows, max(1, run)):
+        yield from ((min(step, run - start), columns) for start in range(0, run, step))
 
 
 def _open(file: RegularFile, path: Path) -> CheckpointFile:
@@ -308,8 +320,12 @@ def _check_undescribed(entries: Mapping[str, Entry]) -> None:
         ):
             continue
         (rows, kept), (index_rows, size) = values.shape, indices.shape
-        # Bytes of 1:2, 2:4 and all other patterns; see louver.formats.codes.
-        if rows == index_rows and size in (-(-kept // 2), -(-kept // 4), kept):
+        # Each pattern has 1, 2, 4 or 8 bits for a value, and a list for one or more rows; see louver.formats.codes.
+        if (
+            bool(rows) == bool(index_rows)
+            and index_rows <= rows
+            and size in {-(-kept * bits // 8) for bits in (1, 2, 4, 8)}
+        ):
             raise ValueError(
                 f"the file has lost the metadata that describe the sparse tensor {stem!r}: use the file as it was saved"
             )

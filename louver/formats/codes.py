@@ -1,9 +1,11 @@
-"""The natural encoding of the kept elements of a group.
+"""The natural encoding of the kept elements, or vectors, of a group.
 
-2:4 and 1:2: a code of 4 bits a group, two groups a byte, the first in the low nibble. A 2:4 code holds the two indices,
-the lower one in the low two bits; a 1:2 code is the 2:4 code of the kept element's two halves (PTX ISA, sparse wgmma
-metadata). A row with an odd number of groups ends in a filler nibble that is a legal code.
-Other patterns: N indices a group, increasing, a byte each.
+A list has the indices of the rows of a window; with a length of 1 that is one row.
+2:4 and 1:2: a code of 4 bits a group, two groups a byte, the first in the low nibble. A 2:4 code holds the two indices, the lower one in
+the low two bits; a 1:2 code is the 2:4 code of the kept element's two halves (PTX ISA, sparse wgmma metadata). A list with an odd number
+of groups ends in a filler nibble that is a legal code.
+Other patterns: N indices a group, increasing; a byte each for elements, for vectors 1, 2, 4 or 8 bits, the least that hold M - 1, the
+first index in the low bits of a byte. Bits that are left in the last byte are zeros.
 """
 
 from __future__ import annotations
@@ -40,33 +42,44 @@ NIBBLE_CODES: Final[dict[Pattern, dict[int, tuple[int, ...]]]] = {
 """The legal 4-bit codes of the patterns that have them, and the elements each keeps."""
 
 
+def index_bits(pattern: Pattern) -> int:
+    """Bits of an index of a pattern without codes."""
+    return 8 if pattern.length == 1 else next(bits for bits in (1, 2, 4, 8) if pattern.m <= 1 << bits)
+
+
 def index_bytes(pattern: Pattern, groups: int) -> int:
-    """Bytes of indices of a row of `groups` groups."""
-    return -(-groups // 2) if pattern in NIBBLE_CODES else groups * pattern.n
+    """Bytes of a list for `groups` groups."""
+    return -(-groups // 2) if pattern in NIBBLE_CODES else -(-groups * pattern.n * index_bits(pattern) // 8)
 
 
-def encode(mask: Mask, rows: int, pattern: Pattern) -> Indices:
-    """Indices uint8 [rows, index bytes] of the elements kept: mask [rows * groups, M], exactly N true in each group."""
-    groups = len(mask) // rows
+def encode(mask: Mask, pattern: Pattern) -> Indices:
+    """Indices uint8 [lists, index bytes] of what is kept: mask [lists, groups, M], exactly N true in each group."""
+    lists, groups, _ = mask.shape
     if pattern not in NIBBLE_CODES:
         kept = np.broadcast_to(np.arange(pattern.m, dtype=np.uint8), mask.shape)[mask]
-        return kept.reshape(rows, groups * pattern.n)
-    codes = np.full((rows, groups + groups % 2), FILLER, np.uint8)
-    codes[:, :groups] = _code_table(pattern)[_mask_numbers(mask)].reshape(rows, groups)
+        return _packed(kept.reshape(lists, groups * pattern.n), index_bits(pattern))
+    codes = np.full((lists, groups + groups % 2), FILLER, np.uint8)
+    codes[:, :groups] = _code_table(pattern)[_mask_numbers(mask.reshape(-1, pattern.m))].reshape(lists, groups)
     return codes[:, 0::2] | codes[:, 1::2] * np.uint8(16)
 
 
-def decode(indices: Indices, groups: int, pattern: Pattern) -> Mask:
-    """The inverse of `encode`: mask [rows * groups, M]. Raises ValueError for indices that are not legal."""
-    rows = len(indices)
+def decode(indices: Indices, groups: int, pattern: Pattern, first: int = 0) -> Mask:
+    """The inverse of `encode`: mask [lists * groups, M]. first: the first list's number, for errors.
+
+    Raises ValueError for indices that are not legal.
+    """
+    kind = "row" if pattern.length == 1 else "window"
     if pattern not in NIBBLE_CODES:
-        return _mask_of_bytes(indices.reshape(rows * groups, pattern.n), groups, pattern)
-    codes = np.empty((rows, groups + groups % 2), np.uint8)
+        return _mask_of_lists(indices, groups, pattern, kind, first)
+    lists = len(indices)
+    codes = np.empty((lists, groups + groups % 2), np.uint8)
     np.bitwise_and(indices, 0xF, out=codes[:, 0::2])
     np.right_shift(indices, 4, out=codes[:, 1::2])
     if groups % 2 and (codes[:, -1] != FILLER).any():
         row = int(np.argmax(codes[:, -1] != FILLER))
-        raise ValueError(f"the unused nibble of a row must be {FILLER:#x}, got {codes[row, -1]:#x} in row {row}")
+        raise ValueError(
+            f"the unused nibble of a row must be {FILLER:#x}, got {codes[row, -1]:#x} in row {first + row}: the indices are corrupt"
+        )
     codes = codes[:, :groups].ravel()
     masks = _mask_table(pattern)
     found = masks[codes]
@@ -74,19 +87,44 @@ def decode(indices: Indices, groups: int, pattern: Pattern) -> Mask:
         bad = int(np.argmin(found != 0))
         legal = ", ".join(f"{code:#x}" for code in NIBBLE_CODES[pattern])
         raise ValueError(
-            f"a code of {pattern} is one of {legal}, got {codes[bad]:#x} in row {bad // groups}, group {bad % groups}: "
+            f"a code of {pattern} is one of {legal}, got {codes[bad]:#x} in {_place(kind, first, bad, groups)}: the indices are corrupt"
+        )
+    return found.view(np.bool_).reshape(lists * groups, pattern.m)
+
+
+def _place(kind: str, first: int, group: int, groups: int) -> str:
+    return f"{kind} {first + group // groups}, group {group % groups}"
+
+
+def _packed(kept: Indices, bits: int) -> Indices:
+    """Numbers of so many bits [lists, count] as bytes, the first in the low bits."""
+    each = 8 // bits
+    padded = np.pad(kept, ((0, 0), (0, -kept.shape[1] % each)))
+    shifted = padded.reshape(len(kept), padded.shape[1] // each, each) << np.arange(0, 8, bits, dtype=np.uint8)
+    return np.bitwise_or.reduce(shifted, axis=2)
+
+
+def _unpacked(packed: Indices, bits: int) -> Indices:
+    """The inverse of `_packed`, with what its padding has become: [lists, bytes * 8 / bits]."""
+    each = packed[:, :, None] >> np.arange(0, 8, bits, dtype=np.uint8)
+    return (each & np.uint8((1 << bits) - 1)).reshape(len(packed), packed.shape[1] * (8 // bits))
+
+
+def _mask_of_lists(indices: Indices, groups: int, pattern: Pattern, kind: str, first: int) -> Mask:
+    unpacked = _unpacked(indices, index_bits(pattern))
+    unused = unpacked[:, groups * pattern.n :].any(axis=1)
+    if unused.any():
+        raise ValueError(
+            f"the unused bits of a list of indices must be 0, got others in {kind} {first + int(np.argmax(unused))}: "
             "the indices are corrupt"
         )
-    return found.view(np.bool_).reshape(rows * groups, pattern.m)
-
-
-def _mask_of_bytes(kept: Indices, groups: int, pattern: Pattern) -> Mask:
+    kept = unpacked[:, : groups * pattern.n].reshape(-1, pattern.n)
     legal = (kept < pattern.m).all(axis=1) & (kept[:, 1:] > kept[:, :-1]).all(axis=1)
     if not legal.all():
         bad = int(np.argmin(legal))
         raise ValueError(
             f"the indices of a group of {pattern} increase and are under {pattern.m}, got {kept[bad].tolist()} "
-            f"in row {bad // groups}, group {bad % groups}: the indices are corrupt"
+            f"in {_place(kind, first, bad, groups)}: the indices are corrupt"
         )
     mask = np.zeros((len(kept), pattern.m), np.bool_)
     np.put_along_axis(mask, kept.astype(np.intp), True, axis=1)

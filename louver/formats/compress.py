@@ -1,19 +1,21 @@
-"""Compresses a dense array that keeps a pattern to a sparse tensor."""
+"""Makes sparse tensors: of a dense array that keeps a pattern, and of kept values with their indices."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
-from louver.formats.check import negative_zeros_lost, too_many
+from louver.formats.check import too_many
 from louver.formats.codes import encode, index_bytes
-from louver.formats.dtypes import ElementType, raw_bits
+from louver.formats.dtypes import raw_bits
+from louver.formats.given import integer
 from louver.formats.pattern import Pattern
 from louver.formats.prune import prune
-from louver.formats.rows import Bits, group_start, normal_axis, on_gpu, row_blocks, sparse_operand, to_groups, to_rows
-from louver.formats.select import Mask, count_per_group, largest, negative_zeros, nonzero
+from louver.formats.rows import Windows, normal_axis, on_gpu, sparse_operand, to_planes, to_rows
+from louver.formats.select import Mask, Slots, largest
 from louver.formats.tensor import SparseTensor, empty_rows, frozen
 from louver.formats.transposable import PATTERN as TRANSPOSABLE
 
@@ -27,35 +29,80 @@ def compress(
 
     A group with fewer than N non-zeros stores explicit zeros; a -0.0 takes such a slot before a +0.0 does, the lowest
     index first, and one that finds none becomes +0.0 and is counted in `negative_zeros_dropped`.
-    A sparse axis that is not a multiple of M is filled up with zeros; `shape` remembers its size.
+    A sparse axis that is not a multiple of M is filled up with zeros; `shape` remembers its size. Of N:M@L the same holds of vectors,
+    of which one with a single non-zero is kept whole; `louver.prune` says where vectors lie.
     An array on a GPU is compressed there, to a tensor whose arrays are on that GPU, of the same library.
     Raises ValueError for a group with more than N non-zeros, naming the first, and for an element type, pattern or axis
     that is not supported.
     """
     if (there := on_gpu(w)) is not None:
         return there.compress(w, pattern, axis=axis, method=method)
-    pattern = Pattern.of_elements(pattern)
+    pattern = Pattern.parse(pattern)
     array, element = sparse_operand(w if method is None else prune(w, pattern, axis=axis, method=method))
     axis = normal_axis(axis, array.ndim)
-    rows = to_rows(array, axis)
-    groups = pattern.groups(rows.shape[1])
-    values = empty_rows(len(rows), groups * pattern.n, element)
-    indices = np.empty((len(rows), index_bytes(pattern, groups)), np.uint8)
+    rows, windows = to_rows(array, axis), Windows(array.shape, axis, pattern)
+    kept = windows.groups * pattern.n
+    values = empty_rows(len(rows), kept, element)
+    indices = np.empty((windows.count, index_bytes(pattern, windows.groups)), np.uint8)
     stored = raw_bits(values)
     dropped = 0
-    for block in row_blocks(*rows.shape):
-        count = block.stop - block.start
-        of_block = to_groups(rows[block], pattern)
-        counts, keys, lost = _slots(np.ascontiguousarray(of_block.T), pattern, element)
-        if counts.max(initial=0) > pattern.n:
-            bad = int(np.argmax(counts > pattern.n))
-            start = group_start(block.start * groups + bad, array.shape, axis, pattern)
-            raise too_many(pattern, axis, int(counts[bad]), start)
-        keep: Mask = np.ascontiguousarray(largest(keys, pattern.n).T)
-        stored[block] = of_block[keep].reshape(count, groups * pattern.n)
-        indices[block] = encode(keep, count, pattern)
-        dropped += lost
+    for block, lists in windows.blocks():
+        tiles = windows.tiles(rows[block])
+        slots = Slots.of(to_planes(tiles), element)
+        if slots.counts.max(initial=0) > pattern.n:
+            bad = int(np.argmax(slots.counts > pattern.n))
+            raise too_many(windows, lists.start * windows.groups + bad, int(slots.counts[bad]))
+        keep: Mask = np.ascontiguousarray(largest(slots.keys, pattern.n).T)
+        mask = np.broadcast_to(keep.reshape(len(tiles), 1, *tiles.shape[2:]), tiles.shape)
+        stored[block] = tiles[mask].reshape(-1, kept)[: block.stop - block.start]
+        indices[lists] = encode(keep.reshape(len(tiles), windows.groups, -1), pattern)
+        dropped += slots.negative_zeros_lost(pattern.n)
     return SparseTensor(pattern, element, array.shape, axis, frozen(values), frozen(indices), dropped)
+
+
+def from_indices(
+    values: ArrayLike, indices: ArrayLike, pattern: str | Pattern, shape: Sequence[int], *, axis: int = -1
+) -> SparseTensor:
+    """The sparse tensor of kept values and their indices, as `s.values` and `s.unpacked_indices()` have them. Both are copied.
+
+    values: [rows, kept], N for each group. indices: integers [windows, kept], for `pattern.length` rows each, from 0 to M - 1, in a group in
+    any order. shape, axis: of the dense array. NM-SpMM's B' [w, n] and D [w, q] of a matrix B [k, n] are
+    `from_indices(b.T, d.T, pattern, (k, n), axis=0)`.
+    Raises TypeError or ValueError for other types or shapes, for an index that is out of range or stands twice in a group, and for a
+    value past the end of the sparse axis that is not +0.0.
+    """
+    pattern = Pattern.parse(pattern)
+    array, element = sparse_operand(values)
+    sizes = tuple(integer(size, "the shape of a sparse tensor has integers") for size in shape)
+    axis = normal_axis(axis, len(sizes))
+    windows = Windows(sizes, axis, pattern)
+    given, expected = np.asarray(indices), (windows.count, windows.groups * pattern.n)
+    if given.dtype.kind not in "iu" or given.shape != expected:
+        raise ValueError(
+            f"indices of {pattern} for shape {list(sizes)} along axis {axis} are integers of shape {list(expected)}, got {given.dtype} "
+            f"of shape {list(given.shape)}"
+        )
+    if array.shape != (windows.rows, expected[1]):
+        raise ValueError(f"values are of shape {[windows.rows, expected[1]]}, got {list(array.shape)}")
+    groups = given.reshape(-1, pattern.n)
+    order = np.argsort(groups, axis=1, kind="stable")
+    ordered = np.take_along_axis(groups, order, axis=1)
+    bad = (ordered[:, 0] < 0) | (ordered[:, -1] >= pattern.m) | (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
+    if bad.any():
+        window, group = divmod(int(np.argmax(bad)), windows.groups)
+        raise ValueError(
+            f"the indices of a group of {pattern} are from 0 to {pattern.m - 1}, each once, got {groups[np.argmax(bad)].tolist()} in "
+            f"window {window}, group {group}"
+        )
+    keep: Mask = np.zeros((len(groups), pattern.m), np.bool_)
+    np.put_along_axis(keep, ordered.astype(np.intp), True, axis=1)
+    columns = (order + np.arange(len(groups))[:, None] % windows.groups * pattern.n).reshape(expected)
+    stored = empty_rows(windows.rows, expected[1], element)
+    raw_bits(stored)[:] = np.take_along_axis(raw_bits(np.ascontiguousarray(array)), columns[windows.of_rows()], axis=1)
+    packed = encode(keep.reshape(windows.count, windows.groups, pattern.m), pattern)
+    s = SparseTensor(pattern, element, sizes, axis, frozen(stored), frozen(packed))
+    s.validate()
+    return s
 
 
 def compress_both(w: Any) -> tuple[SparseTensor, SparseTensor]:
@@ -67,15 +114,3 @@ def compress_both(w: Any) -> tuple[SparseTensor, SparseTensor]:
         return there.compress_both(w)
     pruned = prune(w, TRANSPOSABLE, transposable=True)
     return compress(pruned, TRANSPOSABLE), compress(pruned, TRANSPOSABLE, axis=-2)
-
-
-def _slots(planes: Bits, pattern: Pattern, element: ElementType) -> tuple[NDArray[np.uint16], NDArray[np.uint8], int]:
-    """Of groups [M, groups]: non-zeros of each, who comes first for the slots, and how many -0.0 find none."""
-    taken = nonzero(planes, element)
-    counts = count_per_group(taken)
-    keys = taken.view(np.uint8) * np.uint8(2)
-    negative = negative_zeros(planes, element)
-    if negative is None:
-        return counts, keys, 0
-    keys |= negative.view(np.uint8)
-    return counts, keys, negative_zeros_lost(counts, count_per_group(negative), pattern)

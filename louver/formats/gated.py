@@ -81,6 +81,10 @@ def gated(gate: SparseTensor, up: SparseTensor) -> GatedTensor:
             raise ValueError(f"{name} must be a matrix that is sparse along its last axis, got {s!r}")
     if (gate.shape, gate.dtype, gate.pattern) != (up.shape, up.dtype, up.pattern):
         raise ValueError(f"gate and up must have one shape, element type and pattern, got {gate!r} and {up!r}")
+    if gate.pattern.length > 1:
+        raise ValueError(
+            f"a gated pair has a pattern of elements, N:M, for its rows are of two weights by turns, got {gate.pattern}: multiply by both"
+        )
     rows, size = gate.shape
     if rows % GATE_ROWS:
         raise ValueError(

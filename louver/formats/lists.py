@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.formats.codes import decode
 from louver.formats.tensor import SparseTensor
 
 LIST_COLUMNS = 128
@@ -69,9 +68,7 @@ def gathered_rows(
 
 def windows_of(s: SparseTensor) -> NDArray[np.int64]:
     """By window of `s`, sparse along its last axis, the row of K of each stored column: int64 [windows, kept]."""
-    groups, pattern = s.groups, s.pattern
-    within = np.nonzero(decode(s.indices, groups, pattern))[1].reshape(len(s.indices), s.kept)
-    return within + np.arange(s.kept) // pattern.n * pattern.m
+    return s.unpacked_indices() + np.arange(s.kept) // s.pattern.n * s.pattern.m
 
 
 def gathered(s: SparseTensor, list_rows: int) -> GatheredRows:

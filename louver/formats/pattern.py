@@ -10,7 +10,7 @@ from louver.formats.dtypes import element_type
 from louver.formats.given import integer
 
 MAX_GROUP: Final = 256
-"""Largest M, in elements: the natural form of a general pattern keeps an index in one byte."""
+"""Largest M, in elements or vectors: an index in a group fits in a byte."""
 
 _DIGITS: Final = 18
 """Digits of a pattern's numbers, at most: Python reads no more than some thousands."""
@@ -23,7 +23,7 @@ class Pattern:
     """At most `n` non-zeros in every `m` consecutive elements along the sparse axis, written `n:m`.
 
     length: vectors of this many elements across the sparse axis are kept or pruned as one (`n:m@length`); 1 for elements.
-    Raises TypeError unless all three are integers, and ValueError unless 1 <= n < m <= 256 and length >= 1.
+    n = m keeps all. Raises TypeError unless all three are integers, and ValueError unless 1 <= n <= m <= 256 and length >= 1.
     """
 
     n: int
@@ -34,8 +34,8 @@ class Pattern:
         for name in ("n", "m", "length"):
             rule = f"a pattern's {name} is an integer, as in louver.Pattern(2, 4)"
             object.__setattr__(self, name, integer(getattr(self, name), rule))
-        if not 1 <= self.n < self.m:
-            raise ValueError(f"a pattern N:M keeps at least one element and drops at least one, got {self.n}:{self.m}")
+        if not 1 <= self.n <= self.m:
+            raise ValueError(f"a pattern N:M keeps 1 to M elements of a group, got {self.n}:{self.m}")
         if self.m > MAX_GROUP:
             raise ValueError(f"a pattern's group has at most {MAX_GROUP} elements, got M = {self.m}")
         if self.length < 1:
@@ -62,19 +62,20 @@ class Pattern:
         n, m, length = (int(number) for number in numbers)
         return cls(n, m, length)
 
-    @classmethod
-    def of_elements(cls, text: str | Pattern) -> Pattern:
-        """`parse`, for code that works on single elements: refuses vector patterns with L over 1."""
-        pattern = cls.parse(text)
-        if pattern.length > 1:
-            raise ValueError(
-                f"prune, check and compress support element patterns N:M (L = 1), got the vector pattern {pattern}: "
-                f"use {pattern.n}:{pattern.m}"
-            )
-        return pattern
+    def kept_by(self, windows: int) -> float:
+        """The share of the sparse axis that so many windows keep together, where each keeps random elements: 1 - (1 - N / M)^windows.
+
+        Windows that are all alike keep N / M.
+        """
+        return 1 - (1 - self.n / self.m) ** windows
+
+    @property
+    def rescaling(self) -> float:
+        """M / N, by which NM-SpMM's equation (1) multiplies a product: `louver.linear(x, s, alpha=s.pattern.rescaling)`."""
+        return self.m / self.n
 
     def groups(self, size: int) -> int:
-        """Groups along a sparse axis of `size` elements; the last may be partly outside and counts as zeros there."""
+        """Groups along a sparse axis of this size; the last may be partly outside and counts as zeros there."""
         return -(-size // self.m)
 
     def __str__(self) -> str:

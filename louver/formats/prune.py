@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from louver.formats.dtypes import ElementType, raw_bits
 from louver.formats.given import shown
 from louver.formats.pattern import Pattern
-from louver.formats.rows import from_rows, normal_axis, on_gpu, row_blocks, sparse_operand, to_groups, to_rows
-from louver.formats.select import largest, magnitude_keys
+from louver.formats.rows import Windows, from_rows, normal_axis, on_gpu, row_blocks, sparse_operand, to_planes, to_rows
+from louver.formats.select import Norm, largest, magnitude_keys, norm_keys
 from louver.formats.transposable import PATTERN, SIDE
 from louver.formats.transposable import transposable as transposable_mask
 
@@ -22,43 +22,51 @@ def prune(
     *,
     axis: int = -1,
     method: Literal["magnitude"] = "magnitude",
+    norm: Norm = "l2",
     transposable: bool = False,
 ) -> Any:
     """A copy of `w`, same shape and dtype, with all but N elements of each group of M along `axis` set to +0.0.
 
     magnitude: the N largest absolute values stay, bit for bit; equal ones by lowest index. Infinities and NaNs count as
     equal and larger than every finite value. A last group that is cut off counts as filled with zeros.
+    Of N:M@L the N vectors of the largest norm stay: L elements along the last of the other axes, the last vector of each matrix cut off
+    where L does not divide it. norm: "l1", the sum of magnitudes; "l2", of squares, so that the least of ‖w‖ is lost. Sums are in
+    f32, in the order of the elements; one that overflows counts as infinite. Elements are the same by either.
     transposable: the result keeps 2:4 along both of its last two axes, of which `axis` is one. In each block of 4 × 4 the mask
     stays that keeps the largest sum of absolute values (`louver.formats.transposable` has the exact rule).
     An array on a GPU is pruned there, and gives one of the same library; any other a NumPy array.
-    Raises ValueError for an element type, pattern, axis or method that is not supported.
+    Raises ValueError for an element type, pattern, axis, method or norm that is not supported.
     """
     if (there := on_gpu(w)) is not None:
-        return there.prune(w, pattern, axis=axis, method=method, transposable=transposable)
-    pattern = Pattern.of_elements(pattern)
+        return there.prune(w, pattern, axis=axis, method=method, norm=norm, transposable=transposable)
+    pattern = Pattern.parse(pattern)
     array, element = sparse_operand(w)
     axis = normal_axis(axis, array.ndim)
-    check_method(method)
+    check_method(method, norm)
     if transposable:
         check_transposable(pattern, array.ndim, axis)
         return _prune_blocks(array, element)
     rows = to_rows(array, axis)
-    size = rows.shape[1]
+    windows = Windows(array.shape, axis, pattern)
     pruned = np.empty_like(rows)
-    for block in row_blocks(*rows.shape):
-        groups = to_groups(rows[block], pattern)
-        keep = largest(magnitude_keys(np.ascontiguousarray(groups.T), element), pattern.n)
-        kept = groups * np.ascontiguousarray(keep.T)
-        pruned[block] = kept.reshape(block.stop - block.start, pattern.groups(size) * pattern.m)[:, :size]
+    for block, _ in windows.blocks():
+        tiles = windows.tiles(rows[block])
+        planes = to_planes(tiles)
+        keys = magnitude_keys(planes[:, 0], element) if pattern.length == 1 else norm_keys(planes, element, norm)
+        keep = largest(keys, pattern.n)
+        kept = tiles * np.ascontiguousarray(keep.T).reshape(len(tiles), 1, *tiles.shape[2:])
+        pruned[block] = kept.reshape(-1, windows.groups * pattern.m)[: block.stop - block.start, : rows.shape[1]]
     return from_rows(pruned, array.shape, axis, element)
 
 
-def check_method(method: object) -> None:
-    """Raises ValueError for a method that `prune` does not have."""
+def check_method(method: object, norm: object = "l2") -> None:
+    """Raises ValueError for a method or a norm that `prune` does not have."""
     if not isinstance(method, str) or method != "magnitude":
         raise ValueError(
             f'prune has the method "magnitude", got {shown(method)}: multiply by a mask of your own instead'
         )
+    if not isinstance(norm, str) or norm not in ("l1", "l2"):
+        raise ValueError(f'prune compares vectors by the norm "l1" or "l2", got {shown(norm)}')
 
 
 def check_transposable(pattern: Pattern, ndim: int, axis: int) -> None:

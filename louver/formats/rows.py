@@ -1,9 +1,10 @@
-"""Arrays of any shape as rows along the sparse axis, and rows as groups, a cache-sized block at a time."""
+"""Arrays of any shape as rows along the sparse axis, and rows as windows and groups, a cache-sized block at a time."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -111,21 +112,87 @@ def row_blocks(rows: int, row_size: int) -> Iterator[slice]:
         yield slice(start, min(start + step, rows))
 
 
-def to_groups(rows: Bits, pattern: Pattern) -> Bits:
-    """Rows [r, size] as groups [r * groups, M]; a last group that is cut off is filled with zeros."""
-    count, size = rows.shape
-    padding = pattern.groups(size) * pattern.m - size
-    if padding:
-        rows = np.pad(rows, ((0, 0), (0, padding)))
-    return rows.reshape(count * pattern.groups(size), pattern.m)
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """The rows of an array in windows: `pattern.length` rows of one matrix, which keep the same elements.
+
+    shape, axis: of the array. A matrix has the sparse axis and the last one of the others, which vectors run along. A row past its end
+    counts as zeros, and with a length of 1 each row is a window.
+    """
+
+    shape: tuple[int, ...]
+    axis: int
+    pattern: Pattern
+
+    @property
+    def rows(self) -> int:
+        """Rows of all matrices."""
+        return row_count(self.shape, self.axis)
+
+    @property
+    def across(self) -> int:
+        """Rows of a matrix."""
+        others = (*self.shape[: self.axis], *self.shape[self.axis + 1 :])
+        return others[-1] if others else 1
+
+    @property
+    def groups(self) -> int:
+        """Groups of M vectors of a window."""
+        return self.pattern.groups(self.shape[self.axis])
+
+    @property
+    def height(self) -> int:
+        """Rows of a window that is not cut off."""
+        return max(1, min(self.pattern.length, self.across))
+
+    @property
+    def of_matrix(self) -> int:
+        """Windows of a matrix."""
+        return -(-self.across // self.height)
+
+    @property
+    def count(self) -> int:
+        """Windows of all matrices."""
+        return self.rows // self.across * self.of_matrix if self.rows else 0
+
+    def of_rows(self) -> NDArray[np.int64]:
+        """The window of each row."""
+        row = np.arange(self.rows)
+        return row // self.across * self.of_matrix + row % self.across // self.height
+
+    def blocks(self) -> Iterator[tuple[slice, slice]]:
+        """Consecutive slices of rows, about `BLOCK` elements each, and of their windows: at least one, a cut one at the end only."""
+        height, size = self.height, self.shape[self.axis]
+        run = self.across if self.across % height else self.rows
+        for begin in range(0, self.rows, max(run, 1)):
+            before = begin // self.across * self.of_matrix
+            for block in row_blocks(-(-run // height), height * size):
+                rows = slice(begin + block.start * height, begin + min(block.stop * height, run))
+                yield rows, slice(before + block.start, before + block.stop)
+
+    def tiles(self, rows: Bits) -> Bits:
+        """Rows of a block as [windows, height, groups, M]; what is past the end of a matrix or of the sparse axis is zeros."""
+        count, size = rows.shape
+        m = self.pattern.m
+        padding = (-count % self.height, self.groups * m - size)
+        if any(padding):
+            rows = np.pad(rows, tuple((0, each) for each in padding))
+        return rows.reshape(-1, self.height, self.groups, m)
+
+    def start(self, group: int) -> tuple[int, ...]:
+        """Coordinates, in the array, of the first element of a group counted over all windows."""
+        window, along = divmod(group, self.groups)
+        matrix, within = divmod(window, self.of_matrix)
+        row = matrix * self.across + within * self.height
+        coordinates: list[int] = []
+        for size in reversed((*self.shape[: self.axis], *self.shape[self.axis + 1 :])):
+            row, coordinate = divmod(row, size)
+            coordinates.insert(0, coordinate)
+        coordinates.insert(self.axis, along * self.pattern.m)
+        return tuple(coordinates)
 
 
-def group_start(group: int, shape: tuple[int, ...], axis: int, pattern: Pattern) -> tuple[int, ...]:
-    """Coordinates, in an array of `shape`, of the first element of a group counted over all rows."""
-    row, along = divmod(group, pattern.groups(shape[axis]))
-    coordinates: list[int] = []
-    for size in reversed((*shape[:axis], *shape[axis + 1 :])):
-        row, coordinate = divmod(row, size)
-        coordinates.insert(0, coordinate)
-    coordinates.insert(axis, along * pattern.m)
-    return tuple(coordinates)
+def to_planes(tiles: Bits) -> Bits:
+    """Tiles as [M, height, windows * groups]: element i of all vectors at [i]."""
+    windows, height, groups, m = tiles.shape
+    return np.ascontiguousarray(tiles.transpose(3, 1, 0, 2)).reshape(m, height, windows * groups)

@@ -20,7 +20,7 @@ from louver.formats.container import DTYPES, Entry, type_name
 from louver.formats.dtypes import ElementType, element_type
 from louver.formats.gated import GatedTensor
 from louver.formats.pattern import Pattern
-from louver.formats.rows import row_count
+from louver.formats.rows import Windows
 from louver.formats.tensor import SparseTensor
 
 VERSION: Final = 1
@@ -80,12 +80,12 @@ class SparseForm:
 
     def arrays(self, name: str) -> dict[str, DenseForm]:
         """The stored arrays by name: values and indices."""
-        rows, groups = row_count(self.shape, self.axis), self.pattern.groups(self.shape[self.axis])
+        windows = Windows(self.shape, self.axis, self.pattern)
         values, indices = stored_names(name)
         element = type_name(self.dtype.numpy)
         return {
-            values: DenseForm(element, (rows, groups * self.pattern.n)),
-            indices: DenseForm("U8", (rows, index_bytes(self.pattern, groups))),
+            values: DenseForm(element, (windows.rows, windows.groups * self.pattern.n)),
+            indices: DenseForm("U8", (windows.count, index_bytes(self.pattern, windows.groups))),
         }
 
     @property
@@ -111,7 +111,7 @@ class SparseForm:
         pattern, dtype, shape, axis, dropped = (cast("dict[str, Any]", fields)[field] for field in _FIELDS)
         if type(shape) is not list:
             raise ValueError(f"its shape is a list, got {shape!r}")
-        return cls(Pattern.of_elements(pattern), element_type(dtype), tuple(cast("list[int]", shape)), axis, dropped)
+        return cls(Pattern.parse(pattern), element_type(dtype), tuple(cast("list[int]", shape)), axis, dropped)
 
 
 Form: TypeAlias = DenseForm | SparseForm

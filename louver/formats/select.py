@@ -1,8 +1,12 @@
-"""Selects the elements of a group that are kept: the N with the largest keys, ties going to the lowest index."""
+"""Selects the elements or vectors of a group that are kept: the N with the largest keys, ties going to the lowest index.
+
+Planes are raw bits [M, height, groups]: element i of all vectors at [i], or a height of 1.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +15,9 @@ from louver.formats.dtypes import ElementType
 from louver.formats.rows import Bits
 
 Mask = NDArray[np.bool_]
+
+Norm: TypeAlias = Literal["l1", "l2"]
+"""How vectors are compared: by the sum of their magnitudes, or of their squares."""
 
 
 def largest(keys: NDArray[Any], n: int) -> Mask:
@@ -25,12 +32,28 @@ def largest(keys: NDArray[Any], n: int) -> Mask:
 
 
 def magnitude_keys(planes: Bits, element: ElementType) -> NDArray[Any]:
-    """Unsigned keys that order raw bits by magnitude; infinities and NaNs are equal and above every finite value."""
+    """Unsigned keys that order raw bits by magnitude; infinities and NaNs are equal and above every finite value. Any shape."""
     if element.floating:
         # The bits of a positive floating-point number order as the number does, NaN last.
         return np.minimum(planes & element.magnitude_mask, element.largest_magnitude)
     # NumPy's abs(-128) is -128, whose bits are those of 128.
     return np.abs(planes.view(element.numpy)).view(element.bits_dtype)
+
+
+def norm_keys(planes: Bits, element: ElementType, norm: Norm) -> NDArray[np.float32]:
+    """Keys [M, groups] that order vectors by their norm; those with an infinity or a NaN are equal and above every other.
+
+    Sums are in f32: each magnitude, or its square rounded to f32, is added in the order of the rows, rounded to nearest even, subnormal
+    numbers kept. A sum that overflows counts as infinite.
+    """
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        terms = np.abs(planes.view(element.numpy).astype(np.float32))
+        if norm == "l2":
+            terms *= terms
+        total = terms[:, 0].copy()
+        for row in range(1, terms.shape[1]):
+            total += terms[:, row]
+    return np.fmin(total, np.float32(np.inf))
 
 
 def nonzero(planes: Bits, element: ElementType) -> Mask:
@@ -43,6 +66,42 @@ def negative_zeros(planes: Bits, element: ElementType) -> Mask | None:
     return None if element.negative_zero is None else planes == element.negative_zero
 
 
-def count_per_group(mask: Mask) -> NDArray[np.uint16]:
-    """True elements of each group: uint16 [groups] from [M, groups]."""
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """Who takes the slots of groups when they are compressed.
+
+    counts: vectors of each group that are not zero, uint16 [groups]. keys: uint8 [M, groups], non-zero vectors first, then those
+    with a -0.0. negatives: True for each -0.0, [M, height, groups], None where there is none.
+    """
+
+    counts: NDArray[np.uint16]
+    keys: NDArray[np.uint8]
+    negatives: Mask | None
+
+    @classmethod
+    def of(cls, planes: Bits, element: ElementType) -> Slots:
+        """Of the groups of planes."""
+        taken: Mask = np.logical_or.reduce(nonzero(planes, element), axis=1)
+        counts = _per_group(taken)
+        keys = taken.view(np.uint8) * np.uint8(2)
+        negative = negative_zeros(planes, element)
+        if negative is None or not negative.any():
+            return cls(counts, keys, None)
+        keys |= np.logical_or.reduce(negative, axis=1).view(np.uint8)
+        return cls(counts, keys, negative)
+
+    def negative_zeros_lost(self, n: int) -> int:
+        """How many -0.0 find no slot, in groups that keep to N."""
+        if self.negatives is None:
+            return 0
+        too_many = _per_group(self.keys != 0).astype(np.int64) - n
+        short = (too_many > 0) & (self.counts <= n)
+        if self.negatives.shape[1] == 1:
+            return int(too_many[short].sum())
+        gone = ~largest(self.keys[:, short], n)
+        return int(np.count_nonzero(self.negatives[:, :, short] & gone[:, None]))
+
+
+def _per_group(mask: Mask) -> NDArray[np.uint16]:
+    """How many are true of each group: [groups] of [M, groups]."""
     return np.add.reduce(mask, axis=0, dtype=np.uint16)

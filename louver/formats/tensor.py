@@ -13,7 +13,7 @@ from louver.formats.codes import decode, index_bytes
 from louver.formats.derived import DerivedForms
 from louver.formats.dtypes import SPARSE_TYPES, ElementType, element_type, raw_bits
 from louver.formats.pattern import Pattern
-from louver.formats.rows import from_rows, row_blocks, row_count, sparse_operand
+from louver.formats.rows import Windows, from_rows, row_count, sparse_operand
 
 ROW_ALIGNMENT: Final = 16
 """Bytes of which a row pitch of values is a multiple, so that bulk copies read the rows in place."""
@@ -25,7 +25,7 @@ class SparseTensor:
 
     shape: of the dense tensor. axis: the sparse axis, counted from 0. rows: the other axes, in their order, flattened.
     values: element type `dtype`, [rows, kept]; contiguous along a row, row pitch a multiple of 16 bytes.
-    indices: uint8 [rows, index bytes], contiguous; see `louver.formats.codes`.
+    indices: uint8 [rows, index bytes], contiguous, of N:M@L [windows, index bytes] for L rows each; see `louver.formats.codes`.
     negative_zeros_dropped: how many -0.0 of the dense tensor became +0.0 because their group had no free slot.
     device: the GPU's ordinal that both arrays are on, None for NumPy arrays.
     derived: what was made of it, such as its copies on devices.
@@ -54,7 +54,7 @@ class SparseTensor:
     __array_ufunc__ = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "pattern", Pattern.of_elements(self.pattern))
+        object.__setattr__(self, "pattern", Pattern.parse(self.pattern))
         _check_types(self)
         element_type(self.dtype, SPARSE_TYPES)
         if not 0 <= self.axis < len(self.shape):
@@ -92,6 +92,11 @@ class SparseTensor:
         return row_count(self.shape, self.axis)
 
     @property
+    def windows(self) -> Windows:
+        """Which rows have the same indices."""
+        return Windows(self.shape, self.axis, self.pattern)
+
+    @property
     def groups(self) -> int:
         """Groups of a row, the last one filled up."""
         return self.pattern.groups(self.size)
@@ -104,7 +109,8 @@ class SparseTensor:
     @property
     def nbytes(self) -> int:
         """Bytes in memory: values with their row pitch, and indices."""
-        return self.rows * (row_pitch(self.kept, self.dtype) + index_bytes(self.pattern, self.groups))
+        values = self.rows * row_pitch(self.kept, self.dtype)
+        return values + self.windows.count * index_bytes(self.pattern, self.groups)
 
     @property
     def T(self) -> SparseTensor:
@@ -196,8 +202,8 @@ class SparseTensor:
             return louver.streamed.dense(self)
         out = np.empty((self.rows, self.size), self.dtype.bits_dtype)
         values = self.values
-        for block in row_blocks(self.rows, self.size):
-            out[block] = self._expand(values, block)[:, : self.size]
+        for block, lists in self.windows.blocks():
+            out[block] = self._expand(values, block, lists)[:, : self.size]
         return from_rows(out, self.shape, self.axis, self.dtype)
 
     def validate(self) -> None:
@@ -206,20 +212,32 @@ class SparseTensor:
         A tensor on a GPU is copied to the host for it.
         """
         host = self.to("cpu")
-        for block in row_blocks(self.rows, self.size):
-            outside = host._expand(host.values, block)[:, self.size :].any(axis=1)
+        for block, lists in self.windows.blocks():
+            outside = host._expand(host.values, block, lists)[:, self.size :].any(axis=1)
             if outside.any():
                 raise ValueError(
                     f"only +0.0 may be stored past the end of the sparse axis, got another value in row "
                     f"{block.start + int(np.argmax(outside))}: the values or the indices are corrupt"
                 )
 
-    def _expand(self, values: NDArray[Any], block: slice) -> NDArray[Any]:
-        """Raw bits of some dense rows, the last group filled up: [rows of the block, groups * M]."""
-        count = block.stop - block.start
-        full = np.zeros((count * self.groups, self.pattern.m), self.dtype.bits_dtype)
-        full[decode(self.indices[block], self.groups, self.pattern)] = raw_bits(values)[block].ravel()
-        return full.reshape(count, self.groups * self.pattern.m)
+    def unpacked_indices(self) -> NDArray[np.int32]:
+        """The index of each stored value in its group, int32 [windows, kept]: what `indices` say.
+
+        Of a matrix `s.values.T` is NM-SpMM's B' [w, n], and `s.unpacked_indices().T` its D [w, q]. Raises ValueError when the indices are
+        not legal.
+        """
+        indices = self.to("cpu").indices
+        mask = decode(indices, self.groups, self.pattern)
+        return np.nonzero(mask)[1].astype(np.int32).reshape(len(indices), self.kept)
+
+    def _expand(self, values: NDArray[Any], block: slice, lists: slice) -> NDArray[Any]:
+        """Raw bits of some dense rows, those of a slice of windows, the last group filled up: [rows of the block, groups * M]."""
+        count, columns = block.stop - block.start, self.groups * self.pattern.m
+        mask = decode(self.indices[lists], self.groups, self.pattern, lists.start).reshape(-1, 1, columns)
+        full = np.zeros((count, columns), self.dtype.bits_dtype)
+        of_rows = np.broadcast_to(mask, (len(mask), self.windows.height, columns)).reshape(-1, columns)
+        full[of_rows[:count]] = raw_bits(values)[block].ravel()
+        return full
 
     def __matmul__(self, b: Any) -> Any:
         # The package's own names: this room may not import the one that has products.
@@ -328,7 +346,7 @@ def check_arrays(
         raise ValueError(
             f"{s.pattern} of shape {s.shape} along axis {s.axis} keeps values of shape {(s.rows, s.kept)}, got {values_shape}"
         )
-    expected = (s.rows, index_bytes(s.pattern, s.groups))
+    expected = (s.windows.count, index_bytes(s.pattern, s.groups))
     if indices != np.uint8 or indices_shape != expected:
         raise ValueError(f"indices are uint8 of shape {expected}, got {indices} of shape {indices_shape}")
 

@@ -11,6 +11,7 @@ from typing import Literal
 from louver.formats.dtypes import multiplied_as
 from louver.formats.pattern import Pattern, lifted_pattern
 from louver.frontend.epilogue import ADDENDS, NO_EPILOGUE, Epilogue
+from louver.ir.product import selection_of
 from louver.isa.wgmma import ACCUMULATORS, FP8, INTEGER, TRANSPOSABLE
 
 Kind = Literal["matmul", "linear"]
@@ -30,7 +31,7 @@ PRODUCTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("f16", "f16"): ("f16", "bf16", "f32", *EIGHT_BITS),
     ("bf16", "bf16"): ("bf16", "f16", "f32", *EIGHT_BITS),
     **{(a, b): ("bf16", "f16", "f32", *EIGHT_BITS) for a in FP8 for b in FP8},
-    ("f32", "f32"): ("f32", "bf16", "f16", *EIGHT_BITS),
+    ("f32", "f32"): ("f32", "f16", "bf16", *EIGHT_BITS),
     **{(a, b): ("s32", "f16", "bf16", "f32", *EIGHT_BITS) for a in INTEGER for b in INTEGER},
 }
 """Element types of (sparse, dense) operand, and the output types that go with them, a library call's default first.
@@ -45,12 +46,7 @@ BIAS: dict[str, tuple[str, ...]] = {"f32": ADDENDS, "s32": ("s32",)}
 
 def accumulator_of(operand: str) -> str:
     """The accumulator of products of that element type: "f32" or "s32", the widest that the hardware has."""
-    return _accumulators(operand)[0]
-
-
-def _accumulators(operand: str) -> tuple[str, ...]:
-    unit = multiplied_as(operand)
-    return ACCUMULATORS[unit, unit]
+    return modes_of(operand)[0]
 
 
 def modes_of(operand: str) -> tuple[str, ...]:
@@ -60,17 +56,14 @@ def modes_of(operand: str) -> tuple[str, ...]:
     and "promoted" adds what they sum over `PROMOTED_COLUMNS` to f32 sums beside them. "f16": registers of f16, which
     overflow beyond 65,504. "s32": exact.
     """
-    widest, *narrower = _accumulators(operand)
+    unit = multiplied_as(operand)
+    widest, *narrower = ACCUMULATORS[unit, unit]
     return (widest, *narrower, *(("fast", "promoted") if operand in FP8 else ()))
 
 
 PROMOTED_COLUMNS = 256
 """Dense columns that "promoted" sums in tensor cores at a time: four instructions of 8-bit operands, and what one load of their
 metadata covers. A power of two, and of every tile's K a multiple."""
-
-
-PATTERNS = ("2:4", "1:2", None)
-"""Patterns of `a` that need no list of rows, along K; None for a dense one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +96,13 @@ class Problem:
     batch: Batch | None = None
 
     def __post_init__(self) -> None:
-        if self.pattern == "auto" and (self.a, self.b) in PRODUCTS:
+        outputs = PRODUCTS.get((self.a, self.b))
+        if outputs is None:
+            known = ", ".join(f"{a}×{b}" for a, b in PRODUCTS)
+            raise ValueError(
+                f"element types of a product are one of {known}, got {self.a}×{self.b}: convert one operand"
+            )
+        if self.pattern == "auto":
             object.__setattr__(self, "pattern", lifted_pattern(self.a))
         _member("kind", self.kind, ("matmul", "linear"))
         if self.gathers:
@@ -111,12 +110,6 @@ class Problem:
         _member("b_layout", self.b_layout, ("k_major", "n_major"))
         _member("bias", self.bias, (None, "row"))
         _member("batch", self.batch, (None, "dense", "sparse", "both"))
-        outputs = PRODUCTS.get((self.a, self.b))
-        if outputs is None:
-            known = ", ".join(f"{a}×{b}" for a, b in PRODUCTS)
-            raise ValueError(
-                f"element types of a product are one of {known}, got {self.a}×{self.b}: convert one operand"
-            )
         if self.pattern in ("2:4", "1:2") and self.pattern != lifted_pattern(self.a):
             raise ValueError(f"the tensor cores multiply {self.a} as {lifted_pattern(self.a)}, got {self.pattern}")
         _member("out", self.out, outputs)
@@ -139,8 +132,8 @@ class Problem:
 
     @property
     def gathers(self) -> bool:
-        """Whether rows of the dense operand are gathered: `a` has vectors N:M@L, of one element too."""
-        return self.pattern not in PATTERNS
+        """Whether rows of the dense operand are gathered: `a` is sparse in another pattern than 2:4."""
+        return selection_of(self.pattern) == "indexed"
 
     @property
     def batched_a(self) -> bool:

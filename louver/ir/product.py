@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 from louver.ir.conditions import NO_CONDITIONS, Conditions
 from louver.ir.polynomial import Size
+from louver.isa.wgmma import TRANSPOSABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +52,10 @@ their columns (2:4); those that a list names, which rows of a window share (N:M@
 
 
 def selection_of(pattern: str | None) -> Selection:
-    """The selection of a pattern, None for a dense operand. Raises ValueError for one that no unit multiplies."""
+    """The selection of a pattern, None for a dense operand."""
     if pattern is None:
         return "all"
-    if pattern in ("2:4", "1:2"):
-        return "lifted"
-    return "indexed"
+    return "lifted" if pattern in ("2:4", "1:2") else "indexed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,7 @@ class Load:
 
     @property
     def selection(self) -> Selection:
-        """How it selects rows of the other operand. Raises ValueError for a pattern that no unit multiplies."""
+        """How it selects rows of the other operand."""
         return selection_of(self.pattern)
 
     @property
@@ -306,10 +305,15 @@ class ProductNest:
 
 
 def require_rows(nest: ProductNest) -> None:
-    """Raises ValueError unless units multiply the left operand: rows along K, of a pattern that one of them has."""
+    """Raises ValueError unless units multiply the left operand: rows along K, and rows of the right one that can be gathered for it."""
     if not nest.a.k_major:
         raise ValueError(f"the left operand must have K contiguous, got M contiguous in {nest.a.argument}")
-    _ = nest.a.selection
+    if nest.a.selection == "indexed" and (nest.b.k_major or nest.b.element not in TRANSPOSABLE):
+        layout = "K" if nest.b.k_major else "N"
+        raise ValueError(
+            f"of {nest.a.pattern}, rows of K are gathered from a dense operand of {' or '.join(TRANSPOSABLE)} with N contiguous, got "
+            f"{nest.b.element} with {layout} contiguous"
+        )
 
 
 def require_sparse(nest: ProductNest) -> None:

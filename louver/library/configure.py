@@ -66,11 +66,11 @@ CUT_MARGIN = 0.04
 TYPICAL_K = 4096
 """K of a product of which nobody knows it."""
 
-MOST_READS = {2: 2, 4: 1}
-"""Vectors that an epilogue may read beside the sums of the tallest tiles, by registers, by bytes of an output. More spill where K is cut."""
+MOST_READS = 3
+"""Vectors that an epilogue may read beside the sums of the tallest tiles, by registers. C takes as many as all of them."""
 
-READS_OF_C = 2
-"""C takes as many registers as so many vectors, and one more where an activation follows."""
+CUT_READS = {2: 2, 4: 1}
+"""Those of them that fit where K is cut, by bytes of an output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +115,12 @@ class TileShape:
         staged = stageable(self.n, demand.out, transposed=demand.transposed, gated=demand.gated)
         if not self.gathers_once(demand):
             return False
-        size = element_type(demand.out).bytes
-        return not self.lean or (bulk and staged and size in self.staging and demand.reads <= MOST_READS[size])
+        room = element_type(demand.out).bytes in self.staging and demand.reads <= MOST_READS
+        return not self.lean or (bulk and staged and room)
+
+    def cuts(self, demand: Demand) -> bool:
+        """Whether registers are left for the epilogue where K is cut."""
+        return not self.lean or demand.reads <= CUT_READS[element_type(demand.out).bytes]
 
     def gathers_once(self, demand: Demand) -> bool:
         """Whether its rows are of one window, or as few as can be: every list more brings rows of its own, and a list of several windows is
@@ -156,7 +160,7 @@ class Demand:
 
     a, b, out: element types. b_major: the contiguous dimension of b. pattern: of a, None for a dense one. promoted: whether sums of 8-bit floats are added to others in f32.
     step: elements of K that a stage holds. transposed: whether the output is stored so. gated: whether it has half of the product's
-    rows. reads: vectors that the epilogue reads, C counted as `READS_OF_C`. dependent: as in `louver.plan`.
+    rows. reads: vectors that the epilogue reads, C counted as `MOST_READS`. dependent: as in `louver.plan`.
     """
 
     a: str
@@ -178,11 +182,13 @@ class Demand:
         return selection_of(self.pattern)
 
     def depth(self, k: int) -> int:
-        """Rows of b, of K, that each row of a is multiplied with."""
+        """Rows of b, of K, that each row of a is multiplied with; of a list of several windows as many as they are likely to keep."""
         if self.pattern is None or self.selection != "indexed":
             return k
         pattern = Pattern.parse(self.pattern)
-        return pattern.groups(k) * pattern.n
+        # Tiles are whole windows, or have one block of rows: see `TileShape.gathers_once`.
+        windows = -(-BLOCK_ROWS // pattern.length) if pattern.length % BLOCK_ROWS else 1
+        return round(pattern.groups(k) * pattern.m * pattern.kept_by(windows))
 
     @property
     def sums(self) -> Literal["plain", "promoted", "f16"]:
@@ -205,7 +211,7 @@ class Demand:
             problem.kind == "linear",
             epilogue.gated,
             TILE_K[element_type(problem.b).bits],
-            sum(map(bool, vectors)) + (0 if epilogue.c is None else READS_OF_C + (epilogue.activation is not None)),
+            sum(map(bool, vectors)) + MOST_READS * (epilogue.c is not None),
             dependent,
         )
 
@@ -225,7 +231,7 @@ class Demand:
             nest.store.transposed,
             nest.gated,
             steps_of(nest.a.element)[0] if nest.promoted is not None and nest.promoted < step else step,
-            sum(READS_OF_C if isinstance(each, LoadMatrix) else isinstance(each, LoadVector) for each in nodes),
+            sum(MOST_READS if isinstance(each, LoadMatrix) else isinstance(each, LoadVector) for each in nodes),
         )
 
 
@@ -267,7 +273,8 @@ def choose_for(
     for schedule, cutting in candidates_for(demand, target, sizes[1], bulk=aligned_output):
         times[schedule] = cutting.cycles(cutting.whole(*sizes), *sizes, sm_count)
         cut = cutting.best(*sizes, sm_count)
-        if cuts and cut.cut:
+        tile, roles = schedule.tile, schedule.roles
+        if cuts and cut.cut and TileShape.of(tile.m, tile.n, roles.consumers).cuts(demand):
             times[schedule.changed(work="ranges")] = cutting.cycles(cut, *sizes, sm_count) / (1 - CUT_MARGIN)
     best = min(times, key=lambda each: times[each])
     # One column of tiles reads each value once, and all its tiles the dense operand.

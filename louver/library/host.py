@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from louver.formats.dtypes import element_type
 from louver.formats.tensor import SparseTensor
 from louver.library import reference
-from louver.library.request import Request
+from louver.library.request import Request, has_kernel
 from louver.runtime.arrays import ArrayView, empty_like_kind, view
 from louver.runtime.device import Device, NoDevice, current_device, device
 
@@ -25,12 +25,14 @@ KEPT_BYTES: Final = 1 << 30
 
 
 def usable_device(s: SparseTensor) -> Device | None:
-    """The device that host arrays are sent to, where `s` is or the current one, if kernels exist for it. Else None, and a notice, once."""
+    """The device that host arrays are sent to, where `s` is or the current one, if it has kernels for `s`. Else None, and a notice, once."""
     found = current_device() if s.device is None else device(s.device)
     if isinstance(found, NoDevice):
         _say_once(str(found))
     elif found.target != "sm_90a":
         _say_once(f"{found} has no kernel yet")
+    elif not has_kernel(s):
+        _say_once(f"products of {s.pattern} and {s.dtype} have no kernel")
     else:
         return found
     return None

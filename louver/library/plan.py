@@ -20,6 +20,7 @@ from louver.library.prepare import batch_of, check_kind, make_ready, size_range
 from louver.library.request import (
     Accumulate,
     Request,
+    check_kernel,
     check_sparse,
     default_layout,
     gathers,
@@ -216,6 +217,7 @@ def plan(
     check_kind(kind, layout)
     kind, s = turned(kind, s)
     check_sparse(s, accumulate)
+    check_kernel(s)
     if type(dependent) is not bool:
         raise TypeError(f"dependent is True or False, got {shown(dependent)}")
     n, _ = size_range((n, n))

@@ -16,6 +16,7 @@ from louver.library.configure import TILE_N
 from louver.library.execute import schedule_for
 from louver.library.request import (
     Accumulate,
+    check_kernel,
     check_place,
     check_sparse,
     default_layout,
@@ -74,6 +75,7 @@ def preparation(
     check_kind("linear" if kind is None else kind, layout)
     kind, s = turned(kind, s)
     check_sparse(s, accumulate)
+    check_kernel(s)
     low, high = size_range(n)
     if not isinstance(epilogue, Epilogue):
         raise TypeError(f"epilogue is a louver.Epilogue, got {type(epilogue).__name__}")

@@ -9,7 +9,7 @@ from louver.frontend.epilogue import Activation
 from louver.frontend.problem import Kind
 from louver.library.fused import Given, given_of
 from louver.library.host import by_reference, usable_device
-from louver.library.request import Accumulate, check_sparse, request
+from louver.library.request import Accumulate, check_kernel, check_sparse, request
 from louver.library.state import TensorState, state_of
 from louver.runtime.arrays import view
 
@@ -36,8 +36,9 @@ def matmul(
 
         out_scale · activation(alpha · scale · dense_scale · (a @ b) + bias + dense_bias + beta · c)
 
-    s: 2:4 sparse along K, f16, bf16, e4m3, e5m2, s8 or u8, on the host or on the dense operand's GPU. Of other patterns N:M, f16 or
-    bf16, rows of the dense operand are gathered; it is read in place where N has unit stride and a 16-byte pitch. The dense operand: the
+    s: sparse along K, f16, bf16, e4m3, e5m2, s8, u8 or f32, on the host or on the dense operand's GPU. Arrays on the host may be of any
+    type and pattern. On a GPU there are 2:4 of 16 and 8 bits, and other patterns of f16 and bf16, for which rows of the dense operand
+    are gathered; it is read in place where N has unit stride and a 16-byte pitch. The dense operand: the
     same element type (8-bit floats mix, and so do 8-bit integers), on a GPU or on the host, any strides; rows or columns of unit
     stride and 16-byte pitch are read in place, of 8-bit types those along K only, anything else is copied first. out: an array to write, its rows contiguous, not
     overlapping an input (it may be `c` itself); by default a new array of the dense operand's kind.
@@ -45,7 +46,7 @@ def matmul(
     of them or [..., K, N] with the same leading axes. A batch is read in place where one stride that is a multiple of 16 bytes
     walks it, and must be so walkable in out and c. `x @ s` treats leading axes as `linear` with s.mT does. out_dtype: f16, bf16,
     f32, e4m3, e5m2, s8 (8-bit ones saturate, s8 is rounded to nearest even and NaN becomes 0), for integers also s32; default
-    `out`'s, else the dense operand's for 16-bit types, bf16 for 8-bit floats, s32 for integers, or f16 with an epilogue.
+    `out`'s, else the dense operand's for 16-bit types and f32, bf16 for 8-bit floats, s32 for integers, or f16 with an epilogue.
     accumulate: "auto": "f32", or "s32" for integers, which wraps. Of 8-bit floats the hardware keeps about 14 bits of an f32
     sum ("fast" is another name for that); "promoted" adds the sums of 256 columns of K each to f32 sums, exact to about 14 bits
     of Σ|a||b| for any K, and slower. "f16", for f16 and 8-bit floats: faster, with 11 bits, and infinite beyond 65,504 on the way.
@@ -133,6 +134,7 @@ def _product(
         return asked.made(out)
     if asked.dense.device is None and usable_device(s) is None:
         return by_reference(asked, out)
+    check_kernel(s)
     from louver.library.execute import run
 
     state = s.derived.of(TensorState)

@@ -23,9 +23,6 @@ from louver.runtime.arrays import ArrayView, empty_like_kind
 Accumulate = Literal["auto", "f32", "f16", "fast", "promoted", "s32"]
 """Ways to accumulate, see `louver.frontend.problem.modes_of`."""
 
-SPARSE = tuple(dict.fromkeys(a for a, _ in PRODUCTS))
-"""Element types of the sparse operand."""
-
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -130,29 +127,35 @@ def check_sparse(s: object, accumulate: object = "auto", axis: int = -1) -> None
     """
     if not isinstance(s, SparseTensor):
         raise TypeError(f"s must be a louver.SparseTensor, got {type(s).__name__}: use louver.compress(w, '2:4')")
-    if gathers(s) and s.dtype.name not in TRANSPOSABLE:
-        raise ValueError(
-            f"products of {s.pattern} gather rows of {' or '.join(TRANSPOSABLE)}, got {s.dtype}: convert the weight, or prune it to 2:4"
-        )
     if len(s.shape) < 2 or s.axis != len(s.shape) + axis:
         rule, instead = _SIDES[axis]
         raise ValueError(f"s must be {rule}, got shape {list(s.shape)}, axis {s.axis}: {instead}")
     if 0 in s.shape:
         raise ValueError(f"s must have at least one row and one column, got shape {list(s.shape)}")
-    if s.dtype.name not in SPARSE:
+    types = tuple(dict.fromkeys(a for a, _ in PRODUCTS))
+    if s.dtype.name not in types:
         raise ValueError(
-            f"products take {', '.join(SPARSE[:-1])} and {SPARSE[-1]}, got {s.dtype}: give it as another type"
-        )
-    lifted = lifted_pattern(s.dtype.name)
-    if not gathers(s) and str(s.pattern) != lifted:
-        others = " or vectors N:M@L" if s.dtype.name in TRANSPOSABLE else ""
-        raise ValueError(
-            f"products of {s.dtype} take the pattern {lifted}{others}, got {s.pattern}: prune the weight to it"
+            f"products take {', '.join(types[:-1])} and {types[-1]}, got {s.dtype}: convert the weight before compress"
         )
     modes = modes_of(s.dtype.name)
     if not isinstance(accumulate, str) or accumulate not in ("auto", *modes):
         known = " or ".join(f'"{mode}"' for mode in ("auto", *modes))
         raise ValueError(f"accumulate must be {known} for {s.dtype}, got {shown(accumulate)}")
+
+
+def check_kernel(s: SparseTensor) -> None:
+    """Raises ValueError for a pattern of an element type that no kernel multiplies: such products are computed on the host."""
+    if not has_kernel(s):
+        raise ValueError(
+            f"GPUs multiply 2:4 of 16 and 8 bits, 1:2 of f32, and every other pattern of {' and '.join(TRANSPOSABLE)}, got {s.pattern} "
+            f"{s.dtype}: convert the weight before compress, as w.astype(np.float16) does, or by `louver prune --compressed --dtype f16`, "
+            "prune it to another pattern, or give arrays on the host"
+        )
+
+
+def has_kernel(s: SparseTensor) -> bool:
+    """Whether GPUs have products of its pattern and element type."""
+    return s.dtype.name in TRANSPOSABLE if gathers(s) else str(s.pattern) == lifted_pattern(s.dtype.name)
 
 
 _SIDES = {
@@ -196,22 +199,19 @@ def output_element(
 
     Raises ValueError for one that products of these operands do not write.
     """
-    outputs = [name for name in PRODUCTS[s.name, dense.name] if name != "s32" or not epilogue.floating]
+    all_outputs = PRODUCTS[s.name, dense.name]
+    outputs = [name for name in all_outputs if name != "s32" or not epilogue.floating]
     try:
         return element_type(outputs[0] if out_dtype is None else out_dtype, outputs)
     except ElementTypeError as error:
-        steps = (
-            " with an epilogue, which computes in f32,"
-            if epilogue.floating and "s32" in PRODUCTS[s.name, dense.name]
-            else ""
-        )
+        steps = " with an epilogue, which computes in f32," if epilogue.floating and "s32" in all_outputs else ""
         raise ValueError(
             f"out_dtype must be {', '.join(outputs)}{steps} for operands of {s} and {dense}, got {error.given}"
         ) from None
 
 
 def gathers(s: SparseTensor) -> bool:
-    """Whether products of `s` gather rows of the dense operand. Raises ValueError for a pattern that none take."""
+    """Whether products of `s` gather rows of the dense operand."""
     return selection_of(str(s.pattern)) == "indexed"
 
 

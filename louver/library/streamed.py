@@ -1,8 +1,8 @@
 """`louver.prune`, `check`, `compress` and `dense` of arrays on a GPU. `louver.formats` finds this by the package's name.
 
 Kernels go to the stream that the array's library works on now, and results are of that library, on the same device. What a function
-must know of the data, to raise an error or to count, it waits for. Groups that no thread holds, of more than 16 elements, go
-through the host.
+must know of the data, to raise an error or to count, it waits for. Groups that no thread holds, of more than 16 elements, vectors, and
+patterns that keep all go through the host.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from louver.formats.check import CheckReport, Group, too_many
 from louver.formats.codes import index_bytes
 from louver.formats.dtypes import SPARSE_TYPES, ElementType, element_type
 from louver.formats.pattern import Pattern
-from louver.formats.rows import group_start, normal_axis, row_count
+from louver.formats.prune import check_method
+from louver.formats.rows import Windows, normal_axis, row_count
+from louver.formats.select import Norm
 from louver.formats.tensor import SparseTensor, row_pitch
 from louver.formats.transposable import PATTERN as TRANSPOSABLE
 from louver.isa.prepack import WORDS, prepacked_shape
@@ -35,18 +37,21 @@ from louver.library.streaming.launches import (
     dense_into,
     prune_into,
 )
-from louver.library.streaming.record import COUNTERS, KEY_BITS, MAX_GROUP, NO_GROUP
+from louver.library.streaming.record import COUNTERS, KEY_BITS, NO_GROUP, streams
 from louver.runtime.adapters import empty_rows
 from louver.runtime.arrays import ArrayView, empty_like_kind, view
 from louver.runtime.driver import is_capturing
 from louver.runtime.memory import DeviceBuffer, write_bytes
 
 
-def prune(w: Any, pattern: str | Pattern, *, axis: int, method: Literal["magnitude"], transposable: bool) -> Any:
+def prune(
+    w: Any, pattern: str | Pattern, *, axis: int, method: Literal["magnitude"], norm: Norm, transposable: bool
+) -> Any:
     """See `louver.prune`."""
     source = _seen(w)
+    check_method(method, norm)
     if _by_host(source, pattern):
-        host = louver.prune(source.to_numpy(), pattern, axis=axis, method=method, transposable=transposable)
+        host = louver.prune(source.to_numpy(), pattern, axis=axis, method=method, norm=norm, transposable=transposable)
         return _moved(host, source)
     out = empty_like_kind(source, source.shape, source.element)
     _send(prune_into(source, view(out), pattern, axis=axis, method=method, transposable=transposable), source)
@@ -55,12 +60,13 @@ def prune(w: Any, pattern: str | Pattern, *, axis: int, method: Literal["magnitu
 
 def check(w: Any, pattern: str | Pattern, *, axis: int, exact: bool, listed: int) -> CheckReport:
     """See `louver.check`."""
-    source, pattern = _seen(w), Pattern.of_elements(pattern)
+    source, pattern = _seen(w), Pattern.parse(pattern)
     if _by_host(source, pattern):
         return louver.check(source.to_numpy(), pattern, axis=axis, exact=exact, listed=listed)
     found = _check(source, pattern, axis, exact=exact)
     axis = normal_axis(axis, len(source.shape))
-    groups = row_count(source.shape, axis) * pattern.groups(source.shape[axis])
+    windows = Windows(source.shape, axis, pattern)
+    groups = windows.count * windows.groups
     counts = [int(count) for count in found[len(COUNTERS) :]]
     histogram = (groups - sum(counts), *counts)
     allowed = range(pattern.n if exact else 0, pattern.n + 1)
@@ -70,7 +76,7 @@ def check(w: Any, pattern: str | Pattern, *, axis: int, exact: bool, listed: int
     # Arrays that break the rule are walked once more for each group that is listed.
     while len(first) < min(listed, offending):
         number, nonzeros = _listed(start)
-        first.append(Group(group_start(number, source.shape, axis, pattern), nonzeros))
+        first.append(Group(windows.start(number), nonzeros))
         if len(first) < min(listed, offending):
             start = _check(source, pattern, axis, exact=exact, listed_from=number + 1)
     lost = int(found[COUNTERS.index("lost")])
@@ -79,7 +85,7 @@ def check(w: Any, pattern: str | Pattern, *, axis: int, exact: bool, listed: int
 
 def compress(w: Any, pattern: str | Pattern, *, axis: int, method: Literal["magnitude"] | None) -> SparseTensor:
     """See `louver.compress`."""
-    source, pattern = _seen(w), Pattern.of_elements(pattern)
+    source, pattern = _seen(w), Pattern.parse(pattern)
     if _by_host(source, pattern):
         return louver.compress(source.to_numpy(), pattern, axis=axis, method=method).to(source.device)
     axis = normal_axis(axis, len(source.shape))
@@ -99,7 +105,7 @@ def compress(w: Any, pattern: str | Pattern, *, axis: int, method: Literal["magn
     broken, lost = counters.read() if counters else (0, 0)
     if broken:
         number, nonzeros = _listed(_check(source, pattern, axis))
-        raise too_many(pattern, axis, nonzeros, group_start(number, source.shape, axis, pattern))
+        raise too_many(Windows(source.shape, axis, pattern), number, nonzeros)
     s = SparseTensor(pattern, source.element, source.shape, axis, values, indices, int(lost))
     # A graph that is being captured has not written it yet.
     if metadata and not is_capturing(source.stream or 0):
@@ -156,10 +162,10 @@ def _seen(w: Any) -> ArrayView:
 
 
 def _by_host(like: ArrayView, pattern: str | Pattern) -> bool:
-    large = Pattern.of_elements(pattern).m > MAX_GROUP
-    if large:
+    by_host = not streams(Pattern.parse(pattern))
+    if by_host:
         _check_waits(like)
-    return large
+    return by_host
 
 
 def _check_waits(like: ArrayView) -> None:

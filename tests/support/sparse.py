@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from louver.formats.dtypes import ELEMENT_TYPES, element_type
+from louver.formats.pattern import Pattern
 
 SPARSE_TYPES = tuple(t.name for t in ELEMENT_TYPES.values() if t.sparse and t.name != "tf32")
 
@@ -79,3 +80,64 @@ def slow_compressed(w: NDArray[Any], n: int, m: int, axis: int) -> list[tuple[li
         chosen = sorted(sorted(range(m), key=lambda i: rank[i])[:n])
         kept.append((chosen, [bits[i] for i in chosen]))
     return kept
+
+
+Vector = list[tuple[int, ...]]
+"""Indices into an array of the elements of a vector that exist."""
+
+
+def slow_windows(shape: tuple[int, ...], axis: int, pattern: Pattern) -> list[list[list[Vector]]]:
+    """The windows of N:M@L in order, each with its groups of M vectors, along the last axis but the sparse one."""
+    axis %= len(shape)
+    others = (*shape[:axis], *shape[axis + 1 :]) or (1,)
+    found: list[list[list[Vector]]] = []
+
+    def vector(lead: tuple[int, ...], start: int, k: int) -> Vector:
+        stop = min(start + pattern.length, others[-1])
+        rows = [(*lead, row) if len(shape) > 1 else () for row in range(start, stop)]
+        return [(*row[:axis], k, *row[axis:]) for row in rows] if k < shape[axis] else []
+
+    for lead in np.ndindex(*others[:-1]):
+        for start in range(0, others[-1], pattern.length):
+            vectors = [vector(lead, start, k) for k in range(-(-shape[axis] // pattern.m) * pattern.m)]
+            found.append([vectors[k : k + pattern.m] for k in range(0, len(vectors), pattern.m)])
+    return found
+
+
+def slow_norm(w: NDArray[Any], vector: Vector, norm: str) -> float:
+    """In f32, element by element; infinity where an element is not finite or the sum overflows."""
+    total = np.float32(0)
+    for at in vector:
+        value = np.float32(magnitude(w[at]))
+        with np.errstate(over="ignore"):
+            total = np.float32(total + (value if norm == "l1" else np.float32(value * value)))
+    return float(total)
+
+
+def slow_prune_vectors(w: NDArray[Any], pattern: Pattern, axis: int, norm: str) -> NDArray[Any]:
+    """The N of largest norm of each group, ties by lowest index; of one element by its magnitude."""
+    out = np.zeros_like(w)
+    for groups in slow_windows(w.shape, axis, pattern):
+        for group in groups:
+            keys = [
+                max((magnitude(w[at]) for at in v), default=0.0) if pattern.length == 1 else slow_norm(w, v, norm)
+                for v in group
+            ]
+            for i in sorted(range(pattern.m), key=lambda i: -keys[i])[: pattern.n]:
+                for at in group[i]:
+                    bits_of(out)[at] = bits_of(w)[at]
+    return out
+
+
+def slow_lists(w: NDArray[Any], pattern: Pattern, axis: int) -> list[list[list[int]]]:
+    """The indices kept in each group of each window: non-zero vectors first, then those with a -0.0, lowest index first."""
+    sign = element_type(w.dtype).negative_zero
+
+    def rank(vector: Vector) -> int:
+        bits = [int(bits_of(w)[at]) for at in vector]
+        return 0 if any(b not in (0, sign) for b in bits) else 1 if sign is not None and sign in bits else 2
+
+    return [
+        [sorted(sorted(range(pattern.m), key=lambda i: rank(group[i]))[: pattern.n]) for group in groups]
+        for groups in slow_windows(w.shape, axis, pattern)
+    ]

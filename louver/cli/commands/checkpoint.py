@@ -19,11 +19,12 @@ from louver.formats.file import load
 from louver.formats.pattern import Pattern
 from louver.formats.prune import prune
 from louver.formats.schema import DenseForm, Form, Tensor, form_of
+from louver.formats.select import Norm
 from louver.formats.tensor import SparseTensor
 from louver.measure.report.layers import LayerRow
 
 COMPRESSED: Final[Mapping[str, str]] = {"f32": "f16"}
-"""Element types that products do not take, and those that compressed weights get in their place."""
+"""Element types that products on a GPU do not take, and those that compressed weights get in their place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +91,12 @@ def prune_weights(
         yield name, PrunedWeight(piece.dense, sparse, row)
 
 
-def prune_piece(name: str, weight: NDArray[Any], pattern: Pattern, element: ElementType) -> PrunedPiece:
+def prune_piece(
+    name: str, weight: NDArray[Any], pattern: Pattern, element: ElementType, norm: Norm = "l2"
+) -> PrunedPiece:
     """Prune rows [r, c] of a weight along their last axis, in another element type."""
     converted = convert(name, weight, element)
-    dense = prune(converted, pattern)
+    dense = prune(converted, pattern, norm=norm)
     wide = np.where(np.isfinite(converted), converted, 0).astype(np.float64).ravel()
     dropped = np.where(dense.ravel() == 0, wide, 0)
     return PrunedPiece(dense, (float(wide @ wide), float(dropped @ dropped)))

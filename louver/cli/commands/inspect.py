@@ -35,7 +35,7 @@ class Entry:
 
 def inspect_file(file: Path, pattern: str) -> Result:
     """The file's tensors. Raises ValueError and OSError for input that cannot be used."""
-    parsed = Pattern.of_elements(pattern)
+    parsed = Pattern.parse(pattern)
     checkpoint = open_checkpoint(file)
     entries: list[Entry] = []
     for part in checkpoint.files:
@@ -58,15 +58,15 @@ def examine(reader: TensorReader, tensor: StoredTensor, pattern: Pattern) -> Ent
     """Read one tensor, in pieces. The pattern is checked along a sparse tensor's own axis, the last of a dense matrix."""
     form = tensor.form
     if isinstance(form, SparseForm):
-        # Parts of a row have whole groups of both patterns, and whole bytes of indices.
-        pieces = reader.pieces(tensor, 2 * form.pattern.m * pattern.m)
-        report = joined((check(dense_of(piece), pattern, listed=0) for piece in pieces), pattern)
+        report = joined(
+            (check(dense_of(piece), pattern, listed=0) for piece in reader.pieces(tensor, pattern)), pattern
+        )
         return Entry(tensor.name, form.dtype.name, form.shape, tensor.nbytes, str(form.pattern), report)
     element = known_element(form)
     dtype = DTYPES[form.dtype].name if element is None else element.name
     if element is not None and len(form.shape) >= 2:
         report = joined(
-            (check(dense_of(piece), pattern, listed=0) for piece in reader.pieces(tensor, pattern.m)), pattern
+            (check(dense_of(piece), pattern, listed=0) for piece in reader.pieces(tensor, pattern)), pattern
         )
     else:
         report = None

@@ -24,6 +24,7 @@ from louver.formats.index import Index
 from louver.formats.pattern import Pattern
 from louver.formats.regular import TOKEN_DIGITS, Target
 from louver.formats.schema import DenseForm, Form, SparseForm
+from louver.formats.select import Norm
 from louver.formats.writer import FileWriter, arranged, writing
 from louver.measure.report.layers import LayerRow
 
@@ -36,7 +37,7 @@ class PruneOptions:
     """The tensors to prune, and the form of the output.
 
     dtype: element type of pruned weights; None: their own, but one that products take where they are compressed.
-    compressed: write values and indices instead of dense tensors with zeros. force: files may be replaced.
+    compressed: write values and indices instead of dense tensors with zeros. force: files may be replaced. norm: see `louver.prune`.
     """
 
     pattern: Pattern
@@ -44,6 +45,7 @@ class PruneOptions:
     selection: Selection
     compressed: bool
     force: bool
+    norm: Norm = "l2"
 
     def form(self, form: DenseForm) -> Form:
         """The form in which a weight of this form is written."""
@@ -185,7 +187,7 @@ def _write_files(
             for tensor in source.tensors.values():
                 written = journal.written.get(tensor.name)
                 if written is None or not writer.has(tensor.name, written.crc32):
-                    journal.add(_write_tensor(reader, tensor, writer, forms[tensor.name], options.pattern))
+                    journal.add(_write_tensor(reader, tensor, writer, forms[tensor.name], options))
                 done += tensor.nbytes
                 progress(done / total)
             writer.seal({name: _counted(form, journal.written[name]) for name, form in forms.items()})
@@ -197,7 +199,7 @@ def _write_files(
 
 
 def _write_tensor(
-    reader: TensorReader, tensor: StoredTensor, writer: FileWriter, form: Form, pattern: Pattern
+    reader: TensorReader, tensor: StoredTensor, writer: FileWriter, form: Form, options: PruneOptions
 ) -> Written:
     """Prune a tensor to its new form, or copy it."""
     name = tensor.name
@@ -211,14 +213,13 @@ def _write_tensor(
 
     def pieces() -> Iterator[tuple[NDArray[Any], ...]]:
         nonlocal dropped
-        # Two groups fill a byte of indices.
-        for piece in reader.pieces(tensor, 2 * pattern.m):
-            pruned = prune_piece(name, np.asarray(piece), pattern, element)
+        for piece in reader.pieces(tensor, options.pattern):
+            pruned = prune_piece(name, np.asarray(piece), options.pattern, element, options.norm)
             squares[:] += pruned.squares
             if isinstance(form, DenseForm):
                 yield (pruned.dense,)
             else:
-                sparse = compress(pruned.dense, pattern)
+                sparse = compress(pruned.dense, options.pattern)
                 dropped += sparse.negative_zeros_dropped
                 yield sparse.values, sparse.indices
 

@@ -9,21 +9,13 @@ from xdsl.ir import Attribute, SSAValue
 
 from louver.compile.generate.generation import Generation
 from louver.compile.plan.schedule import Schedule
-from louver.ir.product import ProductNest
 from louver.ir.sched import ops
 from louver.ir.sched.gathered import GatherOp, LoadRowsOp
 from louver.ir.sched.types import PointerType, SizeType
-from louver.isa.wgmma import TRANSPOSABLE
 
 
-def require_gatherable(nest: ProductNest, schedule: Schedule) -> None:
+def require_gatherable(schedule: Schedule) -> None:
     """Raises ValueError unless rows of the dense operand can be gathered for that schedule."""
-    if nest.b.k_major or nest.b.element not in TRANSPOSABLE:
-        layout = "K" if nest.b.k_major else "N"
-        raise ValueError(
-            f"rows of K are gathered from a dense operand of {' or '.join(TRANSPOSABLE)} with N contiguous, got {nest.b.element} with "
-            f"{layout} contiguous"
-        )
     if schedule.order.cluster > 1:
         raise ValueError(f"gathered rows are no multicast, got cluster {schedule.order.cluster}: use cluster 1")
     if not schedule.roles.specialized:

@@ -58,7 +58,7 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
         )
     indexed = selection == "indexed"
     if indexed:
-        require_gatherable(nest, schedule)
+        require_gatherable(schedule)
     lists = lists_of(nest.a.pattern, schedule)
     check_registers(schedule, nest.accumulator, target, promoted=nest.promoted is not None, lists=lists)
     if nest.promoted is not None and nest.promoted < schedule.tile.k:

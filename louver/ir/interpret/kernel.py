@@ -15,14 +15,12 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, Operation
 
 from louver.formats.dtypes import element_type, raw_bits
-from louver.formats.pattern import Pattern
 from louver.formats.tensor import SparseTensor
 from louver.ir.interpret.fault import Fault, InterpretationError
 from louver.ir.interpret.program import Program, Turns, require_known
 from louver.ir.interpret.values import Memory, Pointers, Shaded, Value, View, dtype_of
 from louver.ir.refusal import unsupported
 from louver.ir.tile import DescriptorType, FuncOp, LoadOp, PointerType, sparse_encoding
-from louver.ir.tile.types import SparseFormat
 
 Argument: TypeAlias = "NDArray[Any] | SparseTensor | int | float"
 """What a kernel's argument is bound to: pointers and descriptors to arrays, others to numbers."""
@@ -40,7 +38,7 @@ def run_kernel(module: ModuleOp, grid: Sequence[int], arguments: Mapping[str, Ar
     arguments: by name (`arg0` and so on where the text has none). A pointer takes an array whose memory is contiguous, of its
     element type and of any shape; offsets count its elements. A descriptor takes one too, and reads its sizes and strides from the
     arguments that follow it. A sparse tensor stands for its dense array, contiguous and read only; arguments with an encoding
-    take nothing else, but for vectors N:M@L, which are given as a dense array that keeps to the pattern. Programs run one after another, x fastest, and none may rely on that; while one
+    take nothing else. Programs run one after another, x fastest, and none may rely on that; while one
     waits in a loop that looks at memory, others go on.
 
     What a mask leaves out of a load without `other` is zero, as in compiled kernels. Triton leaves it undefined: where a store, or the
@@ -142,33 +140,12 @@ def _memory(name: str, type_: PointerType | DescriptorType, given: Argument) -> 
         ones = replace(given, values=np.ones(given.values.shape, given.values.dtype))
         given, stored = np.asarray(given), raw_bits(ones.dense()).reshape(-1) != 0
         given.flags.writeable = False
-    elif encoding is not None and encoding.format.length > 1:
-        given = _vectors(name, encoding.format, given)
     elif encoding is not None:
         raise ValueError(f"{name!r} is a sparse tensor, {type_}, got {type(given).__name__}: compress it")
     if not isinstance(given, np.ndarray) or given.dtype != dtype or not given.flags.c_contiguous:
         what = f"{given.dtype}, strides {given.strides}" if isinstance(given, np.ndarray) else type(given).__name__
         raise ValueError(f"{name!r} is a contiguous array of {element_type(dtype)}, got {what}: pass a copy")
     return Memory(name, given.reshape(-1), stored)
-
-
-def _vectors(name: str, kept: SparseFormat, given: Argument) -> Argument:
-    """A read-only dense array for one that is sparse in vectors, along its last axis; no other form of it exists yet."""
-    if not isinstance(given, np.ndarray) or given.ndim < 2:
-        raise ValueError(
-            f"{name!r}, sparse in {kept.pattern}, is given as a dense array of rows, got {type(given).__name__}"
-        )
-    pattern = Pattern.parse(kept.pattern)
-    rows, columns = given.shape[-2:]
-    spare = (-rows % pattern.length, -columns % pattern.m)
-    used = np.pad(given.reshape(-1, rows, columns) != 0, ((0, 0), (0, spare[0]), (0, spare[1])))
-    vectors = used.reshape(len(used), -1, pattern.length, used.shape[2] // pattern.m, pattern.m).any(axis=2)
-    if (vectors.sum(axis=-1) > pattern.n).any():
-        raise ValueError(f"{name!r} keeps at most {pattern.n} vectors of every {pattern.m}, {kept.pattern}: prune it")
-    copy = np.ascontiguousarray(given)
-    copy = copy.copy() if copy is given else copy
-    copy.flags.writeable = False
-    return copy
 
 
 def _dtype(name: str, type_: Attribute) -> np.dtype[Any]:

@@ -131,7 +131,7 @@ def prune_into(
     check_method(method)
     if transposable:
         ndim = len(source.shape)
-        check_transposable(Pattern.of_elements(pattern), ndim, normal_axis(axis, ndim))
+        check_transposable(Pattern.parse(pattern), ndim, normal_axis(axis, ndim))
         axis = -1
     # Blocks lie in one matrix, rows in any.
     call = _Call.of(pattern, axis, source, out, batch=transposable)
@@ -243,7 +243,7 @@ class _Call:
 
     @classmethod
     def of(cls, pattern: str | Pattern, axis: int, *views: ArrayView, batch: bool = False) -> _Call:
-        kept, view = Pattern.of_elements(pattern), views[0]
+        kept, view = Pattern.parse(pattern), views[0]
         element = element_type(view.element, SPARSE_TYPES)
         for each in views:
             if each.device is None:

@@ -21,6 +21,12 @@ Layout = Literal[1, 2, 4, "rows"]
 MAX_GROUP: Final = 16
 """Largest M of a pattern: a thread holds whole groups in registers."""
 
+
+def streams(pattern: Pattern) -> bool:
+    """Whether kernels take a pattern: of elements, of which a thread holds a group, and that drops any."""
+    return pattern.length == 1 and pattern.n < pattern.m <= MAX_GROUP
+
+
 VECTOR_BYTES: Final = 16
 """Bytes that a thread loads or stores at once, at most."""
 
@@ -72,9 +78,9 @@ class Tiling:
 
     def __post_init__(self) -> None:
         element_type(self.element, SPARSE_TYPES)
-        if self.pattern.m > MAX_GROUP or self.pattern.length > 1:
+        if not streams(self.pattern):
             raise ValueError(
-                f"streaming kernels take patterns N:M of elements, M at most {MAX_GROUP}, got {self.pattern}"
+                f"streaming kernels take patterns N:M of elements, N below M and M at most {MAX_GROUP}, got {self.pattern}"
             )
 
     @property

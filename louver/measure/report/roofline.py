@@ -15,6 +15,7 @@ class Roof:
 
     sms: streaming multiprocessors. clock_mhz: the greatest clock. flops_per_clock: of an SM with 2:4 operands, counted
     dense, by bits of an operand's element. bytes_per_second: of memory, as a copy reads and writes. watts: the power limit.
+    f32_flops_per_clock: of an SM's CUDA cores.
     """
 
     sms: int
@@ -22,18 +23,24 @@ class Roof:
     flops_per_clock: Mapping[int, int]
     bytes_per_second: float
     watts: float
+    f32_flops_per_clock: int
 
     def peak(self, bits: int, clock_mhz: float | None = None) -> float:
         """Dense-equivalent TFLOP/s of 2:4 products at a clock, the greatest by default."""
         return self.sms * self.flops_per_clock[bits] * (clock_mhz or self.clock_mhz) * 1e-6
+
+    @property
+    def f32_ridge(self) -> float:
+        """FLOP a byte from which on memory is not the limit of CUDA cores at the greatest clock."""
+        return self.sms * self.f32_flops_per_clock * self.clock_mhz * 1e6 / self.bytes_per_second
 
     def ridge(self, bits: int) -> float:
         """FLOP a byte from which on memory is not the limit at the greatest clock."""
         return self.peak(bits) * 1e12 / self.bytes_per_second
 
 
-ROOFS: Mapping[str, Roof] = {"NVIDIA H200": Roof(132, 1980.0, {16: 8192, 8: 16384}, 4.3e12, 700.0)}
-"""By the device's name. Sources: NVIDIA's H200 data sheet (132 SMs, 700 W); a measured copy of memory."""
+ROOFS: Mapping[str, Roof] = {"NVIDIA H200": Roof(132, 1980.0, {16: 8192, 8: 16384}, 4.3e12, 700.0, 256)}
+"""By the device's name. Sources: NVIDIA's H200 data sheet (132 SMs, 700 W, 67 TFLOP/s of f32); a measured copy of memory."""
 
 
 DATASHEET: Mapping[str, Mapping[int, float]] = {"NVIDIA H200": {16: 1979.0, 8: 3958.0}}

@@ -193,12 +193,13 @@ def test_pieces_are_the_whole(
 ) -> None:
     dense = louver.prune(random_bits(rng, shape, "bf16"), pattern)
     sparse = louver.compress(dense, pattern, axis=-1)
+    unit = louver.Pattern.parse(pattern)
     louver.save(tmp_path / "t", {"d": dense, "s": sparse})
     monkeypatch.setattr(checkpoint, "PIECE", 64)
     (file,) = open_checkpoint(tmp_path / "t").files
     with file.open() as reader:
         for name in ("d", "s"):
-            pieces = [p.dense() if name == "s" else p for p in reader.pieces(file.tensors[name], 16)]
+            pieces = [p.dense() if name == "s" else p for p in reader.pieces(file.tensors[name], unit)]
             assert max(piece.size for piece in pieces) <= 64 and len(pieces) > (len(shape) > 1)
             together = np.concatenate([bits_of(piece).ravel() for piece in pieces])
             np.testing.assert_array_equal(together, bits_of(dense).ravel())

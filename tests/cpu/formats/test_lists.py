@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from louver.formats.lists import LIST_COLUMNS, gathered_rows
+import louver
+from louver.formats.lists import LIST_COLUMNS, gathered, gathered_rows
+from louver.formats.pattern import Pattern
 from support.gathered import vectors
 
 
-def multiplied(gathered, b: np.ndarray) -> np.ndarray:
+def multiplied(made, b: np.ndarray) -> np.ndarray:
     """As a product does it: for each list its rows of b, zeros in places without one."""
     padded = np.concatenate([b, np.zeros((1, b.shape[1]))])
     parts = []
-    for number, entries in enumerate(gathered.lists):
-        rows = gathered.values[number * gathered.list_rows : (number + 1) * gathered.list_rows]
-        parts.append(rows.astype(np.float64) @ padded[entries[: gathered.kept]])
+    for number, entries in enumerate(made.lists):
+        rows = made.values[number * made.list_rows : (number + 1) * made.list_rows]
+        parts.append(rows.astype(np.float64) @ padded[entries[: made.kept]])
     return np.concatenate(parts)
 
 
@@ -26,6 +32,22 @@ def test_lists_give_the_product(rng: np.random.Generator, pattern: str, list_row
     made = gathered_rows(given.values, given.windows, given.pattern.length, 301, list_rows)
     assert made.lists.shape[1] % LIST_COLUMNS == 0 and made.lists.dtype == np.int32
     np.testing.assert_array_equal(multiplied(made, b), given.a.astype(np.float64) @ b)
+
+
+@settings(deadline=None, max_examples=40)
+@given(data=st.data())
+def test_lists_of_any_tensor_give_its_product(data: st.DataObject) -> None:
+    batch, m, k = (data.draw(st.integers(1, most), label=name) for name, most in (("batch", 3), ("M", 90), ("K", 60)))
+    group = data.draw(st.integers(1, 20), label="group")
+    pattern = Pattern(data.draw(st.integers(1, group), label="N"), group, data.draw(st.integers(1, 100), label="L"))
+    rng = np.random.default_rng(data.draw(st.integers(0, 1000), label="seed"))
+    w = louver.prune(rng.integers(-4, 5, (batch, m, k)).astype(np.float16), pattern)
+    b = rng.integers(-4, 5, (k, 3)).astype(np.float64)
+    made = gathered(louver.compress(w, pattern), data.draw(st.sampled_from((64, 192)), label="rows of a list"))
+    lists = made.lists.reshape(batch, -1, made.lists.shape[1])
+    for number, values in enumerate(np.split(made.values, batch)):
+        entry = replace(made, values=values, lists=lists[number])
+        np.testing.assert_array_equal(multiplied(entry, b), w[number].astype(np.float64) @ b)
 
 
 def test_a_window_s_own_list_keeps_values_and_order(rng: np.random.Generator) -> None:

@@ -81,7 +81,8 @@ def test_nothing_to_prune(shape: tuple[int, ...]) -> None:
         (np.ones((4, 4), np.float16), {"axis": 2}, "from -2 to 1, got 2"),
         (np.ones((4, 4), np.float16), {"axis": -3}, "from -2 to 1, got -3"),
         (np.ones((4, 4), np.float16), {"method": "wanda"}, "has the method \"magnitude\", got 'wanda'"),
-        (np.ones((4, 4), np.float16), {"pattern": "2:4@8"}, "got the vector pattern 2:4@8"),
+        (np.ones((4, 4), np.float16), {"norm": "max"}, 'by the norm "l1" or "l2", got \'max\''),
+        (np.ones((4, 4), np.float16), {"norm": 2}, "got an object of type int"),
     ],
 )
 def test_what_cannot_be_pruned(w: Any, options: dict[str, Any], message: str) -> None:

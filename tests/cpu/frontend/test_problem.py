@@ -42,7 +42,7 @@ def test_a_bias_may_be_wider_than_the_operands() -> None:
     ("fields", "message"),
     [
         ({"kind": "conv"}, "kind must be one of 'matmul', 'linear', got 'conv'"),
-        ({"pattern": "4:4"}, "keeps at least one element and drops at least one, got 4:4"),
+        ({"pattern": "5:4"}, "keeps 1 to M elements of a group, got 5:4"),
         ({"accumulate": "promoted"}, "accumulate must be one of 'auto', 'f32', 'f16', got 'promoted'"),
         ({"a": "bf16", "b": "bf16", "accumulate": "f16"}, "accumulate must be one of 'auto', 'f32', got 'f16'"),
         (

@@ -118,8 +118,8 @@ ERRORS = [
     (lambda case: Case(case.kernel, case.signature, TILE, {"M": "2:4"}), "a pointer or a descriptor, got 'M': i32"),
     (lambda case: Case(case.kernel, case.signature, TILE, {"BM": "2:4"}), "got 'BM': a constexpr"),
     (
-        lambda case: Case(case.kernel, case.signature, TILE, {"a": "4:4"}),
-        "patterns with an encoding are 2:4, 1:2 and vectors N:M@L, got '4:4'",
+        lambda case: Case(case.kernel, case.signature, TILE, {"a": "5:4"}),
+        "patterns with an encoding are 2:4, 1:2 and vectors N:M@L, got '5:4'",
     ),
 ]
 

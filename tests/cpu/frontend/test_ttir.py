@@ -164,8 +164,8 @@ def test_a_mark_is_an_attribute_of_the_argument() -> None:
     assert sparse_mark("1:2") == "louver.sparse.NV12"
     with pytest.raises(ValueError, match=r"a sparse argument is one of d, a, b, M, .*, got 'c'"):
         read_ttir(marked, sparse={"c": "2:4"})
-    with pytest.raises(ValueError, match="the patterns with an encoding are 2:4, 1:2 and vectors N:M@L, got '4:4'"):
-        read_ttir(marked, sparse={"a": "4:4"})
+    with pytest.raises(ValueError, match="the patterns with an encoding are 2:4, 1:2 and vectors N:M@L, got '5:4'"):
+        read_ttir(marked, sparse={"a": "5:4"})
 
 
 def test_an_operation_that_tile_ir_lacks_is_refused_with_its_line() -> None:

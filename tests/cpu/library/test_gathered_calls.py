@@ -9,18 +9,23 @@ import numpy as np
 import pytest
 
 import louver
-from louver.formats.lists import gathered
+from louver.compile.plan.schedule import list_rows
+from louver.formats.lists import GatheredRows, gathered
 from louver.formats.tensor import SparseTensor
-from support.fake_gpu import FakeGpu, FakeTorch, Map, Tensor
+from support.fake_gpu import FakeGpu, FakeTorch, Launch, Map, Tensor
 
 pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference path")
 
 M, K = 70, 96
 
 
-def weight(rng: np.random.Generator, *leading: int, dtype: Any = np.float16) -> SparseTensor:
-    w = rng.standard_normal((*leading, M, K)).astype(dtype)
-    return louver.compress(louver.prune(w, "2:8"), "2:8")
+PATTERNS = ("2:8", "3:8@64", "2:8@16", "4:8@1000")
+"""Elements, and lists of a window, of several, and of one that ends behind the rows."""
+
+
+def weight(rng: np.random.Generator, *leading: int, pattern: str = "2:8") -> SparseTensor:
+    w = rng.standard_normal((*leading, M, K)).astype(np.float16)
+    return louver.compress(louver.prune(w, pattern), pattern)
 
 
 def words(address: int, shape: tuple[int, ...], kind: Any) -> np.ndarray:
@@ -36,12 +41,20 @@ def stored(launched: dict[str, Any], kept: int) -> np.ndarray:
     return whole[:, :kept].view(np.float16)
 
 
-def test_a_matmul_gathers_from_the_caller_s_rows(gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator) -> None:
-    s, b = weight(rng), Tensor((K, 200))
+def lists_read(launch: Launch, s: SparseTensor) -> GatheredRows:
+    """What the launch has to read of `s`."""
+    return gathered(s, list_rows(str(s.pattern), launch.kernel.launch.schedule))
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_a_matmul_gathers_from_the_caller_s_rows(
+    gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator, pattern: str
+) -> None:
+    s, b = weight(rng, pattern=pattern), Tensor((K, 200))
     louver.matmul(s, b)
     (launch,) = gpu.launches
     given = launch.arguments
-    rows = gathered(s, 64)
+    rows = lists_read(launch, s)
     assert (given["b_rows"], given["b_pitch"]) == (b.address, 200)
     assert (given["M"], given["N"], given["K"], given["kept"]) == (M, 200, K, rows.kept)
     np.testing.assert_array_equal(words(given["lists"], rows.lists.shape, ctypes.c_int32), rows.lists)
@@ -87,11 +100,13 @@ def test_new_values_follow(gpu: FakeGpu, torch: FakeTorch, rng: np.random.Genera
     np.testing.assert_array_equal(stored(gpu.launches[0].arguments, rows.kept), rows.values)
 
 
-def test_a_weight_on_the_gpu(gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator) -> None:
-    s = weight(rng)
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_a_weight_on_the_gpu(gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator, pattern: str) -> None:
+    s = weight(rng, pattern=pattern)
     t = s.to(0)
+    assert np.array_equal(t.to("cpu").indices, s.indices) and np.array_equal(t.to("cpu").values, s.values)
     louver.matmul(t, Tensor((K, 64)))
-    rows, given = gathered(s, 64), gpu.launches[-1].arguments
+    rows, given = lists_read(gpu.launches[-1], s), gpu.launches[-1].arguments
     np.testing.assert_array_equal(words(given["lists"], rows.lists.shape, ctypes.c_int32), rows.lists)
     np.testing.assert_array_equal(stored(given, rows.kept), rows.values)
 
@@ -103,10 +118,7 @@ def test_the_reference_path_takes_them(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(louver.linear(b.T, s, out_dtype="f32").T, expected, atol=1e-4)
 
 
-def test_what_cannot_be_gathered_is_refused(rng: np.random.Generator) -> None:
-    s = louver.compress(louver.prune(rng.integers(-9, 9, (8, 16)).astype(np.int8), "2:8"), "2:8")
-    with pytest.raises(ValueError, match="products of 2:8 gather rows of f16 or bf16, got s8: convert the weight"):
-        louver.matmul(s, np.zeros((16, 3), np.int8))
+def test_plans_that_cannot_gather_are_refused(rng: np.random.Generator) -> None:
     with pytest.raises(ValueError, match=r"a plan reads its operand in place, .* got tokens .* call louver\.linear"):
         louver.plan("linear", weight(rng), n=16)
     with pytest.raises(ValueError, match="rows of K are gathered from .* got b_layout 'k_major' for 2:8"):

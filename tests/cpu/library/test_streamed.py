@@ -35,8 +35,10 @@ CASES = [
     ("e5m2", "1:2", (5, 66), -1),
     ("f16", "16:64", (3, 130), -1),
     ("f32", "1:2", (7, 20), -1),
+    ("bf16", "4:4", (6, 23), -1),
+    ("bf16", "2:8@4", (2, 10, 24), -1),
 ]
-"""No thread holds groups of 64."""
+"""Groups of 64, vectors and patterns that keep all go through the host."""
 
 
 def on_gpu(array: np.ndarray, ordinal: int = 0) -> Tensor:
@@ -186,7 +188,8 @@ def contents_at(gpu: FakeGpu, address: int, nbytes: int) -> bytes:
 
 BAD: list[Callable[[Any], Any]] = [
     lambda w: louver.prune(w, "2:3:4"),
-    lambda w: louver.prune(w, "2:4@8"),
+    lambda w: louver.prune(w, "2:4@8", norm="l3"),
+    lambda w: louver.compress(w, "2:4@8"),
     lambda w: louver.prune(w, "2:4", axis=2),
     lambda w: louver.prune(w, "2:4", method="random"),
     lambda w: louver.prune(w, "1:2", transposable=True),

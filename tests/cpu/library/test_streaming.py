@@ -62,8 +62,12 @@ def test_kernels_assemble_cleanly(record: Streaming) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"pattern": Pattern(2, 17)}, "streaming kernels take patterns N:M of elements, M at most 16, got 2:17"),
+        (
+            {"pattern": Pattern(2, 17)},
+            "streaming kernels take patterns N:M of elements, N below M and M at most 16, got 2:17",
+        ),
         ({"pattern": Pattern(2, 4, 8)}, "M at most 16, got 2:4@8"),
+        ({"pattern": Pattern(4, 4)}, "N below M and M at most 16, got 4:4"),
         ({"element": "s32"}, "got 's32'"),
         ({"out": None}, "a kernel of kind prune has other dense arrays, got .* and None"),
         ({"kind": "prepack"}, "a kernel of kind prepack has other dense arrays"),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -51,19 +49,6 @@ def test_the_reference_path_computes_in_f32(rng: np.random.Generator) -> None:
     assert y.dtype == np.float32
     np.testing.assert_allclose(y, x.astype(np.float64) @ s.dense().T.astype(np.float64), atol=1e-4)
     np.testing.assert_array_equal(louver.matmul(s, np.ascontiguousarray(x.T)).shape, (64, 5))
-
-
-@pytest.mark.parametrize(
-    ("weight", "pattern", "rule"),
-    [
-        (np.float32, "2:4", "products of f32 take the pattern 1:2, got 2:4"),
-        (np.float16, "1:2", "products of f16 take the pattern 2:4 or vectors N:M@L, got 1:2"),
-    ],
-)
-def test_each_type_has_its_pattern(rng: np.random.Generator, weight: Any, pattern: str, rule: str) -> None:
-    s = louver.compress(louver.prune(rng.standard_normal((64, 96)).astype(weight), pattern), pattern)
-    with pytest.raises(ValueError, match=rule):
-        louver.linear(np.ones((4, 96), weight), s)
 
 
 def test_a_problem_s_pattern_goes_with_its_type() -> None:

@@ -24,7 +24,7 @@ from support.device_products import filled, to_numpy, to_torch
 from support.gathered import vectors
 
 SIZES = {"whole": (512, 512, 1024), "odd": (300, 333, 1001), "narrow": (1024, 8, 2048), "one": (65, 1, 40)}
-PATTERNS = ("2:8", "6:8", "1:16")
+PATTERNS = ("2:8", "1:16", "6:8@128", "2:8@64", "3:5@33")
 
 
 def weight(rng: np.random.Generator, m: int, k: int, pattern: str, dtype: str, *, normal: bool = False) -> SparseTensor:
@@ -84,9 +84,8 @@ def test_random_products(rng: np.random.Generator, torch: Any) -> None:
     for _ in range(200):
         m, n, k = (int(size) for size in rng.integers(1, 500, 3))
         group = int(rng.integers(2, 33))
-        pattern = f"{int(rng.integers(1, group))}:{group}"
-        if pattern in ("2:4", "1:2"):
-            continue
+        length = int(rng.choice((2, 7, 32, 64, 128, 300)))
+        pattern = f"{int(rng.integers(1, group + 1))}:{group}@{length}"
         s = weight(rng, m, k, pattern, "f16")
         b = rng.integers(-4, 5, (k, n)).astype(np.float16)
         y = to_numpy(louver.matmul(s, to_torch(b), out_dtype="f32"))

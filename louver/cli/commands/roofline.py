@@ -1,0 +1,106 @@
+"""`louver roofline`: what bounds products of vectors N:M@L on CUDA cores, by NM-SpMM's analysis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from louver.formats.pattern import Pattern
+from louver.isa.targets import SM_90A
+from louver.library.blocking import F32, TABLE_I, Blocking, Step
+from louver.measure.report.result import Result
+from louver.measure.report.roofline import ROOFS
+from louver.measure.report.table import Column, Table
+
+DEVICE = "NVIDIA H200"
+"""The device whose ceilings count."""
+
+
+def parse_blocking(text: str) -> Blocking:
+    """A name of Table I, or ms,ns,mr,nr,mt,nt. Raises ValueError."""
+    if text in TABLE_I:
+        return TABLE_I[text]
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) != 6 or not all(part.isascii() and part.isdigit() and len(part) < 6 for part in parts):
+        raise ValueError(
+            f"a blocking is {', '.join(TABLE_I)}, or ms,ns,mr,nr,mt,nt, such as 64,128,32,64,8,8, got {text[:80]!r}"
+        )
+    return Blocking(*map(int, parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A pattern with a blocking: its step, and FLOP a byte by equation (3), with C counted once, and with A packed too."""
+
+    name: str
+    step: Step
+    printed: float
+    whole: float
+    packed: float
+
+    @classmethod
+    def of(cls, name: str, pattern: Pattern, k: int) -> Row:
+        """Of a product with such a K."""
+        blocking = parse_blocking(name)
+        step = Step(blocking, pattern, blocking.depth(pattern, k, SM_90A))
+        steps = ceil(k / step.ks)
+        whole, packed = (step.intensity(kept, steps) / F32 for kept in (1.0, step.kept))
+        return cls(name, step, step.intensity() / F32, whole, packed)
+
+    def packs(self, ridge: float) -> bool:
+        """Whether to load the kept columns of A only: memory bounds the product otherwise, and it saves more than the lists of columns take."""
+        return self.whole < ridge and self.step.packing_saves
+
+    def limit(self, ridge: float) -> str:
+        """What bounds the product in the better way."""
+        return "memory" if self.packed < ridge else "FMA"
+
+
+def roofline(patterns: Sequence[str], blockings: Sequence[str], k: int) -> Result:
+    """The analysis of each pattern with each blocking. Raises ValueError for one that is not legal."""
+    ridge = ROOFS[DEVICE].f32_ridge
+    rows = [Row.of(name, Pattern.parse(pattern), k) for pattern in patterns for name in blockings]
+    data = {
+        "device": DEVICE,
+        "k": k,
+        "ridge": ridge,
+        "rows": [
+            {
+                "pattern": str(row.step.pattern),
+                "blocking": row.name,
+                "ks": row.step.ks,
+                "ws": row.step.ws,
+                "qs": row.step.qs,
+                "shared_bytes": row.step.shared_bytes,
+                "kept": row.step.kept,
+                "intensity": row.printed,
+                "intensity_c_once": row.whole,
+                "intensity_packed": row.packed,
+                "packs": row.packs(ridge),
+                "limit": row.limit(ridge),
+                "cmar": row.step.blocking.cmar(),
+            }
+            for row in rows
+        ],
+    }
+    headings = ("ks", "ws", "KiB (4)", "columns of A", "FLOP/B (3)", "C once", "packed", "packs", "limit", "CMAR (6)")
+    columns = (Column("pattern"), Column("blocking"), *(Column(heading, right=True) for heading in headings))
+    title = f"f32 on CUDA cores of {DEVICE}, K = {k}; memory is the limit below {ridge:.1f} FLOP/B"
+    return Result("roofline", data, [Table(title, columns, [_cells(row, ridge) for row in rows])])
+
+
+def _cells(row: Row, ridge: float) -> tuple[str, ...]:
+    step = row.step
+    return (
+        str(step.pattern),
+        row.name,
+        str(step.ks),
+        str(step.ws),
+        f"{step.shared_bytes / 1024:.0f}",
+        f"{step.kept:.0%}",
+        *(f"{each:.1f}" for each in (row.printed, row.whole, row.packed)),
+        "yes" if row.packs(ridge) else "no",
+        row.limit(ridge),
+        f"{step.blocking.cmar():.1f}",
+    )
