@@ -59,7 +59,7 @@ def printed(call: str) -> tuple[str, ...]:
         if program == "show":
             (file,) = arguments
             return tuple(Path(file).read_text(encoding="utf-8").splitlines())
-        result = CliRunner().invoke(app, arguments)
+        result = CliRunner().invoke(app, arguments, env={"COLUMNS": None})  # tables as wide as they are
     if result.exit_code != 0:
         raise ValueError(f"{call} ends with {result.exit_code}: {result.output or result.exception}")
     return tuple(result.stdout.rstrip("\n").splitlines())
