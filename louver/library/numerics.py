@@ -65,7 +65,8 @@ class Accumulation:
 
     unit: of one rounding of random data. columns: dense columns of K for each of them. instruction: dense columns of one
     instruction. step: greatest error of one instruction, over Σ|a||b| of all columns so far. least: the same where that is near
-    zero, absolutely. largest: beyond it a sum is infinite. read: what reading both operands loses, over Σ|a||b|.
+    zero, absolutely. largest: beyond it a sum is infinite. read: the part of a product that reading its
+    operands loses at most.
     """
 
     unit: float
@@ -149,16 +150,17 @@ def coefficients(k: int, out: str, accumulate: str = "f32", data: Data = "random
         ranges = min(k // columns_per_load("f16"), MOST_PARTS)
         roundings, steps = roundings + ranges, steps + ranges
     if data == "any":
-        count = float(steps)
+        count, relative = float(steps), UNIT_ROUNDOFF[out]
         # Sums that were rounded up are greater than Σ|a||b|, by as much as they are wrong.
-        summed = math.expm1(steps * way.step) + math.ceil(groups) * ACCUMULATIONS["f32"].unit
+        summed = math.expm1(steps * way.step) + math.ceil(groups) * ACCUMULATIONS["f32"].unit + way.read
     else:
-        count = 4.0 + math.sqrt(roundings)
-        summed = count * way.unit
+        # Operands that are cut make all products smaller, so the sum; the rest of what reading loses is random in sign.
+        count, relative = 4.0 + math.sqrt(roundings), UNIT_ROUNDOFF[out] + way.read
+        summed = count * way.unit + 4.0 * way.read / math.sqrt(max(k, 1))
         if groups:
             summed += (4.0 + math.sqrt(groups)) * ACCUMULATIONS["f32"].unit
     absolute = SMALLEST_SUBNORMAL[out] / 2 + count * way.least
-    return UNIT_ROUNDOFF[out], absolute, summed + way.read
+    return relative, absolute, summed
 
 
 def bound(
