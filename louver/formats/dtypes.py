@@ -115,6 +115,11 @@ class ElementTypeError(ValueError):
     given: object = None
 
 
+def multiplied_as(name: str) -> str:
+    """The name of the element type that tensor cores read an element type as: f32 as tf32."""
+    return "tf32" if name == "f32" else name
+
+
 def element_type(x: object, among: Collection[str] = ELEMENT_TYPES.keys()) -> ElementType:
     """The element type that `x` names.
 

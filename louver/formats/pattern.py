@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from louver.formats.dtypes import element_type
 from louver.formats.given import integer
 
 MAX_GROUP: Final = 256
@@ -79,3 +80,8 @@ class Pattern:
 
     def __str__(self) -> str:
         return f"{self.n}:{self.m}" + (f"@{self.length}" if self.length > 1 else "")
+
+
+def lifted_pattern(operand: str) -> str:
+    """The pattern along K whose metadata the tensor cores read with an element type: one of two for 32 bits, else two of four."""
+    return "1:2" if element_type(operand).bits == 32 else "2:4"

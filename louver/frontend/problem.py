@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from louver.formats.pattern import Pattern
+from louver.formats.dtypes import multiplied_as
+from louver.formats.pattern import Pattern, lifted_pattern
 from louver.frontend.epilogue import ADDENDS, NO_EPILOGUE, Epilogue
 from louver.ir.product import selection_of
 from louver.isa.wgmma import ACCUMULATORS, FP8, INTEGER, TRANSPOSABLE
@@ -30,6 +31,7 @@ PRODUCTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("f16", "f16"): ("f16", "bf16", "f32", *EIGHT_BITS),
     ("bf16", "bf16"): ("bf16", "f16", "f32", *EIGHT_BITS),
     **{(a, b): ("bf16", "f16", "f32", *EIGHT_BITS) for a in FP8 for b in FP8},
+    ("f32", "f32"): ("f32", "f16", "bf16", *EIGHT_BITS),
     **{(a, b): ("s32", "f16", "bf16", "f32", *EIGHT_BITS) for a in INTEGER for b in INTEGER},
 }
 """Element types of (sparse, dense) operand, and the output types that go with them, a library call's default first.
@@ -37,9 +39,6 @@ PRODUCTS: dict[tuple[str, str], tuple[str, ...]] = {
 Products of floating-point numbers accumulate in f32 unless `MODES` says otherwise, those of integers in s32, exactly and
 wrapping. 8-bit outputs saturate, and s8 is rounded to nearest even; NaN becomes 0 there.
 """
-
-HOST_PRODUCTS = {**PRODUCTS, ("f32", "f32"): ("f32", "f16", "bf16", *EIGHT_BITS)}
-"""`PRODUCTS` of arrays on the host: of f32 too, which accumulates in f32."""
 
 BIAS: dict[str, tuple[str, ...]] = {"f32": ADDENDS, "s32": ("s32",)}
 """Element types of a bias by the type that it is added in: the accumulator's, or f32 where an epilogue has other steps."""
@@ -57,9 +56,8 @@ def modes_of(operand: str) -> tuple[str, ...]:
     and "promoted" adds what they sum over `PROMOTED_COLUMNS` to f32 sums beside them. "f16": registers of f16, which
     overflow beyond 65,504. "s32": exact.
     """
-    if operand == "f32":
-        return ("f32",)
-    widest, *narrower = ACCUMULATORS[operand, operand]
+    unit = multiplied_as(operand)
+    widest, *narrower = ACCUMULATORS[unit, unit]
     return (widest, *narrower, *(("fast", "promoted") if operand in FP8 else ()))
 
 
@@ -74,6 +72,7 @@ class Problem:
 
     kind: "matmul" is `out[M, N] = a[M, K] @ b[K, N]`; "linear" is `out[N, M] = b[N, K] @ a[M, K].T`, where N counts
     tokens and M output features, all row-major.
+    pattern: of `a`, None for a dense one; "auto" becomes the one whose metadata tensor cores read, 2:4, or 1:2 for f32.
     b_layout: "k_major" stores the dense operand as [N, K] with K contiguous, "n_major" as [K, N] with N contiguous.
     8-bit ones are K-major; of vectors N:M@L, which take 16-bit ones, they are N-major. accumulate: see `modes_of`; "auto" becomes "f32", or "s32" for integers,
     and "fast" becomes "f32".
@@ -88,7 +87,7 @@ class Problem:
     a: str = "f16"
     b: str = "f16"
     out: str = "f16"
-    pattern: str | None = "2:4"
+    pattern: str | None = "auto"
     accumulate: str = "auto"
     b_layout: BLayout = "k_major"
     bias: Literal["row"] | None = None
@@ -97,18 +96,22 @@ class Problem:
     batch: Batch | None = None
 
     def __post_init__(self) -> None:
-        _member("kind", self.kind, ("matmul", "linear"))
-        if self.gathers:
-            Pattern.parse(self.pattern)
-        _member("b_layout", self.b_layout, ("k_major", "n_major"))
-        _member("bias", self.bias, (None, "row"))
-        _member("batch", self.batch, (None, "dense", "sparse", "both"))
         outputs = PRODUCTS.get((self.a, self.b))
         if outputs is None:
             known = ", ".join(f"{a}×{b}" for a, b in PRODUCTS)
             raise ValueError(
                 f"element types of a product are one of {known}, got {self.a}×{self.b}: convert one operand"
             )
+        if self.pattern == "auto":
+            object.__setattr__(self, "pattern", lifted_pattern(self.a))
+        _member("kind", self.kind, ("matmul", "linear"))
+        if self.gathers:
+            Pattern.parse(self.pattern)
+        _member("b_layout", self.b_layout, ("k_major", "n_major"))
+        _member("bias", self.bias, (None, "row"))
+        _member("batch", self.batch, (None, "dense", "sparse", "both"))
+        if self.pattern in ("2:4", "1:2") and self.pattern != lifted_pattern(self.a):
+            raise ValueError(f"the tensor cores multiply {self.a} as {lifted_pattern(self.a)}, got {self.pattern}")
         _member("out", self.out, outputs)
         self._settle("accumulate", modes_of(self.a), accumulator_of(self.a))
         if self.accumulate == "fast":

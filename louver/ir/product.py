@@ -55,7 +55,7 @@ def selection_of(pattern: str | None) -> Selection:
     """The selection of a pattern, None for a dense operand."""
     if pattern is None:
         return "all"
-    return "lifted" if pattern == "2:4" else "indexed"
+    return "lifted" if pattern in ("2:4", "1:2") else "indexed"
 
 
 @dataclass(frozen=True, slots=True)

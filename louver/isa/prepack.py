@@ -106,8 +106,10 @@ def unpack(words: NDArray[np.uint32], rows: int, k: int, dtype: ElementType | st
 
 def _layout(dtype: ElementType | str) -> MetadataMap:
     element = element_type(dtype)
-    if not element.sparse or element.name == "f32":
-        raise ValueError(f"sparse products take f16, bf16, e4m3, e5m2, s8, u8 and tf32, got {element.name}")
+    if not element.sparse:
+        raise ValueError(
+            f"sparse products take f16, bf16, e4m3, e5m2, s8, u8 and f32, read as tf32, got {element.name}"
+        )
     return MAPS[element.bits]
 
 
@@ -145,7 +147,7 @@ def _check(natural: NDArray[np.uint8], layout: MetadataMap) -> None:
 
 def metadata_rows_shape(rows: int, k: int, dtype: ElementType | str) -> tuple[int, int]:
     """The shape of `metadata_rows`."""
-    return -(-rows // 16), -(-k // _layout(_multiplied(dtype)).columns) * 64
+    return -(-rows // 16), -(-k // _layout(dtype).columns) * 64
 
 
 def metadata_rows(indices: NDArray[np.uint8], rows: int, k: int, dtype: ElementType | str) -> NDArray[np.uint16]:
@@ -155,16 +157,9 @@ def metadata_rows(indices: NDArray[np.uint8], rows: int, k: int, dtype: ElementT
     It is what `louver.ir.tile.metadata` describes. indices, k, dtype: as `prepack` takes them, and its errors; f32 is
     read as tf32.
     """
-    dtype = _multiplied(dtype)
     words = prepack(indices, rows, k, dtype)
     blocks, loads = words.shape[:2]
     lanes = words.reshape(blocks, loads, 4, 32, WORDS).transpose(0, 2, 1, 4, 3)
     whole = np.ascontiguousarray(lanes).reshape(blocks * 4, -1).view(np.uint16)
     shape = metadata_rows_shape(rows, k, dtype)
     return np.ascontiguousarray(whole[: shape[0], : shape[1]])
-
-
-def _multiplied(dtype: ElementType | str) -> str:
-    """The type that products take elements of a type for."""
-    name = element_type(dtype).name
-    return "tf32" if name == "f32" else name

@@ -10,12 +10,25 @@ from numpy.typing import NDArray
 TF32_MASK = np.uint32(0xFFFFE000)
 """The bits of a float32 that a tf32 product reads."""
 
+TF32_HALF = np.uint32(0x1000)
+"""Half of the lowest of them."""
+
 
 def widen(values: NDArray[Any], name: str) -> NDArray[np.float64]:
     """The values as the tensor core reads them: exact, except that tf32 drops the lowest 13 bits."""
     if name == "tf32":
         values = (np.ascontiguousarray(values).view(np.uint32) & TF32_MASK).view(np.float32)
     return values.astype(np.float64)
+
+
+def f32_to_tf32(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """float32 rounded to the numbers of tf32, ties away from zero (`cvt.rna.tf32.f32`, PTX ISA, cvt). NaN stays, and what would become
+    infinite is cut.
+    """
+    bits = np.ascontiguousarray(values).view(np.uint32)
+    rounded = ((bits + TF32_HALF) & TF32_MASK).view(np.float32)
+    cut = (bits & TF32_MASK).view(np.float32)
+    return np.where(np.isnan(values), values, np.where(np.isfinite(rounded), rounded, cut))
 
 
 def multiply(

@@ -15,7 +15,7 @@ from louver.compile.plan.layout import (
     stageable,
     values_layout,
 )
-from louver.compile.plan.schedule import STEPS, Schedule, check_registers, lists_of
+from louver.compile.plan.schedule import Schedule, check_registers, lists_of, steps_of
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
 from louver.frontend.problem import Problem
@@ -38,7 +38,7 @@ TILE_N = (8, 16, 32, 64, 128, 256)
 MIN_N_MAJOR = 64
 """Least tile width with an N-major dense operand: one swizzle span of 16-bit elements."""
 
-TILE_K = {16: 64, 8: 128}
+TILE_K = {32: 32, 16: 64, 8: 128}
 """Dense K elements of a stage by bits of an element: 64 bytes of each row of stored values, 128 of the dense operand."""
 
 BARRIER_ROOM = 1024
@@ -49,7 +49,7 @@ MAX_STAGES = 8
 CONSUMERS = (2, 1, 3, 4)
 """Numbers of consumer warpgroups, in the order in which a user's tile is tried with them."""
 
-RASTER = {16: 16, 8: 24}
+RASTER = {32: 16, 16: 16, 8: 24}
 """Rows of the widest tiles walked before the next column, by bits of an element: 8-bit values leave room for more in the L2 cache."""
 
 WIDEST = TILE_N[-1]
@@ -137,7 +137,7 @@ TILES = (
     # The first half is on its way while the other is staged.
     TileShape(128, WIDEST, 2, {2: 128}, RASTER),
     # The fewest bytes a product of which two consumers hold the sums. What is staged leaves room for four stages.
-    TileShape(256, 192, 2, {2: 96, 4: 48}, {16: 12, 8: 12}, lean=True, sums="plain"),
+    TileShape(256, 192, 2, {2: 96, 4: 48}, {32: 12, 16: 12, 8: 12}, lean=True, sums="plain"),
     TileShape(128, 192, 2, sums="promoted"),
     *(TileShape(128, n, 2) for n in TILE_N[:-1]),
     *(TileShape(64, n, 1) for n in TILE_N[:-1]),
@@ -218,7 +218,7 @@ class Demand:
     @classmethod
     def of_nest(cls, nest: ProductNest) -> Demand:
         """Of a user's kernel. Sums that are promoted more often than the library's step take the least step."""
-        step = TILE_K.get(element_type(nest.b.element).bits, STEPS[0])
+        step = TILE_K[element_type(nest.b.element).bits]
         nodes = set(walk(nest.epilogue))
         return cls(
             nest.a.element,
@@ -230,7 +230,7 @@ class Demand:
             nest.store.element,
             nest.store.transposed,
             nest.gated,
-            STEPS[0] if nest.promoted is not None and nest.promoted < step else step,
+            steps_of(nest.a.element)[0] if nest.promoted is not None and nest.promoted < step else step,
             sum(MOST_READS if isinstance(each, LoadMatrix) else isinstance(each, LoadVector) for each in nodes),
         )
 
@@ -327,7 +327,7 @@ def choose_for_nest(
             f"a warpgroup multiplies whole blocks of 64 rows of the sparse operand, got a tile of {nest.tile_m}"
         )
     demand, given = Demand.of_nest(nest), dict(fixed or {})
-    own = {"tile_k": nest.tile_k if nest.tile_k in STEPS else demand.step, **given}
+    own = {"tile_k": nest.tile_k if nest.tile_k in steps_of(nest.a.element) else demand.step, **given}
     if not given.get("specialized", True):
         own = {"stages": 1, **own}
     bulk = aligned_output and "store" not in given

@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 from louver.compile.plan.layout import metadata_words
 from louver.compile.plan.schedule import Schedule, list_rows
 from louver.compile.signature import Part
-from louver.formats.dtypes import element_type, raw_bits
+from louver.formats.dtypes import element_type, multiplied_as, raw_bits
 from louver.formats.lists import gathered
 from louver.formats.tensor import SparseTensor, row_pitch
 from louver.ir.product import selection_of
 from louver.isa.metadata import PADDING_CODE
 from louver.isa.prepack import WORDS, metadata_rows, metadata_rows_shape, prepack, prepacked_shape, split
+from louver.isa.product_meaning import f32_to_tf32
 from louver.library.boxes import METADATA_SLACK, Held
 from louver.library.resident import pitch_of, write_rows
 from louver.library.rows import Rows
@@ -94,6 +95,30 @@ class Values(Form):
 
     def derive(self, s: SparseTensor, to: int, stream: int) -> None:
         write_rows(to, self.pitch(s), view(s.values), stream)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundedValues(Form):
+    """The stored values of f32 as products multiply them: rounded to tf32, where the tensor cores would cut them. Rows as `Values`."""
+
+    of_values = True
+
+    def pitch(self, s: SparseTensor) -> int:
+        """Bytes from one row to the next."""
+        return row_pitch(s.kept, s.dtype)
+
+    def kept(self, s: SparseTensor) -> int:
+        """Values of a row."""
+        return s.kept
+
+    def nbytes(self, s: SparseTensor) -> int:
+        return s.rows * self.pitch(s)
+
+    def host(self, s: SparseTensor) -> NDArray[Any]:
+        return pitched(f32_to_tf32(s.values))
+
+    def derive(self, s: SparseTensor, to: int, stream: int) -> None:
+        _derive_on_host(self, s, to, stream)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +211,7 @@ class RowLists(Form):
         _derive_on_host(self, s, to, stream)
 
 
-FORMS: tuple[type[Form], ...] = (Values, Metadata, TileMetadata, GatheredValues, RowLists)
+FORMS: tuple[type[Form], ...] = (Values, RoundedValues, Metadata, TileMetadata, GatheredValues, RowLists)
 """All forms there are."""
 
 
@@ -234,7 +259,7 @@ class Operand(NamedTuple):
 class ProductForms(NamedTuple):
     """What products read of a sparse tensor: values, and metadata or lists."""
 
-    values: Values | GatheredValues = Values()
+    values: Values | RoundedValues | GatheredValues = Values()
     positions: Metadata | RowLists = Metadata()
 
 
@@ -242,7 +267,8 @@ def forms_of(schedule: Schedule, s: SparseTensor) -> ProductForms:
     """What a product of `s` with that schedule reads."""
     pattern = str(s.pattern)
     if selection_of(pattern) != "indexed":
-        return ProductForms(Values(), Metadata(metadata_words(schedule, s.dtype.name)))
+        values = RoundedValues() if multiplied_as(s.dtype.name) == "tf32" else Values()
+        return ProductForms(values, Metadata(metadata_words(schedule, s.dtype.name)))
     rows = list_rows(pattern, schedule)
     # Lists of single windows are multiplied with the values as they are.
     return ProductForms(Values() if s.pattern.length % rows == 0 else GatheredValues(rows), RowLists(rows))

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from louver.formats.dtypes import multiplied_as
 from louver.frontend.problem import PROMOTED_COLUMNS, accumulator_of
 from louver.isa.prepack import columns_per_load
 from louver.isa.wgmma import FP8
@@ -64,7 +65,8 @@ class Accumulation:
 
     unit: of one rounding of random data. columns: dense columns of K for each of them. instruction: dense columns of one
     instruction. step: greatest error of one instruction, over Σ|a||b| of all columns so far. least: the same where that is near
-    zero, absolutely. largest: beyond it a sum is infinite.
+    zero, absolutely. largest: beyond it a sum is infinite. read: the part of a product that reading its
+    operands loses at most.
     """
 
     unit: float
@@ -73,6 +75,7 @@ class Accumulation:
     step: float
     least: float
     largest: float
+    read: float = 0.0
 
 
 F32_STEP, FP8_STEP = 18 * 2.0**-23, 34 * 2.0**-13
@@ -82,12 +85,16 @@ of 2^-23 (2^-13) of the greatest one's power of two, so that each loses less tha
 F32_LEAST, F16_LEAST = F32_STEP * 2.0**-126, SMALLEST_SUBNORMAL["f16"] / 2
 """Below 2^-126 addends are cut to the same multiples as there; sums in f16 are rounded to nearest."""
 
+TF32_READ = 2.0**-11 + 2.0**-10 + 2.0**-21
+"""Operands of f32 are read as tf32, of 11 bits: values of the weight are rounded, those of the dense operand cut."""
+
 ACCUMULATIONS = {
     "f32": Accumulation(2.0**-23, 1, 32, F32_STEP, F32_LEAST, LARGEST["f32"]),
     "fp8": Accumulation(2.0**-12, 64, 64, FP8_STEP, F32_LEAST, LARGEST["f32"]),
     "promoted": Accumulation(2.0**-12, 64, 64, FP8_STEP, F32_LEAST, LARGEST["f32"]),
     "f16": Accumulation(2.0**-11, 32, 32, 2.0**-11 + F32_STEP, F16_LEAST, LARGEST["f16"]),
     "fp8 in f16": Accumulation(2.0**-11, 32, 64, 2.0**-11 + FP8_STEP, F16_LEAST, LARGEST["f16"]),
+    "tf32": Accumulation(2.0**-23, 1, 16, F32_STEP, F32_LEAST, LARGEST["f32"], TF32_READ),
     "s32": Accumulation(0.0, 1, 32, 0.0, 0.0, math.inf),
 }
 """By the way to accumulate, see `accumulation`.
@@ -122,6 +129,8 @@ def accumulation(operand: str, accumulate: str = "auto", *, floating: bool = Fal
         return accumulate
     if operand in FP8:
         return "fp8"
+    if multiplied_as(operand) == "tf32":
+        return "tf32"
     return "f32" if floating else accumulator_of(operand)
 
 
@@ -141,16 +150,17 @@ def coefficients(k: int, out: str, accumulate: str = "f32", data: Data = "random
         ranges = min(k // columns_per_load("f16"), MOST_PARTS)
         roundings, steps = roundings + ranges, steps + ranges
     if data == "any":
-        count = float(steps)
+        count, relative = float(steps), UNIT_ROUNDOFF[out]
         # Sums that were rounded up are greater than Σ|a||b|, by as much as they are wrong.
-        summed = math.expm1(steps * way.step) + math.ceil(groups) * ACCUMULATIONS["f32"].unit
+        summed = math.expm1(steps * way.step) + math.ceil(groups) * ACCUMULATIONS["f32"].unit + way.read
     else:
-        count = 4.0 + math.sqrt(roundings)
-        summed = count * way.unit
+        # Operands that are cut make all products smaller, so the sum; the rest of what reading loses is random in sign.
+        count, relative = 4.0 + math.sqrt(roundings), UNIT_ROUNDOFF[out] + way.read
+        summed = count * way.unit + 4.0 * way.read / math.sqrt(max(k, 1))
         if groups:
             summed += (4.0 + math.sqrt(groups)) * ACCUMULATIONS["f32"].unit
     absolute = SMALLEST_SUBNORMAL[out] / 2 + count * way.least
-    return UNIT_ROUNDOFF[out], absolute, summed
+    return relative, absolute, summed
 
 
 def bound(

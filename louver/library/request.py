@@ -10,9 +10,10 @@ from typing import Any, Literal
 from louver.formats.dtypes import ElementType, ElementTypeError, element_type
 from louver.formats.gated import GatedTensor
 from louver.formats.given import shown
+from louver.formats.pattern import lifted_pattern
 from louver.formats.tensor import SparseTensor
 from louver.frontend.epilogue import NO_EPILOGUE, Activation, Epilogue
-from louver.frontend.problem import HOST_PRODUCTS, PRODUCTS, Batch, BLayout, Kind, Problem, modes_of
+from louver.frontend.problem import PRODUCTS, Batch, BLayout, Kind, Problem, modes_of
 from louver.ir.product import selection_of
 from louver.isa.wgmma import TRANSPOSABLE
 from louver.library.dense import check_output, named_view
@@ -95,7 +96,7 @@ def request(
     shape = output_shape(kind, s, dense)
     n = prod(shape[len(s.shape) - 2 : -1]) if kind == "linear" else shape[-1]
     fused = fuse(Target(kind, s, shape, n, dense.device, isinstance(s, GatedTensor), like), given, activation)
-    outputs = HOST_PRODUCTS[s.dtype.name, dense.element.name]
+    outputs = PRODUCTS[s.dtype.name, dense.element.name]
     target = None if out is None else named_view("out", out, outputs)
     wanted = target.element if out_dtype is None and target is not None else out_dtype
     element = output_element(wanted, s.dtype, dense.element, fused.epilogue)
@@ -131,7 +132,7 @@ def check_sparse(s: object, accumulate: object = "auto", axis: int = -1) -> None
         raise ValueError(f"s must be {rule}, got shape {list(s.shape)}, axis {s.axis}: {instead}")
     if 0 in s.shape:
         raise ValueError(f"s must have at least one row and one column, got shape {list(s.shape)}")
-    types = tuple(dict.fromkeys(a for a, _ in HOST_PRODUCTS))
+    types = tuple(dict.fromkeys(a for a, _ in PRODUCTS))
     if s.dtype.name not in types:
         raise ValueError(
             f"products take {', '.join(types[:-1])} and {types[-1]}, got {s.dtype}: convert the weight before compress"
@@ -146,18 +147,15 @@ def check_kernel(s: SparseTensor) -> None:
     """Raises ValueError for a pattern of an element type that no kernel multiplies: such products are computed on the host."""
     if not has_kernel(s):
         raise ValueError(
-            f"GPUs multiply 2:4 of 16 and 8 bits, and every other pattern but 1:2 of {' and '.join(TRANSPOSABLE)}, got {s.pattern} "
+            f"GPUs multiply 2:4 of 16 and 8 bits, 1:2 of f32, and every other pattern of {' and '.join(TRANSPOSABLE)}, got {s.pattern} "
             f"{s.dtype}: convert the weight before compress, as w.astype(np.float16) does, or by `louver prune --compressed --dtype f16`, "
-            "compress a weight of 1:2 as 2:4, or give arrays on the host"
+            "prune it to another pattern, or give arrays on the host"
         )
 
 
 def has_kernel(s: SparseTensor) -> bool:
     """Whether GPUs have products of its pattern and element type."""
-    if not gathers(s):
-        return (s.dtype.name, s.dtype.name) in PRODUCTS
-    # In tile IR 1:2 is the encoding that tensor cores have of tf32.
-    return s.dtype.name in TRANSPOSABLE and str(s.pattern) != "1:2"
+    return s.dtype.name in TRANSPOSABLE if gathers(s) else str(s.pattern) == lifted_pattern(s.dtype.name)
 
 
 _SIDES = {
@@ -176,8 +174,8 @@ _SIDES = {
 def operand_view(kind: Kind, s: SparseTensor, x: Any) -> ArrayView:
     """The dense operand. Raises TypeError for what is no array, ValueError unless products take its element type with s's."""
     name = "x" if kind == "linear" else "b"
-    dense = named_view(name, x, [b for a, b in HOST_PRODUCTS if a == s.dtype.name])
-    if (s.dtype.name, dense.element.name) not in HOST_PRODUCTS:
+    dense = named_view(name, x, [b for a, b in PRODUCTS if a == s.dtype.name])
+    if (s.dtype.name, dense.element.name) not in PRODUCTS:
         raise ValueError(
             f"{name} and s must have one element type, got {dense.element} and {s.dtype}: convert one (8-bit floats mix, and "
             "so do 8-bit integers)"
@@ -201,7 +199,7 @@ def output_element(
 
     Raises ValueError for one that products of these operands do not write.
     """
-    all_outputs = HOST_PRODUCTS[s.name, dense.name]
+    all_outputs = PRODUCTS[s.name, dense.name]
     outputs = [name for name in all_outputs if name != "s32" or not epilogue.floating]
     try:
         return element_type(outputs[0] if out_dtype is None else out_dtype, outputs)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from louver.compile.plan.schedule import Schedule
+from louver.formats.dtypes import multiplied_as
 from louver.ir.product import Selection
 from louver.isa.prepack import columns_per_load
 from louver.isa.wgmma import Wgmma
@@ -90,7 +91,8 @@ def step_clocks(operands: Operands, schedule: Schedule, rates: Rates = H200) -> 
     one, more = rates.least
     least = one if schedule.roles.consumers == 1 else more
     product = max(least, rates.product + rates.column * tile.n)
-    depth = Wgmma(tile.n, operands.a, operands.b, operands.accumulator, sparse=lifted).k
+    a, b = multiplied_as(operands.a), multiplied_as(operands.b)
+    depth = Wgmma(tile.n, a, b, operands.accumulator, sparse=lifted).k
     products = tile.m // 64 * tile.k // depth * product
     # A stage is refilled once its products are done, and is waited for when all others are.
     latency = rates.latency / max(ring.stages - 1 - ring.in_flight, 0.5)

@@ -110,11 +110,12 @@ def fused_operands(rng: np.random.Generator, problem: Problem, m: int, n: int, k
 
     epilogue = problem.epilogue
     scaled = epilogue.alpha or epilogue.scale is not None
-    a = louver.prune(normal(problem.a, m, k), "2:4")
-    s = louver.compress(a, "2:4")
+    pattern = problem.pattern or "2:4"
+    a = louver.prune(normal(problem.a, m, k), pattern)
+    s = louver.compress(a, pattern)
     if epilogue.gated:
         half = m // 2
-        s = louver.gated(louver.compress(a[:half], "2:4"), louver.compress(a[half:], "2:4"))
+        s = louver.gated(louver.compress(a[:half], pattern), louver.compress(a[half:], pattern))
         a = s.dense()
     unit = 1.0 if element_type(problem.a).floating else 1.0 / 8192
     reads: dict[str, Array | float] = {}

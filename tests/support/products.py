@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 import louver
 from louver.formats.dtypes import element_type
+from louver.formats.pattern import lifted_pattern
 from louver.formats.tensor import SparseTensor
 from louver.library.numerics import accumulation, compare
 from louver.library.reference import exact_product
@@ -63,8 +64,9 @@ def operands(
         limits = np.iinfo(numpy)
         return rng.integers(limits.min, limits.max, shape, dtype=numpy, endpoint=True)
 
-    a = louver.prune(draw(dtype, m, k), "2:4")
-    return Operands(a, louver.compress(a, "2:4"), draw(dense or dtype, k, n), draw(bias or dtype, m))
+    pattern = lifted_pattern(dtype)
+    a = louver.prune(draw(dtype, m, k), pattern)
+    return Operands(a, louver.compress(a, pattern), draw(dense or dtype, k, n), draw(bias or dtype, m))
 
 
 def overflowing(rng: np.random.Generator, m: int, n: int, k: int) -> tuple[Array, Array]:

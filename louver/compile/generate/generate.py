@@ -20,8 +20,10 @@ from louver.compile.generate.generation import Generation
 from louver.compile.generate.multiply import begin, constant, loop, multiply
 from louver.compile.generate.places import place
 from louver.compile.plan.layout import OperandLayout, dense_layout, metadata_bytes, output_layout, values_layout
-from louver.compile.plan.schedule import Schedule, check_registers, lists_of, register_split
+from louver.compile.plan.schedule import Schedule, check_registers, lists_of, register_split, steps_of
 from louver.compile.signature import RANGES, kernel_name, parameter_name
+from louver.formats.dtypes import multiplied_as
+from louver.formats.pattern import lifted_pattern
 from louver.ir.product import Batch, ProductNest, require_rows
 from louver.ir.sched import ops, staged
 from louver.ir.sched.types import MapType, PointerType, SizeType, WgmmaAttr
@@ -46,6 +48,14 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
     selection = nest.a.selection
     if selection != "lifted" and schedule.ring.metadata != "global":
         raise ValueError(f"stages hold metadata of 2:4 operands, got {schedule.ring.metadata!r} for {nest.a.pattern}")
+    if selection == "lifted" and nest.a.pattern != lifted_pattern(nest.a.element):
+        raise ValueError(
+            f"products of {nest.a.element} take the pattern {lifted_pattern(nest.a.element)} or vectors N:M@L, got {nest.a.pattern}"
+        )
+    if schedule.tile.k not in steps_of(nest.a.element):
+        raise ValueError(
+            f"tile_k of {nest.a.element} is {' or '.join(map(str, steps_of(nest.a.element)))}, got {schedule.tile.k}"
+        )
     indexed = selection == "indexed"
     if indexed:
         require_gatherable(schedule)
@@ -68,8 +78,8 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
         else output_layout(schedule, nest.store.element, transposed=nest.store.transposed, gated=nest.gated),
         Wgmma(
             n=schedule.tile.n,
-            a=nest.a.element,
-            b=nest.b.element,
+            a=multiplied_as(nest.a.element),
+            b=multiplied_as(nest.b.element),
             d=nest.accumulator,
             sparse=selection == "lifted",
             transpose_b=major == "mn",

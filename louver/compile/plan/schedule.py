@@ -9,10 +9,16 @@ from typing import Any, Literal
 
 from louver.formats.pattern import Pattern
 from louver.ir.product import selection_of
+from louver.isa.prepack import WORDS, columns_per_load
 from louver.isa.targets import Target
 
-STEPS = (64, 128)
-"""Columns of K that a stage may hold: whole metadata words, and rows of stored values within the widest swizzle span."""
+STEPS = (32, 64, 128)
+"""Columns of K that a stage may hold."""
+
+
+def steps_of(element: str) -> tuple[int, ...]:
+    """Those of `STEPS` that hold whole metadata words of an element type."""
+    return tuple(step for step in STEPS if step * WORDS >= columns_per_load(element))
 
 
 def _positive(**values: Any) -> None:
@@ -41,7 +47,7 @@ class Tile:
         if self.n % 8 or self.n > 256:
             raise ValueError(f"tile_n is a multiple of 8, at most 256, got {self.n}")
         if self.k not in STEPS:
-            raise ValueError(f"tile_k is 64 or 128, got {self.k}")
+            raise ValueError(f"tile_k is 32, 64 or 128, got {self.k}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,8 @@ def expected(problem: Problem, tile: Tile) -> ProductNest:
         same = problem.bias_element == problem.accumulate
         epilogue = Apply.of("add", epilogue, bias if same else Cast(bias, problem.accumulate))
     epilogue = stored(epilogue, problem)
-    pointers = {"a": f'!tt.ptr<{MLIR[problem.a]}, #tt.sparse<"NV24">>', "b": f"!tt.ptr<{MLIR[problem.b]}>"}
+    encoding = f"NV{problem.pattern.replace(':', '')}"
+    pointers = {"a": f'!tt.ptr<{MLIR[problem.a]}, #tt.sparse<"{encoding}">>', "b": f"!tt.ptr<{MLIR[problem.b]}>"}
     pointers["d"] = f"!tt.ptr<{MLIR[problem.out]}>"
     if problem.bias:
         pointers["bias"] = f"!tt.ptr<{MLIR[problem.bias_element]}>"
@@ -84,7 +85,7 @@ def expected(problem: Problem, tile: Tile) -> ProductNest:
     return ProductNest(
         name=problem.kind,
         arguments=tuple(Argument(name, type_) for name, type_ in (pointers | scalars).items()),
-        a=Load("a", problem.a, "2:4", *sizes("M", "K", "stride_a"), k_major=True),
+        a=Load("a", problem.a, problem.pattern, *sizes("M", "K", "stride_a"), k_major=True),
         b=Load("b", problem.b, None, *sizes("N", "K", "stride_b"), k_major=problem.b_layout == "k_major"),
         tile_m=tile.m,
         tile_n=tile.n,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import louver
-from louver.compile.plan.schedule import STEPS, Schedule
+from louver.compile.plan.schedule import Schedule, steps_of
 from louver.compile.products import CompiledProduct, compile_tile_ir
 from louver.formats.dtypes import element_type
 from louver.formats.tensor import SparseTensor
@@ -26,7 +26,8 @@ SCHEDULE = Schedule.of(tile_m=128, tile_n=64, tile_k=64, stages=3)
 def compiled(name: str, **options: Any) -> CompiledProduct:
     """A kept kernel, compiled for its own tile."""
     step = CASES[name].constexprs["BK"]
-    schedule = SCHEDULE.changed(tile_k=step if step in STEPS else SCHEDULE.tile.k, **options)
+    # All kept products have operands of 16 or 8 bits, of the same steps.
+    schedule = SCHEDULE.changed(tile_k=step if step in steps_of("f16") else SCHEDULE.tile.k, **options)
     return compile_tile_ir(read_copy(kept(name)), schedule)
 
 

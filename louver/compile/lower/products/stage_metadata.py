@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal, cast
+
 from louver.compile.lower.products.batch_indices import entry_of_metadata
 from louver.compile.lower.products.stages import barrier_address
 from louver.compile.lower.products.state import Lowering
@@ -52,12 +54,10 @@ def read(low: Lowering, op: staged.ReadMetadataOp) -> None:
     start = k.mad_lo(k.and_(low.named["tid"], WARPGROUP_THREADS - 1), words * WORD_BYTES, start)
     for block, registers in enumerate(own):
         address = Address(start, ring.offset + block * size)
-        if words == 1:
-            k.emit(Load("shared", "b32"), registers[0], address)
-        else:
-            k.emit(Load("shared", "b32", 2), tuple(registers[:2]), address)
+        held = registers[0] if words == 1 else tuple(registers[:words])
+        k.emit(Load("shared", "b32", words), held, address)
 
 
-def _words(size: int) -> int:
-    """Words of a thread in a step's `size` bytes for 64 rows: 1 or 2."""
-    return size // (WARPGROUP_THREADS * WORD_BYTES)
+def _words(size: int) -> Literal[1, 2, 4]:
+    """Words of a thread in a step's `size` bytes for 64 rows: 1, 2 or 4."""
+    return cast("Literal[1, 2, 4]", size // (WARPGROUP_THREADS * WORD_BYTES))

@@ -14,6 +14,7 @@ from louver.compile.lower.tiles.exact import part_pairs, parts_of, without_nan
 from louver.compile.lower.tiles.numbers import from_f32, to_f32
 from louver.compile.lower.tiles.packing import WORD, pack_elements
 from louver.compile.lower.tiles.state import Lowering, Registers
+from louver.formats.dtypes import multiplied_as
 from louver.ir.refusal import unsupported
 from louver.ir.tile import DotOp, MmaAttr, element_name
 from louver.ir.tile.encodings import numbers_of
@@ -64,7 +65,7 @@ def lower_dot(low: Lowering, op: DotOp) -> Registers:
         return Operand(low.values[value], low.layout(value), transposed)
 
     left, right = (op.b, op.a) if transposed else (op.a, op.b)
-    names = [_product_type(element_name(tensor_of(value).element_type)) for value in (left, right)]
+    names = [multiplied_as(element_name(tensor_of(value).element_type)) for value in (left, right)]
     a, b = operand(left), operand(right)
     sparse = op.metadata is not None
     metadata = None if op.metadata is None else operand(op.metadata)
@@ -120,10 +121,6 @@ def lower_dot(low: Lowering, op: DotOp) -> Registers:
 def operand_rows(layout: Layout, transposed: bool) -> int:
     """Rows of the sums in the product's order."""
     return layout.shape[1 if transposed else 0]
-
-
-def _product_type(name: str) -> str:
-    return "tf32" if name == "f32" else name
 
 
 def _instruction(op: DotOp, names: Sequence[str], d: str, k: int, sparse: bool) -> Mma:

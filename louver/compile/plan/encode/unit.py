@@ -13,6 +13,7 @@ from xdsl.ir import Operation, SSAValue
 from louver.analysis.elementwise import ELEMENTWISE
 from louver.analysis.integers import is_zero
 from louver.analysis.promotion import promotion
+from louver.formats.dtypes import multiplied_as
 from louver.ir.tile import DotOp, MmaAttr, SharedAttr, element_name
 from louver.ir.tile.encodings import numbers_of
 from louver.ir.tile.types import register_encoding, tensor_of
@@ -167,7 +168,7 @@ def _names(op: DotOp) -> tuple[str, str]:
     """Element types of the product's A and B."""
     a, b = (element_name(tensor_of(each).element_type) for each in (op.a, op.b))
     names = (b, a) if is_transposed(op) else (a, b)
-    return cast("tuple[str, str]", tuple("tf32" if name == "f32" else name for name in names))
+    return cast("tuple[str, str]", tuple(map(multiplied_as, names)))
 
 
 def _sums(op: DotOp) -> str:
