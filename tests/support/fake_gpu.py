@@ -51,7 +51,8 @@ def recording(monkeypatch: pytest.MonkeyPatch, kernels: KernelCache) -> Iterator
     for function in CACHED:
         function.cache_clear()
     # What a failed test's traceback keeps must not reach for a driver later.
-    for buffer in [kept for kept in gc.get_objects() if isinstance(kept, DeviceBuffer)]:
+    kept = gc.get_objects() if made.memory else []
+    for buffer in [each for each in kept if isinstance(each, DeviceBuffer)]:
         buffer.close()
     monkeypatch.undo()
     forget()
