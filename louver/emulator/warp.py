@@ -276,4 +276,4 @@ class Warp:
 
     def active_lanes(self) -> NDArray[np.int64]:
         """Numbers of the active lanes."""
-        return np.flatnonzero(self.active)
+        return self.active.nonzero()[0]
