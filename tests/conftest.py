@@ -46,6 +46,11 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(100_000, 20, 50)
 
 
+def pytest_unconfigure() -> None:
+    """Let the interpreter's end collect all: extension modules report as leaks what is left."""
+    gc.unfreeze()
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Golden:
     """`golden.check("room/name.ptx", text)` compares with tests/golden/room/name.ptx."""
