@@ -118,7 +118,7 @@ GROUPS: dict[str, dict[str, Structure]] = {
 
 
 def run(structure: Structure) -> int:
-    """How many elements differ."""
+    """The number of elements that differ."""
     problem, rng = structure.problem, np.random.default_rng(3)
     schedule = deepest(problem, structure.schedule, SM_90A)
     own_a, own_b = ((ENTRIES,) if own else () for own in (problem.batched_a, problem.batched_b))

@@ -186,7 +186,7 @@ def draw_kernel() -> str:
 
 
 def draw_lanes() -> str:
-    """What the lanes of a warp hold of a product in f16."""
+    """The elements of a product in f16 that the lanes of a warp hold."""
     return draw_fragment(Wgmma(256, "f16", "f16", "f32", sparse=True, a_source="registers"), PAIR_CODES)
 
 

@@ -240,7 +240,7 @@ def _bounded(each: Dimension, sizes: Sequence[Polynomial], op: Operation) -> tup
 
 
 def _with_fellows(moved: Terms, first: Polynomial) -> Polynomial:
-    """What has moved a pointer, and what goes with it: in (entry + 1) * stride not only the part that the kernel computes."""
+    """The terms that moved a pointer, and those that go with them: all of (entry + 1) * stride, also the part that the kernel does not compute."""
     apart = _shared_arguments(moved)
     fellows = [term for term in first if not _inner(term[0]) and apart and apart <= term[0]]
     return Polynomial(frozenset([*moved, *fellows]))

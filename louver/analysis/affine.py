@@ -151,7 +151,7 @@ class Affine:
         return Polynomial.atom(value)
 
     def _so_far(self, loop: scf.ForOp, step: Polynomial) -> Polynomial:
-        """How far a loop has moved that moves by `step` in every iteration, in terms of its own number."""
+        """The distance that a loop has moved, in terms of its own number, if each iteration moves by `step`."""
         number = self.integer(loop.body.block.args[0])
         if number == Polynomial.atom(loop.body.block.args[0]):
             quotient = step.quotient(self.integer(loop.step))
@@ -183,7 +183,7 @@ class Affine:
         return Polynomial.atom(value)
 
     def times(self, loop: scf.ForOp) -> Polynomial | None:
-        """How often a loop runs, where its first number and step are constants and it may not run from more to less."""
+        """The number of iterations, for a constant first number and step, and a loop that may not run from more to less."""
         first, step = constant_integer(loop.lb), constant_integer(loop.step)
         if first is None or step is None or step < 1:
             return None
@@ -341,7 +341,7 @@ def _is_count(value: Polynomial) -> bool:
 
 
 def renumbering(op: ExpandDimsOp | TransOp) -> Callable[[int], int]:
-    """Where each dimension of the source is in the result."""
+    """The dimension of the result that each dimension of the source becomes."""
     if isinstance(op, ExpandDimsOp):
         axis = op.axis.value.data
         return lambda dimension: dimension + (dimension >= axis)

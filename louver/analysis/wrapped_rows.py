@@ -108,7 +108,7 @@ def _of_dot(op: DotOp, index: int, rows: Rows) -> Rows:
 
 
 def _moved(op: Operation, rows: Rows) -> Rows:
-    """Where rows are in the results of an operation without effects."""
+    """The dimensions that are rows, in the results of an operation without effects."""
     match op:
         case TransOp():
             order = list(op.order.get_values())

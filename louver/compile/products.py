@@ -46,7 +46,7 @@ class CompiledProduct:
 
     @property
     def checked(self) -> ProductNest:
-        """What a launch must check."""
+        """The product nest, which a launch checks."""
         return self.nest
 
     @property

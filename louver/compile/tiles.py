@@ -110,7 +110,7 @@ class CompiledTiles:
 
     @property
     def ctas_by_shared(self) -> int:
-        """How many CTAs share an SM at most for their shared memory."""
+        """The number of CTAs that shared memory lets share an SM."""
         return self.target.sm_shared_bytes // (self.kernel.dynamic_shared + CTA_SHARED_BYTES)
 
     def with_ctas(self, count: int) -> CompiledTiles:
@@ -133,7 +133,7 @@ class CompiledTiles:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How operands of dots reach them. staged: through shared memory. slots: of the ring that copies them; 0 for no ring."""
+    """The way of operands to dots. staged: through shared memory. slots: of the ring that copies them; 0 for no ring."""
 
     staged: bool
     slots: int
@@ -236,7 +236,7 @@ def _ring_rooms(state: TilesState) -> tuple[int, ...]:
 
 
 def ctas_of(machine: Target, registers: int, threads: int, most: int | None) -> int:
-    """How many CTAs share an SM for their registers and warps. registers: of a thread. most: of the launch, None for any number."""
+    """The number of CTAs that share an SM for their registers and warps. registers: of a thread. most: of the launch, None for any number."""
     whole = -(-registers // REGISTERS_TOGETHER) * REGISTERS_TOGETHER
     found = min(machine.registers_per_sm // (whole * threads), SM_WARPS * LANES // threads)
     return found if most is None else min(found, most)

@@ -79,7 +79,7 @@ class Warp:
         return Suspend(reason)
 
     def place(self, lane: int | None = None, step: Step | None = None) -> Place:
-        """Where the warp is, or was at `step`. The thread is `lane`'s; at the current step, that of the only active lane."""
+        """The warp's place now, or at `step`. The thread is `lane`'s; at the current step, that of the only active lane."""
         lanes = np.flatnonzero(self.active)
         if lane is None and step is None and lanes.size == 1:
             lane = int(lanes[0])

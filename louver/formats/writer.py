@@ -116,7 +116,7 @@ def writing(
 
 
 def arranged(forms: Mapping[str, Form]) -> dict[str, Entry]:
-    """Where each stored array goes. Raises ValueError for names that a file cannot hold, or that two tensors need."""
+    """The place of each stored array. Raises ValueError for names that a file cannot hold, or that two tensors need."""
     arrays: dict[str, Any] = {}
     for name, form in forms.items():
         check_name(name)

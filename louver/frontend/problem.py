@@ -50,7 +50,7 @@ def accumulator_of(operand: str) -> str:
 
 
 def modes_of(operand: str) -> tuple[str, ...]:
-    """How products of that element type may accumulate, the usual way first.
+    """The accumulations of products of that element type, the usual one first.
 
     "f32": registers of f32, of which the tensor cores keep about 14 bits for 8-bit floats; "fast" is another name for that,
     and "promoted" adds what they sum over `PROMOTED_COLUMNS` to f32 sums beside them. "f16": registers of f16, which

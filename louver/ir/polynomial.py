@@ -184,7 +184,7 @@ class Compound(ABC):
         """The same of other polynomials."""
 
     def value(self, numbers: Numbers) -> int:
-        """What it is in a call with these numbers. Raises KeyError for atoms of kernels alone."""
+        """The size in a call with these numbers. Raises KeyError for atoms of kernels alone."""
         raise KeyError(str(self))
 
     def over(self, leaf: Callable[[Hashable], Polynomial | None]) -> Polynomial | None:

@@ -24,7 +24,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class EntryIndex:
-    """Which entry each tile takes, read from memory: tile t along an axis of the product takes entry number t of `argument`, whose
+    """The entry of each tile, read from memory: tile t along an axis of the product takes entry number t of `argument`, whose
     elements are "s32" or "s64".
     """
 
@@ -86,7 +86,7 @@ class Load:
 
     @property
     def selection(self) -> Selection:
-        """How it selects rows of the other operand."""
+        """The selection of rows of the other operand."""
         return selection_of(self.pattern)
 
     @property
@@ -101,7 +101,7 @@ ADDED = ("f32", "f16", "bf16", "s32")
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Where the result goes: a row-major [M, N] matrix, or [N, M] when `transposed`; `stride` is its row pitch in elements.
+    """The place of the result: a row-major [M, N] matrix, or [N, M] when `transposed`; `stride` is its row pitch in elements.
 
     batch: its entries, None for one product. add: it is added to what is there, each element in one piece, so that several
     launches at a time may add to one matrix.
@@ -300,7 +300,7 @@ class ProductNest:
 
     @property
     def batch(self) -> Size | None:
-        """How many products there are; None for one."""
+        """The number of products; None for one."""
         return None if self.store.batch is None else self.store.batch.extent
 
 

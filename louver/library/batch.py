@@ -40,7 +40,7 @@ class Placement:
 
     @property
     def layout(self) -> BLayout:
-        """How the kernel reads the dense operand, copied first if it must be. Tokens of several axes are only joined along K."""
+        """The dense operand's layout for the kernel, which may need a copy. Tokens of several axes are only joined along K."""
         if self.gathers:
             return "n_major"
         whole = self.dense.n == self.n and self.dense.array.element.name in TRANSPOSABLE
@@ -68,7 +68,7 @@ class Placement:
 
 
 def placed(request: Request, out: ArrayView) -> Placement:
-    """How a kernel finds the request's arrays. Raises ValueError for an output or `c` that none can walk."""
+    """The places where a kernel finds the request's arrays. Raises ValueError for an output or `c` that none can walk."""
     if request.kind == "matmul":
         return _at(request, out, len(out.shape) - 2)
     weights = request.weights

@@ -21,7 +21,7 @@ MapMaker: TypeAlias = Callable[[BoxParameter, Held, Numbers], M]
 
 
 class Sized(NamedTuple):
-    """What a product's launch computes of its sizes, wherever its matrices are: its numbers, the CTAs of its grid, and how K is cut."""
+    """The numbers that a product's launch computes of its sizes, wherever its matrices are, the CTAs of its grid, and the cut of K."""
 
     numbers: dict[str, int | float]
     ctas: int

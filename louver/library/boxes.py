@@ -20,7 +20,7 @@ RECENT_MAPS = 64
 
 
 class Held(NamedTuple):
-    """Where an array begins, and how many bytes it has from there on."""
+    """The begin of an array, and the number of bytes from there on."""
 
     address: int
     nbytes: int

@@ -178,7 +178,7 @@ class Demand:
 
     @property
     def selection(self) -> Selection:
-        """How a selects rows of b."""
+        """The way in which a selects rows of b."""
         return selection_of(self.pattern)
 
     def depth(self, k: int) -> int:

@@ -86,7 +86,7 @@ class Launcher:
         self._types = product.signature.types
 
     def sized(self, n: int, dense: Rows, out: Rows, planned: tuple[int, int] | None = None) -> Sized:
-        """What launches have in common for such matrices, wherever these are.
+        """The numbers that launches have in common for such matrices, wherever these are.
 
         planned: N and the number of products whose cut of K is taken, unless the launch has more tiles; by default its own.
         """

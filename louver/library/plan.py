@@ -77,7 +77,7 @@ class Plan:
 
     @property
     def layout(self) -> BLayout:
-        """How the dense operand is read, in place."""
+        """The layout in which the dense operand is read, in place."""
         return self.problem.b_layout
 
     def __call__(

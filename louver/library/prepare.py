@@ -147,7 +147,7 @@ def make_ready(
 
 
 def batch_of(s: SparseTensor, batch: int | None) -> tuple[int, Batch | None]:
-    """How many products to choose kernels for, and which operands have an entry for each, for so many dense operands."""
+    """The number of products to choose kernels for, and the operands that have an entry for each, for so many dense operands."""
     weights = prod(s.shape[:-2])
     given = weights if batch is None else _count("batch", batch)
     if weights > 1 and given not in (1, weights):

@@ -178,7 +178,7 @@ def _check_waits(like: ArrayView) -> None:
 
 
 def _room_for_metadata(source: ArrayView, pattern: Pattern, axis: int) -> ArrayView | None:
-    """Where the kernel that compresses writes the metadata that most schedules read, if products take such a tensor."""
+    """The array for the metadata that most schedules read, which the kernel that compresses writes, if products take such a tensor."""
     shape, others = source.shape, [size for i, size in enumerate(source.shape) if i != axis]
     # More dimensions may need more strides than a kernel has.
     matrices = len(shape) in (2, 3) and axis >= len(shape) - 2 and 0 not in shape

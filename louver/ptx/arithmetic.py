@@ -130,7 +130,7 @@ class Arithmetic(BuilderCore):
         return self._result(PermuteBytes(), "b32", None, a, b, selector)
 
     def count_ones(self, a: Number) -> Reg:
-        """How many bits are set."""
+        """The number of bits that are set."""
         return self._result(CountOnes(), "b32", None, a)
 
     def and_pred(self, a: Reg, b: Reg) -> Reg:

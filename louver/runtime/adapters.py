@@ -73,7 +73,7 @@ def alias(x: Any) -> Any:
 
 
 def kind_for(ordinal: int) -> tuple[Kind, int]:
-    """Whose arrays are made on a device for host arrays, and the stream that they are made on: PyTorch's where it is imported and
+    """The kind of arrays that are made on a device for host arrays, and the stream that they are made on: PyTorch's where it is imported and
     sees the device, else Louver's own, on the default stream.
     """
     torch: Any = sys.modules.get("torch")

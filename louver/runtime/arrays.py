@@ -19,7 +19,7 @@ Kind = Literal["numpy", "torch", "cupy", "louver", "other"]
 
 @dataclass(frozen=True, slots=True)
 class ArrayView:
-    """Where an array's elements are. It copies nothing and keeps the array alive.
+    """The place of an array's elements. It copies nothing and keeps the array alive.
 
     element: its type. shape: elements; 0 for an array without any. strides: elements between neighbours along each dimension; 0
     repeats, and a device array has no negative ones. address: bytes, of element 0, a multiple of the element's size.

@@ -63,7 +63,7 @@ class KernelRecord:
 
 
 def cache_directory() -> Path:
-    """Where kernels and measured schedules are kept: `louver-cache` below `LOUVER_CACHE_DIR`, `XDG_CACHE_HOME` or `~/.cache`."""
+    """The folder of kernels and measured schedules: `louver-cache` below `LOUVER_CACHE_DIR`, `XDG_CACHE_HOME` or `~/.cache`."""
     base = os.environ.get("LOUVER_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     # os.path leaves the "~" of a user without a home folder, which OwnFolder refuses.
     return Path(os.path.expanduser(base)) / "louver-cache"

@@ -135,7 +135,7 @@ class DeviceArray:
         return tuple(stride * self.element.bytes for stride in self.strides)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """Where it is, as DLPack says it: the interface below has no name for some types."""
+        """The device, as DLPack says it: the interface below has no name for some types."""
         return CUDA, self.buffer.ordinal
 
     @property

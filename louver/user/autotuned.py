@@ -109,7 +109,7 @@ class AutotunedKernel(JitKernel):
         return self._on_host(grid, given, self._emulated)
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
-        """How a call with these arguments runs, whatever its grid; with which config, and what becomes of the others."""
+        """The way in which a call with these arguments runs, whatever its grid: its config, and what becomes of the others."""
         given = self._completed(self._given(args, kwargs))
 
         def explained(candidate: Candidate) -> Explanation:

@@ -228,7 +228,7 @@ FEW_CTAS = 2
 
 
 def ctas_of(grid: Sequence[int], sm_count: int) -> int | None:
-    """How many CTAs of a launch share an SM at most; None where they are more than `FEW_CTAS`, or nobody knows the grid."""
+    """The most CTAs of a launch that share an SM; None where they are more than `FEW_CTAS`, or nobody knows the grid."""
     count = -(-prod(grid) // sm_count) if grid else None
     return None if count is None or count > FEW_CTAS else count
 

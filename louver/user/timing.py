@@ -82,5 +82,5 @@ def _medians(runs: Sequence[Callable[[], float]]) -> list[float]:
 
 
 def _rounds(seconds: float) -> int:
-    """How often to go round. seconds: of one round."""
+    """The number of rounds. seconds: of one round."""
     return max(LEAST, min(MOST, int(SECONDS / max(seconds, 1e-6))))

@@ -34,7 +34,7 @@ class Config:
 
 
 class Native:
-    """What has a launcher. launched: grids and arguments."""
+    """A launcher as Triton's autotuner takes it. launched: grids and arguments."""
 
     def __init__(self, fn: Any) -> None:
         self.fn = fn

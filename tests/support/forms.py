@@ -269,7 +269,7 @@ def _random_register(form: Pure, operand: Operand, rng: np.random.Generator) -> 
 
 
 def as_memory(registers: np.ndarray) -> np.ndarray:
-    """How `pure_kernel` keeps registers in memory."""
+    """The registers in memory, as `pure_kernel` keeps them."""
     flat = registers.reshape(-1)
     return flat.astype(np.uint32) if flat.dtype == np.bool_ else np.ascontiguousarray(flat)
 
@@ -281,6 +281,6 @@ def empty_outputs(form: Pure) -> list[np.ndarray]:
 
 
 def expected_outputs(form: Pure, inputs: list[np.ndarray]) -> list[np.ndarray]:
-    """What `compute` says, as `pure_kernel` keeps it, warp by warp."""
+    """The results of `compute`, as `pure_kernel` keeps them, warp by warp."""
     warps = [form.compute(*(bits[..., first : first + 32] for bits in inputs)) for first in range(0, THREADS, 32)]
     return [as_memory(np.concatenate(parts, axis=-1)) for parts in zip(*warps, strict=True)]

@@ -106,7 +106,7 @@ def packaged_weights() -> Path:
 
 
 def in_short(tensors: Mapping[str, Tensor], rows: Sequence[LayerRow]) -> str:
-    """How many weights there are, their types, and their sizes, in words."""
+    """The number of weights, their types and their sizes, in words."""
     types = sorted({element_type(np.asarray(tensors[row.name]).dtype).name for row in rows})
     dense, sparse, _ = total(rows)
     return (

@@ -82,7 +82,7 @@ def nvdisasm() -> Fact:
 
 
 def cache_directory() -> Fact:
-    """Where compiled kernels are kept, if a file can be made there."""
+    """The folder of compiled kernels, if a file can be made there."""
     return _guarded("kernel cache", "optional", "warm starts from disk", _cache)
 
 

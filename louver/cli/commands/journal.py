@@ -150,7 +150,7 @@ class Journal:
 
 
 def journal_path(folder: Path, name: str) -> Path:
-    """Where the journal of the run lies that writes the file `name`, an index or the only file, to a folder."""
+    """The journal of the run that writes the file `name`, an index or the only file, to a folder."""
     return Target(folder / name, None).part(_TOKEN)
 
 

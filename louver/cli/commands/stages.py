@@ -31,7 +31,7 @@ STAGES = ("ttir", "tile", "canonical", "decomposed", "encoded", "sched", "ptx", 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a kernel comes from. ttir: makes Triton's text of it; None where it has none. tile: makes its tile IR."""
+    """The origin of a kernel. ttir: makes Triton's text of it; None where it has none. tile: makes its tile IR."""
 
     tile: Callable[[], ModuleOp]
     compiled: Callable[[], CompiledKernel]
@@ -72,7 +72,7 @@ class Text:
     def tile_ir(
         self, signature: Mapping[str, str], constexprs: Mapping[str, Any], sparse: Mapping[str, str], target: str
     ) -> ModuleOp:
-        """What was read."""
+        """The module that was read."""
         return self.read()
 
 
@@ -96,7 +96,7 @@ def stages_of(compiled: CompiledKernel) -> tuple[str, ...]:
 
 
 def reason(compiled: CompiledKernel) -> str:
-    """Why the kernel is lowered to register tiles, in one line."""
+    """The reason why the kernel is lowered to register tiles, in one line."""
     return " ".join(f"register tiles: {compiled.refusal}".split())
 
 

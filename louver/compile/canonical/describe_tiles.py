@@ -159,7 +159,7 @@ class Describer:
         return (dimension, beyond) in [(number, first - size) for number, first, size in self._limits(op)]
 
     def _limits(self, op: Writing) -> list[tuple[int, Polynomial, Polynomial]]:
-        """Where a tile that is stored through a descriptor or a block pointer starts, and where its tensor ends."""
+        """The start of a tile that is stored through a descriptor or a block pointer, and the end of its tensor, by dimension."""
         if isinstance(op, DescriptorStoreOp | DescriptorReduceOp):
             made = op.desc.owner
             sizes = made.sizes if isinstance(made, MakeTensorDescriptorOp) else ()

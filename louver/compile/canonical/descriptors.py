@@ -71,12 +71,12 @@ class Descriptors:
         return insert_before(op, made)
 
     def indices(self, op: Operation, found: Access, ordered: Sequence[Dimension]) -> list[Index]:
-        """Where a tile starts along each dimension of its descriptor."""
+        """The start of a tile along each dimension of its descriptor."""
         entry = [] if found.entry is None else [found.entry.index]
         return [self.first(each, op) for each in (*entry, *(each.first for each in ordered))]
 
     def ratio(self, whole: Polynomial, by: Polynomial, op: Operation) -> Polynomial:
-        """How often one stride fits into another one; both are of arguments and numbers."""
+        """The quotient of two strides, both of arguments and numbers."""
         quotient = whole // by
         if not any(isinstance(atom, Part) for atom in quotient.atoms):
             return quotient
@@ -87,12 +87,12 @@ class Descriptors:
         return Polynomial.atom(self.sizes.made[-1])
 
     def _known_from(self, start: Operation, op: Operation, numbers: Sequence[Polynomial]) -> Operation:
-        """Where all these numbers are known: where the kernel starts, if it can be there."""
+        """The operation from which on all these numbers are known: the kernel's first one, if it can be that."""
         given = self.sizes.given
         return start if all(atom in given for number in numbers for atom in number.leaves) else op
 
     def _entries(self, index: Polynomial, op: Operation) -> Polynomial:
-        """How many matrices a batch has, as far as the grid says it."""
+        """The number of matrices of a batch, as far as the grid says it."""
         for atom in index.atoms:
             program = cast(SSAValue, atom).owner if isinstance(atom, SSAValue) else None
             if isinstance(program, GetProgramIdOp) and Polynomial.atom(program.result) == index:

@@ -83,7 +83,7 @@ class _Reader:
 
     @property
     def times(self) -> Polynomial:
-        """How often the body ran before."""
+        """The number of times that the body ran before."""
         return Polynomial.atom(Iteration(self.loop))
 
     def read(self) -> _Found | None:
@@ -210,7 +210,7 @@ class _Reader:
         return None
 
     def _shared_out(self, atom: Hashable, k: Polynomial, step: int, axis: int) -> Size | None:
-        """How many programs share all steps of K, if each takes `atom` of them: that many, rounded up."""
+        """The number of programs that share all steps of K, if each takes `atom` of them, rounded up."""
         one, steps = Polynomial.number(1), _ceil(k, step)
         if isinstance(atom, Part):
             by, whole = atom.by, atom.whole

@@ -186,7 +186,7 @@ def _is_argument(size: SSAValue, loop: scf.ForOp) -> bool:
 
 
 def _moved(loop: scf.ForOp, step: int, chain: OperandChain) -> object:
-    """Where a chain's position along K counts elements from 0 on, in whole steps: itself, else nothing."""
+    """The chain's position along K if it counts elements from 0 on, in whole steps; else nothing."""
     number, place = loop.body.block.args[0], chain.position
     by = constant_integer(loop.step)
     if place is number and by == step:
@@ -208,7 +208,7 @@ def _gone_through(loop: scf.ForOp, step: int, reader: ResidueReader) -> Residues
 
 
 def _taken(tail: _Tail, reader: ResidueReader) -> NDArray[np.bool_] | None:
-    """Where the step behind the loop is made, by remainder."""
+    """The remainders for which the step behind the loop is made."""
     if tail.branch is None:
         return np.ones(reader.step, np.bool_)
     truth = reader.truth(tail.branch.cond)

@@ -119,7 +119,7 @@ def _is_count(op: GetProgramIdOp | GetNumProgramsOp, entry: int | None) -> bool:
 
 
 def _ends(function: FuncOp) -> list[AssumeOp]:
-    """Where `unroll_programs` and `open_branches` say that programs are numbered below a count."""
+    """The assumptions of `unroll_programs` and `open_branches` that programs are numbered below a count."""
     return [op for op in function.body.block.ops if isinstance(op, AssumeOp) and isinstance(op.cond.owner, CmpiOp)]
 
 

@@ -123,7 +123,7 @@ class TileSizes:
         return Polynomial.atom(self.grid[key])
 
     def end(self) -> Operation:
-        """Where all sizes are known: behind those that are made, at the start of the kernel."""
+        """The first operation at which all sizes are known, behind those that are made at the start of the kernel."""
         found = self.function.body.block.first_op
         last = [op for value in self.made if isinstance(op := value.owner, Operation)]
         if last:

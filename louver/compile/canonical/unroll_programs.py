@@ -42,7 +42,7 @@ def unroll_programs(module: ModuleOp) -> None:
 
 
 def _step(loop: scf.ForOp) -> int | None:
-    """How many tiles a program goes on by: 0 for the number of programs; None if the loop goes over something else."""
+    """The number of tiles by which a program goes on: 0 for the number of programs; None if the loop goes over something else."""
     first, step = loop.lb.owner, loop.step.owner
     if not isinstance(first, GetProgramIdOp) or first.axis.value.data != AXIS:
         return None

@@ -30,7 +30,7 @@ from louver.ir.tile.types import AnyTensor, as_tensor
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """Which dimensions of a sparse tensor are its rows and its columns; these are the sparse axis."""
+    """The dimensions of a sparse tensor that are its rows and its columns; columns are the sparse axis."""
 
     rows: int
     columns: int
@@ -176,7 +176,7 @@ def split_offsets(
 
 
 def _entry_column(column: Index, columns: int, element: Attribute, make: Numbers) -> Index:
-    """Where a tile of so many columns, which begins at `column`, has its first entry in a row of metadata."""
+    """The place in a row of metadata of the first entry of a tile that begins at `column` and has so many columns."""
     per_word = word_columns(element)
     if columns == per_word:
         return make.times(column, WORD_ENTRIES // per_word)

@@ -78,7 +78,7 @@ def _view(op: MakeTensorDescriptorOp | MakeTensorPtrOp, names: Mapping[SSAValue,
 
 
 def _row_end(index: Index, names: Mapping[SSAValue, str], group: int, op: Operation) -> Index:
-    """Where the rows end that all programs read: K, of min(K, end of a part). That parts are whole groups is left to the launch."""
+    """The end of the rows that all programs read: K, of min(K, end of a part). The launch checks that parts are whole groups."""
     if isinstance(index, SSAValue) and isinstance(index.owner, arith.MinSIOp):
         pair = [_row_end(each, names, group, op) for each in index.owner.operands]
         for rest, part in (pair, pair[::-1]):

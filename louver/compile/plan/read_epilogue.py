@@ -84,7 +84,7 @@ def gated_part(value: SSAValue) -> Part | None:
 
 
 class Source(NamedTuple):
-    """Where a store's value comes from: the loop result, whether it is transposed on the way, and whether it is gated."""
+    """The origin of a store's value: the loop result, whether it is transposed on the way, and whether it is gated."""
 
     total: SSAValue
     transposed: bool

@@ -100,7 +100,7 @@ class Maker:
 
 
 def places(function: FuncOp) -> dict[SSAValue, int]:
-    """Where each value of a kernel stands in it."""
+    """The position of each value of a kernel in it."""
     found: list[SSAValue] = list(function.body.block.args)
     for op in function.body.walk():
         found += [

@@ -39,7 +39,7 @@ def like(type_: Attribute, element: Attribute) -> Attribute:
 
 
 def _truth(predicate: str, *, size: bool) -> Make:
-    """How a number, or its size, compares with infinity, as an integer: 1 where it holds."""
+    """The comparison of a number, or of its size, with infinity, as an integer: 1 where it holds."""
 
     def make(operands: Sequence[SSAValue], to: Attribute) -> Operation:
         x = math.AbsFOp(operands[0]).result if size else operands[0]

@@ -98,7 +98,7 @@ class MulhiUIOp(IRDLOperation):
 
 @irdl_op_definition
 class HistogramOp(IRDLOperation):
-    """How often each number from 0 on is among the elements; the mask says of which."""
+    """The number of times that each number from 0 on is among the elements that the mask lets through."""
 
     name = "tt.histogram"
     src = operand_def(TensorType)

@@ -76,7 +76,7 @@ def _moved(op: Operation, value: Shaded, run: Handler) -> Sequence[Value]:
 
 
 def _of_results(op: Operation, undefined: Sequence[Truths], values: Sequence[Any]) -> Truths:
-    """Which elements of an operation's results are undefined."""
+    """The undefined elements of an operation's results."""
     match op, values:
         case SelectOp(), [condition, *_]:
             return undefined[0] | np.where(condition, undefined[1], undefined[2])

@@ -52,7 +52,7 @@ def numbers_of(attribute: Integers) -> Vector:
 
 
 class Encoding(ParametrizedAttribute):
-    """How a tile of any shape lies in registers. FIELDS: the names of the parameters in the text, in order."""
+    """The encoding of a tile of any shape in registers. FIELDS: the names of the parameters in the text, in order."""
 
     FIELDS: ClassVar[tuple[str, ...]] = ()
     OPTIONAL: ClassVar[dict[str, int]] = {}

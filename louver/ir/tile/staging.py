@@ -182,7 +182,7 @@ def in_shared(value: SSAValue) -> bool:
 
 
 def tile_of(value: SSAValue) -> SharedLayout:
-    """Where the elements of a tile in shared memory stand."""
+    """The places of the elements of a tile in shared memory."""
     tensor = tensor_of(value)
     encoding, element = register_encoding(tensor), tensor.element_type
     assert isinstance(encoding, SharedAttr) and isinstance(element, FixedBitwidthType)

@@ -168,7 +168,7 @@ class Frame:
 
     # --- counts ----------------------------------------------------------------------------------------------------
     def counter(self, name: str) -> Address:
-        """Where a number is that the kernel leaves."""
+        """The address of a number that the kernel leaves."""
         return Address(self.args["counters"], 8 * COUNTERS.index(name))
 
     def leave_found(self) -> None:

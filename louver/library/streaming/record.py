@@ -49,7 +49,7 @@ NO_GROUP: Final = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How a kernel reaches a dense array.
+    """The access of a kernel to a dense array.
 
     width: bytes at once, a power of two. Addresses and steps between rows are multiples of it. At the width of an element,
     neighbours of a row may be any distance apart. columns: neighbours along a column are neighbours in memory, so that tiles are
@@ -68,7 +68,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """How a kernel divides matrices of a pattern into tiles, and these into what a thread takes.
+    """The division of matrices of a pattern into tiles, and of these into what a thread takes.
 
     A unit is M registers: a group for each element of a register. A span is some units that follow each other in a row.
     """
@@ -90,7 +90,7 @@ class Tiling:
 
     @property
     def map(self) -> MetadataMap:
-        """Where products have the codes of elements of this size: threads take rows and columns as it says, whatever the pattern."""
+        """The places of codes in products of elements of this size: threads take rows and columns as the map says, whatever the pattern."""
         return MAPS[self.type.bits]
 
     @property

@@ -169,7 +169,7 @@ def _draw_panel(drawing: Drawing, left: float, width: float, name: str, pieces: 
 
 
 def _draw_selectors(drawing: Drawing, left: float, width: float, metadata: MetadataMap) -> None:
-    """Which groups a product's selector takes."""
+    """The groups that a product's selector takes."""
     y = TOP + CELL * WARP_ROWS
     for selector in range(metadata.selectors):
         begin, share = left + width * selector / metadata.selectors, width / metadata.selectors

@@ -169,7 +169,7 @@ def _best_tiles(rows: Iterable[KernelRow]) -> Iterable[float | None]:
 
 
 def _mean(found: Iterable[float | None]) -> dict[str, float | int] | None:
-    """How many there are, their geometric mean and the least; None without any."""
+    """The count of the numbers, their geometric mean and the least; None without any."""
     speeds = [each for each in found if each is not None]
     if not speeds:
         return None

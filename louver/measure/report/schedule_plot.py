@@ -35,7 +35,7 @@ class Life:
 
     @property
     def schedule(self) -> Schedule:
-        """How it runs."""
+        """The schedule that it runs by."""
         return self.product.schedule
 
     @property
@@ -51,7 +51,7 @@ class Life:
 
     @property
     def drawn(self) -> int:
-        """How many of them are drawn."""
+        """The number of them that are drawn."""
         return min(self.steps, self.schedule.ring.stages + BEYOND)
 
     @property
@@ -69,7 +69,7 @@ class Life:
 
     @property
     def spans(self) -> list[Span]:
-        """What happens when, in the first CTA."""
+        """The actions of the first CTA, with their times."""
         return timeline(self.kernel, [self.drawn] * TILES)
 
 
@@ -142,7 +142,7 @@ def _rows(life: Life, spans: Sequence[Span]) -> Iterator[tuple[str, list[_Bar]]]
 
 
 def _holder_bars(spans: Sequence[Span], holder: tuple[str, int], *, copies: bool = False) -> Iterator[_Bar]:
-    """What a role does itself. Products run while it goes on, so that their bars hide its waits."""
+    """The bars of a role's own actions. Products run while it goes on, so that their bars hide its waits."""
     own = [span for span in spans if (span.role, span.warpgroup) == holder]
     yield from (_Bar(span.begin, span.end, WAIT) for span in own if span.kind == "wait")
     if copies:

@@ -123,7 +123,7 @@ def scalars(low: Lowering, op: Epilogue) -> Known:
 
 
 def vector_cursors(low: Lowering, op: Epilogue, axis: Axis, index: Reg) -> Cursors:
-    """Where the epilogue's vectors along `axis` have the element of that row or column."""
+    """The addresses of that row's or column's element in the epilogue's vectors along `axis`."""
     return {
         each.result: low.k.mad_wide(index, _bytes(each.vector), low.register(each.vector))
         for each in op.body.block.ops
@@ -132,7 +132,7 @@ def vector_cursors(low: Lowering, op: Epilogue, axis: Axis, index: Reg) -> Curso
 
 
 def array_cursors(low: Lowering, op: Epilogue, axis: Axis, index: Reg, other: Reg) -> Cursors:
-    """Where the epilogue's arrays whose rows count along `axis` have the element at `index` there and `other` along a row."""
+    """The addresses of one element in the epilogue's arrays with rows along `axis`: `index` there and `other` along a row."""
     k = low.k
     found: Cursors = {}
     for each in op.body.block.ops:

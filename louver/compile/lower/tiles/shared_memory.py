@@ -89,7 +89,7 @@ def place_shared(function: FuncOp, target: Target) -> Rooms:
 
 
 def shared_peak(function: FuncOp, means: Means) -> Callable[[Operation, Container[SSAValue | Operation]], int]:
-    """How many bytes an operation and what is in it take at once, without those of some tiles."""
+    """The bytes that an operation and its regions take at once, without those of some tiles."""
     walk = _Walk(function, means)
     wanted = list(walk.wanted())
 

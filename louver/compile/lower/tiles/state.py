@@ -112,7 +112,7 @@ class Accesses:
 
 @dataclass(frozen=True, slots=True)
 class Byte:
-    """Where an element of 8 bits is too. word: a register with four. flipped: that with the other signs, of integers. number: which of them."""
+    """The second place of an 8-bit element. word: a register with four. flipped: that with the other signs, of integers. number: which of them."""
 
     word: Reg
     flipped: Reg
@@ -172,7 +172,7 @@ class Lowering:
         return provides(self.target.name, op.requires.target)
 
     def layout(self, value: SSAValue) -> Layout:
-        """How a tile lies in registers."""
+        """The layout of a tile in registers."""
         tensor = tensor_of(value)
         if tensor not in self._layouts:
             encoding = register_encoding(tensor)
@@ -247,7 +247,7 @@ class Lowering:
         return self.k.add(self.staged_address(weights), start) if start else self.staged_address(weights)
 
     def origin(self, layout: Layout, dimension: int) -> Reg | None:
-        """How far on along a dimension the thread's elements are; None where no thread's are."""
+        """The offset of the thread's elements along a dimension; None where it is 0 for every thread."""
         return self.combined([step[dimension] for step in layout.thread])
 
     def combined(self, weights: Sequence[int]) -> Reg | None:

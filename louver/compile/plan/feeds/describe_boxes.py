@@ -127,7 +127,7 @@ class _Boxes:
         Rewriter.replace_op(load, new)
 
     def _counted(self, first: Polynomial) -> Polynomial:
-        """Where tiles begin, by what a loop's number begins with and its steps."""
+        """The start of tiles, by a loop's first number and its steps."""
 
         def leaf(atom: Hashable) -> Polynomial:
             loop = _counting_loop(atom)
@@ -183,7 +183,7 @@ class _Boxes:
         return None if size is None else (inner, along, size)
 
     def _end(self, each: Dimension) -> Size | None:
-        """Where a dimension ends: at its size, or where the loop's last tile does. None for what a launch cannot compute."""
+        """The end of a dimension: its size, or the end of the loop's last tile. None for what a launch cannot compute."""
         last = self.describer.affine.last(each.first) if each.size is None else None
         end = each.size if last is None else last + each.extent
         return None if end is None else launch_size(end, self.names)

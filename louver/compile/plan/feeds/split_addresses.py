@@ -105,7 +105,7 @@ def _scalar_type(tensor: AnyTensor) -> Attribute:
 
 
 def _steps(loop: scf.ForOp, end: scf.YieldOp, index: int) -> _Moved | None:
-    """How a loop moves on a tensor of pointers, or of integers; None where its elements do not move together."""
+    """The steps of a loop over a tensor of pointers, or of integers; None where its elements do not move together."""
     argument, value = loop.body.block.args[index + 1], end.operands[index]
     tensor = as_tensor(argument.type)
     if tensor is None or not isinstance(tensor.element_type, PointerType | IntegerType):

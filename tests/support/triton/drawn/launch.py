@@ -64,7 +64,7 @@ class Guarded:
 
 @dataclass(frozen=True)
 class Output:
-    """What an output is: `element` rounds it."""
+    """The element type and the value of an output: `element` rounds it."""
 
     element: str
     expected: Expected
