@@ -36,7 +36,7 @@ METRICS: Mapping[str, tuple[str, ...]] = {
     "threads": ("launch__block_size",),
     "ctas": ("launch__grid_size",),
 }
-"""What is wanted, and the tool's names for it: the first that the chip has."""
+"""The counters that are wanted, and the tool's names for them: the first that the chip has."""
 
 ALWAYS = "launch__"
 """Names of this kind are of the launch, not of the chip, and are not listed with its counters."""

@@ -58,7 +58,7 @@ STEPS = 1 << 12
 """Columns of the arrays of arguments, and rows of that of even steps."""
 
 RANGE = 12.0
-"""Where even steps end: farther out the curves are 0 or their argument to within rounding."""
+"""The end of even steps: farther out the curves are 0 or their argument to within rounding."""
 
 EXPONENTS = 254
 SIGNIFICAND_STEP = 8

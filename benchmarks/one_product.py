@@ -1,6 +1,6 @@
 """One small product checked exactly, without torch: `python benchmarks/one_product.py M N K A B`, A and B element types.
 
-What the sanitizer runs: linear to every output type, matmul with a dense operand that is N-major, that is copied first, and
+The sanitizer runs linear to every output type, matmul with a dense operand that is N-major, that is copied first, and
 that is on the device already, and linear with each option that the library has, in its first form. Exit status 1 when an
 element differs from the float64 reference, 3 without a GPU.
 """

@@ -19,7 +19,7 @@ from random_products.expected import limits, product
 from random_products.options import BY_NAME, Draft, has_views, is_floating
 
 REFUSALS = (RuntimeError, ValueError, TypeError)
-"""What counts as a wrong outcome, not as a broken sweep."""
+"""The errors that count as a wrong outcome, not as a broken sweep."""
 
 
 @dataclass(frozen=True, slots=True)

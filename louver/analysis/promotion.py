@@ -8,7 +8,7 @@ from louver.ir.tile.types import tensor_of
 from louver.isa.mma import FP8
 
 EVERY_COLUMN = 1 << 30
-"""What Triton gives a dot of 8-bit floats as `max_num_imprecise_acc` on Hopper where the user gives nothing."""
+"""Triton's default of `max_num_imprecise_acc` for a dot of 8-bit floats on Hopper where the user gives nothing."""
 
 
 def promotion(dot: DotOp, element: str) -> int | None:

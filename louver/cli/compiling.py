@@ -21,7 +21,7 @@ TYPES = ("f16", "bf16", "e4m3", "e5m2", "s8", "u8")
 """Element types of both operands that products are compiled for."""
 
 STAGES = ("ttir", "tile", "canonical", "decomposed", "encoded", "sched", "ptx", "sass", "all")
-"""What can be printed. A kernel's family has some of them: docs/compiler.md."""
+"""The stages that can be printed. A kernel's family has some of them: docs/compiler.md."""
 
 
 @click.command("compile")

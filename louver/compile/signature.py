@@ -80,7 +80,7 @@ def batch_pitch_name(argument: str) -> str:
 
 
 Part: TypeAlias = Literal["value", "address", "values", "metadata", "matrix", "size", "stride"]
-"""What of an argument a parameter is."""
+"""The part of an argument that a parameter is."""
 
 ParameterType: TypeAlias = Literal["u32", "u64", "f32"]
 """PTX types of parameters."""

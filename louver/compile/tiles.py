@@ -78,7 +78,7 @@ SM_WARPS = 16
 """Warps that share an SM, at most: where there are more, copies are too few steps ahead."""
 
 ARRAY_ALIGNMENT = 16
-"""What the addresses of the arrays of a sparse tensor are multiples of."""
+"""The alignment of the arrays of a sparse tensor, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,7 +386,7 @@ def compile_tiles(
 
 
 Group = tuple[str, Part, int | None]
-"""What an argument is: of which argument of the user's, which part, and of which dimension."""
+"""The origin of an argument: of which argument of the user's, which part, and of which dimension."""
 
 
 _SIZES: tuple[Part, ...] = ("size", "stride")

@@ -13,7 +13,7 @@ import numpy as np
 from louver.emulator.clocks import Row
 
 Seen: TypeAlias = dict[int, Row]
-"""What has been seen of each cluster, named by its first CTA: the last epoch of each of its agents."""
+"""The last epoch seen of each cluster, named by its first CTA: the last epoch of each of its agents."""
 
 
 def join(to: Seen, more: Seen) -> None:

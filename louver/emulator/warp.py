@@ -99,7 +99,7 @@ class Warp:
     # --- order -----------------------------------------------------------------------------------------------------
     def release(self, lanes: Mask) -> Row:
         """The events that the given lanes release: all that they have seen and done so far."""
-        # What follows a release is seen after everything before it, so an arrival still under way is delivered first.
+        # Accesses behind a release are seen after everything before it, so an arrival still under way is delivered first.
         self.cluster.scheduler.deliver(self)
         row = self.clock.most(lanes)
         self.advance()

@@ -17,7 +17,7 @@ from louver.formats.rows import Bits
 Mask = NDArray[np.bool_]
 
 Norm: TypeAlias = Literal["l1", "l2"]
-"""How vectors are compared: by the sum of their magnitudes, or of their squares."""
+"""The size by which vectors are compared: by the sum of their magnitudes, or of their squares."""
 
 
 def largest(keys: NDArray[Any], n: int) -> Mask:

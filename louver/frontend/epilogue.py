@@ -21,7 +21,7 @@ ADDENDS = ("f16", "bf16", "f32")
 
 
 ROW_VECTORS = ("bias", "scale")
-"""What an epilogue reads along the sparse rows; of a gated product the gate's half and the up projection's, one after the other."""
+"""The vectors that an epilogue reads along the sparse rows; of a gated product the gate's half and the up projection's, one after the other."""
 
 
 class Steps(Protocol):

@@ -19,7 +19,7 @@ Kind = Literal["matmul", "linear"]
 BLayout = Literal["k_major", "n_major"]
 
 Batch = Literal["dense", "sparse", "both"]
-"""Which operands of a batch of products have an entry for each of them; the output always has."""
+"""The operands of a batch of products that have an entry for each of them; the output always has."""
 
 EIGHT_BITS = ("e4m3", "e5m2", "s8")
 """Output types of 8 bits, which every product has."""

@@ -46,7 +46,7 @@ class Batch:
 
 
 Selection: TypeAlias = Literal["all", "lifted", "indexed"]
-"""Which rows of the dense operand a row of the left one is multiplied with: all of them; all, by metadata that lifts stored values to
+"""The rows of the dense operand that a row of the left one is multiplied with: all of them; all, by metadata that lifts stored values to
 their columns (2:4); those that a list names, which rows of a window share (N:M@L).
 """
 
@@ -216,7 +216,7 @@ class Cast:
 Leaf: TypeAlias = Accumulator | Constant | Number | LoadScalar | LoadVector | LoadMatrix
 
 Expression: TypeAlias = Leaf | Apply | Cast
-"""What is computed for each element (m, n) of the output, from the sum of products."""
+"""The computation of each element (m, n) of the output, from the sum of products."""
 
 
 def walk(expression: Expression) -> Iterator[Expression]:

@@ -19,7 +19,7 @@ MAX_RANK = 5
 
 
 Eviction: TypeAlias = Literal["first", "last"]
-"""What the L2 cache lets go of first, or last."""
+"""The lines that the L2 cache lets go of first, or last."""
 
 
 def _check_rank(rank: int) -> None:

@@ -122,7 +122,7 @@ def _away_from_zero(x: Values) -> Values:
 
 
 def _remainder(emit: Emit, a: Any, b: Any) -> Any:
-    """a - b · trunc(a / b): exact while the quotient is below 2^24. What is divided by infinity stays."""
+    """a - b · trunc(a / b): exact while the quotient is below 2^24. A number divided by infinity stays."""
     whole = emit(RoundWhole("trunc"), emit(Binary("div.rn", "f32"), a, b))
     left = emit(Fma(), emit(Sign("neg", "f32"), whole), b, a)
     # A quotient rounded up leaves a number of the other sign.

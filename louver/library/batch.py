@@ -81,7 +81,7 @@ def _tokens(request: Request, out: ArrayView) -> Placement:
     """A linear product with one weight: the first of the ways to divide its tokens that reads x in place, or a copy of x."""
     epilogue = request.fused.epilogue
     along_tokens = epilogue.dense_bias is not None or epilogue.dense_scale == "column"
-    # What is read along the tokens is shared by a batch, so that all tokens must be one axis.
+    # Vectors along the tokens are shared by a batch, so that all tokens must be one axis.
     most = 1 if along_tokens else max(1, len(out.shape) - 1)
     ways = [leading for leading in range(most) if _fits(request, out, leading)]
     if not ways:

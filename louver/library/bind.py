@@ -17,7 +17,7 @@ M = TypeVar("M")
 """A tensor map as the memory has it: encoded, or as it is."""
 
 MapMaker: TypeAlias = Callable[[BoxParameter, Held, Numbers], M]
-"""What makes the tensor map of a box: of an array, by a launch's numbers."""
+"""The encoder of the tensor map of a box: of an array, by a launch's numbers."""
 
 
 class Sized(NamedTuple):

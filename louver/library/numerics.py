@@ -56,7 +56,7 @@ LARGEST = {"f32": (2 - 2.0**-23) * 2.0**127, "f16": 65504.0, "bf16": (2 - 2.0**-
 """Greatest finite number of the types that have infinities."""
 
 Data: TypeAlias = Literal["random", "any"]
-"""What is known of the operands: random in sign, or nothing."""
+"""The knowledge of the operands: random in sign, or nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ def compare(
     if y.size == 0:
         return Agreement(True, 0.0, (), 0)
     got = y.astype(np.float64)
-    # What infinities and NaN become, and from where on results are infinite.
+    # The results of infinities and NaN, and the size from which on results are infinite.
     least, most = LIMITS.get(out, (-math.inf, math.inf))
     nan = 0.0 if out == "s8" else math.nan
     infinite = _infinite_from(out)

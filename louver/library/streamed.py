@@ -1,7 +1,7 @@
 """`louver.prune`, `check`, `compress` and `dense` of arrays on a GPU. `louver.formats` finds this by the package's name.
 
-Kernels go to the stream that the array's library works on now, and results are of that library, on the same device. What a function
-must know of the data, to raise an error or to count, it waits for. Groups that no thread holds, of more than 16 elements, vectors, and
+Kernels go to the stream that the array's library works on now, and results are of that library, on the same device. A function waits
+for the facts of the data that it needs, to raise an error or to count. Groups that no thread holds, of more than 16 elements, vectors, and
 patterns that keep all go through the host.
 """
 

@@ -29,7 +29,7 @@ SCHEMA = 2
 """Version of the files' form."""
 
 Origin: TypeAlias = Literal["tuned", "table", "model"]
-"""Where a schedule comes from: measured on this machine, from the package's table, or computed."""
+"""The origin of a schedule: measured on this machine, from the package's table, or computed."""
 
 
 @dataclass(frozen=True, slots=True)

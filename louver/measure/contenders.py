@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from louver.library.request import Accumulate
 
 REFUSALS = (RuntimeError, ValueError)
-"""What PyTorch raises where a library refuses a product."""
+"""PyTorch's errors where a library refuses a product."""
 
 DENSE_CALLS: Mapping[tuple[str, str], str] = {
     ("f16", "f16"): "torch.mm",

@@ -52,7 +52,7 @@ OURS: tuple[Step, ...] = (
     ({"staging": 128}, None),
     ({"cluster": 2}, None),
 )
-"""Beyond the worklog. What does not pay is on the ladder too, with a rung back where others follow; `staging` makes the library's
+"""Beyond the worklog. A change that does not pay is on the ladder too, with a rung back where others follow; `staging` makes the library's
 choice for f16.
 """
 

@@ -275,7 +275,7 @@ def _torch_host(torch: Any, x: Any, element: ElementType) -> NDArray[Any]:
 @functools.cache
 def torch_stream(torch: Any) -> Any:
     """A function from a device's ordinal to its current stream's handle."""
-    # What compiled torch code itself calls; the public way makes an object for each call.
+    # Compiled torch code itself calls this; the public way makes an object for each call.
     quick = getattr(torch._C, "_cuda_getCurrentRawStream", None)
     if quick is not None:
         return quick

@@ -28,11 +28,11 @@ DEFAULT_BYTES = 512 * 2**20
 """Bound on a cache directory's size. A product kernel takes about 100 KB."""
 
 WAIT_SECONDS = 120
-"""How long a process waits for another one that builds the same kernel, before it builds the kernel too."""
+"""The time that a process waits for another one that builds the same kernel, before it builds the kernel too."""
 
 _FAMILY = b"louver-cache-"
 _MAGIC = _FAMILY + b"2\n"
-"""How a sealed file begins: `_FAMILY` in every version, `_MAGIC` in this one."""
+"""The first bytes of a sealed file: `_FAMILY` in every version, `_MAGIC` in this one."""
 
 _SEAL_BYTES = len(_MAGIC) + 32
 _ENTRY = re.compile(r"[0-9a-f]{64}\.(record|cubin|source)")

@@ -29,7 +29,7 @@ HINTS: dict[int, str] = {
     900: "this cannot be done while a stream is being captured: do it before the capture",
     906: "the default stream cannot be used while another stream is being captured: pass the capturing stream",
 }
-"""What to do about a result code, where that can be said."""
+"""The advice about a result code, where there is one."""
 
 
 class DriverMissingError(RuntimeError):

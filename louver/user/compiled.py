@@ -35,7 +35,7 @@ class UncleanKernelError(RuntimeError):
 
 
 Variant: TypeAlias = Literal["bulk", "direct", "tiles"]
-"""What a call's alignment leaves: bulk copies that store the output too, that only read, or none at all, of register tiles either."""
+"""The copies that a call's alignment leaves: bulk copies that store the output too, that only read, or none at all, of register tiles either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ def _with_fewer_ones(kind: Kind, count: int) -> Iterator[Kind]:
 
 
 UNALIGNED = "bulk copies read operands whose address and strides are multiples of 16 bytes, and this call's are not"
-"""Why a call of a product runs by register tiles."""
+"""The reason why a call of a product runs by register tiles."""
 
 CHOSEN = "the hint family asks for register tiles"
 """The same, where the user wants it."""

@@ -14,7 +14,7 @@ from louver.user.arguments import Call
 from louver.user.source import KernelSource
 
 TARGET = "sm_90a"
-"""What kernels are compiled for where no device says."""
+"""The target of kernels where no device says it."""
 
 
 def interpret(source: KernelSource, call: Call, grid: Sequence[int]) -> None:

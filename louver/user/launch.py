@@ -29,7 +29,7 @@ from louver.user.source import KernelSource
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A launch to the call's stream. What it reads of sparse tensors lives as long as they do. product: whether it is one, or register
+    """A launch to the call's stream. The arrays that it reads of sparse tensors live as long as they do. product: whether it is one, or register
     tiles.
     """
 

@@ -17,7 +17,7 @@ from support.jit import order
 from support.triton.cases import kept
 
 REFUSED = "a style that is known"
-"""What the error of a refused config begins with."""
+"""The first words of the error of a refused config."""
 
 
 @dataclass(frozen=True)

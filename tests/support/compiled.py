@@ -1,4 +1,4 @@
-"""Kernels that tests share, read and compiled once by each worker. What these functions give is never changed."""
+"""Kernels that tests share, read and compiled once by each worker. Nothing may change the results of these functions."""
 
 from __future__ import annotations
 

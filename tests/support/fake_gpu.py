@@ -50,7 +50,7 @@ def recording(monkeypatch: pytest.MonkeyPatch, kernels: KernelCache) -> Iterator
     yield made
     for function in CACHED:
         function.cache_clear()
-    # What a failed test's traceback keeps must not reach for a driver later.
+    # Objects that a failed test's traceback keeps must not reach for a driver later.
     for buffer in [kept for kept in gc.get_objects() if isinstance(kept, DeviceBuffer)]:
         buffer.close()
     monkeypatch.undo()

@@ -255,7 +255,7 @@ def random_inputs(form: Pure, rng: np.random.Generator) -> list[np.ndarray]:
         ]
         inputs.append(np.stack(vector) if operand.braces else vector[0])
     if isinstance(form, Binary) and form.op in ("div", "rem"):
-        # What division by zero and the least integer by -1 give is left open.
+        # The results of division by zero, and of the least integer by -1, are left open.
         inputs[1] = np.where(inputs[1] + inputs[1].dtype.type(1) <= 1, inputs[1].dtype.type(7), inputs[1])
     return inputs
 

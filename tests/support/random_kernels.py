@@ -164,7 +164,7 @@ class _Kernel(RandomEpilogue):
             numbered = grid
         return RandomKernel(self.seed, text, grid, numbered, given | reads, sparse, dense, reads, c)
 
-    # Where a program works.
+    # The place where a program works.
 
     def _body(self) -> list[str]:
         w, c = self.w, self.choices

@@ -17,7 +17,7 @@ from louver.ir.tile.multiples import MULTIPLE
 from louver.user.decorators import Layers, unwrap
 
 _MARK = f":{MULTIPLE}"
-"""What ends the type of a multiple of 16, as in Triton's own command that compiles kernels."""
+"""The end of the type of a multiple of 16, as in Triton's own command that compiles kernels."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ class Source:
             if self.ttir is None:
                 raise ValueError("only a Triton kernel has a TTIR: the first stage here is tile")
             return self.ttir()
-        # What the frontend reads prints whether or not a family takes it.
+        # A module that the frontend reads is printed, whether or not a family takes it.
         if emit == "tile":
             return str(self.tile()) + "\n"
         compiled = self.compiled()

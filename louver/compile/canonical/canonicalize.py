@@ -36,7 +36,7 @@ _PROMISES = tuple(f"tt.{name}" for name in ("divisibility", "contiguity", "const
 
 def drop_assumptions(module: ModuleOp) -> None:
     """Remove what the user promises of computed values (`tl.assume`, `tl.multiple_of`, `tl.max_contiguous`, `tl.max_constancy`):
-    nothing here relies on it. What arguments are multiples of stays.
+    nothing here relies on it. The multiples of arguments stay.
     """
     for op in list(module.walk()):
         if isinstance(op, AssumeOp):

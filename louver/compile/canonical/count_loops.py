@@ -144,7 +144,7 @@ def _rewrite(loop: scf.WhileOp, count: _Count) -> None:
     before, after, end = loop.before_region.block, loop.after_region.block, loop.before_region.block.last_op
     assert isinstance(end, scf.ConditionOp)
     given, carried = list(loop.arguments), list(before.args)
-    # Which of the carried values, or of those that never change, each result and each argument of the second region is.
+    # The carried value, or the one that never changes, that each result and each argument of the second region is.
     passed = [position(each, carried) if each in carried else each for each in end.args]
     first, last, step = _range(loop, count)
     is_asked_for = any(which == count.counter and loop.results[n].first_use for n, which in enumerate(passed))

@@ -108,7 +108,7 @@ class Describer:
         found = [(op, self.access(op)) for op in tiles]
         for op, each in found:
             if isinstance(op, LoadOp):
-                # Which rows the store leaves out is what `read_nest` compares with its operands.
+                # `read_nest` compares the rows that the store leaves out with its operands.
                 _check_rows(op, each, lambda op, dimension, beyond: True)
                 self._check_repeated(op, each)
         self.sizes.learn([each for _, each in found])

@@ -72,7 +72,7 @@ class _Reader:
         """One for a loop of a function."""
         affine = Affine()
         for op in function.body.walk():
-            # What `describe_tiles` makes of a polynomial: wide numbers, cut to the width of an index; steps of a loop.
+            # The operations that `describe_tiles` makes of a polynomial: wide numbers, cut to the width of an index; steps of a loop.
             if isinstance(op, TruncIOp) and isinstance(op.result.type, IntegerType):
                 affine.known[op.result] = affine.integer(op.input)
             elif isinstance(op, arith.DivSIOp) and isinstance(op.rhs.owner, ExtSIOp):

@@ -145,7 +145,7 @@ Encodings: TypeAlias = dict[SSAValue, SparseAttr]
 
 
 def _find(function: FuncOp, marked: Encodings) -> Encodings:
-    """The encoding of each value that has one. What loops and branches pass on is dense if one of the tiles that meet there is."""
+    """The encoding of each value that has one. A tile that loops and branches pass on is dense if one of the tiles that meet there is."""
     dense: set[SSAValue] = set()
     while True:
         found = _spread(marked, dense)

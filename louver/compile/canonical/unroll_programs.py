@@ -84,7 +84,7 @@ def _unroll(loop: scf.ForOp) -> None:
     block, end, program = loop.body.block, loop.body.block.last_op, loop.lb
     assert end is not None
     insert(loop, AssumeOp.build(operands=[insert_before(loop, CmpiOp(program, loop.ub, "slt"))]), loop)
-    # What is carried is the tile's number and a constant, which is what a program begins with whose first tile that is.
+    # The loop carries the tile's number and a constant: a program whose first tile that is begins with these.
     for argument, first in zip(block.args, (program, *loop.iter_args), strict=True):
         argument.replace_all_uses_with(first)
     Rewriter.erase_op(end)

@@ -103,7 +103,7 @@ def _require_reach(
     if found is not None:
         require_reach(describer.function, Reach(names[base], of, *found))
     elif of == "columns" or within_row:
-        # What lies behind a row is the next one: rows that end too early would go unnoticed.
+        # The next row lies behind a row: rows that end too early would go unnoticed.
         raise unsupported(_RULE, op)
 
 

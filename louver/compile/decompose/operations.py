@@ -159,7 +159,7 @@ def _load(op: LoadOp, part: Parts) -> Parts:
     values, metadata = (_placed(LoadOp(base), op) for base in (part.values, part.metadata))
     for made in (values, metadata):
         _keep(op, made, "boundaryCheck", "cache", "evict", "isVolatile")
-    # What fills a tile of values beyond the tensor; metadata there is of no account.
+    # The fill of a tile of values beyond the tensor; metadata there is of no account.
     _keep(op, values, "padding")
     return Parts(values, metadata, part.axes)
 

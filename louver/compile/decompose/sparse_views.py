@@ -31,7 +31,7 @@ BATCH_RULE = (
     "a matrix of a sparse batch is loaded through a descriptor of the whole tensor: tl.make_tensor_descriptor(a, [E, N, K], "
     "[stride_e, stride_n, 1], [1, rows, columns]).load([e, row, k]), reshaped to [rows, columns]"
 )
-"""What to do instead of moving a sparse tensor's pointer to one of its matrices."""
+"""The change to make instead of moving a sparse tensor's pointer to one of its matrices."""
 
 
 def read_views(function: FuncOp) -> tuple[SparseView, ...]:
@@ -68,7 +68,7 @@ def _view(op: MakeTensorDescriptorOp | MakeTensorPtrOp, names: Mapping[SSAValue,
     return SparseView(
         names[op.base],
         _size(end, names, "the length of rows", op, sums=True),
-        # How many rows a matrix has says where the next one begins.
+        # The next matrix begins behind the rows of this one.
         (
             None if first == Polynomial.number(EVERY) else first,
             *(_size(sizes[each], names, "the rows of a matrix", op) for each in order[1:]),

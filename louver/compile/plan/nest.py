@@ -1,6 +1,6 @@
 """Tile IR to product nest: follows values back from the store.
 
-Neither names nor the order of operations matter. What is not understood is refused with the operation and its source
+Neither names nor the order of operations matter. Anything else is refused with the operation and its source
 line; nothing is dropped silently.
 """
 
@@ -55,7 +55,7 @@ def read_nest(module: ModuleOp) -> ProductNest:
     Understood: one descriptor store of an epilogue over a sum of products; the sum is a loop over all of K, from zeros,
     of a dot of two descriptor loads (transposed or not), of which the left one may be sparse; each program has the tile
     at its number times the tile size, along two axes of the grid. Arrays may have entries of a batch along a first dimension;
-    the third axis of the grid then numbers them. Which of the left operand's entries a tile takes may be read from an array instead,
+    the third axis of the grid then numbers them. A tile's entry of the left operand may be read from an array instead,
     by the tile's number along one axis; nothing else then has entries.
     Raises UnsupportedKernelError, which names the operation, for anything else.
     """

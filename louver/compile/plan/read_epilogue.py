@@ -50,7 +50,7 @@ EXACT = 1 << 24
 
 Axis = Literal["m", "n"]
 Axes = tuple[Axis | None, ...]
-"""Which axis of the product each dimension of a tensor runs along; None where it has one element for all of them."""
+"""The axis of the product that each dimension of a tensor runs along; None where it has one element for all of them."""
 
 
 class Part(NamedTuple):

@@ -49,7 +49,7 @@ class Position:
 
 
 ONLY = Position(None, 0)
-"""Where the only tile along a dimension starts."""
+"""The start of the only tile along a dimension."""
 
 
 @dataclass(frozen=True, slots=True)

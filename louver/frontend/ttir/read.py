@@ -34,7 +34,7 @@ _INSTEAD = {
 """Rules for operations that are refused, where something else can be written."""
 
 _SIGN = re.compile(r"((?<!tensor)<(?:\d+x)+|tensor<(?:\d+x)+(?=s))[su](?=i\d)")
-"""What Triton writes before the integers of a descriptor's block; the tiles that it loads have none. `tensor<16xui8>` is tile IR's own."""
+"""Triton's text before the integers of a descriptor's block; the tiles that it loads have none. `tensor<16xui8>` is tile IR's own."""
 
 _NUMBERS = re.compile(r"(_\d+)*")
 _LOCATION = re.compile(r' loc\("((?:[^"\\]|\\.)*)":(\d+):(\d+)\)\s*$')
@@ -57,7 +57,7 @@ def read_ttir(
 
     sparse: patterns by argument name; they become attributes of the arguments, beside those that the text has
     (`propagate_sparsity` makes types of them). names: of the kernel's arguments, a descriptor counting as one; by default
-    those of the text. What a descriptor argument brings with it is named `x.shape.0`, `x.stride.0` and so on.
+    those of the text. Sizes and strides that come with a descriptor argument are named `x.shape.0`, `x.stride.0` and so on.
     Operations keep their source locations. Raises UnsupportedKernelError, which names operation and source line, for
     operations that tile IR does not have, and ValueError for `sparse` or `names` that do not fit or text that is damaged.
     """

@@ -30,7 +30,7 @@ DIVISIONS = (
 """Operations that take no divisor of 0."""
 
 Handler: TypeAlias = Callable[[Any, Sequence[Any]], Sequence[Value]]
-"""What an operation gives for its operands' values."""
+"""The results of an operation, for its operands' values."""
 
 
 def _signed(values: Array) -> Array:
@@ -254,4 +254,4 @@ ARITHMETIC: dict[type[Operation], Handler] = {
     ExternElementwiseOp: _extern,
     FpToFpOp: _convert,
 }
-"""What each operation means."""
+"""The meaning of each operation."""

@@ -23,13 +23,13 @@ from louver.ir.refusal import unsupported
 from louver.ir.tile import DescriptorType, FuncOp, LoadOp, PointerType, sparse_encoding
 
 Argument: TypeAlias = "NDArray[Any] | SparseTensor | int | float"
-"""What a kernel's argument is bound to: pointers and descriptors to arrays, others to numbers."""
+"""The values that a kernel's argument is bound to: pointers and descriptors to arrays, others to numbers."""
 
 AXES = 3
 """Axes of a grid, at most."""
 
 MOST_TURNS = 10_000
-"""How often each program may look at memory in a loop while none ends."""
+"""The number of times that each program may look at memory in a loop while none ends."""
 
 
 def run_kernel(module: ModuleOp, grid: Sequence[int], arguments: Mapping[str, Argument]) -> None:
@@ -41,7 +41,7 @@ def run_kernel(module: ModuleOp, grid: Sequence[int], arguments: Mapping[str, Ar
     take nothing else. Programs run one after another, x fastest, and none may rely on that; while one
     waits in a loop that looks at memory, others go on.
 
-    What a mask leaves out of a load without `other` is zero, as in compiled kernels. Triton leaves it undefined: where a store, or the
+    An element that a mask leaves out of a load without `other` is zero, as in compiled kernels. Triton leaves it undefined: where a store, or the
     way that a program takes, depends on it, there is a warning for the load. A dot sums over what a sparse operand stores.
     Sums of a dot are made in float64 and rounded once to the accumulator's type (integers wrap), f32 operands are read as tf32 unless
     the dot asks for more, and 8-bit floats saturate. Raises ValueError for arguments that do not fit, UnsupportedKernelError, before

@@ -257,7 +257,7 @@ _CHANGES: dict[str, Any] = {
     "xor": np.bitwise_xor,
     "exch": _second,
 }
-"""What an atomic operation makes of what was there and a value."""
+"""The new number of an atomic operation, of the old one and a value."""
 
 
 def _atomic(op: AtomicRMWOp, values: Sequence[Any]) -> Sequence[Value]:
@@ -354,4 +354,4 @@ TILES: dict[type[Operation], Handler] = {
     PointerCastOp: _cast,
     AssumeOp: _assume,
 }
-"""What each operation means."""
+"""The meaning of each operation."""

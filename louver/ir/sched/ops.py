@@ -183,7 +183,7 @@ def _check_sharing(roles: Sequence[RoleOp]) -> None:
 class WaitGridsOp(IRDLOperation):
     """Wait until the grids that this launch depends on have ended.
 
-    Until then nobody touches memory but stored values and metadata. Who waits for a barrier that this role arrives at afterwards knows it
+    Until then nobody touches memory but stored values and metadata. A role that waits for a barrier that this role arrives at later knows it
     too.
     """
 

@@ -34,7 +34,7 @@ from louver.isa.targets import WARPS_PER_WARPGROUP
 Integers: TypeAlias = ArrayAttr[IntAttr]
 
 DENSE, VALUES, METADATA = -1, 0, 1
-"""What a tile of a dot's operand is: its `meta`."""
+"""The role of a tile of a dot's operand: its `meta`."""
 
 
 BYTES_TAKEN = 4

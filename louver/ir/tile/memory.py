@@ -184,7 +184,7 @@ class DescriptorStoreOp(_Stored):
 
 
 REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
-"""What a block may be combined with memory by. Source: Triton's DescriptorReduceKind."""
+"""The operations that combine a block with memory. Source: Triton's DescriptorReduceKind."""
 
 
 @irdl_op_definition

@@ -20,7 +20,7 @@ from louver.ptx.module import Address, Param, Reg
 WARPS = WARPGROUP_THREADS // LANES
 
 Span = tuple[int, int]
-"""Which of a thread's rows, and how many steps ahead."""
+"""The number of a thread's row, and of the steps ahead."""
 
 
 def parameters(record: Streaming) -> tuple[Param, ...]:

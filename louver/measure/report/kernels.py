@@ -22,7 +22,7 @@ from louver.measure.report.table import NAME, Column, Table
 
 NONE = "–"
 WARPGROUP = "GMMA.SP"
-"""How sparse products of a warpgroup end in machine code, whatever their type."""
+"""The last part of the opcodes of a warpgroup's sparse products, whatever their type."""
 
 
 @dataclass(frozen=True, slots=True)

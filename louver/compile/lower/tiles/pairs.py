@@ -31,7 +31,7 @@ WHOLE = 0x6400_6400
 """The f16 1024 twice, whose last bits count ones: they take an integer of 8 bits."""
 
 SIGNED = 0x0080_0080
-"""What makes 1152 of it: integers with a sign are 128 more where their signs are flipped."""
+"""The number that makes 1152 of it: integers with a sign are 128 more where their signs are flipped."""
 
 
 def paired(low: Lowering, op: Operation, columns: Sequence[Registers]) -> Registers | None:

@@ -27,7 +27,7 @@ OVERHEAD = 4
 """Instructions of an access: itself, its address and its mask."""
 
 MOST_MULTIPLE = 64
-"""What numbers are known to be multiples of, at most."""
+"""The greatest number that numbers are known to be multiples of."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ _RINGS = (
     *(AsyncCommitOp, AsyncCopyOp, AsyncWaitOp, LocalAllocOp, LocalStoreOp),
     *(BoxCopiesOp, EvenBarriersOp, InitBarriersOp, WaitBarrierOp),
 )
-"""What other loops' rings are made of."""
+"""The operations that other loops' rings are made of."""
 
 
 def loop_around(loop: scf.ForOp, loads: Sequence[LoadOp], apart: Container[SSAValue]) -> scf.ForOp | None:

@@ -9,8 +9,8 @@
 
 Memory answers while the products before are summed. A tile waits in registers, so that only so much may wait beside the sums: `KEPT_BYTES`.
 
-Valid tile IR in, without sparse types, block pointers and descriptors, with encodings or without; valid tile IR out. What is loaded is the same. What a load adds up beyond the
-loop's end is an address that nothing is read from.
+Valid tile IR in, without sparse types, block pointers and descriptors, with encodings or without; valid tile IR out. The loaded values are the same. The address that a load adds up beyond the
+loop's end is not read from.
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ def _split(op: LoadOp | StoreOp | AtomicOp, *, wide: bool) -> None:
     for shape in order:
         reached = [max(pair) for pair in zip(reached, shape, strict=True)]
         place = _repeated(op, place, reached)
-        # What a loop moves on goes with the columns: pointers of rows are the same in each step, and have one sum added to them.
+        # Steps of a loop go with the columns: pointers of rows are the same in each step, and have one sum added to them.
         last = shape == order[-1] and scalars
         for offset in [_sum(op, groups[shape], scalars)] if last else groups[shape]:
             place = insert_before(op, AddPtrOp(place, _repeated(op, offset, reached)))

@@ -55,7 +55,7 @@ def staged_operands(function: FuncOp, *, warpgroups: bool = True) -> dict[SSAVal
     """Dense operands and values of sparse ones, and metadata for warpgroups, each with the dimension of its neighbours in shared memory.
 
     That is the dimension whose neighbours are neighbours in memory, or K where warpgroups multiply nothing else. warpgroups: whether the
-    target multiplies by them. Valid tile IR without sparse types, descriptors and block pointers (after expand-blocks). What is found is about speed alone:
+    target multiplies by them. Valid tile IR without sparse types, descriptors and block pointers (after expand-blocks). The choice is about speed alone:
     any tile may go either way.
     """
     dots = [op for op in function.body.walk() if isinstance(op, DotOp)]

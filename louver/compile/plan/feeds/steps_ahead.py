@@ -150,7 +150,7 @@ def next_step(
     block, end = loop.body.block, cast(scf.YieldOp, loop.body.block.last_op)
     number = block.args[0]
     like = sources.made[-1] if sources.made else end
-    # What is left does not wrap while there is a step: it is 1 at least and, read without a sign, fits its bits.
+    # The rest does not wrap while there is a step: it is 1 at least and, read without a sign, fits its bits.
     left = insert(before, arith.SubiOp(loop.ub, known[number]), like).results[0]
     more = insert(before, CmpiOp(loop.step, left, "ult"), like).results[0]
     again = insert(before, arith.AndIOp(goes_on, more), like).results[0]

@@ -58,7 +58,7 @@ class _Writer:
         head = ["import triton", "import triton.language as tl", "", "", "@triton.jit", f"def {NAME}({arguments}):"]
         return "\n".join([*head, *self.lines, ""])
 
-    # Which tile.
+    # The tile.
 
     def _program(self) -> None:
         c = self.c
