@@ -27,7 +27,7 @@ from louver.compile.canonical.fold_sums import fold_sums
 from louver.compile.canonical.join_choices import join_choices
 from louver.compile.canonical.propagate_sparsity import encoding_of
 from louver.compile.canonical.shape_loads import shape_loads
-from louver.compile.conditions import conditions
+from louver.compile.condition_attributes import conditions
 from louver.compile.decompose.decompose_sparse_tensors import decompose_sparse_tensors
 from louver.compile.decompose.dense_views import read_dense_views
 from louver.compile.decompose.describe_sparse_tiles import describe_sparse_tiles

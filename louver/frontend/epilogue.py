@@ -25,7 +25,7 @@ ROW_VECTORS = ("bias", "scale")
 
 
 class Steps(Protocol):
-    """Applies an elementwise step by its name (`louver.isa.elementwise.STEPS`); Python numbers are constants."""
+    """Applies an elementwise step by its name (`louver.isa.elementwise.ELEMENTWISE_STEPS`); Python numbers are constants."""
 
     def __call__(self, step: str, /, *operands: Any) -> Any:
         """The step's result."""

@@ -150,7 +150,7 @@ def _one(instruction: Instruction) -> Callable[..., Any]:
     return lower
 
 
-STEPS: dict[str, Step] = {
+ELEMENTWISE_STEPS: dict[str, Step] = {
     "add": Step("arith.addf", 2, np.add, _one(Binary("add", "f32"))),
     "subtract": Step("arith.subf", 2, np.subtract, _one(Binary("sub", "f32"))),
     "multiply": Step("arith.mulf", 2, np.multiply, _one(_MULTIPLY)),

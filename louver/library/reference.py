@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from louver.formats.dtypes import element_type
 from louver.formats.gated import GATE_ROWS
 from louver.frontend.epilogue import ACTIVATIONS, NO_EPILOGUE, Epilogue
-from louver.isa.elementwise import STEPS
+from louver.isa.elementwise import ELEMENTWISE_STEPS
 from louver.isa.floating import f32_to_odd
 from louver.library.numerics import ACCUMULATIONS, ACTIVATION_ERROR, ACTIVATION_SLOPE, LIMITS
 
@@ -171,7 +171,7 @@ def _activated(y: Array, epilogue: Epilogue) -> Array:
         return y
 
     def step(name: str, *operands: Any) -> Array:
-        return STEPS[name].meaning(*(_as(y, x) for x in operands)).astype(y.dtype)
+        return ELEMENTWISE_STEPS[name].meaning(*(_as(y, x) for x in operands)).astype(y.dtype)
 
     return ACTIVATIONS[epilogue.activation](step, y)
 

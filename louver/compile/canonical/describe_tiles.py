@@ -24,13 +24,13 @@ from louver.analysis.integers import is_zero
 from louver.analysis.launch_size import launch_size
 from louver.analysis.masks import read_mask, some_bounds
 from louver.analysis.wrapped_rows import Writing, check_wrapped_rows
-from louver.compile.canonical.across import lengths_across
-from louver.compile.canonical.descriptors import Descriptors, contiguous_last
-from louver.compile.canonical.tile_sizes import TileSizes
-from louver.compile.conditions import require_rows_apart
+from louver.compile.canonical.turn_across import lengths_across
+from louver.compile.condition_attributes import require_rows_apart
+from louver.compile.rewrite.descriptors import Descriptors, contiguous_last
 from louver.compile.rewrite.insert import insert, insert_before
 from louver.compile.rewrite.materialize import places
 from louver.compile.rewrite.remove_dead import remove_dead
+from louver.compile.rewrite.tile_sizes import TileSizes
 from louver.ir.polynomial import Polynomial
 from louver.ir.refusal import unsupported
 from louver.ir.tile import (

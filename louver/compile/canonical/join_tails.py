@@ -19,8 +19,8 @@ from xdsl.transforms.dead_code_elimination import would_be_trivially_dead
 
 from louver.analysis.integers import constant_integer, is_zero, position
 from louver.analysis.residues import ResidueReader, Residues
-from louver.compile.canonical.operand_chain import OperandChain, operand_chain
 from louver.compile.rewrite.insert import insert_before, integer
+from louver.compile.rewrite.operand_chain import OperandChain, operand_chain
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.tile import DotOp, FuncOp
 from louver.ir.tile.types import tensor_of

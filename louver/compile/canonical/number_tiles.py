@@ -25,10 +25,10 @@ from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.analysis.integers import constant_integer, literal, steps_of, whole_steps_of, without_extension
-from louver.compile.canonical.host_descriptors import own_sizes
-from louver.compile.canonical.narrow_sums import narrow_sums
-from louver.compile.conditions import require_equal, require_multiple
+from louver.compile.canonical.make_host_descriptors import own_sizes
+from louver.compile.condition_attributes import require_equal, require_multiple
 from louver.compile.rewrite.insert import insert_before
+from louver.compile.rewrite.narrow_sums import narrow_sums
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.arith import ExtSIOp, TruncIOp
 from louver.ir.comparisons import CmpiOp, SelectOp

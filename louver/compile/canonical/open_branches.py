@@ -19,7 +19,7 @@ from xdsl.ir import Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.analysis.integers import constant_integer, without_extension
-from louver.compile.conditions import require_positive, state_guarded
+from louver.compile.condition_attributes import require_positive, state_guarded
 from louver.compile.rewrite.insert import insert, insert_before
 from louver.ir.comparisons import CmpiOp
 from louver.ir.llvm import AssumeOp

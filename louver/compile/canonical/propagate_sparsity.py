@@ -15,7 +15,7 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.utils.exceptions import VerifyException
 
-from louver.compile.canonical.across import mark_across
+from louver.compile.canonical.turn_across import mark_across
 from louver.frontend.ttir import SPARSE_MARK
 from louver.ir.refusal import unsupported
 from louver.ir.tile import (

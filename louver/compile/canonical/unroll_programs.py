@@ -13,7 +13,7 @@ from xdsl.ir import SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.analysis.integers import constant_integer
-from louver.compile.conditions import state_programs
+from louver.compile.condition_attributes import state_programs
 from louver.compile.rewrite.insert import insert, insert_before
 from louver.ir.comparisons import CmpiOp
 from louver.ir.llvm import AssumeOp

@@ -10,7 +10,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from louver.analysis.alignment import Needs, multiple_if
 from louver.analysis.integers import literal
-from louver.compile.conditions import require_multiple
+from louver.compile.condition_attributes import require_multiple
 from louver.compile.rewrite.numbers import Numbers
 from louver.ir.refusal import unsupported
 from louver.ir.tile import DescriptorType, FuncOp, Index, PointerType, SparseAttr, sparse_encoding

@@ -13,8 +13,8 @@ from xdsl.ir import Operation, SSAValue
 
 from louver.analysis.alignment import multiple_if
 from louver.analysis.launch_size import launch_size
-from louver.compile.canonical.descriptors import EVERY
 from louver.compile.decompose.memory import Axes, contiguous_axes, require_multiples
+from louver.compile.rewrite.descriptors import EVERY
 from louver.ir.conditions import SparseView
 from louver.ir.polynomial import Polynomial, Size
 from louver.ir.refusal import unsupported

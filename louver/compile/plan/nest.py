@@ -16,7 +16,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from louver.analysis.integers import is_zero
 from louver.analysis.promotion import promotion
 from louver.compile.canonical.fuse_gated_pair import GATED_MARK
-from louver.compile.conditions import conditions
+from louver.compile.condition_attributes import conditions
 from louver.compile.plan.read_epilogue import Axes, Axis, EpilogueReader, find_sum
 from louver.compile.plan.trace import ONLY, Block, Chosen, Position, Trace
 from louver.ir.conditions import Split

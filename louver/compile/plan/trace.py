@@ -12,8 +12,8 @@ from xdsl.traits import is_side_effect_free
 
 from louver.analysis.integers import literal
 from louver.analysis.launch_size import launch_size
-from louver.compile.canonical.descriptors import EVERY
-from louver.compile.canonical.host_descriptors import own_sizes
+from louver.compile.canonical.make_host_descriptors import own_sizes
+from louver.compile.rewrite.descriptors import EVERY
 from louver.ir.arith import ExtSIOp, TruncIOp
 from louver.ir.polynomial import Size
 from louver.ir.product import Argument, Batch, Part

@@ -33,7 +33,7 @@ VECTOR_BYTES: Final = 16
 SPAN_BYTES: Final = 32
 """Bytes of a row that a thread takes at once, at least: the columns of half a word of metadata, for 8-bit types of a word."""
 
-STEPS: Final = WORDS
+TILE_STEPS: Final = WORDS
 """Steps along a row that a tile has, each as wide as a word of metadata."""
 
 COUNTERS: Final = ("broken", "lost", "listed")
@@ -146,7 +146,7 @@ class Tiling:
     @property
     def columns(self) -> int:
         """Elements of a row of a tile."""
-        return STEPS * self.spans * self.span
+        return TILE_STEPS * self.spans * self.span
 
     @property
     def row_bytes(self) -> int:

@@ -26,7 +26,7 @@ from louver.ir.sched import ops
 from louver.ir.sched.epilogue import MatrixOp, ScalarOp
 from louver.ir.sched.types import PointerType
 from louver.isa.convert import F32ToInteger
-from louver.isa.elementwise import CHOICES, STEPS
+from louver.isa.elementwise import CHOICES, ELEMENTWISE_STEPS
 from louver.isa.instruction import Instruction
 from louver.isa.special import FULL_MASK
 from louver.isa.sync import WarpSync
@@ -217,7 +217,7 @@ def _step(low: Lowering, op: Operation, values: Known) -> Reg:
     name = step_of(op)
     if name is None:
         raise ValueError(f"an epilogue applies elementwise steps and casts, got {op.name}: it has no lowering")
-    result = STEPS[name].lower(partial(_emit, low), *(values[operand] for operand in op.operands))
+    result = ELEMENTWISE_STEPS[name].lower(partial(_emit, low), *(values[operand] for operand in op.operands))
     return _rounded(low, result, op.results[0].type)
 
 

@@ -21,7 +21,7 @@ from louver.ir.refusal import unsupported
 from louver.ir.tile import ELEMENTS, AddPtrOp, ClampFOp, FpToFpOp, PointerCastOp, PointerType, PtrToIntOp, element_name
 from louver.isa.bits import ExtractField, PermuteBytes
 from louver.isa.convert import ConvertInteger, F32ToInteger, Fp8, HalfPairFromFp8, IntegerToF32, IntegerToHalf
-from louver.isa.elementwise import STEPS
+from louver.isa.elementwise import ELEMENTWISE_STEPS
 from louver.isa.floating import Fma, Sign
 from louver.isa.instruction import REGISTER_BITS
 from louver.isa.move import Bitcast
@@ -99,7 +99,7 @@ def _floating(low: Lowering, op: Operation, operands: Registers) -> Reg:
     assert name is not None
     element = element_of(op.results[0].type)
     wide = [to_f32(low, each, element) for each in operands]
-    return from_f32(low, STEPS[name].lower(low.emit, *wide), element)
+    return from_f32(low, ELEMENTWISE_STEPS[name].lower(low.emit, *wide), element)
 
 
 def _in_f32(compute: Callable[..., Reg]) -> Rule:

@@ -18,7 +18,7 @@ from louver.isa.bits import PermuteBytes
 from louver.isa.packed import PackedBinary, PackedOp
 from louver.ptx.module import Reg
 
-STEPS: dict[str, PackedOp] = {
+PACKED_STEPS: dict[str, PackedOp] = {
     "add": "add",
     "subtract": "sub",
     "multiply": "mul",
@@ -53,7 +53,7 @@ def paired(low: Lowering, op: Operation, columns: Sequence[Registers]) -> Regist
 
 def _computed(low: Lowering, op: Operation, pairs: Sequence[Sequence[Registers]]) -> list[Reg] | None:
     """Pairs of sums, products and the like, where an operand is in pairs and others are too, or are the same twice."""
-    step = STEPS.get(step_of(op) or "")
+    step = PACKED_STEPS.get(step_of(op) or "")
     if step is None:
         return None
     for pair in pairs:

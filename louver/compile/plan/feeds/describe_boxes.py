@@ -24,8 +24,8 @@ from louver.analysis.access import Access, Dimension, access
 from louver.analysis.atoms import Iteration
 from louver.analysis.launch_size import launch_size
 from louver.compile.canonical.describe_tiles import Describer
-from louver.compile.canonical.descriptors import EVERY
 from louver.compile.decompose.expand_blocks import metadata_loads
+from louver.compile.rewrite.descriptors import EVERY
 from louver.compile.signature import ArgumentParameter, BoxParameter
 from louver.ir.polynomial import Part, Polynomial, Size
 from louver.ir.refusal import UnsupportedKernelError

@@ -14,9 +14,9 @@ from louver.analysis.access import Access, Dimension, Entry
 from louver.analysis.affine import Affine
 from louver.analysis.atoms import Iteration
 from louver.analysis.integers import constant_integer
-from louver.compile.canonical.tile_sizes import TileSizes
 from louver.compile.rewrite.insert import insert, insert_before, integer
 from louver.compile.rewrite.materialize import Maker, dominates
+from louver.compile.rewrite.tile_sizes import TileSizes
 from louver.ir.arith import ExtSIOp, TruncIOp
 from louver.ir.polynomial import Part, Polynomial
 from louver.ir.refusal import unsupported

@@ -14,7 +14,7 @@ from xdsl.ir import Attribute, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.launch_size import launch_size
-from louver.compile.conditions import require_rows_apart
+from louver.compile.condition_attributes import require_rows_apart
 from louver.compile.rewrite.insert import insert_before
 from louver.frontend.transposed import LENGTH
 from louver.ir.arith import ExtSIOp

@@ -21,7 +21,7 @@ from louver.analysis.access import Access, Dimension
 from louver.analysis.affine import Affine
 from louver.analysis.atoms import Iteration
 from louver.analysis.integers import constant_integer, rounded_down, steps_of, whole_steps_of
-from louver.compile.conditions import require_multiple
+from louver.compile.condition_attributes import require_multiple
 from louver.compile.rewrite.insert import insert, insert_before, integer
 from louver.ir.polynomial import Polynomial
 from louver.ir.refusal import unsupported
