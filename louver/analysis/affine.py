@@ -62,13 +62,14 @@ class Tile:
 Pointer = Elements | Tile
 
 _OFFSETS = (
-    "offsets are ranges and scalars, added, multiplied and wrapped (%) at a size: give rows and columns a range each, as in "
-    "rows[:, None] * stride + columns[None, :]"
+    "offsets are ranges and scalars, added, multiplied and wrapped (%) at a size",
+    "give rows and columns a range each, as in rows[:, None] * stride + columns[None, :]",
 )
 
 _LOADED = (
     "row or column numbers that are loaded describe no tile of neighbours. Neighbours of a sparse tensor share metadata, so a tile needs "
-    "neighbouring rows and columns: permute the rows before louver.compress, and the output in return"
+    "neighbouring rows and columns",
+    "permute the rows before louver.compress, and the output in return",
 )
 
 
@@ -124,7 +125,8 @@ class Affine:
             case _:
                 pass
         if as_tensor(value.type) is not None:
-            raise unsupported(_LOADED if isinstance(op, LoadOp) else _OFFSETS, op)
+            rule, advice = _LOADED if isinstance(op, LoadOp) else _OFFSETS
+            raise unsupported(rule, op, advice)
         return Polynomial.atom(value)
 
     def _counted(self, value: BlockArgument) -> Polynomial:
@@ -144,9 +146,9 @@ class Affine:
             end = loop.body.block.last_op
             assert end is not None
             raise unsupported(
-                "a tile of integers that a loop carries must grow by one amount for all lanes and iterations: "
-                "compute it from the loop's counter",
+                "a tile of integers that a loop carries must grow by one amount for all lanes and iterations",
                 end,
+                "compute it from the loop's counter",
             )
         return Polynomial.atom(value)
 
@@ -176,9 +178,9 @@ class Affine:
             return self.integer(loop.iter_args[index]) + times * growth
         if as_tensor(value.type) is not None:
             raise unsupported(
-                "a tile of integers that a loop carries must grow by one amount for all lanes and iterations: "
-                "compute it from the loop's counter",
+                "a tile of integers that a loop carries must grow by one amount for all lanes and iterations",
                 loop,
+                "compute it from the loop's counter",
             )
         return Polynomial.atom(value)
 
@@ -268,9 +270,9 @@ class Affine:
             case scf.ForOp():
                 raise unsupported(
                     "a pointer that a loop has moved may be used after it only if the loop counts by ones from "
-                    "a constant to a size, a number of steps or a part of a size, without subtractions: "
-                    "compute the pointer anew after the loop",
+                    "a constant to a size, a number of steps or a part of a size, without subtractions",
                     op,
+                    "compute the pointer anew after the loop",
                 )
             case _:
                 raise unsupported(

@@ -179,9 +179,11 @@ class Describer:
         assert shape is not None
         if isinstance(op, LoadOp):
             if op.padding is not None and op.padding.value.data != PAD_ZERO:
-                raise unsupported("a block pointer must read zeros outside its tensor: pass padding_option='zero'", op)
+                raise unsupported(
+                    "a block pointer must read zeros outside its tensor", op, "pass padding_option='zero'"
+                )
             if op.other is not None and not is_zero(op.other):
-                raise unsupported("a masked load must give zeros where its mask is false: pass other=0.0", op)
+                raise unsupported("a masked load must give zeros where its mask is false", op, "pass other=0.0")
         bounds = [] if op.mask is None else read_mask(self.affine, op.mask, op)
         repeats = isinstance(op, LoadOp) and sparse_encoding(op.result.type) is None
         found = access(self.affine.pointer(op.ptr), shape, bounds, op, repeats=repeats)
@@ -219,7 +221,7 @@ class Describer:
         for each in ordered:
             if each.wrapped:
                 raise unsupported(
-                    f"a store must not wrap (%) along dimension {each.number}: mask it (offsets < size)", op
+                    f"a store must not wrap (%) along dimension {each.number}", op, "mask it (offsets < size)"
                 )
         numbers = [each.number for each in ordered]
         if len(numbers) != len(tile_shape(op) or ()):

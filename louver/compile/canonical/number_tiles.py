@@ -377,9 +377,9 @@ class _Numbering:
                     tiles = " and ".join(f"tl.cdiv(size, {axis.tile})" for axis in self.axes if axis.size is value)
                     raise unsupported(f"a tile's number may use {name} only to count tiles, as {tiles}", block)
                 raise unsupported(
-                    f"a tile's number may use the program's number and the output's sizes; {name} is another "
-                    "argument: make it a constexpr",
+                    f"a tile's number may use the program's number and the output's sizes; {name} is another argument",
                     block,
+                    "make it a constexpr",
                 )
 
 

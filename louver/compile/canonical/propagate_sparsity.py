@@ -217,7 +217,7 @@ def _results(op: Operation, index: int) -> Sequence[SSAValue]:
         case ReshapeOp(src=source, result=result):
             return op.results if _same_matrix(source, result) else ()
         case StoreOp() | DescriptorStoreOp() | DescriptorReduceOp() if index == 0:
-            raise unsupported("a sparse tensor cannot be stored to: store the result to a dense array", op)
+            raise unsupported("a sparse tensor cannot be stored to", op, "store the result to a dense array")
         case _ if not is_address(op.operands[index]):
             return ()
         case _ if isinstance(op, _KEEPS) and index == 0:

@@ -57,9 +57,9 @@ def turn_across(module: ModuleOp) -> None:
             if isinstance(op, MakeTensorDescriptorOp | MakeTensorPtrOp) and (base := _base(op.base)) in lengths:
                 if isinstance(op, MakeTensorPtrOp):
                     raise unsupported(
-                        "a tensor that is sparse along its last axis but one cannot be read through a block "
-                        "pointer: use tl.make_tensor_descriptor",
+                        "a tensor that is sparse along its last axis but one cannot be read through a block pointer",
                         op,
+                        "use tl.make_tensor_descriptor",
                     )
                 if not _is_turned(op, lengths[base]):
                     _turn(function, op, base, lengths[base])

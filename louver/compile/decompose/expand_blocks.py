@@ -239,9 +239,9 @@ class _Expansion:
                 after is None or (after.base, after.sizes, after.steps) != (view.base, view.sizes, view.steps)
             ):
                 raise unsupported(
-                    "a block pointer that a loop moves must stay in one tensor: make another block pointer for "
-                    "another tensor",
+                    "a block pointer that a loop moves must stay in one tensor",
                     loop,
+                    "make another block pointer for another tensor",
                 )
         end_with(block, self._spread(end.operands))
         for op in [op for op in self.replaced if op.parent is block]:

@@ -87,8 +87,9 @@ def _tile_types(tile: AnyTensor, axes: Axes | None, op: Operation) -> tuple[AnyT
         raise unsupported(
             f"a sparse tile needs a multiple of {METADATA_ROWS} rows and of {word_columns(element)} columns (or "
             f"{word_columns(element)} divided by a power of two, {least_columns(element)} at least), not "
-            f"{size[0]} x {size[1]}: choose larger blocks",
+            f"{size[0]} x {size[1]}",
             op,
+            "choose larger blocks",
         )
     values, metadata = list(shape), list(shape)
     values[axes.columns] //= KEPT
@@ -156,9 +157,9 @@ def split_offsets(
     columns = min(tile.get_shape()[axes.columns], word_columns(element))
     if moves and columns < word_columns(element):
         raise unsupported(
-            f"a block pointer must move by whole words of metadata, {word_columns(element)} columns, not by "
-            f"{columns}: choose larger blocks, or use tl.make_tensor_descriptor",
+            f"a block pointer must move by whole words of metadata, {word_columns(element)} columns, not by {columns}",
             make.op,
+            "choose larger blocks, or use tl.make_tensor_descriptor",
         )
     for dimension, of, what in ((axes.rows, METADATA_ROWS, "rows"), (axes.columns, columns, "columns")):
         needs = multiple_if(offsets[dimension], of)

@@ -186,7 +186,7 @@ def _decompressed(op: Operation, part: Parts) -> SSAValue:
     axes = _axes(part)
     if tensor_of(part.values).get_num_dims() != 2:
         raise unsupported(
-            "a sparse tile must be a matrix where its elements are used: reshape it to [rows, columns] first", op
+            "a sparse tile must be a matrix where its elements are used", op, "reshape it to [rows, columns] first"
         )
     return _placed(DecompressOp(part.values, part.metadata, axes.columns), op)
 

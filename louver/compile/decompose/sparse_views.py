@@ -50,7 +50,7 @@ def read_views(function: FuncOp) -> tuple[SparseView, ...]:
 def _view(op: MakeTensorDescriptorOp | MakeTensorPtrOp, names: Mapping[SSAValue, str]) -> SparseView:
     if op.base not in names:
         culprit = op.base.owner if isinstance(op.base.owner, Operation) else op
-        raise unsupported(f"a sparse tensor must be read from its first element on: {BATCH_RULE}", culprit)
+        raise unsupported("a sparse tensor must be read from its first element on", culprit, BATCH_RULE)
     if isinstance(op, MakeTensorDescriptorOp):
         sizes, strides = list(op.sizes), list(op.steps)
         axes = Axes.last(len(sizes)) if len(sizes) > 1 else None
@@ -95,7 +95,8 @@ def _size(index: Index, names: Mapping[SSAValue, str], what: str, op: Operation,
     if found is None or (len(found.terms) > 1 and not sums) or any(factor < 0 for _, factor in found):
         raise unsupported(
             f"{what} of a sparse tensor must be an argument, a number, a product of these or part of an "
-            "argument, so that the launch can check it: rows have no gaps, and parts of a row are whole groups",
+            "argument, so that the launch can check it",
             op,
+            "rows have no gaps, and parts of a row are whole groups",
         )
     return found

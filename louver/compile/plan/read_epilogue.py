@@ -192,7 +192,7 @@ class EpilogueReader:
     def _branch(self, op: SelectOp, axes: Axes) -> Expression:
         """A choice by one number for all elements."""
         if element_name(tensor_of(op.result).element_type) != "f32":
-            raise unsupported("a choice by one number must be between f32 tiles: convert them first", op)
+            raise unsupported("a choice by one number must be between f32 tiles", op, "convert them first")
         values = {value: self.read(value, axes, op) for value in (op.lhs, op.rhs)}
         if op.cond in self.trace.names:
             flag = Number(self.trace.names[op.cond])

@@ -237,8 +237,9 @@ class Trace:
                 return Chosen(self.names[address.ptr], "s32" if element == "i32" else "s64", axis)
         raise unsupported(
             "the index in a batch must be loaded without a mask from an array of int32 or int64 with one "
-            "number for each tile along an axis: tl.load(ids + pid), where pid is the tile's number",
+            "number for each tile along an axis",
             load,
+            "write tl.load(ids + pid), where pid is the tile's number",
         )
 
     def _program(self, value: SSAValue) -> int | None:

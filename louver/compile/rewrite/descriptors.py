@@ -41,7 +41,7 @@ class Descriptors:
         if found.entry is not None:
             if found.entry.size is not None:
                 raise unsupported(
-                    "a mask bounds one dimension at a time: write (rows[:, None] < M) & (columns[None, :] < K)", op
+                    "a mask bounds one dimension at a time", op, "write (rows[:, None] < M) & (columns[None, :] < K)"
                 )
             extents.insert(0, self._entries(found.entry.index, op))
             steps.insert(0, found.entry.stride)
@@ -146,6 +146,6 @@ def contiguous_last(found: Access, op: Operation) -> list[Dimension]:
     """The dimensions of a tile in the order in which a descriptor has them."""
     contiguous = [each for each in found.dimensions if each.stride == Polynomial.number(1)]
     if not contiguous:
-        raise unsupported("one dimension of a tile must be contiguous: pass its stride, 1, as a constexpr", op)
+        raise unsupported("one dimension of a tile must be contiguous", op, "pass its stride, 1, as a constexpr")
     last = contiguous[-1]
     return [*(each for each in found.dimensions if each is not last), last]

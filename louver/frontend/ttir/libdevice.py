@@ -141,5 +141,5 @@ def respell(op: ExternElementwiseOp) -> Operation | None:
             [*(each.removeprefix(PREFIX) for each in ELEMENTWISE_STEPS if each.startswith(PREFIX)), *_FUNCTIONS]
         )
         name = symbol.removeprefix(PREFIX)
-        raise unsupported(f"libdevice's {name} is not supported, use one of {', '.join(known)}", op)
+        raise unsupported(f"libdevice's {name} is not supported", op, f"use one of {', '.join(known)}")
     return make(op.srcs, op.result.type)

@@ -57,9 +57,9 @@ def run_kernel(module: ModuleOp, grid: Sequence[int], arguments: Mapping[str, Ar
             given = "other=0" if isinstance(load, LoadOp) and load.mask is not None else 'padding_option="zero"'
             rule = (
                 f"in {function.sym_name.data}, {op.name} depends on elements that a load leaves out; they are "
-                f"zero in Louver and undefined in Triton: give the load {given}"
+                f"zero in Louver and undefined in Triton"
             )
-            warnings.warn(str(unsupported(rule, load)), stacklevel=2)
+            warnings.warn(str(unsupported(rule, load, f"give the load {given}")), stacklevel=2)
         warned.update(value.loads)
 
     sizes = _grid(grid)

@@ -70,9 +70,9 @@ def place_shared(function: FuncOp, target: Target) -> Rooms:
     for each, _ in placed:
         if isinstance(each.what, Operation) and not isinstance(each.what, DotOp) and each.bytes > limit:
             raise unsupported(
-                f"a tile is exchanged through at most {limit} bytes of shared memory, not {each.bytes}: choose "
-                "smaller blocks",
+                f"a tile is exchanged through at most {limit} bytes of shared memory, not {each.bytes}",
                 each.what,
+                "choose smaller blocks",
             )
     reused = frozenset(
         each.what
