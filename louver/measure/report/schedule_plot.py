@@ -109,9 +109,9 @@ def _facts(life: Life) -> list[str]:
     at_once = schedule.occupancy.ctas * life.sms
     ctas = min(life.tiles, at_once // schedule.order.cluster * schedule.order.cluster)
     most = -(-life.tiles // ctas)
-    slots = "1 slot" if ring.stages == 1 else f"{ring.stages} slots"
+    stages = "1 stage" if ring.stages == 1 else f"{ring.stages} stages"
     return [
-        f"{nest.a.element} {nest.a.pattern}, tile {tile.m}×{tile.n}×{tile.k}, {slots} of {life.stage_bytes:,} bytes",
+        f"{nest.a.element} {nest.a.pattern}, tile {tile.m}×{tile.n}×{tile.k}, {stages} of {life.stage_bytes:,} bytes",
         f"M, N, K = {m:,}, {n:,}, {k:,}: {life.tiles:,} tiles, {ctas:,} CTAs on {life.sms} SMs, {most} tiles a CTA at most, "
         f"{life.steps} K steps a tile, {schedule.roles.threads} threads, {schedule.store.way} stores",
     ]
@@ -133,7 +133,7 @@ def _rows(life: Life, spans: Sequence[Span]) -> Iterator[tuple[str, list[_Bar]]]
     for role in copiers:
         yield f"{role}, one thread", list(_holder_bars(spans, (role, 0), copies=True))
     for stage in range(life.schedule.ring.stages):
-        yield f"slot {stage}", list(_slot_bars(spans, stage))
+        yield f"stage {stage}", list(_stage_bars(spans, stage))
     for role, warpgroup in holders:
         if role not in copiers:
             rows = 64 * life.schedule.blocks
@@ -164,8 +164,8 @@ def _filled(copies: Sequence[Span]) -> tuple[float, float]:
     return min(span.begin for span in copies), max(span.end for span in copies) - Lengths().latency
 
 
-def _slot_bars(spans: Sequence[Span], stage: int) -> Iterator[_Bar]:
-    """A slot from its copies' begin to its release by the last warpgroup: filling, full, being read."""
+def _stage_bars(spans: Sequence[Span], stage: int) -> Iterator[_Bar]:
+    """A stage from its copies' begin to its release by the last warpgroup: filling, full, being read."""
     own = [span for span in spans if span.stage == stage]
     for copies in _copies(own):
         key = copies[0].tile, copies[0].step
