@@ -61,8 +61,8 @@ from louver.isa.targets import CTA_SHARED_BYTES, Target, target
 from louver.ptx.module import Kernel, Module
 from louver.ptx.printer import print_module
 
-TileStage = Literal["tile", "decomposed", "encoded", "ptx"]
-"""Stages that print, in order."""
+TileLevel = Literal["tile", "decomposed", "encoded", "ptx"]
+"""Levels that print, in order."""
 
 MAX_WARPS = 32
 """Warps of a CTA, at most."""
@@ -83,7 +83,7 @@ ARRAY_ALIGNMENT = 16
 
 @dataclass(frozen=True, slots=True)
 class CompiledTiles:
-    """A kernel at every stage. tile: as the frontend has it. decomposed: without sparse types. encoded: with registers in types.
+    """A kernel at every level. tile: as the frontend has it. decomposed: without sparse types. encoded: with registers in types.
 
     checked: what a launch must check. dense: why dots of sparse tiles are dense products, one text for each. boxes, ctas, registers,
     ahead: as `compile_tiles` was given them.
@@ -118,9 +118,9 @@ class CompiledTiles:
         module = Module(self.module.target, [replace(self.kernel, min_ctas=count)])
         return replace(self, module=module, ptx=print_module(module))
 
-    def text(self, stage: TileStage) -> str:
-        """The text of a stage."""
-        match stage:
+    def text(self, level: TileLevel) -> str:
+        """The text of a level."""
+        match level:
             case "tile":
                 return str(self.tile) + "\n"
             case "decomposed":

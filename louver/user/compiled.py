@@ -103,7 +103,7 @@ class Wanted:
 
 
 def compile_wanted(wanted: Wanted) -> CompiledKernel:
-    """The kernel at every stage. Raises UnsupportedKernelError, with the operation and its line, or ValueError with the rule."""
+    """The kernel at every level. Raises UnsupportedKernelError, with the operation and its line, or ValueError with the rule."""
     # A warm start reads the record from disk and needs neither xDSL nor Triton's compiler.
     from louver.compile.choose_family import Choice, Reading, compile_kernel
     from louver.library.configure import choose_for_nest

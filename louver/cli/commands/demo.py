@@ -82,7 +82,7 @@ def run_demo(weights: Path | None, out: Path, selection: Selection) -> Result:
         embedded = compare_sentences(source, checkpoint, pruned)
     report = Report(summary, str(compiled.schedule), pruned.rows, products, embedded)
     report.write(out)
-    note(f"{out} has report.md with every number, {PLOT}, the sparse file and the compiled product, stage by stage")
+    note(f"{out} has report.md with every number, {PLOT}, the sparse file and the compiled product, level by level")
     shown = [summary, products_table(products, "products beside float64"), *sentence_tables(embedded), report.closing()]
     return Result("demo", report.record(), shown, ok=all(row.ok for row in products))
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from xdsl.dialects.builtin import ModuleOp
 
-from louver.cli.commands.stages import Source
+from louver.cli.commands.kernel_levels import Source
 from louver.cli.page.source import SourceLine, user_lines
 from louver.compile.choose_family import CompiledKernel
 from louver.compile.products import CompiledProduct, compile_tile_ir

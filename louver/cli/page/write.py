@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from importlib.resources import files
 from typing import Any
 
-from louver.cli.commands.stages import reason
+from louver.cli.commands.kernel_levels import reason
 from louver.cli.page.levels import Level, Levels
 from louver.cli.page.source import line_of
 from louver.compile.products import CompiledProduct
