@@ -34,7 +34,7 @@ PROBLEM = ("--problem", "256,256,256")
 
 
 def data_of(page: str) -> dict[str, Any]:
-    """What the page's program shows."""
+    """The data that the page's program shows."""
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
     assert found is not None
     return json.loads(found[1])

@@ -119,7 +119,7 @@ def test_attributes_and_locations_stay_with_the_values() -> None:
 
 
 def value_of(entry: Index, known: dict[str, int]) -> int:
-    """What an entry of an index list is, for these arguments."""
+    """The value of an entry of an index list, for these arguments."""
     number = literal(entry)
     if number is not None:
         return number

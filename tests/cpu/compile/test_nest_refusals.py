@@ -1,4 +1,4 @@
-"""What the reader of product nests refuses, and how it says so."""
+"""The refusals of the reader of product nests, and their words."""
 
 from __future__ import annotations
 

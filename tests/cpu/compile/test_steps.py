@@ -1,4 +1,4 @@
-"""How kernels go through K: in steps of any length, with what is left behind the loop, unrolled, by counters of their own."""
+"""Kernels go through K in steps of any length, with a rest behind the loop, unrolled, by counters of their own."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from support.tile_operations import ATOMIC, ATOMICS, DTYPES, ELEMENTWISE, KEEP, 
 
 
 def both(text: str, arguments: Callable[[], dict[str, Any]], name: str) -> list[np.ndarray]:
-    """What the emulator and the interpreter leave in an argument."""
+    """The contents that the emulator and the interpreter leave in an argument."""
     compiled, interpreted = arguments(), arguments()
     kernel = compile_tiles(parse_ir(text))
     assert assemble(kernel.ptx).clean
