@@ -287,7 +287,7 @@ def batch_entry(terms: Iterable[tuple[Monomial, int]], op: Operation) -> Entry |
 
 
 def without_moves(found: Access, op: Operation, *, sparse: bool) -> Access:
-    """The access, where nothing bounds its columns: what moves it along a row by an argument has gone to another matrix.
+    """The access, where nothing bounds its columns: a move along a row by an argument has gone to another matrix.
 
     sparse: rows have no gaps, and columns are those of the sum, so that a number that is no tile's has gone there too.
     """

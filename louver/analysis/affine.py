@@ -305,7 +305,7 @@ class Affine:
         end = loop.body.block.last_op
         assert end is not None
         passed_on = end.operands[value.index - 1]
-        # Read the body as if the pointer stood at the origin of a tensor of its own: what comes out is the move.
+        # Read the body as if the pointer stood at the origin of a tensor of its own: the result is the move.
         with self._supposing():
             if isinstance(start, Elements):
                 self.pointers[value] = Elements(value, Polynomial.number(0))

@@ -85,7 +85,7 @@ ARRAY_ALIGNMENT = 16
 class CompiledTiles:
     """A kernel at every level. tile: as the frontend has it. decomposed: without sparse types. encoded: with registers in types.
 
-    checked: what a launch must check. dense: why dots of sparse tiles are dense products, one text for each. boxes, ctas, registers,
+    checked: the facts that a launch must check. dense: why dots of sparse tiles are dense products, one text for each. boxes, ctas, registers,
     ahead: as `compile_tiles` was given them.
     """
 

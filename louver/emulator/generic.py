@@ -33,7 +33,7 @@ ATOMIC_NUMBERS: dict[AtomicKind, np.dtype[Any]] = {
 
 
 def load(warp: Warp, space: Space, address: Bits, size: int, *, read_only: bool) -> U8:
-    """uint8 [32, size]: what each active lane reads; zeros elsewhere."""
+    """uint8 [32, size]: the value that each active lane reads; zeros elsewhere."""
     if space == "global":
         check = warp.check_read_only if read_only else warp.check_load
         return warp.cluster.memory.gather(address, size, warp.active, check)

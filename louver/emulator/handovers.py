@@ -37,7 +37,7 @@ class Handovers:
         self._taken: dict[tuple[int, int], Seen] = {}
 
     def fence(self, warp: tuple[int, int], row: Row) -> None:
-        """A warp fences. row: what its threads have seen in their cluster."""
+        """A warp fences. row: the epochs that its threads have seen in their cluster."""
         seen = self._clusters.setdefault(warp[0], {})
         join(seen, self._taken.pop(warp, {}))
         self._fenced[warp] = {**seen, warp[0]: row}

@@ -106,7 +106,7 @@ class Warp:
         return row
 
     def advance(self) -> None:
-        """Begin a new epoch: what follows is not part of what was released or fenced before."""
+        """Begin a new epoch: later accesses are not part of an earlier release or fence."""
         self.epoch += 1
         self.clock.see(self.agent, self.epoch)
 

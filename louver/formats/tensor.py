@@ -312,7 +312,7 @@ def _is_frozen(array: NDArray[Any]) -> bool:
         if each.flags.writeable:
             return False
         each = each.base
-    # Whoever else has the memory may write it.
+    # Another owner of the memory may write it.
     return each is None
 
 

@@ -105,7 +105,7 @@ class FileWriter:
 def writing(
     target: Target, token: str, forms: Mapping[str, Form], metadata: Mapping[str, str]
 ) -> Generator[FileWriter]:
-    """A writer of the target's part; what stands in the part already is kept.
+    """A writer of the target's part; the contents of the part are kept.
 
     Raises ValueError for names and metadata that a file cannot hold, before anything is written.
     """

@@ -80,7 +80,7 @@ class Problem:
     element type, see `BIAS`; "auto" becomes the operands' type, else the output's, else the one it is added in.
     epilogue: the other steps between the sum and the output.
     batch: None for one product, or one for each entry of a batch, along a first axis of these operands, of the output and of
-    the epilogue's `c`; what else it reads is the same for all entries.
+    the epilogue's `c`; its other arrays are the same for all entries.
     """
 
     kind: Kind = "matmul"

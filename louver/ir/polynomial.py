@@ -258,7 +258,7 @@ def programs(axis: int) -> str:
 
 
 def with_grid(numbers: Numbers, grid: Sequence[int]) -> dict[str, int | float]:
-    """A call's numbers, and how many programs it has along each axis."""
+    """A call's numbers, and the number of its programs along each axis."""
     padded = (*grid, 1, 1)
     return {**numbers, **{programs(axis): padded[axis] for axis in range(len(AXES))}}
 

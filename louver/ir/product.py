@@ -244,7 +244,7 @@ class ProductNest:
     m, n, k: the product's sizes. tile_m, tile_n, tile_k: elements. accumulator: element type of the sum, which starts
     at zero. epilogue: its element type is the store's. gated: the output has M / 2 rows, see `Accumulator`. In a batch the
     output and at least one operand have entries. Where an array says which entry of `a` a tile takes, nothing else has any.
-    conditions: what a launch must check.
+    conditions: the facts that a launch must check.
     promoted: the columns of K that tensor cores sum before f32 additions take over, at most; None for all of K.
     places: the source locations of its parts, xDSL's attributes. A record on disk has none of them, and needs no xDSL.
     """

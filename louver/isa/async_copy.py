@@ -1,6 +1,6 @@
 """Asynchronous copies of single threads: 4, 8 or 16 bytes from global to shared memory, waited for in groups or by mbarriers.
 
-They belong to the generic proxy: what wgmma or bulk copies read of them needs `fence.proxy.async` after the wait.
+They belong to the generic proxy: reads of them by wgmma or bulk copies need `fence.proxy.async` after the wait.
 Source: PTX ISA, cp.async, cp.async.commit_group and wait_group, cp.async.mbarrier.arrive.
 """
 

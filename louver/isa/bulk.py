@@ -216,7 +216,7 @@ class BulkCommit(Effect):
 class BulkWait(Effect):
     """`cp.async.bulk.wait_group[.read] pending`: until at most `pending` of the thread's groups are unfinished.
 
-    reads_only: until at most that many still read shared memory; what they write to global memory may not be there yet.
+    reads_only: until at most that many still read shared memory; their writes to global memory may not be there yet.
     """
 
     pending: int = 0

@@ -321,7 +321,7 @@ class AtomicUpdate(Effect):
 
 @dataclass(frozen=True, slots=True)
 class AtomicCompareAndSwap(Effect):
-    """`atom.global.cas.type d, [a], b, c`: what is there becomes c where it is b, bit by bit; gives what it was. Relaxed."""
+    """`atom.global.cas.type d, [a], b, c`: a number that is b, bit by bit, becomes c; gives the old number. Relaxed."""
 
     type: Literal["b16", "b32", "b64"]
 

@@ -25,8 +25,8 @@ LEAST_TOKENS = 128
 class Placement:
     """A request's arrays as matrices.
 
-    dense: the operand as it lies, whose entries may be more than one axis. n, batch: N of each product, and how many there
-    are. own: whether each of them has a dense operand of its own. kind: as `Problem.batch`. gathers: whether rows of K are gathered.
+    dense: the operand as it lies, whose entries may be more than one axis. n, batch: N of each product, and their
+    number. own: whether each of them has a dense operand of its own. kind: as `Problem.batch`. gathers: whether rows of K are gathered.
     """
 
     dense: DenseMatrix

@@ -56,8 +56,8 @@ class Sized(NamedTuple):
 def bind_product(
     signature: Signature, sized: Sized, places: Mapping[str, Held], positions: int, bound: Bound, made: MapMaker[M]
 ) -> dict[str, M | int | float]:
-    """The arguments of a product. places: of its matrices. positions: the address of metadata, or of lists. bound: what the epilogue
-    reads.
+    """The arguments of a product. places: of its matrices. positions: the address of metadata, or of lists. bound: the operands of the
+    epilogue.
     """
     arrays = {(name, "address"): Held(address, 0) for name, address in bound.pointers.items()}
     for name, place in places.items():

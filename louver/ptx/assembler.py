@@ -93,7 +93,7 @@ class Assembly:
 
     @property
     def clean(self) -> bool:
-        """No performance-loss warning, no stack frame and no spill: what a shipped kernel must be."""
+        """No performance-loss warning, no stack frame and no spill: the rule for shipped kernels."""
         return not self.faults
 
     @property

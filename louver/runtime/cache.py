@@ -72,7 +72,7 @@ def cache_directory() -> Path:
 def problem_key(*parts: Any, target: str, ptxas: str, source: str | None = None) -> str:
     """The key of a problem: 64 hexadecimal digits.
 
-    parts: what the kernel is made from, such as a problem, its schedule, tile IR's text: JSON values and dataclasses of
+    parts: the things that the kernel is made from, such as a problem, its schedule, tile IR's text: JSON values and dataclasses of
     them. target: as PTX names it. ptxas: the assembler's version. source: hash of Louver's own source, `source_hash()`
     by default. Raises TypeError for a part that has no canonical form.
     """

@@ -78,7 +78,7 @@ def error_name(driver: Any, code: int) -> str:
 def call(name: str, *arguments: Any, doing: str = "") -> Any:
     """Call the driver function `name` and return its value: None, one value, or a tuple of them.
 
-    doing: what the call is for, said in the error. Raises DriverError, DriverMissingError.
+    doing: the purpose of the call, said in the error. Raises DriverError, DriverMissingError.
     """
     driver = api()
     result, *values = getattr(driver, name)(*arguments)

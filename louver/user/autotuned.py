@@ -83,7 +83,7 @@ class AutotunedKernel(JitKernel):
         if attempt.candidate.hook is None:
             self._recent.keep(args, kwargs, recent)
         else:
-            # Its hook comes first each time, and may change descriptors: what is launched goes by what it left.
+            # Its hook comes first each time, and may change descriptors: the launch goes by its results.
             self._hooked.keep(attempt.candidate.args, {**attempt.candidate.kwargs, **given.options}, recent)
 
     def _prepare(self, grid: Grid, *args: Any, **kwargs: Any) -> None:

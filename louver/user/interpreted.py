@@ -18,7 +18,7 @@ TARGET = "sm_90a"
 
 
 def interpret(source: KernelSource, call: Call, grid: Sequence[int]) -> None:
-    """Run the kernel for each program of the grid; what it stores is in the call's arrays. See `louver.ir.interpret.run_kernel`."""
+    """Run the kernel for each program of the grid; its stores are in the call's arrays. See `louver.ir.interpret.run_kernel`."""
     from louver.ir.interpret import run_kernel
     from louver.ir.tile import FuncOp
 

@@ -54,7 +54,7 @@ def ready(source: KernelSource, hints: Hints, call: Call, grid: Sequence[int], o
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """A device's memory for one call: what is missing is compiled, loaded and uploaded, but not while `stream` is being captured."""
+    """A device's memory for one call: missing parts are compiled, loaded and uploaded, but not while `stream` is being captured."""
 
     source: KernelSource
     hints: Hints

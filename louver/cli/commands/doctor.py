@@ -130,7 +130,7 @@ def conclusions(facts: Sequence[Fact]) -> tuple[str, ...]:
 
 
 def _guarded(name: str, kind: Kind, enables: str, look: Callable[[], str]) -> Fact:
-    # A doctor reports what is broken: whatever goes wrong while looking is the finding.
+    # A doctor reports what is broken: a fault while looking is the finding.
     try:
         return Fact(name, True, look(), kind, enables)
     except Exception as error:

@@ -57,7 +57,7 @@ class PruneOptions:
 
 @dataclass(frozen=True, slots=True)
 class PruneResult:
-    """The written files. target: the file, or the index. rows: the pruned weights. copied: how many other tensors there are.
+    """The written files. target: the file, or the index. rows: the pruned weights. copied: the number of other tensors.
 
     nbytes: of all tensors, as they are stored.
     """

@@ -165,7 +165,7 @@ def _descriptor(function: FuncOp, one: _Step, two: _Step) -> SSAValue:
     made = MakeTensorDescriptorOp(
         argument, [_doubled(rows, one.made), depth], list(one.made.steps), [2 * tile_rows, tile_depth]
     )
-    # Both are made by now: what either is made of is known here.
+    # Both are made by now: the sources of either are known here.
     descriptor = insert_before(one.made, made)
     descriptor.name_hint = f"{argument.name_hint}_tensor"
     return descriptor

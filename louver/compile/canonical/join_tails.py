@@ -50,8 +50,8 @@ class _Step(NamedTuple):
 
 
 class _Tail(NamedTuple):
-    """The steps behind a loop, one for each sum that is used. branch: that they stand in. steps: the loop's own. ends: what the sums are
-    after both.
+    """The steps behind a loop, one for each sum that is used. branch: that they stand in. steps: the loop's own. ends: the sums after
+    both.
     """
 
     branch: scf.IfOp | None

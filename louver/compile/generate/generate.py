@@ -191,7 +191,7 @@ def _roles(plan: Generation, values: dict[str, SSAValue]) -> None:
 
 
 def _barriers(schedule: Schedule) -> dict[str, int]:
-    """The barriers' names, and how many there are of each: one for every stage."""
+    """The barriers' names, and the number of each: one for every stage."""
     names = ["full", "empty"]
     if schedule.ring.metadata == "barrier":
         names.append("metadata_full")

@@ -228,7 +228,7 @@ def _check_batch(product: _Sum, place: Block, store: Operation) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """The sum of products: its operands, where a tile of each starts, and how much of K one step takes.
+    """The sum of products: its operands, where a tile of each starts, and the part of K that one step takes.
 
     a_entry, b_entry: the axis of the grid that numbers their entries of a batch.
     """

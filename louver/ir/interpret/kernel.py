@@ -33,7 +33,7 @@ MOST_TURNS = 10_000
 
 
 def run_kernel(module: ModuleOp, grid: Sequence[int], arguments: Mapping[str, Argument]) -> None:
-    """Run the module's only kernel for each program of `grid`, x first; what it stores is written to the arrays given.
+    """Run the module's only kernel for each program of `grid`, x first; its stores go to the arrays given.
 
     arguments: by name (`arg0` and so on where the text has none). A pointer takes an array whose memory is contiguous, of its
     element type and of any shape; offsets count its elements. A descriptor takes one too, and reads its sizes and strides from the

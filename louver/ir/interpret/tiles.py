@@ -261,7 +261,7 @@ _CHANGES: dict[str, Any] = {
 
 
 def _atomic(op: AtomicRMWOp, values: Sequence[Any]) -> Sequence[Value]:
-    """One element after the other; what was there is 0 where the mask leaves an element out."""
+    """One element after the other; the old number is 0 where the mask leaves an element out."""
     change = _CHANGES[op.kind.data]
     pointers, value = values[:2]
     mask = values[2] if len(values) > 2 else np.ones(np.shape(value), np.bool_)

@@ -151,7 +151,7 @@ class View:
         return self.memory.load(offsets, inside, np.asarray(self.fill).astype(self.memory.elements.dtype))
 
     def store(self, checked: Sequence[int], value: Array) -> None:
-        """Write the block; what is outside of the tensor along the dimensions `checked` is dropped."""
+        """Write the block; elements outside of the tensor along the dimensions `checked` are dropped."""
         self.memory.store(*self._places(checked), value)
 
     def inside(self, checked: Sequence[int]) -> Truths:

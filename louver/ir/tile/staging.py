@@ -36,7 +36,7 @@ def verify_shared(tile: AnyTensor) -> None:
 
 @irdl_op_definition
 class LocalAllocOp(IRDLOperation):
-    """Shared memory for a tile in each of so many slots, of the program's for as long as it runs; what is there is undefined.
+    """Shared memory for a tile in each of so many slots, of the program's for as long as it runs; its contents are undefined.
 
     The result is the tile in the first slot.
     """

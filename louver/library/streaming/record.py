@@ -1,4 +1,4 @@
-"""Streaming kernels as records: what each does, on which elements, and how it reaches memory."""
+"""Streaming kernels as records: the work of each, its elements, and its access to memory."""
 
 from __future__ import annotations
 

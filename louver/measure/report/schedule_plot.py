@@ -63,7 +63,7 @@ class Life:
 
     @property
     def stage_bytes(self) -> int:
-        """Bytes of a slot: what a K step reads."""
+        """Bytes of a stage: the operands of a K step."""
         rings = [op for op in self.kernel.body.block.ops if isinstance(op, ops.RingOp)]
         return sum(op.bytes.value.data for op in rings if op.sym_name.data != "d")
 

@@ -60,7 +60,7 @@ def combine(low: Lowering, op: ops.CombineOp, lower_block: Callable[[Block], Non
 def _meet_others(low: Lowering, op: ops.CombineOp, complete: Reg) -> None:
     """Write a range's sums; where it is the last one of its tile, which `complete` says then, read those of all of them.
 
-    One thread fences for the warpgroup: what came before its barriers is seen by who sees what comes after its fence.
+    One thread fences for the warpgroup: a thread that sees accesses behind its fence sees those before its barriers.
     """
     k, parts = low.k, low.sizes["parts"]
     tile, part = ranges.cut_of(low, low.walk.tile)

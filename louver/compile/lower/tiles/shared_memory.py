@@ -108,7 +108,7 @@ def _is_multiplied(tile: SSAValue) -> bool:
 
 
 class _Walk:
-    """The operations of a function, numbered in order. ends: the number of the last one inside of each. memory: what each name is of."""
+    """The operations of a function, numbered in order. ends: the number of the last one inside of each."""
 
     def __init__(self, function: FuncOp, means: Means) -> None:
         self.operations = list(function.body.walk())

@@ -32,7 +32,7 @@ MOST_MULTIPLE = 64
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Neighbours of a tile in memory. along: their dimension, -1 where there are none. together: how many one access may move.
+    """Neighbours of a tile in memory. along: their dimension, -1 where there are none. together: the number that one access may move.
     size: bytes of an element.
     """
 

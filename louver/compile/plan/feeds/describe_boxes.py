@@ -254,7 +254,7 @@ def _is_least_zero(value: Polynomial) -> bool:
         by = None if quotient is None else quotient.by.constant
         alone = quotient is not None and term == Polynomial.atom(quotient) * factor
         if quotient is not None and by and alone and factor < 0 and factor % by == 0 and _is_least_zero(quotient.whole):
-            # A quotient, multiplied again, is at most what was divided: what is left is a remainder.
+            # A quotient, multiplied again, is at most what was divided: the rest is a remainder.
             term = factor // by * quotient.whole
         least += term
     return all(factor > 0 for _, factor in least)

@@ -80,7 +80,7 @@ def _may_come_later(op: Operation) -> bool:
 def begin_next(around: scf.ForOp, loop: Operation, begun: Sequence[BoxCopiesOp]) -> None:
     """Copies that begin before a loop begin behind it instead, for the next iteration of the loop around it.
 
-    Those of the first iteration begin before the loop around it. loop: what follows the loop whose copies they are.
+    Those of the first iteration begin before the loop around it. loop: the operations behind the loop whose copies they are.
     """
     block = around.body.block
     sources = Sources(around, [value for op in begun for value in op.operands], repeated=False)

@@ -44,7 +44,7 @@ def split_addresses(module: ModuleOp) -> None:
     """In place."""
     for function in [op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]:
         wide = has_known_addresses(function)
-        # Inner loops first: what one adds to a pointer is then a scalar in the one around it.
+        # Inner loops first: an inner loop's addend to a pointer is then a scalar in the loop around it.
         for loop in reversed([op for op in function.body.walk() if isinstance(op, scf.ForOp)]):
             _carry_scalars(loop)
         for op in list(function.body.walk()):
