@@ -189,7 +189,7 @@ def loaded_again(before: Operation, load: LoadOp, known: dict[SSAValue, SSAValue
 
 
 def guarded_mask(before: Operation, load: LoadOp, known: Mapping[SSAValue, SSAValue], guard: SSAValue) -> SSAValue:
-    """The mask of a load where it is done only if `guard` holds. Conditions on rows come last: those that are the same in each step are joined once."""
+    """The mask of a load where it is done only if `guard` holds. Conditions on rows come last: the others, which loads share, are joined once."""
     pointers = as_tensor(load.ptr.type)
     mask = guard if pointers is None else insert(before, splat(guard, pointers), load).results[0]
     conditions = sorted([] if load.mask is None else _joined(load.mask), key=lambda each: each in known, reverse=True)
