@@ -116,7 +116,7 @@ def _load_ahead(loop: scf.ForOp, loads: Sequence[LoadOp]) -> None:
     starts = dict[SSAValue, SSAValue](zip(block.args, (loop.lb, *loop.iter_args), strict=True))
     first = _loads_at(loop, loads, made, starts, runs)
 
-    # The next number may wrap. What is left does not: it is 1 at least and, read without a sign, fits its bits.
+    # The next number may wrap. The rest does not: it is 1 at least and, read without a sign, fits its bits.
     number = block.args[0]
     left = insert(dot, arith.SubiOp(loop.ub, number), loop).results[0]
     goes_on = insert(dot, CmpiOp(loop.step, left, "ult"), loop).results[0]
