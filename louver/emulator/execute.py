@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from louver.emulator.warp import Warp
 
 JUNK = 0xA5A5_A5A5_A5A5_A5A5
-"""What lanes hold that were masked off at their register's first write."""
+"""The value of lanes that were masked off at their register's first write."""
 
 NO_LANES: Mask = np.zeros(LANES, np.bool_)
 

@@ -129,7 +129,7 @@ def attempts(compiled: CompiledProduct, sms: int, rng: np.random.Generator, coun
 
 
 def left_operand(rng: np.random.Generator, compiled: CompiledProduct, w: np.ndarray):
-    """What the product takes of `w`, and what that means as a matrix."""
+    """The operand that the product takes of `w`, and its meaning as a matrix."""
     pattern = compiled.nest.a.pattern
     if pattern is None:
         return w, w
