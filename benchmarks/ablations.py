@@ -1,4 +1,4 @@
-"""Where a kernel's time goes: `python benchmarks/ablations.py --shapes 8448x6144x8192 --dtype f16,e4m3 --out FILE.json`.
+"""The share of a kernel's parts in its time: `python benchmarks/ablations.py --shapes 8448x6144x8192 --dtype f16,e4m3 --out FILE.json`.
 
 Protocol: the library's kernel beside copies of it that leave one part out, so that they compute nothing of use: the products, the
 copies into shared memory (which then holds what it happens to hold: mostly zeros, whose products draw little power), or the stores.

@@ -116,7 +116,7 @@ def room(torch: Any, rows: int, size: int, dtype: str) -> tuple[Any, Any]:
 
 
 def stored(arrays: tuple[Any, Any]) -> Stored:
-    """Where they are."""
+    """The place of two arrays."""
     values, indices = arrays
     return Stored(values.data_ptr(), values.shape[1], indices.data_ptr())
 
@@ -142,7 +142,7 @@ def copies(torch: Any, nbytes: int, sets: int) -> Callable[[int], object]:
 
 
 def libraries(torch: Any, weights: list[Any], pruned: Any) -> Iterator[tuple[str, Callable[[], object]]]:
-    """What PyTorch has: cuSPARSELt, and CUTLASS for both orientations."""
+    """The compressors of PyTorch: cuSPARSELt, and CUTLASS for both orientations."""
     yield "cuSPARSELt compress", lambda: torch._cslt_compress(pruned)
     yield "CUTLASS both orientations", lambda: torch._sparse_semi_structured_tile(weights[0])
 

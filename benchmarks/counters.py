@@ -36,7 +36,7 @@ METRICS: Mapping[str, tuple[str, ...]] = {
     "threads": ("launch__block_size",),
     "ctas": ("launch__grid_size",),
 }
-"""What is wanted, and the tool's names for it: the first that the chip has."""
+"""The counters that are wanted, and the tool's names for them: the first that the chip has."""
 
 ALWAYS = "launch__"
 """Names of this kind are of the launch, not of the chip, and are not listed with its counters."""
@@ -132,7 +132,7 @@ def _values(row: Mapping[str, str], metrics: Mapping[str, str]) -> dict[str, flo
 
 
 def _reason(said: str, printed: str) -> str:
-    """Why there are no counters: the tool's own words, else the end of what was printed."""
+    """The reason why there are no counters: the tool's own words, else the end of what was printed."""
     lines = [line.strip() for line in f"{said}\n{printed}".splitlines() if line.strip()]
     refused = [line for line in lines if REFUSED.search(line)]
     return "; ".join(refused[:2]) or "; ".join(lines[-3:]) or "ncu said nothing"

@@ -1,4 +1,4 @@
-"""What the steps behind a sum cost: `python benchmarks/epilogues.py --shape 4096x4096x4096 --out FILE.json`.
+"""The time of the steps behind a sum: `python benchmarks/epilogues.py --shape 4096x4096x4096 --out FILE.json`.
 
 Protocol: `louver.linear` on f16 operands (weight rows × tokens × inner; a gated pair has half the rows each), with each epilogue by
 itself, into an output that bulk copies can write and into one element further, which takes direct stores. Bursts of graph

@@ -1,4 +1,4 @@
-"""How far results are from float64, in units of their bounds: `python benchmarks/errors.py --out FILE.json`.
+"""The distance of results from float64, in units of their bounds: `python benchmarks/errors.py --out FILE.json`.
 
 Protocol: sums: random normal weights [512, K] pruned to 2:4 by magnitude times random normal tokens [512, K], for each element
 type and way to accumulate, results in f32 (s32 of integers); the greatest |y - float64| / Σ|a||b|, and the greatest error over
@@ -58,7 +58,7 @@ STEPS = 1 << 12
 """Columns of the arrays of arguments, and rows of that of even steps."""
 
 RANGE = 12.0
-"""Where even steps end: farther out the curves are 0 or their argument to within rounding."""
+"""The end of even steps: farther out the curves are 0 or their argument to within rounding."""
 
 EXPONENTS = 254
 SIGNIFICAND_STEP = 8

@@ -88,7 +88,7 @@ def schedules(problem: Problem, machine: Target) -> Iterator[Schedule]:
 
 
 def operand(given: Drawn, problem: Problem, schedule: Schedule, place: Device) -> Operand:
-    """What the product reads of the weight."""
+    """The arrays that the product reads of the weight."""
     if problem.pattern is None:
         # No metadata: a dense product is given an address that it does not read.
         return placed(given.dense_on_host, np.zeros(4, np.uint32), place.ordinal)

@@ -1,6 +1,6 @@
 """Every structure of the general path on a few small tiles, without torch: `python benchmarks/general_path.py`.
 
-What the sanitizer runs beside benchmarks/structures.py: users' kernels by register tiles (tests/support/triton/drawn/structures.py),
+The programs that the sanitizer runs beside benchmarks/structures.py: users' kernels by register tiles (tests/support/triton/drawn/structures.py),
 each at three sizes, compared with float64 between poison. Exit status 1 when a result is wrong, 3 without a GPU.
 """
 

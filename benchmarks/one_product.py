@@ -1,6 +1,6 @@
 """One small product checked exactly, without torch: `python benchmarks/one_product.py M N K A B`, A and B element types.
 
-What the sanitizer runs: linear to every output type, matmul with a dense operand that is N-major, that is copied first, and
+The sanitizer runs linear to every output type, matmul with a dense operand that is N-major, that is copied first, and
 that is on the device already, and linear with each option that the library has, in its first form. Exit status 1 when an
 element differs from the float64 reference, 3 without a GPU.
 """
@@ -44,7 +44,7 @@ def draw(rng: np.random.Generator, shape: tuple[int, ...], element: str) -> NDAr
 
 
 def with_option(option: Option, setting: Setting, s: SparseTensor, x: NDArray[Any], plain: NDArray[np.float64]) -> int:
-    """How many elements of linear with an option in its first form differ."""
+    """The number of elements of linear with an option in its first form that differ."""
     m, n = plain.shape
     result = np.zeros((n, m), element_type(setting.out).numpy)
 
@@ -60,7 +60,7 @@ def with_option(option: Option, setting: Setting, s: SparseTensor, x: NDArray[An
 
 
 def products(m: int, n: int, k: int, a_type: str, b_type: str) -> dict[str, int]:
-    """How many elements differ, by product."""
+    """The number of elements that differ, by product."""
     rng = np.random.default_rng(m + n + k)
     a = louver.prune(draw(rng, (m, k), a_type), "2:4")
     s, b = louver.compress(a, "2:4"), draw(rng, (k, n), b_type)

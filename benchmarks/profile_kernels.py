@@ -76,7 +76,7 @@ def contenders_of(torch: Any, problem: GemmProblem) -> list[Contender]:
 
 
 def child(problems: list[GemmProblem], plan: Path) -> None:
-    """What runs under the tool. plan: a file that gets the names of what is profiled, in order."""
+    """The program that runs under the tool. plan: a file that gets the names of what is profiled, in order."""
     torch = require_torch()
     order: list[dict[str, Any]] = []
     for problem in problems:

@@ -102,7 +102,7 @@ def run_all(tasks: Sequence[tuple[int, int]], jobs: int) -> list[Outcome]:
 
 
 def counts(tasks: Sequence[tuple[int, int]]) -> dict[str, dict[str, int]]:
-    """How many kernels have each choice."""
+    """The number of kernels with each choice."""
     from support.triton.drawn.choices import draw
 
     found: dict[str, Counter[str]] = {}

@@ -1,6 +1,6 @@
 """Every structure of a kernel on a few small tiles, checked exactly, without torch: `python benchmarks/structures.py GROUP`.
 
-What the sanitizer runs beside benchmarks/one_product.py, which takes the schedules that the library chooses for its sizes. Each
+The programs that the sanitizer runs beside benchmarks/one_product.py, which takes the schedules that the library chooses for its sizes. Each
 launch has two CTAs, or two clusters, that walk several tiles, so that rings go round and staging areas are used again. Integer
 data, whose sums are exact however they are accumulated. Exit status 1 when an element differs from the float64 product, 3
 without a GPU.
@@ -118,7 +118,7 @@ GROUPS: dict[str, dict[str, Structure]] = {
 
 
 def run(structure: Structure) -> int:
-    """How many elements differ."""
+    """The number of elements that differ."""
     problem, rng = structure.problem, np.random.default_rng(3)
     schedule = deepest(problem, structure.schedule, SM_90A)
     own_a, own_b = ((ENTRIES,) if own else () for own in (problem.batched_a, problem.batched_b))

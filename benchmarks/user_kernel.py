@@ -1,4 +1,4 @@
-"""What `louver.jit` costs: `python benchmarks/user_kernel.py --out FILE.json`; `--start` alone needs no GPU.
+"""The costs of `louver.jit`: `python benchmarks/user_kernel.py --out FILE.json`; `--start` alone needs no GPU.
 
 Speed: a user's tensor-descriptor kernel of 128×256 tiles beside `louver.linear` on the same operands, timed as
 `louver bench gemm` times products (bursts by turns, medians); results are compared with float64 first. Start: in new processes with

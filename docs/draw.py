@@ -66,12 +66,20 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
 
 Side = Literal["left", "right", "top", "bottom"]
 
+Style = Literal["data", "use"]
+
+STYLES: Mapping[Style, tuple[str, str]] = {
+    "data": ("", "data: tensors, kernels, IR, modules, results"),
+    "use": ("5 4", "control: the target uses the source’s code"),
+}
+"""The dashes of an arrow, and its words in the legend."""
+
 
 @dataclass(frozen=True)
 class Flow:
-    """Data that goes from one room to another. Each end: a side, and how far along it (0 to 1). lane: where the arrow turns.
+    """An arrow between two rooms. Each end: a side, and how far along it (0 to 1). lane: where the arrow turns.
 
-    at: the middle of its label's base line.
+    at: the middle of its label's base line. style: data of a call goes to the target; or the target uses the source.
     """
 
     source: str
@@ -81,12 +89,13 @@ class Flow:
     end: tuple[Side, float]
     at: tuple[float, float]
     lane: float | None = None
+    style: Style = "data"
 
 
 FLOWS = (
     Flow("formats", "library", "tensors", ("right", 0.5), ("left", 0.5), (202, 140)),
     Flow("library", "user", "operands", ("right", 0.5), ("left", 0.5), (435, 140)),
-    Flow("user", "measure", "calls", ("right", 0.5), ("left", 0.5), (655, 140)),
+    Flow("user", "measure", "calls", ("right", 0.5), ("left", 0.5), (655, 140), style="use"),
     Flow("measure", "cli", "reports", ("right", 0.5), ("left", 0.5), (865, 140)),
     Flow("library", "frontend", "problem", ("bottom", 0.25), ("top", 0.4), (150, 220), 226),
     Flow("user", "frontend", "kernel and types", ("bottom", 0.25), ("top", 0.75), (310, 248), 254),
@@ -95,9 +104,9 @@ FLOWS = (
     Flow("analysis", "compile", "facts", ("right", 0.5), ("left", 0.5), (472, 324)),
     Flow("ir", "compile", "tile IR in, schedule IR within", ("bottom", 0.5), ("left", 0.88), (340, 402), 385.2),
     Flow("compile", "ptx", "PTX", ("right", 0.5), ("left", 0.5), (873, 326)),
-    Flow("isa", "compile", "layouts", ("top", 0.5), ("bottom", 0.27), (622, 440)),
-    Flow("isa", "emulator", "meaning", ("right", 0.5), ("left", 0.5), (720, 492)),
-    Flow("isa", "ptx", "instructions", ("top", 0.85), ("bottom", 0.2), (800, 418), 424),
+    Flow("isa", "compile", "layouts", ("top", 0.5), ("bottom", 0.27), (622, 440), style="use"),
+    Flow("isa", "emulator", "meaning", ("right", 0.5), ("left", 0.5), (720, 492), style="use"),
+    Flow("isa", "ptx", "instructions", ("top", 0.85), ("bottom", 0.2), (800, 418), 424, "use"),
     Flow("ptx", "emulator", "modules", ("bottom", 0.4), ("top", 0.6), (850, 444), 448),
     Flow("ptx", "runtime", "cubin", ("bottom", 0.75), ("top", 0.75), (1014, 420)),
     Flow("runtime", "user", "results", ("right", 0.5), ("bottom", 0.75), (940, 220), 226),
@@ -113,9 +122,12 @@ _HUES: Mapping[str, tuple[str, str]] = {
 def draw_rooms() -> str:
     """The whole as SVG."""
     drawing = Drawing(
-        1052, 604, "Louver: how data flows through the rooms", "Boxes are folders of louver/, arrows are data."
+        1052,
+        604,
+        "Louver: data and control between the rooms",
+        "Boxes are folders of louver/. Solid arrows are data, dashed ones control.",
     )
-    drawing.text(20, 32, "louver/: data flows through the rooms", size=15, bold=True)
+    drawing.text(20, 32, "louver/: data and control between the rooms", size=15, bold=True)
     for name, place in OUTSIDE.items():
         drawing.box(place.x, place.y, place.width, place.height, "#ffffff", edge=MUTED, radius=14, dashes="4 3")
         drawing.text(place.x + place.width / 2, place.y + 18, name, anchor="middle")
@@ -128,11 +140,11 @@ def draw_rooms() -> str:
             drawing.text(room.x + 10, room.y + 40 + 16 * number, line, fill=MUTED, room=room.width - 12)
     _draw_families(drawing, ROOMS["compile"])
     for flow in FLOWS:
-        drawing.arrow(*_route(flow))
+        drawing.arrow(*_route(flow), dashes=STYLES[flow.style][0])
         drawing.text(*flow.at, flow.label, size=11, anchor="middle", fill=INK)
     y = 568
     for label, name in (
-        ("what users call", "library"),
+        ("called by users", "library"),
         ("the compiler", "compile"),
         ("formats, instructions, machine", "formats"),
     ):
@@ -140,6 +152,10 @@ def draw_rooms() -> str:
         x = 20 + 190 * ("library", "compile", "formats").index(name)
         drawing.box(x, y, 16, 16, fill, edge=edge, radius=3)
         drawing.text(x + 24, y + 13, label)
+    for row, (dashes, label) in enumerate(STYLES.values()):
+        y = 562 + 20 * row
+        drawing.arrow((620, y + 4), (664, y + 4), dashes=dashes)
+        drawing.text(674, y + 8, label)
     return drawing.svg()
 
 
@@ -186,7 +202,7 @@ def draw_kernel() -> str:
 
 
 def draw_lanes() -> str:
-    """What the lanes of a warp hold of a product in f16."""
+    """The elements of a product in f16 that the lanes of a warp hold."""
     return draw_fragment(Wgmma(256, "f16", "f16", "f32", sparse=True, a_source="registers"), PAIR_CODES)
 
 

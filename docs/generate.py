@@ -41,7 +41,7 @@ def generated(document: str) -> str:
 
 
 def block(command: str) -> str:
-    """What stands in a block: lines of the command's output, each ended."""
+    """The text of a block: lines of the command's output, each ended."""
     call, _, rules = command.partition(" | ")
     kept = dedent("\n".join(chosen(printed(call.strip()), rules.strip())))
     return "".join(f"{_shortened(line)}\n" for line in kept.splitlines())
@@ -115,7 +115,7 @@ def _indices(lines: tuple[str, ...], rule: re.Match[str]) -> list[int]:
 
 
 def stale(path: Path) -> str:
-    """What differs in a document from what its commands print, as a diff; "" for nothing."""
+    """The differences between a document and the output of its commands, as a diff; "" for none."""
     text = path.read_text(encoding="utf-8")
     name = path.relative_to(ROOT)
     return "".join(difflib.unified_diff(text.splitlines(True), generated(text).splitlines(True), f"{name}", "now"))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import zlib
 from collections import Counter
 from pathlib import Path
@@ -36,6 +37,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if seen[test] % marker.args[0]:
             item.add_marker(pytest.mark.slow)
         seen[test] += 1
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was collected out of garbage collection: 15,000 tests are millions of objects, and compilers make cycles all the time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 50)
+
+
+def pytest_unconfigure() -> None:
+    """Let the interpreter's end collect all: extension modules report as leaks what is left."""
+    gc.unfreeze()
 
 
 @pytest.fixture

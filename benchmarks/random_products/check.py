@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 import louver
 from louver.formats.dtypes import element_type
+from louver.formats.pattern import lifted_pattern
 from louver.formats.tensor import SparseTensor
 from louver.isa.wgmma import INTEGER
 from random_products.buffers import Poisoned, poisoned, to_device
@@ -19,7 +20,7 @@ from random_products.expected import limits, product
 from random_products.options import BY_NAME, Draft, has_views, is_floating
 
 REFUSALS = (RuntimeError, ValueError, TypeError)
-"""What counts as a wrong outcome, not as a broken sweep."""
+"""The errors that count as a wrong outcome, not as a broken sweep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ def check(torch: Any, place: str, case: Case) -> Outcome:
         BY_NAME[name].apply(draft, form)
     dense = _dense(torch, place, case, b)
     if draft.weights:
-        s = louver.compress(a.reshape(draft.weights, -1, case.k), "2:4")
+        s = louver.compress(a.reshape(draft.weights, -1, case.k), lifted_pattern(setting.a))
     if draft.batch:
         dense = draft.divided(dense)
     elif not views:
@@ -96,10 +97,12 @@ def _compare(case: Case, draft: Draft, out: Poisoned) -> Outcome:
 
 def _weights(rng: np.random.Generator, case: Case) -> tuple[NDArray[Any], SparseTensor]:
     """The weight [M, K] with its zeros, and compressed; of a gated product the gate's rows before up's."""
-    a = louver.prune(_draw(rng, (case.m, case.k), case.group.setting.a, exact=case.exact), "2:4")
+    element = case.group.setting.a
+    pattern = lifted_pattern(element)
+    a = louver.prune(_draw(rng, (case.m, case.k), element, exact=case.exact), pattern)
     if "gated" not in case.group.forms:
-        return a, louver.compress(a, "2:4")
-    gate, up = (louver.compress(half, "2:4") for half in np.split(a, 2))
+        return a, louver.compress(a, pattern)
+    gate, up = (louver.compress(half, pattern) for half in np.split(a, 2))
     library: Any = louver
     return a, library.gated(gate, up)
 

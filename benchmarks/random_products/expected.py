@@ -87,8 +87,9 @@ def product(xp: Any, a: Any, b: Any, operand: str, accumulate: str) -> Expected:
     """
     how = numerics.accumulation(operand, accumulate)
     # Of an output that rounds nothing by itself, so that what is absolute comes from the sums.
-    _, absolute, summed = numerics.coefficients(a.shape[1], "s32", how)
-    return Expected(xp, a @ b, summed * (abs(a) @ abs(b)) + absolute)
+    relative, absolute, summed = numerics.coefficients(a.shape[1], "s32", how)
+    value = a @ b
+    return Expected(xp, value, relative * abs(value) + summed * (abs(a) @ abs(b)) + absolute)
 
 
 def limits(out: str) -> tuple[float, float]:

@@ -277,7 +277,7 @@ def draw_options(rng: Rng, setting: Setting, *, most: int = 4) -> dict[str, str]
     if rng.random() < 0.5:
         wanted = [wanted[int(rng.integers(len(wanted)))]] if wanted else []
     found: dict[str, str] = {}
-    # Which biases integers take depends on what else there is.
+    # The biases that integers take depend on the other options.
     for option in sorted(wanted, key=lambda option: not option.floating):
         forms = option.forms(setting)
         clash = any(name in option.without or option.name in BY_NAME[name].without for name in found)

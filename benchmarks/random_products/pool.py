@@ -58,7 +58,7 @@ class Sweep:
 
 
 def counts(run: Iterable[Case]) -> Mapping[str, Mapping[str, int]]:
-    """How many cases had each product, types, layout and option."""
+    """The number of cases with each product, types, layout and option."""
     found: dict[str, Counter[str]] = {name: Counter() for name in ("kind", "types", "layout", "options")}
     for case in run:
         group, setting = case.group, case.group.setting

@@ -106,7 +106,7 @@ def _limited_entry(entry: Entry | None, bounds: Sequence[Polynomial], op: Operat
     for bound in bounds:
         if entry is None or entry.size is not None:
             raise unsupported(
-                "a mask bounds one dimension at a time: write (rows[:, None] < M) & (columns[None, :] < K)", op
+                "a mask bounds one dimension at a time", op, "write (rows[:, None] < M) & (columns[None, :] < K)"
             )
         entry = replace(entry, size=entry.index - bound)
     return entry
@@ -129,9 +129,9 @@ def _strided(offset: Polynomial, number: int, extent: int, op: Operation) -> Dim
         atoms = _index_atoms(monomial)
         if len(atoms) > 1:
             raise unsupported(
-                "offsets are one index times one stride for each dimension, added: write rows[:, None] * stride + "
-                "columns[None, :]",
+                "offsets are one index times one stride for each dimension, added",
                 op,
+                "write rows[:, None] * stride + columns[None, :]",
             )
         if atoms and number in lanes(Polynomial.atom(atoms[0])):
             stride = divide(monomial, frozenset({(atoms[0], 1)}))
@@ -139,22 +139,20 @@ def _strided(offset: Polynomial, number: int, extent: int, op: Operation) -> Dim
             strides[atoms[0]] = strides.get(atoms[0], Polynomial.number(0)) + Polynomial.of({stride: factor})
     if len(strides) != 1:
         rule = f"dimension {number} of a tile needs one index and one stride; there are {len(strides)}"
-        if not strides:
-            rule = f"{rule}: its elements are all the same, so load one and broadcast it"
-        raise unsupported(rule, op)
+        raise unsupported(rule, op, "" if strides else "its elements are all the same, so load one and broadcast it")
     atom, stride = strides.popitem()
     if len(stride.terms) != 1:
         raise unsupported(
-            "a stride is an argument, a number, or a multiple of one: pass other strides as arguments", op
+            "a stride is an argument, a number, or a multiple of one", op, "pass other strides as arguments"
         )
     dimension = Dimension(number, extent, stride, Polynomial.number(0), None)
     if isinstance(atom, Wrapped):
         first = atom.index - Polynomial.atom(Lane(number))
         if lanes(first) or any(isinstance(each, Iteration) for each in first.atoms):
             raise unsupported(
-                "a wrapped index (%) counts by ones and does not change in a loop: along K use a mask (k < K) "
-                "instead of %",
+                "a wrapped index (%) counts by ones and does not change in a loop",
                 op,
+                "along K use a mask (k < K) instead of %",
             )
         return replace(dimension, first=first, size=atom.size, wrapped=True)
     return dimension
@@ -174,15 +172,17 @@ def _starts(found: list[Dimension], offset: Polynomial, op: Operation) -> tuple[
                 fitting.append((place, Polynomial.of({quotient: factor // by})))
         weights = [_weight(found[place].stride) for place, _ in fitting]
         if fitting and weights.count(max(weights)) > 1:
-            raise unsupported("dimensions of a tile must have different strides: pass a stride of its own for each", op)
+            raise unsupported(
+                "dimensions of a tile must have different strides", op, "pass a stride of its own for each"
+            )
         place, part = fitting[weights.index(max(weights))] if fitting else (None, None)
         if place is None or part is None or (found[place].wrapped and _inner(monomial)):
             outside.append((monomial, factor))
         elif found[place].wrapped:
             raise unsupported(
-                "a wrapped index (%) must be the whole index of its dimension: add first, then wrap, as in (start "
-                "+ range) % M",
+                "a wrapped index (%) must be the whole index of its dimension",
                 op,
+                "add first, then wrap, as in (start + range) % M",
             )
         else:
             first[place] = first[place] + part
@@ -202,7 +202,7 @@ def _limit(found: Sequence[Dimension], bound: Polynomial, op: Operation) -> tupl
     bounded = lanes(bound)
     if len(bounded) != 1:
         raise unsupported(
-            "a mask bounds one dimension at a time: write (rows[:, None] < M) & (columns[None, :] < K)", op
+            "a mask bounds one dimension at a time", op, "write (rows[:, None] < M) & (columns[None, :] < K)"
         )
     (number,) = bounded
     (each,) = (each for each in found if each.number == number)
@@ -218,7 +218,7 @@ def _limit(found: Sequence[Dimension], bound: Polynomial, op: Operation) -> tupl
     size = index - bound
     if lanes(size):
         raise unsupported(
-            "a mask must compare the index that the offsets use with a size: use one expression for both", op
+            "a mask must compare the index that the offsets use with a size", op, "use one expression for both"
         )
     return number, size
 
@@ -234,13 +234,13 @@ def _bounded(each: Dimension, sizes: Sequence[Polynomial], op: Operation) -> tup
     size, first = size - moved, each.first - moved
     if any(isinstance(atom, Iteration) for atom in size.leaves):
         raise unsupported(
-            "a mask must compare the index that the offsets use with a size: use one expression for both", op
+            "a mask must compare the index that the offsets use with a size", op, "use one expression for both"
         )
     return replace(each, first=first, size=size), list(moved * each.stride)
 
 
 def _with_fellows(moved: Terms, first: Polynomial) -> Polynomial:
-    """What has moved a pointer, and what goes with it: in (entry + 1) * stride not only the part that the kernel computes."""
+    """The terms that moved a pointer, and those that go with them: all of (entry + 1) * stride, also the part that the kernel does not compute."""
     apart = _shared_arguments(moved)
     fellows = [term for term in first if not _inner(term[0]) and apart and apart <= term[0]]
     return Polynomial(frozenset([*moved, *fellows]))
@@ -275,7 +275,9 @@ def batch_entry(terms: Iterable[tuple[Monomial, int]], op: Operation) -> Entry |
         index = Polynomial.of({monomial - apart: factor // by})
         if monomial == ONE:
             raise unsupported(
-                "offsets count from an argument's first element, or from a matrix of a batch: add no other constant", op
+                "offsets count from an argument's first element, or from a matrix of a batch",
+                op,
+                "add no other constant",
             )
         stride = Polynomial.of({apart: by})
         indices[stride] = indices.get(stride, Polynomial.number(0)) + index
@@ -285,7 +287,7 @@ def batch_entry(terms: Iterable[tuple[Monomial, int]], op: Operation) -> Entry |
 
 
 def without_moves(found: Access, op: Operation, *, sparse: bool) -> Access:
-    """The access, where nothing bounds its columns: what moves it along a row by an argument has gone to another matrix.
+    """The access, where nothing bounds its columns: a move along a row by an argument has gone to another matrix.
 
     sparse: rows have no gaps, and columns are those of the sum, so that a number that is no tile's has gone there too.
     """

@@ -62,13 +62,14 @@ class Tile:
 Pointer = Elements | Tile
 
 _OFFSETS = (
-    "offsets are ranges and scalars, added, multiplied and wrapped (%) at a size: give rows and columns a range each, as in "
-    "rows[:, None] * stride + columns[None, :]"
+    "offsets are ranges and scalars, added, multiplied and wrapped (%) at a size",
+    "give rows and columns a range each, as in rows[:, None] * stride + columns[None, :]",
 )
 
 _LOADED = (
     "row or column numbers that are loaded describe no tile of neighbours. Neighbours of a sparse tensor share metadata, so a tile needs "
-    "neighbouring rows and columns: permute the rows before louver.compress, and the output in return"
+    "neighbouring rows and columns",
+    "permute the rows before louver.compress, and the output in return",
 )
 
 
@@ -124,7 +125,8 @@ class Affine:
             case _:
                 pass
         if as_tensor(value.type) is not None:
-            raise unsupported(_LOADED if isinstance(op, LoadOp) else _OFFSETS, op)
+            rule, advice = _LOADED if isinstance(op, LoadOp) else _OFFSETS
+            raise unsupported(rule, op, advice)
         return Polynomial.atom(value)
 
     def _counted(self, value: BlockArgument) -> Polynomial:
@@ -144,14 +146,14 @@ class Affine:
             end = loop.body.block.last_op
             assert end is not None
             raise unsupported(
-                "a tile of integers that a loop carries must grow by one amount for all lanes and iterations: "
-                "compute it from the loop's counter",
+                "a tile of integers that a loop carries must grow by one amount for all lanes and iterations",
                 end,
+                "compute it from the loop's counter",
             )
         return Polynomial.atom(value)
 
     def _so_far(self, loop: scf.ForOp, step: Polynomial) -> Polynomial:
-        """How far a loop has moved that moves by `step` in every iteration, in terms of its own number."""
+        """The distance that a loop has moved, in terms of its own number, if each iteration moves by `step`."""
         number = self.integer(loop.body.block.args[0])
         if number == Polynomial.atom(loop.body.block.args[0]):
             quotient = step.quotient(self.integer(loop.step))
@@ -176,14 +178,14 @@ class Affine:
             return self.integer(loop.iter_args[index]) + times * growth
         if as_tensor(value.type) is not None:
             raise unsupported(
-                "a tile of integers that a loop carries must grow by one amount for all lanes and iterations: "
-                "compute it from the loop's counter",
+                "a tile of integers that a loop carries must grow by one amount for all lanes and iterations",
                 loop,
+                "compute it from the loop's counter",
             )
         return Polynomial.atom(value)
 
     def times(self, loop: scf.ForOp) -> Polynomial | None:
-        """How often a loop runs, where its first number and step are constants and it may not run from more to less."""
+        """The number of iterations, for a constant first number and step, and a loop that may not run from more to less."""
         first, step = constant_integer(loop.lb), constant_integer(loop.step)
         if first is None or step is None or step < 1:
             return None
@@ -268,9 +270,9 @@ class Affine:
             case scf.ForOp():
                 raise unsupported(
                     "a pointer that a loop has moved may be used after it only if the loop counts by ones from "
-                    "a constant to a size, a number of steps or a part of a size, without subtractions: "
-                    "compute the pointer anew after the loop",
+                    "a constant to a size, a number of steps or a part of a size, without subtractions",
                     op,
+                    "compute the pointer anew after the loop",
                 )
             case _:
                 raise unsupported(
@@ -303,7 +305,7 @@ class Affine:
         end = loop.body.block.last_op
         assert end is not None
         passed_on = end.operands[value.index - 1]
-        # Read the body as if the pointer stood at the origin of a tensor of its own: what comes out is the move.
+        # Read the body as if the pointer stood at the origin of a tensor of its own: the result is the move.
         with self._supposing():
             if isinstance(start, Elements):
                 self.pointers[value] = Elements(value, Polynomial.number(0))
@@ -341,7 +343,7 @@ def _is_count(value: Polynomial) -> bool:
 
 
 def renumbering(op: ExpandDimsOp | TransOp) -> Callable[[int], int]:
-    """Where each dimension of the source is in the result."""
+    """The dimension of the result that each dimension of the source becomes."""
     if isinstance(op, ExpandDimsOp):
         axis = op.axis.value.data
         return lambda dimension: dimension + (dimension >= axis)

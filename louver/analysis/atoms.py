@@ -36,7 +36,7 @@ class Wrapped(Compound):
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """How often a loop's body has been run before."""
+    """The number of iterations of a loop before this one."""
 
     loop: scf.ForOp
 

@@ -8,7 +8,7 @@ from louver.ir.tile.types import tensor_of
 from louver.isa.mma import FP8
 
 EVERY_COLUMN = 1 << 30
-"""What Triton gives a dot of 8-bit floats as `max_num_imprecise_acc` on Hopper where the user gives nothing."""
+"""Triton's default of `max_num_imprecise_acc` for a dot of 8-bit floats on Hopper where the user gives nothing."""
 
 
 def promotion(dot: DotOp, element: str) -> int | None:
@@ -22,5 +22,5 @@ def promotion(dot: DotOp, element: str) -> int | None:
     if element not in FP8 or not 0 < limit < EVERY_COLUMN:
         return None
     if element_name(tensor_of(dot.d).element_type) != "f32":
-        raise unsupported("sums are promoted to f32: a dot with max_num_imprecise_acc has an f32 accumulator", dot)
+        raise unsupported("a dot with max_num_imprecise_acc has an f32 accumulator", dot, "sums are promoted to f32")
     return limit

@@ -71,7 +71,7 @@ class Residues:
         return np.where(self.slope < 0, -np.inf, first), np.where(self.slope > 0, np.inf, first)
 
     def truth(self, predicate: str) -> NDArray[np.bool_] | None:
-        """How it compares with 0, by remainder; None for what some sizes of a remainder answer so and others otherwise."""
+        """The result of the comparison with 0, by remainder; None if it differs between sizes of one remainder."""
         low, high = self.bounds
         always, never = {
             "eq": ((low == 0) & (high == 0), (low > 0) | (high < 0)),

@@ -36,10 +36,8 @@ Writing = StoreOp | DescriptorStoreOp | AtomicRMWOp | DescriptorReduceOp
 Rows = frozenset[int]
 """The dimensions of a tile along which it may have such rows."""
 
-_RULE = (
-    "rows that wrap (%) may reach nothing but a store that masks them: load with the mask rows < size instead of "
-    "rows % size"
-)
+_RULE = "rows that wrap (%) may reach nothing but a store that masks them"
+_ADVICE = "load with the mask rows < size instead of rows % size"
 
 
 def check_wrapped_rows(load: LoadOp, dimension: int, drops: Callable[[Writing, int], bool]) -> None:
@@ -71,7 +69,7 @@ class _Spread:
             case StoreOp() | DescriptorStoreOp() | AtomicRMWOp() | DescriptorReduceOp():
                 written = op.src if isinstance(op, DescriptorStoreOp | DescriptorReduceOp) else op.value
                 if op.operands[use.index] is not written or not all(self.drops(op, each) for each in rows):
-                    raise unsupported(_RULE, op)
+                    raise unsupported(_RULE, op, _ADVICE)
                 if isinstance(op, AtomicRMWOp):
                     self.follow(op.result, rows)
             case scf.ForOp() if use.index > 2:
@@ -86,7 +84,7 @@ class _Spread:
             case ReduceOp():
                 self._reduced(op, rows)
             case ReduceReturnOp() | GatherOp():
-                raise unsupported(_RULE, op)
+                raise unsupported(_RULE, op, _ADVICE)
             case _:
                 for result in op.results:
                     self.follow(result, _moved(op, rows))
@@ -94,7 +92,7 @@ class _Spread:
     def _reduced(self, op: ReduceOp, rows: Rows) -> None:
         axis = op.axis.value.data
         if axis in rows:
-            raise unsupported(_RULE, op)
+            raise unsupported(_RULE, op, _ADVICE)
         for result in op.result:
             self.follow(result, frozenset(each - (each > axis) for each in rows))
 
@@ -103,12 +101,12 @@ def _of_dot(op: DotOp, index: int, rows: Rows) -> Rows:
     """Along what the sum goes, rows are in every element."""
     summed = {0: 1, 1: 0}.get(index)
     if tensor_of(op.d).get_num_dims() != 2 or summed in rows or op.operands[index] is op.metadata:
-        raise unsupported(_RULE, op)
+        raise unsupported(_RULE, op, _ADVICE)
     return rows
 
 
 def _moved(op: Operation, rows: Rows) -> Rows:
-    """Where rows are in the results of an operation without effects."""
+    """The dimensions that are rows, in the results of an operation without effects."""
     match op:
         case TransOp():
             order = list(op.order.get_values())
@@ -127,7 +125,7 @@ def _moved(op: Operation, rows: Rows) -> Rows:
             shapes = {tuple(tile.get_shape()) for tile in map(as_tensor, _types(op)) if tile is not None}
             if is_side_effect_free(op) and not op.regions and len(shapes) == 1 and all(map(_is_tile, op.results)):
                 return rows
-    raise unsupported(_RULE, op)
+    raise unsupported(_RULE, op, _ADVICE)
 
 
 def _squeezed(tile: TensorType) -> list[tuple[int, int]]:

@@ -15,13 +15,13 @@ from louver.cli.output import PATH, check_output, deliver, output_option
 from louver.measure.report.text import shown
 
 if TYPE_CHECKING:
-    from louver.cli.commands.stages import Source
+    from louver.cli.commands.kernel_levels import Source
 
 TYPES = ("f16", "bf16", "e4m3", "e5m2", "s8", "u8")
 """Element types of both operands that products are compiled for."""
 
-STAGES = ("ttir", "tile", "canonical", "decomposed", "encoded", "sched", "ptx", "sass", "all")
-"""What can be printed. A kernel's family has some of them: docs/compiler.md."""
+LEVELS = ("ttir", "tile", "canonical", "decomposed", "encoded", "sched", "ptx", "sass", "all")
+"""The levels that can be printed. A kernel's family has some of them: docs/compiler.md."""
 
 
 @click.command("compile")
@@ -37,10 +37,10 @@ STAGES = ("ttir", "tile", "canonical", "decomposed", "encoded", "sched", "ptx", 
 @click.option("--product", type=PRODUCTS, metavar="PRODUCT", default="linear", help=PRODUCTS_HELP)
 @click.option(
     "--emit",
-    type=click.Choice(STAGES),
-    metavar="STAGE",
+    type=click.Choice(LEVELS),
+    metavar="LEVEL",
     default="ptx",
-    help=f"What to print: {', '.join(STAGES)}.",
+    help=f"The level to print: {', '.join(LEVELS)}.",
 )
 @click.option("--target", metavar="GPU", default="sm_90a", help="The GPU target.")
 @click.option("--accumulate", metavar="HOW", default="auto", help=ACCUMULATE_HELP)
@@ -70,7 +70,7 @@ STAGES = ("ttir", "tile", "canonical", "decomposed", "encoded", "sched", "ptx", 
     help="Which config of triton.autotune sets what --const does not. Default: the first, 0.",
 )
 @click.option(
-    "--html", "page", type=PATH, metavar="FILE", help="With --emit all: write one page that links all stages to FILE."
+    "--html", "page", type=PATH, metavar="FILE", help="With --emit all: write one page that links all levels to FILE."
 )
 @output_option
 def compile_(
@@ -88,7 +88,7 @@ def compile_(
     page: Path | None,
     output: Path | None,
 ) -> None:
-    """Compile a kernel and print a stage of it. Needs no GPU.
+    """Compile a kernel and print a level of it. Needs no GPU.
 
     KERNEL is a Triton kernel, FILE.py:NAME, or a file of IR, FILE.ttir or FILE.mlir. Without one, --problem is compiled.
     """
@@ -117,10 +117,10 @@ def _check_page(page: Path | None, emit: str, output: Path | None) -> None:
     if page is None:
         return
     if emit != "all":
-        raise ValueError(f"a page has all stages: give --emit all with --html, got --emit {emit}")
+        raise ValueError(f"a page has all levels: give --emit all with --html, got --emit {emit}")
     if output is not None:
         raise ValueError(
-            f"--html writes the stages to {page}, and nothing is left for --output {output}: give one of the two"
+            f"--html writes the levels to {page}, and nothing is left for --output {output}: give one of the two"
         )
 
 

@@ -97,7 +97,7 @@ def compile_kernel(readings: Readings, choice: Choice) -> CompiledKernel:
 
     Raises UnsupportedKernelError, with the operation and its source line, or ValueError for what neither can do.
     """
-    # Both families read it; what register tiles take for granted is marked in it last.
+    # Both families read it; assumptions of register tiles are marked in it last.
     (plain,) = (functools.cache(each) for each in readings(0))
     refusal = ValueError(choice.refused)
     if choice.refused is None:

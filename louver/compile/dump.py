@@ -36,7 +36,7 @@ class Watch(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """Where a kernel's passes write. folder: None where they write nothing. passes: all of them, in order. prefix: of files' names."""
+    """The place that a kernel's passes write to. folder: None where they write nothing. passes: all of them, in order. prefix: of files' names."""
 
     folder: Path | None
     passes: tuple[str, ...] = ()

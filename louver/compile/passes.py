@@ -68,4 +68,4 @@ def _copy(state: State) -> None:
 
 
 COPY: Pass[State] = Pass("tile-ir", _copy)
-"""What the frontend made; the module that a caller gave stays as it is."""
+"""The module that the frontend made; the module that a caller gave stays as it is."""

@@ -27,13 +27,13 @@ from louver.isa.targets import Target, target
 from louver.ptx.module import Kernel, Module
 from louver.ptx.printer import print_module
 
-Stage = Literal["tile", "sched", "ptx"]
-"""Stages that print, in order."""
+ProductLevel = Literal["tile", "sched", "ptx"]
+"""Levels that print, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledProduct:
-    """A product at every stage. tile: as the frontend has it. sched: generated and assigned. ptx: its text."""
+    """A product at every level. tile: as the frontend has it. sched: generated and assigned. ptx: its text."""
 
     schedule: Schedule
     target: Target
@@ -46,7 +46,7 @@ class CompiledProduct:
 
     @property
     def checked(self) -> ProductNest:
-        """What a launch must check."""
+        """The product nest, which a launch checks."""
         return self.nest
 
     @property
@@ -54,9 +54,9 @@ class CompiledProduct:
         """The kernel, as the emulator runs it."""
         return self.module.kernels[0]
 
-    def text(self, stage: Stage) -> str:
-        """The text of a stage."""
-        match stage:
+    def text(self, level: ProductLevel) -> str:
+        """The text of a level."""
+        match level:
             case "tile":
                 return str(self.tile) + "\n"
             case "sched":

@@ -44,7 +44,7 @@ def read_signature(module: ModuleOp) -> Signature:
 
 
 def occupancy_of(kernel: ops.KernelOp) -> Occupancy:
-    """How the kernel shares an SM."""
+    """The occupancy that the kernel was generated for."""
     resident = 1 if kernel.resident is None else kernel.resident.value.data
     return Occupancy(cast("Literal[1, 2, 4]", resident), kernel.dependent is not None)
 

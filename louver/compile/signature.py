@@ -80,7 +80,7 @@ def batch_pitch_name(argument: str) -> str:
 
 
 Part: TypeAlias = Literal["value", "address", "values", "metadata", "matrix", "size", "stride"]
-"""What of an argument a parameter is."""
+"""The part of an argument that a parameter is."""
 
 ParameterType: TypeAlias = Literal["u32", "u64", "f32"]
 """PTX types of parameters."""
@@ -110,7 +110,7 @@ class ArgumentParameter:
     "stride" of dimension `dimension` of an argument that is a descriptor, in elements, of a sparse tensor those of the dense one.
     type: PTX's. element: of the array behind an address, as tile IR names it (such as "f16", "i32"), or of the number; of metadata,
     the element type of the products that it is laid out for.
-    multiple: what the kernel takes for granted that the parameter is a multiple of; a power of two.
+    multiple: the assumed divisor of the parameter; a power of two.
     """
 
     name: str

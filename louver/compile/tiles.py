@@ -27,7 +27,7 @@ from louver.compile.canonical.fold_sums import fold_sums
 from louver.compile.canonical.join_choices import join_choices
 from louver.compile.canonical.propagate_sparsity import encoding_of
 from louver.compile.canonical.shape_loads import shape_loads
-from louver.compile.conditions import conditions
+from louver.compile.condition_attributes import conditions
 from louver.compile.decompose.decompose_sparse_tensors import decompose_sparse_tensors
 from louver.compile.decompose.dense_views import read_dense_views
 from louver.compile.decompose.describe_sparse_tiles import describe_sparse_tiles
@@ -61,8 +61,8 @@ from louver.isa.targets import CTA_SHARED_BYTES, Target, target
 from louver.ptx.module import Kernel, Module
 from louver.ptx.printer import print_module
 
-TileStage = Literal["tile", "decomposed", "encoded", "ptx"]
-"""Stages that print, in order."""
+TileLevel = Literal["tile", "decomposed", "encoded", "ptx"]
+"""Levels that print, in order."""
 
 MAX_WARPS = 32
 """Warps of a CTA, at most."""
@@ -78,14 +78,14 @@ SM_WARPS = 16
 """Warps that share an SM, at most: where there are more, copies are too few steps ahead."""
 
 ARRAY_ALIGNMENT = 16
-"""What the addresses of the arrays of a sparse tensor are multiples of."""
+"""The alignment of the arrays of a sparse tensor, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledTiles:
-    """A kernel at every stage. tile: as the frontend has it. decomposed: without sparse types. encoded: with registers in types.
+    """A kernel at every level. tile: as the frontend has it. decomposed: without sparse types. encoded: with registers in types.
 
-    checked: what a launch must check. dense: why dots of sparse tiles are dense products, one text for each. boxes, ctas, registers,
+    checked: the facts that a launch must check. dense: why dots of sparse tiles are dense products, one text for each. boxes, ctas, registers,
     ahead: as `compile_tiles` was given them.
     """
 
@@ -110,7 +110,7 @@ class CompiledTiles:
 
     @property
     def ctas_by_shared(self) -> int:
-        """How many CTAs share an SM at most for their shared memory."""
+        """The number of CTAs that shared memory lets share an SM."""
         return self.target.sm_shared_bytes // (self.kernel.dynamic_shared + CTA_SHARED_BYTES)
 
     def with_ctas(self, count: int) -> CompiledTiles:
@@ -118,9 +118,9 @@ class CompiledTiles:
         module = Module(self.module.target, [replace(self.kernel, min_ctas=count)])
         return replace(self, module=module, ptx=print_module(module))
 
-    def text(self, stage: TileStage) -> str:
-        """The text of a stage."""
-        match stage:
+    def text(self, level: TileLevel) -> str:
+        """The text of a level."""
+        match level:
             case "tile":
                 return str(self.tile) + "\n"
             case "decomposed":
@@ -133,7 +133,7 @@ class CompiledTiles:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How operands of dots reach them. staged: through shared memory. slots: of the ring that copies them; 0 for no ring."""
+    """The way of operands to dots. staged: through shared memory. slots: of the ring that copies them; 0 for no ring."""
 
     staged: bool
     slots: int
@@ -236,7 +236,7 @@ def _ring_rooms(state: TilesState) -> tuple[int, ...]:
 
 
 def ctas_of(machine: Target, registers: int, threads: int, most: int | None) -> int:
-    """How many CTAs share an SM for their registers and warps. registers: of a thread. most: of the launch, None for any number."""
+    """The number of CTAs that share an SM for their registers and warps. registers: of a thread. most: of the launch, None for any number."""
     whole = -(-registers // REGISTERS_TOGETHER) * REGISTERS_TOGETHER
     found = min(machine.registers_per_sm // (whole * threads), SM_WARPS * LANES // threads)
     return found if most is None else min(found, most)
@@ -386,7 +386,7 @@ def compile_tiles(
 
 
 Group = tuple[str, Part, int | None]
-"""What an argument is: of which argument of the user's, which part, and of which dimension."""
+"""The origin of an argument: of which argument of the user's, which part, and of which dimension."""
 
 
 _SIZES: tuple[Part, ...] = ("size", "stride")

@@ -68,7 +68,7 @@ class Arrival:
 
 def parts(reads: Epochs) -> Iterator[tuple[int, Mask]]:
     """By number of bytes, the lanes that read so many."""
-    for size in np.unique(reads[reads > 0]).tolist():
+    for size in sorted({*reads.tolist()} - {0}):
         yield size, reads == size
 
 

@@ -97,7 +97,7 @@ def arrive_after_copies(warp: Warp, address: Bits) -> None:
 
 
 def test(warp: Warp, address: Bits, parity: Bits) -> Mask:
-    """Which lanes' phases have completed; those lanes see what the phase released."""
+    """The lanes whose phases have completed; those lanes see what the phase released."""
     out: Mask = np.zeros(LANES, np.bool_)
     if warp.fails_now:
         warp.fails_now = False

@@ -121,7 +121,7 @@ class Agents:
 
 
 class FenceLog:
-    """When each lane of a warp executed a fence of one kind, in the warp's epochs."""
+    """The epoch of the warp in which each lane executed a fence of one kind."""
 
     __slots__ = ("_epochs", "_masks", "_table")
 
@@ -146,7 +146,7 @@ class FenceLog:
 
 
 class CopyFences:
-    """When each lane of a warp first executed a fence after it had waited for a group of its asynchronous copies.
+    """The epoch in which each lane first executed a fence after it had waited for a group of its asynchronous copies.
 
     warp: the agent in whose epochs that is.
     """

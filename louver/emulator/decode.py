@@ -236,7 +236,10 @@ def _constant(value: Bits) -> Getter:
 def _vector(parts: Sequence[Getter]) -> Getter:
     def get(registers: Registers) -> Any:
         values = [part(registers) for part in parts]
-        return None if any(value is None for value in values) else np.stack(values)
+        for value in values:
+            if value is None:
+                return None
+        return np.array(values)
 
     return get
 

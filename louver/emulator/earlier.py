@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class EarlierGrids:
-    """An agent of the cluster's clocks, of one epoch: whoever has seen it knows that these grids have ended."""
+    """An agent of the cluster's clocks, of one epoch: a warp that has seen it knows that these grids have ended."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.agent = cluster.agents.add("the grids before this one")

@@ -26,7 +26,7 @@ INSTRUCTION_LIMIT = 20_000_000
 """Steps of all warps of a cluster together, after which a run is given up."""
 
 IDLE_TURNS = 64
-"""How often clusters whose atomics wait look again while nothing changes, before that counts as a deadlock."""
+"""The number of times that clusters whose atomics wait look again while nothing changes, before that counts as a deadlock."""
 
 SHARES = tuple(1 << power for power in range(13))
 """Steps that a cluster runs before others get their turn, under a seeded order: short and long shares are as likely."""
@@ -103,7 +103,7 @@ def run(
                 total, in_vain = _add(total, cluster), 0
                 continue
             begun.append(cluster)
-            # What one asks in vain, another that goes on may still change.
+            # Another cluster that goes on may still change the memory that one asks in vain.
             asked = in_vain + 1 if state == "asks" else max(0, in_vain - 1)
             in_vain = asked if writes.changes == changes else 0
             if in_vain > IDLE_TURNS * len(begun):

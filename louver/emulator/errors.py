@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where in the run something was found.
+    """The place in the run where something was found.
 
     cta: linear CTA index in the grid. warp: index in the CTA. thread: index in the CTA, or None for the whole warp.
     instruction: PTX text with the kernel's own register names. position: its index in the kernel's program order.

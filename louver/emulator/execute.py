@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from louver.emulator.warp import Warp
 
 JUNK = 0xA5A5_A5A5_A5A5_A5A5
-"""What lanes hold that were masked off at their register's first write."""
+"""The value of lanes that were masked off at their register's first write."""
 
 NO_LANES: Mask = np.zeros(LANES, np.bool_)
 
@@ -59,9 +59,9 @@ def _inputs(warp: Warp, step: Step) -> list[Any]:
     """The values of the input operands."""
     registers = warp.registers
     found = [get(registers) for get in step.inputs]
-    for index, value in enumerate(found):
+    for value in found:
         if value is None:
-            _report_unwritten(warp, step, index)
+            _report_unwritten(warp, step, next(index for index, each in enumerate(found) if each is None))
     return found
 
 

@@ -29,11 +29,11 @@ ATOMIC_NUMBERS: dict[AtomicKind, np.dtype[Any]] = {
     "f16x2": np.dtype(np.float16),
     "bf16x2": np.dtype(ml_dtypes.bfloat16),
 }
-"""How `atomic_add` reads the bits of each kind: as one number, or as two of half the width."""
+"""The way in which `atomic_add` reads the bits of each kind: as one number, or as two of half the width."""
 
 
 def load(warp: Warp, space: Space, address: Bits, size: int, *, read_only: bool) -> U8:
-    """uint8 [32, size]: what each active lane reads; zeros elsewhere."""
+    """uint8 [32, size]: the value that each active lane reads; zeros elsewhere."""
     if space == "global":
         check = warp.check_read_only if read_only else warp.check_load
         return warp.cluster.memory.gather(address, size, warp.active, check)

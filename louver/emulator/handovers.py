@@ -13,7 +13,7 @@ import numpy as np
 from louver.emulator.clocks import Row
 
 Seen: TypeAlias = dict[int, Row]
-"""What has been seen of each cluster, named by its first CTA: the last epoch of each of its agents."""
+"""The last epoch seen of each cluster, named by its first CTA: the last epoch of each of its agents."""
 
 
 def join(to: Seen, more: Seen) -> None:
@@ -37,7 +37,7 @@ class Handovers:
         self._taken: dict[tuple[int, int], Seen] = {}
 
     def fence(self, warp: tuple[int, int], row: Row) -> None:
-        """A warp fences. row: what its threads have seen in their cluster."""
+        """A warp fences. row: the epochs that its threads have seen in their cluster."""
         seen = self._clusters.setdefault(warp[0], {})
         join(seen, self._taken.pop(warp, {}))
         self._fenced[warp] = {**seen, warp[0]: row}

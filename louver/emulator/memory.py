@@ -146,7 +146,7 @@ class GlobalMemory:
         self, address: Bits, size: int, active: Mask, *, aligned: bool = True
     ) -> list[tuple[NDArray[np.int64], Allocation, NDArray[np.int64]]]:
         """(lanes, allocation, byte offsets) for each allocation that the active lanes touch."""
-        lanes = np.flatnonzero(active)
+        lanes = active.nonzero()[0]
         wanted = address[lanes].astype(np.int64)
         if aligned and not all_zero(wanted % size):
             bad = int(wanted[wanted % size != 0][0])
@@ -156,6 +156,8 @@ class GlobalMemory:
             allocation = self.find(int(wanted[0]), int(wanted[0]) + size - 1)
             offsets = wanted - allocation.address
             inside = (offsets >= 0) & (offsets + size <= allocation.size)
+            if every(inside):
+                return [*found, (lanes, allocation, offsets)]
             found.append((lanes[inside], allocation, offsets[inside]))
             lanes, wanted = lanes[~inside], wanted[~inside]
         return found

@@ -20,7 +20,7 @@ Argument: TypeAlias = int | float | Allocation | TensorMap
 """A kernel argument: a number for `u32`, `u64` and `f32`, an allocation for its address (`u64`), a tensor map."""
 
 FIRST_ADDRESS = 0x1000_0000_0000
-"""Where parameters stand: between shared and global addresses."""
+"""The addresses of parameters: between shared and global addresses."""
 
 STEP = 256
 """Bytes from one parameter to the next; more than a tensor map's 128."""

@@ -147,7 +147,7 @@ def signed_coordinates(coordinates: Sequence[int]) -> tuple[int, ...]:
 
 
 def tile_bytes(tensor_map: TensorMap, address: int) -> Where:
-    """Where byte i of the (unswizzled) box lies in shared memory, for a tile at `address`.
+    """The place in shared memory of byte i of the (unswizzled) box, for a tile at `address`.
 
     A slice without swizzle, else offsets int64 [box_bytes]. The swizzle follows absolute addresses, as the hardware's.
     Raises MisalignedError.

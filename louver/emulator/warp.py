@@ -79,7 +79,7 @@ class Warp:
         return Suspend(reason)
 
     def place(self, lane: int | None = None, step: Step | None = None) -> Place:
-        """Where the warp is, or was at `step`. The thread is `lane`'s; at the current step, that of the only active lane."""
+        """The warp's place now, or at `step`. The thread is `lane`'s; at the current step, that of the only active lane."""
         lanes = np.flatnonzero(self.active)
         if lane is None and step is None and lanes.size == 1:
             lane = int(lanes[0])
@@ -99,14 +99,14 @@ class Warp:
     # --- order -----------------------------------------------------------------------------------------------------
     def release(self, lanes: Mask) -> Row:
         """The events that the given lanes release: all that they have seen and done so far."""
-        # What follows a release is seen after everything before it, so an arrival still under way is delivered first.
+        # Accesses behind a release are seen after everything before it, so an arrival still under way is delivered first.
         self.cluster.scheduler.deliver(self)
         row = self.clock.most(lanes)
         self.advance()
         return row
 
     def advance(self) -> None:
-        """Begin a new epoch: what follows is not part of what was released or fenced before."""
+        """Begin a new epoch: later accesses are not part of an earlier release or fence."""
         self.epoch += 1
         self.clock.see(self.agent, self.epoch)
 
@@ -276,4 +276,4 @@ class Warp:
 
     def active_lanes(self) -> NDArray[np.int64]:
         """Numbers of the active lanes."""
-        return np.flatnonzero(self.active)
+        return self.active.nonzero()[0]

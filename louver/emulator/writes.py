@@ -43,7 +43,7 @@ class Writes:
         self._planes: dict[int, NDArray[np.int32]] = {}
 
     def store(self, allocation: Allocation, index: NDArray[np.int64], writer: Writer, rows: Row) -> None:
-        """A warp's stores. index: byte offsets [lanes, size]; rows: what those lanes have seen [lanes, agents]."""
+        """A warp's stores. index: byte offsets [lanes, size]; rows: the epochs that those lanes have seen [lanes, agents]."""
         self.changes += 1
         plane = self._plane(allocation)
         self._check(allocation, plane[index], writer, rows, OverwriteInUseError)

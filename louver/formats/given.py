@@ -14,7 +14,7 @@ MAX_BITS: Final = 64
 def integer(value: object, rule: str) -> int:
     """A Python or NumPy integer as a Python one.
 
-    rule: what the value must be, with which errors begin. Raises TypeError for anything else, True and False among it, and
+    rule: the rule for the value, with which errors begin. Raises TypeError for anything else, True and False among it, and
     ValueError for a number of more than 64 bits.
     """
     kind = type(value)

@@ -46,7 +46,7 @@ class RegularFile:
     def open(cls, path: str | os.PathLike[str]) -> Generator[Self]:
         """Open for reading; never waits. Raises FormatError for a FIFO, a device or a directory, OSError as usual."""
         name = os.fspath(path)
-        # Opening a device may already do something, and so it is not opened; what was swapped in since is seen below.
+        # Opening a device may already do something, and so it is not opened; a file that was swapped in since is seen below.
         check_regular(name, os.stat(name))
         with FileIO(os.open(name, os.O_RDONLY | _FLAGS | getattr(os, "O_NONBLOCK", 0)), "r") as raw:
             status = os.fstat(raw.fileno())

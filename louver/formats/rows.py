@@ -171,7 +171,7 @@ class Windows:
                 yield rows, slice(before + block.start, before + block.stop)
 
     def tiles(self, rows: Bits) -> Bits:
-        """Rows of a block as [windows, height, groups, M]; what is past the end of a matrix or of the sparse axis is zeros."""
+        """Rows of a block as [windows, height, groups, M]; elements past the end of a matrix or of the sparse axis are zeros."""
         count, size = rows.shape
         m = self.pattern.m
         padding = (-count % self.height, self.groups * m - size)

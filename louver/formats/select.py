@@ -17,7 +17,7 @@ from louver.formats.rows import Bits
 Mask = NDArray[np.bool_]
 
 Norm: TypeAlias = Literal["l1", "l2"]
-"""How vectors are compared: by the sum of their magnitudes, or of their squares."""
+"""The size by which vectors are compared: by the sum of their magnitudes, or of their squares."""
 
 
 def largest(keys: NDArray[Any], n: int) -> Mask:
@@ -68,7 +68,7 @@ def negative_zeros(planes: Bits, element: ElementType) -> Mask | None:
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """Who takes the slots of groups when they are compressed.
+    """The vectors that take the slots of groups when they are compressed.
 
     counts: vectors of each group that are not zero, uint16 [groups]. keys: uint8 [M, groups], non-zero vectors first, then those
     with a -0.0. negatives: True for each -0.0, [M, height, groups], None where there is none.
@@ -91,7 +91,7 @@ class Slots:
         return cls(counts, keys, negative)
 
     def negative_zeros_lost(self, n: int) -> int:
-        """How many -0.0 find no slot, in groups that keep to N."""
+        """The number of -0.0 that find no slot, in groups that keep to N."""
         if self.negatives is None:
             return 0
         too_many = _per_group(self.keys != 0).astype(np.int64) - n
@@ -103,5 +103,5 @@ class Slots:
 
 
 def _per_group(mask: Mask) -> NDArray[np.uint16]:
-    """How many are true of each group: [groups] of [M, groups]."""
+    """The number of true elements of each group: [groups] of [M, groups]."""
     return np.add.reduce(mask, axis=0, dtype=np.uint16)

@@ -93,7 +93,7 @@ class SparseTensor:
 
     @property
     def windows(self) -> Windows:
-        """Which rows have the same indices."""
+        """The rows that have the same indices."""
         return Windows(self.shape, self.axis, self.pattern)
 
     @property
@@ -312,7 +312,7 @@ def _is_frozen(array: NDArray[Any]) -> bool:
         if each.flags.writeable:
             return False
         each = each.base
-    # Whoever else has the memory may write it.
+    # Another owner of the memory may write it.
     return each is None
 
 
@@ -358,7 +358,7 @@ def check_new_type(s: SparseTensor, values: ElementType) -> None:
 
 
 def memory_text(s: SparseTensor) -> str:
-    """How many bytes a tensor has, and where."""
+    """The number of bytes of a tensor, and their place, in words."""
     return f"{s.nbytes:,} bytes" + ("" if s.device is None else f" on cuda:{s.device}")
 
 

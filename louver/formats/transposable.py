@@ -59,7 +59,7 @@ def best(elements: Sequence[Sequence[T]], add: Callable[[T, T], T], larger: Call
 
 
 def score(bits: Bits, element: ElementType) -> NDArray[np.float32]:
-    """What elements add to a mask's score. bits: raw, of any shape."""
+    """The summands of a mask's score, one for each element. bits: raw, of any shape."""
     with np.errstate(invalid="ignore", over="ignore"):
         size = np.abs(bits.view(element.numpy).astype(np.float32)) * np.float32(SCALE)
     return np.fmin(size, np.float32(INFINITE))

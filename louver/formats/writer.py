@@ -105,7 +105,7 @@ class FileWriter:
 def writing(
     target: Target, token: str, forms: Mapping[str, Form], metadata: Mapping[str, str]
 ) -> Generator[FileWriter]:
-    """A writer of the target's part; what stands in the part already is kept.
+    """A writer of the target's part; the contents of the part are kept.
 
     Raises ValueError for names and metadata that a file cannot hold, before anything is written.
     """
@@ -116,7 +116,7 @@ def writing(
 
 
 def arranged(forms: Mapping[str, Form]) -> dict[str, Entry]:
-    """Where each stored array goes. Raises ValueError for names that a file cannot hold, or that two tensors need."""
+    """The place of each stored array. Raises ValueError for names that a file cannot hold, or that two tensors need."""
     arrays: dict[str, Any] = {}
     for name, form in forms.items():
         check_name(name)

@@ -21,11 +21,11 @@ ADDENDS = ("f16", "bf16", "f32")
 
 
 ROW_VECTORS = ("bias", "scale")
-"""What an epilogue reads along the sparse rows; of a gated product the gate's half and the up projection's, one after the other."""
+"""The vectors that an epilogue reads along the sparse rows; of a gated product the gate's half and the up projection's, one after the other."""
 
 
 class Steps(Protocol):
-    """Applies an elementwise step by its name (`louver.isa.elementwise.STEPS`); Python numbers are constants."""
+    """Applies an elementwise step by its name (`louver.isa.elementwise.ELEMENTWISE_STEPS`); Python numbers are constants."""
 
     def __call__(self, step: str, /, *operands: Any) -> Any:
         """The step's result."""
@@ -74,7 +74,7 @@ class Epilogue:
     scale, dense_scale: by one f32 on the device ("tensor"), or one for each sparse row [M] ("row") or dense column [N]
     ("column"). dense_bias, c: element types of a vector [N] and of an array like the output that are added; c times a number
     `beta`. activation: see `ACTIVATIONS`. gated: the sparse rows are those of `louver.gated`, and the output has half of
-    them: `activation(gate) · up`. out_scale: what is stored is multiplied by a number or by one f32 on the device.
+    them: `activation(gate) · up`. out_scale: stored elements are multiplied by a number or by one f32 on the device.
     Everything here is computed in f32, sums of integers are converted first.
     """
 

@@ -19,7 +19,7 @@ Kind = Literal["matmul", "linear"]
 BLayout = Literal["k_major", "n_major"]
 
 Batch = Literal["dense", "sparse", "both"]
-"""Which operands of a batch of products have an entry for each of them; the output always has."""
+"""The operands of a batch of products that have an entry for each of them; the output always has."""
 
 EIGHT_BITS = ("e4m3", "e5m2", "s8")
 """Output types of 8 bits, which every product has."""
@@ -50,7 +50,7 @@ def accumulator_of(operand: str) -> str:
 
 
 def modes_of(operand: str) -> tuple[str, ...]:
-    """How products of that element type may accumulate, the usual way first.
+    """The accumulations of products of that element type, the usual one first.
 
     "f32": registers of f32, of which the tensor cores keep about 14 bits for 8-bit floats; "fast" is another name for that,
     and "promoted" adds what they sum over `PROMOTED_COLUMNS` to f32 sums beside them. "f16": registers of f16, which
@@ -80,7 +80,7 @@ class Problem:
     element type, see `BIAS`; "auto" becomes the operands' type, else the output's, else the one it is added in.
     epilogue: the other steps between the sum and the output.
     batch: None for one product, or one for each entry of a batch, along a first axis of these operands, of the output and of
-    the epilogue's `c`; what else it reads is the same for all entries.
+    the epilogue's `c`; its other arrays are the same for all entries.
     """
 
     kind: Kind = "matmul"

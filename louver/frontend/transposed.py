@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 TRANSPOSED = ".T"
-"""What follows the pattern of such an argument: "2:4.T"."""
+"""The suffix of the pattern of such an argument: "2:4.T"."""
 
 LENGTH = ".K"
-"""What follows the argument's name in that of its length along the sparse axis, an argument of its own."""
+"""The suffix of the argument's name in that of its length along the sparse axis, an argument of its own."""

@@ -53,7 +53,7 @@ class SIToFPOp(_ToFloating):
 class FPToSIOp(_ToIntegers):
     """Floating-point numbers as signed integers, towards zero.
 
-    What is out of range is undefined in MLIR; here it saturates, and NaN becomes 0.
+    A number out of range is undefined in MLIR; here it saturates, and NaN becomes 0.
     """
 
     name = "arith.fptosi"

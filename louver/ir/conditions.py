@@ -1,4 +1,4 @@
-"""What passes take for granted of a call, and its launch must check."""
+"""The facts of a call that passes assume, and that its launch must check."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from louver.ir.polynomial import Size
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How the user's programs share K: along an axis of the grid they are numbered, and what they add up is the sum.
+    """The split of K over the user's programs: along an axis of the grid they are numbered, and what they add up is the sum.
 
     axis: the grid's. programs: how many there must be, or as many as there are (`polynomial.programs`) for any number; None where it
     is for the chunks to say: `chunk` elements each, together all of K, and each a multiple of `multiple`.
@@ -28,7 +28,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class SparseView:
-    """How a kernel describes a sparse argument.
+    """A kernel's description of a sparse argument.
 
     columns: dense elements of a row that are read, from the first on. sizes: of the other dimensions: matrices, where there is a
     batch, and rows. The first one is None where the kernel does not bound it, or by a number that no launch knows. strides: dense
@@ -43,7 +43,7 @@ class SparseView:
 
 @dataclass(frozen=True, slots=True)
 class DenseView:
-    """What a kernel's descriptors and masks say of a dense argument: sizes and strides of all dimensions, in elements."""
+    """The sizes and strides of all dimensions of a dense argument, in elements, as a kernel's descriptors and masks say them."""
 
     argument: str
     sizes: tuple[Size, ...]
@@ -52,7 +52,7 @@ class DenseView:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How many elements of each row, or how many rows, of a sparse argument a kernel reads. counts: programs and steps of loops that the
+    """The number of elements of each row, or of rows, of a sparse argument that a kernel reads. counts: programs and steps of loops that the
     end grows with: where there is none of one, nothing is read.
     """
 

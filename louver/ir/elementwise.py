@@ -12,12 +12,12 @@ from louver.ir.arith import ARITH
 from louver.ir.comparisons import CmpfOp, CmpiOp, SelectOp
 from louver.ir.tile import ExternElementwiseOp
 from louver.ir.tile.types import as_tensor
-from louver.isa.elementwise import CHOICES, STEPS
+from louver.isa.elementwise import CHOICES, ELEMENTWISE_STEPS
 
 _CLASSES: dict[str, type[Operation]] = {op.name: op for op in (*ARITH.operations, *math.Math.operations)}
 
 STEP_OPERATIONS: dict[str, type[Operation]] = {
-    name: _CLASSES[step.operation] for name, step in STEPS.items() if step.operation in _CLASSES
+    name: _CLASSES[step.operation] for name, step in ELEMENTWISE_STEPS.items() if step.operation in _CLASSES
 }
 """The operation of each step that is not a function of libdevice."""
 

@@ -43,7 +43,7 @@ class _Recorder(Printer):
         begin = self.first[op] = self._current_line
         super().print_op(op)
         place = source_location(op.location)
-        # Operations inside come first: what is left are the lines that begin and end their regions.
+        # Operations inside come first: the other lines begin and end their regions.
         for line in range(begin, self._current_line + 1):
             self.places.setdefault(line, place)
 

@@ -184,7 +184,7 @@ class Compound(ABC):
         """The same of other polynomials."""
 
     def value(self, numbers: Numbers) -> int:
-        """What it is in a call with these numbers. Raises KeyError for atoms of kernels alone."""
+        """The size in a call with these numbers. Raises KeyError for atoms of kernels alone."""
         raise KeyError(str(self))
 
     def over(self, leaf: Callable[[Hashable], Polynomial | None]) -> Polynomial | None:
@@ -258,7 +258,7 @@ def programs(axis: int) -> str:
 
 
 def with_grid(numbers: Numbers, grid: Sequence[int]) -> dict[str, int | float]:
-    """A call's numbers, and how many programs it has along each axis."""
+    """A call's numbers, and the number of its programs along each axis."""
     padded = (*grid, 1, 1)
     return {**numbers, **{programs(axis): padded[axis] for axis in range(len(AXES))}}
 

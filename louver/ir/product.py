@@ -24,7 +24,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class EntryIndex:
-    """Which entry each tile takes, read from memory: tile t along an axis of the product takes entry number t of `argument`, whose
+    """The entry of each tile, read from memory: tile t along an axis of the product takes entry number t of `argument`, whose
     elements are "s32" or "s64".
     """
 
@@ -46,7 +46,7 @@ class Batch:
 
 
 Selection: TypeAlias = Literal["all", "lifted", "indexed"]
-"""Which rows of the dense operand a row of the left one is multiplied with: all of them; all, by metadata that lifts stored values to
+"""The rows of the dense operand that a row of the left one is multiplied with: all of them; all, by metadata that lifts stored values to
 their columns (2:4); those that a list names, which rows of a window share (N:M@L).
 """
 
@@ -86,7 +86,7 @@ class Load:
 
     @property
     def selection(self) -> Selection:
-        """How it selects rows of the other operand."""
+        """The selection of rows of the other operand."""
         return selection_of(self.pattern)
 
     @property
@@ -101,7 +101,7 @@ ADDED = ("f32", "f16", "bf16", "s32")
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Where the result goes: a row-major [M, N] matrix, or [N, M] when `transposed`; `stride` is its row pitch in elements.
+    """The place of the result: a row-major [M, N] matrix, or [N, M] when `transposed`; `stride` is its row pitch in elements.
 
     batch: its entries, None for one product. add: it is added to what is there, each element in one piece, so that several
     launches at a time may add to one matrix.
@@ -216,7 +216,7 @@ class Cast:
 Leaf: TypeAlias = Accumulator | Constant | Number | LoadScalar | LoadVector | LoadMatrix
 
 Expression: TypeAlias = Leaf | Apply | Cast
-"""What is computed for each element (m, n) of the output, from the sum of products."""
+"""The computation of each element (m, n) of the output, from the sum of products."""
 
 
 def walk(expression: Expression) -> Iterator[Expression]:
@@ -244,7 +244,7 @@ class ProductNest:
     m, n, k: the product's sizes. tile_m, tile_n, tile_k: elements. accumulator: element type of the sum, which starts
     at zero. epilogue: its element type is the store's. gated: the output has M / 2 rows, see `Accumulator`. In a batch the
     output and at least one operand have entries. Where an array says which entry of `a` a tile takes, nothing else has any.
-    conditions: what a launch must check.
+    conditions: the facts that a launch must check.
     promoted: the columns of K that tensor cores sum before f32 additions take over, at most; None for all of K.
     places: the source locations of its parts, xDSL's attributes. A record on disk has none of them, and needs no xDSL.
     """
@@ -300,7 +300,7 @@ class ProductNest:
 
     @property
     def batch(self) -> Size | None:
-        """How many products there are; None for one."""
+        """The number of products; None for one."""
         return None if self.store.batch is None else self.store.batch.extent
 
 

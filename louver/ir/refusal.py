@@ -15,23 +15,30 @@ R = TypeVar("R")
 class UnsupportedKernelError(ValueError):
     """A kernel does what the compiler cannot lower. `operation` is its text, `location` "file:line:column" or None.
 
-    others: of the same kernel, which the message names too.
+    advice: the change to the kernel that helps. others: of the same kernel, which the message names too.
     """
 
     def __init__(
-        self, rule: str, operation: str, location: str | None, others: Sequence[UnsupportedKernelError] = ()
+        self,
+        rule: str,
+        operation: str,
+        location: str | None,
+        advice: str = "",
+        others: Sequence[UnsupportedKernelError] = (),
     ) -> None:
         self.rule = rule
+        self.advice = advice
         self.operation = operation
         self.location = location
         where = "" if location is None else f" at {location}"
         more = [str(each) for each in others]
-        super().__init__("\nAlso: ".join([f"{rule}, got{where}: {operation}", *more]))
+        helps = f": {advice}" if advice else ""
+        super().__init__("\nAlso: ".join([f"{rule}, got{where}: {operation}{helps}", *more]))
 
 
-def unsupported(rule: str, op: Operation) -> UnsupportedKernelError:
-    """The error that refuses `op`, for the caller to raise; `rule` says what is allowed instead."""
-    return UnsupportedKernelError(rule, _first_line(op), source_location(op.location))
+def unsupported(rule: str, op: Operation, advice: str = "") -> UnsupportedKernelError:
+    """The error that refuses `op`, for the caller to raise. rule: what is allowed. advice: the change that helps."""
+    return UnsupportedKernelError(rule, _first_line(op), source_location(op.location), advice)
 
 
 def together(errors: Sequence[UnsupportedKernelError]) -> UnsupportedKernelError:
@@ -40,7 +47,7 @@ def together(errors: Sequence[UnsupportedKernelError]) -> UnsupportedKernelError
     for each in errors:
         distinct.setdefault((each.rule, each.location), each)
     first, *others = distinct.values()
-    return UnsupportedKernelError(first.rule, first.operation, first.location, others)
+    return UnsupportedKernelError(first.rule, first.operation, first.location, first.advice, others)
 
 
 def for_each(items: Iterable[T], do: Callable[[T], R]) -> list[R]:

@@ -1,6 +1,6 @@
 """Asynchronous copies of single threads: 4, 8 or 16 bytes from global to shared memory, waited for in groups or by mbarriers.
 
-They belong to the generic proxy: what wgmma or bulk copies read of them needs `fence.proxy.async` after the wait.
+They belong to the generic proxy: reads of them by wgmma or bulk copies need `fence.proxy.async` after the wait.
 Source: PTX ISA, cp.async, cp.async.commit_group and wait_group, cp.async.mbarrier.arrive.
 """
 
@@ -27,8 +27,8 @@ class AsyncCopy(Effect):
 
     size: bytes. partial: the last operand is src-size in place of ignore-src: bytes that are read, at most `size`; zeros follow them.
 
-    Where the predicate ignore-src holds, the source is not read and zeros are written; ptxas drops one that is known to
-    be false. Copies are not ordered among themselves. What they write is there for the thread that issued them after its
+    If the predicate ignore-src holds, the source is not read and zeros are written; ptxas drops one that is known to
+    be false. Copies are not ordered among themselves. Their bytes are there for the thread that issued them after its
     wait for their group (`AsyncWait`), and for others after a barrier that follows that wait.
     """
 

@@ -116,7 +116,7 @@ def _products(table: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class CountOnes(Pure):
-    """`popc.b32 d, a`: how many bits of a are set."""
+    """`popc.b32 d, a`: the number of set bits of a."""
 
     opcode = "popc.b32"
     takes = _inputs("a")

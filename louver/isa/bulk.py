@@ -19,7 +19,7 @@ MAX_RANK = 5
 
 
 Eviction: TypeAlias = Literal["first", "last"]
-"""What the L2 cache lets go of first, or last."""
+"""The lines that the L2 cache lets go of first, or last."""
 
 
 def _check_rank(rank: int) -> None:
@@ -216,7 +216,7 @@ class BulkCommit(Effect):
 class BulkWait(Effect):
     """`cp.async.bulk.wait_group[.read] pending`: until at most `pending` of the thread's groups are unfinished.
 
-    reads_only: until at most that many still read shared memory; what they write to global memory may not be there yet.
+    reads_only: until at most that many still read shared memory; their writes to global memory may not be there yet.
     """
 
     pending: int = 0

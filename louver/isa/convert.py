@@ -225,7 +225,7 @@ WHOLE_ROUNDINGS: dict[str, tuple[str, Callable[[NDArray[np.float32]], NDArray[np
     "ceil": ("rpi", np.ceil),
     "trunc": ("rzi", np.trunc),
 }
-"""How numbers become whole ones: PTX's name, and the meaning."""
+"""The way in which numbers become whole ones: PTX's name, and the meaning."""
 
 
 @dataclass(frozen=True, slots=True)

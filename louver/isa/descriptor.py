@@ -4,7 +4,7 @@
     bits  16-29  leading offset / 16     bits 62-63  swizzle: 0 none, 1 128 bytes, 2 64 bytes, 3 32 bytes
     bits  32-45  stride offset / 16
 
-What the two offsets mean depends on the operand's major dimension and on the swizzle (lines and boxes as in `swizzle.Tile`):
+The meaning of the two offsets depends on the operand's major dimension and on the swizzle (lines and boxes as in `swizzle.Tile`):
 
     major  swizzle     leading (LBO)                            stride (SBO)
     k      none        from 16 bytes of K to the next 16        from 8 rows to the next 8

@@ -122,7 +122,7 @@ def _away_from_zero(x: Values) -> Values:
 
 
 def _remainder(emit: Emit, a: Any, b: Any) -> Any:
-    """a - b · trunc(a / b): exact while the quotient is below 2^24. What is divided by infinity stays."""
+    """a - b · trunc(a / b): exact while the quotient is below 2^24. A number divided by infinity stays."""
     whole = emit(RoundWhole("trunc"), emit(Binary("div.rn", "f32"), a, b))
     left = emit(Fma(), emit(Sign("neg", "f32"), whole), b, a)
     # A quotient rounded up leaves a number of the other sign.
@@ -150,7 +150,7 @@ def _one(instruction: Instruction) -> Callable[..., Any]:
     return lower
 
 
-STEPS: dict[str, Step] = {
+ELEMENTWISE_STEPS: dict[str, Step] = {
     "add": Step("arith.addf", 2, np.add, _one(Binary("add", "f32"))),
     "subtract": Step("arith.subf", 2, np.subtract, _one(Binary("sub", "f32"))),
     "multiply": Step("arith.mulf", 2, np.multiply, _one(_MULTIPLY)),

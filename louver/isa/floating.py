@@ -19,7 +19,7 @@ def fused(a: F64, b: F64, c: F64) -> F64:
     """a · b + c, where a · b is exact in float64, rounded to odd: rounding it again to a type half as wide is correct."""
     product = a * b
     total = product + c
-    # What the sum lost (Knuth's two-sum), whichever operand is the greater.
+    # The part that the sum lost (Knuth's two-sum), whichever operand is the greater.
     back = total - product
     error = (product - (total - back)) + (c - back)
     inexact = np.isfinite(total) & np.isfinite(error) & (error != 0) & (total.view(np.int64) & 1 == 0)
@@ -81,7 +81,7 @@ APPROXIMATIONS: dict[str, Callable[[F64], F64]] = {
     "rsqrt": lambda x: 1.0 / np.sqrt(x),
     "sqrt": np.sqrt,
 }
-"""What each approximation is near to."""
+"""The function that each approximation is near to."""
 
 APPROXIMATION_ERROR: dict[str, float] = {
     "ex2": 2.0**-22,

@@ -39,7 +39,7 @@ ROWS = 64
 """Rows of every warpgroup product."""
 
 Step = tuple[int, int]
-"""How far one bit of an index moves: (rows, columns)."""
+"""The step of one bit of an index: (rows, columns)."""
 
 IndexArray = NDArray[np.int64]
 

@@ -217,7 +217,7 @@ def _log_in_two(emit: Emit, x: Any) -> tuple[Any, Any]:
     exponent, mantissa = _split(emit, x)
     less, inverse, s, square = _quotient(emit, mantissa)
     negative = emit(Sign("neg", "f32"), s)
-    # What the quotient has lost, and what its square and its cube have.
+    # The losses of the quotient, and of its square and its cube.
     lost = emit(_MULTIPLY, inverse, emit(Fma(), negative, less, emit(Fma(), s, -2.0, less)))
     minus = emit(Sign("neg", "f32"), square)
     square_lost = emit(Fma(), s, emit(_ADD, lost, lost), emit(Fma(), s, s, minus))
@@ -309,11 +309,11 @@ FUNCTIONS: dict[str, tuple[int, Callable[..., Values], Callable[..., Any]]] = {
     "fdiv_rn": (2, np.divide, _one(Binary("div.rn", "f32"))),
     "frcp_rn": (1, np.reciprocal, _reciprocal),
 }
-"""How many operands each function has, its meaning for float32 or float64 arrays, and its instructions."""
+"""The number of operands of each function, its meaning for float32 or float64 arrays, and its instructions."""
 
 ERRORS: dict[str, float] = {
     **dict.fromkeys(FUNCTIONS, 2.0**-20),
     "expf": 2.0**-21,
     **dict.fromkeys(("sqrtf", "fsqrt_rn", "fdiv_rn", "frcp_rn"), 2.0**-24),
 }
-"""What a result may be off from the exact one, relatively, where that is a normal number of f32."""
+"""The greatest relative error of a result, where that is a normal number of f32."""

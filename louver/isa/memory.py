@@ -275,7 +275,7 @@ ATOMIC_UPDATES: dict[str, tuple[tuple[str, ...], Callable[[Values, Values], Valu
     "inc": (("u32",), lambda old, most: np.where(old >= most, np.zeros_like(old), old + np.ones_like(old))),
     "exch": (("b32", "b64"), _second),
 }
-"""What memory becomes by atomics that are no sums: the types of each, and the meaning. `inc` counts from 0 to b, and begins anew."""
+"""The results of atomics that are no sums: the types of each, and the meaning. `inc` counts from 0 to b, and begins anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +321,7 @@ class AtomicUpdate(Effect):
 
 @dataclass(frozen=True, slots=True)
 class AtomicCompareAndSwap(Effect):
-    """`atom.global.cas.type d, [a], b, c`: what is there becomes c where it is b, bit by bit; gives what it was. Relaxed."""
+    """`atom.global.cas.type d, [a], b, c`: a number that is b, bit by bit, becomes c; gives the old number. Relaxed."""
 
     type: Literal["b16", "b32", "b64"]
 

@@ -68,7 +68,7 @@ GROUPS = 16
 
 @dataclass(frozen=True, slots=True)
 class MetadataMap:
-    """How the codes of a product lie in the threads' words.
+    """The places of a product's codes in the threads' words.
 
     group: columns of a group (4, or 2 for tf32). legal: its codes. selectors: how many products of consecutive K one word
     serves. thread, code: steps (rows, groups) of the bits of the thread index and of the code's place in the word. rows: those
@@ -111,7 +111,7 @@ class MetadataMap:
         return thread_rows[:, None] + code_rows[None, :], thread_groups[:, None] + code_groups[None, :]
 
     def entry(self, row: int, group: int) -> tuple[int, int]:
-        """Where the code of one of a warp's 16 rows and of a word's groups is, whose words lie one after the other as halves: which
+        """The place of the code of one of a warp's 16 rows and of a word's groups, whose words lie one after the other as halves: which
         half, and which code of it.
         """
         halves = codes = 0

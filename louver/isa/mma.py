@@ -102,22 +102,22 @@ class Mma(Effect):
 
     @property
     def metadata_map(self) -> MetadataMap:
-        """How the metadata of the word's products lies in it."""
+        """The layout of the metadata of the word's products in it."""
         return of_warp(self._type_a.bits, self.selectors)
 
     @property
     def a_fragment(self) -> Fragment:
-        """How A, [16, k_stored], lies in registers."""
+        """The layout of A, [16, k_stored], in registers."""
         return warp_operand_a(cast(ElementBits, self._type_a.bits), self.k_stored)
 
     @property
     def b_fragment(self) -> Fragment:
-        """How B, [k, 8], lies in registers."""
+        """The layout of B, [k, 8], in registers."""
         return warp_operand_b(cast(ElementBits, self._type_b.bits), self.k)
 
     @property
     def d_fragment(self) -> Fragment:
-        """How C and D, [16, 8], lie in registers."""
+        """The layout of C and D, [16, 8], in registers."""
         return warp_accumulator(cast(Literal["f32", "f16", "s32"], self.d))
 
     @property

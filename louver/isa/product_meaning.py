@@ -22,8 +22,8 @@ def widen(values: NDArray[Any], name: str) -> NDArray[np.float64]:
 
 
 def f32_to_tf32(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """float32 rounded to the numbers of tf32, ties away from zero (`cvt.rna.tf32.f32`, PTX ISA, cvt). NaN stays, and what would become
-    infinite is cut.
+    """float32 rounded to the numbers of tf32, ties away from zero (`cvt.rna.tf32.f32`, PTX ISA, cvt). NaN stays, and numbers that would
+    become infinite are cut.
     """
     bits = np.ascontiguousarray(values).view(np.uint32)
     rounded = ((bits + TF32_HALF) & TF32_MASK).view(np.float32)

@@ -44,6 +44,9 @@ VALUE: dict[str, type[np.generic]] = {
 }
 """The NumPy type that computes with each type."""
 
+UNCHANGED = frozenset(kind for kind, type_ in VALUE.items() if type_ is STORAGE[REGISTER[kind]])
+"""Types that compute on registers as these are stored."""
+
 SHIFTS = ("shl", "shr")
 
 Values = NDArray[Any]
@@ -183,6 +186,8 @@ class Binary(Pure):
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         a, b = inputs
         function = OPERATIONS[self.type][self.op]
+        if self.type in UNCHANGED:
+            return (function(a, b),)
         if self.type == "f32":
             with np.errstate(all="ignore"):
                 result = function(a.view(np.float32), b.view(np.float32))

@@ -36,7 +36,7 @@ GROUP = 8
 """Lines that one core matrix, and one repeat of a swizzle, has."""
 
 Major = Literal["k", "mn"]
-"""Which dimension runs along a line of a tile: "k", or "mn" (M of A, N of B)."""
+"""The dimension that runs along a line of a tile: "k", or "mn" (M of A, N of B)."""
 
 
 @dataclass(frozen=True, slots=True)

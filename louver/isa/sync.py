@@ -128,7 +128,7 @@ class FenceProxyAsync(Effect):
 
 @dataclass(frozen=True, slots=True)
 class FenceGpu(Effect):
-    """`fence.acq_rel.gpu`: what the thread has done or seen before is seen by whoever sees what it does after."""
+    """`fence.acq_rel.gpu`: a thread that sees a later access of this one sees all that this one has done or seen before."""
 
     opcode = "fence.acq_rel.gpu"
 

@@ -126,17 +126,17 @@ class Wgmma(Effect):
 
     @property
     def metadata_map(self) -> MetadataMap:
-        """How this product's metadata lies in the words."""
+        """The layout of this product's metadata in the words."""
         return MAPS[self._type_a.bits]
 
     @property
     def d_fragment(self) -> Fragment:
-        """How D lies in the accumulator registers."""
+        """The layout of D in the accumulator registers."""
         return accumulator(self.n, cast(Literal["f32", "f16", "s32"], self.d))
 
     @property
     def a_fragment(self) -> Fragment:
-        """How A lies in registers when it comes from there."""
+        """The layout of A in registers when it comes from there."""
         return operand_a(cast(Literal[8, 16, 32], self._type_a.bits))
 
     @property

@@ -25,8 +25,8 @@ LEAST_TOKENS = 128
 class Placement:
     """A request's arrays as matrices.
 
-    dense: the operand as it lies, whose entries may be more than one axis. n, batch: N of each product, and how many there
-    are. own: whether each of them has a dense operand of its own. kind: as `Problem.batch`. gathers: whether rows of K are gathered.
+    dense: the operand as it lies, whose entries may be more than one axis. n, batch: N of each product, and their
+    number. own: whether each of them has a dense operand of its own. kind: as `Problem.batch`. gathers: whether rows of K are gathered.
     """
 
     dense: DenseMatrix
@@ -40,7 +40,7 @@ class Placement:
 
     @property
     def layout(self) -> BLayout:
-        """How the kernel reads the dense operand, copied first if it must be. Tokens of several axes are only joined along K."""
+        """The dense operand's layout for the kernel, which may need a copy. Tokens of several axes are only joined along K."""
         if self.gathers:
             return "n_major"
         whole = self.dense.n == self.n and self.dense.array.element.name in TRANSPOSABLE
@@ -68,7 +68,7 @@ class Placement:
 
 
 def placed(request: Request, out: ArrayView) -> Placement:
-    """How a kernel finds the request's arrays. Raises ValueError for an output or `c` that none can walk."""
+    """The places where a kernel finds the request's arrays. Raises ValueError for an output or `c` that none can walk."""
     if request.kind == "matmul":
         return _at(request, out, len(out.shape) - 2)
     weights = request.weights
@@ -81,7 +81,7 @@ def _tokens(request: Request, out: ArrayView) -> Placement:
     """A linear product with one weight: the first of the ways to divide its tokens that reads x in place, or a copy of x."""
     epilogue = request.fused.epilogue
     along_tokens = epilogue.dense_bias is not None or epilogue.dense_scale == "column"
-    # What is read along the tokens is shared by a batch, so that all tokens must be one axis.
+    # Vectors along the tokens are shared by a batch, so that all tokens must be one axis.
     most = 1 if along_tokens else max(1, len(out.shape) - 1)
     ways = [leading for leading in range(most) if _fits(request, out, leading)]
     if not ways:

@@ -17,11 +17,11 @@ M = TypeVar("M")
 """A tensor map as the memory has it: encoded, or as it is."""
 
 MapMaker: TypeAlias = Callable[[BoxParameter, Held, Numbers], M]
-"""What makes the tensor map of a box: of an array, by a launch's numbers."""
+"""The encoder of the tensor map of a box: of an array, by a launch's numbers."""
 
 
 class Sized(NamedTuple):
-    """What a product's launch computes of its sizes, wherever its matrices are: its numbers, the CTAs of its grid, and how K is cut."""
+    """The numbers that a product's launch computes of its sizes, wherever its matrices are, the CTAs of its grid, and the cut of K."""
 
     numbers: dict[str, int | float]
     ctas: int
@@ -56,8 +56,8 @@ class Sized(NamedTuple):
 def bind_product(
     signature: Signature, sized: Sized, places: Mapping[str, Held], positions: int, bound: Bound, made: MapMaker[M]
 ) -> dict[str, M | int | float]:
-    """The arguments of a product. places: of its matrices. positions: the address of metadata, or of lists. bound: what the epilogue
-    reads.
+    """The arguments of a product. places: of its matrices. positions: the address of metadata, or of lists. bound: the operands of the
+    epilogue.
     """
     arrays = {(name, "address"): Held(address, 0) for name, address in bound.pointers.items()}
     for name, place in places.items():

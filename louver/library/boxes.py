@@ -20,7 +20,7 @@ RECENT_MAPS = 64
 
 
 class Held(NamedTuple):
-    """Where an array begins, and how many bytes it has from there on."""
+    """The begin of an array, and the number of bytes from there on."""
 
     address: int
     nbytes: int
@@ -34,7 +34,7 @@ def tensor_map(box: BoxParameter, place: Held, numbers: Numbers) -> TensorMap:
     strides = [each.value(numbers) for each in box.strides]
     whole = place.nbytes // box.element_bytes
     if box.part == "metadata":
-        # What is read beyond the last row, or behind a row, is legal codes.
+        # Reads beyond the last row, or behind a row, find legal codes.
         sizes = [strides[0] + METADATA_SLACK, (whole - METADATA_SLACK) // max(1, strides[0])]
     else:
         sizes = [

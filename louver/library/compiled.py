@@ -27,7 +27,7 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What a launch binds and checks. checked: the product, or what register tiles take for granted. schedule: a product's."""
+    """The record of a launch: what it binds and checks. checked: the product, or the conditions of register tiles. schedule: a product's."""
 
     signature: Signature
     checked: ProductNest | Conditions

@@ -136,7 +136,7 @@ TILES = (
     TileShape(256, WIDEST, 4, {1: 64, 2: 32, 4: 16}, RASTER, sums="f16"),
     # The first half is on its way while the other is staged.
     TileShape(128, WIDEST, 2, {2: 128}, RASTER),
-    # The fewest bytes a product of which two consumers hold the sums. What is staged leaves room for four stages.
+    # The fewest bytes a product of which two consumers hold the sums. The staged columns leave room for four stages.
     TileShape(256, 192, 2, {2: 96, 4: 48}, {32: 12, 16: 12, 8: 12}, lean=True, sums="plain"),
     TileShape(128, 192, 2, sums="promoted"),
     *(TileShape(128, n, 2) for n in TILE_N[:-1]),
@@ -178,7 +178,7 @@ class Demand:
 
     @property
     def selection(self) -> Selection:
-        """How a selects rows of b."""
+        """The way in which a selects rows of b."""
         return selection_of(self.pattern)
 
     def depth(self, k: int) -> int:
@@ -337,7 +337,7 @@ def choose_for_nest(
     ways = METADATA if demand.selection == "lifted" else METADATA[:1]
     ways = (given["metadata"],) if "metadata" in given else ways
     refusal = None
-    # What is staged for bulk stores may leave no room for two stages.
+    # The staged columns of bulk stores may leave no room for two stages.
     for stored in dict.fromkeys((bulk, False)):
         found: list[Schedule] = []
         for way in ways:

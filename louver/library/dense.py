@@ -31,7 +31,7 @@ class DenseMatrix:
 
     @property
     def layout(self) -> Literal["k_major", "n_major", "copy"]:
-        """Which dimension is contiguous. A dimension of one element counts as contiguous."""
+        """The contiguous dimension. A dimension of one element counts as contiguous."""
         if self.k_stride == 1 or self.k == 1:
             return "k_major"
         if self.n_stride == 1 or self.n == 1:

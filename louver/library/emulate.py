@@ -46,7 +46,7 @@ def emulate(
 ) -> tuple[Array, Report]:
     """The product's PTX on the CPU: its output, and what the run did.
 
-    s: [M, K], an array where the product's left operand is dense. dense: [N, K] or, with an N-major dense operand, [K, N]. bias: [M]. reads: what else the epilogue reads, by its
+    s: [M, K], an array where the product's left operand is dense. dense: [N, K] or, with an N-major dense operand, [K, N]. bias: [M]. reads: other operands of the epilogue, by their
     options' names, `c` like the output, with `gap` elements more between its rows. sm_count: SMs to pretend, which bounds the grid.
     ranges: how a schedule that cuts K does it, by default as a launch would.
     The output is [M, N], or [N, M] where the product stores it transposed ("linear"); with M / 2 for M if it is gated. Of a batch

@@ -73,7 +73,7 @@ def _run_device(
     launcher.bound(sized, rows, result, fused.bind(fused.places), stream)()
     if in_place is None:
         return None
-    # What is kept for the next call must not keep the caller's arrays.
+    # Records for the next call must not keep the caller's arrays.
     return Placed(launcher, sized, rows.moved(rows.address), result.moved(result.address), fused)
 
 

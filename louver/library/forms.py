@@ -257,14 +257,14 @@ class Operand(NamedTuple):
 
 
 class ProductForms(NamedTuple):
-    """What products read of a sparse tensor: values, and metadata or lists."""
+    """The arrays that products read of a sparse tensor: values, and metadata or lists."""
 
     values: Values | RoundedValues | GatheredValues = Values()
     positions: Metadata | RowLists = Metadata()
 
 
 def forms_of(schedule: Schedule, s: SparseTensor) -> ProductForms:
-    """What a product of `s` with that schedule reads."""
+    """The arrays that a product of `s` with that schedule reads."""
     pattern = str(s.pattern)
     if selection_of(pattern) != "indexed":
         values = RoundedValues() if multiplied_as(s.dtype.name) == "tf32" else Values()
@@ -300,7 +300,7 @@ def tile_values(s: SparseTensor) -> Values:
 
 
 def tile_form(s: SparseTensor, part: Part, element: str) -> Form:
-    """What register tiles read as a part of a sparse tensor, with metadata for products of `element`. Raises as `tile_values`."""
+    """The array that register tiles read as a part of a sparse tensor, with metadata for products of `element`. Raises as `tile_values`."""
     return tile_values(s) if part == "values" else TileMetadata(element)
 
 

@@ -226,7 +226,7 @@ def _contiguous(name: str, array: ArrayView) -> None:
 def _scale_kind(
     name: str, arrays: dict[str, ArrayView], target: Target, vector: tuple[int, ...] | None, kind: Any
 ) -> Any:
-    """How a scale's array is read: "tensor" for one element, else `kind` for one along `vector`."""
+    """The way in which a scale's array is read: "tensor" for one element, else `kind` for one along `vector`."""
     array = arrays.get(name)
     if array is None:
         return None
@@ -292,5 +292,5 @@ def _check_addend(name: str, array: ArrayView, allowed: tuple[str, ...], target:
 
 
 def place_name(ordinal: int | None) -> str:
-    """Where an array of a device, None for the host, is."""
+    """The name of the place of an array: a device, or the host for None."""
     return "the host" if ordinal is None else f"cuda:{ordinal}"

@@ -86,7 +86,7 @@ class Launcher:
         self._types = product.signature.types
 
     def sized(self, n: int, dense: Rows, out: Rows, planned: tuple[int, int] | None = None) -> Sized:
-        """What launches have in common for such matrices, wherever these are.
+        """The numbers that launches have in common for such matrices, wherever these are.
 
         planned: N and the number of products whose cut of K is taken, unless the launch has more tiles; by default its own.
         """
@@ -96,7 +96,7 @@ class Launcher:
         return Sized.of(self.signature, (m, n, k), maps, self.kernel.device.sm_count, cut)
 
     def bound(self, sized: Sized, dense: Rows, out: Rows, bound: Bound = NOTHING_BOUND, stream: int = 0) -> Sendable:
-        """A launch on a stream. bound: what the epilogue reads."""
+        """A launch on a stream. bound: the operands of the epilogue."""
 
         def bind(given: Bound, to: int) -> BoundLaunch:
             places = {"a": self._values.held, "b": dense.held, "d": out.held}

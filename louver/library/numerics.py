@@ -56,12 +56,12 @@ LARGEST = {"f32": (2 - 2.0**-23) * 2.0**127, "f16": 65504.0, "bf16": (2 - 2.0**-
 """Greatest finite number of the types that have infinities."""
 
 Data: TypeAlias = Literal["random", "any"]
-"""What is known of the operands: random in sign, or nothing."""
+"""The knowledge of the operands: random in sign, or nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accumulation:
-    """How sums of 2:4 products round in tensor cores.
+    """The rounding of sums of 2:4 products in tensor cores.
 
     unit: of one rounding of random data. columns: dense columns of K for each of them. instruction: dense columns of one
     instruction. step: greatest error of one instruction, over Σ|a||b| of all columns so far. least: the same where that is near
@@ -110,7 +110,7 @@ Float64 = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How a result compares with its float64 reference. worst: greatest error over its bound; at: where."""
+    """The distance of a result from its float64 reference. worst: greatest error over its bound; at: its index."""
 
     ok: bool
     worst: float
@@ -119,7 +119,7 @@ class Agreement:
 
 
 def accumulation(operand: str, accumulate: str = "auto", *, floating: bool = False) -> str:
-    """How sums of products of that element type round: a key of `ACCUMULATIONS`.
+    """The rounding of sums of products of that element type: a key of `ACCUMULATIONS`.
 
     accumulate: as in `Problem`. floating: they are rounded to f32 for an epilogue, integers too.
     """
@@ -192,7 +192,7 @@ def compare(
     if y.size == 0:
         return Agreement(True, 0.0, (), 0)
     got = y.astype(np.float64)
-    # What infinities and NaN become, and from where on results are infinite.
+    # The results of infinities and NaN, and the size from which on results are infinite.
     least, most = LIMITS.get(out, (-math.inf, math.inf))
     nan = 0.0 if out == "s8" else math.nan
     infinite = _infinite_from(out)

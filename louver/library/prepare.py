@@ -68,7 +68,7 @@ def preparation(
     n: one N, or the least and the greatest, 0 included. kind: as in `louver.plan`, by default "linear", or "matmul" of a weight
     [..., K, N] that is sparse along K. bias (whether there will be one), out_dtype, layout, accumulate, batch_invariant: as there. device:
     ordinal, by default that of `s`, else the current one's. epilogue: which other options there will be; that a weight is
-    gated need not be said. batch: how many dense operands there are, each with its product: by default as many as
+    gated need not be said. batch: the number of dense operands, each with its product: by default as many as
     s [..., M, K] has matrices, else 1; with a batch of matrices 1 stands for one operand that they share.
     Raises ValueError or TypeError for arguments that no product has, NoDeviceError without a GPU.
     """
@@ -147,7 +147,7 @@ def make_ready(
 
 
 def batch_of(s: SparseTensor, batch: int | None) -> tuple[int, Batch | None]:
-    """How many products to choose kernels for, and which operands have an entry for each, for so many dense operands."""
+    """The number of products to choose kernels for, and the operands that have an entry for each, for so many dense operands."""
     weights = prod(s.shape[:-2])
     given = weights if batch is None else _count("batch", batch)
     if weights > 1 and given not in (1, weights):

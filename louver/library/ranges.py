@@ -1,4 +1,4 @@
-"""Which tiles a launch cuts into ranges of K, and into how many, by predicted cycles; and what it costs not to."""
+"""The choice of the tiles that a launch cuts into ranges of K, and of the number of ranges, by predicted cycles; and the cost of no cut."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST_WAVES = 4
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """How a launch cuts K. tiles: of the product. whole: how many of them are not cut. parts: ranges of each other one.
+    """The cut of K of a launch. tiles: of the product. whole: the number of them that are not cut. parts: ranges of each other one.
     part_steps: K steps of a range; the last one of a tile has what is left.
     """
 
@@ -172,5 +172,5 @@ def _best(cutting: Cutting, m: int, n: int, k: int, batch: int, sm_count: int) -
 
 
 def with_workspace(bound: Bound, workspace: int, counters: int) -> Bound:
-    """What a launch binds, with the addresses of what `Cutting.workspace` asks for."""
+    """The bound arguments of a launch, with the addresses of what `Cutting.workspace` asks for."""
     return replace(bound, pointers={**bound.pointers, "workspace": workspace, "counters": counters})

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from louver.formats.dtypes import element_type
 from louver.formats.gated import GATE_ROWS
 from louver.frontend.epilogue import ACTIVATIONS, NO_EPILOGUE, Epilogue
-from louver.isa.elementwise import STEPS
+from louver.isa.elementwise import ELEMENTWISE_STEPS
 from louver.isa.floating import f32_to_odd
 from louver.library.numerics import ACCUMULATIONS, ACTIVATION_ERROR, ACTIVATION_SLOPE, LIMITS
 
@@ -19,7 +19,7 @@ Array = NDArray[Any]
 Float64 = NDArray[np.float64]
 
 Reads: TypeAlias = Mapping[str, "Array | float"]
-"""What an epilogue reads, by the names of its options: numbers, one-element arrays, vectors, and `c` as [M, N]."""
+"""The operands of an epilogue, by the names of its options: numbers, one-element arrays, vectors, and `c` as [M, N]."""
 
 SMALLEST_UNIT = 2.0**-21
 """The least factor that bounds multiply magnitudes by (see `numerics.coefficients`): 4 · 2^-23."""
@@ -119,7 +119,7 @@ def _magnitude(total: Array, magnitude: Array, bias: Array | None, epilogue: Epi
             gate, up = _affine_parts(total, bias, epilogue, reads)
             gates, ups = _affine_parts(magnitude, size, epilogue, absolute)
             gates = _through_activation(gate, gates, epilogue)
-            # What the errors of both factors make together is small against either, unless the other one is near zero.
+            # The product of both factors' errors is small against either, unless the other one is near zero.
             result = np.abs(up) * gates + np.abs(_activated(gate, epilogue)) * ups + 2.0**-9 * gates * ups
         else:
             argument = _affine(total, bias, epilogue, reads)
@@ -171,7 +171,7 @@ def _activated(y: Array, epilogue: Epilogue) -> Array:
         return y
 
     def step(name: str, *operands: Any) -> Array:
-        return STEPS[name].meaning(*(_as(y, x) for x in operands)).astype(y.dtype)
+        return ELEMENTWISE_STEPS[name].meaning(*(_as(y, x) for x in operands)).astype(y.dtype)
 
     return ACTIVATIONS[epilogue.activation](step, y)
 

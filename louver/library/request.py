@@ -216,7 +216,7 @@ def gathers(s: SparseTensor) -> bool:
 
 
 def default_layout(kind: Kind, s: SparseTensor, dense: ElementType) -> BLayout:
-    """How row-major data is read: tokens K-major, a matmul's operand N-major, unless the tensor cores cannot transpose it; either
+    """The layout in which row-major data is read: tokens K-major, a matmul's operand N-major, unless the tensor cores cannot transpose it; either
     N-major where its rows are gathered.
     """
     return "n_major" if gathers(s) or (kind == "matmul" and dense.name in TRANSPOSABLE) else "k_major"

@@ -20,7 +20,7 @@ from louver.runtime.memory import wait_for_stream
 from louver.runtime.module import LoadedKernel
 
 PRODUCT_FORMS = ProductForms()
-"""What products of 2:4 operands read, by the usual loads of metadata."""
+"""The forms that products of 2:4 operands read, by the usual loads of metadata."""
 
 
 class TensorState:

@@ -1,7 +1,7 @@
 """`louver.prune`, `check`, `compress` and `dense` of arrays on a GPU. `louver.formats` finds this by the package's name.
 
-Kernels go to the stream that the array's library works on now, and results are of that library, on the same device. What a function
-must know of the data, to raise an error or to count, it waits for. Groups that no thread holds, of more than 16 elements, vectors, and
+Kernels go to the stream that the array's library works on now, and results are of that library, on the same device. A function waits
+for the facts of the data that it needs, to raise an error or to count. Groups that no thread holds, of more than 16 elements, vectors, and
 patterns that keep all go through the host.
 """
 
@@ -178,7 +178,7 @@ def _check_waits(like: ArrayView) -> None:
 
 
 def _room_for_metadata(source: ArrayView, pattern: Pattern, axis: int) -> ArrayView | None:
-    """Where the kernel that compresses writes the metadata that most schedules read, if products take such a tensor."""
+    """The array for the metadata that most schedules read, which the kernel that compresses writes, if products take such a tensor."""
     shape, others = source.shape, [size for i, size in enumerate(source.shape) if i != axis]
     # More dimensions may need more strides than a kernel has.
     matrices = len(shape) in (2, 3) and axis >= len(shape) - 2 and 0 not in shape

@@ -22,7 +22,7 @@ CLOCK = 1755.0
 
 
 class Operands(Protocol):
-    """What is asked about a product beside its schedule: element types, the contiguous dimension of b, and how a selects its rows."""
+    """The facts of a product beside its schedule: element types, the contiguous dimension of b, and the way in which a selects its rows."""
 
     @property
     def a(self) -> str: ...

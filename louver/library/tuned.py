@@ -29,7 +29,7 @@ SCHEMA = 2
 """Version of the files' form."""
 
 Origin: TypeAlias = Literal["tuned", "table", "model"]
-"""Where a schedule comes from: measured on this machine, from the package's table, or computed."""
+"""The origin of a schedule: measured on this machine, from the package's table, or computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def decide(
 ) -> Decision:
     """The schedule of `a [m, k] @ b [k, n]` on a device: tuned here, else from the package's table, else the model's.
 
-    batch: how many such products there are. An entry is for all sizes of its classes, and for a batch of them, for which the model
+    batch: the number of such products. An entry is for all sizes of its classes, and for a batch of them, for which the model
     takes the tile that it takes for the size measured: how full the last wave of SMs is decides on the tile.
     batch_invariant: sums of a row over K are in one order for every n, so that K is not cut, and the step of K is the model's.
     dependent: as in `louver.plan`; entries are for one or the other.

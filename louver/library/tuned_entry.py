@@ -104,13 +104,13 @@ def problem_facts(problem: Problem) -> dict[str, Any]:
 def place_of(
     problem: Problem, m: int, n: int, k: int, device: str, *, aligned_output: bool, dependent: bool = False
 ) -> Place:
-    """Where the entry of a product `a [m, k] @ b [k, n]` on a device is kept."""
+    """The place of the entry of a product `a [m, k] @ b [k, n]` on a device."""
     sizes = (size_class(m), size_class(n), size_class(k))
     return Place(device, problem_facts(problem), sizes, aligned_output, dependent)
 
 
 def status(entry: Entry, machine: Target) -> str:
-    """Why an entry is passed over; "" for one in use."""
+    """The reason why an entry is passed over; "" for one in use."""
     try:
         entry.usable(problem_of(entry.place), machine)
     except UnusableEntryError as error:

@@ -70,7 +70,7 @@ class WarmCall:
         self._c_is_like_out = (
             c is not None and c.element == out.element and same_place(replace(c, address=out.address), out)
         )
-        # What is kept must not keep the caller's arrays: their facts are enough.
+        # A record must not keep the caller's arrays: their facts are enough.
         facts = fused.moved_to_facts()
         self._placed = replace(placed, fused=facts)
         self._reads = [(name, facts.arrays.get(name)) for name in Given._fields]

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 FINISH_SECONDS = 10.0
-"""What is kept back for tables and pictures."""
+"""The time that is kept back for tables and pictures."""
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from louver.library.request import Accumulate
 
 REFUSALS = (RuntimeError, ValueError)
-"""What PyTorch raises where a library refuses a product."""
+"""PyTorch's errors where a library refuses a product."""
 
 DENSE_CALLS: Mapping[tuple[str, str], str] = {
     ("f16", "f16"): "torch.mm",
@@ -146,7 +146,7 @@ class CuSparseLt:
 def cusparselt_candidates(
     library: CuSparseLt, seconds: Callable[[Contender], float], protocol: Protocol
 ) -> tuple[list[Contender], int]:
-    """The contenders worth a burst, and how many algorithms there are. seconds: a short timing of a contender."""
+    """The contenders worth a burst, and the number of algorithms. seconds: a short timing of a contender."""
     if protocol.most_algorithms == 1:
         return [library.contender(0, transposed=t) for t in (True, False)], 1
     known = library.algorithms(protocol.most_algorithms)

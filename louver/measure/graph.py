@@ -34,7 +34,7 @@ class Graph:
 
 
 def capture(torch: Any, call: Callable[[int], object], launches: int) -> Graph:
-    """Capture `call(0)`, `call(1)`, … `call(launches - 1)`. Whatever `call` makes on first use must exist already."""
+    """Capture `call(0)`, `call(1)`, … `call(launches - 1)`. Objects that `call` makes on first use must exist already."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for index in range(launches):

@@ -15,7 +15,7 @@ from louver.measure.verify import verify
 Work: TypeAlias = Callable[[], Any]
 
 CANNOT = (*REFUSALS, AttributeError, ArithmeticError)
-"""What a library's call raises where it cannot be made, or PyTorch does not have it, or its result is wrong."""
+"""The errors of a library's call where it cannot be made, or PyTorch does not have it, or its result is wrong."""
 
 
 @dataclass(frozen=True, slots=True)

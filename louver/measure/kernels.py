@@ -1,6 +1,6 @@
 """Users' kernels on the GPU: by `louver.jit` with sparse tensors, by stock Triton with the dense arrays, and by cuBLAS.
 
-A form is measured at one of its large sizes by a task, in a process of its own choice (`workers`). What needs no GPU is done beside
+A form is measured at one of its large sizes by a task, in a process of its own choice (`workers`). Work that needs no GPU is done beside
 other tasks; the rest when the process has the GPU for itself.
 """
 

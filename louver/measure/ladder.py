@@ -52,13 +52,13 @@ OURS: tuple[Step, ...] = (
     ({"staging": 128}, None),
     ({"cluster": 2}, None),
 )
-"""Beyond the worklog. What does not pay is on the ladder too, with a rung back where others follow; `staging` makes the library's
+"""Beyond the worklog. A change that does not pay is on the ladder too, with a rung back where others follow; `staging` makes the library's
 choice for f16.
 """
 
 CLAIMED_BASELINE: Mapping[str, float] = {"e4m3": 430.0, "f16": 457.0}
 
-STEPS: Mapping[str, tuple[Step, ...]] = {
+LADDERS: Mapping[str, tuple[Step, ...]] = {
     "e4m3": (
         ({"specialized": True}, None),
         ({"stages": 2}, None),
@@ -111,9 +111,9 @@ def climb(baseline: Schedule, steps: Sequence[Step], claim: float | None = None)
 
 def ladder(dtype: str) -> tuple[Rung, ...]:
     """The ladder of an element type. Raises ValueError for one that the worklog has none for."""
-    if dtype not in STEPS:
-        raise ValueError(f"the ladder is for {' or '.join(STEPS)}, got {dtype!r}")
-    return climb(BASELINE, STEPS[dtype], CLAIMED_BASELINE[dtype])
+    if dtype not in LADDERS:
+        raise ValueError(f"the ladder is for {' or '.join(LADDERS)}, got {dtype!r}")
+    return climb(BASELINE, LADDERS[dtype], CLAIMED_BASELINE[dtype])
 
 
 def measure_ladder(torch: Any, dtype: str, protocol: Protocol, shape: tuple[int, int, int] = SHAPE) -> dict[str, Any]:

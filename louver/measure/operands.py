@@ -135,7 +135,7 @@ def prune24(torch: Any, weight: Any) -> Pruned:
 
 
 def _two_greatest(planes: Any) -> list[Any]:
-    """Which of four numbers have fewer than two greater or earlier equal ones: four masks."""
+    """The numbers, of four, that have fewer than two greater or earlier equal ones: four masks."""
 
     def before(i: int, j: int) -> Any:
         return planes[j] >= planes[i] if j < i else planes[j] > planes[i]

@@ -96,13 +96,13 @@ ACCUMULATE = ("auto", "f16", "promoted")
 """Ways to accumulate that are measured, each into a record of its own."""
 
 OTHER_NAMES: Mapping[str, str] = {"int8": "s8"}
-"""What users call a type, and its name."""
+"""The users' word for a type, and its name."""
 
 WEIGHT_MULTIPLE: Mapping[int, int] = {16: 16, 8: 32}
-"""What cuSPARSELt wants M and K to be multiples of, by bits of an element."""
+"""The numbers that cuSPARSELt wants M and K to be multiples of, by bits of an element."""
 
 TOKENS_MULTIPLE = 16
-"""What cuSPARSELt wants N to be a multiple of."""
+"""The number that cuSPARSELt wants N to be a multiple of."""
 
 
 def parse_shapes(text: str) -> tuple[Shape, ...]:

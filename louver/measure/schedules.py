@@ -57,7 +57,7 @@ ALTERNATIVES: tuple[Mapping[str, Any], ...] = (
     {"stages": 3},
     {"stages": 2},
 )
-"""Changes to the library's choice, one at a time. A tile's change of shape is one change. What does not fit is left out.
+"""Changes to the library's choice, one at a time. A tile's change of shape is one change. Schedules that do not fit are left out.
 """
 
 

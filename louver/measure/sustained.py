@@ -73,7 +73,7 @@ class Sampler:
         try:
             self._process.wait(EXIT_SECONDS)
         except subprocess.TimeoutExpired:
-            # The tool may hang in the driver, on a machine under load. What it has said so far counts.
+            # The tool may hang in the driver, on a machine under load. Its output so far counts.
             self._process.kill()
         self._thread.join(EXIT_SECONDS)
 

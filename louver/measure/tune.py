@@ -34,7 +34,7 @@ class Tuned:
 
     @property
     def gain(self) -> float:
-        """How many times as fast as the model's choice the best one is."""
+        """The speed of the best choice over that of the model's."""
         times = self.found.times
         return times[self.found.base] / times[self.found.best]
 

@@ -32,7 +32,7 @@ from louver.runtime.device import Device
 from louver.runtime.driver import is_capturing
 
 K_MULTIPLE = 16
-"""What K is rounded up to: rows of any operand are then whole 16-byte chunks, and no schedule cares."""
+"""The number that K is rounded up to a multiple of: rows of any operand are then whole 16-byte chunks, and no schedule cares."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,7 +130,7 @@ class Arithmetic(BuilderCore):
         return self._result(PermuteBytes(), "b32", None, a, b, selector)
 
     def count_ones(self, a: Number) -> Reg:
-        """How many bits are set."""
+        """The number of bits that are set."""
         return self._result(CountOnes(), "b32", None, a)
 
     def and_pred(self, a: Reg, b: Reg) -> Reg:
@@ -192,7 +192,7 @@ class Arithmetic(BuilderCore):
         return self._result(PairFromF32(to), "b32", None, high, low)
 
     def fp8_pair_from_f32(self, to: Fp8, low: Reg, high: Reg) -> Reg:
-        """Two 8-bit floats in one 16-bit register; what is too large becomes the greatest finite value."""
+        """Two 8-bit floats in one 16-bit register; a number that is too large becomes the greatest finite value."""
         return self._result(Fp8PairFromF32(to), "b16", None, high, low)
 
     def half_from_s32(self, to: Half, a: Reg) -> Reg:

@@ -28,7 +28,7 @@ CONTEXT = 2
 """Lines of PTX shown before and after the one that an error names."""
 
 LOSSES = ("Potential Performance Loss", "injected")
-"""What ptxas says when the machine code waits, or computes with fewer registers, than the PTX asks."""
+"""The warning of ptxas when the machine code waits, or computes with fewer registers, than the PTX asks."""
 
 _MESSAGE = re.compile(
     r"ptxas (?:<macro util>, )?(?:\S+, line (?P<line>\d+); )?(?P<kind>info|warning|error|fatal)\s*: (?P<text>.*)"
@@ -93,7 +93,7 @@ class Assembly:
 
     @property
     def clean(self) -> bool:
-        """No performance-loss warning, no stack frame and no spill: what a shipped kernel must be."""
+        """No performance-loss warning, no stack frame and no spill: the rule for shipped kernels."""
         return not self.faults
 
     @property

@@ -95,17 +95,17 @@ def _disassemble(cubin: bytes, *options: str) -> str:
 
 
 def opcodes(sass: str) -> Counter[str]:
-    """How often each opcode stands in the text, qualifiers included (`HGMMA.SP.64x256x32.F32`, `USETMAXREG…`)."""
+    """The count of each opcode in the text, qualifiers included (`HGMMA.SP.64x256x32.F32`, `USETMAXREG…`)."""
     return Counter(_INSTRUCTION.findall(sass))
 
 
 def count_opcode(sass: str, name: str) -> int:
-    """How many instructions have the opcode `name`, whatever their qualifiers: "USETMAXREG", "LDL", "HGMMA"."""
+    """The number of instructions with the opcode `name`, whatever their qualifiers: "USETMAXREG", "LDL", "HGMMA"."""
     return sum(number for opcode, number in opcodes(sass).items() if opcode.split(".")[0] == name)
 
 
 def count_products(sass: str) -> Counter[str]:
-    """How many matrix products there are, by unit: `HGMMA`, `HGMMA.SP`, `QGMMA.SP`, `HMMA` and their like."""
+    """The number of matrix products, by unit: `HGMMA`, `HGMMA.SP`, `QGMMA.SP`, `HMMA` and their like."""
     found: Counter[str] = Counter()
     for opcode, number in opcodes(sass).items():
         if unit := _PRODUCT.match(opcode):
@@ -114,5 +114,5 @@ def count_products(sass: str) -> Counter[str]:
 
 
 def count_sparse_products(sass: str) -> int:
-    """How many of them are sparse."""
+    """The number of them that are sparse."""
     return sum(number for unit, number in count_products(sass).items() if unit.endswith(".SP"))

@@ -73,7 +73,7 @@ def alias(x: Any) -> Any:
 
 
 def kind_for(ordinal: int) -> tuple[Kind, int]:
-    """Whose arrays are made on a device for host arrays, and the stream that they are made on: PyTorch's where it is imported and
+    """The kind of arrays that are made on a device for host arrays, and the stream that they are made on: PyTorch's where it is imported and
     sees the device, else Louver's own, on the default stream.
     """
     torch: Any = sys.modules.get("torch")
@@ -275,7 +275,7 @@ def _torch_host(torch: Any, x: Any, element: ElementType) -> NDArray[Any]:
 @functools.cache
 def torch_stream(torch: Any) -> Any:
     """A function from a device's ordinal to its current stream's handle."""
-    # What compiled torch code itself calls; the public way makes an object for each call.
+    # Compiled torch code itself calls this; the public way makes an object for each call.
     quick = getattr(torch._C, "_cuda_getCurrentRawStream", None)
     if quick is not None:
         return quick

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from louver.formats.dtypes import ElementType
 
 Kind = Literal["numpy", "torch", "cupy", "louver", "other"]
-"""Whose array it is; decides what `empty_like_kind` makes."""
+"""The owner of an array; `empty_like_kind` makes an array of the same kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayView:
-    """Where an array's elements are. It copies nothing and keeps the array alive.
+    """The place of an array's elements. It copies nothing and keeps the array alive.
 
     element: its type. shape: elements; 0 for an array without any. strides: elements between neighbours along each dimension; 0
     repeats, and a device array has no negative ones. address: bytes, of element 0, a multiple of the element's size.
@@ -149,7 +149,7 @@ _MAX_WORK: Any = 1_000_000
 """Of NumPy's solver, a few milliseconds: strides that take longer are made for it, since the problem is NP-hard."""
 
 _TOO_HARD: Final = (np.exceptions.TooHardError, OverflowError, ValueError)
-"""What NumPy raises there, and for arrays with more elements than there are addresses."""
+"""NumPy's errors there, and for arrays with more elements than there are addresses."""
 
 
 def _phantom(x: ArrayView) -> NDArray[Any]:

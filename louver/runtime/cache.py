@@ -28,11 +28,11 @@ DEFAULT_BYTES = 512 * 2**20
 """Bound on a cache directory's size. A product kernel takes about 100 KB."""
 
 WAIT_SECONDS = 120
-"""How long a process waits for another one that builds the same kernel, before it builds the kernel too."""
+"""The time that a process waits for another one that builds the same kernel, before it builds the kernel too."""
 
 _FAMILY = b"louver-cache-"
 _MAGIC = _FAMILY + b"2\n"
-"""How a sealed file begins: `_FAMILY` in every version, `_MAGIC` in this one."""
+"""The first bytes of a sealed file: `_FAMILY` in every version, `_MAGIC` in this one."""
 
 _SEAL_BYTES = len(_MAGIC) + 32
 _ENTRY = re.compile(r"[0-9a-f]{64}\.(record|cubin|source)")
@@ -63,7 +63,7 @@ class KernelRecord:
 
 
 def cache_directory() -> Path:
-    """Where kernels and measured schedules are kept: `louver-cache` below `LOUVER_CACHE_DIR`, `XDG_CACHE_HOME` or `~/.cache`."""
+    """The folder of kernels and measured schedules: `louver-cache` below `LOUVER_CACHE_DIR`, `XDG_CACHE_HOME` or `~/.cache`."""
     base = os.environ.get("LOUVER_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     # os.path leaves the "~" of a user without a home folder, which OwnFolder refuses.
     return Path(os.path.expanduser(base)) / "louver-cache"
@@ -72,7 +72,7 @@ def cache_directory() -> Path:
 def problem_key(*parts: Any, target: str, ptxas: str, source: str | None = None) -> str:
     """The key of a problem: 64 hexadecimal digits.
 
-    parts: what the kernel is made from, such as a problem, its schedule, tile IR's text: JSON values and dataclasses of
+    parts: the things that the kernel is made from, such as a problem, its schedule, tile IR's text: JSON values and dataclasses of
     them. target: as PTX names it. ptxas: the assembler's version. source: hash of Louver's own source, `source_hash()`
     by default. Raises TypeError for a part that has no canonical form.
     """

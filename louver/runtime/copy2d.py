@@ -109,7 +109,7 @@ def is_transposed(strides: tuple[int, ...]) -> bool:
 
 
 def groups(rows: int, columns: int, ctas: int) -> tuple[int, int]:
-    """How many CTAs share the rows and the columns of a matrix, together about `ctas` at most; each takes every so-manieth tile."""
+    """The numbers of CTAs that share the rows and the columns of a matrix, together about `ctas` at most; each takes every so-manieth tile."""
     column_groups = min(-(-columns // TILE), ctas)
     row_groups = min(-(-rows // TILE), max(1, ctas // column_groups))
     return row_groups, column_groups

@@ -45,7 +45,7 @@ _PARAMS = (
 
 @dataclass(frozen=True, slots=True)
 class _Elements:
-    """How elements of a size move: their register class, and the instructions for global memory."""
+    """The means to move elements of a size: their register class, and the instructions for global memory."""
 
     bytes: int
     register: RegType

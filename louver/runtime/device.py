@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from louver.runtime.driver import DriverError, DriverMissingError, api, call
 
 WITHOUT_GPU = "formats, compiling, the emulator and the reference path still work"
-"""What a machine without a GPU can do."""
+"""The advice for a machine without a GPU."""
 
 
 class NoDeviceError(RuntimeError):

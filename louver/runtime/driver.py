@@ -29,7 +29,7 @@ HINTS: dict[int, str] = {
     900: "this cannot be done while a stream is being captured: do it before the capture",
     906: "the default stream cannot be used while another stream is being captured: pass the capturing stream",
 }
-"""What to do about a result code, where that can be said."""
+"""The advice about a result code, where there is one."""
 
 
 class DriverMissingError(RuntimeError):
@@ -78,7 +78,7 @@ def error_name(driver: Any, code: int) -> str:
 def call(name: str, *arguments: Any, doing: str = "") -> Any:
     """Call the driver function `name` and return its value: None, one value, or a tuple of them.
 
-    doing: what the call is for, said in the error. Raises DriverError, DriverMissingError.
+    doing: the purpose of the call, said in the error. Raises DriverError, DriverMissingError.
     """
     driver = api()
     result, *values = getattr(driver, name)(*arguments)

@@ -74,7 +74,7 @@ class DeviceBuffer:
 
 
 class DeviceArray:
-    """An array in device memory: what Louver makes when the inputs' library cannot make one.
+    """An array in device memory: Louver makes it when the inputs' library cannot make one.
 
     Other libraries adopt it by `__cuda_array_interface__`, for element types that NumPy has; `numpy()` copies it out.
     strides: elements between neighbours along each dimension, row-major by default. buffer: begins with element 0, and has at
@@ -135,7 +135,7 @@ class DeviceArray:
         return tuple(stride * self.element.bytes for stride in self.strides)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """Where it is, as DLPack says it: the interface below has no name for some types."""
+        """The device, as DLPack says it: the interface below has no name for some types."""
         return CUDA, self.buffer.ordinal
 
     @property

@@ -247,7 +247,7 @@ def _module(ordinal: int, cubin: bytes) -> Any:
 
 
 class _Layout(NamedTuple):
-    """Where arguments are: their bytes as one format with gaps, and which of them are tensor maps."""
+    """The places of arguments: their bytes as one format with gaps, and the numbers of those that are tensor maps."""
 
     offsets: tuple[int, ...]
     format: struct.Struct

@@ -83,7 +83,7 @@ class AutotunedKernel(JitKernel):
         if attempt.candidate.hook is None:
             self._recent.keep(args, kwargs, recent)
         else:
-            # Its hook comes first each time, and may change descriptors: what is launched goes by what it left.
+            # Its hook comes first each time, and may change descriptors: the launch goes by its results.
             self._hooked.keep(attempt.candidate.args, {**attempt.candidate.kwargs, **given.options}, recent)
 
     def _prepare(self, grid: Grid, *args: Any, **kwargs: Any) -> None:
@@ -109,7 +109,7 @@ class AutotunedKernel(JitKernel):
         return self._on_host(grid, given, self._emulated)
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
-        """How a call with these arguments runs, whatever its grid; with which config, and what becomes of the others."""
+        """The way in which a call with these arguments runs, whatever its grid: its config, and what becomes of the others."""
         given = self._completed(self._given(args, kwargs))
 
         def explained(candidate: Candidate) -> Explanation:

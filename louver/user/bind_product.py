@@ -63,7 +63,7 @@ class ProductCall:
 
 
 def bind_product(name: str, nest: ProductNest, call: Call, grid: Sequence[int]) -> ProductCall:
-    """What a launch binds. Raises ValueError, with the rule, where sizes, arrays and grid of the call do not fit together, PartError
+    """The bound arguments of a launch. Raises ValueError, with the rule, where sizes, arrays and grid of the call do not fit together, PartError
     where register tiles may compute it.
     """
     return _Product(CheckedCall.of(name, call, grid), nest).bound()
@@ -133,7 +133,7 @@ class _Product:
         )
 
     def _parts(self, split: Split, k: int) -> int:
-        """How many programs sum K together, each step of it once."""
+        """The number of programs that sum K together, each step of it once."""
         name, numbers, size = self.checked.name, self.checked.numbers, self.nest.k
         axis, parts = AXES[split.axis], int(numbers[programs(split.axis)])
         if split.programs is not None:
@@ -159,7 +159,7 @@ class _Product:
         return parts
 
     def _entries(self, rows: int) -> int:
-        """How many matrices of so many rows the sparse operand has, of which an array says one for each tile."""
+        """The number of matrices of so many rows that the sparse operand has; an array names one of them for each tile."""
         a = self.nest.a
         if a.batch is not None and a.batch.extent is not None:
             return self.checked.positive(a.batch.extent)

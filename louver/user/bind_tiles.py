@@ -91,7 +91,7 @@ def _as_batch(s: SparseTensor, strides: Sequence[int]) -> tuple[int, ...]:
 
 
 def _check_reach(name: str, reach: Reach, s: SparseTensor, numbers: Numbers) -> None:
-    """What no mask bounds is inside of the tensor."""
+    """Raises ValueError where reads that no mask bounds go beyond the tensor."""
     if any(each.value(numbers) < 1 for each in reach.counts):
         # A loop without an iteration reads nothing.
         return

@@ -33,7 +33,7 @@ M = TypeVar("M", covariant=True)
 
 
 class Machine(Protocol[K]):
-    """What has a call's kernels and arrays."""
+    """The kernels and arrays of a call."""
 
     @property
     def target(self) -> Target: ...
@@ -48,7 +48,7 @@ class Machine(Protocol[K]):
         ...
 
     def held(self, argument: str) -> Held:
-        """Where a dense array is."""
+        """The place of a dense array."""
         ...
 
 

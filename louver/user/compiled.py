@@ -35,7 +35,7 @@ class UncleanKernelError(RuntimeError):
 
 
 Variant: TypeAlias = Literal["bulk", "direct", "tiles"]
-"""What a call's alignment leaves: bulk copies that store the output too, that only read, or none at all, of register tiles either."""
+"""The copies that a call's alignment leaves: bulk copies that store the output too, that only read, or none at all, of register tiles either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Wanted:
 
 
 def compile_wanted(wanted: Wanted) -> CompiledKernel:
-    """The kernel at every stage. Raises UnsupportedKernelError, with the operation and its line, or ValueError with the rule."""
+    """The kernel at every level. Raises UnsupportedKernelError, with the operation and its line, or ValueError with the rule."""
     # A warm start reads the record from disk and needs neither xDSL nor Triton's compiler.
     from louver.compile.choose_family import Choice, Reading, compile_kernel
     from louver.library.configure import choose_for_nest
@@ -149,7 +149,7 @@ def _with_fewer_ones(kind: Kind, count: int) -> Iterator[Kind]:
 
 
 UNALIGNED = "bulk copies read operands whose address and strides are multiples of 16 bytes, and this call's are not"
-"""Why a call of a product runs by register tiles."""
+"""The reason why a call of a product runs by register tiles."""
 
 CHOSEN = "the hint family asks for register tiles"
 """The same, where the user wants it."""
@@ -228,7 +228,7 @@ FEW_CTAS = 2
 
 
 def ctas_of(grid: Sequence[int], sm_count: int) -> int | None:
-    """How many CTAs of a launch share an SM at most; None where they are more than `FEW_CTAS`, or nobody knows the grid."""
+    """The most CTAs of a launch that share an SM; None where they are more than `FEW_CTAS`, or nobody knows the grid."""
     count = -(-prod(grid) // sm_count) if grid else None
     return None if count is None or count > FEW_CTAS else count
 

@@ -13,7 +13,7 @@ from louver.user.refused import Refused
 def explain_candidates(
     candidates: Sequence[Candidate], chosen: Candidate | None, explained: Callable[[Candidate], Explanation]
 ) -> Explanation:
-    """How the chosen candidate runs, or the first that is not refused where none has been chosen yet.
+    """The explanation of the chosen candidate, or of the first that is not refused where none has been chosen yet.
 
     explained: compiles a candidate. Raises the first one's error where all are refused.
     """

@@ -56,7 +56,7 @@ class Given:
 
 
 def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """The arrays and sparse tensors that an argument is or has; what else it may be is checked with the whole call."""
+    """The arrays and sparse tensors that an argument is or has; other values of it are checked with the whole call."""
     value = plain(value)
     if isinstance(value, tuple | list):
         for index, part in enumerate(cast("Sequence[Any]", value)):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
-"""What a `triton.Config` sets besides the kernel's own constants."""
+"""The options that a `triton.Config` sets besides the kernel's own constants."""
 
 DEFAULT_WARPS = 4
 """Warps of a `triton.Config` whose author said nothing."""

@@ -13,12 +13,12 @@ ADVICE = (
     "a product would be faster: it has a producer, bulk copies and tiles of its own choice. With tiles of 64 rows or less "
     "the dense kernel by Triton may be faster too"
 )
-"""What register tiles lack. Measured: docs/perf-log.md, section 21, `louver bench kernels`."""
+"""The features that register tiles lack. Measured: docs/perf-log.md, section 21, `louver bench kernels`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """How a call runs. refusal: why it is no product. schedule: a product's, for an aligned output. ptx: its text.
+    """The way in which a call runs. refusal: why it is no product. schedule: a product's, for an aligned output. ptx: its text.
 
     warning: what its assembled form lacks, such as registers, or by how much a product's lists of rows are longer. dense: why dots of sparse tiles are dense products. dots: the instruction,
     tile and bytes of each dot of register tiles. config: the config of `triton.autotune` that it takes, and why; None without one.

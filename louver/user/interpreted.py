@@ -14,11 +14,11 @@ from louver.user.arguments import Call
 from louver.user.source import KernelSource
 
 TARGET = "sm_90a"
-"""What kernels are compiled for where no device says."""
+"""The target of kernels where no device says it."""
 
 
 def interpret(source: KernelSource, call: Call, grid: Sequence[int]) -> None:
-    """Run the kernel for each program of the grid; what it stores is in the call's arrays. See `louver.ir.interpret.run_kernel`."""
+    """Run the kernel for each program of the grid; its stores are in the call's arrays. See `louver.ir.interpret.run_kernel`."""
     from louver.ir.interpret import run_kernel
     from louver.ir.tile import FuncOp
 

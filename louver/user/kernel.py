@@ -119,7 +119,7 @@ class JitKernel:
         return emulate(self._source.name, hints, compiled, call, sizes)
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
-        """How a call with these arguments runs, whatever its grid: which family of kernels, with which schedule, and why."""
+        """The way in which a call with these arguments runs, whatever its grid: its family of kernels, its schedule, and the reasons."""
         return self._explained(*self._call(args, kwargs))
 
     def _explained(self, call: Call, hints: Hints) -> Explanation:

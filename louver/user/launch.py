@@ -29,7 +29,7 @@ from louver.user.source import KernelSource
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A launch to the call's stream. What it reads of sparse tensors lives as long as they do. product: whether it is one, or register
+    """A launch to the call's stream. The arrays that it reads of sparse tensors live as long as they do. product: whether it is one, or register
     tiles.
     """
 
@@ -54,7 +54,7 @@ def ready(source: KernelSource, hints: Hints, call: Call, grid: Sequence[int], o
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """A device's memory for one call: what is missing is compiled, loaded and uploaded, but not while `stream` is being captured."""
+    """A device's memory for one call: missing parts are compiled, loaded and uploaded, but not while `stream` is being captured."""
 
     source: KernelSource
     hints: Hints

@@ -81,7 +81,7 @@ class LaunchedCalls(KnownCalls[LaunchedCall]):
     def _key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Hashable:
         """Everything that the checks look at. Raises for what only they can judge."""
         types = self.types
-        # How many come by position: a text among them is no keyword.
+        # The number of those that come by position: a text among them is no keyword.
         facts: list[Hashable] = [len(args)]
         for value in args:
             kind = value.__class__

@@ -26,7 +26,7 @@ LEAST_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """A kernel, and what the assembler makes of it."""
+    """A kernel, and its assembly."""
 
     kernel: CompiledKernel
     assembly: Assembly

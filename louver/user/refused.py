@@ -8,7 +8,7 @@ from louver.user.decorators import Candidate
 
 def is_refusal(error: Exception) -> bool:
     """Whether an error says that a kernel or its sizes cannot be with these constants, others perhaps can."""
-    # What Triton raises for a tl.static_assert; the module need not be there.
+    # Triton's error for a tl.static_assert; the module need not be there.
     return isinstance(error, ValueError | UncleanKernelError) or type(error).__name__ in (
         "CompileTimeAssertionFailure",
         "InterpretationError",

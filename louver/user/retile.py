@@ -28,7 +28,7 @@ def schedule_of(
 
 
 def sized(call: Call, grid: Sequence[int], sm_count: int) -> Sized:
-    """How a kernel that is not compiled yet gets its schedule: by the sizes of the call. grid: empty where nobody knows it."""
+    """The choice of the schedule of a kernel that is not compiled yet: by the sizes of the call. grid: empty where nobody knows it."""
     numbers = with_grid(call.numbers, grid) if grid else call.numbers
 
     def schedule(nest: ProductNest, target: Target, aligned_output: bool) -> Schedule | None:

@@ -75,6 +75,6 @@ def zero(name: str, array: ArrayView, ordinal: int, stream: int) -> None:
 
 
 def _extent(array: ArrayView) -> tuple[int, int]:
-    """Where its memory begins, and how many bytes there are."""
+    """The begin of its memory, and the number of its bytes."""
     first, last = array.byte_range
     return first, last - first

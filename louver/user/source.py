@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class Parameter:
     """A parameter of a kernel.
 
-    constexpr: its value is compiled in. default: what it is where a call does not give it, if `has_default`.
+    constexpr: its value is compiled in. default: its value where a call does not give it, if `has_default`.
     type: Triton's type that the user wrote beside a number, such as "i64", or "". by_value: an integer 1 is compiled in.
     """
 

@@ -45,7 +45,7 @@ def measure(trials: Sequence[Trial], ordinal: int, stream: int) -> list[float]:
     math.inf where an SM has no room for the kernel. Raises DriverError where nothing can be launched, or a kernel faults.
     """
     with ExitStack() as used:
-        # As large as the cache twice: what was read or written before is not there any longer.
+        # As large as the cache twice: earlier reads and writes are not there any longer.
         rest = used.enter_context(closing(DeviceBuffer(2 * device(ordinal).l2_bytes, ordinal=ordinal, stream=stream)))
         begin, end = (used.enter_context(closing(Event(ordinal))) for _ in range(2))
 
@@ -82,5 +82,5 @@ def _medians(runs: Sequence[Callable[[], float]]) -> list[float]:
 
 
 def _rounds(seconds: float) -> int:
-    """How often to go round. seconds: of one round."""
+    """The number of rounds. seconds: of one round."""
     return max(LEAST, min(MOST, int(SECONDS / max(seconds, 1e-6))))

@@ -1,1 +1,1 @@
-"""What several rooms' tests share."""
+"""The parts that tests of several rooms share."""

@@ -17,7 +17,7 @@ from support.jit import order
 from support.triton.cases import kept
 
 REFUSED = "a style that is known"
-"""What the error of a refused config begins with."""
+"""The first words of the error of a refused config."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Config:
 
 
 class Native:
-    """What has a launcher. launched: grids and arguments."""
+    """A launcher as Triton's autotuner takes it. launched: grids and arguments."""
 
     def __init__(self, fn: Any) -> None:
         self.fn = fn

@@ -1,4 +1,4 @@
-"""Kernels that tests share, read and compiled once by each worker. What these functions give is never changed."""
+"""Kernels that tests share, read and compiled once by each worker. Nothing may change the results of these functions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
 
 remembered = functools.lru_cache(maxsize=1024)
-"""A kernel at every stage takes less than a megabyte."""
+"""A kernel at every level takes less than a megabyte."""
 
 
 @remembered

@@ -147,7 +147,7 @@ def _butterfly(rng: Random) -> Case:
 
 
 def _row_order(rng: Random) -> np.ndarray:
-    """Which of 32 rows each lane's address names."""
+    """The row of 32 that each lane's address names."""
     return rng.permutation(32)
 
 
@@ -281,7 +281,7 @@ def _reduce_vector(rng: Random, kind: str, count: int) -> Case:
 
 
 def _atomic(rng: Random) -> Case:
-    """What was there comes back: one counter gives every lane a place of its own."""
+    """The atomic operation returns the old number: one counter gives every lane a place of its own."""
     k = _builder()
     one = k.mov(1)
     place = k.reg("b32")

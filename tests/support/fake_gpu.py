@@ -50,8 +50,9 @@ def recording(monkeypatch: pytest.MonkeyPatch, kernels: KernelCache) -> Iterator
     yield made
     for function in CACHED:
         function.cache_clear()
-    # What a failed test's traceback keeps must not reach for a driver later.
-    for buffer in [kept for kept in gc.get_objects() if isinstance(kept, DeviceBuffer)]:
+    # Objects that a failed test's traceback keeps must not reach for a driver later.
+    kept = gc.get_objects() if made.memory else []
+    for buffer in [each for each in kept if isinstance(each, DeviceBuffer)]:
         buffer.close()
     monkeypatch.undo()
     forget()
@@ -115,7 +116,7 @@ class FakeGpu(FakeDriver):
 
 
 def _copy(table: int, function: Any) -> None:
-    """What a kernel of `copy2d` does, where its arrays are in the process's memory."""
+    """A kernel of `copy2d`, run where its arrays are in the process's memory."""
     (width,) = {key[1] for key, kernel in copy2d._ready().items() if kernel.function == function}
     pointers = (ctypes.c_void_p * len(copy2d._PARAMETERS)).from_address(table)
     kinds = {"u32": ctypes.c_uint32, "u64": ctypes.c_uint64}
@@ -135,7 +136,7 @@ def _copy(table: int, function: Any) -> None:
 
 
 def _stream(grid: tuple[int, int, int], table: int, function: Any) -> None:
-    """What a streaming kernel does, on the emulator, where its arrays are in the process's memory."""
+    """A streaming kernel, run on the emulator, where its arrays are in the process's memory."""
     for (_, record), kernel in launches._ready().items():
         if kernel.function == function:
             types = launches._parameter_types(record)
@@ -179,7 +180,7 @@ _ADDRESSES = itertools.count(FAR, 1 << 32)
 
 
 class Tensor:
-    """What Louver asks a strided CUDA tensor. Its address is no memory, unless it is given: `of` has that of a NumPy array."""
+    """The attributes that Louver asks of a strided CUDA tensor. Its address is no memory, unless it is given: `of` has that of a NumPy array."""
 
     layout = "strided"
     is_cuda = True

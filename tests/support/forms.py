@@ -255,7 +255,7 @@ def random_inputs(form: Pure, rng: np.random.Generator) -> list[np.ndarray]:
         ]
         inputs.append(np.stack(vector) if operand.braces else vector[0])
     if isinstance(form, Binary) and form.op in ("div", "rem"):
-        # What division by zero and the least integer by -1 give is left open.
+        # The results of division by zero, and of the least integer by -1, are left open.
         inputs[1] = np.where(inputs[1] + inputs[1].dtype.type(1) <= 1, inputs[1].dtype.type(7), inputs[1])
     return inputs
 
@@ -269,7 +269,7 @@ def _random_register(form: Pure, operand: Operand, rng: np.random.Generator) -> 
 
 
 def as_memory(registers: np.ndarray) -> np.ndarray:
-    """How `pure_kernel` keeps registers in memory."""
+    """The registers in memory, as `pure_kernel` keeps them."""
     flat = registers.reshape(-1)
     return flat.astype(np.uint32) if flat.dtype == np.bool_ else np.ascontiguousarray(flat)
 
@@ -281,6 +281,6 @@ def empty_outputs(form: Pure) -> list[np.ndarray]:
 
 
 def expected_outputs(form: Pure, inputs: list[np.ndarray]) -> list[np.ndarray]:
-    """What `compute` says, as `pure_kernel` keeps it, warp by warp."""
+    """The results of `compute`, as `pure_kernel` keeps them, warp by warp."""
     warps = [form.compute(*(bits[..., first : first + 32] for bits in inputs)) for first in range(0, THREADS, 32)]
     return [as_memory(np.concatenate(parts, axis=-1)) for parts in zip(*warps, strict=True)]

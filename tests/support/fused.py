@@ -80,7 +80,7 @@ class FusedOperands:
 
     @property
     def for_kernel(self) -> dict[str, Array | float]:
-        """What the kernel reads besides the bias."""
+        """The arrays that the kernel reads besides the bias."""
         return {name: value for name, value in self.options.items() if name not in ("activation", "bias")}
 
     @property

@@ -27,7 +27,7 @@ class Vectors:
     a: Array
 
     def rows(self, schedule: Schedule) -> GatheredRows:
-        """What a product with that schedule reads."""
+        """The rows that a product with that schedule reads."""
         rows = list_rows(str(self.pattern), schedule)
         return gathered_rows(self.values, self.windows, self.pattern.length, self.a.shape[1], rows)
 

@@ -31,7 +31,7 @@ def before(name: str, case: str) -> ModuleOp:
 
 
 def check_pass(golden: Golden, name: str, module: ModuleOp) -> None:
-    """What a pass makes of a module is the golden file `canonical/passes/NAME.diff`; it is valid, and made once."""
+    """The changes of a pass to a module are the golden file `canonical/passes/NAME.diff`; the result is valid, and made once."""
     module.verify()
     old = str(module)
     PASSES[name].run(State(module))

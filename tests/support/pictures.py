@@ -20,7 +20,7 @@ SLACK = 1.0
 
 @dataclass
 class Picture:
-    """What a written figure shows, boxes in pixels from its lower left corner."""
+    """The parts of a written figure, boxes in pixels from its lower left corner."""
 
     page: Bbox
     texts: dict[Text, Bbox] = field(default_factory=dict[Text, Bbox])

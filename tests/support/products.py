@@ -74,7 +74,7 @@ def overflowing(rng: np.random.Generator, m: int, n: int, k: int) -> tuple[Array
     bf16, half = element_type("bf16").numpy, k // 8 * 4
     weight, tokens = rng.uniform(1, 2, (m, k)), rng.uniform(1, 2, (n, k)) * 2.0**62
     weight[::2] *= 2.0**62
-    # What comes later takes most of it back.
+    # Later terms take most of it back.
     weight[:, half : 2 * half], tokens[:, half : 2 * half] = -63 / 64 * weight[:, :half], tokens[:, :half]
     weight[:, 2 * half :] = 0
     kept = np.arange(k) % 4 < 2

@@ -60,7 +60,7 @@ class RandomKernel:
         return louver.gated(*self.sparse) if len(self.sparse) == 2 else self.sparse[0]
 
     def output(self, d: Array) -> Array:
-        """What of the output a kernel writes: without the elements between its rows."""
+        """The part of the output that a kernel writes: without the elements between its rows."""
         return d[:, :-GAP]
 
     def bound(self, names: Sequence[str]) -> dict[str, Any]:
@@ -164,7 +164,7 @@ class _Kernel(RandomEpilogue):
             numbered = grid
         return RandomKernel(self.seed, text, grid, numbered, given | reads, sparse, dense, reads, c)
 
-    # Where a program works.
+    # The place where a program works.
 
     def _body(self) -> list[str]:
         w, c = self.w, self.choices
@@ -420,7 +420,7 @@ class _Kernel(RandomEpilogue):
         return self._all(masks, whole)
 
     def _begin(self, name: str) -> tuple[str, str]:
-        """What a loop carries for an operand, and its type."""
+        """The value that a loop carries for an operand, and its type."""
         axis, _, k_first = self._axes(name)
         shape, e = self._shape(axis[1], k_first), self.choices["element"]
         if "blocks" in self.choices["b" if name == "b" else "a"]:

@@ -24,7 +24,7 @@ def installed(package: str) -> str | None:
 
 
 def machine() -> dict[str, Any]:
-    """What ran the tests: Python, packages, assembler, device and driver; None for what is not there."""
+    """The machine that ran the tests: Python, packages, assembler, device and driver; None for what is not there."""
     from louver.cli.commands.doctor import examine
 
     found = {fact.name: fact.value if fact.ok else None for fact in examine()}

@@ -1,5 +1,5 @@
 """A small warp-specialized sparse product, written by hand: bulk copies feed a ring, two warpgroups multiply, bulk stores
-write the result. What the emulator's tests need of a real kernel, and nothing else."""
+write the result. It has the parts of a real kernel that the emulator's tests need, and nothing else."""
 
 from __future__ import annotations
 

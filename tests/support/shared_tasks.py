@@ -10,7 +10,7 @@ from louver.measure.workers import Turn
 
 
 def act(task: str, turn: Turn) -> tuple[str, bool]:
-    """What the task's first word says."""
+    """The task, done as its first word says."""
     what, _, rest = task.partition(" ")
     match what:
         case "crash":

@@ -1,4 +1,4 @@
-"""What tests ask of a kernel's signature."""
+"""Questions of tests about a kernel's signature."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ ATOMICS = [
 
 
 def changed(kind: str, start: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """What `ATOMIC` leaves of `start`: 250 elements of x, one after the other, into as many bins as it has."""
+    """The result of `ATOMIC` on `start`: 250 elements of x, one after the other, into as many bins as it has."""
     wanted = start.copy()
     for at in range(250):
         place = at % start.size

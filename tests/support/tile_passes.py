@@ -7,7 +7,7 @@ from xdsl.transforms.common_subexpression_elimination import cse
 
 from louver.compile.canonical.canonicalize import drop_assumptions
 from louver.compile.canonical.count_loops import count_loops
-from louver.compile.canonical.host_descriptors import make_host_descriptors
+from louver.compile.canonical.make_host_descriptors import make_host_descriptors
 from louver.compile.decompose.expand_blocks import expand_blocks
 from louver.compile.plan.feeds.split_addresses import split_addresses
 

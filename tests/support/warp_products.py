@@ -154,7 +154,7 @@ def product_kernel(name: str, product: WarpProduct) -> Kernel:
 
 
 def operand_words(product: WarpProduct) -> np.ndarray:
-    """What `product_kernel` reads from `x`, uint32 [rows, 128]."""
+    """The words that `product_kernel` reads from `x`, uint32 [rows, 128]."""
     rows = [np.concatenate([a, b, *([] if m is None else [m[None]])]) for _, a, b, m in product.steps]
     return np.ascontiguousarray(np.concatenate(rows))
 

@@ -1,4 +1,4 @@
-"""Which warpgroup products the hardware is asked about: assembled on any machine, run where there is a GPU."""
+"""The warpgroup products that the hardware is asked about: assembled on any machine, run where there is a GPU."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def progress_line(measurement: Measurement, seconds: float) -> str:
 
 
 def _absence(note: Mapping[str, Any]) -> str:
-    """Why a contender with these notes was not timed: its own failure, else those of its variants."""
+    """The reason why a contender with these notes was not timed: its own failure, else those of its variants."""
     reasons = [str(note["failed"])] if "failed" in note else [f"{k} ({v})" for k, v in note.items() if ": " in k]
     return ", ".join(reasons[:REASONS])
 
@@ -160,7 +160,7 @@ def gemm_tables(rows: Sequence[Measurement], facts: dict[str, Any], protocol: Pr
 
 
 def n_major_table(rows: Sequence[Measurement], title: str) -> Table:
-    """What the transposing copy costs beside the product."""
+    """The time of the transposing copy beside that of the product."""
     numbers = ("transposing copy µs", "GB/s", "product µs", "copy's part")
     columns = (Column("M×N×K", right=True), Column("type"), *(Column(name, right=True) for name in numbers))
     shown: list[tuple[str, ...]] = []

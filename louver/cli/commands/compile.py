@@ -1,11 +1,11 @@
-"""`louver compile`: a library product at each stage, as text."""
+"""`louver compile`: a library product at each level, as text."""
 
 from __future__ import annotations
 
 import functools
 from typing import cast
 
-from louver.cli.commands.stages import Source
+from louver.cli.commands.kernel_levels import Source
 from louver.compile.choose_family import CompiledKernel
 from louver.compile.products import CompiledProduct, compile_product
 from louver.formats.dtypes import element_type

@@ -1,4 +1,4 @@
-"""`louver compile FILE.ttir` and `FILE.mlir`: a kernel as IR text, at each stage. Needs neither Triton nor a GPU."""
+"""`louver compile FILE.ttir` and `FILE.mlir`: a kernel as IR text, at each level. Needs neither Triton nor a GPU."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from xdsl.dialects.builtin import ModuleOp
 
-from louver.cli.commands.stages import Source, user_source
+from louver.cli.commands.kernel_levels import Source, user_source
 from louver.frontend.ttir import read_ttir
 from louver.ir.refusal import UnsupportedKernelError
 
@@ -27,7 +27,7 @@ def ir_source(file: str, sparse: Mapping[str, str], target: str) -> Source:
     """
     path = Path(file)
     text = _read(path)
-    # Read once here, so that every stage of a file that is none of the two is refused.
+    # Read once here, so that every level of a file that is none of the two is refused.
     module = _parse(path, text, sparse)
     return user_source(path.name, lambda: module, target, (lambda: text) if path.suffix == ".ttir" else None)
 

@@ -1,4 +1,4 @@
-"""`louver compile FILE.py:kernel`: a user's Triton kernel at each stage, as text. Needs Triton, no GPU."""
+"""`louver compile FILE.py:kernel`: a user's Triton kernel at each level, as text. Needs Triton, no GPU."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 
-from louver.cli.commands.stages import Source, user_source
+from louver.cli.commands.kernel_levels import Source, user_source
 from louver.frontend.triton import triton_to_tile_ir, triton_to_ttir
 from louver.ir.tile.multiples import MULTIPLE
 from louver.user.decorators import Layers, unwrap
 
 _MARK = f":{MULTIPLE}"
-"""What ends the type of a multiple of 16, as in Triton's own command that compiles kernels."""
+"""The end of the type of a multiple of 16, as in Triton's own command that compiles kernels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def load_kernel(place: str) -> Any:
 
 
 def kernel_source(kernel: Any, given: KernelArguments, target: str, config: int | None = None) -> Source:
-    """A `triton.jit` function, `triton.autotune` and `triton.heuristics` above it or not. Its stages raise what `triton_to_tile_ir` does.
+    """A `triton.jit` function, `triton.autotune` and `triton.heuristics` above it or not. Its levels raise what `triton_to_tile_ir` does.
 
     Its arrays are at multiples of 16 bytes and share no memory.
 

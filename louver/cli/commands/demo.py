@@ -82,7 +82,7 @@ def run_demo(weights: Path | None, out: Path, selection: Selection) -> Result:
         embedded = compare_sentences(source, checkpoint, pruned)
     report = Report(summary, str(compiled.schedule), pruned.rows, products, embedded)
     report.write(out)
-    note(f"{out} has report.md with every number, {PLOT}, the sparse file and the compiled product, stage by stage")
+    note(f"{out} has report.md with every number, {PLOT}, the sparse file and the compiled product, level by level")
     shown = [summary, products_table(products, "products beside float64"), *sentence_tables(embedded), report.closing()]
     return Result("demo", report.record(), shown, ok=all(row.ok for row in products))
 
@@ -106,7 +106,7 @@ def packaged_weights() -> Path:
 
 
 def in_short(tensors: Mapping[str, Tensor], rows: Sequence[LayerRow]) -> str:
-    """How many weights there are, their types, and their sizes, in words."""
+    """The number of weights, their types and their sizes, in words."""
     types = sorted({element_type(np.asarray(tensors[row.name]).dtype).name for row in rows})
     dense, sparse, _ = total(rows)
     return (

@@ -20,7 +20,7 @@ from louver.library.reference import product
 Array = NDArray[Any]
 
 ARCHITECTURE = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute"}
-"""What a `config.json` must say for `Encoder` to compute the same as the model."""
+"""The entries that a `config.json` needs for `Encoder` to compute the same as the model."""
 
 
 class NoEncoderError(ValueError):

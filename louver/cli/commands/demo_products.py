@@ -14,7 +14,7 @@ import louver
 from louver.cli.commands.compile import compile_for
 from louver.cli.commands.doctor import KERNEL_TARGET
 from louver.cli.commands.notes import note
-from louver.compile.products import CompiledProduct, Stage
+from louver.compile.products import CompiledProduct, ProductLevel
 from louver.formats.regular import Target
 from louver.formats.schema import Tensor
 from louver.formats.tensor import SparseTensor
@@ -30,17 +30,21 @@ TOKENS = 256
 SLICE = (512, 256, 1536)
 """Most rows of the weight, tokens and inner elements that the emulator is given: some seconds of work."""
 
-STAGE_FILES: Mapping[Stage, str] = {"tile": "product.tile.mlir", "sched": "product.sched.mlir", "ptx": "product.ptx"}
+LEVEL_FILES: Mapping[ProductLevel, str] = {
+    "tile": "product.tile.mlir",
+    "sched": "product.sched.mlir",
+    "ptx": "product.ptx",
+}
 
 Array = NDArray[Any]
 
 
 def compile_stages(name: str, shape: tuple[int, int], dtype: str, out: Path) -> CompiledProduct:
-    """Compile `linear` with the named weight of `shape`, write its stages to `out`, assemble it, and say what came of it."""
+    """Compile `linear` with the named weight of `shape`, write its levels to `out`, assemble it, and say what came of it."""
     rows, columns = shape
     compiled = compile_for((rows, TOKENS, columns), dtype, "linear", KERNEL_TARGET, bias=True)
-    for stage, file in STAGE_FILES.items():
-        Target.of(out / file).write(compiled.text(stage).encode())
+    for level, file in LEVEL_FILES.items():
+        Target.of(out / file).write(compiled.text(level).encode())
     assembly = assemble(compiled.ptx, KERNEL_TARGET)
     Target.of(out / "product.cubin").write(assembly.cubin)
     note(

@@ -82,7 +82,7 @@ def nvdisasm() -> Fact:
 
 
 def cache_directory() -> Fact:
-    """Where compiled kernels are kept, if a file can be made there."""
+    """The folder of compiled kernels, if a file can be made there."""
     return _guarded("kernel cache", "optional", "warm starts from disk", _cache)
 
 
@@ -130,7 +130,7 @@ def conclusions(facts: Sequence[Fact]) -> tuple[str, ...]:
 
 
 def _guarded(name: str, kind: Kind, enables: str, look: Callable[[], str]) -> Fact:
-    # A doctor reports what is broken: whatever goes wrong while looking is the finding.
+    # A doctor reports what is broken: a fault while looking is the finding.
     try:
         return Fact(name, True, look(), kind, enables)
     except Exception as error:

@@ -121,7 +121,7 @@ class Journal:
         self.file.close()
 
     def _lines(self) -> Iterator[dict[str, Any]]:
-        """The lines that are whole; what follows the last of them is cut off by the next one."""
+        """The lines that are whole; the next one cuts off the rest behind the last of them."""
         for line in self.file.readall().splitlines(keepends=True):
             crc, _, text = line.partition(b" ")
             if not line.endswith(b"\n") or crc != b"%08x" % zlib.crc32(text):
@@ -150,7 +150,7 @@ class Journal:
 
 
 def journal_path(folder: Path, name: str) -> Path:
-    """Where the journal of the run lies that writes the file `name`, an index or the only file, to a folder."""
+    """The journal of the run that writes the file `name`, an index or the only file, to a folder."""
     return Target(folder / name, None).part(_TOKEN)
 
 

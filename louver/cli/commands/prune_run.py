@@ -57,7 +57,7 @@ class PruneOptions:
 
 @dataclass(frozen=True, slots=True)
 class PruneResult:
-    """The written files. target: the file, or the index. rows: the pruned weights. copied: how many other tensors there are.
+    """The written files. target: the file, or the index. rows: the pruned weights. copied: the number of other tensors.
 
     nbytes: of all tensors, as they are stored.
     """
@@ -94,7 +94,7 @@ def prune_checkpoint(source: Path, out: Path, options: PruneOptions, progress: P
     key = _digits(request, repr(checkpoint.index), *(repr(file.identity) for file in checkpoint.files))
     for journal in finished:
         assert journal.run is not None
-        # What replaced its own source has another source now.
+        # A file that replaced its own source has another source now.
         in_place = journal.run.request == request and checkpoint.path.samefile(target)
         if in_place or journal.run.key == key:
             return _result(target, journal)

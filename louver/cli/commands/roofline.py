@@ -53,7 +53,7 @@ class Row:
         return self.whole < ridge and self.step.packing_saves
 
     def limit(self, ridge: float) -> str:
-        """What bounds the product in the better way."""
+        """The resource that bounds the product in the better way."""
         return "memory" if self.packed < ridge else "FMA"
 
 

@@ -27,7 +27,7 @@ def draw(problem: str, dtype: str, fields: Sequence[str], picture: Path) -> Path
     product = compile_for(sizes, dtype, "linear", TARGET, bias=False)
     given = dict(map(_field, fields))
     if given:
-        # How many columns are staged at a time follows the tile.
+        # The number of columns that are staged at a time follows the tile.
         schedule = product.schedule.changed(**({"staging": None} | given))
         product = compile_tile_ir(product.tile, schedule, TARGET)
     Target.of(picture).write(draw_schedule(Life(product, sizes, SM_COUNT)).encode())

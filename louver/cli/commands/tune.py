@@ -27,7 +27,7 @@ TARGET = "sm_90a"
 """The target that kept schedules are for."""
 
 NAMES = {"int8": "s8"}
-"""What users call a type, and its name."""
+"""The users' word for a type, and its name."""
 
 
 def parse_range(text: str) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from xdsl.dialects.builtin import ModuleOp
 
-from louver.cli.commands.stages import Source
+from louver.cli.commands.kernel_levels import Source
 from louver.cli.page.source import SourceLine, user_lines
 from louver.compile.choose_family import CompiledKernel
 from louver.compile.products import CompiledProduct, compile_tile_ir
@@ -33,7 +33,7 @@ _LAST = re.compile(rf"{_LOCATION.pattern}\s*$")
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A kernel's text at one level. group: what the level is called; name: the pass that made it, or "".
+    """A kernel's text at one level. group: the level's heading; name: the pass that made it, or "".
 
     places: by line, "file:line:column" of the user's text; None where it is not known. ptx: of SASS, by line, the line of PTX.
     numbers: of the user's text, its own line numbers. changed: whether it differs from the level before.

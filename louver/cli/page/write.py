@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from importlib.resources import files
 from typing import Any
 
-from louver.cli.commands.stages import reason
+from louver.cli.commands.kernel_levels import reason
 from louver.cli.page.levels import Level, Levels
 from louver.cli.page.source import line_of
 from louver.compile.products import CompiledProduct
@@ -42,7 +42,7 @@ def page_text(levels: Levels) -> str:
 
 
 def facts_of(levels: Levels) -> Iterator[tuple[str, str]]:
-    """What the page says of the kernel above its levels: names and values."""
+    """The facts of the kernel that the page shows above its levels: names and values."""
     made, assembly = levels.kernel.made, levels.assembly
     used = assembly.kernels[0]
     if isinstance(made, CompiledProduct):

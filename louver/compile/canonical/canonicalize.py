@@ -8,23 +8,23 @@ from __future__ import annotations
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.rewriter import Rewriter
 
-from louver.compile.canonical.across import turn_across
 from louver.compile.canonical.count_elements import count_elements
 from louver.compile.canonical.count_loops import count_loops
 from louver.compile.canonical.describe_batches import describe_batches
 from louver.compile.canonical.describe_tiles import describe_tiles
 from louver.compile.canonical.drop_counters import drop_counters
 from louver.compile.canonical.fuse_gated_pair import fuse_gated_pair
-from louver.compile.canonical.host_descriptors import make_host_descriptors
 from louver.compile.canonical.join_equal_integers import join_equal_integers
 from louver.compile.canonical.join_splits import join_splits
 from louver.compile.canonical.join_stores import join_stores
 from louver.compile.canonical.join_tails import join_tails
+from louver.compile.canonical.make_host_descriptors import make_host_descriptors
 from louver.compile.canonical.number_tiles import number_tiles
 from louver.compile.canonical.open_branches import open_branches
 from louver.compile.canonical.propagate_sparsity import propagate_sparsity, require_multiplied
 from louver.compile.canonical.roll_sums import roll_sums
 from louver.compile.canonical.select_branches import select_branches
+from louver.compile.canonical.turn_across import turn_across
 from louver.compile.canonical.turn_right_sparse import turn_right_sparse
 from louver.compile.canonical.unroll_programs import unroll_programs
 from louver.compile.passes import Pass, State, on_module, run_passes
@@ -36,7 +36,7 @@ _PROMISES = tuple(f"tt.{name}" for name in ("divisibility", "contiguity", "const
 
 def drop_assumptions(module: ModuleOp) -> None:
     """Remove what the user promises of computed values (`tl.assume`, `tl.multiple_of`, `tl.max_contiguous`, `tl.max_constancy`):
-    nothing here relies on it. What arguments are multiples of stays.
+    nothing here relies on it. The multiples of arguments stay.
     """
     for op in list(module.walk()):
         if isinstance(op, AssumeOp):

@@ -37,7 +37,7 @@ def count_loops(module: ModuleOp) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Count:
-    """How a while loop counts.
+    """The counter of a while loop, and its end.
 
     counter: its place among what the loop carries. compared, bound: of the first region, what is compared with what. rises: whether
     `compared` grows. inclusive: whether the loop goes on where both are equal. step, up: what is added to the counter, or taken from it.
@@ -57,7 +57,7 @@ _SWAPPED = {"slt": "sgt", "sle": "sge", "sgt": "slt", "sge": "sle"}
 
 
 def _counted(loop: scf.WhileOp) -> _Count | None:
-    """How a loop counts; None if it does not, or does more than that to decide whether to go on."""
+    """The counter of a loop; None without one, or if the loop does more than count to decide whether to go on."""
     before = loop.before_region.block
     end = before.last_op
     assert isinstance(end, scf.ConditionOp)
@@ -144,7 +144,7 @@ def _rewrite(loop: scf.WhileOp, count: _Count) -> None:
     before, after, end = loop.before_region.block, loop.after_region.block, loop.before_region.block.last_op
     assert isinstance(end, scf.ConditionOp)
     given, carried = list(loop.arguments), list(before.args)
-    # Which of the carried values, or of those that never change, each result and each argument of the second region is.
+    # The carried value, or the one that never changes, that each result and each argument of the second region is.
     passed = [position(each, carried) if each in carried else each for each in end.args]
     first, last, step = _range(loop, count)
     is_asked_for = any(which == count.counter and loop.results[n].first_use for n, which in enumerate(passed))

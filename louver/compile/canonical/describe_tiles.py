@@ -24,13 +24,13 @@ from louver.analysis.integers import is_zero
 from louver.analysis.launch_size import launch_size
 from louver.analysis.masks import read_mask, some_bounds
 from louver.analysis.wrapped_rows import Writing, check_wrapped_rows
-from louver.compile.canonical.across import lengths_across
-from louver.compile.canonical.descriptors import Descriptors, contiguous_last
-from louver.compile.canonical.tile_sizes import TileSizes
-from louver.compile.conditions import require_rows_apart
+from louver.compile.canonical.turn_across import lengths_across
+from louver.compile.condition_attributes import require_rows_apart
+from louver.compile.rewrite.descriptors import Descriptors, contiguous_last
 from louver.compile.rewrite.insert import insert, insert_before
 from louver.compile.rewrite.materialize import places
 from louver.compile.rewrite.remove_dead import remove_dead
+from louver.compile.rewrite.tile_sizes import TileSizes
 from louver.ir.polynomial import Polynomial
 from louver.ir.refusal import unsupported
 from louver.ir.tile import (
@@ -108,7 +108,7 @@ class Describer:
         found = [(op, self.access(op)) for op in tiles]
         for op, each in found:
             if isinstance(op, LoadOp):
-                # Which rows the store leaves out is what `read_nest` compares with its operands.
+                # `read_nest` compares the rows that the store leaves out with its operands.
                 _check_rows(op, each, lambda op, dimension, beyond: True)
                 self._check_repeated(op, each)
         self.sizes.learn([each for _, each in found])
@@ -159,7 +159,7 @@ class Describer:
         return (dimension, beyond) in [(number, first - size) for number, first, size in self._limits(op)]
 
     def _limits(self, op: Writing) -> list[tuple[int, Polynomial, Polynomial]]:
-        """Where a tile that is stored through a descriptor or a block pointer starts, and where its tensor ends."""
+        """The start of a tile that is stored through a descriptor or a block pointer, and the end of its tensor, by dimension."""
         if isinstance(op, DescriptorStoreOp | DescriptorReduceOp):
             made = op.desc.owner
             sizes = made.sizes if isinstance(made, MakeTensorDescriptorOp) else ()
@@ -179,9 +179,11 @@ class Describer:
         assert shape is not None
         if isinstance(op, LoadOp):
             if op.padding is not None and op.padding.value.data != PAD_ZERO:
-                raise unsupported("a block pointer must read zeros outside its tensor: pass padding_option='zero'", op)
+                raise unsupported(
+                    "a block pointer must read zeros outside its tensor", op, "pass padding_option='zero'"
+                )
             if op.other is not None and not is_zero(op.other):
-                raise unsupported("a masked load must give zeros where its mask is false: pass other=0.0", op)
+                raise unsupported("a masked load must give zeros where its mask is false", op, "pass other=0.0")
         bounds = [] if op.mask is None else read_mask(self.affine, op.mask, op)
         repeats = isinstance(op, LoadOp) and sparse_encoding(op.result.type) is None
         found = access(self.affine.pointer(op.ptr), shape, bounds, op, repeats=repeats)
@@ -219,7 +221,7 @@ class Describer:
         for each in ordered:
             if each.wrapped:
                 raise unsupported(
-                    f"a store must not wrap (%) along dimension {each.number}: mask it (offsets < size)", op
+                    f"a store must not wrap (%) along dimension {each.number}", op, "mask it (offsets < size)"
                 )
         numbers = [each.number for each in ordered]
         if len(numbers) != len(tile_shape(op) or ()):

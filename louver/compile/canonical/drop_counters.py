@@ -39,7 +39,7 @@ def _drop(loop: scf.ForOp) -> bool:
         counts = counter.type == number.type == i32 and constant_integer(first) == 0
         if by is None or by % step or not counts or loop.results[place].first_use is not None:
             continue
-        # What the loop passes on is all that still goes by the counter.
+        # Only the value that the loop passes on still goes by the counter.
         others = [use for use in counter.uses if use.operation is not following.owner]
         value = _multiple(number, by // step, loop)
         for use in others:

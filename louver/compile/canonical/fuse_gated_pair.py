@@ -22,9 +22,9 @@ from xdsl.rewriter import Rewriter
 
 from louver.analysis.equal_values import equal, equal_index, equal_indices
 from louver.analysis.integers import constant_integer, is_zero, literal, without_extension
-from louver.compile.canonical.across import lengths_across
-from louver.compile.canonical.host_descriptors import own_sizes
-from louver.compile.conditions import require_equal, require_multiple
+from louver.compile.canonical.make_host_descriptors import own_sizes
+from louver.compile.canonical.turn_across import lengths_across
+from louver.compile.condition_attributes import require_equal, require_multiple
 from louver.compile.rewrite.insert import begin_with, end_with, insert, insert_before, integer
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.formats.gated import GATE_ROWS
@@ -165,7 +165,7 @@ def _descriptor(function: FuncOp, one: _Step, two: _Step) -> SSAValue:
     made = MakeTensorDescriptorOp(
         argument, [_doubled(rows, one.made), depth], list(one.made.steps), [2 * tile_rows, tile_depth]
     )
-    # Both are made by now: what either is made of is known here.
+    # Both are made by now: the sources of either are known here.
     descriptor = insert_before(one.made, made)
     descriptor.name_hint = f"{argument.name_hint}_tensor"
     return descriptor

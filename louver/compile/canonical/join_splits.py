@@ -21,7 +21,7 @@ from louver.analysis.affine import Affine
 from louver.analysis.atoms import Iteration
 from louver.analysis.integers import constant_integer, least_of
 from louver.analysis.launch_size import launch_size
-from louver.compile.conditions import require_multiple, state_split
+from louver.compile.condition_attributes import require_multiple, state_split
 from louver.compile.rewrite.insert import integer
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.arith import ExtSIOp, TruncIOp
@@ -72,7 +72,7 @@ class _Reader:
         """One for a loop of a function."""
         affine = Affine()
         for op in function.body.walk():
-            # What `describe_tiles` makes of a polynomial: wide numbers, cut to the width of an index; steps of a loop.
+            # The operations that `describe_tiles` makes of a polynomial: wide numbers, cut to the width of an index; steps of a loop.
             if isinstance(op, TruncIOp) and isinstance(op.result.type, IntegerType):
                 affine.known[op.result] = affine.integer(op.input)
             elif isinstance(op, arith.DivSIOp) and isinstance(op.rhs.owner, ExtSIOp):
@@ -83,7 +83,7 @@ class _Reader:
 
     @property
     def times(self) -> Polynomial:
-        """How often the body ran before."""
+        """The number of times that the body ran before."""
         return Polynomial.atom(Iteration(self.loop))
 
     def read(self) -> _Found | None:
@@ -210,7 +210,7 @@ class _Reader:
         return None
 
     def _shared_out(self, atom: Hashable, k: Polynomial, step: int, axis: int) -> Size | None:
-        """How many programs share all steps of K, if each takes `atom` of them: that many, rounded up."""
+        """The number of programs that share all steps of K, if each takes `atom` of them, rounded up."""
         one, steps = Polynomial.number(1), _ceil(k, step)
         if isinstance(atom, Part):
             by, whole = atom.by, atom.whole

@@ -103,7 +103,7 @@ def _neighbours(one: SSAValue, two: SSAValue, first: Sequence[Index], second: Se
 
 
 def _whole(index: Index) -> Index:
-    """An index before bits were cut off: what differs by a number still does."""
+    """An index before bits were cut off: a difference by a number stays."""
     return index.owner.input if isinstance(index, SSAValue) and isinstance(index.owner, TruncIOp) else index
 
 

@@ -19,8 +19,8 @@ from xdsl.transforms.dead_code_elimination import would_be_trivially_dead
 
 from louver.analysis.integers import constant_integer, is_zero, position
 from louver.analysis.residues import ResidueReader, Residues
-from louver.compile.canonical.operand_chain import OperandChain, operand_chain
 from louver.compile.rewrite.insert import insert_before, integer
+from louver.compile.rewrite.operand_chain import OperandChain, operand_chain
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.tile import DotOp, FuncOp
 from louver.ir.tile.types import tensor_of
@@ -50,8 +50,8 @@ class _Step(NamedTuple):
 
 
 class _Tail(NamedTuple):
-    """The steps behind a loop, one for each sum that is used. branch: that they stand in. steps: the loop's own. ends: what the sums are
-    after both.
+    """The steps behind a loop, one for each sum that is used. branch: that they stand in. steps: the loop's own. ends: the sums after
+    both.
     """
 
     branch: scf.IfOp | None
@@ -186,7 +186,7 @@ def _is_argument(size: SSAValue, loop: scf.ForOp) -> bool:
 
 
 def _moved(loop: scf.ForOp, step: int, chain: OperandChain) -> object:
-    """Where a chain's position along K counts elements from 0 on, in whole steps: itself, else nothing."""
+    """The chain's position along K if it counts elements from 0 on, in whole steps; else nothing."""
     number, place = loop.body.block.args[0], chain.position
     by = constant_integer(loop.step)
     if place is number and by == step:
@@ -208,7 +208,7 @@ def _gone_through(loop: scf.ForOp, step: int, reader: ResidueReader) -> Residues
 
 
 def _taken(tail: _Tail, reader: ResidueReader) -> NDArray[np.bool_] | None:
-    """Where the step behind the loop is made, by remainder."""
+    """The remainders for which the step behind the loop is made."""
     if tail.branch is None:
         return np.ones(reader.step, np.bool_)
     truth = reader.truth(tail.branch.cond)

@@ -25,10 +25,10 @@ from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.analysis.integers import constant_integer, literal, steps_of, whole_steps_of, without_extension
-from louver.compile.canonical.host_descriptors import own_sizes
-from louver.compile.canonical.narrow_sums import narrow_sums
-from louver.compile.conditions import require_equal, require_multiple
+from louver.compile.canonical.make_host_descriptors import own_sizes
+from louver.compile.condition_attributes import require_equal, require_multiple
 from louver.compile.rewrite.insert import insert_before
+from louver.compile.rewrite.narrow_sums import narrow_sums
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.arith import ExtSIOp, TruncIOp
 from louver.ir.comparisons import CmpiOp, SelectOp
@@ -119,7 +119,7 @@ def _is_count(op: GetProgramIdOp | GetNumProgramsOp, entry: int | None) -> bool:
 
 
 def _ends(function: FuncOp) -> list[AssumeOp]:
-    """Where `unroll_programs` and `open_branches` say that programs are numbered below a count."""
+    """The assumptions of `unroll_programs` and `open_branches` that programs are numbered below a count."""
     return [op for op in function.body.block.ops if isinstance(op, AssumeOp) and isinstance(op.cond.owner, CmpiOp)]
 
 
@@ -377,9 +377,9 @@ class _Numbering:
                     tiles = " and ".join(f"tl.cdiv(size, {axis.tile})" for axis in self.axes if axis.size is value)
                     raise unsupported(f"a tile's number may use {name} only to count tiles, as {tiles}", block)
                 raise unsupported(
-                    f"a tile's number may use the program's number and the output's sizes; {name} is another "
-                    "argument: make it a constexpr",
+                    f"a tile's number may use the program's number and the output's sizes; {name} is another argument",
                     block,
+                    "make it a constexpr",
                 )
 
 

@@ -19,7 +19,7 @@ from xdsl.ir import Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.analysis.integers import constant_integer, without_extension
-from louver.compile.conditions import require_positive, state_guarded
+from louver.compile.condition_attributes import require_positive, state_guarded
 from louver.compile.rewrite.insert import insert, insert_before
 from louver.ir.comparisons import CmpiOp
 from louver.ir.llvm import AssumeOp
@@ -54,14 +54,14 @@ def _open(function: FuncOp, branch: scf.IfOp) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Reason:
-    """Why a condition is known. positive: arguments that are above 0. below: pairs of integers, the first below the second."""
+    """The reason why a condition is known. positive: arguments that are above 0. below: pairs of integers, the first below the second."""
 
     positive: tuple[SSAValue, ...] = ()
     below: tuple[tuple[SSAValue, SSAValue], ...] = ()
 
 
 def _null_test(function: FuncOp, condition: SSAValue, *, holds: bool) -> _Reason | None:
-    """Why an array is not null, where the condition says that."""
+    """The reason why an array is not null, if the condition says that."""
     compared = condition.owner
     if not isinstance(compared, CmpiOp) or compared.name_of_predicate != ("ne" if holds else "eq"):
         return None
@@ -81,7 +81,7 @@ def _is_early_return(function: FuncOp, branch: scf.IfOp, region: Region) -> bool
 
 
 def _reason(function: FuncOp, condition: SSAValue, *, holds: bool) -> _Reason | None:
-    """Why programs with a tile of a product that is not empty find the condition to hold, or not to."""
+    """The reason why the condition holds, or does not, in programs with a tile of a product that is not empty."""
     op = condition.owner
     if isinstance(op, arith.AndIOp if holds else arith.OrIOp):
         reasons = [_reason(function, each, holds=holds) for each in op.operands]

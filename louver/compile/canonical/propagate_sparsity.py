@@ -15,7 +15,7 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.utils.exceptions import VerifyException
 
-from louver.compile.canonical.across import mark_across
+from louver.compile.canonical.turn_across import mark_across
 from louver.frontend.ttir import SPARSE_MARK
 from louver.ir.refusal import unsupported
 from louver.ir.tile import (
@@ -145,7 +145,7 @@ Encodings: TypeAlias = dict[SSAValue, SparseAttr]
 
 
 def _find(function: FuncOp, marked: Encodings) -> Encodings:
-    """The encoding of each value that has one. What loops and branches pass on is dense if one of the tiles that meet there is."""
+    """The encoding of each value that has one. A tile that loops and branches pass on is dense if one of the tiles that meet there is."""
     dense: set[SSAValue] = set()
     while True:
         found = _spread(marked, dense)
@@ -217,7 +217,7 @@ def _results(op: Operation, index: int) -> Sequence[SSAValue]:
         case ReshapeOp(src=source, result=result):
             return op.results if _same_matrix(source, result) else ()
         case StoreOp() | DescriptorStoreOp() | DescriptorReduceOp() if index == 0:
-            raise unsupported("a sparse tensor cannot be stored to: store the result to a dense array", op)
+            raise unsupported("a sparse tensor cannot be stored to", op, "store the result to a dense array")
         case _ if not is_address(op.operands[index]):
             return ()
         case _ if isinstance(op, _KEEPS) and index == 0:

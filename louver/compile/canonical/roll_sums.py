@@ -10,8 +10,8 @@ from xdsl.dialects.builtin import ModuleOp, i32
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from louver.analysis.integers import is_zero, literal
-from louver.compile.canonical.operand_chain import OperandChain, append, operand_chain
 from louver.compile.rewrite.insert import insert, integer
+from louver.compile.rewrite.operand_chain import OperandChain, append, operand_chain
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.tile import DotOp, FuncOp, sparse_encoding
 from louver.ir.tile.types import tensor_of

@@ -25,7 +25,7 @@ _DIVISIONS = (
     arith.CeilDivUIOp,
     arith.FloorDivSIOp,
 )
-"""What is undefined for some operands, and may stand in a branch for that reason."""
+"""Operations that are undefined for some operands, and may stand in a branch for that reason."""
 
 
 def select_branches(module: ModuleOp) -> None:

@@ -13,7 +13,7 @@ from xdsl.ir import SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.analysis.integers import constant_integer
-from louver.compile.conditions import state_programs
+from louver.compile.condition_attributes import state_programs
 from louver.compile.rewrite.insert import insert, insert_before
 from louver.ir.comparisons import CmpiOp
 from louver.ir.llvm import AssumeOp
@@ -42,7 +42,7 @@ def unroll_programs(module: ModuleOp) -> None:
 
 
 def _step(loop: scf.ForOp) -> int | None:
-    """How many tiles a program goes on by: 0 for the number of programs; None if the loop goes over something else."""
+    """The number of tiles by which a program goes on: 0 for the number of programs; None if the loop goes over something else."""
     first, step = loop.lb.owner, loop.step.owner
     if not isinstance(first, GetProgramIdOp) or first.axis.value.data != AXIS:
         return None
@@ -84,7 +84,7 @@ def _unroll(loop: scf.ForOp) -> None:
     block, end, program = loop.body.block, loop.body.block.last_op, loop.lb
     assert end is not None
     insert(loop, AssumeOp.build(operands=[insert_before(loop, CmpiOp(program, loop.ub, "slt"))]), loop)
-    # What is carried is the tile's number and a constant, which is what a program begins with whose first tile that is.
+    # The loop carries the tile's number and a constant: a program whose first tile that is begins with these.
     for argument, first in zip(block.args, (program, *loop.iter_args), strict=True):
         argument.replace_all_uses_with(first)
     Rewriter.erase_op(end)

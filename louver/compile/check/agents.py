@@ -242,7 +242,7 @@ class Agent:
         self._read_accumulators(event)
         if self.partial:
             raise broken("all sums are promoted before the store", f"blocks {sorted(self.partial)} left out", event)
-        # What combines hands the promoted sums on to the store in it.
+        # A combine hands the promoted sums on to the store in it.
         self.cleared = self.cleared and event.action.kind == "combine"
 
     def _read_accumulators(self, event: Event) -> None:

@@ -57,7 +57,7 @@ class Barrier:
 
     @property
     def progress(self) -> str:
-        """How far the phase under way has come."""
+        """The arrivals and bytes of the phase under way, in words."""
         text = f"{self.arrived} of {self.arrivals} arrivals"
         return f"{text} and {self.received} of {self.bytes} bytes" if self.bytes else text
 

@@ -199,7 +199,7 @@ class Walk:
             # It reads the sums that the store in it reads: the same rules, before and in the region.
             yield Event(Action("combine", op, self.role.sym_name.data, open=True), self.tile, self.step, self.position)
         if isinstance(op, staged.OneThreadOp | ops.CombineOp):
-            # What one thread learns the others learn at the wait that follows, which it lets pass.
+            # The others learn it at the wait that follows, which this thread lets pass.
             for inner in op.body.block.ops:
                 yield from self._one(inner)
             return

@@ -1,4 +1,4 @@
-"""When each role of a kernel does what, by the model of the protocol check and lengths that are given to copies, products and stores.
+"""The times of each role's actions, by the model of the protocol check and given lengths of copies, products and stores.
 
 The order is the check's: waits end when the barriers of the kernel let them. Lengths are in units of one K step's products; they
 are assumptions that make the order visible, and nothing here is measured.
@@ -32,7 +32,7 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What a role's warpgroup does from `begin` to `end`.
+    """An action of a role's warpgroup, from `begin` to `end`.
 
     stage: of the ring, of a copy, products or a release. step: of the tile; a release names the step whose stage it releases.
     """
@@ -100,7 +100,7 @@ class _Clock:
         self._arrive(arrival)
 
     def _copy(self, agent: Agent, event: Event) -> float:
-        """When the bytes of a copy are seen. One copy follows the other."""
+        """The time when the bytes of a copy are seen. One copy follows the other."""
         copy = event.action.copy
         assert copy is not None
         rings = agent.rings[agent.cta]
@@ -118,7 +118,7 @@ class _Clock:
         self._add(agent, event, "products", begin, before[-1])
 
     def _passed(self, agent: Agent, event: Event) -> float:
-        """When the phase that a wait is for has ended; it has just passed."""
+        """The time when the phase that a wait is for has ended; it has just passed."""
         barrier = agent.awaited(event)
         round_ = event.position // len(agent.barriers[agent.cta][event.action.barriers])
         phase = round_ - (event.action.kind == "acquire")

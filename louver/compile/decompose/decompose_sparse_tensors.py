@@ -76,11 +76,11 @@ class _Decomposition:
         function = self.function
         if any(_is_sparse_type(type_) for type_ in function.function_type.outputs):
             raise unsupported(
-                "a function that returns sparse tensors is not decomposed: return a dense result", function
+                "a function that returns sparse tensors is not decomposed", function, "return a dense result"
             )
         if function.body.blocks.first is None:
             if any(_is_sparse_type(type_) for type_ in function.function_type.inputs):
-                raise unsupported("a declaration that takes sparse tensors is not decomposed: define it", function)
+                raise unsupported("a declaration that takes sparse tensors is not decomposed", function, "define it")
             return
         self._arguments(function.body.block)
         self._block(function.body.block)
@@ -92,11 +92,9 @@ class _Decomposition:
         for index in reversed(range(len(block.args))):
             encoding = encoding_of(block.args[index])
             if encoding is not None and encoding.format not in FORMATS.values():
-                rule = (
-                    f"register tiles take the patterns that the hardware multiplies, got {encoding.format.pattern}: prune to 2:4, or write "
-                    "a product with a dense operand [K, N]"
-                )
-                raise unsupported(rule, self.function)
+                rule = f"register tiles take the patterns that the hardware multiplies, not {encoding.format.pattern}"
+                advice = "prune to 2:4, or write a product with a dense operand [K, N]"
+                raise unsupported(rule, self.function, advice)
             if encoding is not None:
                 self._split_argument(block, index, self._first_axes(block.args[index].type), self.function)
                 attributes.insert(index + 1, {})

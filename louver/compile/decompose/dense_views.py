@@ -1,4 +1,4 @@
-"""How far a kernel of register tiles reads and writes its dense arguments; a launch compares that with the arrays."""
+"""The bounds of a kernel's reads and writes of its dense arguments (register tiles); a launch compares them with the arrays."""
 
 from __future__ import annotations
 

@@ -13,11 +13,11 @@ from xdsl.ir import SSAValue
 
 from louver.analysis.access import Access, Dimension
 from louver.analysis.affine import Tile
+from louver.analysis.reach import reach
 from louver.compile.canonical.describe_batches import describe_moved
 from louver.compile.canonical.describe_tiles import Describer
-from louver.compile.canonical.descriptors import EVERY
-from louver.compile.canonical.reach import reach
-from louver.compile.conditions import require_reach
+from louver.compile.condition_attributes import require_reach
+from louver.compile.rewrite.descriptors import EVERY
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.conditions import Reach
 from louver.ir.polynomial import Polynomial
@@ -103,7 +103,7 @@ def _require_reach(
     if found is not None:
         require_reach(describer.function, Reach(names[base], of, *found))
     elif of == "columns" or within_row:
-        # What lies behind a row is the next one: rows that end too early would go unnoticed.
+        # The next row lies behind a row: rows that end too early would go unnoticed.
         raise unsupported(_RULE, op)
 
 

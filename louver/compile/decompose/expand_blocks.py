@@ -62,7 +62,7 @@ NAN_PADDING = 2
 """The `padding` that reads NaN outside of a tensor. Source: Triton's PaddingOption."""
 
 METADATA_PADDING = PADDING_CODE * 0x1111
-"""What an entry of metadata is outside of its tensor."""
+"""The value of an entry of metadata outside of its tensor."""
 
 
 def expand_blocks(module: ModuleOp) -> ModuleOp:
@@ -239,13 +239,13 @@ class _Expansion:
                 after is None or (after.base, after.sizes, after.steps) != (view.base, view.sizes, view.steps)
             ):
                 raise unsupported(
-                    "a block pointer that a loop moves must stay in one tensor: make another block pointer for "
-                    "another tensor",
+                    "a block pointer that a loop moves must stay in one tensor",
                     loop,
+                    "make another block pointer for another tensor",
                 )
         end_with(block, self._spread(end.operands))
         for op in [op for op in self.replaced if op.parent is block]:
-            # What made the pointers of this body has no users left, and its operands' arguments go.
+            # The pointers of this body have no users left: they go, with their operands' arguments.
             self.replaced.remove(op)
             op.detach()
             op.drop_all_references()

@@ -10,7 +10,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from louver.analysis.alignment import Needs, multiple_if
 from louver.analysis.integers import literal
-from louver.compile.conditions import require_multiple
+from louver.compile.condition_attributes import require_multiple
 from louver.compile.rewrite.numbers import Numbers
 from louver.ir.refusal import unsupported
 from louver.ir.tile import DescriptorType, FuncOp, Index, PointerType, SparseAttr, sparse_encoding
@@ -30,7 +30,7 @@ from louver.ir.tile.types import AnyTensor, as_tensor
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """Which dimensions of a sparse tensor are its rows and its columns; these are the sparse axis."""
+    """The dimensions of a sparse tensor that are its rows and its columns; columns are the sparse axis."""
 
     rows: int
     columns: int
@@ -87,8 +87,9 @@ def _tile_types(tile: AnyTensor, axes: Axes | None, op: Operation) -> tuple[AnyT
         raise unsupported(
             f"a sparse tile needs a multiple of {METADATA_ROWS} rows and of {word_columns(element)} columns (or "
             f"{word_columns(element)} divided by a power of two, {least_columns(element)} at least), not "
-            f"{size[0]} x {size[1]}: choose larger blocks",
+            f"{size[0]} x {size[1]}",
             op,
+            "choose larger blocks",
         )
     values, metadata = list(shape), list(shape)
     values[axes.columns] //= KEPT
@@ -156,9 +157,9 @@ def split_offsets(
     columns = min(tile.get_shape()[axes.columns], word_columns(element))
     if moves and columns < word_columns(element):
         raise unsupported(
-            f"a block pointer must move by whole words of metadata, {word_columns(element)} columns, not by "
-            f"{columns}: choose larger blocks, or use tl.make_tensor_descriptor",
+            f"a block pointer must move by whole words of metadata, {word_columns(element)} columns, not by {columns}",
             make.op,
+            "choose larger blocks, or use tl.make_tensor_descriptor",
         )
     for dimension, of, what in ((axes.rows, METADATA_ROWS, "rows"), (axes.columns, columns, "columns")):
         needs = multiple_if(offsets[dimension], of)
@@ -176,7 +177,7 @@ def split_offsets(
 
 
 def _entry_column(column: Index, columns: int, element: Attribute, make: Numbers) -> Index:
-    """Where a tile of so many columns, which begins at `column`, has its first entry in a row of metadata."""
+    """The place in a row of metadata of the first entry of a tile that begins at `column` and has so many columns."""
     per_word = word_columns(element)
     if columns == per_word:
         return make.times(column, WORD_ENTRIES // per_word)

@@ -147,7 +147,7 @@ def _is_uniform(value: SSAValue, columns: int) -> bool:
 
 
 class _DenseError(Exception):
-    """Why a tile is no change of kept values alone."""
+    """The reason why a tile is no change of kept values alone."""
 
 
 @dataclass(slots=True)
@@ -168,7 +168,7 @@ class _Kept:
         return next(iter(self.origins))
 
     def refusal(self) -> str | None:
-        """Why the operand is no change of kept values; None where it is one."""
+        """The reason why the operand is no change of kept values; None where it is one."""
         value = self.op.operands[self.index]
         # Of several sparse tensors one says where zeros are; the tiles of the others are as good as dense.
         found: dict[tuple[SSAValue, ...], list[tuple[DecompressOp, int]]] = {}

@@ -159,7 +159,7 @@ def _load(op: LoadOp, part: Parts) -> Parts:
     values, metadata = (_placed(LoadOp(base), op) for base in (part.values, part.metadata))
     for made in (values, metadata):
         _keep(op, made, "boundaryCheck", "cache", "evict", "isVolatile")
-    # What fills a tile of values beyond the tensor; metadata there is of no account.
+    # The fill of a tile of values beyond the tensor; metadata there is of no account.
     _keep(op, values, "padding")
     return Parts(values, metadata, part.axes)
 
@@ -186,7 +186,7 @@ def _decompressed(op: Operation, part: Parts) -> SSAValue:
     axes = _axes(part)
     if tensor_of(part.values).get_num_dims() != 2:
         raise unsupported(
-            "a sparse tile must be a matrix where its elements are used: reshape it to [rows, columns] first", op
+            "a sparse tile must be a matrix where its elements are used", op, "reshape it to [rows, columns] first"
         )
     return _placed(DecompressOp(part.values, part.metadata, axes.columns), op)
 

@@ -13,8 +13,8 @@ from xdsl.ir import Operation, SSAValue
 
 from louver.analysis.alignment import multiple_if
 from louver.analysis.launch_size import launch_size
-from louver.compile.canonical.descriptors import EVERY
 from louver.compile.decompose.memory import Axes, contiguous_axes, require_multiples
+from louver.compile.rewrite.descriptors import EVERY
 from louver.ir.conditions import SparseView
 from louver.ir.polynomial import Polynomial, Size
 from louver.ir.refusal import unsupported
@@ -31,7 +31,7 @@ BATCH_RULE = (
     "a matrix of a sparse batch is loaded through a descriptor of the whole tensor: tl.make_tensor_descriptor(a, [E, N, K], "
     "[stride_e, stride_n, 1], [1, rows, columns]).load([e, row, k]), reshaped to [rows, columns]"
 )
-"""What to do instead of moving a sparse tensor's pointer to one of its matrices."""
+"""The change to make instead of moving a sparse tensor's pointer to one of its matrices."""
 
 
 def read_views(function: FuncOp) -> tuple[SparseView, ...]:
@@ -50,7 +50,7 @@ def read_views(function: FuncOp) -> tuple[SparseView, ...]:
 def _view(op: MakeTensorDescriptorOp | MakeTensorPtrOp, names: Mapping[SSAValue, str]) -> SparseView:
     if op.base not in names:
         culprit = op.base.owner if isinstance(op.base.owner, Operation) else op
-        raise unsupported(f"a sparse tensor must be read from its first element on: {BATCH_RULE}", culprit)
+        raise unsupported("a sparse tensor must be read from its first element on", culprit, BATCH_RULE)
     if isinstance(op, MakeTensorDescriptorOp):
         sizes, strides = list(op.sizes), list(op.steps)
         axes = Axes.last(len(sizes)) if len(sizes) > 1 else None
@@ -68,7 +68,7 @@ def _view(op: MakeTensorDescriptorOp | MakeTensorPtrOp, names: Mapping[SSAValue,
     return SparseView(
         names[op.base],
         _size(end, names, "the length of rows", op, sums=True),
-        # How many rows a matrix has says where the next one begins.
+        # The next matrix begins behind the rows of this one.
         (
             None if first == Polynomial.number(EVERY) else first,
             *(_size(sizes[each], names, "the rows of a matrix", op) for each in order[1:]),
@@ -78,7 +78,7 @@ def _view(op: MakeTensorDescriptorOp | MakeTensorPtrOp, names: Mapping[SSAValue,
 
 
 def _row_end(index: Index, names: Mapping[SSAValue, str], group: int, op: Operation) -> Index:
-    """Where the rows end that all programs read: K, of min(K, end of a part). That parts are whole groups is left to the launch."""
+    """The end of the rows that all programs read: K, of min(K, end of a part). The launch checks that parts are whole groups."""
     if isinstance(index, SSAValue) and isinstance(index.owner, arith.MinSIOp):
         pair = [_row_end(each, names, group, op) for each in index.owner.operands]
         for rest, part in (pair, pair[::-1]):
@@ -95,7 +95,8 @@ def _size(index: Index, names: Mapping[SSAValue, str], what: str, op: Operation,
     if found is None or (len(found.terms) > 1 and not sums) or any(factor < 0 for _, factor in found):
         raise unsupported(
             f"{what} of a sparse tensor must be an argument, a number, a product of these or part of an "
-            "argument, so that the launch can check it: rows have no gaps, and parts of a row are whole groups",
+            "argument, so that the launch can check it",
             op,
+            "rows have no gaps, and parts of a row are whole groups",
         )
     return found

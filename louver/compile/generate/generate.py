@@ -191,7 +191,7 @@ def _roles(plan: Generation, values: dict[str, SSAValue]) -> None:
 
 
 def _barriers(schedule: Schedule) -> dict[str, int]:
-    """The barriers' names, and how many there are of each: one for every stage."""
+    """The barriers' names, and the number of each: one for every stage."""
     names = ["full", "empty"]
     if schedule.ring.metadata == "barrier":
         names.append("metadata_full")
@@ -221,7 +221,7 @@ def _role(name: str, first: int, warpgroups: int, registers: int | None, body: B
 
 
 Operand: TypeAlias = Literal["sparse", "dense"]
-"""What a producer copies. The sparse operand is the one thing that no kernel before this one writes."""
+"""The arrays that a producer copies. The sparse operand is the one thing that no kernel before this one writes."""
 
 
 def _producer(plan: Generation, values: dict[str, SSAValue], operands: Sequence[Operand]) -> Block:
@@ -306,7 +306,7 @@ def _fill_stage(
     step: SSAValue,
     operands: Sequence[Operand] = ("sparse", "dense"),
 ) -> None:
-    """Copies of one step's operands. What a CTA loads for itself alone it begins before it waits for the others' invitation."""
+    """Copies of one step's operands. A CTA begins loads for itself alone before it waits for the others' invitation."""
     ops.AcquireOp(properties={"barriers": StringAttr("empty")})
     if plan.schedule.ring.metadata == "barrier" and "sparse" in operands:
         ops.ExpectOp(properties={"barriers": StringAttr(plan.metadata_barriers)})
@@ -370,7 +370,7 @@ def _copy_metadata(plan: Generation, values: dict[str, SSAValue], tile: Sequence
 
 
 Share: TypeAlias = tuple[int, int, int]
-"""How a multicast load moves with the CTA's rank: coordinate, elements, shared-memory bytes."""
+"""The steps of a multicast load with the CTA's rank: coordinate, elements, shared-memory bytes."""
 
 
 def _dense_share(plan: Generation) -> Share | None:

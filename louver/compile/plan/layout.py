@@ -115,13 +115,13 @@ def metadata_bytes(schedule: Schedule, element: str, selection: Selection) -> in
 
 
 def parts_together(registers: int) -> int:
-    """How many parts of a tile cut along K are read at a time, by a thread that holds so many registers of sums."""
+    """The number of parts of a tile cut along K that a thread with so many registers of sums reads at a time."""
     return max(1, COMBINED // registers)
 
 
 @dataclass(frozen=True, slots=True)
 class OutputLayout:
-    """How warpgroups stage an output: chunks of `rows` rows of m by `columns` columns of n, in turn, each in one of `buffers`.
+    """The staging of an output by warpgroups: chunks of `rows` rows of m by `columns` columns of n, in turn, each in one of `buffers`.
     A chunk's rows are those of 64 rows of sums: 64, or 32 of a gated product.
 
     box: elements that a copy sends, innermost first. swizzle: span in bytes, which is a staged line. element_bytes: bytes of

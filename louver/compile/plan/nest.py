@@ -1,6 +1,6 @@
 """Tile IR to product nest: follows values back from the store.
 
-Neither names nor the order of operations matter. What is not understood is refused with the operation and its source
+Neither names nor the order of operations matter. Anything else is refused with the operation and its source
 line; nothing is dropped silently.
 """
 
@@ -16,7 +16,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from louver.analysis.integers import is_zero
 from louver.analysis.promotion import promotion
 from louver.compile.canonical.fuse_gated_pair import GATED_MARK
-from louver.compile.conditions import conditions
+from louver.compile.condition_attributes import conditions
 from louver.compile.plan.read_epilogue import Axes, Axis, EpilogueReader, find_sum
 from louver.compile.plan.trace import ONLY, Block, Chosen, Position, Trace
 from louver.ir.conditions import Split
@@ -55,7 +55,7 @@ def read_nest(module: ModuleOp) -> ProductNest:
     Understood: one descriptor store of an epilogue over a sum of products; the sum is a loop over all of K, from zeros,
     of a dot of two descriptor loads (transposed or not), of which the left one may be sparse; each program has the tile
     at its number times the tile size, along two axes of the grid. Arrays may have entries of a batch along a first dimension;
-    the third axis of the grid then numbers them. Which of the left operand's entries a tile takes may be read from an array instead,
+    the third axis of the grid then numbers them. A tile's entry of the left operand may be read from an array instead,
     by the tile's number along one axis; nothing else then has entries.
     Raises UnsupportedKernelError, which names the operation, for anything else.
     """
@@ -127,9 +127,9 @@ def _check_split(split: Split | None, store: Writing, epilogue: Expression) -> N
         raise unsupported("programs that share K must add their sums to memory (tl.atomic_add), not store them", store)
     if not adds_up(epilogue):
         raise unsupported(
-            "programs that share K may only scale and convert their sums before they add them: other steps of "
-            "an epilogue need the whole sum",
+            "programs that share K may only scale and convert their sums before they add them",
             store,
+            "other steps of an epilogue need the whole sum",
         )
 
 
@@ -194,7 +194,7 @@ def _adds(store: Writing) -> bool:
     element = element_name(tensor_of(store.src).element_type)
     if element not in ADDED:
         raise unsupported(
-            f"sums in memory are of {', '.join(ADDED)}, not {element}: convert the tile before it is added", store
+            f"sums in memory are of {', '.join(ADDED)}, not {element}", store, "convert the tile before it is added"
         )
     return True
 
@@ -228,7 +228,7 @@ def _check_batch(product: _Sum, place: Block, store: Operation) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """The sum of products: its operands, where a tile of each starts, and how much of K one step takes.
+    """The sum of products: its operands, where a tile of each starts, and the part of K that one step takes.
 
     a_entry, b_entry: the axis of the grid that numbers their entries of a batch.
     """
@@ -259,7 +259,7 @@ def _read_sum(trace: Trace, total: SSAValue) -> _Sum:
         raise unsupported("the sparse operand of a dot must be the left one", dot)
     precision = "tf32" if dot.input_precision is None else dot.input_precision.data
     if a.element == "f32" and precision != "tf32":
-        raise unsupported("a product of f32 multiplies as tf32: pass input_precision='tf32'", dot)
+        raise unsupported("a product of f32 multiplies as tf32", dot, "pass input_precision='tf32'")
     _check_starts(trace, dot, (m, a.extent, tile_m), (n, b.extent, tile_n))
     if m.axis is not None and m.axis == n.axis:
         raise unsupported("rows and columns of tiles must be numbered by different axes of the grid", dot)
@@ -288,7 +288,7 @@ def _check_starts(trace: Trace, dot: DotOp, *axes: tuple[Position, Size, int]) -
     """Tiles follow each other, or one is all there is."""
     for start, extent, tile in axes:
         if start == ONLY and not trace.within(extent, tile):
-            raise unsupported(f"a single tile along an axis must cover it: at most {tile} elements, not {extent}", dot)
+            raise unsupported(f"a single tile along an axis must cover it, at most {tile} elements, not {extent}", dot)
     scales, tiles = ("×".join(map(str, sizes)) for sizes in zip(*((s.scale or t, t) for s, _, t in axes), strict=True))
     if scales != tiles:
         raise unsupported(f"tiles of {tiles} must start at multiples of {tiles}, not of {scales}", dot)
@@ -304,9 +304,9 @@ def _check_loop(trace: Trace, loop: scf.ForOp, depth: Size, tile_k: int) -> None
         return
     given = ["a number that is computed" if each is None else str(each) for each in (first, end, step)]
     raise unsupported(
-        f"the loop over K must run from 0 to {depth} in steps of {tile_k}, not from {given[0]} to {given[1]} in steps of {given[2]}: "
-        "a warpgroup product sums all of K, and register tiles sum part of it",
+        f"the loop over K must run from 0 to {depth} in steps of {tile_k}, not from {given[0]} to {given[1]} in steps of {given[2]}",
         loop,
+        "a warpgroup product sums all of K, and register tiles sum part of it",
     )
 
 
@@ -342,9 +342,9 @@ def _refuse_decomposed(function: FuncOp) -> None:
     for op in function.body.walk():
         if isinstance(op, DotOp) and op.metadata is not None:
             raise unsupported(
-                "a kernel is compiled from sparse types, not from values and metadata: pass the module from "
-                "before decompose-sparse-tensors",
+                "a kernel is compiled from sparse types, not from values and metadata",
                 op,
+                "pass the module from before decompose-sparse-tensors",
             )
 
 

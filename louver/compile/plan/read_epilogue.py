@@ -50,7 +50,7 @@ EXACT = 1 << 24
 
 Axis = Literal["m", "n"]
 Axes = tuple[Axis | None, ...]
-"""Which axis of the product each dimension of a tensor runs along; None where it has one element for all of them."""
+"""The axis of the product that each dimension of a tensor runs along; None where it has one element for all of them."""
 
 
 class Part(NamedTuple):
@@ -84,7 +84,7 @@ def gated_part(value: SSAValue) -> Part | None:
 
 
 class Source(NamedTuple):
-    """Where a store's value comes from: the loop result, whether it is transposed on the way, and whether it is gated."""
+    """The origin of a store's value: the loop result, whether it is transposed on the way, and whether it is gated."""
 
     total: SSAValue
     transposed: bool
@@ -192,7 +192,7 @@ class EpilogueReader:
     def _branch(self, op: SelectOp, axes: Axes) -> Expression:
         """A choice by one number for all elements."""
         if element_name(tensor_of(op.result).element_type) != "f32":
-            raise unsupported("a choice by one number must be between f32 tiles: convert them first", op)
+            raise unsupported("a choice by one number must be between f32 tiles", op, "convert them first")
         values = {value: self.read(value, axes, op) for value in (op.lhs, op.rhs)}
         if op.cond in self.trace.names:
             flag = Number(self.trace.names[op.cond])

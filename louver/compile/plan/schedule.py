@@ -74,7 +74,7 @@ class Roles:
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """How operands reach their products. stages: depth of the ring in shared memory.
+    """The ring that brings operands to their products. stages: its depth in shared memory.
 
     in_flight: groups of products (one a step) still running when the next step begins; a stage is released when its group has ended,
     so `in_flight` steps later. metadata: "global": words go from global memory straight to registers, 256 columns at a time, ahead of their products; "stage": by
@@ -99,7 +99,7 @@ class Ring:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """How results reach memory. way: "direct" writes them from registers, for any output; "bulk" stages them in shared memory and
+    """The store of results. way: "direct" writes them from registers, for any output; "bulk" stages them in shared memory and
     sends them by bulk copies, for outputs whose address, row pitch and row bytes are multiples of 16.
 
     staging: columns that a warpgroup stages at a time for a bulk store; None lets `layout.output_layout` choose.
@@ -114,7 +114,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Which tiles run beside and after each other. raster: tiles along M walked before the next column of tiles.
+    """The order of tiles. raster: tiles along M walked before the next column of tiles.
 
     cluster: CTAs along M that share each tile of the dense operand by multicast. l2: "even": no wish; "values": the L2 cache keeps the sparse operand,
     which every column of tiles reads again, before the dense one and, with bulk stores, the output, which pass by.
@@ -132,7 +132,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Which part of the product a CTA does at a time. unit: "tiles": whole tiles, over all of K; "ranges": the launch may cut its last
+    """The part of the product that a CTA does at a time. unit: "tiles": whole tiles, over all of K; "ranges": the launch may cut its last
     tiles into equal ranges of K, whose sums the kernel adds in a fixed order.
     """
 
@@ -144,7 +144,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """Who shares an SM. resident: CTAs that it has room for, each with that part of its registers and shared memory.
+    """The kernels that share an SM. resident: CTAs that it has room for, each with that part of its registers and shared memory.
 
     dependent: the kernel may begin while the kernels before it in its stream end. It copies stored values and metadata at once,
     and touches all other memory after those kernels. Half of the room is then for the next kernel.

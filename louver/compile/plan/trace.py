@@ -12,8 +12,8 @@ from xdsl.traits import is_side_effect_free
 
 from louver.analysis.integers import literal
 from louver.analysis.launch_size import launch_size
-from louver.compile.canonical.descriptors import EVERY
-from louver.compile.canonical.host_descriptors import own_sizes
+from louver.compile.canonical.make_host_descriptors import own_sizes
+from louver.compile.rewrite.descriptors import EVERY
 from louver.ir.arith import ExtSIOp, TruncIOp
 from louver.ir.polynomial import Size
 from louver.ir.product import Argument, Batch, Part
@@ -49,7 +49,7 @@ class Position:
 
 
 ONLY = Position(None, 0)
-"""Where the only tile along a dimension starts."""
+"""The start of the only tile along a dimension."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,8 +237,9 @@ class Trace:
                 return Chosen(self.names[address.ptr], "s32" if element == "i32" else "s64", axis)
         raise unsupported(
             "the index in a batch must be loaded without a mask from an array of int32 or int64 with one "
-            "number for each tile along an axis: tl.load(ids + pid), where pid is the tile's number",
+            "number for each tile along an axis",
             load,
+            "write tl.load(ids + pid), where pid is the tile's number",
         )
 
     def _program(self, value: SSAValue) -> int | None:

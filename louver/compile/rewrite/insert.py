@@ -39,7 +39,7 @@ def integer(before: Operation, value: int, type_: Attribute = i32) -> SSAValue:
 def carrying(loop: scf.ForOp, given: Sequence[SSAValue], ends: Sequence[SSAValue]) -> scf.ForOp:
     """A loop with the body of `loop`, before it, that begins with other values and ends with others, for the body's arguments.
 
-    What uses the results of `loop`, which has no body any more, and its removal are left to the caller.
+    The caller replaces the uses of the results of `loop`, which has no body any more, and removes it.
     """
     end_with(loop.body.block, ends)
     return begin_with(loop, given)

@@ -24,7 +24,7 @@ Integer: TypeAlias = IntegerType[Any, Any]
 class Maker:
     """Makes numbers before an operation, at the source line of `like`.
 
-    known: what values of the kernel are. places: of values, in the kernel's order.
+    known: the polynomials of values of the kernel. places: of values, in the kernel's order.
     """
 
     before: Operation
@@ -70,7 +70,7 @@ class Maker:
                 )
 
     def _term_place(self, term: tuple[Monomial, int]) -> tuple[object, ...]:
-        """Terms are a set: what is made of them has an order of its own, the same in every run."""
+        """Terms are a set: operations made of them have an order of their own, the same in every run."""
         monomial, factor = term
         return (sorted((self._place(atom), power) for atom, power in monomial), factor)
 
@@ -100,7 +100,7 @@ class Maker:
 
 
 def places(function: FuncOp) -> dict[SSAValue, int]:
-    """Where each value of a kernel stands in it."""
+    """The position of each value of a kernel in it."""
     found: list[SSAValue] = list(function.body.block.args)
     for op in function.body.walk():
         found += [

@@ -30,7 +30,7 @@ def inline_calls(module: ModuleOp) -> None:
             name = call.callee.root_reference.data
             above = inlined.pop(call, ())
             if name in above:
-                raise unsupported("a function must not call itself: write a loop", call)
+                raise unsupported("a function must not call itself", call, "write a loop")
             made = _inline(call, functions[name])
             inlined.update(dict.fromkeys(made, (*above, name)))
     for function in functions.values():
@@ -49,7 +49,7 @@ def _inline(call: CallOp, function: FuncOp) -> list[CallOp]:
     """Put the body in the call's place. Returns the calls in it."""
     if len(function.body.blocks) != 1:
         raise unsupported(
-            "a function with noinline must return once, at its end: return there, or remove noinline", call
+            "a function with noinline must return once, at its end", call, "return there, or remove noinline"
         )
     block = function.clone().body.block
     end = block.last_op

@@ -17,7 +17,7 @@ from louver.ir.comparisons import CmpfOp
 from louver.ir.refusal import unsupported
 from louver.ir.tile import ExternElementwiseOp, SplatOp
 from louver.ir.tile.types import as_tensor, tensor_like
-from louver.isa.elementwise import STEPS
+from louver.isa.elementwise import ELEMENTWISE_STEPS
 
 Make: TypeAlias = Callable[[Sequence[SSAValue], Attribute], Operation]
 """The last operation of what a function is, of these operands and with this type. Others are inserted by an implicit builder."""
@@ -39,7 +39,7 @@ def like(type_: Attribute, element: Attribute) -> Attribute:
 
 
 def _truth(predicate: str, *, size: bool) -> Make:
-    """How a number, or its size, compares with infinity, as an integer: 1 where it holds."""
+    """The comparison of a number, or of its size, with infinity, as an integer: 1 where it holds."""
 
     def make(operands: Sequence[SSAValue], to: Attribute) -> Operation:
         x = math.AbsFOp(operands[0]).result if size else operands[0]
@@ -133,11 +133,13 @@ PREFIX = "__nv_"
 def respell(op: ExternElementwiseOp) -> Operation | None:
     """The last operation of what a function is; None for one that stays. Refuses those that are not supported."""
     symbol = op.symbol.data
-    if symbol in STEPS:
+    if symbol in ELEMENTWISE_STEPS:
         return None
     make = _FUNCTIONS.get(symbol.removeprefix(PREFIX))
     if make is None:
-        known = sorted([*(each.removeprefix(PREFIX) for each in STEPS if each.startswith(PREFIX)), *_FUNCTIONS])
+        known = sorted(
+            [*(each.removeprefix(PREFIX) for each in ELEMENTWISE_STEPS if each.startswith(PREFIX)), *_FUNCTIONS]
+        )
         name = symbol.removeprefix(PREFIX)
-        raise unsupported(f"libdevice's {name} is not supported, use one of {', '.join(known)}", op)
+        raise unsupported(f"libdevice's {name} is not supported", op, f"use one of {', '.join(known)}")
     return make(op.srcs, op.result.type)

@@ -55,7 +55,7 @@ def _resolve_line(line: str, aliases: dict[str, str], known: dict[str, str]) -> 
 
 
 def _closing(line: str, start: int) -> int:
-    """Where the parenthesis that was opened before `start` is closed."""
+    """The position where the parenthesis that was opened before `start` is closed."""
     depth = 1
     for found in re.finditer(r'"(?:[^"\\]|\\.)*"|[()]', line[start:]):
         depth += {"(": 1, ")": -1}.get(found[0], 0)

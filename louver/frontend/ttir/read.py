@@ -26,15 +26,18 @@ last one, or 2.
 
 _OPERATION = re.compile(r'^\s*(?:%[\w.$:#, %-]+ = )?"?([a-z_]\w*(?:\.\w+)+)"?(?=[ ("<]|$)')
 _INSTEAD = {
-    "tt.int_to_ptr": "a pointer must come from an argument: pass each array as an argument, not a table of addresses",
-    "tt.dot_scaled": "tl.dot_scaled is not supported: scale the operands, or the sums, by tiles of scales",
-    "tt.elementwise_inline_asm": "inline assembly is not supported: write it in Triton's own operations",
-    "tt.map_elementwise": "tl.map_elementwise is not supported: call the function on the tiles",
+    "tt.int_to_ptr": (
+        "a pointer must come from an argument",
+        "pass each array as an argument, not a table of addresses",
+    ),
+    "tt.dot_scaled": ("tl.dot_scaled is not supported", "scale the operands, or the sums, by tiles of scales"),
+    "tt.elementwise_inline_asm": ("inline assembly is not supported", "write it in Triton's own operations"),
+    "tt.map_elementwise": ("tl.map_elementwise is not supported", "call the function on the tiles"),
 }
-"""Rules for operations that are refused, where something else can be written."""
+"""The rule and the advice for operations that are refused, where something else can be written."""
 
 _SIGN = re.compile(r"((?<!tensor)<(?:\d+x)+|tensor<(?:\d+x)+(?=s))[su](?=i\d)")
-"""What Triton writes before the integers of a descriptor's block; the tiles that it loads have none. `tensor<16xui8>` is tile IR's own."""
+"""Triton's text before the integers of a descriptor's block; the tiles that it loads have none. `tensor<16xui8>` is tile IR's own."""
 
 _NUMBERS = re.compile(r"(_\d+)*")
 _LOCATION = re.compile(r' loc\("((?:[^"\\]|\\.)*)":(\d+):(\d+)\)\s*$')
@@ -57,7 +60,7 @@ def read_ttir(
 
     sparse: patterns by argument name; they become attributes of the arguments, beside those that the text has
     (`propagate_sparsity` makes types of them). names: of the kernel's arguments, a descriptor counting as one; by default
-    those of the text. What a descriptor argument brings with it is named `x.shape.0`, `x.stride.0` and so on.
+    those of the text. Sizes and strides that come with a descriptor argument are named `x.shape.0`, `x.stride.0` and so on.
     Operations keep their source locations. Raises UnsupportedKernelError, which names operation and source line, for
     operations that tile IR does not have, and ValueError for `sparse` or `names` that do not fit or text that is damaged.
     """
@@ -67,7 +70,7 @@ def read_ttir(
     for each in OPERATIONS:
         context.load_op(each)
     unknown = [
-        _refused(_INSTEAD.get(found[1], f"{found[1]} is not supported"), line)
+        _refused(line, *_INSTEAD.get(found[1], (f"{found[1]} is not supported", "")))
         for line in resolved.splitlines()
         if (found := _OPERATION.match(line)) and context.get_optional_op(found[1]) is None
     ]
@@ -79,9 +82,8 @@ def read_ttir(
         lines = resolved.splitlines()
         # An error at the text's end, such as a value that nothing defines, lies past the last line.
         line = min(resolved[: error.span.start].count("\n"), len(lines) - 1)
-        raise _refused(
-            f"a kernel's text must be tile IR ({error.span.input.name}: {error.msg})", lines[line]
-        ) from error
+        rule = f"a kernel's text must be tile IR ({error.span.input.name}: {error.msg})"
+        raise _refused(lines[line], rule) from error
     _drop_numbers(module)
     function = _kernel(module)
     inline_calls(module)
@@ -119,10 +121,10 @@ def _verify(module: ModuleOp) -> None:
         raise
 
 
-def _refused(rule: str, line: str) -> UnsupportedKernelError:
+def _refused(line: str, rule: str, advice: str = "") -> UnsupportedKernelError:
     found = _LOCATION.search(line)
     where = None if found is None else ":".join(found.groups())
-    return UnsupportedKernelError(rule, _LOCATION.sub("", line).strip(), where)
+    return UnsupportedKernelError(rule, _LOCATION.sub("", line).strip(), where, advice)
 
 
 def _kernel(module: ModuleOp) -> FuncOp:

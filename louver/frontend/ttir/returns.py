@@ -24,9 +24,9 @@ def nest_returns(function: FuncOp) -> None:
         for successor in () if end is None else end.successors:
             if not isinstance(end, cf.ConditionalBranchOp) or successor in entered or successor.args:
                 raise unsupported(
-                    "the code after an early return must be reached from one place: put each early return into "
-                    "an if of the kernel itself",
+                    "the code after an early return must be reached from one place",
                     end or function,
+                    "put each early return into an if of the kernel itself",
                 )
             entered.add(successor)
     _close(blocks[0], returns=True)

@@ -98,7 +98,7 @@ class MulhiUIOp(IRDLOperation):
 
 @irdl_op_definition
 class HistogramOp(IRDLOperation):
-    """How often each number from 0 on is among the elements; the mask says of which."""
+    """The number of times that each number from 0 on is among the elements that the mask lets through."""
 
     name = "tt.histogram"
     src = operand_def(TensorType)
@@ -214,7 +214,7 @@ def _cat(op: CatOp) -> Operation:
 def _mulhi(op: MulhiUIOp) -> Operation:
     tensor = as_tensor(op.x.type)
     if (op.x.type if tensor is None else tensor.element_type) != i32:
-        raise unsupported("umulhi takes 32-bit integers: compute wider products from 32-bit halves", op)
+        raise unsupported("umulhi takes 32-bit integers", op, "compute wider products from 32-bit halves")
     return upper_half(op.operands, op.result.type)
 
 

@@ -22,7 +22,7 @@ from louver.ir.interpret.rounding import integers, rounded, towards_zero
 from louver.ir.interpret.values import Array, Pointers, Value, View, dtype_of, shape_of
 from louver.ir.splat import splat_of
 from louver.ir.tile import ClampFOp, ExternElementwiseOp, FpToFpOp
-from louver.isa.elementwise import STEPS
+from louver.isa.elementwise import ELEMENTWISE_STEPS
 
 DIVISIONS = (
     arith.DivSIOp, arith.FloorDivSIOp, arith.CeilDivSIOp, arith.RemSIOp, arith.DivUIOp, arith.CeilDivUIOp, arith.RemUIOp,
@@ -30,7 +30,7 @@ DIVISIONS = (
 """Operations that take no divisor of 0."""
 
 Handler: TypeAlias = Callable[[Any, Sequence[Any]], Sequence[Value]]
-"""What an operation gives for its operands' values."""
+"""The results of an operation, for its operands' values."""
 
 
 def _signed(values: Array) -> Array:
@@ -127,7 +127,7 @@ _UNSIGNED: dict[type[Operation], Callable[..., Any]] = {
 }
 
 _FLOATING: dict[type[Operation], Callable[..., Any]] = {
-    **{op: STEPS[name].meaning for name, op in STEP_OPERATIONS.items()},
+    **{op: ELEMENTWISE_STEPS[name].meaning for name, op in STEP_OPERATIONS.items()},
     arith.ExtFOp: np.asarray,
     arith.TruncFOp: np.asarray,
     math.AcosOp: np.arccos,
@@ -204,7 +204,7 @@ def _constant(op: arith.ConstantOp, values: Sequence[Any]) -> Sequence[Value]:
 
 
 def _extern(op: ExternElementwiseOp, values: Sequence[Any]) -> Sequence[Value]:
-    return _floating(STEPS[op.symbol.data].meaning)(op, values)
+    return _floating(ELEMENTWISE_STEPS[op.symbol.data].meaning)(op, values)
 
 
 def _to_float(read: Callable[[Array], Array]) -> Handler:
@@ -254,4 +254,4 @@ ARITHMETIC: dict[type[Operation], Handler] = {
     ExternElementwiseOp: _extern,
     FpToFpOp: _convert,
 }
-"""What each operation means."""
+"""The meaning of each operation."""

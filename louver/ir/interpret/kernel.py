@@ -23,17 +23,17 @@ from louver.ir.refusal import unsupported
 from louver.ir.tile import DescriptorType, FuncOp, LoadOp, PointerType, sparse_encoding
 
 Argument: TypeAlias = "NDArray[Any] | SparseTensor | int | float"
-"""What a kernel's argument is bound to: pointers and descriptors to arrays, others to numbers."""
+"""The values that a kernel's argument is bound to: pointers and descriptors to arrays, others to numbers."""
 
 AXES = 3
 """Axes of a grid, at most."""
 
 MOST_TURNS = 10_000
-"""How often each program may look at memory in a loop while none ends."""
+"""The number of times that each program may look at memory in a loop while none ends."""
 
 
 def run_kernel(module: ModuleOp, grid: Sequence[int], arguments: Mapping[str, Argument]) -> None:
-    """Run the module's only kernel for each program of `grid`, x first; what it stores is written to the arrays given.
+    """Run the module's only kernel for each program of `grid`, x first; its stores go to the arrays given.
 
     arguments: by name (`arg0` and so on where the text has none). A pointer takes an array whose memory is contiguous, of its
     element type and of any shape; offsets count its elements. A descriptor takes one too, and reads its sizes and strides from the
@@ -41,7 +41,7 @@ def run_kernel(module: ModuleOp, grid: Sequence[int], arguments: Mapping[str, Ar
     take nothing else. Programs run one after another, x fastest, and none may rely on that; while one
     waits in a loop that looks at memory, others go on.
 
-    What a mask leaves out of a load without `other` is zero, as in compiled kernels. Triton leaves it undefined: where a store, or the
+    An element that a mask leaves out of a load without `other` is zero, as in compiled kernels. Triton leaves it undefined: where a store, or the
     way that a program takes, depends on it, there is a warning for the load. A dot sums over what a sparse operand stores.
     Sums of a dot are made in float64 and rounded once to the accumulator's type (integers wrap), f32 operands are read as tf32 unless
     the dot asks for more, and 8-bit floats saturate. Raises ValueError for arguments that do not fit, UnsupportedKernelError, before
@@ -57,9 +57,9 @@ def run_kernel(module: ModuleOp, grid: Sequence[int], arguments: Mapping[str, Ar
             given = "other=0" if isinstance(load, LoadOp) and load.mask is not None else 'padding_option="zero"'
             rule = (
                 f"in {function.sym_name.data}, {op.name} depends on elements that a load leaves out; they are "
-                f"zero in Louver and undefined in Triton: give the load {given}"
+                f"zero in Louver and undefined in Triton"
             )
-            warnings.warn(str(unsupported(rule, load)), stacklevel=2)
+            warnings.warn(str(unsupported(rule, load, f"give the load {given}")), stacklevel=2)
         warned.update(value.loads)
 
     sizes = _grid(grid)

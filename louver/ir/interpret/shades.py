@@ -1,7 +1,7 @@
 """Marks of a tile's elements beside their numbers: stored elements of a sparse tensor, and undefined ones.
 
 A product with a sparse tile sums over its stored elements alone, as hardware does: infinity is not multiplied by a zero that nothing
-stores. What a mask leaves out of a load without `other` is zero here and in compiled kernels, and undefined in Triton. It is followed to
+stores. An element that a mask leaves out of a load without `other` is zero here and in compiled kernels, and undefined in Triton. It is followed to
 where it can be seen.
 """
 
@@ -54,7 +54,7 @@ def run_shaded(op: Operation, operands: Sequence[Any], run: Handler, seen: Seen)
         _store(op, operands, undefined, values, seen)
         return run(op, values)
     if isinstance(op, DIVISIONS):
-        # What is undefined here is zero, by which nothing is divided.
+        # Undefined elements are zero here, and nothing is divided by zero.
         values[1] = np.where(undefined[1], np.ones_like(values[1]), values[1])
     found = run(op, operands if isinstance(op, DotOp) else values)
     unknown = _of_results(op, undefined, values)
@@ -76,7 +76,7 @@ def _moved(op: Operation, value: Shaded, run: Handler) -> Sequence[Value]:
 
 
 def _of_results(op: Operation, undefined: Sequence[Truths], values: Sequence[Any]) -> Truths:
-    """Which elements of an operation's results are undefined."""
+    """The undefined elements of an operation's results."""
     match op, values:
         case SelectOp(), [condition, *_]:
             return undefined[0] | np.where(condition, undefined[1], undefined[2])

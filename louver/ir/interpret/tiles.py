@@ -257,11 +257,11 @@ _CHANGES: dict[str, Any] = {
     "xor": np.bitwise_xor,
     "exch": _second,
 }
-"""What an atomic operation makes of what was there and a value."""
+"""The new number of an atomic operation, of the old one and a value."""
 
 
 def _atomic(op: AtomicRMWOp, values: Sequence[Any]) -> Sequence[Value]:
-    """One element after the other; what was there is 0 where the mask leaves an element out."""
+    """One element after the other; the old number is 0 where the mask leaves an element out."""
     change = _CHANGES[op.kind.data]
     pointers, value = values[:2]
     mask = values[2] if len(values) > 2 else np.ones(np.shape(value), np.bool_)
@@ -354,4 +354,4 @@ TILES: dict[type[Operation], Handler] = {
     PointerCastOp: _cast,
     AssumeOp: _assume,
 }
-"""What each operation means."""
+"""The meaning of each operation."""

@@ -151,11 +151,11 @@ class View:
         return self.memory.load(offsets, inside, np.asarray(self.fill).astype(self.memory.elements.dtype))
 
     def store(self, checked: Sequence[int], value: Array) -> None:
-        """Write the block; what is outside of the tensor along the dimensions `checked` is dropped."""
+        """Write the block; elements outside of the tensor along the dimensions `checked` are dropped."""
         self.memory.store(*self._places(checked), value)
 
     def inside(self, checked: Sequence[int]) -> Truths:
-        """Which elements of the block are inside of the tensor along the dimensions `checked`."""
+        """The elements of the block that are inside of the tensor along the dimensions `checked`."""
         return self._places(checked)[1]
 
     def _places(self, checked: Sequence[int]) -> tuple[Offsets, Truths]:
@@ -195,7 +195,7 @@ def plain(value: Any) -> Any:
 
 
 def undefined_of(value: Any) -> Truths:
-    """Which elements of a value are undefined, in its shape or one for all."""
+    """The undefined elements of a value, in its shape or one for all."""
     return (
         np.asarray(value.undefined) if isinstance(value, Shaded) and value.undefined is not None else np.asarray(False)
     )

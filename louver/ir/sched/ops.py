@@ -183,7 +183,7 @@ def _check_sharing(roles: Sequence[RoleOp]) -> None:
 class WaitGridsOp(IRDLOperation):
     """Wait until the grids that this launch depends on have ended.
 
-    Until then nobody touches memory but stored values and metadata. Who waits for a barrier that this role arrives at afterwards knows it
+    Until then nobody touches memory but stored values and metadata. A role that waits for a barrier that this role arrives at later knows it
     too.
     """
 
@@ -364,8 +364,8 @@ class MmaFenceOp(IRDLOperation):
 class MmaOp(IRDLOperation):
     """One warpgroup product on the stage in hand, `a_offset` and `b_offset` bytes in.
 
-    block: which 64 rows of the warpgroup. set, word, selector: its metadata register, of a sparse one. fresh: what the accumulators
-    hold is not added to.
+    block: which 64 rows of the warpgroup. set, word, selector: its metadata register, of a sparse one. fresh: the accumulators' old
+    contents are not added to.
     """
 
     name = "sched.mma"

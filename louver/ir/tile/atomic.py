@@ -16,7 +16,7 @@ from louver.ir.tile import syntax
 from louver.ir.tile.types import loaded_type
 
 KINDS = ("and", "or", "xor", "add", "fadd", "max", "min", "umax", "umin", "exch")
-"""What an atomic operation does to memory. Source: Triton's RMWOp."""
+"""The change that an atomic operation makes in memory. Source: Triton's RMWOp."""
 
 
 class _Atomic(IRDLOperation):
@@ -98,7 +98,7 @@ class AtomicCASOp(_Atomic):
 
 
 AtomicOp: TypeAlias = AtomicRMWOp | AtomicCASOp
-"""What reads and writes memory at once, at `ptr`, with `value`."""
+"""An operation that reads and writes memory at once, at `ptr`, with `value`."""
 
 
 def _word(parser: Parser) -> str:

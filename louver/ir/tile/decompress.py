@@ -58,7 +58,7 @@ class DecompressOp(IRDLOperation):
 
     @property
     def parts(self) -> Parts:
-        """How values and metadata lie, of a tile in parts."""
+        """The layouts of values and metadata, of a tile in parts."""
         element = tensor_of(self.src).element_type
         assert isinstance(element, FixedBitwidthType) and self.columns is not None
         return Parts.of(element.bitwidth if self.bits is None else self.bits.value.data, self.columns.value.data)
@@ -128,7 +128,7 @@ class CompressOp(IRDLOperation):
 
     @property
     def parts(self) -> Parts:
-        """How the kept elements and the metadata lie."""
+        """The layouts of the kept elements and of the metadata."""
         return Parts.of(self.bits.value.data, self.columns.value.data)
 
     def verify_(self) -> None:

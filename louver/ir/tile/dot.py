@@ -152,7 +152,7 @@ class DotOp(IRDLOperation):
             self._verify_metadata(self.metadata, (m, n)[index], k, index)
 
     def _sparse_operand(self) -> int | None:
-        """Which operand is decomposed, if one is."""
+        """The number of the operand that is decomposed, if one is."""
         if (self.metadata is None) != (self.sparse_index is None):
             raise VerifyException(
                 "a dot has metadata and a sparseIndex, or neither of the two, got "

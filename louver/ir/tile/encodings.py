@@ -34,7 +34,7 @@ from louver.isa.targets import WARPS_PER_WARPGROUP
 Integers: TypeAlias = ArrayAttr[IntAttr]
 
 DENSE, VALUES, METADATA = -1, 0, 1
-"""What a tile of a dot's operand is: its `meta`."""
+"""The role of a tile of a dot's operand: its `meta`."""
 
 
 BYTES_TAKEN = 4
@@ -52,7 +52,7 @@ def numbers_of(attribute: Integers) -> Vector:
 
 
 class Encoding(ParametrizedAttribute):
-    """How a tile of any shape lies in registers. FIELDS: the names of the parameters in the text, in order."""
+    """The encoding of a tile of any shape in registers. FIELDS: the names of the parameters in the text, in order."""
 
     FIELDS: ClassVar[tuple[str, ...]] = ()
     OPTIONAL: ClassVar[dict[str, int]] = {}

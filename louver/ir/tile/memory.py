@@ -165,7 +165,7 @@ class _Stored(IRDLOperation):
 
 @irdl_op_definition
 class DescriptorStoreOp(_Stored):
-    """Store a block at `indices`, in elements; what falls outside the tensor is dropped."""
+    """Store a block at `indices`, in elements; elements outside the tensor are dropped."""
 
     name = "tt.descriptor_store"
     traits = traits_def(MemoryWriteEffect())
@@ -184,12 +184,12 @@ class DescriptorStoreOp(_Stored):
 
 
 REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
-"""What a block may be combined with memory by. Source: Triton's DescriptorReduceKind."""
+"""The operations that combine a block with memory. Source: Triton's DescriptorReduceKind."""
 
 
 @irdl_op_definition
 class DescriptorReduceOp(_Stored):
-    """As a store, but what is in memory becomes its sum (`kind` "add"), minimum, … with the block, element by element: each in one
+    """As a store, but memory becomes its sum (`kind` "add"), minimum, … with the block, element by element: each in one
     piece, and in no order among those of other programs.
     """
 

@@ -14,7 +14,7 @@ DIVISIBILITY = "tt.divisibility"
 """The attribute of an argument that says what it is a multiple of: bytes of an address. Source: Triton."""
 
 MULTIPLE = 16
-"""What arguments are marked as multiples of: bytes of the widest access, and elements of it."""
+"""The multiples that arguments are marked with: bytes of the widest access, and elements of it."""
 
 
 APART = "louver.apart"

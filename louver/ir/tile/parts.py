@@ -69,20 +69,20 @@ class Parts:
         return self.map.group // KEPT
 
     def values(self, layout: Layout) -> Layout:
-        """How the kept values lie. Raises ValueError where threads share an entry."""
+        """The layout of the kept values. Raises ValueError where threads share an entry."""
         self._check(layout, self.together)
         inside = tuple(self._joined(0, 1 << bit) for bit in range(self.kept.bit_length() - 1))
         return _moved(layout, self._halved(layout.shape), self.value, inside)
 
     def dense(self, layout: Layout) -> Layout:
-        """How a dense tile lies whose kept values lie so. Raises ValueError where threads share an entry."""
+        """The layout of a dense tile with this one of kept values. Raises ValueError where threads share an entry."""
         self._check(layout, self.together // KEPT)
         row, column = self._split(layout.shape)
         inside = tuple(self._joined(0, 1 << bit) for bit in range(self.map.group.bit_length() - 1))
         return _moved(layout, self._joined(row, column * KEPT), self.first, inside)
 
     def entries(self, layout: Layout, shape: Sequence[int]) -> Layout:
-        """How the entries of the tile's metadata lie; a thread has those too that stand for no column of a tile with a part of a word."""
+        """The layout of the tile's metadata entries; a thread has those too that stand for no column of a tile with a part of a word."""
         reached = set(map(self.entry, layout.register + layout.thread))
         steps = (self._joined(0, 1 << bit) for bit in range(shape[self.columns].bit_length() - 1))
         return _moved(layout, tuple(shape), self.entry, tuple(step for step in steps if step not in reached))

@@ -38,7 +38,7 @@ class SharedAttr(Encoding):
         return SharedAttr.along(1 - numbers_of(self.order)[0])
 
     def place(self, shape: Sequence[int], size: int) -> SharedLayout:
-        """Where the elements, `size` bytes each, stand."""
+        """The places of the elements, `size` bytes each."""
         return SharedLayout(tuple(shape), numbers_of(self.order)[0], size)
 
     def verify(self) -> None:

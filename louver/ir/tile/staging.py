@@ -36,7 +36,7 @@ def verify_shared(tile: AnyTensor) -> None:
 
 @irdl_op_definition
 class LocalAllocOp(IRDLOperation):
-    """Shared memory for a tile in each of so many slots, of the program's for as long as it runs; what is there is undefined.
+    """Shared memory for a tile in each of so many slots, of the program's for as long as it runs; its contents are undefined.
 
     The result is the tile in the first slot.
     """
@@ -182,7 +182,7 @@ def in_shared(value: SSAValue) -> bool:
 
 
 def tile_of(value: SSAValue) -> SharedLayout:
-    """Where the elements of a tile in shared memory stand."""
+    """The places of the elements of a tile in shared memory."""
     tensor = tensor_of(value)
     encoding, element = register_encoding(tensor), tensor.element_type
     assert isinstance(encoding, SharedAttr) and isinstance(element, FixedBitwidthType)

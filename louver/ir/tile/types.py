@@ -43,7 +43,7 @@ def tensor_of(value: SSAValue) -> AnyTensor:
 
 
 def register_encoding(type_: Attribute) -> Encoding | None:
-    """How a tensor lies in registers; None before `assign-encodings` has said it, and for other types."""
+    """The layout of a tensor in registers; None before `assign-encodings` has set it, and for other types."""
     tensor = as_tensor(type_)
     return tensor.encoding if tensor is not None and isinstance(tensor.encoding, Encoding) else None
 
@@ -133,7 +133,7 @@ class SparseAttr(ParametrizedAttribute):
 
 @irdl_attr_definition
 class CachePolicyAttr(ParametrizedAttribute):
-    """How caches keep what an access touches, as Triton 3.9 writes it: a wish, which nothing here follows.
+    """The cache policy of an access, as Triton 3.9 writes it: a wish, which nothing here follows.
 
     `#tt.cache_policy<cache_modifier = none, eviction_policy = evict_last>`.
     """

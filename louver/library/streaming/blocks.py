@@ -58,7 +58,7 @@ def kept_in_blocks(lanes: Lanes, element: ElementType, rows: Sequence[Sequence[R
 
 
 def _sizes(lanes: Lanes, element: ElementType, plane: Reg) -> list[Reg]:
-    """What the elements of a plane add to a score, f32 each."""
+    """The summands of a score for the elements of a plane, f32 each."""
     k = lanes.k
     found: list[Reg] = []
     for value in _numbers(lanes, element, plane):

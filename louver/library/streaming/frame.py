@@ -12,7 +12,7 @@ from louver.isa.targets import WARPGROUP_THREADS
 from louver.library.streaming.groups import Found, Groups
 from louver.library.streaming.natural import Natural
 from louver.library.streaming.place import Corner, Place, Rows, Stream, ahead
-from louver.library.streaming.record import COUNTERS, SPAN_BYTES, STEPS, Streaming
+from louver.library.streaming.record import COUNTERS, SPAN_BYTES, TILE_STEPS, Streaming
 from louver.library.streaming.turned import Tile, Turned
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Address, Param, Reg
@@ -20,7 +20,7 @@ from louver.ptx.module import Address, Param, Reg
 WARPS = WARPGROUP_THREADS // LANES
 
 Span = tuple[int, int]
-"""Which of a thread's rows, and how many steps ahead."""
+"""The number of a thread's row, and of the steps ahead."""
 
 
 def parameters(record: Streaming) -> tuple[Param, ...]:
@@ -85,8 +85,8 @@ class Frame:
         """Steps of a tile that have columns, from the first one on of so many. Tiles are written whole to padded metadata and to be turned."""
         k, out, columns = self.k, self.record.out, self.record.spans * self.record.span
         if self.record.words is not None or (out is not None and out.columns):
-            return k.mov(STEPS)
-        return k.min(k.div(k.add(k.sub(size, first), columns - 1), columns), STEPS)
+            return k.mov(TILE_STEPS)
+        return k.min(k.div(k.add(k.sub(size, first), columns - 1), columns), TILE_STEPS)
 
     # --- arrays ----------------------------------------------------------------------------------------------------
     def source(self) -> Rows | Turned:
@@ -132,7 +132,7 @@ class Frame:
         """Do the work on all spans of a tile, two at a time."""
         k = self.k
         rows = [k.add(corner.row, row) for row in self.rows]
-        span = k.add(k.mul_lo(self.column_tile, STEPS * self.record.spans), self.span)
+        span = k.add(k.mul_lo(self.column_tile, TILE_STEPS * self.record.spans), self.span)
         for stream in streams:
             stream.begin(corner)
         place = Place.at(k, self.record, corner.entry, rows, span, self.shape)
@@ -168,7 +168,7 @@ class Frame:
 
     # --- counts ----------------------------------------------------------------------------------------------------
     def counter(self, name: str) -> Address:
-        """Where a number is that the kernel leaves."""
+        """The address of a number that the kernel leaves."""
         return Address(self.args["counters"], 8 * COUNTERS.index(name))
 
     def leave_found(self) -> None:

@@ -17,7 +17,7 @@ from louver.ptx.module import Reg
 
 @dataclass(slots=True)
 class Found:
-    """What a thread finds beside the arrays, in registers of its own.
+    """The findings of a thread beside the arrays, in registers of its own.
 
     violated: bits, some of them set if a group has more than N non-zeros, or an illegal index. lost: how many -0.0 have no slot.
     """
@@ -33,7 +33,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """What streaming kernels do with spans. A span is a list of words in memory order."""
+    """The work of streaming kernels on spans. A span is a list of words in memory order."""
 
     k: KernelBuilder
     record: Streaming

@@ -25,7 +25,7 @@ from louver.library.streaming.frame import Frame, Span
 from louver.library.streaming.lanes import Byte
 from louver.library.streaming.natural import Natural
 from louver.library.streaming.place import Corner, Place, ahead
-from louver.library.streaming.record import KEY_BITS, NO_GROUP, STEPS, Streaming
+from louver.library.streaming.record import KEY_BITS, NO_GROUP, TILE_STEPS, Streaming
 from louver.library.streaming.turned import Tile
 from louver.library.streaming.words import Words
 from louver.ptx.module import Kernel, Reg
@@ -223,7 +223,7 @@ def _compress_turned(frame: Frame, tile: Tile, corner: Corner) -> None:
     values, pitch, indices = (frame.args[f"turned_{name}"] for name in ("values", "pitch", "indices"))
     natural = Natural(k, record, values, pitch, indices, rows, size)
     mine = [k.mad_lo(frame.column_tile, ROWS, row) for row in frame.rows]
-    span = k.mad_lo(corner.number, STEPS * record.spans, frame.span)
+    span = k.mad_lo(corner.number, TILE_STEPS * record.spans, frame.span)
     place = Place.at(k, record, corner.entry, mine, span, (rows, size))
     tile.open(frame.rows, frame.span)
 

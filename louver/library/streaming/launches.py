@@ -41,7 +41,7 @@ MOST_CTAS = 65_535
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Where the natural arrays of a sparse tensor are on a device, all entries' rows one after the other.
+    """The place of a sparse tensor's natural arrays on a device, all entries' rows one after the other.
 
     values: address of [rows, kept]. pitch: bytes from a row to the next. indices: address of [rows, index bytes], without gaps.
     """

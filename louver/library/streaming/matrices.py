@@ -78,7 +78,7 @@ def _merged(shape: Sequence[int], strides: Sequence[Sequence[int]], axes: Sequen
 
 
 def access(view: ArrayView, shape: Shape, steps: Steps, pattern: Pattern, *, turn: bool) -> Access:
-    """How kernels reach an array: by as many bytes at once as its address, its steps and its sizes allow. turn: tiles may be turned."""
+    """The access of kernels to an array: as many bytes at once as its address, its steps and its sizes allow. turn: tiles may be turned."""
     size = view.element.bytes
     row, column, entry = (step * size for step in steps)
     whole = gcd(view.address, entry if shape.entries > 1 else 0, VECTOR_BYTES)

@@ -1,4 +1,4 @@
-"""Where a thread is in a matrix, and dense arrays whose rows it reaches there."""
+"""A thread's place in a matrix, and the dense arrays whose rows it reaches there."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Corner:
 
 
 class Stream(Protocol):
-    """What a kernel reads or writes span by span."""
+    """An array that a kernel reads or writes span by span."""
 
     def begin(self, corner: Corner) -> None:
         """Make a tile ready, all threads of the CTA together."""

@@ -1,4 +1,4 @@
-"""Streaming kernels as records: what each does, on which elements, and how it reaches memory."""
+"""Streaming kernels as records: the work of each, its elements, and its access to memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ VECTOR_BYTES: Final = 16
 SPAN_BYTES: Final = 32
 """Bytes of a row that a thread takes at once, at least: the columns of half a word of metadata, for 8-bit types of a word."""
 
-STEPS: Final = WORDS
+TILE_STEPS: Final = WORDS
 """Steps along a row that a tile has, each as wide as a word of metadata."""
 
 COUNTERS: Final = ("broken", "lost", "listed")
@@ -49,7 +49,7 @@ NO_GROUP: Final = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How a kernel reaches a dense array.
+    """The access of a kernel to a dense array.
 
     width: bytes at once, a power of two. Addresses and steps between rows are multiples of it. At the width of an element,
     neighbours of a row may be any distance apart. columns: neighbours along a column are neighbours in memory, so that tiles are
@@ -68,7 +68,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """How a kernel divides matrices of a pattern into tiles, and these into what a thread takes.
+    """The division of matrices of a pattern into tiles, and of these into what a thread takes.
 
     A unit is M registers: a group for each element of a register. A span is some units that follow each other in a row.
     """
@@ -90,7 +90,7 @@ class Tiling:
 
     @property
     def map(self) -> MetadataMap:
-        """Where products have the codes of elements of this size: threads take rows and columns as it says, whatever the pattern."""
+        """The places of codes in products of elements of this size: threads take rows and columns as the map says, whatever the pattern."""
         return MAPS[self.type.bits]
 
     @property
@@ -146,7 +146,7 @@ class Tiling:
     @property
     def columns(self) -> int:
         """Elements of a row of a tile."""
-        return STEPS * self.spans * self.span
+        return TILE_STEPS * self.spans * self.span
 
     @property
     def row_bytes(self) -> int:

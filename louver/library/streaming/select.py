@@ -1,4 +1,4 @@
-"""Which elements of a group are kept, and where they go: conditions and masks of planes (see `louver.library.streaming.lanes`)."""
+"""The elements of a group that are kept, and their slots: conditions and masks of planes (see `louver.library.streaming.lanes`)."""
 
 from __future__ import annotations
 

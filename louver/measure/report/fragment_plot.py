@@ -83,7 +83,7 @@ def draw_fragment(product: Wgmma, codes: Sequence[int]) -> str:
         raise ValueError(f"the picture is of a sparse product whose values are in registers, got {product}")
     metadata, values = product.metadata_map, product.a_fragment
     sums = product.d_fragment
-    title = f"{product.mnemonic}: what the lanes of a warp hold"
+    title = f"{product.mnemonic}: values, metadata and sums in the lanes of a warp"
     drawing = Drawing(WIDTH, TOP + CELL * WARP_ROWS + 66, title, f"{title}. Computed from louver.isa.")
     drawing.text(16, 26, title, size=15, bold=True)
     _draw_row(drawing, product, values, codes)
@@ -107,7 +107,7 @@ def draw_fragment(product: Wgmma, codes: Sequence[int]) -> str:
 
 
 def _draw_row(drawing: Drawing, product: Wgmma, values: Fragment, codes: Sequence[int]) -> None:
-    """One row of A, dense: the columns that are stored, in the colours of the lanes that hold them, and the codes that say so."""
+    """One row of A, dense: the columns that are stored, in the colours of the lanes that hold them, and their codes."""
     metadata = product.metadata_map
     count, row = metadata.groups, LANE // 4
     own = np.array([[codes[group % len(codes)] for group in range(GROUPS)]] * metadata.rows, dtype=np.uint8)
@@ -122,7 +122,7 @@ def _draw_row(drawing: Drawing, product: Wgmma, values: Fragment, codes: Sequenc
     drawing.text(
         16,
         52,
-        f"Row {row}, {product.k} dense columns of K. A group of {metadata.group} keeps two; its code says which.",
+        f"Row {row}, {product.k} dense columns of K. A group of {metadata.group} keeps two; its code names them.",
         fill=MUTED,
     )
     left, cell = 16.0, (WIDTH - 32 - 6 * (count - 1)) / product.k
@@ -169,7 +169,7 @@ def _draw_panel(drawing: Drawing, left: float, width: float, name: str, pieces: 
 
 
 def _draw_selectors(drawing: Drawing, left: float, width: float, metadata: MetadataMap) -> None:
-    """Which groups a product's selector takes."""
+    """The groups that a product's selector takes."""
     y = TOP + CELL * WARP_ROWS
     for selector in range(metadata.selectors):
         begin, share = left + width * selector / metadata.selectors, width / metadata.selectors

@@ -22,7 +22,7 @@ from louver.measure.report.table import NAME, Column, Table
 
 NONE = "–"
 WARPGROUP = "GMMA.SP"
-"""How sparse products of a warpgroup end in machine code, whatever their type."""
+"""The last part of the opcodes of a warpgroup's sparse products, whatever their type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ def _best_tiles(rows: Iterable[KernelRow]) -> Iterable[float | None]:
 
 
 def _mean(found: Iterable[float | None]) -> dict[str, float | int] | None:
-    """How many there are, their geometric mean and the least; None without any."""
+    """The count of the numbers, their geometric mean and the least; None without any."""
     speeds = [each for each in found if each is not None]
     if not speeds:
         return None

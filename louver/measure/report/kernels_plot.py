@@ -14,7 +14,7 @@ HEAD, FOOT = 0.5, 0.7
 """Inches above and below the bars."""
 
 LEFT = 0.3
-"""Where labels end, as a part of the picture's width."""
+"""The end of labels, as a part of the picture's width."""
 
 FOOT_COLUMNS = 210
 TITLE = "Users' kernels with a sparse tensor, beside the dense ones by Triton at the same tile"

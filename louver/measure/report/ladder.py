@@ -26,7 +26,7 @@ CLAIMS = (
     'Claims are from the worklog "How to optimize a Croqtile 2:4 sparse GEMM" (April 2026): TFLOP/s that its author measured '
     "at the same step on an H800 PCIe, not reproduced here."
 )
-"""Where the claims in a record come from, for tables and pictures."""
+"""The origin of the claims in a record, for tables and pictures."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ HEAD, FOOT = 0.55, 0.65
 FOOT_COLUMNS = 230
 TITLE = "From a plain schedule to ours, one field at a time"
 BARS_END = 0.8
-"""Where the longest bar and the claims end, as a part of the panel's width; the numbers stand to the right of it."""
+"""The ends of the longest bar and of the claims, as a part of the panel's width; the numbers stand to the right of it."""
 
 
 def plot_ladder(record: LadderRecord, path: Path) -> Path:

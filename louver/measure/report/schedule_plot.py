@@ -35,7 +35,7 @@ class Life:
 
     @property
     def schedule(self) -> Schedule:
-        """How it runs."""
+        """The schedule that it runs by."""
         return self.product.schedule
 
     @property
@@ -51,7 +51,7 @@ class Life:
 
     @property
     def drawn(self) -> int:
-        """How many of them are drawn."""
+        """The number of them that are drawn."""
         return min(self.steps, self.schedule.ring.stages + BEYOND)
 
     @property
@@ -63,13 +63,13 @@ class Life:
 
     @property
     def stage_bytes(self) -> int:
-        """Bytes of a slot: what a K step reads."""
+        """Bytes of a stage: the operands of a K step."""
         rings = [op for op in self.kernel.body.block.ops if isinstance(op, ops.RingOp)]
         return sum(op.bytes.value.data for op in rings if op.sym_name.data != "d")
 
     @property
     def spans(self) -> list[Span]:
-        """What happens when, in the first CTA."""
+        """The actions of the first CTA, with their times."""
         return timeline(self.kernel, [self.drawn] * TILES)
 
 
@@ -109,9 +109,9 @@ def _facts(life: Life) -> list[str]:
     at_once = schedule.occupancy.ctas * life.sms
     ctas = min(life.tiles, at_once // schedule.order.cluster * schedule.order.cluster)
     most = -(-life.tiles // ctas)
-    slots = "1 slot" if ring.stages == 1 else f"{ring.stages} slots"
+    stages = "1 stage" if ring.stages == 1 else f"{ring.stages} stages"
     return [
-        f"{nest.a.element} {nest.a.pattern}, tile {tile.m}×{tile.n}×{tile.k}, {slots} of {life.stage_bytes:,} bytes",
+        f"{nest.a.element} {nest.a.pattern}, tile {tile.m}×{tile.n}×{tile.k}, {stages} of {life.stage_bytes:,} bytes",
         f"M, N, K = {m:,}, {n:,}, {k:,}: {life.tiles:,} tiles, {ctas:,} CTAs on {life.sms} SMs, {most} tiles a CTA at most, "
         f"{life.steps} K steps a tile, {schedule.roles.threads} threads, {schedule.store.way} stores",
     ]
@@ -133,7 +133,7 @@ def _rows(life: Life, spans: Sequence[Span]) -> Iterator[tuple[str, list[_Bar]]]
     for role in copiers:
         yield f"{role}, one thread", list(_holder_bars(spans, (role, 0), copies=True))
     for stage in range(life.schedule.ring.stages):
-        yield f"slot {stage}", list(_slot_bars(spans, stage))
+        yield f"stage {stage}", list(_stage_bars(spans, stage))
     for role, warpgroup in holders:
         if role not in copiers:
             rows = 64 * life.schedule.blocks
@@ -142,7 +142,7 @@ def _rows(life: Life, spans: Sequence[Span]) -> Iterator[tuple[str, list[_Bar]]]
 
 
 def _holder_bars(spans: Sequence[Span], holder: tuple[str, int], *, copies: bool = False) -> Iterator[_Bar]:
-    """What a role does itself. Products run while it goes on, so that their bars hide its waits."""
+    """The bars of a role's own actions. Products run while it goes on, so that their bars hide its waits."""
     own = [span for span in spans if (span.role, span.warpgroup) == holder]
     yield from (_Bar(span.begin, span.end, WAIT) for span in own if span.kind == "wait")
     if copies:
@@ -164,8 +164,8 @@ def _filled(copies: Sequence[Span]) -> tuple[float, float]:
     return min(span.begin for span in copies), max(span.end for span in copies) - Lengths().latency
 
 
-def _slot_bars(spans: Sequence[Span], stage: int) -> Iterator[_Bar]:
-    """A slot from its copies' begin to its release by the last warpgroup: filling, full, being read."""
+def _stage_bars(spans: Sequence[Span], stage: int) -> Iterator[_Bar]:
+    """A stage from its copies' begin to its release by the last warpgroup: filling, full, being read."""
     own = [span for span in spans if span.stage == stage]
     for copies in _copies(own):
         key = copies[0].tile, copies[0].step

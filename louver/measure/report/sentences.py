@@ -27,7 +27,7 @@ class SentenceRow:
     weights: the pattern, or the type of dense weights. kept: part of each layer's elements that stays, 0 to 1.
     mean_cosine, least_cosine: of each sentence's embeddings by these weights and by the stored ones.
     rank_correlation: Spearman's, of the similarities of all pairs of sentences by these weights and by the stored ones.
-    found: sentences whose paraphrase is the nearest of all others; sentences: how many there are.
+    found: sentences whose paraphrase is the nearest of all others; sentences: their number.
     """
 
     weights: str

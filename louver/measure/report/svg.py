@@ -84,11 +84,12 @@ class Drawing:
             f"{escape(text, quote=False)}</text>"
         )
 
-    def arrow(self, *points: tuple[float, float], color: str = MUTED) -> None:
+    def arrow(self, *points: tuple[float, float], color: str = MUTED, dashes: str = "") -> None:
         """A line through points with a head at its end."""
         path = " ".join(f"{_n(x)},{_n(y)}" for x, y in points)
+        dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
         self.marks.append(
-            f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="1.4" marker-end="url(#head)"/>'
+            f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="1.4"{dashed} marker-end="url(#head)"/>'
         )
 
     def line(self, x1: float, y1: float, x2: float, y2: float, color: str = EDGE, *, dashes: str = "") -> None:

@@ -53,7 +53,7 @@ def fold(text: str, width: int) -> Iterator[str]:
 
 
 def _fitting(text: str, start: int, width: int) -> int:
-    """Where the characters from `start` on end that fit; one fits always."""
+    """The end of the characters from `start` on that fit; one fits always."""
     used = 0
     for index in range(start, len(text)):
         used += _cells(text[index])

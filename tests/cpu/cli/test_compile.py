@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize(
-    ("stage", "signs"),
+    ("level", "signs"),
     [
         ("tile", ["#tt.sparse", "tt.dot"]),
         ("canonical", ["tt.make_tensor_descriptor", "scf.for"]),
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
         ("ptx", [".target sm_90a", "wgmma.mma_async.sp", "setmaxnreg"]),
     ],
 )
-def test_each_stage_prints(cli: Cli, stage: str, signs: list[str]) -> None:
-    result = cli("compile", "--problem", "300,40,136", "--dtype", "bf16", "--emit", stage)
+def test_each_level_prints(cli: Cli, level: str, signs: list[str]) -> None:
+    result = cli("compile", "--problem", "300,40,136", "--dtype", "bf16", "--emit", level)
     assert result.exit_code == 0, result.output
     assert all(sign in result.output for sign in signs)
 
@@ -38,10 +38,10 @@ def test_rows_of_whole_chunks_are_stored_in_bulk(cli: Cli) -> None:
     assert "sched.bulk_store" in aligned and "sched.bulk_store" not in odd
 
 
-def test_all_prints_the_stages_in_order(cli: Cli) -> None:
+def test_all_prints_the_levels_in_order(cli: Cli) -> None:
     output = cli("compile", "--problem", "128,8,64", "--product", "matmul", "--emit", "all").output
     places = [
-        output.index(f"---- {stage} ----") for stage in ("tile", "canonical", "decomposed", "sched", "ptx", "sass")
+        output.index(f"---- {level} ----") for level in ("tile", "canonical", "decomposed", "sched", "ptx", "sass")
     ]
     assert places == sorted(places)
 
@@ -72,9 +72,9 @@ def test_ways_to_accumulate(cli: Cli) -> None:
     assert "accumulate must be one of" in refused
 
 
-def test_the_stages_of_a_product(cli: Cli) -> None:
+def test_the_levels_of_a_product(cli: Cli) -> None:
     refused = cli.refused("compile", "--problem", "64,64,64", "--emit", "encoded")
-    assert "a warpgroup product has the stages tile, canonical, decomposed, sched, ptx, sass, got encoded" in refused
+    assert "a warpgroup product has the levels tile, canonical, decomposed, sched, ptx, sass, got encoded" in refused
     assert "only a Triton kernel has a TTIR" in cli.refused("compile", "--problem", "64,64,64", "--emit", "ttir")
 
 

@@ -29,7 +29,7 @@ DOCUMENTED = Path(__file__).parents[1] / "ir" / "inputs" / "simplified_sparse_do
 
 
 @pytest.mark.parametrize(
-    ("stage", "signs"),
+    ("level", "signs"),
     [
         ("ttir", ["tt.func public @weight_descriptors", "#loc = loc("]),
         ("tile", ["louver.sparse.NV24", "tt.trans"]),
@@ -40,15 +40,15 @@ DOCUMENTED = Path(__file__).parents[1] / "ir" / "inputs" / "simplified_sparse_do
         ("sass", ["HGMMA.SP"]),
     ],
 )
-def test_each_stage_of_a_product(cli: Cli, stage: str, signs: list[str]) -> None:
-    result = cli("compile", LAYER, "--emit", stage)
+def test_each_level_of_a_product(cli: Cli, level: str, signs: list[str]) -> None:
+    result = cli("compile", LAYER, "--emit", level)
     assert result.exit_code == 0, result.output
     assert all(sign in result.output for sign in signs)
     assert "register tiles" not in result.output
 
 
 @pytest.mark.parametrize(
-    ("stage", "signs"),
+    ("level", "signs"),
     [
         ("tile", ['tensor<32x64xf16, #tt.sparse<"NV24">>', "tt.make_tensor_ptr"]),
         ("decomposed", ["%arg1_metadata: !tt.ptr<i16>", "sparseIndex = 0"]),
@@ -57,12 +57,12 @@ def test_each_stage_of_a_product(cli: Cli, stage: str, signs: list[str]) -> None
         ("sass", ["HMMA.SP"]),
     ],
 )
-def test_each_stage_of_register_tiles(cli: Cli, stage: str, signs: list[str]) -> None:
-    result = cli("compile", DOCUMENTED, "--emit", stage)
+def test_each_level_of_register_tiles(cli: Cli, level: str, signs: list[str]) -> None:
+    result = cli("compile", DOCUMENTED, "--emit", level)
     assert result.exit_code == 0, result.output
     assert all(sign in result.output for sign in signs)
     # What the kernel's text says comes before anyone asks for a family.
-    assert result.output.startswith("// register tiles: a warpgroup multiplies whole blocks") == (stage != "tile")
+    assert result.output.startswith("// register tiles: a warpgroup multiplies whole blocks") == (level != "tile")
 
 
 def test_ptx_is_printed_by_default(cli: Cli) -> None:
@@ -88,7 +88,7 @@ def test_what_is_printed_is_what_a_launch_runs(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "stages"),
+    ("file", "levels"),
     [
         (LAYER, ["ttir", "tile", "canonical", "decomposed", "sched", "ptx", "sass"]),
         (LAYER.with_suffix(".mlir"), ["tile", "canonical", "decomposed", "sched", "ptx", "sass"]),
@@ -96,22 +96,22 @@ def test_what_is_printed_is_what_a_launch_runs(file: Path) -> None:
     ],
     ids=["ttir", "tile", "register tiles"],
 )
-def test_all_prints_the_stages_that_there_are(cli: Cli, file: Path, stages: list[str]) -> None:
+def test_all_prints_the_levels_that_there_are(cli: Cli, file: Path, levels: list[str]) -> None:
     output = cli("compile", file, "--emit", "all").output
-    assert re.findall(r"^// ---- (\w+) ----$", output, re.M) == stages
-    assert output.startswith("// register tiles: ") == ("encoded" in stages)
+    assert re.findall(r"^// ---- (\w+) ----$", output, re.M) == levels
+    assert output.startswith("// register tiles: ") == ("encoded" in levels)
 
 
-@pytest.mark.parametrize("stage", ["canonical", "sched"])
-def test_a_stage_of_products_alone_is_refused_with_the_reason(cli: Cli, stage: str) -> None:
-    line = cli.refused("compile", DOCUMENTED, "--emit", stage)
-    assert f"the kernel has the stages tile, decomposed, encoded, ptx, sass, got {stage}: register tiles: " in line
+@pytest.mark.parametrize("level", ["canonical", "sched"])
+def test_a_level_of_products_alone_is_refused_with_the_reason(cli: Cli, level: str) -> None:
+    line = cli.refused("compile", DOCUMENTED, "--emit", level)
+    assert f"the kernel has the levels tile, decomposed, encoded, ptx, sass, got {level}: register tiles: " in line
     # The reason names what is allowed and the operation.
     assert line.split("register tiles: ")[1] and "got" in line.split("register tiles: ")[1]
 
 
 def test_a_stage_of_register_tiles_alone_is_refused(cli: Cli) -> None:
-    assert "a warpgroup product has the stages" in cli.refused("compile", LAYER, "--emit", "encoded")
+    assert "a warpgroup product has the levels" in cli.refused("compile", LAYER, "--emit", "encoded")
 
 
 def test_a_file_of_tile_ir_has_no_ttir(cli: Cli) -> None:
@@ -174,6 +174,6 @@ def test_what_is_no_file(cli: Cli) -> None:
     assert "missing.ttir is no file" in cli.refused("compile", "missing.ttir")
 
 
-def test_an_unknown_stage() -> None:
-    with pytest.raises(ValueError, match="stages are ttir, tile, canonical, .* or all, got 'cubin'"):
+def test_an_unknown_level() -> None:
+    with pytest.raises(ValueError, match="levels are ttir, tile, canonical, .* or all, got 'cubin'"):
         ir_source(str(DOCUMENTED), {}, "sm_90a").text("cubin")

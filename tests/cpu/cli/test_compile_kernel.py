@@ -30,7 +30,7 @@ def options(name: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("stage", "signs"),
+    ("level", "signs"),
     [
         ("ttir", ["tt.func public @grouped_pointers", "tt.dot"]),
         ("tile", ["tt.dot", "tt.make_range"]),
@@ -40,9 +40,9 @@ def options(name: str) -> list[str]:
         ("ptx", [".entry grouped_pointers", "wgmma.mma_async.sp"]),
     ],
 )
-def test_each_stage_of_a_kernel_prints(cli: Cli, stage: str, signs: list[str]) -> None:
+def test_each_level_of_a_kernel_prints(cli: Cli, level: str, signs: list[str]) -> None:
     pytest.importorskip("triton")
-    result = cli("compile", f"{KERNELS}:grouped_pointers", *options("grouped_pointers"), "--emit", stage)
+    result = cli("compile", f"{KERNELS}:grouped_pointers", *options("grouped_pointers"), "--emit", level)
     assert result.exit_code == 0, result.output
     assert all(sign in result.output for sign in signs)
 
@@ -51,8 +51,8 @@ def test_all_stages_of_a_kernel_print_in_order(cli: Cli) -> None:
     pytest.importorskip("triton")
     output = cli("compile", f"{KERNELS}:made_descriptors", *options("made_descriptors"), "--emit", "all").output
     places = [
-        output.index(f"---- {stage} ----")
-        for stage in ("ttir", "tile", "canonical", "decomposed", "sched", "ptx", "sass")
+        output.index(f"---- {level} ----")
+        for level in ("ttir", "tile", "canonical", "decomposed", "sched", "ptx", "sass")
     ]
     assert places == sorted(places)
 
@@ -69,11 +69,11 @@ def test_a_kernel_that_is_no_product_says_why(cli: Cli) -> None:
     result = cli("compile", *kernel, "--emit", "all")
     assert result.exit_code == 0, result.output
     assert result.output.startswith("// register tiles: ")
-    places = [result.output.index(f"---- {stage} ----") for stage in ("tile", "decomposed", "encoded", "ptx", "sass")]
+    places = [result.output.index(f"---- {level} ----") for level in ("tile", "decomposed", "encoded", "ptx", "sass")]
     assert places == sorted(places) and "---- sched ----" not in result.output
     assert "got sched: register tiles: " in cli.refused("compile", *kernel, "--emit", "sched")
     product = (f"{KERNELS}:made_descriptors", *options("made_descriptors"))
-    assert "a warpgroup product has the stages" in cli.refused("compile", *product, "--emit", "encoded")
+    assert "a warpgroup product has the levels" in cli.refused("compile", *product, "--emit", "encoded")
 
 
 @pytest.mark.parametrize(("size", "mark"), [(64, ":16"), (65, "")], ids=["multiples", "other sizes"])

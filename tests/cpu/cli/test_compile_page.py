@@ -34,7 +34,7 @@ PROBLEM = ("--problem", "256,256,256")
 
 
 def data_of(page: str) -> dict[str, Any]:
-    """What the page's program shows."""
+    """The data that the page's program shows."""
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
     assert found is not None
     return json.loads(found[1])
@@ -137,8 +137,8 @@ def test_the_page_has_the_texts_that_the_command_prints(cli: Cli, layer: str, mo
     monkeypatch.chdir(ROOT)
     printed = cli("compile", LAYER, "--emit", "all").stdout
     texts = dict(zip(*[iter(re.split(r"// ---- (\w+) ----\n", printed)[1:])] * 2, strict=True))
-    for group, stage in (("PTX", "ptx"), ("SASS", "sass"), ("Schedule IR", "sched")):
-        assert last(data_of(layer), group)["lines"] == texts[stage].rstrip("\n").splitlines()
+    for group, level in (("PTX", "ptx"), ("SASS", "sass"), ("Schedule IR", "sched")):
+        assert last(data_of(layer), group)["lines"] == texts[level].rstrip("\n").splitlines()
 
 
 def test_machine_code_knows_its_line_of_ptx(layer: str) -> None:
@@ -236,9 +236,9 @@ def test_another_kernel_than_the_launched_one_is_never_shown(monkeypatch: pytest
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--html", "page.html"), "a page has all stages: give --emit all with --html, got --emit ptx"),
+        (("--html", "page.html"), "a page has all levels: give --emit all with --html, got --emit ptx"),
         (("--emit", "sass", "--html", "page.html"), "give --emit all with --html, got --emit sass"),
-        (("--emit", "all", "--html", "page.html", "-o", "text"), "--html writes the stages to page.html"),
+        (("--emit", "all", "--html", "page.html", "-o", "text"), "--html writes the levels to page.html"),
         (("--emit", "all", "--html", "nowhere/page.html"), "nowhere"),
         (("--emit", "all", "--html", "."), "is a directory"),
     ],

@@ -66,7 +66,7 @@ def marked(page: Browser, group: str, name: str = "link") -> list[str]:
 
 
 def in_sight(page: Browser, group: str, name: str = "link") -> int:
-    """How many of them the column shows."""
+    """The number of them that the column shows."""
     return page.evaluate(
         f"(() => {{ const pane = {COLUMN.format(group)}.pane.getBoundingClientRect();"
         f" return [...{COLUMN.format(group)}.node.querySelectorAll('.l.{name}')].filter((each) => {{"

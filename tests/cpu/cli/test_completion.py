@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def completed(line: str) -> list[str]:
-    """What bash is told for the last word of a line."""
+    """The words that bash is told for the last word of a line."""
     asked = {"_LOUVER_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
     code = "from louver.cli import main; main()"
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Where results and notes go, in which form, and how a command ends."""
+"""The places and forms of results and notes, and the end of a command."""
 
 from __future__ import annotations
 

@@ -29,10 +29,11 @@ def test_a_schedule_is_drawn_with_its_quantities(cli: Cli, tmp_path: Path) -> No
     assert cli("plot", "--schedule", "stages=3", "--schedule", "tile_n=128", other).exit_code == 0
     first, second = (path.read_text(encoding="utf-8") for path in (one, other))
     assert (
-        "tile 128×256×64, 4 slots of 40,960 bytes" in first and "512 tiles, 132 CTAs on 132 SMs, 4 tiles a CTA" in first
+        "tile 128×256×64, 4 stages of 40,960 bytes" in first
+        and "512 tiles, 132 CTAs on 132 SMs, 4 tiles a CTA" in first
     )
-    assert "tile 128×128×64, 3 slots of 24,576 bytes" in second and "1,024 tiles" in second
-    assert "slot 3" in first and "slot 3" not in second
+    assert "tile 128×128×64, 3 stages of 24,576 bytes" in second and "1,024 tiles" in second
+    assert "stage 3" in first and "stage 3" not in second
 
 
 def test_errors_of_schedules_are_one_line(cli: Cli, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Where `louver prune` writes: what it replaces, what it keeps, and what it leaves when it is interrupted."""
+"""The files of `louver prune`: those that it replaces, those that it keeps, and those that it leaves when it is interrupted."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ CHOICE = Choice(lambda nest: pytest.fail("nothing is scheduled here"))  # type: 
 
 @dataclass
 class Tried:
-    """What was tried, as "product 1 b": the family, how many ones are left to the launch, and which. takes: what does not refuse."""
+    """The tries, as "product 1 b": the family, how many ones are left to the launch, and which. takes: the one that does not refuse."""
 
     takes: str = ""
     attempts: list[str] = field(default_factory=list)

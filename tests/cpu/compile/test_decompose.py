@@ -119,7 +119,7 @@ def test_attributes_and_locations_stay_with_the_values() -> None:
 
 
 def value_of(entry: Index, known: dict[str, int]) -> int:
-    """What an entry of an index list is, for these arguments."""
+    """The value of an entry of an index list, for these arguments."""
     number = literal(entry)
     if number is not None:
         return number
@@ -227,8 +227,8 @@ REFUSED = {
     f"%x = tt.advance %right, [0, 8] : <tensor<64x32xf16, {SPARSE}>>": "begin at a provable multiple of 16 rows",
     f"%x = tt.make_tensor_ptr %s, [64, 64], [63, 1], [0, 0] : <tensor<16x64xf16, {SPARSE}>>": "multiples of 2, not 63",
     f"%x = tt.make_tensor_ptr %s, [64, 64], [64, %j], [0, 0] : <tensor<16x64xf16, {SPARSE}>>": "one stride is the constant 1",
-    f"%x = tt.make_tensor_ptr %s, [64, 64], [64, 1], [0, 0] : <tensor<8x64xf16, {SPARSE}>>": "not 8 x 64: choose larger blocks",
-    f"%x = tt.make_tensor_ptr %s, [64, 64], [64, 1], [0, 0] : <tensor<16x8xf16, {SPARSE}>>": "not 16 x 8: choose larger blocks",
+    f"%x = tt.make_tensor_ptr %s, [64, 64], [64, 1], [0, 0] : <tensor<8x64xf16, {SPARSE}>>": f"not 8 x 64, got: %x = tt.make_tensor_ptr %s, [64, 64], [64, 1], [0, 0] : <tensor<8x64xf16, {SPARSE}>>: choose larger blocks",
+    f"%x = tt.make_tensor_ptr %s, [64, 64], [64, 1], [0, 0] : <tensor<16x8xf16, {SPARSE}>>": f"not 16 x 8, got: %x = tt.make_tensor_ptr %s, [64, 64], [64, 1], [0, 0] : <tensor<16x8xf16, {SPARSE}>>: choose larger blocks",
     f"%x = tt.make_tensor_ptr %s, [64, 64], [64, 1], [0, 0] : <tensor<16x32xf16, {SPARSE}>>\n"
     f"%y = tt.advance %x, [0, 64] : <tensor<16x32xf16, {SPARSE}>>": "move by whole words of metadata, 64 columns, not by 32",
     f"%x = tt.make_tensor_ptr %s, [64, 64], [64, 1], [0, 16] : <tensor<16x32xf16, {SPARSE}>>": "begin at a provable multiple of 32 columns",

@@ -1,4 +1,4 @@
-"""What passes write where LOUVER_DUMP names a folder."""
+"""The files that passes write where LOUVER_DUMP names a folder."""
 
 from __future__ import annotations
 

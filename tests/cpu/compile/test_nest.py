@@ -31,7 +31,7 @@ from louver.ir.product import (
     Store,
     walk,
 )
-from louver.isa.elementwise import STEPS
+from louver.isa.elementwise import ELEMENTWISE_STEPS
 from louver.isa.wgmma import TRANSPOSABLE
 from support.sizes import size, sizes
 from support.tile_ir import TILE, rewritten
@@ -313,9 +313,9 @@ def test_a_bias_added_after_the_transposition() -> None:
     assert nest.epilogue == Apply.of("add", Cast(Accumulator(), "f16"), LoadVector("bias", "f16", "m"))
 
 
-@pytest.mark.parametrize("name", [name for name, step in STEPS.items() if "." in step.operation])
+@pytest.mark.parametrize("name", [name for name, step in ELEMENTWISE_STEPS.items() if "." in step.operation])
 def test_every_elementwise_step_is_read(name: str) -> None:
-    step = STEPS[name]
+    step = ELEMENTWISE_STEPS[name]
     operands = ", ".join(["%total"] * step.arity)
     module = rewritten(
         Problem(),

@@ -1,4 +1,4 @@
-"""What the reader of product nests refuses, and how it says so."""
+"""The refusals of the reader of product nests, and their words."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ REFUSED = [
         "a loop that ends elsewhere",
         MATMUL,
         [("scf.for %k = %zero to %K", "scf.for %k = %zero to %M")],
-        "the loop over K must run from 0 to K in steps of 32, not from 0 to M in steps of 32: a warpgroup product sums all of K, and register "
-        "tiles sum part of it, got: %total = scf.for",
+        "the loop over K must run from 0 to K in steps of 32, not from 0 to M in steps of 32, got: %total = scf.for",
     ),
     (
         "another step",
@@ -103,7 +102,7 @@ REFUSED = [
         "one tile of more elements",
         MATMUL,
         [("%a_tensor[%m, %k]", "%a_tensor[0, %k]"), ("%a, [%M, %K]", "%a, [129, %K]")],
-        "a single tile along an axis must cover it: at most 128 elements, not 129, got: %product = tt.dot",
+        "a single tile along an axis must cover it, at most 128 elements, not 129, got: %product = tt.dot",
     ),
     (
         "another size of the result",
@@ -392,7 +391,7 @@ REFUSED = [
         "sums promoted to f16",
         Problem("matmul", "e4m3", "e4m3", "f32", accumulate="f16"),
         [("%b_tile, %partial :", "%b_tile, %partial {maxNumImpreciseAcc = 64 : i32} :")],
-        "sums are promoted to f32: a dot with max_num_imprecise_acc has an f32 accumulator",
+        "a dot with max_num_imprecise_acc has an f32 accumulator, got: %product = tt.dot",
     ),
     (
         "a load that is not used",

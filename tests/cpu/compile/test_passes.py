@@ -94,3 +94,8 @@ def test_each_canonical_pass_has_a_test_and_a_golden_file_of_its_name(name: str)
     assert (FOLDER / f"test_{name.replace('-', '_')}.py").exists()
     # It changes nothing.
     assert (ROOT / "canonical" / "passes" / f"{name}.diff").exists() or name == "require-multiplied"
+
+
+def test_each_file_of_the_canonical_passes_has_the_name_of_its_pass() -> None:
+    files = {path.stem.replace("_", "-") for path in Path(canonicalize.__file__).parent.glob("[a-z]*.py")}
+    assert files - {"canonicalize"} <= PASSES_OF_MODULES.keys()

@@ -1,4 +1,4 @@
-"""How kernels go through K: in steps of any length, with what is left behind the loop, unrolled, by counters of their own."""
+"""Kernels go through K in steps of any length, with a rest behind the loop, unrolled, by counters of their own."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def test_a_kernel_is_compiled_with_another_step_than_its_own() -> None:
 
 def test_other_patterns_are_no_product_whatever_the_tile() -> None:
     found = nest_of(Problem("linear"), 128, 256, 32)
-    other = replace(found, a=replace(found.a, pattern="1:2", element="f32"), b=replace(found.b, element="f32"))
-    with pytest.raises(ValueError, match="of 1:2, rows of K are gathered from .* got f32 with K contiguous"):
+    other = replace(found, a=replace(found.a, pattern="2:8@64"))
+    with pytest.raises(ValueError, match="of 2:8@64, rows of K are gathered from .* got f16 with K contiguous"):
         choose_for_nest(other, SM_90A, aligned_output=False)
 
 

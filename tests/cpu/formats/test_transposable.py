@@ -21,7 +21,7 @@ MASKS = [
 
 
 def exact(w: Any) -> np.ndarray:
-    """What each element adds to a score, without rounding sums."""
+    """The summands of a score, one for each element, without rounding sums."""
     with np.errstate(invalid="ignore"):
         size = np.abs(w.astype(np.float32)).astype(np.float64) * SCALE
     return np.where(np.isfinite(size), size, INFINITE)

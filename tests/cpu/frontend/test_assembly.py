@@ -1,4 +1,4 @@
-"""What the assembler makes of users' kernels: no lost performance and no spill."""
+"""The assembler's output for users' kernels: no lost performance and no spill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the parts of a sparse tile lie for a layout of the dense one."""
+"""The layouts of the parts of a sparse tile, for a layout of the dense one."""
 
 from __future__ import annotations
 

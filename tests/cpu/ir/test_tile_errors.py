@@ -1,4 +1,4 @@
-"""What tile IR refuses, and how it says so."""
+"""The refusals of tile IR, and their words."""
 
 from __future__ import annotations
 

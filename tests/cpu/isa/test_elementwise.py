@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from louver.frontend.epilogue import ACTIVATIONS
-from louver.isa.elementwise import ANGLE_LIMIT, CHOICES, STEPS
+from louver.isa.elementwise import ANGLE_LIMIT, CHOICES, ELEMENTWISE_STEPS
 from louver.library.numerics import ACTIVATION_ERROR, ACTIVATION_SLOPE
 from support.evaluate import evaluator
 
@@ -24,9 +24,9 @@ TOLERANCE = {
 """Relative errors that the table states; steps that are not here are exactly rounded."""
 
 
-@pytest.mark.parametrize("name", [name for name in STEPS if not name.startswith("__nv_")])
+@pytest.mark.parametrize("name", [name for name in ELEMENTWISE_STEPS if not name.startswith("__nv_")])
 def test_lowerings_compute_what_their_steps_mean(rng: np.random.Generator, name: str) -> None:
-    step = STEPS[name]
+    step = ELEMENTWISE_STEPS[name]
     x = arguments()
     if name in ("exp", "exp2"):
         x = x[np.abs(x) < 80]
@@ -64,18 +64,18 @@ def test_lowerings_compute_what_their_steps_mean(rng: np.random.Generator, name:
 @pytest.mark.parametrize("name", ["maximum", "minimum", "maximum_number", "minimum_number"])
 def test_extremes_of_nan(name: str) -> None:
     a, b = np.float32([np.nan, 1, np.nan]), np.float32([1, np.nan, np.nan])
-    got = STEPS[name].lower(emit, a, b)
-    np.testing.assert_array_equal(got, STEPS[name].meaning(a, b))
+    got = ELEMENTWISE_STEPS[name].lower(emit, a, b)
+    np.testing.assert_array_equal(got, ELEMENTWISE_STEPS[name].meaning(a, b))
     assert np.isnan(got).tolist() == ([False, False, True] if "number" in name else [True, True, True])
 
 
 @pytest.mark.parametrize("name", ["sin", "cos"])
 def test_angles_beyond_the_limit_are_refused_as_nan(name: str) -> None:
     beyond = np.nextafter(np.float32(ANGLE_LIMIT), np.float32(np.inf))
-    got = STEPS[name].lower(emit, np.float32([beyond, -beyond, 1e38, np.inf, -np.inf, np.nan]))
+    got = ELEMENTWISE_STEPS[name].lower(emit, np.float32([beyond, -beyond, 1e38, np.inf, -np.inf, np.nan]))
     assert np.isnan(got).all()
-    exact = STEPS[name].meaning(np.float64([ANGLE_LIMIT, -ANGLE_LIMIT]))
-    got = STEPS[name].lower(emit, np.float32([ANGLE_LIMIT, -ANGLE_LIMIT]))
+    exact = ELEMENTWISE_STEPS[name].meaning(np.float64([ANGLE_LIMIT, -ANGLE_LIMIT]))
+    got = ELEMENTWISE_STEPS[name].lower(emit, np.float32([ANGLE_LIMIT, -ANGLE_LIMIT]))
     assert (np.abs(got - exact) < 2.0**-21).all()
 
 
@@ -83,7 +83,7 @@ def test_angles_beyond_the_limit_are_refused_as_nan(name: str) -> None:
 def test_roots_and_logarithms_of_what_has_none(name: str) -> None:
     with np.errstate(all="ignore"):
         x = np.float32([-1.0, -np.inf, np.nan, 0.0, np.inf])
-        np.testing.assert_array_equal(STEPS[name].lower(emit, x), STEPS[name].meaning(x))
+        np.testing.assert_array_equal(ELEMENTWISE_STEPS[name].lower(emit, x), ELEMENTWISE_STEPS[name].meaning(x))
 
 
 @pytest.mark.parametrize("name", CHOICES)
@@ -101,10 +101,10 @@ def test_activations_keep_their_bound(name: str) -> None:
     x = arguments()
 
     def lowered(step: str, /, *operands: np.ndarray | float) -> np.ndarray:
-        return STEPS[step].lower(emit, *operands)
+        return ELEMENTWISE_STEPS[step].lower(emit, *operands)
 
     def exact(step: str, /, *operands: np.ndarray | float) -> np.ndarray:
-        return STEPS[step].meaning(*(np.asarray(operand, np.float64) for operand in operands))
+        return ELEMENTWISE_STEPS[step].meaning(*(np.asarray(operand, np.float64) for operand in operands))
 
     with np.errstate(all="ignore"):
         got = ACTIVATIONS[name](lowered, x).astype(np.float64)

@@ -12,7 +12,7 @@ COUNT = 20_000
 
 
 def evaluate(name: str, operands: list[np.ndarray], off: float) -> np.ndarray:
-    """What the instructions give. off: part of their allowed error that approximations have."""
+    """The result of the instructions. off: part of their allowed error that approximations have."""
     with np.errstate(all="ignore"):
         return FUNCTIONS[name][2](evaluator(off), *operands)
 

@@ -1,4 +1,4 @@
-"""Which products of one warp exist, how they print and what they need. That ptxas takes all: tests/cpu/ptx/test_forms.py."""
+"""The products of one warp that exist, their text and their needs. That ptxas takes all: tests/cpu/ptx/test_forms.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which warpgroup products exist, how they print, and that ptxas takes every one of them."""
+"""The warpgroup products that exist, their text, and that ptxas takes every one of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What instructions compute, against exact arithmetic on Python integers and fractions."""
+"""Results of instructions, against exact arithmetic on Python integers and fractions."""
 
 from __future__ import annotations
 

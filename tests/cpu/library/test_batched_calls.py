@@ -1,4 +1,4 @@
-"""What calls and plans of batches launch, on a device that records."""
+"""Launches of calls and plans of batches, on a device that records."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def stored(launched: dict[str, Any], kept: int) -> np.ndarray:
 
 
 def lists_read(launch: Launch, s: SparseTensor) -> GatheredRows:
-    """What the launch has to read of `s`."""
+    """The arrays that the launch has to read of `s`."""
     return gathered(s, list_rows(str(s.pattern), launch.kernel.launch.schedule))
 
 

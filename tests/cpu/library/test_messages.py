@@ -1,4 +1,4 @@
-"""What a user reads who gives something else than is asked for: the rule, what was got, in the names of the call."""
+"""The messages for arguments of another kind than is asked for: the rule, the argument that was got, in the names of the call."""
 
 from __future__ import annotations
 

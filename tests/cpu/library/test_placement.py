@@ -1,4 +1,4 @@
-"""Where views lie: every product's operand, output and `c` found at the addresses that its kernel is given."""
+"""Places of views: every product's operand, output and `c` found at the addresses that its kernel is given."""
 
 from __future__ import annotations
 

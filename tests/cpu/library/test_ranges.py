@@ -1,4 +1,4 @@
-"""Which tiles are cut into ranges of K, and the workspaces that their launches are given."""
+"""The tiles that are cut into ranges of K, and the workspaces that their launches are given."""
 
 from __future__ import annotations
 

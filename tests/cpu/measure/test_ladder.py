@@ -17,7 +17,7 @@ from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
 from louver.library.configure import choose, deepest
 from louver.measure import ladder as bench
-from louver.measure.ladder import BASELINE, SHAPE, STEPS, TILE, change_between, climb, ladder
+from louver.measure.ladder import BASELINE, LADDERS, SHAPE, TILE, change_between, climb, ladder
 from louver.measure.problems import GemmProblem
 from louver.measure.protocol import Protocol
 from louver.measure.report.ladder import read_ladder
@@ -27,7 +27,7 @@ CLAIMS = {"e4m3": [430.0, 586.0, 718.0, 1401.0], "f16": [457.0, 531.0, 784.0]}
 """The worklog's two tables."""
 
 
-@pytest.mark.parametrize("dtype", STEPS)
+@pytest.mark.parametrize("dtype", LADDERS)
 def test_every_rung_is_one_change_from_the_one_below(dtype: str) -> None:
     rungs = ladder(dtype)
     assert rungs[0].schedule == BASELINE and rungs[0].change == "baseline"
@@ -43,7 +43,7 @@ def test_the_library_choice_is_on_the_ladder() -> None:
     assert chosen in [rung.schedule for rung in ladder("f16")]
 
 
-@pytest.mark.parametrize("dtype", STEPS)
+@pytest.mark.parametrize("dtype", LADDERS)
 def test_every_rung_fits_and_the_deepest_are(dtype: str) -> None:
     problem = Problem("linear", dtype, dtype, "f16")
     for rung in ladder(dtype):
@@ -52,7 +52,7 @@ def test_every_rung_fits_and_the_deepest_are(dtype: str) -> None:
     assert deep == deepest(problem, deep, SM_90A)
 
 
-@pytest.mark.parametrize("dtype", STEPS)
+@pytest.mark.parametrize("dtype", LADDERS)
 @pytest.mark.parametrize(
     "index", [0, 1, 5, 6, *(pytest.param(i, marks=pytest.mark.slow) for i in (2, 3, 4, *range(7, 24)))]
 )

@@ -1,4 +1,4 @@
-"""What the sanitizer's programs count as wrong; their products need a GPU."""
+"""Errors that the sanitizer's programs count; their products need a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the sweep draws and expects; its cases run by the reference path where PyTorch is installed."""
+"""The cases that the sweep draws and expects; they run by the reference path where PyTorch is installed."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def test_every_option_changes_the_call_and_the_expectation(rng: np.random.Genera
 
 
 class Axes:
-    """What views ask of a PyTorch tensor, on NumPy."""
+    """The attributes that views ask of a PyTorch tensor, on NumPy."""
 
     def __init__(self, array: Any) -> None:
         self.array = array

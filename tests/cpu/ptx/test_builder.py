@@ -1,4 +1,4 @@
-"""What the builder writes, run on the emulator, and what it refuses."""
+"""The builder's text, run on the emulator, and its refusals."""
 
 from __future__ import annotations
 

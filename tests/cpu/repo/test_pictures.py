@@ -39,7 +39,7 @@ def draw() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def imports() -> set[tuple[str, str]]:
-    """Which room imports which, and which room of the compiler (`compile.plan`) which."""
+    """The pairs of rooms that import each other, and those of rooms of the compiler (`compile.plan`)."""
     graph = grimp.build_graph("louver", exclude_type_checking_imports=True, cache_dir=None)
     found: set[tuple[str, str]] = set()
     for module in graph.modules:

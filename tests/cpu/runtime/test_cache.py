@@ -117,7 +117,7 @@ def test_what_a_killed_process_left_is_swept_when_it_is_old(
 
 
 def state(root: Path) -> dict[str, Any]:
-    """What is below a folder: the bytes of files, the targets of links."""
+    """The files below a folder: their bytes, and the targets of links."""
     found = {
         path: path.readlink() if path.is_symlink() else path.is_dir() or path.read_bytes() for path in root.rglob("*")
     }

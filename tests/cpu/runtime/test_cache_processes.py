@@ -100,7 +100,7 @@ class Processes:
         return made
 
     def together(self, count: int) -> list[str]:
-        """What so many processes print that go at the same time."""
+        """The output of so many processes that go at the same time."""
         started = [self.start() for _ in range(count)]
         for each in started:
             self.go(each)
@@ -116,7 +116,7 @@ class Processes:
 
     @property
     def count(self) -> int:
-        """How often the assembler has been run."""
+        """The number of times that the assembler has been run."""
         return len(self.runs.read_text().splitlines())
 
 

@@ -16,7 +16,7 @@ MAP = TensorMap(0x7F0000000040, 2, (1000, 77, 3), (2048, 2048 * 80), (64, 128, 1
 
 @pytest.fixture
 def seen(fake: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What the driver's encoder was given, in C's terms; it answers with a pattern, and fails for 8-byte elements."""
+    """The arguments that the driver's encoder was given, in C's terms; it answers with a pattern, and fails for 8-byte elements."""
     given: list[Any] = []
     pointer = ctypes.c_void_p
 

@@ -1,4 +1,4 @@
-"""What is done around the launches of kernels under `triton.autotune`: resets, hooks, captures, and configs that fail late."""
+"""Work around the launches of kernels under `triton.autotune`: resets, hooks, captures, and configs that fail late."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often a user's kernel is compiled, read and loaded, and what its user is told when it does not assemble cleanly."""
+"""The number of times that a user's kernel is compiled, read and loaded, and the message where it does not assemble cleanly."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def kernels(tmp_path: Path) -> KernelCache:
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """What was called of what compiles, in order."""
+    """The functions that were called of those that compile, in order."""
     made: list[str] = []
     for module, name in ((choose_family, "compile_tile_ir"), (choose_family, "compile_tiles"), (assembler, "assemble")):
         real: Any = getattr(module, name)

@@ -1,4 +1,4 @@
-"""What calls of users' kernels send to a device, as a recording one reads it, and what they do again and what not."""
+"""Launches of calls of users' kernels, as a recording device reads them, with the parts that they do again and the parts that they keep."""
 
 from __future__ import annotations
 

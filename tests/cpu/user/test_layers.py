@@ -1,4 +1,4 @@
-"""What stands above a kernel, and what is kept of arrays while kernels are tried."""
+"""The layers above a kernel, and the records of arrays while kernels are tried."""
 
 from __future__ import annotations
 

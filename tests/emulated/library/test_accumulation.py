@@ -180,7 +180,7 @@ def replace_values(given: Operands) -> Operands:
 
 
 def test_promoted_sums_are_added_in_f32_group_by_group(rng: np.random.Generator) -> None:
-    """What the emulator's exact instructions leave of the error is that of f32 additions, one a group."""
+    """The error that the emulator's exact instructions leave is that of f32 additions, one a group."""
     problem = problem_of("linear", "promoted")
     k = 4 * PROMOTED_COLUMNS
     given = given_of(rng, problem, 64, 16, k, "normal")

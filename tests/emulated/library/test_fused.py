@@ -54,7 +54,7 @@ def test_every_option_with_bulk_stores(rng: np.random.Generator, kind: str, name
 @pytest.mark.parametrize("name", EPILOGUES)
 @pytest.mark.parametrize("kind", ["linear", "matmul"])
 def test_every_option_beside_the_most_sums(rng: np.random.Generator, kind: str, name: str) -> None:
-    """What the epilogue reads is read a group of columns at a time, in branches; rows of a warp that the output does not have."""
+    """The epilogue reads a group of columns at a time, in branches; rows of a warp that the output does not have."""
     problem = Problem(kind, "bf16", "bf16", "f16", bias="row", epilogue=EPILOGUES[name])
     given = fused_operands(rng, problem, 288, 208, 70)
     tall: dict[str, object] = {"tile_m": 256, "tile_n": 192, "staging": 96}
@@ -83,7 +83,7 @@ GATED_OUTPUTS = [
 def test_gated_products_staged(
     rng: np.random.Generator, kind: str, a: str, out: str, schedule: dict[str, object]
 ) -> None:
-    """What staged stores send is what direct ones write, bit for bit; rows of whole chunks, several tiles, tails."""
+    """Staged stores send the same as direct ones, bit for bit; rows of whole chunks, several tiles, tails."""
     problem = Problem(kind, a, a, out, bias="row", epilogue=EPILOGUES["gated-scaled"])
     given = fused_operands(rng, problem, 416, 208, 130)
     staged = run(given, Seeded(2), sm_count=2, store="bulk", **schedule)

@@ -134,7 +134,7 @@ def test_results_are_the_same_in_every_order(rng: np.random.Generator, types: st
 
 
 def test_a_sum_of_negative_zeros_stays_negative() -> None:
-    """What stands in for a part that there is none of changes no sign."""
+    """A stand-in for a part that there is none of changes no sign."""
     a = np.zeros((64, 768), np.float16)
     a[:, ::4] = 1
     from louver import compress

@@ -60,9 +60,9 @@ STRUCTURES = {
         2,
     ),
     "dense": (Problem("matmul", pattern=None, b_layout="n_major"), Schedule.of(tile_n=64, tile_k=128, stages=2), 1),
-    "gathered": (
-        Problem("matmul", pattern="2:8@128", b_layout="n_major"),
-        Schedule.of(tile_n=16, tile_k=128, stages=2),
+    "gathered-two-lists": (
+        Problem("matmul", pattern="2:8@64", b_layout="n_major"),
+        Schedule.of(tile_n=64, stages=3, store="bulk"),
         1,
     ),
     "gathered-dependent": (
@@ -70,9 +70,9 @@ STRUCTURES = {
         Schedule.of(tile_n=16, tile_k=128, stages=2, dependent=True),
         1,
     ),
-    "gathered-two-lists": (
-        Problem("matmul", pattern="2:8@64", b_layout="n_major"),
-        Schedule.of(tile_n=64, stages=3, store="bulk"),
+    "gathered": (
+        Problem("matmul", pattern="2:8@128", b_layout="n_major"),
+        Schedule.of(tile_n=16, tile_k=128, stages=2),
         1,
     ),
     "ranges": (Problem("linear", bias="row"), Schedule.of(tile_n=16, stages=3, work="ranges"), 2),
@@ -129,7 +129,7 @@ def attempts(compiled: CompiledProduct, sms: int, rng: np.random.Generator, coun
 
 
 def left_operand(rng: np.random.Generator, compiled: CompiledProduct, w: np.ndarray):
-    """What the product takes of `w`, and what that means as a matrix."""
+    """The operand that the product takes of `w`, and its meaning as a matrix."""
     pattern = compiled.nest.a.pattern
     if pattern is None:
         return w, w

@@ -51,7 +51,7 @@ def test_tiles_that_are_loaded_ahead(rng: np.random.Generator, element: str, n: 
 @pytest.mark.parametrize("n", [0, 1, 4])
 @pytest.mark.parametrize("element", ["f16", "bf16", "i8", "i16"])
 def test_tiles_that_are_summed(rng: np.random.Generator, element: str, n: int) -> None:
-    """What is computed is put into words again."""
+    """Computed sums are put into words again."""
     x = draw(rng, element)
     add = "addi" if element.startswith("i") else "addf"
     body = f"{NEXT}\n    %s = arith.{add} %a, %w : tensor<2048x{element}>"

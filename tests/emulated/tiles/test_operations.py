@@ -20,7 +20,7 @@ from support.tile_operations import ATOMIC, ATOMICS, DTYPES, ELEMENTWISE, KEEP, 
 
 
 def both(text: str, arguments: Callable[[], dict[str, Any]], name: str) -> list[np.ndarray]:
-    """What the emulator and the interpreter leave in an argument."""
+    """The contents that the emulator and the interpreter leave in an argument."""
     compiled, interpreted = arguments(), arguments()
     kernel = compile_tiles(parse_ir(text))
     assert assemble(kernel.ptx).clean
@@ -264,7 +264,7 @@ def test_integers_of_64_bits_and_floats(rng: np.random.Generator, op: str, t: st
 REFUSED = {
     ATOMIC.format(t="i32", kind="add", bins=5, store="").replace("gpu", "sys"): ("tt.atomic_rmw", "the scope of an atomic operation must be 'gpu' or 'cta'"),
     DOT.format(t="i8", out="i32", k=16, zero="0", precision=""): ("tt.dot", "at least 32 elements of K, not 16"),
-    ATOMIC.format(t="f32", kind="max", bins=5, store=""): ("tt.atomic_rmw", "there is no max of f32"),
+    ATOMIC.format(t="f32", kind="max", bins=5, store=""): ("tt.atomic_rmw", "not max on f32"),
     ELEMENTWISE.format(t="f32", op="math.tan %a"): ("math.tan", "math.tan is not computed"),
     ELEMENTWISE.format(t="i64", op="math.absf %a").replace("math.absf %a : tensor<256xi64>", "math.ctpop %a : tensor<256xi64>"): (
         "math.ctpop", "math.ctpop is not computed",

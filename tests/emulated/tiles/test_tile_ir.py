@@ -203,7 +203,7 @@ REFUSED = {
     f"%w = arith.extf %v : tensor<64xf32> to tensor<64xf64>\n %b = arith.truncf %w : tensor<64xf64> to tensor<64xf32>\n {STORED}": (
         "integers, f32, f16, bf16 and 8-bit floats, not f64"
     ),
-    "%b = tt.atomic_rmw max, acq_rel, gpu, %q, %v : (tensor<64x!tt.ptr<f32>>, tensor<64xf32>) -> tensor<64xf32>": "there is no max of f32",
+    "%b = tt.atomic_rmw max, acq_rel, gpu, %q, %v : (tensor<64x!tt.ptr<f32>>, tensor<64xf32>) -> tensor<64xf32>": "not max on f32",
     "%x = tt.reshape %v : tensor<64xf32> -> tensor<32x2xf32>\n %y = tt.reshape %v : tensor<64xf32> -> tensor<2x32xf32>\n"
     " %z = arith.constant dense<0.0> : tensor<2x2xf32>\n"
     " %w = tt.dot %y, %x, %z, inputPrecision = tf32 : tensor<2x32xf32> * tensor<32x2xf32> -> tensor<2x2xf32>\n"

@@ -107,7 +107,7 @@ def compiled(form: str, *, apart: bool = True) -> CompiledTiles:
 
 
 def moved(made: CompiledTiles) -> list[str]:
-    """What each copy of boxes is in: the function, a loop over tiles, or one over steps."""
+    """The operation around each copy of boxes: the function, a loop over tiles, or one over steps."""
     parents = [op.parent_op() for op in made.encoded.walk() if isinstance(op, BoxCopiesOp)]
     return ["function" if isinstance(each, FuncOp) else "loop" for each in parents]
 

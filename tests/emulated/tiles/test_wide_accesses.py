@@ -194,7 +194,7 @@ SHIFTED = """tt.func public @k(%out: !tt.ptr<i64>, %x: !tt.ptr<i64>, %n: i64) {{
 
 @pytest.mark.parametrize(("op", "by"), [("shrsi", 33), ("shrui", 32), ("divsi", 1 << 33), ("divui", 1 << 31)])
 def test_parts_of_large_multiples(rng: np.random.Generator, op: str, by: int) -> None:
-    """What is left of a multiple of 2^32 need not be even: such addresses are not aligned for two elements."""
+    """The rest of a multiple of 2^32 need not be even: such addresses are not aligned for two elements."""
     n = 6
     first = (n << 32) >> by if op.startswith("shr") else (n << 32) // by
     x, out = rng.integers(0, 1 << 40, 300), np.zeros(256, np.int64)

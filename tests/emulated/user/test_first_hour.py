@@ -211,6 +211,7 @@ def test_what_masks_leave_out_is_zero_and_said_where_it_shows(k: int, kernels: A
         assert len(said) == (2 if run is kernel and not fill and k % 64 else 0)
         for each in said:
             assert re.search(
-                r"in pointer_product, tt.store depends on .* other=0, got at .*first_hour.py:\d+:\d+: ", each
+                r"in pointer_product, tt.store depends on .*, got at .*first_hour.py:\d+:\d+: .*: give the load other=0",
+                each,
             )
         np.testing.assert_allclose(d, a.astype(np.float64) @ b.astype(np.float64).T, atol=2e-2)

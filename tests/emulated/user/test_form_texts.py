@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from louver.compile.tiles import CompiledTiles, TileStage
+from louver.compile.tiles import CompiledTiles, TileLevel
 from louver.measure.forms import Form, bind
 from louver.user.arguments import bind as bind_call
 from louver.user.arguments import classify
@@ -20,7 +20,7 @@ if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed: pip install 'louver[triton]'", allow_module_level=True)
 
 
-def text_of(form: Form, stage: TileStage) -> str:
+def text_of(form: Form, stage: TileLevel) -> str:
     """A stage of a form's kernel for its large sizes' types, at small sizes that are multiples of its tile."""
     tile = form.large[0]
     source = TritonSource(form.kernel)

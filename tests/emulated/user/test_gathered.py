@@ -51,7 +51,7 @@ def test_a_dense_operand_k_by_n(rng: np.random.Generator, name: str, pattern: st
 
 def test_tokens_by_k_are_refused(rng: np.random.Generator) -> None:
     kernel, call, known, _ = given("mm, sparse right", rng)
-    with pytest.raises(ValueError, match="take the patterns that the hardware multiplies, got 2:8") as caught:
+    with pytest.raises(ValueError, match="take the patterns that the hardware multiplies, not 2:8") as caught:
         louver.jit(kernel).emulate[call.grid](**known)
     assert any("rows of K are gathered from a dense operand" in note for note in caught.value.__notes__)
 

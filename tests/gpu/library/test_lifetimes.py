@@ -1,4 +1,4 @@
-"""What is kept, and for how long: operands while kernels read them, callers' arrays no longer than callers keep them."""
+"""Lifetimes: operands are kept while kernels read them, callers' arrays no longer than callers keep them."""
 
 from __future__ import annotations
 

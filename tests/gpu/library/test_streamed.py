@@ -148,7 +148,7 @@ def test_a_captured_graph_prunes_again(rng: np.random.Generator, torch: Any) -> 
 
 
 def test_streams(rng: np.random.Generator, torch: Any) -> None:
-    """What a stream computes is pruned behind it."""
+    """The results of a stream are pruned behind it."""
     w = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
     x = torch.randn(64, 4096, device="cuda", dtype=torch.bfloat16)
     for _ in range(5):

@@ -65,7 +65,7 @@ def _compare(form: Pure, got: np.ndarray, expected: np.ndarray) -> None:
 
 
 def _float_type(form: Pure) -> type | None:
-    """What the output's bits are, where they are floats whose NaN payload is open."""
+    """The type of the output's bits, where they are floats whose NaN payload is open."""
     if isinstance(form, PackedBinary):
         kind: str = form.type
     elif isinstance(form, FromF32 | PairFromF32):

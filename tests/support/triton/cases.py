@@ -1,4 +1,4 @@
-"""How the kernels are compiled: argument types, tile sizes and the sparse argument; no Triton needed to read this."""
+"""The types, tile sizes and sparse argument that each kernel is compiled for; no Triton needed to read this."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ BASE = "3.6"
 
 
 def kept(name: str, version: str = BASE) -> str:
-    """What Triton of a version such as "3.6" made of a case."""
+    """The text that Triton of a version such as "3.6" made of a case."""
     return (KEPT / version / f"{name}.ttir").read_text(encoding="utf-8")
 
 

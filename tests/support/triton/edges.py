@@ -44,7 +44,7 @@ def pitched(a, b, c, M, N, K, stride_m, stride_k, BM: tl.constexpr, BN: tl.const
 def sums(
     a, b, c, where, M, N, K, FORM: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
 ):  # fmt: skip
-    """What is done with sparse tiles, with their sums and in which order."""
+    """Sparse tiles and their sums, in the form that FORM names."""
     tile = tl.program_id(0)
     if FORM == "last tile first":
         tile = tl.cdiv(M, BM) - 1 - tile

@@ -1,7 +1,7 @@
 """Write what the installed Triton makes of every case: `PYTHONPATH=tests python -m support.triton.keep`.
 
-Run it with Triton 3.6 and with 3.9 after a change to `kernels.py`; tests then parse the texts where Triton is not installed. Of versions
-other than 3.6 only those texts are kept that have a line of another syntax.
+Run it with Triton 3.6 and with 3.9 after a change to `kernels.py`; tests then parse the texts where Triton is not installed. Cases
+have a text of Triton 3.6. Of other versions, and of kernels that people wrote, only those texts are kept that have a line of another syntax.
 """
 
 from __future__ import annotations
@@ -55,11 +55,14 @@ NUMBER = re.compile(r"#loc\d+|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 def syntax(text: str) -> set[str]:
     """The kinds of lines of a text: without names, numbers and how many of them."""
     lines = (re.sub(r'"[^"]*"', '""', NAME.sub("%", line)).strip() for line in text.splitlines())
-    return {re.sub(r"(?:%, )+%", "%", NUMBER.sub("0", line)) for line in lines}
+    kinds = {re.sub(r"(?:%, )+%", "%", NUMBER.sub("0", line)) for line in lines}
+    # A function's arguments are kinds of their own.
+    heads = {kind for kind in kinds if kind.startswith("tt.func")}
+    return (kinds - heads).union(*(re.split(r"@\w+\(|, (?=%)", head) for head in heads))
 
 
 class Keeper:
-    """Writes texts: all of the base version, and of another one those with a line of a syntax that no kept text has."""
+    """Writes texts: the base version's cases, and all others that have a line of a syntax that no kept text has."""
 
     def __init__(self, version: str) -> None:
         self.version = version
@@ -69,9 +72,9 @@ class Keeper:
                 for path in (folder / BASE).glob("*.ttir"):
                     self.known |= syntax(path.read_text(encoding="utf-8"))
 
-    def keep(self, folder: Path, name: str, text: str) -> None:
+    def keep(self, folder: Path, name: str, text: str, *, always: bool = False) -> None:
         path, found = folder / self.version / f"{name}.ttir", syntax(text)
-        if self.version != BASE and found <= self.known:
+        if found <= self.known and not always:
             path.unlink(missing_ok=True)
             return
         self.known |= found
@@ -84,12 +87,12 @@ def main() -> None:
     cases: dict[str, Case] = {**CASES, **BATCHES, **GROUPED, NAME_OF_TUPLES: TUPLES, **SPLITS}
     for name, case in cases.items():
         if has_block_pointers() or not case.oldest:
-            keeper.keep(KEPT, name, text(case))
+            keeper.keep(KEPT, name, text(case), always=keeper.version == BASE)
     for name, tile_case in TILE_CASES.items():
-        keeper.keep(tile_cases.KEPT, name, text(tile_case))
+        keeper.keep(tile_cases.KEPT, name, text(tile_case), always=keeper.version == BASE)
     for name, written in EVERY.items():
-        if written.kept and (has_block_pointers() or not written.blocks):
-            keeper.keep(KEPT_WRITTEN, name, call_text(name))
+        if has_block_pointers() or not written.blocks:
+            keeper.keep(KEPT_WRITTEN, name, call_text(name), always=written.blocks)
 
 
 if __name__ == "__main__":

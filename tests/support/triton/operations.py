@@ -154,7 +154,7 @@ OPERATIONS: dict[str, Callable[[Array, Array], Array]] = {
     "calls": lambda x, y: x * (2 * 100 + 3) + 100,
     "random": lambda x, y: _uniform(7, x.size),
 }
-"""What each makes of both vectors in float64, behind their ends as the masks say."""
+"""The result of each on both vectors in float64, behind their ends as the masks say."""
 
 
 @triton.jit

@@ -40,7 +40,7 @@ def split_steps(
     d, a, b, M, N, K, parts, stride_a, stride_b, stride_d,
     COUNTED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """How many programs share K an argument says, or the grid."""
+    """Programs share K: as many as an argument says, or the grid."""
     part = tl.program_id(2)
     share = parts if COUNTED else tl.num_programs(2)
     m = tl.program_id(0) * BM + tl.arange(0, BM)

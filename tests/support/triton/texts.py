@@ -55,5 +55,5 @@ def changed(name: str, *changes: tuple[str, str]) -> ModuleOp:
 
 @remembered
 def nest(name: str, *changes: tuple[str, str]) -> ProductNest:
-    """What the changed kernel computes."""
+    """The nest of the changed kernel."""
     return read_nest(canonicalize(changed(name, *changes)))

@@ -1,4 +1,4 @@
-"""How the kernels of register tiles are compiled; no Triton needed to read this."""
+"""The types, tile sizes and sparse arguments of the kernels of register tiles; no Triton needed to read this."""
 
 from __future__ import annotations
 
@@ -101,5 +101,5 @@ TILE_CASES = {
 
 
 def kept_tiles(name: str, version: str = BASE) -> str:
-    """What Triton of a version such as "3.6" made of a case."""
+    """The text that Triton of a version such as "3.6" made of a case."""
     return (KEPT / version / f"{name}.ttir").read_text(encoding="utf-8")

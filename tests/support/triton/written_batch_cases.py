@@ -124,17 +124,10 @@ BATCHES = {
             changed(times("am", "ak", "bk", "bn", "cm", "cn"), parts(3)),
             LARGE,
             {"SPLIT": 3, "GROUP": 2},
-            kept=True,
         ),
-        "split_by_chunks": Written(
-            "split_by_chunks", changed(times("am", "bk", "cm"), parts(3, CHUNK=128)), LARGE, kept=True
-        ),
+        "split_by_chunks": Written("split_by_chunks", changed(times("am", "bk", "cm"), parts(3, CHUNK=128)), LARGE),
         "split_unmasked": Written(
-            "split_unmasked",
-            changed(times("am", "bk", "cm", k=256), parts(2)),
-            LARGE,
-            {"SPLIT": 2, "EVEN_K": True},
-            kept=True,
+            "split_unmasked", changed(times("am", "bk", "cm", k=256), parts(2)), LARGE, {"SPLIT": 2, "EVEN_K": True}
         ),
         "split_masked": Written(
             "split_unmasked", changed(times("am", "bk", "cm"), parts(2)), LARGE, {"SPLIT": 2, "EVEN_K": False}
@@ -145,32 +138,26 @@ BATCHES = {
             LARGE,
             {"SPLIT": 1, "EVEN_K": True},
         ),
-        "batch_by_pointers": Written(
-            "batch_by_pointers", batch("a", "am", "ak", "b", "bk", "bn", "c", "cm", "cn"), kept=True
-        ),
+        "batch_by_pointers": Written("batch_by_pointers", batch("a", "am", "ak", "b", "bk", "bn", "c", "cm", "cn")),
         "batch_of_40_rows": Written(
             "batch_by_pointers", batch("a", "am", "ak", "b", "bk", "bn", "c", "cm", "cn", m=40)
         ),
-        "batch_of_moved_pointers": Written(
-            "batch_of_moved_pointers", batch("a", "am", "b", "bk", "c", "cm"), kept=True
-        ),
-        "batch_by_blocks": Written("batch_by_blocks", batch("a", "am", "b", "bk", "c", "cm"), blocks=True, kept=True),
+        "batch_of_moved_pointers": Written("batch_of_moved_pointers", batch("a", "am", "b", "bk", "c", "cm")),
+        "batch_by_blocks": Written("batch_by_blocks", batch("a", "am", "b", "bk", "c", "cm"), blocks=True),
         "batch_of_one": Written(
             "batch_by_pointers", batch("a", "am", "ak", "b", "bk", "bn", "c", "cm", "cn", number=1)
         ),
-        "batch_by_descriptors": Written(
-            "batch_by_descriptors", batch("a", "am", "b", "bn", "c", "cm", turned=True), kept=True
-        ),
+        "batch_by_descriptors": Written("batch_by_descriptors", batch("a", "am", "b", "bn", "c", "cm", turned=True)),
         "batch_in_descriptors": Written("batch_in_descriptors", batch(turned=True, entries=True)),
         "batch_in_one_axis": Written(
-            "batch_in_one_axis", batch("a", "am", "b", "bk", "c", "cm", flat=True, entries=True), BOTH, kept=True
+            "batch_in_one_axis", batch("a", "am", "b", "bk", "c", "cm", flat=True, entries=True), BOTH
         ),
         "batch_of_whole_tiles": Written("batch_of_whole_tiles", whole(batch("a", "b", "c"))),
         "shared_weight": Written("shared_weight", changed(layer(), _shared_weight)),
         "batch_with_bias": Written("batch_with_bias", changed(layer(), _batch_with_bias), BOTH),
-        "experts_by_pointers": Written("experts_by_pointers", experts("x", "expert", "w", "y"), kept=True),
+        "experts_by_pointers": Written("experts_by_pointers", experts("x", "expert", "w", "y")),
         "experts_by_descriptors": Written("experts_by_descriptors", experts()),
-        "experts_stacked": Written("experts_by_descriptors", experts(n=64, stacked=True), kept=True),
+        "experts_stacked": Written("experts_by_descriptors", experts(n=64, stacked=True)),
         "experts_of_40_columns": Written("experts_by_descriptors", experts(n=40)),
         "sum_of_experts": Written("sum_of_experts", changed(layer(), _sum_of_experts), BOTH),
     }.items()

@@ -120,7 +120,7 @@ class Written:
     """A kernel by its name in a module beside this one, and a call of it.
 
     families: how it runs, with large and with small tiles. constants: constexprs beside the tile's; "tl.…" is Triton's own.
-    blocks: it has block pointers, which Triton has up to 3.6. kept: the small call's text is kept.
+    blocks: it has block pointers, which Triton has up to 3.6.
     """
 
     kernel: str
@@ -130,7 +130,6 @@ class Written:
     module: str = "written"
     element: str = "f16"
     blocks: bool = False
-    kept: bool = False
     tile: dict[str, int] | None = None
 
     def function(self) -> Any:
@@ -295,9 +294,9 @@ def _two_layers(draw: Draw, s: Sizes) -> Call:
 BOTH = (TILES, TILES)
 
 WRITTEN = {
-    "static_range": Written("static_range", times("am", "bk", "cm", k=256), kept=True),
+    "static_range": Written("static_range", times("am", "bk", "cm", k=256)),
     "gelu_layer": Written(
-        "gelu_layer", changed(layer("x", "w", "y"), _gelu), constants={"EVEN_K": False, "HAS_BIAS": True}, kept=True
+        "gelu_layer", changed(layer("x", "w", "y"), _gelu), constants={"EVEN_K": False, "HAS_BIAS": True}
     ),
     "gelu_layer_whole": Written(
         "gelu_layer", changed(layer("x", "w", "y", k=256), _gelu), constants={"EVEN_K": True, "HAS_BIAS": True}
@@ -308,7 +307,6 @@ WRITTEN = {
             changed(times("am", "bn", "cm", k=272, turned=True), _scaled),
             constants={"SUM": "tl.int32" if element == "s8" else "tl.float32"},
             element=element,
-            kept=element == "e4m3",
         )
         for element in ("e4m3", "e5m2", "s8", "bf16")
     },
@@ -316,7 +314,6 @@ WRITTEN = {
         "persistent_pointers",
         changed(times("am", "ak", "bk", "bn", "cm", "cn"), lambda draw, s, call: replace(call, grid=(3,))),
         constants={"GROUP": 2, "PROGRAMS": 3},
-        kept=True,
     ),
     "persistent_descriptors": Written(
         "persistent_descriptors",
@@ -324,26 +321,21 @@ WRITTEN = {
         BOTH,
         {"GROUP": 2, "PROGRAMS": 3},
     ),
-    "gate_up": Written("gate_up", changed(layer("x", "w", "y"), _gate_up), (PRODUCT, PRODUCT), kept=True),
-    "gate_up_packed": Written("gate_up_packed", changed(layer("x", "w", "y"), _gate_up_packed), BOTH, kept=True),
+    "gate_up": Written("gate_up", changed(layer("x", "w", "y"), _gate_up), (PRODUCT, PRODUCT)),
+    "gate_up_packed": Written("gate_up_packed", changed(layer("x", "w", "y"), _gate_up_packed), BOTH),
     "scaled_and_added": Written("scaled_and_added", changed(times("am", "bk", "cm"), _scaled_and_added)),
-    "peeled_tail": Written("peeled_tail", times("am", "bk", "cm"), kept=True),
+    "peeled_tail": Written("peeled_tail", times("am", "bk", "cm")),
     "swizzled": Written("swizzled", times("am", "bn", "cm", turned=True), constants={"GROUP": 2}),
     "row_maxima": Written("row_maxima", changed(times("am", "bk", "cm"), _row_maxima), BOTH, {"BN": 128}),
-    "dequantized": Written("dequantized", changed(times("am", "bk", "cm"), _dequantized), BOTH, kept=True),
+    "dequantized": Written("dequantized", changed(times("am", "bk", "cm"), _dequantized), BOTH),
     "wide_offsets": Written("wide_offsets", times("am", "bk", "cm")),
     "turned_layer": Written("turned_layer", layer("x", "w", "y", "yn")),
     "squared_relu": Written("squared_relu", changed(layer(), _squared_relu)),
-    "normalized": Written("normalized", changed(layer(), _normalized), BOTH, kept=True),
+    "normalized": Written("normalized", changed(layer(), _normalized), BOTH),
     "constant_k": Written("constant_k", times("am", k=256)),
     "qkv": Written("qkv", changed(layer(), _qkv), BOTH),
-    "gathered_rows": Written("gathered_rows", changed(layer(), _gathered), BOTH, kept=True),
+    "gathered_rows": Written("gathered_rows", changed(layer(), _gathered), BOTH),
     "two_layers": Written(
-        "two_layers",
-        _two_layers,
-        BOTH,
-        constants={"INPUTS": 64, "HIDDEN": 64, "OUTPUTS": 32, "BT": 16},
-        tile={},
-        kept=True,
+        "two_layers", _two_layers, BOTH, constants={"INPUTS": 64, "HIDDEN": 64, "OUTPUTS": 32, "BT": 16}, tile={}
     ),
 }

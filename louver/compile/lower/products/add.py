@@ -16,7 +16,7 @@ from louver.isa.memory import AddVector, AtomicAdd
 from louver.ptx.module import Address, Reg
 
 KINDS: dict[str, AtomicKind] = {"f32": "f32", "f16": "f16", "bf16": "bf16", "s32": "s32"}
-"""How an element in memory is added to."""
+"""The instruction that adds to an element in memory."""
 
 
 @dataclass(frozen=True, slots=True)

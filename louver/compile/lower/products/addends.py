@@ -162,7 +162,7 @@ def aligned_pairs(low: Lowering, op: Epilogue) -> dict[MatrixOp, Reg]:
 
 
 def _zero(low: Lowering, each: MatrixOp) -> Reg:
-    """A register for one element as memory has it: what is outside is 0."""
+    """A register for one element as memory has it: elements outside are 0."""
     element = pointee(each.matrix)
     if element == "f32":
         return low.k.mov(0.0, kind="f32")

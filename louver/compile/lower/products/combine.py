@@ -36,7 +36,7 @@ ADD: dict[str, tuple[Instruction, Imm]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a thread's sums of a part lie: `address`, and every `step` bytes as many registers as `width`."""
+    """The place of a thread's sums of a part: `address`, and every `step` bytes as many registers as `width`."""
 
     address: Reg
     width: int
@@ -60,7 +60,7 @@ def combine(low: Lowering, op: ops.CombineOp, lower_block: Callable[[Block], Non
 def _meet_others(low: Lowering, op: ops.CombineOp, complete: Reg) -> None:
     """Write a range's sums; where it is the last one of its tile, which `complete` says then, read those of all of them.
 
-    One thread fences for the warpgroup: what came before its barriers is seen by who sees what comes after its fence.
+    One thread fences for the warpgroup: a thread that sees accesses behind its fence sees those before its barriers.
     """
     k, parts = low.k, low.sizes["parts"]
     tile, part = ranges.cut_of(low, low.walk.tile)
@@ -84,7 +84,7 @@ def _meet_others(low: Lowering, op: ops.CombineOp, complete: Reg) -> None:
 
 
 def _place(low: Lowering, op: ops.CombineOp, part: Reg, thread: Reg, registers: int) -> _Place:
-    """Where the thread's sums of part number `part` lie, of all cut tiles."""
+    """The place of the thread's sums of part number `part`, of all cut tiles."""
     k = low.k
     width = 4 if registers % 4 == 0 else 2
     index = k.mad_lo(part, low.warpgroups, low.warpgroup)

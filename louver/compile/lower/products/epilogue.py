@@ -26,7 +26,7 @@ from louver.ir.sched import ops
 from louver.ir.sched.epilogue import MatrixOp, ScalarOp
 from louver.ir.sched.types import PointerType
 from louver.isa.convert import F32ToInteger
-from louver.isa.elementwise import CHOICES, STEPS
+from louver.isa.elementwise import CHOICES, ELEMENTWISE_STEPS
 from louver.isa.instruction import Instruction
 from louver.isa.special import FULL_MASK
 from louver.isa.sync import WarpSync
@@ -123,7 +123,7 @@ def scalars(low: Lowering, op: Epilogue) -> Known:
 
 
 def vector_cursors(low: Lowering, op: Epilogue, axis: Axis, index: Reg) -> Cursors:
-    """Where the epilogue's vectors along `axis` have the element of that row or column."""
+    """The addresses of that row's or column's element in the epilogue's vectors along `axis`."""
     return {
         each.result: low.k.mad_wide(index, _bytes(each.vector), low.register(each.vector))
         for each in op.body.block.ops
@@ -132,7 +132,7 @@ def vector_cursors(low: Lowering, op: Epilogue, axis: Axis, index: Reg) -> Curso
 
 
 def array_cursors(low: Lowering, op: Epilogue, axis: Axis, index: Reg, other: Reg) -> Cursors:
-    """Where the epilogue's arrays whose rows count along `axis` have the element at `index` there and `other` along a row."""
+    """The addresses of one element in the epilogue's arrays with rows along `axis`: `index` there and `other` along a row."""
     k = low.k
     found: Cursors = {}
     for each in op.body.block.ops:
@@ -217,7 +217,7 @@ def _step(low: Lowering, op: Operation, values: Known) -> Reg:
     name = step_of(op)
     if name is None:
         raise ValueError(f"an epilogue applies elementwise steps and casts, got {op.name}: it has no lowering")
-    result = STEPS[name].lower(partial(_emit, low), *(values[operand] for operand in op.operands))
+    result = ELEMENTWISE_STEPS[name].lower(partial(_emit, low), *(values[operand] for operand in op.operands))
     return _rounded(low, result, op.results[0].type)
 
 

@@ -1,7 +1,7 @@
 """Rows of the dense operand that lists name, copied by all threads of a producer to where boxes would lie.
 
 A thread has one piece of 16 bytes of a line of each box, in a few neighbouring rows of it. Eight neighbouring threads copy a line of 128
-bytes, which is one access of all banks, whatever row of memory it comes from.
+bytes, which is one access of all banks, from any row of memory.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ class Cut(NamedTuple):
 
 
 def items(low: Lowering, tiles: Reg) -> Reg:
-    """How many items so many tiles are."""
+    """The number of items that so many tiles are."""
     k, whole = low.k, low.sizes["whole"]
     return k.mad_lo(k.sub(tiles, whole), low.sizes["parts"], whole)
 

@@ -21,7 +21,7 @@ from louver.ptx.module import Address, Imm, Reg
 
 @dataclass(frozen=True, slots=True)
 class _Exchange:
-    """Which two lanes' words a lane gets, and the bytes that it takes from them."""
+    """The two lanes that a lane gets words of, and the bytes that it takes from them."""
 
     first: Reg
     second: Reg

@@ -56,7 +56,7 @@ class TileState:
 
 
 class Origin(NamedTuple):
-    """Where a tile begins: its first row and column, in elements, and its entry, if there are any.
+    """The start of a tile: its first row and column, in elements, and its entry, if there are any.
 
     first, last: the steps of a range of K; None where all tiles are whole.
     """
@@ -69,7 +69,7 @@ class Origin(NamedTuple):
 
     @property
     def arguments(self) -> list[Reg]:
-        """What the regions of a walk over tiles are given."""
+        """The arguments of the regions of a walk over tiles."""
         return [each for each in self[:4] if each is not None]
 
 
@@ -167,7 +167,7 @@ class Lowering:
 
     @property
     def sums(self) -> list[list[Reg]]:
-        """What the epilogue reads: promoted sums, or the accumulators."""
+        """The sums that the epilogue reads: promoted ones, or the accumulators."""
         return self.consumer.promoted or self.consumer.accumulators
 
     @property

@@ -126,6 +126,6 @@ def _form(op: AtomicOp, element: Attribute) -> AtomicAdd | AtomicUpdate | Atomic
         case _:
             raise unsupported(
                 "atomic operations are add on f32, f16 and bf16, exchange on f32, and all kinds on integers of "
-                f"32 and 64 bits: there is no {kind} of {element}",
+                f"32 and 64 bits, not {kind} on {element}",
                 op,
             )

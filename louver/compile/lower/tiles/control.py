@@ -147,7 +147,7 @@ def lower_if(low: Lowering, op: scf.IfOp, lower_block: LowerBlock) -> None:
 
 
 def _lower_branch(low: Lowering, block: Block, lower_block: LowerBlock) -> None:
-    """One region of a branch. What it stores for products is fenced there, rather than wherever it may have been taken."""
+    """One region of a branch. Its stores for products are fenced there, rather than wherever it may have been taken."""
     fenced = not (low.accesses.unseen or low.accesses.unfenced)
     lower_block(block)
     if fenced and low.multiplies:

@@ -164,7 +164,7 @@ def _multiply(
 
 
 def _sum_places(layout: Layout, transposed: bool, row: int, column: int) -> list[int]:
-    """Which registers the sums of one block are, in the order of the instruction."""
+    """The registers of the sums of one block, in the order of the instruction."""
     tile = Operand(tuple(Reg("b32", number) for number in range(len(layout.registers))), layout, transposed)
     return [tile.at(row + r, column + c).index for r, c in ((0, 0), (0, 1), (8, 0), (8, 1))]
 

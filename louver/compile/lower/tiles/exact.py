@@ -35,7 +35,7 @@ TOGETHER_BITS = 4
 
 
 def part_pairs(count: int) -> Sequence[tuple[int, int]]:
-    """Which parts of A and B are multiplied, the least products first; those further on than the last part are left out."""
+    """The pairs of parts of A and B that are multiplied, the least products first. Their numbers add up to the last part's at most."""
     return [(a, both - a) for both in range(count - 1, -1, -1) for a in range(both + 1)]
 
 
@@ -73,7 +73,7 @@ class PartedOperands:
             start += _part_bytes(value)
 
     def tile(self, value: SSAValue) -> SharedLayout:
-        """Where the elements of a part stand."""
+        """The places of a part's elements."""
         found = tile_of(value)
         along = _k_dimension(self._op, value) if self._op.parts > 1 else found.fast
         return SharedAttr.along(along).place(found.shape, found.size)

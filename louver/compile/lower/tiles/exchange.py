@@ -52,7 +52,7 @@ def lower_gather(low: Lowering, op: GatherOp) -> Registers:
     size, pitch = REGISTER_BITS[kind] // 8, prod(source.shape[axis + 1 :])
 
     def beside(step: Vector) -> int:
-        """How far on a step is without what it takes along the axis."""
+        """The length of a step without its part along the axis."""
         return flat_offset((*step[:axis], 0, *step[axis + 1 :]), source)
 
     low.begin_exchange(alone=False)
@@ -72,12 +72,12 @@ def lower_gather(low: Lowering, op: GatherOp) -> Registers:
 
 
 def exchange_plan(op: Operation, source: Layout, result: Layout, means: Means) -> ExchangePlan:
-    """How the elements of an operation's result change threads through shared memory."""
+    """The way in which the elements of an operation's result change threads through shared memory."""
     return plan_exchange(source, result, exchanged_bytes(op.results[0], op), means)
 
 
 def conversion_of(op: Operation, source: Layout, result: Layout, means: Means) -> ExchangePlan | tuple[int, ...]:
-    """How the elements of an operation's result change threads; by shuffles, from the lanes that `source_lanes` has."""
+    """The way in which the elements of an operation's result change threads; by shuffles, the lanes of `source_lanes`."""
     return conversion(source, result, exchanged_bytes(op.results[0], op), means)
 
 

@@ -71,7 +71,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """How a condition was computed: an MLIR comparison of integers, such as "slt", or "and" or "or" of conditions."""
+    """The origin of a condition: an MLIR comparison of integers, such as "slt", or "and" or "or" of conditions."""
 
     name: str
     operands: tuple[Reg, ...]

@@ -98,7 +98,7 @@ _EXCHANGES = (
     scf.ConditionOp,
     ReturnOp,
 )
-"""What may need other threads, or ends a block, so that products are done before."""
+"""Operations that may need other threads, or end a block, so that products are done before."""
 
 _MOVES = (ExpandDimsOp, BroadcastOp, TransOp, ReshapeOp)
 

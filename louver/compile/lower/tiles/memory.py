@@ -90,7 +90,7 @@ def _load_one(low: Lowering, access: Access, element: Attribute, held: tuple[Reg
     if mask is None:
         result = low.k.reg("b16" if narrow else kind)
     elif narrow:
-        # What stands for it is a 32-bit register, whose low half a load replaces.
+        # A 32-bit register stands for it, and a load replaces its low half.
         result = low.k.low_half(other) if other is not None else low.copy(low.constant(0, "b16"))
     else:
         result = low.copy(low.constant(0, kind) if other is None else other)

@@ -21,7 +21,7 @@ from louver.ir.refusal import unsupported
 from louver.ir.tile import ELEMENTS, AddPtrOp, ClampFOp, FpToFpOp, PointerCastOp, PointerType, PtrToIntOp, element_name
 from louver.isa.bits import ExtractField, PermuteBytes
 from louver.isa.convert import ConvertInteger, F32ToInteger, Fp8, HalfPairFromFp8, IntegerToF32, IntegerToHalf
-from louver.isa.elementwise import STEPS
+from louver.isa.elementwise import ELEMENTWISE_STEPS
 from louver.isa.floating import Fma, Sign
 from louver.isa.instruction import REGISTER_BITS
 from louver.isa.move import Bitcast
@@ -99,7 +99,7 @@ def _floating(low: Lowering, op: Operation, operands: Registers) -> Reg:
     assert name is not None
     element = element_of(op.results[0].type)
     wide = [to_f32(low, each, element) for each in operands]
-    return from_f32(low, STEPS[name].lower(low.emit, *wide), element)
+    return from_f32(low, ELEMENTWISE_STEPS[name].lower(low.emit, *wide), element)
 
 
 def _in_f32(compute: Callable[..., Reg]) -> Rule:
@@ -136,7 +136,7 @@ def _whole(name: str, *, unsigned: bool = False) -> Rule:
         if operands[0].type == "pred":
             logic = {"add": "xor", "sub": "xor", "mul.lo": "and"}
             if name not in logic:
-                raise unsupported("booleans support and, or, xor and comparisons: convert them to integers first", op)
+                raise unsupported("booleans support and, or, xor and comparisons", op, "convert them to integers first")
             return low.emit(Binary(logic[name], "pred"), *operands)
         bits = bits_of(element)
         a, b = (without_sign(low, each, bits) for each in operands) if unsigned else operands
@@ -300,7 +300,7 @@ def _to_whole(low: Lowering, op: Operation, operands: Registers) -> Reg:
     bits, signed = bits_of(result), isinstance(op, ours.FPToSIOp)
     if bits == 1:
         raise unsupported(
-            "floating-point numbers convert to integers of 8 to 64 bits: for a boolean, compare with 0", op
+            "floating-point numbers convert to integers of 8 to 64 bits", op, "for a boolean, compare with 0"
         )
     kind = signed_type(bits, unsigned=not signed)
     whole = low.emit(F32ToInteger(kind, "rzi"), to_f32(low, operands[0], source))
@@ -336,7 +336,7 @@ def _compare_integers(low: Lowering, op: CmpiOp, operands: Registers) -> Reg:
     element = element_of(op.lhs.type)
     if operands[0].type == "pred":
         if predicate not in ("eq", "ne"):
-            raise unsupported("booleans are compared by == and != only: convert them to integers first", op)
+            raise unsupported("booleans are compared by == and != only", op, "convert them to integers first")
         differ = low.emit(Binary("xor", "pred"), *operands)
         return differ if predicate == "ne" else low.inverted(differ)
     if isinstance(element, PointerType):
@@ -400,7 +400,7 @@ def element_bytes(element: Attribute, op: Operation) -> int:
     """Bytes of an element in memory. Refuses `op` for elements that tiles do not have."""
     kind = register_class(element, op)
     if kind == "pred":
-        raise unsupported("booleans are integers of 8 bits in memory: load and store those", op)
+        raise unsupported("booleans are integers of 8 bits in memory", op, "load and store those")
     if is_integer(element):
         return bits_of(element) // 8
     if kind == "b16":

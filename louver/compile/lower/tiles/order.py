@@ -28,7 +28,7 @@ _ORDERS = (
     *(FenceProxyAsync, Wgmma, WgmmaCommit, WgmmaFence, WgmmaWait),
     *(MbarrierInit, MbarrierArriveExpect, MbarrierTryWait, MbarrierInvalidate, BulkTensorLoad),
 )
-"""What no load of memory is moved past."""
+"""Operations that no load of memory is moved past."""
 
 _LOADS = (Load, LoadByte, LoadMatrix)
 

@@ -18,7 +18,7 @@ from louver.isa.bits import PermuteBytes
 from louver.isa.packed import PackedBinary, PackedOp
 from louver.ptx.module import Reg
 
-STEPS: dict[str, PackedOp] = {
+PACKED_STEPS: dict[str, PackedOp] = {
     "add": "add",
     "subtract": "sub",
     "multiply": "mul",
@@ -31,7 +31,7 @@ WHOLE = 0x6400_6400
 """The f16 1024 twice, whose last bits count ones: they take an integer of 8 bits."""
 
 SIGNED = 0x0080_0080
-"""What makes 1152 of it: integers with a sign are 128 more where their signs are flipped."""
+"""The number that makes 1152 of it: integers with a sign are 128 more where their signs are flipped."""
 
 
 def paired(low: Lowering, op: Operation, columns: Sequence[Registers]) -> Registers | None:
@@ -53,7 +53,7 @@ def paired(low: Lowering, op: Operation, columns: Sequence[Registers]) -> Regist
 
 def _computed(low: Lowering, op: Operation, pairs: Sequence[Sequence[Registers]]) -> list[Reg] | None:
     """Pairs of sums, products and the like, where an operand is in pairs and others are too, or are the same twice."""
-    step = STEPS.get(step_of(op) or "")
+    step = PACKED_STEPS.get(step_of(op) or "")
     if step is None:
         return None
     for pair in pairs:

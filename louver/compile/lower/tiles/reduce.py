@@ -36,7 +36,7 @@ COMMUTATIVE = (
 
 
 def reduction_plan(op: ReduceOp, layout: Layout, result: Layout | None, means: Means) -> ReductionPlan:
-    """How a reduction's threads meet. result: None for a scalar, which all threads get."""
+    """The way in which a reduction's threads meet. result: None for a scalar, which all threads get."""
     nowhere = Layout((), (), ((),) * LANE_BITS, ((),) * len(layout.warp))
     sizes = [exchanged_bytes(source, op) for source in op.srcs]
     return plan_reduction(layout, op.axis.value.data, result or nowhere, sizes, means)

@@ -49,7 +49,7 @@ def lower_scan(low: Lowering, op: ScanOp, lower_region: LowerRegion) -> tuple[Re
 class _Scan:
     """found: each register's elements combined with those before them in their block, in registers of their own. totals: of its whole block.
 
-    What is found changes in place, so that no instruction waits for others with all that it takes.
+    `found` changes in place, so that no instruction keeps its operands in registers while it waits for others.
     """
 
     def __init__(self, low: Lowering, op: ScanOp, lower_region: LowerRegion) -> None:

@@ -39,7 +39,7 @@ def _constant(low: Lowering, number: float, kind: RegType) -> Reg:
 
 
 def _narrow(low: Lowering, op: arith.ConstantOp, number: float) -> Reg:
-    """A floating-point number of 16 or 8 bits; what the attribute holds is of that type already."""
+    """A floating-point number of 16 or 8 bits; the attribute's elements are of that type already."""
     return from_f32(low, low.constant(number, "f32"), element_of(op.result.type))
 
 

@@ -70,9 +70,9 @@ def place_shared(function: FuncOp, target: Target) -> Rooms:
     for each, _ in placed:
         if isinstance(each.what, Operation) and not isinstance(each.what, DotOp) and each.bytes > limit:
             raise unsupported(
-                f"a tile is exchanged through at most {limit} bytes of shared memory, not {each.bytes}: choose "
-                "smaller blocks",
+                f"a tile is exchanged through at most {limit} bytes of shared memory, not {each.bytes}",
                 each.what,
+                "choose smaller blocks",
             )
     reused = frozenset(
         each.what
@@ -89,7 +89,7 @@ def place_shared(function: FuncOp, target: Target) -> Rooms:
 
 
 def shared_peak(function: FuncOp, means: Means) -> Callable[[Operation, Container[SSAValue | Operation]], int]:
-    """How many bytes an operation and what is in it take at once, without those of some tiles."""
+    """The bytes that an operation and its regions take at once, without those of some tiles."""
     walk = _Walk(function, means)
     wanted = list(walk.wanted())
 
@@ -108,7 +108,7 @@ def _is_multiplied(tile: SSAValue) -> bool:
 
 
 class _Walk:
-    """The operations of a function, numbered in order. ends: the number of the last one inside of each. memory: what each name is of."""
+    """The operations of a function, numbered in order. ends: the number of the last one inside of each."""
 
     def __init__(self, function: FuncOp, means: Means) -> None:
         self.operations = list(function.body.walk())

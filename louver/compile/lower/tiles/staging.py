@@ -54,7 +54,7 @@ class Place:
     def address(self, place: Vector) -> Address:
         """Of the element that is so much further on than the thread's first.
 
-        What thread and constant both change are chunks of a line, whose addresses are multiples of a line's bytes without them.
+        Thread and constant both change only chunks of a line, whose addresses are multiples of a line's bytes without them.
         """
         constant, reach = self.tile.offset(place), 0
         for weight in self.weights:

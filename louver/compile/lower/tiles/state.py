@@ -83,7 +83,7 @@ class Rooms:
 
 @dataclass(slots=True)
 class Accesses:
-    """Accesses since the CTA's threads last met: what one thread stored another one may load, and the other way.
+    """Accesses since the CTA's threads last met: a thread may load another one's stores, and the other way.
 
     loads, stores: of global memory. takes, puts: of staged tiles in shared memory, loads, and stores or copies that have arrived.
     unseen: tiles that warpgroups multiply and that were stored or copied since the last proxy fence: products do not see them yet.
@@ -112,7 +112,7 @@ class Accesses:
 
 @dataclass(frozen=True, slots=True)
 class Byte:
-    """Where an element of 8 bits is too. word: a register with four. flipped: that with the other signs, of integers. number: which of them."""
+    """The second place of an 8-bit element. word: a register with four. flipped: that with the other signs, of integers. number: which of them."""
 
     word: Reg
     flipped: Reg
@@ -127,7 +127,7 @@ class Lowering:
     what is added to each when they are done.
     in_chunks: whether addresses are known; else elements, moved one by one, leave no registers to spare.
 
-    target: what the kernel is for. rooms: the places in shared memory. runs: which integers are multiples.
+    target: the kernel's target. rooms: the places in shared memory. runs: which integers are multiples.
     known: what is known of integers and addresses. tests: how conditions were computed. packed: neighbouring elements of 8 or 16 bits that are in one register too.
     bytes: elements of 8 bits that are in another register too. copied: staged tiles that `cp.async` brings.
     """
@@ -172,7 +172,7 @@ class Lowering:
         return provides(self.target.name, op.requires.target)
 
     def layout(self, value: SSAValue) -> Layout:
-        """How a tile lies in registers."""
+        """The layout of a tile in registers."""
         tensor = tensor_of(value)
         if tensor not in self._layouts:
             encoding = register_encoding(tensor)
@@ -247,7 +247,7 @@ class Lowering:
         return self.k.add(self.staged_address(weights), start) if start else self.staged_address(weights)
 
     def origin(self, layout: Layout, dimension: int) -> Reg | None:
-        """How far on along a dimension the thread's elements are; None where no thread's are."""
+        """The offset of the thread's elements along a dimension; None where it is 0 for every thread."""
         return self.combined([step[dimension] for step in layout.thread])
 
     def combined(self, weights: Sequence[int]) -> Reg | None:
@@ -315,7 +315,7 @@ class Lowering:
             self.accesses.unseen = self.accesses.unfenced = False
 
     def begin_load(self) -> None:
-        """Before a load from global memory: what the program stored before is there."""
+        """Before a load from global memory: the program's earlier stores are there."""
         if self.accesses.stores:
             self.barrier()
         self.accesses.loads = True
@@ -327,19 +327,19 @@ class Lowering:
         self.accesses.stores = self.accesses.unpublished = True
 
     def begin_take(self) -> None:
-        """Before a staged tile is loaded: what the threads have put there is there."""
+        """Before a staged tile is loaded: the threads' stores to it are there."""
         if self.accesses.puts:
             self.barrier()
         self.accesses.takes = True
 
     def begin_products(self) -> None:
-        """Before warpgroups multiply staged tiles: what the threads have put there is there, and the tensor cores see it."""
+        """Before warpgroups multiply staged tiles: the threads' stores to it are there, and the tensor cores see it."""
         if self.accesses.unseen:
             self.barrier()
         self.begin_take()
 
     def begin_put(self, tile: SSAValue, *, free: bool) -> None:
-        """Before a tile is staged: what stood there has been loaded by all threads. free: nobody has loaded it since they met."""
+        """Before a tile is staged: the old contents have been loaded by all threads. free: nobody has loaded it since they met."""
         reused = not self.rooms.reused.isdisjoint(self.rooms.tiles[tile])
         if not free and (self.accesses.takes or (self.accesses.puts and reused)):
             # The fence follows the stores.
@@ -356,12 +356,12 @@ class Lowering:
         self.accesses.unfenced |= not self.rooms.reused.isdisjoint(tiles)
 
     def begin_copy(self) -> None:
-        """Before a tile is copied to shared memory: what stood there has been loaded by all threads."""
+        """Before a tile is copied to shared memory: the old contents have been loaded by all threads."""
         if self.accesses.takes or self.accesses.puts:
             self.barrier()
 
     def begin_exchange(self, *, alone: bool, fenced: bool = True) -> None:
-        """Before elements are put where others take them: what stood there has been loaded. alone: by the same warp."""
+        """Before elements are put where others take them: the old contents have been loaded. alone: by the same warp."""
         if alone:
             self._meet_in_warp()
         elif self.accesses.takes or self.accesses.puts:

@@ -71,7 +71,7 @@ def _added(low: Lowering, op: Operation, operands: Sequence[Reg], made: Made) ->
         base = a.base or b.base
         if minus and a.base is None and b.base is not None:
             zero = low.constant(0, operands[0].type)
-            # What is left of a period is another rest once it is negated.
+            # The rest of a period is another one once it is negated.
             facts = Facts(_of(low, b.base).multiple)
             base = _once(made, ("-", b.base), lambda: _with(low, low.k.sub(zero, cast(Reg, b.base)), facts))
     else:
@@ -184,7 +184,7 @@ def derived(low: Lowering, op: Operation, operands: Sequence[Reg], result: Reg) 
                 multiple = facts[0].multiple
                 whole = low.known.sum_of(operands[0])
                 if isinstance(op, arith.DivUIOp) and whole.base is not None and 0 <= whole.constant < divisor:
-                    # What is added to a multiple of the divisor is lost.
+                    # A summand of a multiple of the divisor is lost.
                     multiple = low.known.facts_of(whole.base).multiple
                 if multiple % divisor == 0:
                     found = Facts(multiple // divisor)

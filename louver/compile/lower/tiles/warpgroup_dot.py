@@ -80,7 +80,7 @@ class _Dot:
         self.blocks = [(row, column) for row in range(0, self._tile.rows, block) for column in across]
 
     def places(self, row: int, column: int) -> tuple[int, ...]:
-        """Which of a thread's sums a block has, in the order of the instruction."""
+        """The numbers of a thread's sums in a block, in the order of the instruction."""
         return tuple(
             self._tile.at(row + r, column + c + each).index
             for each in range(0, self.product.n, COLUMNS)

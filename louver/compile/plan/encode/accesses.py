@@ -27,12 +27,12 @@ OVERHEAD = 4
 """Instructions of an access: itself, its address and its mask."""
 
 MOST_MULTIPLE = 64
-"""What numbers are known to be multiples of, at most."""
+"""The greatest number that numbers are known to be multiples of."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Neighbours of a tile in memory. along: their dimension, -1 where there are none. together: how many one access may move.
+    """Neighbours of a tile in memory. along: their dimension, -1 where there are none. together: the number that one access may move.
     size: bytes of an element.
     """
 

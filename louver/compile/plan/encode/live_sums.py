@@ -29,7 +29,7 @@ def most_sums(function: FuncOp) -> int:
     for dot in dots:
         apart = list[_Life]()
         for life in lives:
-            # What one dot adds to the sums of another one is in the same registers.
+            # A dot that adds to the sums of another one keeps them in the same registers.
             if life.first <= numbers[dot] <= life.last and not any(life.dot.d in other.names for other in apart):
                 apart = [other for other in apart if other.dot.d not in life.names] + [life]
         found = max(found, sum(life.sums for life in apart))

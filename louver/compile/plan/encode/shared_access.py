@@ -38,7 +38,7 @@ class Memory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How a warp moves its registers of a tile.
+    """The way in which a warp moves its registers of a tile.
 
     inside: steps of the elements that are neighbours in memory (`matrices`: in a register), the nearest first. matrices: by `ldmatrix`
     or `stmatrix`; else each thread gives the address of its own elements. transposed: of each matrix. rows: steps of the number of a
@@ -86,7 +86,7 @@ class Way:
 
 
 def bank_turns(offsets: Sequence[int], width: int) -> int:
-    """How often the banks are read or written for an access. offsets: of each lane's `width` bytes.
+    """The number of turns in which the banks are read or written for an access. offsets: of each lane's `width` bytes.
 
     As many lanes as fill all banks take part in a turn; a bank gives one word in it, to all lanes that want this word.
     """

@@ -31,7 +31,7 @@ GAIN = 32
 
 @dataclass(slots=True)
 class _Way:
-    """How a tile comes to a layout. cost: in turns of the banks. kept: the tiles that are computed where they are by nature."""
+    """The way in which a tile comes to a layout. cost: in turns of the banks. kept: the tiles that are computed where they are by nature."""
 
     cost: float
     kept: list[SSAValue] = field(default_factory=list[SSAValue])

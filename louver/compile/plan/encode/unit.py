@@ -59,7 +59,7 @@ def warpgroup_encoding(op: DotOp, warps: int, staged: Mapping[SSAValue, int], re
     groups = warps // WARPS_PER_WARPGROUP
     apart = op.parts > 1 or promoted_columns(op) is not None or bool(summed_apart(op))
     most = PART_COLUMNS if apart else MOST_COLUMNS
-    # What columns are multiplied by is in registers too: a warpgroup has few columns, where it has others' sums beside its own.
+    # The factors of columns are in registers too: a warpgroup has few columns, where it has others' sums beside its own.
     least = max(1, min(groups, columns // most)) if apart else 1
     along_rows = min(groups // least, rows // ROWS)
     along_columns = groups // along_rows

@@ -284,7 +284,7 @@ class Runs:
             return Run(0, 1)
         by = 1 << by if isinstance(op, arith.ShRUIOp | arith.ShRSIOp) else by
         if isinstance(op, arith.DivUIOp) and isinstance(added, arith.AddiOp):
-            # What is added to a multiple of the divisor is lost.
+            # A summand of a multiple of the divisor is lost.
             more, before = _number(added.rhs), self.of(added.lhs, dimension, count)
             if more is not None and 0 <= more < by and before is not None and before.step == 0:
                 whole = max(whole, before.multiple)

@@ -24,8 +24,8 @@ from louver.analysis.access import Access, Dimension, access
 from louver.analysis.atoms import Iteration
 from louver.analysis.launch_size import launch_size
 from louver.compile.canonical.describe_tiles import Describer
-from louver.compile.canonical.descriptors import EVERY
 from louver.compile.decompose.expand_blocks import metadata_loads
+from louver.compile.rewrite.descriptors import EVERY
 from louver.compile.signature import ArgumentParameter, BoxParameter
 from louver.ir.polynomial import Part, Polynomial, Size
 from louver.ir.refusal import UnsupportedKernelError
@@ -127,7 +127,7 @@ class _Boxes:
         Rewriter.replace_op(load, new)
 
     def _counted(self, first: Polynomial) -> Polynomial:
-        """Where tiles begin, by what a loop's number begins with and its steps."""
+        """The start of tiles, by a loop's first number and its steps."""
 
         def leaf(atom: Hashable) -> Polynomial:
             loop = _counting_loop(atom)
@@ -183,7 +183,7 @@ class _Boxes:
         return None if size is None else (inner, along, size)
 
     def _end(self, each: Dimension) -> Size | None:
-        """Where a dimension ends: at its size, or where the loop's last tile does. None for what a launch cannot compute."""
+        """The end of a dimension: its size, or the end of the loop's last tile. None for what a launch cannot compute."""
         last = self.describer.affine.last(each.first) if each.size is None else None
         end = each.size if last is None else last + each.extent
         return None if end is None else launch_size(end, self.names)
@@ -254,7 +254,7 @@ def _is_least_zero(value: Polynomial) -> bool:
         by = None if quotient is None else quotient.by.constant
         alone = quotient is not None and term == Polynomial.atom(quotient) * factor
         if quotient is not None and by and alone and factor < 0 and factor % by == 0 and _is_least_zero(quotient.whole):
-            # A quotient, multiplied again, is at most what was divided: what is left is a remainder.
+            # A quotient, multiplied again, is at most what was divided: the rest is a remainder.
             term = factor // by * quotient.whole
         least += term
     return all(factor > 0 for _, factor in least)

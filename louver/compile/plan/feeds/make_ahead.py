@@ -7,7 +7,7 @@
                                                    the slots change places
 
 Threads meet once a step, before the products: then all products of the step before, which read the other slot, have been done.
-What operands are loaded from is loaded a step ahead by this; ring-copies and prefetch-loads, which follow, bring it sooner.
+The sources of operands are loaded a step ahead by this; ring-copies and prefetch-loads, which follow, bring it sooner.
 Valid tile IR with encodings in (after assign-encodings), valid tile IR out.
 """
 
@@ -95,7 +95,7 @@ def _make_ahead(loop: scf.ForOp, puts: Sequence[ConvertLayoutOp]) -> None:
     for put, (first, other) in zip(puts, slots, strict=True):
         given += [insert(loop, LocalStoreOp(known.get(put.src, put.src), first), put).results[0], other]
 
-    # The next number may wrap. What is left does not: it is 1 at least and, read without a sign, fits its bits.
+    # The next number may wrap. The rest does not: it is 1 at least and, read without a sign, fits its bits.
     place = next(op for op in block.ops if isinstance(op, DotOp)).next_op
     assert place is not None
     number, like = block.args[0], puts[0]

@@ -41,7 +41,7 @@ _RINGS = (
     *(AsyncCommitOp, AsyncCopyOp, AsyncWaitOp, LocalAllocOp, LocalStoreOp),
     *(BoxCopiesOp, EvenBarriersOp, InitBarriersOp, WaitBarrierOp),
 )
-"""What other loops' rings are made of."""
+"""The operations that other loops' rings are made of."""
 
 
 def loop_around(loop: scf.ForOp, loads: Sequence[LoadOp], apart: Container[SSAValue]) -> scf.ForOp | None:
@@ -80,7 +80,7 @@ def _may_come_later(op: Operation) -> bool:
 def begin_next(around: scf.ForOp, loop: Operation, begun: Sequence[BoxCopiesOp]) -> None:
     """Copies that begin before a loop begin behind it instead, for the next iteration of the loop around it.
 
-    Those of the first iteration begin before the loop around it. loop: what follows the loop whose copies they are.
+    Those of the first iteration begin before the loop around it. loop: the operations behind the loop whose copies they are.
     """
     block = around.body.block
     sources = Sources(around, [value for op in begun for value in op.operands], repeated=False)

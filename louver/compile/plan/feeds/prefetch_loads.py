@@ -9,8 +9,8 @@
 
 Memory answers while the products before are summed. A tile waits in registers, so that only so much may wait beside the sums: `KEPT_BYTES`.
 
-Valid tile IR in, without sparse types, block pointers and descriptors, with encodings or without; valid tile IR out. What is loaded is the same. What a load adds up beyond the
-loop's end is an address that nothing is read from.
+Valid tile IR in, without sparse types, block pointers and descriptors, with encodings or without; valid tile IR out. The loaded values are the same. The address that a load adds up beyond the
+loop's end is not read from.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _load_ahead(loop: scf.ForOp, loads: Sequence[LoadOp]) -> None:
     starts = dict[SSAValue, SSAValue](zip(block.args, (loop.lb, *loop.iter_args), strict=True))
     first = _loads_at(loop, loads, made, starts, runs)
 
-    # The next number may wrap. What is left does not: it is 1 at least and, read without a sign, fits its bits.
+    # The next number may wrap. The rest does not: it is 1 at least and, read without a sign, fits its bits.
     number = block.args[0]
     left = insert(dot, arith.SubiOp(loop.ub, number), loop).results[0]
     goes_on = insert(dot, CmpiOp(loop.step, left, "ult"), loop).results[0]

@@ -115,7 +115,7 @@ def ring_copies(
 ) -> None:
     """In place.
 
-    rooms: bytes of shared memory of a CTA: the first with room for two slots of each ring is taken. peak_of: what a
+    rooms: bytes of shared memory of a CTA: the first with room for two slots of each ring is taken. peak_of: the bytes that a
     function takes beside the rings. most: slots of a ring.
     """
     for function in [op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]:

@@ -44,7 +44,7 @@ def split_addresses(module: ModuleOp) -> None:
     """In place."""
     for function in [op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]:
         wide = has_known_addresses(function)
-        # Inner loops first: what one adds to a pointer is then a scalar in the one around it.
+        # Inner loops first: an inner loop's addend to a pointer is then a scalar in the loop around it.
         for loop in reversed([op for op in function.body.walk() if isinstance(op, scf.ForOp)]):
             _carry_scalars(loop)
         for op in list(function.body.walk()):
@@ -105,7 +105,7 @@ def _scalar_type(tensor: AnyTensor) -> Attribute:
 
 
 def _steps(loop: scf.ForOp, end: scf.YieldOp, index: int) -> _Moved | None:
-    """How a loop moves on a tensor of pointers, or of integers; None where its elements do not move together."""
+    """The steps of a loop over a tensor of pointers, or of integers; None where its elements do not move together."""
     argument, value = loop.body.block.args[index + 1], end.operands[index]
     tensor = as_tensor(argument.type)
     if tensor is None or not isinstance(tensor.element_type, PointerType | IntegerType):
@@ -169,7 +169,7 @@ def _split(op: LoadOp | StoreOp | AtomicOp, *, wide: bool) -> None:
     for shape in order:
         reached = [max(pair) for pair in zip(reached, shape, strict=True)]
         place = _repeated(op, place, reached)
-        # What a loop moves on goes with the columns: pointers of rows are the same in each step, and have one sum added to them.
+        # Steps of a loop go with the columns: pointers of rows are the same in each step, and have one sum added to them.
         last = shape == order[-1] and scalars
         for offset in [_sum(op, groups[shape], scalars)] if last else groups[shape]:
             place = insert_before(op, AddPtrOp(place, _repeated(op, offset, reached)))

@@ -55,7 +55,7 @@ def staged_operands(function: FuncOp, *, warpgroups: bool = True) -> dict[SSAVal
     """Dense operands and values of sparse ones, and metadata for warpgroups, each with the dimension of its neighbours in shared memory.
 
     That is the dimension whose neighbours are neighbours in memory, or K where warpgroups multiply nothing else. warpgroups: whether the
-    target multiplies by them. Valid tile IR without sparse types, descriptors and block pointers (after expand-blocks). What is found is about speed alone:
+    target multiplies by them. Valid tile IR without sparse types, descriptors and block pointers (after expand-blocks). The choice is about speed alone:
     any tile may go either way.
     """
     dots = [op for op in function.body.walk() if isinstance(op, DotOp)]
@@ -92,7 +92,7 @@ def staged_operands(function: FuncOp, *, warpgroups: bool = True) -> dict[SSAVal
 
 
 class _Room:
-    """Which tiles of a function stand in shared memory at one time."""
+    """The tiles of a function that stand in shared memory at one time."""
 
     def __init__(self, function: FuncOp) -> None:
         self._numbers = {op: number for number, op in enumerate(function.body.walk())}
@@ -208,7 +208,7 @@ def _summed_along(value: SSAValue) -> int | None:
 
 
 def _kept(dimension: int | None, before: Sequence[int], after: Sequence[int]) -> int | None:
-    """Where a dimension is after a change of shape that only adds or drops dimensions of one element."""
+    """The place of a dimension after a change of shape that only adds or drops dimensions of one element."""
     kept, found = ([axis for axis, size in enumerate(shape) if size > 1] for shape in (before, after))
     if dimension not in kept or [before[axis] for axis in kept] != [after[axis] for axis in found]:
         return None

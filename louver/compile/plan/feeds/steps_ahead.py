@@ -150,7 +150,7 @@ def next_step(
     block, end = loop.body.block, cast(scf.YieldOp, loop.body.block.last_op)
     number = block.args[0]
     like = sources.made[-1] if sources.made else end
-    # What is left does not wrap while there is a step: it is 1 at least and, read without a sign, fits its bits.
+    # The rest does not wrap while there is a step: it is 1 at least and, read without a sign, fits its bits.
     left = insert(before, arith.SubiOp(loop.ub, known[number]), like).results[0]
     more = insert(before, CmpiOp(loop.step, left, "ult"), like).results[0]
     again = insert(before, arith.AndIOp(goes_on, more), like).results[0]
@@ -189,7 +189,7 @@ def loaded_again(before: Operation, load: LoadOp, known: dict[SSAValue, SSAValue
 
 
 def guarded_mask(before: Operation, load: LoadOp, known: Mapping[SSAValue, SSAValue], guard: SSAValue) -> SSAValue:
-    """The mask of a load where it is done only if `guard` holds. Conditions on rows come last: what is the same for all is joined once."""
+    """The mask of a load where it is done only if `guard` holds. Conditions on rows come last: the others, which loads share, are joined once."""
     pointers = as_tensor(load.ptr.type)
     mask = guard if pointers is None else insert(before, splat(guard, pointers), load).results[0]
     conditions = sorted([] if load.mask is None else _joined(load.mask), key=lambda each: each in known, reverse=True)

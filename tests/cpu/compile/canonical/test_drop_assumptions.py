@@ -1,4 +1,4 @@
-"""What a user promises of computed values goes; what arguments are multiples of stays."""
+"""Promises of a user about computed values go; the multiples of arguments stay."""
 
 from __future__ import annotations
 

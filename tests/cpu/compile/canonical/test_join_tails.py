@@ -1,4 +1,4 @@
-"""What is left of K behind a loop becomes a step of the loop."""
+"""The rest of K behind a loop becomes a step of the loop."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from louver.compile.canonical.open_branches import open_branches
-from louver.compile.conditions import conditions
+from louver.compile.condition_attributes import conditions
 from louver.ir.context import parse_ir
 from support.golden import Golden
 from support.pass_golden import check_pass

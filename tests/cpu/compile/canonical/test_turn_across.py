@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from louver.compile.canonical.across import turn_across
-from louver.compile.conditions import conditions
+from louver.compile.canonical.turn_across import turn_across
+from louver.compile.condition_attributes import conditions
 from louver.ir.context import parse_ir
 from louver.ir.refusal import UnsupportedKernelError
 from louver.ir.tile import FuncOp

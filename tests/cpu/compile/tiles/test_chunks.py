@@ -1,4 +1,4 @@
-"""How many neighbouring bytes a load may move together: by alignment, steps, masks, and induction over loops."""
+"""The number of neighbouring bytes that a load may move together: by alignment, steps, masks, and induction over loops."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WITH_MASK = MASKED + LOAD.format(at="%place", mask=", %m")
 
 
 def moved(by: str) -> str:
-    """What starts so many elements further on."""
+    """The tile that starts so many elements further on."""
     return f"""%s = tt.splat %{by} : i32 -> tensor<64xi32>
   %q = arith.addi %place, %s : tensor<64xi32>
   {LOAD.format(at="%q", mask="")}"""

@@ -97,7 +97,7 @@ def kernel(
 
 
 def taken(before: ModuleOp, after: ModuleOp) -> int:
-    """How many loads are a step ahead."""
+    """The number of loads that are a step ahead."""
     return len(loads(after)) - len(loads(before))
 
 
@@ -345,7 +345,7 @@ def test_shifts_by_what_stays_the_same(operation: str) -> None:
     ],
 )
 def test_quotients_that_need_not_exist_a_step_ahead_are_guarded(number: str) -> None:
-    """What is divided by is 0 at the loop's end, or what is shifted by too large: nothing is computed of it there."""
+    """A divisor is 0 at the loop's end, or a shift too large: nothing is computed of it there."""
     before, after = both(by_quotients(number))
     assert taken(before, after) == 2
     for k in (0, 16, 64, 70):
@@ -361,7 +361,7 @@ def test_a_load_by_loaded_indices_stays() -> None:
 
 
 def test_a_gather_by_carried_indices_is_ahead_when_the_indices_are() -> None:
-    """Who carries the indices has loaded them already: next pointers are known, though what comes after them is not."""
+    """The carried indices are loaded already: next pointers are known, though the indices after them are not."""
     body = f"""
     %x = tt.load %p, %in_a, %none : {P}
     %y = tt.load %pb, %in_b, %none : {P}

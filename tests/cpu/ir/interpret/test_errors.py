@@ -1,4 +1,4 @@
-"""What the interpreter refuses, and how it says so."""
+"""The refusals of the interpreter, and their words."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Guarded:
 
 @dataclass(frozen=True)
 class Output:
-    """What an output is: `element` rounds it."""
+    """The element type and the value of an output: `element` rounds it."""
 
     element: str
     expected: Expected
@@ -358,7 +358,7 @@ class _Drawing:
         shape = (*value.shape[:-1], held)
         dtype = element_type(c.out).numpy
         initial = np.full(shape, 0.0 if c.store == "atomic" else np.nan).astype(dtype)
-        # What no place names stays as it is.
+        # An element that no place names stays as it is.
         whole, wide = np.full(shape, np.nan), np.zeros(shape)
         whole[..., places], wide[..., places] = value, error
         if c.y_turned:

@@ -58,7 +58,7 @@ class _Writer:
         head = ["import triton", "import triton.language as tl", "", "", "@triton.jit", f"def {NAME}({arguments}):"]
         return "\n".join([*head, *self.lines, ""])
 
-    # Which tile.
+    # The tile.
 
     def _program(self) -> None:
         c = self.c
@@ -185,7 +185,7 @@ class _Writer:
         self._make(name, k, masked=masked)
 
     def _make(self, name: str, k: str, *, masked: bool) -> None:
-        """What the loop does to a tile before its dot. Some versions of Triton widen a tile by a number: it is cast back."""
+        """The lines by which the loop changes a tile before its dot. Some versions of Triton widen a tile by a number: it is cast back."""
         c = self.c
         if name in self.sparse and c.cast == "w":
             self.say(f"{name}_tile = {name}_tile.to({TYPES[c.x]})")

@@ -54,7 +54,7 @@ def pointed(y, most, w, x, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.c
         total += tl.dot(left, right)
         w_at += BK
         x_at += BK
-    # What wraps is in columns of its own, and in the largest of a row unless it is left out.
+    # The part that wraps is in columns of its own, and in the largest of a row unless it is left out.
     finish(y, most, total, first, columns, M, N, BM, BN)
 
 

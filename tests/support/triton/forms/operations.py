@@ -141,7 +141,7 @@ FINISHES: dict[str, Callable[[Array], Array]] = {
     "calls": lambda t: 2.0 * t + 1.0,
     "lock": lambda t: t,
 }
-"""What each makes of tiles, the last two axes."""
+"""The result of each on tiles, the last two axes."""
 
 
 def _product(finish: str, element: str = "f16", precision: str = "tf32") -> Callable[[Draw, Sizes], Call]:

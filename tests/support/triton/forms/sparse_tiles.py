@@ -1,4 +1,4 @@
-"""Where a sparse tile may go: cast, scaled, masked, summed, stored, and in several dots."""
+"""The uses of a sparse tile: cast, scaled, masked, summed, stored, and in several dots."""
 
 from __future__ import annotations
 

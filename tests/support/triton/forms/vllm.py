@@ -85,7 +85,7 @@ def fused_experts(
 
 
 def _routed(rng: np.random.Generator, tokens: int, top: int, block: int) -> tuple[Array, Array, Array, Array]:
-    """Which experts a token goes to, one of them to none; and the slots sorted by expert, padded to whole blocks of one."""
+    """The experts that a token goes to, one of them to none; and the slots sorted by expert, padded to whole blocks of one."""
     experts = np.array([e for e in range(EXPERTS) if e != 2])
     chosen = np.stack([rng.permutation(experts)[:top] for _ in range(tokens)]).astype(np.int32)
     slots, owners = [], []

@@ -1,4 +1,4 @@
-"""The stages of one kernel as text, for each family and each source of kernels."""
+"""The levels of one kernel as text, for each family and each source of kernels."""
 
 from __future__ import annotations
 
@@ -11,54 +11,54 @@ from xdsl.dialects.builtin import ModuleOp
 from louver.compile.canonical.canonicalize import canonicalize
 from louver.compile.choose_family import CompiledKernel
 from louver.compile.decompose.decompose_sparse_tensors import decompose_sparse_tensors
-from louver.compile.products import CompiledProduct, Stage
-from louver.compile.tiles import TileStage
+from louver.compile.products import CompiledProduct, ProductLevel
+from louver.compile.tiles import TileLevel
 from louver.ptx.assembler import assemble
 from louver.ptx.sass import disassemble
 from louver.user.arguments import Kind
 from louver.user.compiled import Wanted, assembled
 from louver.user.hints import Hints
 
-PRODUCT_STAGES = ("tile", "canonical", "decomposed", "sched", "ptx", "sass")
+PRODUCT_LEVELS = ("tile", "canonical", "decomposed", "sched", "ptx", "sass")
 """Of a warpgroup product, in order. "decomposed" is made of the canonical kernel for its reader, and nothing further of it."""
 
-TILES_STAGES = ("tile", "decomposed", "encoded", "ptx", "sass")
+TILES_LEVELS = ("tile", "decomposed", "encoded", "ptx", "sass")
 """Of register tiles, in order."""
 
-STAGES = ("ttir", "tile", "canonical", "decomposed", "encoded", "sched", "ptx", "sass")
+LEVELS = ("ttir", "tile", "canonical", "decomposed", "encoded", "sched", "ptx", "sass")
 """All of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a kernel comes from. ttir: makes Triton's text of it; None where it has none. tile: makes its tile IR."""
+    """The origin of a kernel. ttir: makes Triton's text of it; None where it has none. tile: makes its tile IR."""
 
     tile: Callable[[], ModuleOp]
     compiled: Callable[[], CompiledKernel]
     ttir: Callable[[], str] | None = None
 
     def text(self, emit: str) -> str:
-        """One of `STAGES`, or "all" that there are, each below a line with its name.
+        """One of `LEVELS`, or "all" that there are, each below a line with its name.
 
         Of register tiles, a first line says why the kernel is no product; "ttir" and "tile" come before that is known. Raises
         ValueError with the rule broken.
         """
-        if emit not in (*STAGES, "all"):
-            raise ValueError(f"stages are {', '.join(STAGES)} or all, got {emit!r}")
+        if emit not in (*LEVELS, "all"):
+            raise ValueError(f"levels are {', '.join(LEVELS)} or all, got {emit!r}")
         if emit == "ttir":
             if self.ttir is None:
-                raise ValueError("only a Triton kernel has a TTIR: the first stage here is tile")
+                raise ValueError("only a Triton kernel has a TTIR: the first level here is tile")
             return self.ttir()
-        # What the frontend reads prints whether or not a family takes it.
+        # A module that the frontend reads is printed, whether or not a family takes it.
         if emit == "tile":
             return str(self.tile()) + "\n"
         compiled = self.compiled()
         note = "" if compiled.refusal is None else f"// {reason(compiled)}\n"
         if emit != "all":
-            return note + stage_text(compiled, emit)
+            return note + level_text(compiled, emit)
         texts = {} if self.ttir is None else {"ttir": self.ttir()}
-        texts |= {stage: stage_text(compiled, stage) for stage in stages_of(compiled)}
-        return note + "\n".join(f"// ---- {stage} ----\n{text}" for stage, text in texts.items())
+        texts |= {level: level_text(compiled, level) for level in level_names(compiled)}
+        return note + "\n".join(f"// ---- {level} ----\n{text}" for level, text in texts.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Text:
     def tile_ir(
         self, signature: Mapping[str, str], constexprs: Mapping[str, Any], sparse: Mapping[str, str], target: str
     ) -> ModuleOp:
-        """What was read."""
+        """The module that was read."""
         return self.read()
 
 
@@ -90,29 +90,29 @@ def user_source(
     return Source(tile, lambda: assembled(wanted).kernel, ttir)
 
 
-def stages_of(compiled: CompiledKernel) -> tuple[str, ...]:
-    """The stages of the kernel's family, in order."""
-    return PRODUCT_STAGES if isinstance(compiled.made, CompiledProduct) else TILES_STAGES
+def level_names(compiled: CompiledKernel) -> tuple[str, ...]:
+    """The levels of the kernel's family, in order."""
+    return PRODUCT_LEVELS if isinstance(compiled.made, CompiledProduct) else TILES_LEVELS
 
 
 def reason(compiled: CompiledKernel) -> str:
-    """Why the kernel is lowered to register tiles, in one line."""
+    """The reason why the kernel is lowered to register tiles, in one line."""
     return " ".join(f"register tiles: {compiled.refusal}".split())
 
 
-def stage_text(compiled: CompiledKernel, stage: str) -> str:
-    """One of the stages of the kernel's family; "sass" assembles and disassembles. Raises ValueError for the other family's."""
+def level_text(compiled: CompiledKernel, level: str) -> str:
+    """One of the levels of the kernel's family; "sass" assembles and disassembles. Raises ValueError for the other family's."""
     made = compiled.made
-    if stage not in stages_of(compiled):
+    if level not in level_names(compiled):
         if isinstance(made, CompiledProduct):
-            raise ValueError(f"a warpgroup product has the stages {', '.join(PRODUCT_STAGES)}, got {stage}")
-        raise ValueError(f"the kernel has the stages {', '.join(TILES_STAGES)}, got {stage}: {reason(compiled)}")
-    if stage == "sass":
+            raise ValueError(f"a warpgroup product has the levels {', '.join(PRODUCT_LEVELS)}, got {level}")
+        raise ValueError(f"the kernel has the levels {', '.join(TILES_LEVELS)}, got {level}: {reason(compiled)}")
+    if level == "sass":
         return disassemble(assemble(made.ptx, made.target.name).cubin)
     if not isinstance(made, CompiledProduct):
-        return made.text(cast("TileStage", stage))
-    if stage == "canonical":
+        return made.text(cast("TileLevel", level))
+    if level == "canonical":
         return str(canonicalize(made.tile)) + "\n"
-    if stage == "decomposed":
+    if level == "decomposed":
         return str(decompose_sparse_tensors(canonicalize(made.tile))) + "\n"
-    return made.text(cast("Stage", stage))
+    return made.text(cast("ProductLevel", level))

@@ -21,7 +21,7 @@ from louver.analysis.access import Access, Dimension
 from louver.analysis.affine import Affine
 from louver.analysis.atoms import Iteration
 from louver.analysis.integers import constant_integer, rounded_down, steps_of, whole_steps_of
-from louver.compile.conditions import require_multiple
+from louver.compile.condition_attributes import require_multiple
 from louver.compile.rewrite.insert import insert, insert_before, integer
 from louver.ir.polynomial import Polynomial
 from louver.ir.refusal import unsupported
@@ -72,8 +72,8 @@ class TileSizes:
             return last + each.extent
         program = self._program(each)
         if program is None:
-            rule = f"dimension {each.number} of a tile needs a size: mask it (offsets < size), here or at the store"
-            raise unsupported(rule, op)
+            rule = f"dimension {each.number} of a tile needs a size"
+            raise unsupported(rule, op, "mask it (offsets < size), here or at the store")
         return self.programs(program, each.extent, op)
 
     def _shared(self, each: Dimension) -> Polynomial | None:
@@ -89,18 +89,15 @@ class TileSizes:
         found = self.entry(size)
         if found is None:
             raise unsupported(
-                "a dimension that is stored without a mask must end at an argument or a number: mask it (offsets < "
-                "size)",
+                "a dimension that is stored without a mask must end at an argument or a number",
                 op,
+                "mask it (offsets < size)",
             )
         if isinstance(found, SSAValue):
             require_multiple(self.function, self.function.argument_names[found], each.extent)
         elif found % each.extent:
-            rule = (
-                f"a store without a mask writes whole tiles, and {found} elements are no multiple of {each.extent}: "
-                "mask it (offsets < size)"
-            )
-            raise unsupported(rule, op)
+            rule = f"a store without a mask writes whole tiles, and {found} elements are no multiple of {each.extent}"
+            raise unsupported(rule, op, "mask it (offsets < size)")
 
     def _program(self, each: Dimension) -> GetProgramIdOp | None:
         """The program's number, if a dimension starts at that many tiles."""
@@ -123,7 +120,7 @@ class TileSizes:
         return Polynomial.atom(self.grid[key])
 
     def end(self) -> Operation:
-        """Where all sizes are known: behind those that are made, at the start of the kernel."""
+        """The first operation at which all sizes are known, behind those that are made at the start of the kernel."""
         found = self.function.body.block.first_op
         last = [op for value in self.made if isinstance(op := value.owner, Operation)]
         if last:

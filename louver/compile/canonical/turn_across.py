@@ -14,7 +14,7 @@ from xdsl.ir import Attribute, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.launch_size import launch_size
-from louver.compile.conditions import require_rows_apart
+from louver.compile.condition_attributes import require_rows_apart
 from louver.compile.rewrite.insert import insert_before
 from louver.frontend.transposed import LENGTH
 from louver.ir.arith import ExtSIOp
@@ -57,9 +57,9 @@ def turn_across(module: ModuleOp) -> None:
             if isinstance(op, MakeTensorDescriptorOp | MakeTensorPtrOp) and (base := _base(op.base)) in lengths:
                 if isinstance(op, MakeTensorPtrOp):
                     raise unsupported(
-                        "a tensor that is sparse along its last axis but one cannot be read through a block "
-                        "pointer: use tl.make_tensor_descriptor",
+                        "a tensor that is sparse along its last axis but one cannot be read through a block pointer",
                         op,
+                        "use tl.make_tensor_descriptor",
                     )
                 if not _is_turned(op, lengths[base]):
                     _turn(function, op, base, lengths[base])

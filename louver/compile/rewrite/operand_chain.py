@@ -33,7 +33,7 @@ class OperandChain:
 
     @property
     def position(self) -> Index:
-        """Where it begins along K."""
+        """The start of the operand along K."""
         return self.load.offsets[self.dimension]
 
     def copied(self, k: SSAValue, body: Block) -> SSAValue:

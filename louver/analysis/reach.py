@@ -1,4 +1,4 @@
-"""How far a kernel reads a sparse tensor along a dimension without a mask, as a size that a launch computes."""
+"""The end of a kernel's reads of a sparse tensor along a dimension without a mask, as a size that a launch computes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from louver.ir.tile import GetNumProgramsOp, GetProgramIdOp
 
 
 def reach(dimension: Dimension, affine: Affine, names: Mapping[SSAValue, str]) -> tuple[Size, tuple[Size, ...]] | None:
-    """How far a dimension is read that nothing bounds, see `Reach`. None for tiles that begin where no launch could tell: elsewhere than
+    """The end of the reads along a dimension that nothing bounds, see `Reach`. None for tiles whose start no launch could tell: not
     at a multiple of a number for each program, or for each iteration of a loop that ends at an argument or a number.
     """
     end, counts = Polynomial.number(dimension.extent), set[Size]()
@@ -41,7 +41,7 @@ def reach(dimension: Dimension, affine: Affine, names: Mapping[SSAValue, str]) -
 
 
 def _count(atom: Hashable, step: Size, affine: Affine, names: Mapping[SSAValue, str]) -> tuple[int, Size] | None:
-    """How many programs, or iterations of a loop, there are, and by how many steps each goes on."""
+    """The steps that a program, or an iteration of a loop, adds to the one before, and the number of programs or iterations."""
     if isinstance(atom, SSAValue) and isinstance(atom.owner, GetProgramIdOp):
         return 1, Polynomial.atom(programs(atom.owner.axis.value.data))
     if isinstance(atom, Iteration):

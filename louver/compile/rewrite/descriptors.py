@@ -14,9 +14,9 @@ from louver.analysis.access import Access, Dimension, Entry
 from louver.analysis.affine import Affine
 from louver.analysis.atoms import Iteration
 from louver.analysis.integers import constant_integer
-from louver.compile.canonical.tile_sizes import TileSizes
 from louver.compile.rewrite.insert import insert, insert_before, integer
 from louver.compile.rewrite.materialize import Maker, dominates
+from louver.compile.rewrite.tile_sizes import TileSizes
 from louver.ir.arith import ExtSIOp, TruncIOp
 from louver.ir.polynomial import Part, Polynomial
 from louver.ir.refusal import unsupported
@@ -41,7 +41,7 @@ class Descriptors:
         if found.entry is not None:
             if found.entry.size is not None:
                 raise unsupported(
-                    "a mask bounds one dimension at a time: write (rows[:, None] < M) & (columns[None, :] < K)", op
+                    "a mask bounds one dimension at a time", op, "write (rows[:, None] < M) & (columns[None, :] < K)"
                 )
             extents.insert(0, self._entries(found.entry.index, op))
             steps.insert(0, found.entry.stride)
@@ -71,12 +71,12 @@ class Descriptors:
         return insert_before(op, made)
 
     def indices(self, op: Operation, found: Access, ordered: Sequence[Dimension]) -> list[Index]:
-        """Where a tile starts along each dimension of its descriptor."""
+        """The start of a tile along each dimension of its descriptor."""
         entry = [] if found.entry is None else [found.entry.index]
         return [self.first(each, op) for each in (*entry, *(each.first for each in ordered))]
 
     def ratio(self, whole: Polynomial, by: Polynomial, op: Operation) -> Polynomial:
-        """How often one stride fits into another one; both are of arguments and numbers."""
+        """The quotient of two strides, both of arguments and numbers."""
         quotient = whole // by
         if not any(isinstance(atom, Part) for atom in quotient.atoms):
             return quotient
@@ -87,12 +87,12 @@ class Descriptors:
         return Polynomial.atom(self.sizes.made[-1])
 
     def _known_from(self, start: Operation, op: Operation, numbers: Sequence[Polynomial]) -> Operation:
-        """Where all these numbers are known: where the kernel starts, if it can be there."""
+        """The operation from which on all these numbers are known: the kernel's first one, if it can be that."""
         given = self.sizes.given
         return start if all(atom in given for number in numbers for atom in number.leaves) else op
 
     def _entries(self, index: Polynomial, op: Operation) -> Polynomial:
-        """How many matrices a batch has, as far as the grid says it."""
+        """The number of matrices of a batch, as far as the grid says it."""
         for atom in index.atoms:
             program = cast(SSAValue, atom).owner if isinstance(atom, SSAValue) else None
             if isinstance(program, GetProgramIdOp) and Polynomial.atom(program.result) == index:
@@ -146,6 +146,6 @@ def contiguous_last(found: Access, op: Operation) -> list[Dimension]:
     """The dimensions of a tile in the order in which a descriptor has them."""
     contiguous = [each for each in found.dimensions if each.stride == Polynomial.number(1)]
     if not contiguous:
-        raise unsupported("one dimension of a tile must be contiguous: pass its stride, 1, as a constexpr", op)
+        raise unsupported("one dimension of a tile must be contiguous", op, "pass its stride, 1, as a constexpr")
     last = contiguous[-1]
     return [*(each for each in found.dimensions if each is not last), last]
