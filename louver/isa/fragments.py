@@ -109,6 +109,10 @@ class Fragment:
         """Row and column of (register, part of the register, thread): two int64 [registers, packed, threads]."""
         return self._places()
 
+    def offsets(self) -> dict[tuple[int, int], int]:
+        """The elements that a thread holds, in order: rows and columns from its first one, and the number of the element."""
+        return _offsets(self)
+
     def gather(self, matrix: NDArray[np.unsignedinteger]) -> NDArray[np.uint32]:
         """Registers, uint32 [registers, threads], from the raw elements, unsigned [rows, columns]."""
         storage = UNSIGNED[self.bits]
@@ -136,6 +140,12 @@ class Fragment:
 def _flat(fragment: Fragment) -> IndexArray:
     rows, columns = fragment.coordinates()
     return rows * fragment.columns + columns
+
+
+@functools.lru_cache(maxsize=64)
+def _offsets(fragment: Fragment) -> dict[tuple[int, int], int]:
+    rows, columns = walk(fragment.element, fragment.registers * fragment.packed)
+    return {(int(row), int(column)): number for number, (row, column) in enumerate(zip(rows, columns, strict=True))}
 
 
 def _threads(width: int) -> tuple[Step, ...]:

@@ -47,6 +47,14 @@ def test_accumulators_lie_as_the_ptx_isa_draws_them():
     assert place(half, 1, 0, 33) == (24, 2)
 
 
+@pytest.mark.parametrize("fragment", [accumulator(24, "f32"), accumulator(16, "f16")], ids=str)
+def test_every_thread_holds_the_same_offsets(fragment: Fragment) -> None:
+    rows, columns = (each.reshape(-1, fragment.threads) for each in fragment.coordinates())
+    for (row, column), number in fragment.offsets().items():
+        assert (rows[number] - rows[0] == row).all() and (columns[number] - columns[0] == column).all()
+    assert len(fragment.offsets()) == len(rows)
+
+
 def test_operand_a_lies_as_the_ptx_isa_draws_it():
     assert place(operand_a(16), 0, 1, 1) == (0, 3)
     assert place(operand_a(16), 1, 0, 4) == (9, 0)

@@ -101,7 +101,7 @@ class Results:
         def result(index: int, pair: int) -> Reg:
             # Both sums of a gated product are this thread's: those of rows r and r + 8.
             halves = (index,) if len(self.rows) > 1 else (0, 1)
-            sums = [self.low.sum_at(self.block, 4 * (column // 8) + 2 * half + pair) for half in halves]
+            sums = [self.low.sum_at(self.block, 8 * half, column + pair) for half in halves]
             read = {} if strip is None else strip.at(index, column, pair)
             return evaluate(self.low, self.op, sums, self.rows[index].known | columns[pair] | read)
 

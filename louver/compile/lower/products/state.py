@@ -170,12 +170,17 @@ class Lowering:
         """The sums that the epilogue reads: promoted ones, or the accumulators."""
         return self.consumer.promoted or self.consumer.accumulators
 
-    def sum_at(self, block: int, index: int) -> Reg:
-        """The epilogue's element `index` of a thread's part of a block, in the order of `louver.isa.fragments.accumulator`.
+    @property
+    def places(self) -> dict[tuple[int, int], int]:
+        """The elements of a block of sums that a thread holds, by rows and columns from its first one, see `Fragment.offsets`."""
+        return self.kernel.mma.instruction().d_fragment.offsets()
+
+    def sum_at(self, block: int, row: int, column: int) -> Reg:
+        """The element of a thread's part of a block that is so many rows and columns from its first one.
 
         f32 or s32: f16 accumulators, two a register, are unpacked and widened where they are read.
         """
-        held = self.sums[block]
+        held, index = self.sums[block], self.places[row, column]
         if self.kernel.mma.d.data != "f16":
             return held[index]
         return self.k.to_f32("f16", self.k.halves(held[index // 2])[index % 2])

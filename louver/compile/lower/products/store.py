@@ -1,9 +1,11 @@
 """The epilogue: accumulators through the epilogue graph to global memory, element by element.
 
-A thread holds, of each 64-row block, rows r and r + 8 and of every eight columns the pair 2·(lane % 4), + 1.
+The fragment of the sums (`Lowering.places`) says which rows of each block of 64 a thread holds, and which pairs of columns.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from louver.compile.lower.products.add import Adder
 from louver.compile.lower.products.addends import Addends, Row, Strip, aligned_pairs
@@ -26,9 +28,6 @@ from louver.ir.sched.epilogue import MatrixOp
 from louver.ir.sched.types import PointerType
 from louver.ptx.module import Address, Reg
 
-HALVES = (0, 8)
-"""Row offsets that a thread holds in a block."""
-
 
 def store(low: Lowering, op: ops.StoreOp) -> None:
     """Store the warpgroup's rows of the tile; elements outside M × N are dropped."""
@@ -38,28 +37,28 @@ def store(low: Lowering, op: ops.StoreOp) -> None:
     first_row = first_output_row(low, op)
     first_column = k.add(low.number(op.column), k.shl(k.and_(lane, 3), 1))
     numbers, aligned = scalars(low, op), aligned_pairs(low, op)
+    held = sorted({row for row, _ in low.places})
     for block in range(len(low.consumer.accumulators)):
         if gated:
-            _store_row(low, op, block, (0, 1), k.add(first_row, 32 * block), first_column, numbers, aligned)
+            _store_row(low, op, block, held, k.add(first_row, 32 * block), first_column, numbers, aligned)
             continue
-        for half, offset in enumerate(HALVES):
+        for offset in held:
             row = k.add(first_row, 64 * block + offset)
-            _store_row(low, op, block, (half,), row, first_column, numbers, aligned)
+            _store_row(low, op, block, [offset], row, first_column, numbers, aligned)
 
 
 def _store_row(
     low: Lowering,
     op: ops.StoreOp,
     block: int,
-    halves: tuple[int, ...],
+    sums_of: Sequence[int],
     row: Reg,
     first_column: Reg,
     numbers: Known,
     aligned: dict[MatrixOp, Reg],
 ) -> None:
-    """All columns of one row of the output that this thread holds, from the sums in these row halves. aligned: see `Addends`."""
+    """All columns of one row of the output that this thread holds, from the sums of these rows of the block. aligned: see `Addends`."""
     k = low.k
-    _, tile_n, _ = low.tile
     size = element_type(_element(op)).bytes
     transposed = op.transposed is not None
     pitch = low.sizes["pitch"]
@@ -75,19 +74,20 @@ def _store_row(
     addends = Addends(low, op, (here_in_arrays,), row, first_column, aligned)
     strip = Strip(low, {})
     adder = Adder.of_row(low, address, _element(op), transposed=transposed) if op.add is not None else None
+    pairs = sorted({column for _, column in low.places})[::2]
     with k.if_(row_inside):
-        for group in range(tile_n // 8):
-            if group % addends.groups == 0:
-                strip = addends.read(range(8 * group, min(8 * (group + addends.groups), tile_n), 8))
+        for number, first in enumerate(pairs):
+            if number % addends.groups == 0:
+                strip = addends.read(pairs[number : number + addends.groups])
             here = address
             found: list[tuple[Reg, Reg, Reg]] = []
             for pair in (0, 1):
-                column = k.add(first_column, 8 * group + pair)
+                column = k.add(first_column, first + pair)
                 inside = k.setp("lt", "u32", column, low.sizes["N"])
-                sums = [low.sum_at(block, 4 * group + 2 * half + pair) for half in halves]
-                read = vectors(low, op, columns, inside, 8 * group + pair) | strip.at(0, 8 * group, pair)
+                sums = [low.sum_at(block, each, first + pair) for each in sums_of]
+                read = vectors(low, op, columns, inside, first + pair) | strip.at(0, first, pair)
                 result = evaluate(low, op, sums, known | read)
-                place = Address(here, 0 if transposed else (8 * group + pair) * size)
+                place = Address(here, 0 if transposed else (first + pair) * size)
                 if adder is None:
                     store_element(low, place, result, _element(op), inside)
                 elif adder.paired is None:
@@ -98,9 +98,9 @@ def _store_row(
                     here = k.add(address, column_step)
             if adder is not None and found:
                 (one, column, here_inside), (other, _, next_inside) = found
-                adder.pair(address, 8 * group * size, (one, other), column, (here_inside, next_inside))
-            if column_step is not None and group + 1 < tile_n // 8:
-                address = k.add(address, k.shl(column_step, 3))
+                adder.pair(address, first * size, (one, other), column, (here_inside, next_inside))
+            if column_step is not None and number + 1 < len(pairs):
+                address = k.add(address, k.mul_lo(column_step, pairs[number + 1] - first))
 
 
 def _element(op: ops.StoreOp) -> str:
