@@ -250,6 +250,9 @@ class Schedule:
 WORKING_REGISTERS = 24
 """Registers of a consumer beside its accumulators, at least: metadata, addresses, descriptors."""
 
+INSTRUCTION_REGISTERS = 27
+"""Registers beside the sums of one `wgmma.sp` that ptxas wants at a kernel's entry, before `setmaxnreg`: it refuses fewer (C7602)."""
+
 
 def accumulator_registers(schedule: Schedule, accumulator: str, *, promoted: bool) -> int:
     """Registers of a consumer's thread that hold sums of that element type; promoted ones are held beside the others."""
@@ -263,12 +266,21 @@ def check_registers(schedule: Schedule, accumulator: str, target: Target, *, pro
         return
     needed = accumulator_registers(schedule, accumulator, promoted=promoted) + WORKING_REGISTERS
     _, held = register_split(schedule, target, lists=lists)
+    beside = f", with {schedule.occupancy.resident} CTAs on an SM," if schedule.occupancy.resident > 1 else ""
     if needed > min(held, target.registers_per_thread):
         kind = f"promoted {accumulator}" if promoted else accumulator
-        beside = f", with {schedule.occupancy.resident} CTAs on an SM," if schedule.occupancy.resident > 1 else ""
         raise ValueError(
             f"a thread of {schedule.roles.consumers} consumer warpgroups{beside} has {held} registers, got a tile of {schedule.tile.m}×"
             f"{schedule.tile.n} whose {kind} sums and the rest need {needed}: use a smaller tile"
+        )
+    entry = entry_registers(schedule, target)
+    instruction = (
+        accumulator_registers(schedule, accumulator, promoted=False) // schedule.blocks + INSTRUCTION_REGISTERS
+    )
+    if instruction > entry:
+        raise ValueError(
+            f"a CTA of {schedule.roles.threads} threads{beside} begins with {entry} registers a thread, got {schedule.tile.n} columns, whose "
+            f"instruction needs {instruction}: use a narrower tile or fewer CTAs on an SM"
         )
 
 
@@ -294,14 +306,19 @@ GATHERED_LINES = 16
 """Lines of a stage that a producer warpgroup fills at a time: 8 threads a line of 128 bytes."""
 
 
+def entry_registers(schedule: Schedule, target: Target) -> int:
+    """Registers of each thread of a CTA at its start: as many as all threads of an SM can have, in steps of `setmaxnreg`."""
+    step = target.setmaxnreg_step
+    return target.registers_per_sm // (schedule.roles.threads * schedule.occupancy.resident) // step * step
+
+
 def register_split(schedule: Schedule, target: Target, *, lists: int = 0) -> tuple[int, int]:
     """setmaxnreg targets (producer, consumer): the CTA's registers shared out so that consumers hold their accumulators.
 
     lists: of rows to gather, in a tile. All threads of the producer copy then, in place of one that begins copies.
-    A CTA begins with as many registers a thread as all threads of an SM can have, in whole steps; more there are not to share.
+    There are no more registers to share than `entry_registers`.
     """
-    step = target.setmaxnreg_step
-    entry = target.registers_per_sm // (schedule.roles.threads * schedule.occupancy.resident) // step * step
+    step, entry = target.setmaxnreg_step, entry_registers(schedule, target)
     producer = target.setmaxnreg_min
     if lists:
         producer = -(-(GATHERING_REGISTERS + (lists + 1) * schedule.tile.k // GATHERED_LINES) // step) * step

@@ -56,7 +56,7 @@ def test_promoted_sums_take_narrower_tiles() -> None:
         (PROMOTED, Schedule.of(tile_m=192, tile_n=192, tile_k=128, consumers=3), 160, 216),
         (Problem("linear"), Schedule.of(tile_m=256, tile_n=256, consumers=4, stages=2), 112, 152),
         (Problem("linear"), Schedule.of(tile_m=256, tile_n=256, stages=2), 240, 280),
-        (Problem("linear"), Schedule.of(tile_m=192, tile_n=256, consumers=3, stages=2), 160, None),
+        (Problem("linear"), Schedule.of(tile_m=192, tile_n=192, consumers=3, stages=2), 160, None),
     ],
 )
 def test_sums_that_registers_cannot_hold_are_refused(
