@@ -60,9 +60,7 @@ def measure(torch: Any, shape: tuple[int, int, int], protocol: Protocol) -> list
     m, n, k = shape
     gemm = GemmProblem(m, n, k, "f16")
     operands = make_operands(torch, gemm, sets=protocol.sets(gemm.compressed_bytes))
-    halves = [louver.compress(w.cpu().numpy()[: m // 2], "2:4") for w in operands.dense[:1]]
-    halves += [louver.compress(w.cpu().numpy()[m // 2 :], "2:4") for w in operands.dense[:1]]
-    pair = louver.gated(*halves)
+    pair = louver.gated(*(louver.compress(half, "2:4") for half in operands.dense[0].split(m // 2)))
     x64, w64 = operands.x[:CHECKED].double(), operands.dense[0].double()
     total, magnitude = x64 @ w64.T, x64.abs() @ w64.abs().T
     loads: dict[tuple[str, str], Any] = {}

@@ -39,7 +39,7 @@ from louver.library.numerics import (
     coefficients,
 )
 from louver.measure.machine import CannotMeasureError, header, require_torch
-from louver.measure.operands import converted, prune24
+from louver.measure.operands import converted, pruned
 from louver.measure.record import write_record
 from louver.measure.report.table import Column, Table
 
@@ -122,15 +122,8 @@ def _errors(torch: Any, x: Any, dense: Any, s: SparseTensor, dtype: str, mode: s
 
 def _weight(torch: Any, generator: Any, dtype: str, k: int) -> tuple[Any, SparseTensor]:
     """A pruned weight [SIDE, k] on the GPU, and compressed."""
-    whole = -(-k // 8) * 8
-    normal = torch.randn(SIDE, whole, generator=generator, device="cuda")
-    normal[:, k:] = 0
-    pruned = prune24(torch, converted(torch, normal, dtype))
-    if k == whole:
-        return pruned.dense, pruned.compressed(torch, dtype)
-    dense = pruned.dense[:, :k].contiguous()
-    host = dense.cpu().view(torch.uint8).numpy().view(element_type(dtype).numpy)
-    return dense, louver.compress(host, "2:4")
+    normal = torch.randn(SIDE, k, generator=generator, device="cuda")
+    return pruned(converted(torch, normal, dtype), dtype)
 
 
 def activations(torch: Any) -> Iterator[dict[str, Any]]:
@@ -149,7 +142,7 @@ def _weight_of(torch: Any, rows: int) -> SparseTensor:
     """A weight with so many rows: what it holds does not matter, its tokens are 0."""
     generator = torch.Generator(device="cuda").manual_seed(2)
     normal = torch.randn(rows, 64, generator=generator, device="cuda")
-    return prune24(torch, converted(torch, normal, "f16")).compressed(torch, "f16")
+    return pruned(converted(torch, normal, "f16"), "f16")[1]
 
 
 def _curve_errors(torch: Any, curve: Callable[[Any, Any], Any], argument: Any, y: Any, out: str) -> dict[str, Any]:

@@ -98,8 +98,7 @@ def time_weight(
     machine = target(place.target)
     sets = PROTOCOL.sets(GemmProblem(m, 1, k, dtype).compressed_bytes)
     drawn = make_operands(torch, GemmProblem(m, max(tokens), k, dtype, problem.out), 1)
-    weights = [drawn.sparse[0].to("cuda")]
-    weights += [copy(weights[0]) for _ in range(sets - 1)]
+    weights = [drawn.sparse[0], *(copy(drawn.sparse[0]) for _ in range(sets - 1))]
     for n in tokens:
         x, y = drawn.x[:n], drawn.y[:n]
         checked = replace(drawn, problem=replace(drawn.problem, n=n), x=x, y=y)

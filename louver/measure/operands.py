@@ -8,8 +8,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+import louver
 from louver.formats.dtypes import element_type
-from louver.formats.pattern import Pattern
+from louver.formats.pattern import lifted_pattern
 from louver.formats.tensor import SparseTensor
 from louver.library.forms import Operand, pitched
 from louver.library.rows import Rows
@@ -19,8 +20,6 @@ from louver.runtime.memory import DeviceBuffer
 INT8_SCALE, INT8_MOST = 30.0, 127
 """Normal numbers times the scale, cut to the range and to whole numbers, are the integers that are multiplied."""
 
-PATTERN = Pattern(2, 4)
-
 NEVER = -(2**31)
 """An s32 that no sum of products of 8-bit integers reaches before K = 133,144."""
 
@@ -29,7 +28,7 @@ NEVER = -(2**31)
 class Operands:
     """x: [N, K] and y: [N, M] torch tensors on the GPU. padded: x with tokens of zeros, as many as cuSPARSELt needs.
 
-    dense: pruned weights, torch tensors [M, K] on the GPU. sparse: the same weights, compressed. One a set.
+    dense: pruned weights, torch tensors [M, K] on the GPU. sparse: the same weights, compressed, on the GPU. One a set.
     """
 
     problem: GemmProblem
@@ -51,7 +50,7 @@ class Operands:
 
 
 def make_operands(torch: Any, problem: GemmProblem, sets: int) -> Operands:
-    """Draw activations and `sets` weights; prune the weights to 2:4 by magnitude, and compress them."""
+    """Draw activations and `sets` weights; prune the weights by magnitude, and compress them, all on the GPU."""
     generator = torch.Generator(device="cuda").manual_seed(0)
 
     def draw(rows: int) -> Any:
@@ -66,9 +65,18 @@ def make_operands(torch: Any, problem: GemmProblem, sets: int) -> Operands:
         )
         padded = torch.cat((x.view(torch.uint8), zeros)).view(x.dtype)
     y = torch.empty(problem.n, problem.m, dtype=torch_dtype(torch, problem.out), device="cuda")
-    weights = [prune24(torch, draw(problem.m)) for _ in range(sets)]
-    sparse = tuple(weight.compressed(torch, problem.dtype) for weight in weights)
-    return Operands(problem, x, padded, y, tuple(weight.dense for weight in weights), sparse)
+    dense, sparse = zip(*(pruned(draw(problem.m), problem.dtype) for _ in range(sets)), strict=True)
+    return Operands(problem, x, padded, y, dense, sparse)
+
+
+def pruned(weight: Any, dtype: str) -> tuple[Any, SparseTensor]:
+    """A torch tensor [M, K] with the greatest magnitudes of each group that tensor cores lift, and the same compressed.
+
+    Both are on the weight's device.
+    """
+    pattern = lifted_pattern(dtype)
+    dense = louver.prune(weight, pattern)
+    return dense, louver.compress(dense, pattern)
 
 
 def placed(values: NDArray[Any], positions: NDArray[Any], ordinal: int) -> Operand:
@@ -91,53 +99,3 @@ def converted(torch: Any, normal: Any, dtype: str) -> Any:
     if not element_type(dtype).floating:
         normal = (normal * INT8_SCALE).clamp(-INT8_MOST, INT8_MOST)
     return normal.to(torch_dtype(torch, dtype))
-
-
-@dataclass(frozen=True, slots=True)
-class Pruned:
-    """A pruned weight as torch tensors on one device, K a multiple of 8.
-
-    dense: [M, K] with zeros. values: [M, K / 2], those kept. indices: uint8 [M, K / 8], see `louver.formats.codes`.
-    """
-
-    dense: Any
-    values: Any
-    indices: Any
-
-    def compressed(self, torch: Any, dtype: str) -> SparseTensor:
-        """The same weight on the host, as Louver takes it."""
-        element = element_type(dtype)
-        # NumPy has neither bfloat16 nor 8-bit floats of its own: the bytes go over as integers.
-        values = self.values.cpu().view(torch.uint8).numpy().view(element.numpy)
-        return SparseTensor(PATTERN, element, tuple(self.dense.shape), 1, values, self.indices.cpu().numpy())
-
-
-def prune24(torch: Any, weight: Any) -> Pruned:
-    """Keep the two greatest magnitudes of every four neighbours along a row [M, K], of equal ones the first.
-
-    As `louver.prune` and `louver.compress` do, but on the weight's device: on the host a benchmark's hundreds of millions
-    of elements take minutes.
-    """
-    rows, size = weight.shape
-    bits = weight.view(torch.int16 if weight.element_size() == 2 else torch.uint8).reshape(-1, 4)
-    # PyTorch compares no 8-bit floats. f32 holds every type here exactly.
-    kept = _two_greatest(weight.float().reshape(-1, 4).abs().unbind(1))
-    first = torch.where(kept[0], 0, torch.where(kept[1], 1, 2))
-    second = torch.where(kept[3], 3, torch.where(kept[2], 2, 1))
-    values = bits.gather(1, torch.stack([first, second], 1))
-    codes = (first | second << 2).to(torch.uint8).reshape(rows, size // 4)
-    dense = bits * torch.stack(kept, 1)
-    return Pruned(
-        dense.view(weight.dtype).reshape(rows, size),
-        values.view(weight.dtype).reshape(rows, size // 2),
-        codes[:, 0::2] | codes[:, 1::2] << 4,
-    )
-
-
-def _two_greatest(planes: Any) -> list[Any]:
-    """The numbers, of four, that have fewer than two greater or earlier equal ones: four masks."""
-
-    def before(i: int, j: int) -> Any:
-        return planes[j] >= planes[i] if j < i else planes[j] > planes[i]
-
-    return [sum(before(i, j).int() for j in range(4) if j != i) < 2 for i in range(4)]

@@ -24,7 +24,7 @@ from louver.library.numerics import accumulation, compare
 from louver.library.rows import Rows
 from louver.library.state import TensorState
 from louver.measure.graph import prepare
-from louver.measure.operands import NEVER, converted, prune24, torch_dtype
+from louver.measure.operands import NEVER, converted, pruned, torch_dtype
 from louver.measure.protocol import Protocol, interleave, median
 from louver.measure.verify import SAMPLE, in_f16_range
 from louver.runtime.arrays import view
@@ -154,7 +154,8 @@ def set_up(torch: Any, task: Task, place: Device, protocol: Protocol) -> Bench:
         return converted(torch, normal, dtype)
 
     weight_bytes = m * k * (element_type(problem.a).bits // 2 + 1) // 8
-    weights = [prune24(torch, draw(m, k, problem.a)) for _ in range(protocol.sets(weight_bytes))]
+    sets = protocol.sets(weight_bytes)
+    dense, sparse = zip(*(pruned(draw(m, k, problem.a), problem.a) for _ in range(sets)), strict=True)
     x = draw(n, k, problem.b)
     shape = (n, m) if problem.kind == "linear" else (m, n)
     return Bench(
@@ -166,8 +167,8 @@ def set_up(torch: Any, task: Task, place: Device, protocol: Protocol) -> Bench:
         x if problem.b_layout == "k_major" else _padded(torch, x.t()),
         torch.empty(*shape, dtype=torch_dtype(torch, problem.out), device="cuda"),
         None if problem.bias is None else draw(1, m, problem.bias_element)[0].contiguous(),
-        tuple(weight.dense for weight in weights),
-        tuple(weight.compressed(torch, problem.a) for weight in weights),
+        dense,
+        sparse,
     )
 
 
