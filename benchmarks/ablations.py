@@ -46,7 +46,7 @@ from louver.runtime.module import LoadedKernel, load
 
 LAUNCHES = 12
 PAUSE_SECONDS = 0.02
-OPERATIONS = {16: 8192, 8: 16384}
+OPERATIONS = {32: 4096, 16: 8192, 8: 16384}
 """Dense-equivalent operations a cycle of one SM's tensor cores with 2:4, by bits of an element."""
 
 Change = Callable[[Inst], Inst | None]

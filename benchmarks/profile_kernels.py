@@ -27,7 +27,7 @@ from counters import (
 )
 from louver.measure.contenders import REFUSALS, Contender, CuSparseLt, cublas, cusparselt_candidates, ours
 from louver.measure.graph import ESTIMATE_REPLAYS, capture
-from louver.measure.machine import CannotMeasureError, header, require_torch
+from louver.measure.machine import CannotMeasureError, header, require_torch, tf32_products
 from louver.measure.operands import make_operands
 from louver.measure.problems import OUTPUTS, GemmProblem, parse_dtypes, parse_shapes
 from louver.measure.protocol import Protocol
@@ -79,18 +79,19 @@ def child(problems: list[GemmProblem], plan: Path) -> None:
     """The program that runs under the tool. plan: a file that gets the names of what is profiled, in order."""
     torch = require_torch()
     order: list[dict[str, Any]] = []
-    for problem in problems:
-        for contender in contenders_of(torch, problem):
-            for index in range(WARM_CALLS):
-                contender.call(index)
-            torch.cuda.synchronize()
-            order.append({"problem": str(problem), "contender": contender.name, "details": contender.details})
-            torch.cuda.profiler.start()
-            torch.cuda._sleep(1)
-            contender.call(0)
-            torch.cuda.synchronize()
-            torch.cuda.profiler.stop()
-        torch.cuda.empty_cache()
+    with tf32_products(torch):
+        for problem in problems:
+            for contender in contenders_of(torch, problem):
+                for index in range(WARM_CALLS):
+                    contender.call(index)
+                torch.cuda.synchronize()
+                order.append({"problem": str(problem), "contender": contender.name, "details": contender.details})
+                torch.cuda.profiler.start()
+                torch.cuda._sleep(1)
+                contender.call(0)
+                torch.cuda.synchronize()
+                torch.cuda.profiler.stop()
+            torch.cuda.empty_cache()
     plan.write_text(json.dumps(order))
 
 

@@ -32,7 +32,7 @@ from louver.library.state import TensorState
 from louver.measure.graph import prepare
 from louver.measure.machine import header, require_torch
 from louver.measure.operands import make_operands
-from louver.measure.problems import GemmProblem, parse_dtypes
+from louver.measure.problems import OUTPUTS, GemmProblem, parse_dtypes
 from louver.measure.protocol import Protocol, interleave, median
 from louver.measure.schedules import rows_of
 from louver.measure.suites import FITTED, WEIGHTS
@@ -94,7 +94,7 @@ def time_weight(
     torch: Any, m: int, k: int, dtype: str, place: Device, tokens: tuple[int, ...]
 ) -> Iterator[dict[str, Any]]:
     """A row for each N."""
-    problem = Problem("linear", a=dtype, b=dtype, out="f16" if dtype != "bf16" else "bf16")
+    problem = Problem("linear", a=dtype, b=dtype, out=OUTPUTS[dtype][0])
     machine = target(place.target)
     sets = PROTOCOL.sets(GemmProblem(m, 1, k, dtype).compressed_bytes)
     drawn = make_operands(torch, GemmProblem(m, max(tokens), k, dtype, problem.out), 1)
@@ -157,7 +157,7 @@ def main() -> None:
         (problem, each.schedule)
         for dtype, (m, k) in wanted
         for n in tokens
-        for problem in [Problem("linear", a=dtype, b=dtype, out="f16" if dtype != "bf16" else "bf16")]
+        for problem in [Problem("linear", a=dtype, b=dtype, out=OUTPUTS[dtype][0])]
         for each in candidates(problem, m, n, k, target(place.target), place.sm_count)
     )
     compile_all(list(kernels), place.target)

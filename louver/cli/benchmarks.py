@@ -11,7 +11,7 @@ from louver.cli.compiling import TYPES
 from louver.cli.output import PATH, result_command
 from louver.measure.report.result import Result
 
-DTYPES_HELP = "Element types, separated by commas: f16, bf16, e4m3, int8."
+DTYPES_HELP = "Element types, separated by commas: f16, bf16, e4m3, int8, f32 (as tf32)."
 
 shapes_option = click.option("--shapes", metavar="LIST", help="MxNxK, separated by commas.")
 suite_option = click.option(

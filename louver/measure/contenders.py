@@ -24,8 +24,9 @@ DENSE_CALLS: Mapping[tuple[str, str], str] = {
     ("bf16", "bf16"): "torch.mm",
     ("e4m3", "f16"): "torch._scaled_mm",
     ("s8", "s32"): "torch._int_mm",
+    ("f32", "f32"): "torch.mm",
 }
-"""PyTorch's dense product by cuBLAS, by element types of operands and result."""
+"""PyTorch's dense product by cuBLAS, by element types of operands and result. f32: in `tf32_products`."""
 
 
 @dataclass(frozen=True, slots=True)

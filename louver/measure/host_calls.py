@@ -47,11 +47,11 @@ class HostCall:
 
 
 def calls_of(torch: Any, operands: Operands) -> Iterator[HostCall]:
-    """The calls that compute the product; those with a bias for 16-bit types only, as PyTorch has it.
+    """The calls that compute the product; those with a bias not for 8-bit types, which PyTorch does not have.
 
     `out=` is the operands' y: nothing is allocated.
     """
-    wide = operands.problem.bits == 16
+    wide = operands.problem.bits > 8
     yield from _ours(operands)
     if wide:
         yield from _biased(torch, operands)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
@@ -45,6 +46,18 @@ def forbid_short_sums(torch: Any) -> None:
     """Equal accuracy for all: 16-bit partial sums would make PyTorch's dense product less exact than the sparse ones."""
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+
+
+@contextmanager
+def tf32_products(torch: Any) -> Generator[None]:
+    """Meanwhile PyTorch multiplies f32 as tf32, as Louver and cuSPARSELt do."""
+    matmul = torch.backends.cuda.matmul
+    before = matmul.allow_tf32
+    matmul.allow_tf32 = True
+    try:
+        yield
+    finally:
+        matmul.allow_tf32 = before
 
 
 def header(torch: Any) -> dict[str, Any]:

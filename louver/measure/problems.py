@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from louver.formats.dtypes import element_type
 from louver.frontend.problem import modes_of
-from louver.measure.report.gemm import types_of
+from louver.measure.report.gemm import compressed_bytes, types_of
 from louver.measure.suites import Shape
 
 
 @dataclass(frozen=True, slots=True)
 class GemmProblem:
-    """`linear`: x [n, k] @ w [m, k].T -> [n, m], w 2:4 sparse; sizes in elements. dtype: of the operands.
+    """`linear`: x [n, k] @ w [m, k].T -> [n, m], w sparse, 2:4 or 1:2 (`lifted_pattern`); sizes in elements. dtype: of the operands.
 
     out: the result's element type, one of `OUTPUTS`; "auto" becomes the first. accumulate: how our product accumulates, one of
     `ACCUMULATE`; anything but "auto" is reported apart.
@@ -69,12 +69,12 @@ class GemmProblem:
 
     @property
     def compressed_bytes(self) -> int:
-        """Bytes of the compressed weight: half of its values, and one bit of indices an element."""
-        return self.m * self.k * (self.bits // 2 + 1) // 8
+        """Bytes of the compressed weight."""
+        return compressed_bytes(self.m, self.k, self.dtype)
 
     @property
     def moved_bytes(self) -> int:
-        """Bytes that a 2:4 product reads and writes at least: weight, tokens and result, each once."""
+        """Bytes that a sparse product reads and writes at least: weight, tokens and result, each once."""
         return self.compressed_bytes + self.n * (self.k * self.bits + self.m * element_type(self.out).bits) // 8
 
     def __str__(self) -> str:
@@ -86,10 +86,11 @@ OUTPUTS: Mapping[str, tuple[str, ...]] = {
     "bf16": ("bf16",),
     "e4m3": ("f16",),
     "s8": ("f16", "s32"),
+    "f32": ("f32",),
 }
 """Element types of operands, and those of the results that each is measured with, every one a row of its own.
 
-s8: PyTorch's dense product writes s32 only, and cuSPARSELt is known by its f16 results.
+s8: PyTorch's dense product writes s32 only, and cuSPARSELt is known by its f16 results. f32: multiplied as tf32 by all.
 """
 
 ACCUMULATE = ("auto", "f16", "promoted")
@@ -98,7 +99,7 @@ ACCUMULATE = ("auto", "f16", "promoted")
 OTHER_NAMES: Mapping[str, str] = {"int8": "s8"}
 """The users' word for a type, and its name."""
 
-WEIGHT_MULTIPLE: Mapping[int, int] = {16: 16, 8: 32}
+WEIGHT_MULTIPLE: Mapping[int, int] = {32: 8, 16: 16, 8: 32}
 """The numbers that cuSPARSELt wants M and K to be multiples of, by bits of an element."""
 
 TOKENS_MULTIPLE = 16

@@ -16,7 +16,7 @@ from louver.measure.protocol import Protocol
 from louver.measure.report.gemm import SCHEMA
 
 DATA = (
-    "random normal weights pruned to 2:4 by magnitude (the dense product reads them with their zeros), random normal x; "
+    "random normal weights pruned by magnitude to 2:4, of f32 to 1:2 (the dense product reads them with their zeros), random normal x; "
     f"s8: normal numbers times {INT8_SCALE:g}, cut to ±{INT8_MOST}, of which some f16 results are out of range"
 )
 

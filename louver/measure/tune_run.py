@@ -26,6 +26,7 @@ from louver.library.state import TensorState
 from louver.measure.graph import prepare
 from louver.measure.operands import NEVER, converted, pruned, torch_dtype
 from louver.measure.protocol import Protocol, interleave, median
+from louver.measure.report.gemm import compressed_bytes
 from louver.measure.verify import SAMPLE, in_f16_range
 from louver.runtime.arrays import view
 from louver.runtime.device import Device
@@ -153,8 +154,7 @@ def set_up(torch: Any, task: Task, place: Device, protocol: Protocol) -> Bench:
             normal = normal.abs()
         return converted(torch, normal, dtype)
 
-    weight_bytes = m * k * (element_type(problem.a).bits // 2 + 1) // 8
-    sets = protocol.sets(weight_bytes)
+    sets = protocol.sets(compressed_bytes(m, k, problem.a))
     dense, sparse = zip(*(pruned(draw(m, k, problem.a), problem.a) for _ in range(sets)), strict=True)
     x = draw(n, k, problem.b)
     shape = (n, m) if problem.kind == "linear" else (m, n)

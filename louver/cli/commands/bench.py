@@ -10,7 +10,7 @@ from louver.cli.commands.notes import note
 from louver.measure.budget import Budget
 from louver.measure.gemm import Measurement, measure
 from louver.measure.host import HostTimes, measure_host
-from louver.measure.machine import forbid_short_sums, header, host_header, require_torch
+from louver.measure.machine import forbid_short_sums, header, host_header, require_torch, tf32_products
 from louver.measure.problems import OUTPUTS, GemmProblem, parse_dtypes, parse_shapes
 from louver.measure.protocol import Protocol
 from louver.measure.record import gemm_record, host_record, write_record
@@ -61,7 +61,7 @@ def bench_gemm(
             write_record(path, record)
             note(f"no time left for {', '.join(missing)}")
             break
-        with time_left.spending() as spent:
+        with time_left.spending() as spent, tf32_products(torch):
             rows.append(measure(torch, problem, protocol, sustained=sustained and problem.shape in SUSTAINED))
             record = gemm_record(facts, protocol, rows)
             write_record(path, record)
@@ -89,7 +89,8 @@ def bench_host(wanted: Sequence[GemmProblem], out: Path) -> Result:
     torch = require_torch()
     forbid_short_sums(torch)
     facts = host_header(torch)
-    found = measure_host(torch, wanted)
+    with tf32_products(torch):
+        found = measure_host(torch, wanted)
     record = host_record(facts, found)
     note(f"wrote {write_record(out / 'host.json', record)}")
     table = host_table(found, f"host time of a warm call, {facts['cpu']}, {facts['device']}")
@@ -150,7 +151,7 @@ def _absence(note: Mapping[str, Any]) -> str:
 def gemm_tables(rows: Sequence[Measurement], facts: dict[str, Any], protocol: Protocol) -> list[Table]:
     """Products, and where there are any, those under sustained load and transposing copies."""
     record = GemmRecord(facts["device"], facts["versions"], protocol.describe(), tuple(m.row for m in rows))
-    tables = [gemm_table(record, f"linear, 2:4, dense-equivalent, bursts on {record.device}")]
+    tables = [gemm_table(record, f"linear, 2:4 (f32: 1:2), dense-equivalent, bursts on {record.device}")]
     long = [row for row in rows if row.sustained]
     if long:
         tables.append(sustained_table(long, f"the same under sustained load on {record.device}"))

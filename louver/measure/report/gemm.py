@@ -18,6 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from louver.formats.codes import index_bytes
+from louver.formats.dtypes import element_type
+from louver.formats.pattern import Pattern, lifted_pattern
+
 SCHEMA = 1
 CONTENDERS = ("ours", "cublas", "cusparselt")
 TIMED = (*CONTENDERS, "copy")
@@ -31,6 +35,13 @@ def types_of(dtype: str, out: str | None, accumulate: str = "auto") -> str:
     """
     types = dtype if out in (None, dtype) else f"{dtype}→{out}"
     return types if accumulate == "auto" else f"{types}, {ACCUMULATED.get(accumulate, accumulate)}"
+
+
+def compressed_bytes(m: int, k: int, dtype: str) -> int:
+    """Bytes of a compressed weight [m, k], of the pattern that tensor cores lift: half of its values, and a code a group."""
+    pattern = Pattern.parse(lifted_pattern(dtype))
+    groups = pattern.groups(k)
+    return m * (groups * pattern.n * element_type(dtype).bytes + index_bytes(pattern, groups))
 
 
 ACCUMULATED: Mapping[str, str] = {"f16": "sums in f16", "promoted": "promoted"}

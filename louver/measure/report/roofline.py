@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from louver.formats.dtypes import element_type
-from louver.measure.report.gemm import GemmRow, SustainedRow
+from louver.measure.report.gemm import GemmRow, SustainedRow, compressed_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Roof:
         return self.peak(bits) * 1e12 / self.bytes_per_second
 
 
-ROOFS: Mapping[str, Roof] = {"NVIDIA H200": Roof(132, 1980.0, {16: 8192, 8: 16384}, 4.3e12, 700.0, 256)}
+ROOFS: Mapping[str, Roof] = {"NVIDIA H200": Roof(132, 1980.0, {32: 4096, 16: 8192, 8: 16384}, 4.3e12, 700.0, 256)}
 """By the device's name. Sources: NVIDIA's H200 data sheet (132 SMs, 700 W, 67 TFLOP/s of f32); a measured copy of memory."""
 
 
@@ -50,13 +50,13 @@ DATASHEET: Mapping[str, Mapping[int, float]] = {"NVIDIA H200": {16: 1979.0, 8: 3
 def intensity(row: GemmRow, contender: str) -> float:
     """Dense-equivalent FLOP for each byte that must move at least once: both operands and the result.
 
-    A 2:4 weight moves half of its values and one bit of indices an element, dense cuBLAS's moves whole.
+    A sparse weight moves compressed, dense cuBLAS's moves whole.
     """
     m, n, k = row.shape
     bits = element_type(row.dtype).bits
-    weight_bits = bits if contender == "cublas" else bits // 2 + 1
+    weight = m * k * bits // 8 if contender == "cublas" else compressed_bytes(m, k, row.dtype)
     out_bits = element_type(row.out or row.dtype).bits
-    return 2 * m * n * k * 8 / (m * k * weight_bits + n * k * bits + m * n * out_bits)
+    return 2 * m * n * k / (weight + (n * k * bits + m * n * out_bits) / 8)
 
 
 def capped_clock(rows: Sequence[SustainedRow]) -> float | None:

@@ -27,13 +27,13 @@ WANTED = [GemmProblem(*SUSTAINED[0], "f16"), GemmProblem(64, 32, 64, "f16"), Gem
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    matmul = SimpleNamespace()
+    matmul = SimpleNamespace(allow_tf32=False)
     torch = SimpleNamespace(
         backends=SimpleNamespace(cuda=SimpleNamespace(matmul=matmul)), cuda=SimpleNamespace(empty_cache=lambda: None)
     )
 
     def measure(_torch: Any, problem: GemmProblem, _protocol: Any, *, sustained: bool) -> Measurement:
-        assert matmul.allow_fp16_reduced_precision_reduction is False
+        assert (matmul.allow_fp16_reduced_precision_reduction, matmul.allow_tf32) == (False, True)
         row = GemmRow(problem.shape, problem.dtype, "linear", {"ours": 10.0, "cublas": 15.0}, problem.out)
         return Measurement(row, {}, {"ours": Sustained(11.0, 1400.0, 690.0)} if sustained else {})
 

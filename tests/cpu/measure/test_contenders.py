@@ -75,6 +75,7 @@ class Dense:
         ("bf16", "bf16", "torch.mm"),
         ("e4m3", "f16", "torch._scaled_mm"),
         ("s8", "s32", "torch._int_mm"),
+        ("f32", "f32", "torch.mm"),
     ],
 )
 def test_the_dense_product_is_the_one_of_its_types(dtype: str, out: str, name: str) -> None:

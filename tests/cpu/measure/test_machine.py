@@ -12,7 +12,15 @@ from click.testing import CliRunner
 
 from louver.cli import app
 from louver.measure import machine
-from louver.measure.machine import CannotMeasureError, commit, header, host_header, processor, require_torch
+from louver.measure.machine import (
+    CannotMeasureError,
+    commit,
+    header,
+    host_header,
+    processor,
+    require_torch,
+    tf32_products,
+)
 from louver.runtime.device import Device, NoDevice
 
 H200 = Device(0, "a Hopper", (9, 0), 132, 232448, 60 << 20, 141 << 30, (13, 0))
@@ -72,7 +80,7 @@ def test_the_command_line_says_it_in_one_line(monkeypatch: pytest.MonkeyPatch, s
     ("options", "rule"),
     [
         (["--shapes", "1x2"], "MxNxK"),
-        (["--dtype", "f32"], "f16, bf16, e4m3, s8, int8"),
+        (["--dtype", "f64"], "f16, bf16, e4m3, s8, f32, int8"),
         (["--suite", "quick", "--shapes", "16x16x16"], "not both"),
         (["--budget", "0"], "positive number of seconds"),
     ],
@@ -118,3 +126,12 @@ def test_host_times_name_the_processor_and_the_interpreter(monkeypatch: pytest.M
     assert facts["device"] == "a Hopper"
     assert "cores" in facts["cpu"]
     assert {"ptxas", "python", "numpy"} <= set(facts["versions"])
+
+
+def test_f32_is_multiplied_as_tf32_only_meanwhile() -> None:
+    torch = pytest.importorskip("torch")
+    matmul = torch.backends.cuda.matmul
+    with pytest.raises(ZeroDivisionError), tf32_products(torch):
+        assert matmul.allow_tf32
+        raise ZeroDivisionError
+    assert not matmul.allow_tf32

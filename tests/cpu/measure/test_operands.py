@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 import louver
+from louver.formats.pattern import lifted_pattern
 from louver.measure import operands as module
 from louver.measure.operands import INT8_MOST, make_operands
 from louver.measure.problems import GemmProblem
 from louver.measure.verify import in_f16_range, verify
 
-KINDS = [("f16", "f16"), ("bf16", "bf16"), ("e4m3", "f16"), ("s8", "f16"), ("s8", "s32")]
+KINDS = [("f16", "f16"), ("bf16", "bf16"), ("e4m3", "f16"), ("s8", "f16"), ("s8", "s32"), ("f32", "f32")]
 
 
 class OnCpu:
@@ -68,8 +69,8 @@ def test_both_forms_hold_the_same_bits(torch: Any, dtype: str, out: str) -> None
         assert sparse.dtype.name == dtype
         assert np.array_equal(sparse.dense().view(np.uint8), bits)
         # Normal numbers cut to integers are 0 now and then.
-        assert louver.check(sparse.dense(), "2:4", exact=dtype != "s8").ok
-        assert np.count_nonzero(bits) > 0.45 * bits.size
+        assert louver.check(sparse.dense(), lifted_pattern(dtype), exact=dtype != "s8").ok
+        assert torch.count_nonzero(dense.float()) > 0.45 * dense.numel()
     assert not np.array_equal(operands.sparse[0].values, operands.sparse[1].values)
     assert operands.x.shape == (32, 224)
     assert operands.y.shape == (32, 64)
@@ -111,6 +112,17 @@ def test_integers_are_exact_to_the_last_bit(torch: Any) -> None:
     assert verify(torch, operands, 0, y).ok
     y[:, 7] += 1
     assert not verify(torch, operands, 0, y).ok
+
+
+@pytest.mark.parametrize(("bits", "right"), [(13, True), (16, False)])
+def test_products_of_f32_are_right_when_both_operands_are_cut_to_tf32(torch: Any, bits: int, right: bool) -> None:
+    """13 bits less are tf32, 16 are bf16."""
+    operands = make_operands(torch, GemmProblem(64, 32, 4096, "f32"), sets=1)
+    x, w = (
+        (each.view(torch.int32) >> bits << bits).view(torch.float32).double()
+        for each in (operands.x, operands.dense[0])
+    )
+    assert verify(torch, operands, 0, (x @ w.t()).float()).ok is right
 
 
 @pytest.mark.parametrize("beyond", [np.inf, 65504.0])

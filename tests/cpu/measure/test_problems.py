@@ -17,12 +17,17 @@ def test_a_compressed_8_bit_weight_has_five_bits_an_element(dtype: str) -> None:
     assert GemmProblem(64, 16, 96, dtype).compressed_bytes * 8 == 64 * 96 * 5
 
 
+def test_a_compressed_f32_weight_has_a_code_for_two_elements() -> None:
+    assert GemmProblem(64, 16, 96, "f32").compressed_bytes * 8 == 64 * 96 * (16 + 2)
+
+
 @pytest.mark.parametrize(
     ("sizes", "dtype", "rule"),
     [
         ((0, 16, 16), "f16", "at least 1"),
         ((16, 16, 8), "f16", "multiples of 16"),
-        ((16, 16, 16), "f32", "f16, bf16, e4m3, s8"),
+        ((16, 16, 16), "f64", "f16, bf16, e4m3, s8, f32"),
+        ((16, 16, 12), "f32", "M and K are multiples of 8 for f32"),
         ((64, 16, 48), "e4m3", "M and K are multiples of 32 for e4m3"),
         ((48, 16, 64), "s8", "M and K are multiples of 32 for s8"),
     ],
@@ -58,8 +63,8 @@ def test_refuses_what_is_no_shape(text: str) -> None:
 
 
 def test_refuses_unknown_types() -> None:
-    with pytest.raises(ValueError, match="got 'f32'"):
-        parse_dtypes("f16,f32")
+    with pytest.raises(ValueError, match="got 'f64'"):
+        parse_dtypes("f16,f64")
 
 
 def test_integers_are_measured_with_either_result() -> None:
@@ -85,7 +90,7 @@ def test_tokens_are_counted_in_bytes_and_padded_for_those_who_ask() -> None:
 
 
 @pytest.mark.parametrize("name", SUITES)
-@pytest.mark.parametrize("dtype", ["f16", "e4m3", "int8"])
+@pytest.mark.parametrize("dtype", ["f16", "e4m3", "int8", "f32"])
 def test_every_shape_of_a_suite_is_measured(name: str, dtype: str) -> None:
     found = problems(dtype, None, name)
     assert {problem.shape for problem in found} == set(SUITES[name])

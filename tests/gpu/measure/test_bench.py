@@ -17,7 +17,7 @@ from louver.formats.pattern import lifted_pattern
 from louver.measure import host
 from louver.measure.gemm import measure
 from louver.measure.host import measure_host
-from louver.measure.machine import forbid_short_sums
+from louver.measure.machine import forbid_short_sums, tf32_products
 from louver.measure.n_major import measure_n_major
 from louver.measure.operands import make_operands
 from louver.measure.problems import GemmProblem
@@ -45,11 +45,12 @@ def torch() -> Iterator[Any]:
     matmul = torch.backends.cuda.matmul
     before = matmul.allow_fp16_reduced_precision_reduction, matmul.allow_bf16_reduced_precision_reduction
     forbid_short_sums(torch)
-    yield torch
+    with tf32_products(torch):
+        yield torch
     matmul.allow_fp16_reduced_precision_reduction, matmul.allow_bf16_reduced_precision_reduction = before
 
 
-@pytest.mark.parametrize("dtype", ["f16", "bf16", "e4m3", "s8"])
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "e4m3", "s8", "f32"])
 def test_operands_hold_the_same_weights_in_both_forms(torch: Any, dtype: str) -> None:
     operands = make_operands(torch, GemmProblem(96, 32, 224, dtype), sets=2)
     for dense, sparse in zip(operands.dense, operands.sparse, strict=True):
@@ -70,7 +71,8 @@ def test_verification_finds_one_wrong_output(torch: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "out"), [("f16", "f16"), ("bf16", "bf16"), ("e4m3", "f16"), ("s8", "f16"), ("s8", "s32")]
+    ("dtype", "out"),
+    [("f16", "f16"), ("bf16", "bf16"), ("e4m3", "f16"), ("s8", "f16"), ("s8", "s32"), ("f32", "f32")],
 )
 def test_a_problem_is_measured(torch: Any, dtype: str, out: str) -> None:
     problem = GemmProblem(512, 256, 512, dtype, out)
@@ -99,13 +101,15 @@ def test_few_algorithms_are_searched(torch: Any) -> None:
     assert "failed" in facts or 1 <= facts["algorithms"] <= 3
 
 
-@pytest.mark.parametrize(("dtype", "out"), [("f16", "f16"), ("bf16", "bf16"), ("e4m3", "f16"), ("s8", "s32")])
+@pytest.mark.parametrize(
+    ("dtype", "out"), [("f16", "f16"), ("bf16", "bf16"), ("e4m3", "f16"), ("s8", "s32"), ("f32", "f32")]
+)
 def test_host_times_are_measured(torch: Any, dtype: str, out: str) -> None:
     found = measure_host(torch, [GemmProblem(256, 16, 256, dtype, out)], calls=4, batches=3)
     times = {taken.name: taken for taken in found.times}
     wanted = {"empty launch", "encode a tensor map", "view of a torch tensor", "plan(x, out=y)", "louver.linear(x, s)"}
     wanted |= {"louver.matmul(s, b)", "torch.empty"}
-    if dtype in ("f16", "bf16"):
+    if dtype in ("f16", "bf16", "f32"):
         wanted |= {"torch.mm(x, w.t(), out=y)", "louver.linear(x, s, bias)", "F.linear(x, w, bias)"}
     assert wanted <= set(times)
     assert all(0 < taken.least_us <= min(taken.us, taken.p90_us) for taken in times.values())

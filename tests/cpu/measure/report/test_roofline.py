@@ -9,7 +9,7 @@ H200 = ROOFS["NVIDIA H200"]
 ROW = GemmRow((4096, 8192, 2048), "f16", "linear", {"ours": 1.0})
 
 
-@pytest.mark.parametrize(("bits", "peak"), [(16, 2141), (8, 4282)])
+@pytest.mark.parametrize(("bits", "peak"), [(32, 1071), (16, 2141), (8, 4282)])
 def test_the_peak_follows_the_clock(bits: int, peak: int) -> None:
     assert round(H200.peak(bits)) == peak
     assert H200.peak(bits, 990) == pytest.approx(peak / 2, rel=1e-3)
