@@ -56,7 +56,22 @@ def ours(operands: Operands) -> Contender:
     def call(index: int) -> Any:
         return louver.linear(x, sparse[index % operands.sets], out=y, accumulate=accumulate)
 
-    return Contender("ours", call, "tokens", {})
+    return Contender("ours", call, "tokens", {"call": "louver.linear"})
+
+
+def dependent(operands: Operands) -> Contender:
+    """The same by a plan for each weight, whose launches may begin while the one before ends."""
+    x, y, problem = operands.x, operands.y, operands.problem
+    accumulate = cast("Accumulate", problem.accumulate)
+    plans = [
+        louver.plan("linear", s, problem.n, like=x, out_dtype=problem.out, accumulate=accumulate, dependent=True)
+        for s in operands.sparse
+    ]
+
+    def call(index: int) -> Any:
+        return plans[index % len(plans)](x, out=y)
+
+    return Contender("dependent", call, "tokens", {"call": "louver.plan(…, dependent=True)"})
 
 
 def copied(torch: Any, operands: Operands) -> Contender:

@@ -14,7 +14,7 @@ from louver.measure.machine import forbid_short_sums, header, host_header, requi
 from louver.measure.problems import OUTPUTS, GemmProblem, parse_dtypes, parse_shapes
 from louver.measure.protocol import Protocol
 from louver.measure.record import gemm_record, host_record, write_record
-from louver.measure.report.gemm import CONTENDERS, LABELS, GemmRecord
+from louver.measure.report.gemm import LABELS, PRODUCTS, GemmRecord
 from louver.measure.report.gemm_table import gemm_table
 from louver.measure.report.records import draw
 from louver.measure.report.result import Result
@@ -136,7 +136,7 @@ def schedules_table(problem: GemmProblem, rungs: Sequence[Rung], title: str) -> 
 def progress_line(measurement: Measurement, seconds: float) -> str:
     """One problem's result in a line; why a library is missing is said."""
     row = measurement.row
-    speeds = [f"{LABELS[name]} {row.tflops(name) or 0:.0f}" for name in CONTENDERS if name in row.times_us]
+    speeds = [f"{LABELS[name]} {row.tflops(name) or 0:.0f}" for name in PRODUCTS if name in row.times_us]
     missing = [f"{name}: {_absence(note)}" for name, note in measurement.notes.items() if name not in row.times_us]
     shape = "×".join(map(str, row.shape))
     return "; ".join([f"{shape} {row.types}: {', '.join(speeds)} TFLOP/s ({seconds:.0f} s)", *missing])

@@ -2,8 +2,9 @@
 
 The file is JSON:
 `{"schema": 1, "kind": "gemm", "device": …, "versions": {…}, "protocol": …, "rows": [{"shape": [M, N, K], "dtype": "f16",
-"out": "f16", "product": "linear", "ours_us": 1.0, "cublas_us": 1.0, "cusparselt_us": null, "copy_us": 1.0,
-"sustained": {"ours": {"us": 1.0, "clock_mhz": 1400.0, "power_w": 690.0}, …}}, …]}`; `sustained` and `copy_us` may be left out. `copy_us` is the time of a copy that moves as many bytes.
+"out": "f16", "product": "linear", "ours_us": 1.0, "cublas_us": 1.0, "cusparselt_us": null, "dependent_us": 1.0, "copy_us": 1.0,
+"sustained": {"ours": {"us": 1.0, "clock_mhz": 1400.0, "power_w": 690.0}, …}}, …]}`; `sustained`, `dependent_us` and `copy_us` may be left out.
+`dependent_us` is the time of our product by plans with dependent launches, `copy_us` that of a copy that moves as many bytes.
 M is rows of the sparse weight, N tokens. `dtype` is the operands' type, `out` the result's, `dtype` where it is left out.
 A time that was not taken is null. `accumulate` is how our product accumulates, "auto" where it is left out; rows of different
 ways are kept in different files. Rows and header may hold more.
@@ -24,9 +25,16 @@ from louver.formats.pattern import Pattern, lifted_pattern
 
 SCHEMA = 1
 CONTENDERS = ("ours", "cublas", "cusparselt")
-TIMED = (*CONTENDERS, "copy")
-"""Contenders, and a copy that moves as many bytes as the product has to."""
-LABELS: Mapping[str, str] = {"ours": "Louver 2:4", "cublas": "cuBLAS dense", "cusparselt": "cuSPARSELt 2:4"}
+PRODUCTS = (*CONTENDERS, "dependent")
+"""Contenders, and our product by dependent launches, which are measured for few tokens."""
+TIMED = (*PRODUCTS, "copy")
+"""Products, and a copy that moves as many bytes as the product has to."""
+LABELS: Mapping[str, str] = {
+    "ours": "Louver 2:4",
+    "dependent": "Louver dependent",
+    "cublas": "cuBLAS dense",
+    "cusparselt": "cuSPARSELt 2:4",
+}
 
 
 def types_of(dtype: str, out: str | None, accumulate: str = "auto") -> str:

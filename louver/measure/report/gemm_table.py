@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from louver.measure.report.gemm import CONTENDERS, LABELS, GemmRecord, GemmRow
+from louver.measure.report.gemm import CONTENDERS, LABELS, PRODUCTS, GemmRecord, GemmRow
 from louver.measure.report.table import Column, Table
 
 NONE = "–"
@@ -31,18 +31,20 @@ def mean_factor(rows: Sequence[GemmRow], over: str) -> float | None:
 
 
 def gemm_table(record: GemmRecord, title: str) -> Table:
-    """The rows by element types, each kind closed by its geometric means."""
-    speeds = [Column(f"{LABELS[contender]} TFLOP/s", right=True) for contender in CONTENDERS]
+    """The rows by element types, each kind closed by its geometric means. Dependent launches have a column where they were timed."""
+    timed = {name for row in record.rows for name in row.times_us}
+    products = [name for name in PRODUCTS if name in CONTENDERS or name in timed]
+    speeds = [Column(f"{LABELS[product]} TFLOP/s", right=True) for product in products]
     factors = [Column(f"× {LABELS[over]}", right=True) for over in CONTENDERS[1:]]
     shown: list[tuple[str, ...]] = []
     for types in dict.fromkeys(row.types for row in record.rows):
         rows = [row for row in record.rows if row.types == types]
         for row in rows:
-            numbers = [_number(row.tflops(contender), ".0f") for contender in CONTENDERS]
+            numbers = [_number(row.tflops(product), ".0f") for product in products]
             numbers += [_number(factor(row, over), ".2f") for over in CONTENDERS[1:]]
             shown.append(("×".join(map(str, row.shape)), types, *numbers))
         means = [_number(mean_factor(rows, over), ".2f") for over in CONTENDERS[1:]]
-        shown.append(("geomean", types, *[""] * len(CONTENDERS), *means))
+        shown.append(("geomean", types, *[""] * len(products), *means))
     return Table(title, (Column("M×N×K", right=True), Column("type"), *speeds, *factors), shown)
 
 

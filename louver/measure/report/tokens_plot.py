@@ -15,7 +15,14 @@ HEAD, FOOT, LEFT = 0.7, 0.9, 0.75
 """Inches above, below and left of the panels."""
 
 FOOT_COLUMNS_PER_INCH = 19
+LABEL_WIDTH = 1.9
+"""Inches of a line's name."""
+
 COPY = "copy of as many bytes"
+STYLES = {
+    "dependent": {"linestyle": "--", "marker": "o", "color": COLORS["ours"]},
+    "copy": {"linestyle": ":", "color": INK},
+}
 LEAST_POINTS = 3
 
 
@@ -48,7 +55,7 @@ def plot_tokens(record: GemmRecord, path: Path) -> Path:
         axes.set_ylabel("µs", fontsize=8, color=INK)
     for axes in grid[-1]:
         axes.set_xlabel("tokens", fontsize=8, color=INK)
-    made.legend(*_named_lines(grid), loc="upper left", ncols=len(TIMED), frameon=False, fontsize=9)
+    made.legend(*_named_lines(grid), loc="upper left", ncols=int(width / LABEL_WIDTH), frameon=False, fontsize=9)
     versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
     foot = fill(f"{record.device}; {versions}. {record.protocol}", int(FOOT_COLUMNS_PER_INCH * width))
     made.text(0.012, (FOOT - 0.45) / height, foot, fontsize=6, color=MUTED, va="top", linespacing=1.35)
@@ -60,7 +67,7 @@ def _panel(axes: Any, rows: Sequence[GemmRow]) -> None:
     for name in TIMED:
         taken = [(row.shape[1], row.times_us[name]) for row in rows if name in row.times_us]
         if taken:
-            style = {"linestyle": ":", "color": INK} if name == "copy" else {"marker": "o", "color": COLORS[name]}
+            style = STYLES.get(name) or {"marker": "o", "color": COLORS[name]}
             axes.plot(*zip(*taken, strict=True), markersize=3, linewidth=1.4, label=LABELS.get(name, COPY), **style)
     axes.set_xscale("log", base=2)
     axes.set_ylim(bottom=0)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from louver.library.numerics import Agreement
-from louver.measure import gemm
-from louver.measure.contenders import Contender, CuSparseLt, cublas, cusparselt_candidates
+from louver.measure import contenders, gemm
+from louver.measure.contenders import Contender, CuSparseLt, cublas, cusparselt_candidates, dependent
 from louver.measure.operands import Operands
 from louver.measure.problems import GemmProblem
 from louver.measure.protocol import Protocol
@@ -179,19 +179,58 @@ def test_without_a_choice_the_default_is_alone_and_nothing_is_searched() -> None
 
 def test_a_wrong_result_of_ours_ends_the_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter([RIGHT, WRONG])
-    monkeypatch.setattr(gemm, "ours", lambda _: Contender("ours", lambda _: None, "tokens", {}))
+    monkeypatch.setattr(gemm, "ours", lambda _: own("ours", []))
+    monkeypatch.setattr(gemm, "dependent", lambda _: own("dependent", []))
     monkeypatch.setattr(gemm, "verify", lambda *_: next(answers))
-    with pytest.raises(ArithmeticError, match=r"wrong for 64×32×64 f16, weight 1: 3 sampled .* the worst 7 times"):
+    rule = r"ours\(\) is wrong for 64×32×64 f16, weight 1: 3 sampled .* the worst 7 times"
+    with pytest.raises(ArithmeticError, match=rule):
         gemm._own(None, operands(), {})
+    answers = iter([RIGHT, RIGHT, RIGHT, WRONG])
+    with pytest.raises(ArithmeticError, match=r"dependent\(\) is wrong for 64×32×64 f16, weight 0: 3 sampled"):
+        gemm._own(None, operands(), {})
+
+
+def own(name: str, calls: list[int]) -> Contender:
+    return Contender(name, calls.append, "tokens", {"call": f"{name}()"})
+
+
+@pytest.mark.parametrize(("n", "names"), [(256, ["ours", "dependent"]), (257, ["ours"])])
+def test_dependent_launches_are_measured_for_few_tokens_each_behind_another(
+    monkeypatch: pytest.MonkeyPatch, n: int, names: list[str]
+) -> None:
+    calls: list[int] = []
+    monkeypatch.setattr(gemm, "ours", lambda _: own("ours", []))
+    monkeypatch.setattr(gemm, "dependent", lambda _: own("dependent", calls))
+    monkeypatch.setattr(gemm, "verify", lambda *_: RIGHT)
+    notes: dict[str, dict[str, Any]] = {}
+    given = operands()
+    assert list(gemm._own(None, replace(given, problem=replace(given.problem, n=n)), notes)) == names
+    assert notes == {name: {"error_over_bound": 0.5} for name in names}
+    assert calls == ([1, 0, 2, 1, 3, 2] if len(names) > 1 else [])
+
+
+def test_a_dependent_contender_has_a_plan_for_each_weight(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[Any, ...]] = []
+
+    def plan(kind: str, s: str, n: int, **options: Any) -> Any:
+        made.append((kind, s, n, options))
+        return lambda x, out: (s, x, out)
+
+    monkeypatch.setattr(contenders.louver, "plan", plan)
+    given = replace(operands(dtype="e4m3"), sparse=("s0", "s1"))
+    contender = dependent(given)
+    assert [contender.call(index) for index in range(3)] == [(s, given.x, given.y) for s in ("s0", "s1", "s0")]
+    options = {"like": given.x, "out_dtype": "f16", "accumulate": "auto", "dependent": True}
+    assert made == [("linear", s, 32, options) for s in ("s0", "s1")]
 
 
 def test_a_wrong_library_is_left_out_and_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["cublas", "cusparselt 0", "cusparselt 1"]
-    contenders = [Contender(name, lambda _: None, "tokens", {}) for name in names]
+    some = [Contender(name, lambda _: None, "tokens", {}) for name in names]
     answers = iter([RIGHT, WRONG, RIGHT])
     monkeypatch.setattr(gemm, "verify", lambda *_: next(answers))
     notes: dict[str, dict[str, Any]] = {}
-    assert list(gemm._right(None, operands(), contenders, notes)) == ["cublas", "cusparselt 1"]
+    assert list(gemm._right(None, operands(), some, notes)) == ["cublas", "cusparselt 1"]
     assert notes == {"cusparselt": {"wrong: cusparselt 0": 7.0}}
 
 
@@ -199,13 +238,13 @@ def test_a_contender_that_refuses_leaves_the_others(monkeypatch: pytest.MonkeyPa
     def refuse(_: int) -> Any:
         raise RuntimeError("no such layout\nat line 3")
 
-    contenders = [
+    some = [
         Contender("cusparselt 4 transposed", refuse, "tokens", {}),
         Contender("cusparselt 4", lambda _: None, "tokens", {}),
     ]
     monkeypatch.setattr(gemm, "verify", lambda *_: RIGHT)
     notes: dict[str, dict[str, Any]] = {}
-    assert list(gemm._right(None, operands(), contenders, notes)) == ["cusparselt 4"]
+    assert list(gemm._right(None, operands(), some, notes)) == ["cusparselt 4"]
     assert notes == {"cusparselt": {"failed: cusparselt 4 transposed": "no such layout"}}
 
 
