@@ -16,8 +16,12 @@ from louver.measure.protocol import Protocol
 if TYPE_CHECKING:
     from louver.library.request import Accumulate
 
-REFUSALS = (RuntimeError, ValueError)
-"""PyTorch's errors where a library refuses a product."""
+REFUSALS = (RuntimeError, ValueError, TypeError)
+"""PyTorch's errors where a library refuses a product, or an older PyTorch does not take an option."""
+
+SPLITS = ((2, 1), (2, 2), (4, 1), (4, 2), (-1, -1))
+"""PyTorch's `split_k` and `split_k_mode` of cuSPARSELt: parts of K, added by one kernel or by two. The last is segment-K, for which
+PyTorch passes no mode; cuSPARSELt has it for compute capability 9 and 10."""
 
 DENSE_CALLS: Mapping[tuple[str, str], str] = {
     ("f16", "f16"): "torch.mm",
@@ -126,17 +130,21 @@ class CuSparseLt:
         self._options = {} if problem.out == problem.dtype else {"out_dtype": operands.y.dtype}
         self._weights = [torch._cslt_compress(weight) for weight in operands.dense]
 
-    def contender(self, algorithm: int, *, transposed: bool) -> Contender:
-        """One algorithm. transposed: the result comes as [N, M], `linear`'s layout."""
+    def contender(self, algorithm: int, *, transposed: bool = False, split: tuple[int, int] | None = None) -> Contender:
+        """One algorithm. transposed: the result comes as [N, M], `linear`'s layout. split: one of `SPLITS`."""
+        options = self._options if split is None else {**self._options, "split_k": split[0], "split_k_mode": split[1]}
 
         def call(index: int) -> Any:
             weight = self._weights[index % len(self._weights)]
             return self._torch._cslt_sparse_mm(
-                weight, self._b, alg_id=algorithm, transpose_result=transposed, **self._options
+                weight, self._b, alg_id=algorithm, transpose_result=transposed, **options
             )
 
-        name = f"cusparselt {algorithm}{' transposed' if transposed else ''}"
+        way = f" split-K {split[0]} mode {split[1]}" if split else ""
+        name = f"cusparselt {algorithm}{way}{' transposed' if transposed else ''}"
         details = {"algorithm": algorithm, "transposed": transposed, "tokens": self._operands.problem.padded_n}
+        if split:
+            details |= {"split_k": split[0], "split_k_mode": split[1]}
         return Contender(name, call, "tokens" if transposed else "rows", details)
 
     def algorithms(self, most: int) -> Iterator[int]:
@@ -147,26 +155,25 @@ class CuSparseLt:
         """
         for algorithm in range(most):
             try:
-                self.contender(algorithm, transposed=False).call(0)
+                self.contender(algorithm).call(0)
             except RuntimeError:
                 return
             # A failure inside a kernel shows here, and is no refusal.
             self._torch.cuda.synchronize()
             yield algorithm
 
-    def searched(self) -> int:
-        """The pick of the library's own search."""
-        return int(self._torch._cslt_sparse_mm_search(self._weights[0], self._b, **self._options))
-
 
 def cusparselt_candidates(
     library: CuSparseLt, seconds: Callable[[Contender], float], protocol: Protocol
 ) -> tuple[list[Contender], int]:
-    """The contenders worth a burst, and the number of algorithms. seconds: a short timing of a contender."""
+    """The contenders that are worth ranking, and the number of algorithms. seconds: a short timing of a contender.
+
+    `SPLITS` come in the library's own output order only, as `CuSparseLt.algorithms` says.
+    """
     if protocol.most_algorithms == 1:
         return [library.contender(0, transposed=t) for t in (True, False)], 1
     known = library.algorithms(protocol.most_algorithms)
-    timed = {a: seconds(library.contender(a, transposed=False)) for a in known}
+    timed = {a: seconds(library.contender(a)) for a in known}
     fastest = sorted(timed, key=lambda algorithm: timed[algorithm])[: protocol.algorithms]
-    picks = list(dict.fromkeys([*fastest, library.searched(), 0]))
-    return [library.contender(a, transposed=t) for a in picks for t in (True, False)], len(timed)
+    whole = [library.contender(a, transposed=t) for a in dict.fromkeys([*fastest, 0]) for t in (True, False)]
+    return whole + [library.contender(a, split=split) for a in fastest[:1] for split in SPLITS], len(timed)

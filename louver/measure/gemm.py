@@ -37,7 +37,7 @@ class Measurement:
     """A problem's times and what else is recorded of it.
 
     notes: by contender. sustained: by contender, maybe empty. n_major: of 8-bit operands. seconds: what measuring took, by
-    phase.
+    phase; "algorithms" and "ranking" of cuSPARSELt are parts of "libraries".
     """
 
     row: GemmRow
@@ -88,7 +88,7 @@ def measure(torch: Any, problem: GemmProblem, protocol: Protocol, *, sustained: 
     with phases.phase("verify"):
         contenders = _own(torch, operands, notes)
     with phases.phase("libraries"):
-        contenders |= _vendors(torch, operands, protocol, notes) | {"copy": copied(torch, operands)}
+        contenders |= _vendors(torch, operands, protocol, notes, phases) | {"copy": copied(torch, operands)}
     with phases.phase("bursts"):
         loads = {name: prepare(torch, c.call, operands.sets, protocol) for name, c in contenders.items()}
         bursts = {name: load.burst for name, load in loads.items()}
@@ -120,8 +120,10 @@ class _Phases:
     @contextmanager
     def phase(self, name: str) -> Generator[None]:
         begin = time.perf_counter()
-        yield
-        self.seconds[name] = round(time.perf_counter() - begin, 2)
+        try:
+            yield
+        finally:
+            self.seconds[name] = round(time.perf_counter() - begin, 2)
 
 
 def pick_winners(times: Mapping[str, tuple[float, ...]]) -> dict[str, str]:
@@ -154,11 +156,11 @@ def _own(torch: Any, operands: Operands, notes: dict[str, dict[str, Any]]) -> di
 
 
 def _vendors(
-    torch: Any, operands: Operands, protocol: Protocol, notes: dict[str, dict[str, Any]]
+    torch: Any, operands: Operands, protocol: Protocol, notes: dict[str, dict[str, Any]], phases: _Phases
 ) -> dict[str, Contender]:
     libraries: dict[str, Callable[[], dict[str, Contender]]] = {
         "cublas": lambda: _right(torch, operands, [cublas(torch, operands)], notes),
-        "cusparselt": lambda: _cusparselt(torch, operands, protocol, notes),
+        "cusparselt": lambda: _cusparselt(torch, operands, protocol, notes, phases),
     }
     found: dict[str, Contender] = {}
     for name, contenders in libraries.items():
@@ -170,7 +172,7 @@ def _vendors(
 
 
 def _cusparselt(
-    torch: Any, operands: Operands, protocol: Protocol, notes: dict[str, dict[str, Any]]
+    torch: Any, operands: Operands, protocol: Protocol, notes: dict[str, dict[str, Any]], phases: _Phases
 ) -> dict[str, Contender]:
     launches = -(-protocol.launches // operands.sets) * operands.sets
 
@@ -183,10 +185,17 @@ def _cusparselt(
         time.sleep(protocol.pause_seconds)
         return graph.seconds(replays)
 
-    candidates, known = cusparselt_candidates(CuSparseLt(torch, operands), short, protocol)
+    with phases.phase("algorithms"):
+        candidates, known = cusparselt_candidates(CuSparseLt(torch, operands), short, protocol)
     notes["cusparselt"] = {"algorithms": known}
-    right = _right(torch, operands, candidates, notes)
-    times = {name: rank(contender) for name, contender in right.items()}
+    with phases.phase("ranking"):
+        right = _right(torch, operands, candidates, notes)
+        times: dict[str, float] = {}
+        for name, contender in right.items():
+            try:
+                times[name] = rank(contender)
+            except REFUSALS as error:
+                notes["cusparselt"][f"failed: {name}"] = _first_line(error)
     finalists = sorted(times, key=lambda name: times[name])[: protocol.finalists]
     return {name: right[name] for name in finalists}
 

@@ -56,7 +56,7 @@ def calls_of(torch: Any, operands: Operands) -> Iterator[HostCall]:
     if wide:
         yield from _biased(torch, operands)
     yield from _dense(torch, operands) if wide else _dense8(torch, operands)
-    cslt = partial(_first, lambda: CuSparseLt(torch, operands).contender(0, transposed=False))
+    cslt = partial(_first, lambda: CuSparseLt(torch, operands).contender(0))
     yield HostCall("torch._cslt_sparse_mm", cslt, operands, turned=True)
     like = {"dtype": operands.y.dtype, "device": operands.y.device}
     yield HostCall("torch.empty", lambda: lambda: torch.empty(*operands.y.shape, **like), None)

@@ -16,8 +16,8 @@ class Protocol:
     idle time before each burst, for the clock to recover. launches, graph_seconds: least number of launches and least
     duration of a graph. rotation_bytes: compressed weights that a graph walks through, so that they leave the L2 cache;
     most_sets: weights at most, which small ones reach first.
-    most_algorithms: algorithms of cuSPARSELt that are tried at most; with 1 there is nothing to choose from, and its own
-    search is not asked either. algorithms: those that are the fastest in short runs and go on, each timed for
+    most_algorithms: algorithms of cuSPARSELt that are tried at most; with 1 there is nothing to choose from, and K is not
+    split either. algorithms: those that are the fastest in short runs and go on, each timed for
     rank_seconds; finalists: its contenders that take part in all rounds.
     settle_seconds, sustained_seconds: load before and during a sustained measurement.
     """
@@ -69,7 +69,7 @@ class Protocol:
         """The protocol in words, for the record."""
         return (
             f"{self.describe_bursts()} cuSPARSELt: the best of its algorithms (the {self.algorithms} fastest in short runs, "
-            "its search's pick, the default) in both output orders."
+            "the default) in both output orders, and of the fastest with split-K and segment-K in its own."
         )
 
     def describe_bursts(self) -> str:

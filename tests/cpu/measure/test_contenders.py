@@ -11,7 +11,7 @@ import pytest
 
 from louver.library.numerics import Agreement
 from louver.measure import contenders, gemm
-from louver.measure.contenders import Contender, CuSparseLt, cublas, cusparselt_candidates, dependent
+from louver.measure.contenders import SPLITS, Contender, CuSparseLt, cublas, cusparselt_candidates, dependent
 from louver.measure.operands import Operands
 from louver.measure.problems import GemmProblem
 from louver.measure.protocol import Protocol
@@ -20,11 +20,10 @@ RIGHT, WRONG = Agreement(True, 0.5, (0, 0), 0), Agreement(False, 7.0, (0, 0), 3)
 
 
 class Library:
-    """cuSPARSELt as far as PyTorch shows it: `known` algorithms, a search that picks one."""
+    """cuSPARSELt as far as PyTorch shows it: `known` algorithms."""
 
-    def __init__(self, known: int, pick: int) -> None:
+    def __init__(self, known: int) -> None:
         self.known = known
-        self.pick = pick
         self.calls: list[tuple[Any, int, bool]] = []
         self.options: list[dict[str, Any]] = []
         self.cuda = SimpleNamespace(synchronize=lambda: None)
@@ -38,10 +37,6 @@ class Library:
         self.options.append(options)
         self.calls.append((weight, alg_id, transpose_result))
         return np.full((2, 3) if transpose_result else (3, 2), alg_id)
-
-    def _cslt_sparse_mm_search(self, weight: Any, b: Any, **options: Any) -> int:
-        self.options.append(options)
-        return self.pick
 
 
 def operands(weights: Sequence[Any] = ("w0", "w1", "w2"), dtype: str = "f16", out: str = "auto") -> Operands:
@@ -119,11 +114,11 @@ def test_no_dense_product_writes_halves_of_integers() -> None:
     [("f16", "f16", {}), ("e4m3", "f16", {"out_dtype": "y's"}), ("s8", "s32", {"out_dtype": "y's"})],
 )
 def test_the_sparse_library_is_told_of_another_output_type(dtype: str, out: str, options: dict[str, str]) -> None:
-    torch = Library(3, 1)
+    torch = Library(3)
     library = CuSparseLt(torch, operands(dtype=dtype, out=out))
-    library.contender(2, transposed=False).call(0)
-    assert library.searched() == 1
-    assert torch.options == [options, options]
+    library.contender(2).call(0)
+    library.contender(2, split=(4, 1)).call(0)
+    assert torch.options == [options, {**options, "split_k": 4, "split_k_mode": 1}]
 
 
 @pytest.mark.parametrize(("dtype", "out"), [("f16", "f16"), ("e4m3", "f16"), ("s8", "f16"), ("s8", "s32")])
@@ -135,12 +130,12 @@ def test_poison_is_no_result(dtype: str, out: str) -> None:
 
 
 def test_algorithms_end_where_one_is_refused() -> None:
-    assert list(CuSparseLt(Library(5, 0), operands()).algorithms(most=64)) == [0, 1, 2, 3, 4]
-    assert list(CuSparseLt(Library(5, 0), operands()).algorithms(most=3)) == [0, 1, 2]
+    assert list(CuSparseLt(Library(5), operands()).algorithms(most=64)) == [0, 1, 2, 3, 4]
+    assert list(CuSparseLt(Library(5), operands()).algorithms(most=3)) == [0, 1, 2]
 
 
 def test_a_contender_walks_through_the_weights() -> None:
-    torch = Library(9, 0)
+    torch = Library(9)
     contender = CuSparseLt(torch, operands()).contender(4, transposed=True)
     for index in range(4):
         contender.call(index)
@@ -149,7 +144,7 @@ def test_a_contender_walks_through_the_weights() -> None:
 
 @pytest.mark.parametrize("transposed", [True, False])
 def test_results_come_as_tokens_by_outputs(transposed: bool) -> None:
-    library = Library(9, 0)
+    library = Library(9)
     contender = CuSparseLt(library, operands()).contender(1, transposed=transposed)
     rows = contender.call(0)
     contender = Contender(contender.name, lambda _: SimpleNamespace(t=lambda: "turned"), contender.order, {})
@@ -157,21 +152,50 @@ def test_results_come_as_tokens_by_outputs(transposed: bool) -> None:
     assert (contender.result(0) == "turned") is not transposed
 
 
-def test_candidates_are_the_fastest_the_pick_and_the_default() -> None:
+def test_candidates_are_the_fastest_and_the_default_and_the_fastest_with_k_split() -> None:
     speed = {0: 9.0, 1: 3.0, 2: 5.0, 3: 1.0, 4: 8.0}
-    library = CuSparseLt(Library(5, pick=4), operands())
+    library = CuSparseLt(Library(5), operands())
     found, known = cusparselt_candidates(
         library, lambda contender: speed[contender.details["algorithm"]], Protocol(algorithms=2)
     )
     assert known == 5
-    assert [(c.details["algorithm"], c.details["transposed"]) for c in found] == [
-        (algorithm, transposed) for algorithm in (3, 1, 4, 0) for transposed in (True, False)
+    whole, split = found[:6], found[6:]
+    assert [(c.details["algorithm"], c.details["transposed"]) for c in whole] == [
+        (algorithm, transposed) for algorithm in (3, 1, 0) for transposed in (True, False)
     ]
-    assert len({contender.name for contender in found}) == 8
+    assert [(c.details["split_k"], c.details["split_k_mode"]) for c in split] == list(SPLITS)
+    assert all((c.details["algorithm"], c.order) == (3, "rows") for c in split)
+    assert len({contender.name for contender in found}) == 6 + len(SPLITS)
 
 
-def test_without_a_choice_the_default_is_alone_and_nothing_is_searched() -> None:
-    torch = Library(5, pick=4)
+def test_without_algorithms_the_default_says_why() -> None:
+    found, known = cusparselt_candidates(CuSparseLt(Library(0), operands()), lambda _: 1 / 0, Protocol())
+    assert known == 0 and [c.details["algorithm"] for c in found] == [0, 0]
+    with pytest.raises(RuntimeError, match="out of range"):
+        found[0].call(0)
+
+
+def test_a_contender_that_no_graph_takes_is_noted_and_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def capture(_torch: Any, call: Any, _launches: int) -> Any:
+        if call is refused:
+            raise RuntimeError("not permitted\nwhile capturing")
+        return SimpleNamespace(seconds=lambda _: 1e-3)
+
+    refused = own("cusparselt 2", []).call
+    some = [Contender("cusparselt 2", refused, "tokens", {}), own("cusparselt 3", [])]
+    monkeypatch.setattr(gemm, "cusparselt_candidates", lambda *_: (some, 2))
+    monkeypatch.setattr(gemm, "capture", capture)
+    monkeypatch.setattr(gemm, "verify", lambda *_: RIGHT)
+    notes: dict[str, dict[str, Any]] = {}
+    phases = gemm._Phases()
+    found = gemm._cusparselt(Library(5), operands(), Protocol(pause_seconds=0), notes, phases)
+    assert list(found) == ["cusparselt 3"]
+    assert notes == {"cusparselt": {"algorithms": 2, "failed: cusparselt 2": "not permitted"}}
+    assert list(phases.seconds) == ["algorithms", "ranking"]
+
+
+def test_without_a_choice_the_default_is_alone_and_k_is_whole() -> None:
+    torch = Library(5)
     found, known = cusparselt_candidates(CuSparseLt(torch, operands()), lambda _: 1 / 0, Protocol(most_algorithms=1))
     assert (known, torch.options, torch.calls) == (1, [], [])
     assert [(c.details["algorithm"], c.details["transposed"]) for c in found] == [(0, True), (0, False)]
@@ -251,7 +275,7 @@ def test_a_contender_that_refuses_leaves_the_others(monkeypatch: pytest.MonkeyPa
 def test_a_missing_dense_product_leaves_the_sparse_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gemm, "_cusparselt", lambda *_: {"cusparselt 0": "there"})
     notes: dict[str, dict[str, Any]] = {}
-    found = gemm._vendors(Dense(), operands(dtype="s8", out="f16"), Protocol(), notes)
+    found = gemm._vendors(Dense(), operands(dtype="s8", out="f16"), Protocol(), notes, gemm._Phases())
     assert found == {"cusparselt 0": "there"}
     assert notes == {"cublas": {"failed": "PyTorch has no dense product of s8 that writes f16"}}
 
@@ -263,6 +287,6 @@ def test_a_library_that_fails_is_left_out_and_noted(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(gemm, "cublas", lambda *_: Contender("cublas", lambda _: None, "tokens", {}))
     monkeypatch.setattr(gemm, "verify", lambda *_: RIGHT)
     notes: dict[str, dict[str, Any]] = {}
-    found = gemm._vendors(SimpleNamespace(_cslt_compress=refuse), operands(), Protocol(), notes)
+    found = gemm._vendors(SimpleNamespace(_cslt_compress=refuse), operands(), Protocol(), notes, gemm._Phases())
     assert list(found) == ["cublas"]
     assert notes == {"cusparselt": {"failed": "cuSPARSELt not supported"}}
