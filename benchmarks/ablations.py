@@ -26,6 +26,7 @@ from louver.isa.targets import target
 from louver.isa.wgmma import Wgmma
 from louver.library.compiled import BuiltKernel, Launch
 from louver.library.configure import choose
+from louver.library.forms import forms_of
 from louver.library.launch import Launcher
 from louver.library.state import TensorState
 from louver.measure.graph import prepare
@@ -131,7 +132,7 @@ def measure(torch: Any, gemm: GemmProblem, protocol: Protocol) -> tuple[dict[str
     schedule = choose(problem, gemm.m, gemm.n, target(place.target), place.sm_count, aligned_output=True)
     compiled = compile_product(problem, schedule, place.target)
     operands = make_operands(torch, gemm, sets=2)
-    held = [TensorState().operand(s, place.ordinal) for s in operands.sparse]
+    held = [TensorState().operand(s, place.ordinal, forms_of(schedule, s)) for s in operands.sparse]
     rows: list[dict[str, Any]] = []
     for part, change in PARTS.items():
         product = load_part(compiled, change, place.ordinal)
