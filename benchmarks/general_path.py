@@ -24,23 +24,15 @@ LAUNCHES = 3
 
 
 class Part(DeviceArray):
-    """The first elements along each dimension of an array on the device, whose strides they keep."""
-
-    def __init__(self, whole: DeviceArray, parts: tuple[slice, ...] = ()) -> None:
-        shape = tuple(part.stop for part in parts) if parts else whole.shape
-        super().__init__(whole.buffer, shape, whole.element)
-        self._strides = whole.strides
+    """An array on the device that can be cut to the first elements along each dimension; it keeps its strides."""
 
     def __getitem__(self, parts: tuple[slice, ...]) -> Part:
-        return Part(self, parts)
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        return self._strides
+        return Part(self.buffer, [part.stop for part in parts], self.element, self.strides)
 
 
 def place(array: Any) -> Part:
-    return Part(DeviceArray.of(array))
+    whole = DeviceArray.of(array)
+    return Part(whole.buffer, whole.shape, whole.element)
 
 
 def main() -> int:

@@ -53,7 +53,9 @@ def norm_keys(planes: Bits, element: ElementType, norm: Norm) -> NDArray[np.floa
         total = terms[:, 0].copy()
         for row in range(1, terms.shape[1]):
             total += terms[:, row]
-    return np.fmin(total, np.float32(np.inf))
+    # fmin would keep a signalling NaN.
+    total[np.isnan(total)] = np.inf
+    return total
 
 
 def nonzero(planes: Bits, element: ElementType) -> Mask:

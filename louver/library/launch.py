@@ -12,7 +12,7 @@ from louver.library.forms import Operand
 from louver.library.fused import NOTHING_BOUND, Bound
 from louver.library.ranges import Cutting, Ranges, with_workspace
 from louver.library.rows import Rows
-from louver.runtime.driver import is_capturing
+from louver.runtime.driver import capture_question, is_capturing
 from louver.runtime.module import BoundLaunch, LoadedKernel
 from louver.runtime.workspace import workspace
 
@@ -23,11 +23,12 @@ class CapturedApart:
     send, recover: as a `BoundLaunch` has them.
     """
 
-    __slots__ = ("_bind", "_eager", "_stream")
+    __slots__ = ("_bind", "_capture", "_eager", "_stream")
 
     def __init__(self, bind: Callable[[int], BoundLaunch], stream: int) -> None:
         self._bind = bind
         self._stream = stream
+        self._capture = capture_question(stream)
         self._eager = None if is_capturing(stream) else bind(stream)
 
     def on(self, stream: int) -> CapturedApart:
@@ -36,8 +37,9 @@ class CapturedApart:
 
     def send(self) -> tuple[Any, ...]:
         """Send it. Gives a tuple with the driver's result code."""
-        # Its name keeps it, and with it the arguments that the driver reads.
-        launch = self._now()
+        code, capture = self._capture()
+        # The name keeps the launch, and with it the arguments that the driver reads.
+        launch = self._now() if code or capture or self._eager is None else self._eager
         return launch.send()
 
     def recover(self, code: int) -> None:

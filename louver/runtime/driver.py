@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -124,6 +124,11 @@ def is_capturing(stream: int) -> bool:
 
 def _is_capturing(stream: int) -> bool:
     return int(call("cuStreamIsCapturing", stream, doing="asking whether a stream is being captured")) != 0
+
+
+def capture_question(stream: int) -> Callable[[], tuple[Any, Any]]:
+    """The driver's own question whether `stream` is being captured, for launches that ask each time: two zeros if it is not."""
+    return functools.partial(api().cuStreamIsCapturing, api().CUstream(stream))
 
 
 def capture_of(stream: int) -> int:

@@ -62,7 +62,9 @@ class Frame:
         name = f"stream_{record.kind}_{record.element}_{record.pattern.n}_{record.pattern.m}"
         tally = 4 * WARPS * record.pattern.m if record.kind == "check" else 0
         shared = _tile_bytes(record) + tally
-        self.k = k = KernelBuilder(name, parameters(record), threads=WARPGROUP_THREADS, dynamic_shared=shared)
+        self.k = k = KernelBuilder(
+            name, parameters(record), threads=WARPGROUP_THREADS, min_ctas=record.min_ctas, dynamic_shared=shared
+        )
         self.args = {param.name: k.ld_param(param.name) for param in parameters(record)}
         self.shape = self.args["rows"], self.args["size"]
         self.thread = k.special("%tid.x")

@@ -205,6 +205,11 @@ class Streaming(Tiling):
         return self.transposable and self.kind == "compress"
 
     @property
+    def min_ctas(self) -> int:
+        """CTAs for which an SM must have registers. Both orientations take up to 234 of a thread unless told to leave room for more."""
+        return 4 if self.both and self.indices == self.index_bytes else 1
+
+    @property
     def counts(self) -> bool:
         """Whether the kernel leaves numbers."""
         return self.kind in ("check", "dense", "prepack") or (self.kind == "compress" and self.method is None)

@@ -15,8 +15,10 @@ import louver
 from louver.cli.commands.inspect import inspect_file
 from louver.formats import checkpoint
 from louver.formats.checkpoint import open_checkpoint
+from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
 from louver.formats.regular import FormatError
+from louver.formats.select import Norm
 from support.sparse import (
     SPARSE_TYPES,
     bits_of,
@@ -159,6 +161,14 @@ def test_norms_choose_differently_and_overflow_counts_as_infinite() -> None:
     assert louver.prune(huge, "1:2@2", norm="l2").tolist() == [[np.float32(1e30), 0], [0, 0]]
     unlike = np.array([[1, np.nan, -np.inf, np.inf], [9, 0, np.nan, 0]], np.float16)
     assert np.isnan(louver.prune(unlike, "1:4@2")[0, 1]) and not louver.prune(unlike, "1:4@2")[:, [0, 2, 3]].any()
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+@pytest.mark.parametrize("bits", [0x7F81, 0x7FC0, 0xFFBF])
+def test_a_vector_with_any_nan_is_kept(norm: Norm, bits: int) -> None:
+    """Signalling ones too, which minima of NumPy keep."""
+    w = np.array([0, bits, 0x7F00, 0], np.uint16).view(element_type("bf16").numpy)
+    assert np.flatnonzero(louver.prune(w, "1:4@2", axis=0, norm=norm).view(np.uint16)).tolist() == [1]
 
 
 def test_many_blocks(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:

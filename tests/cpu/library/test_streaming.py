@@ -49,7 +49,9 @@ def records() -> Iterator[Streaming]:
             yield Streaming(element, pattern, "prepack", words="rows")
         for access in (FAST, one):
             yield Streaming(element, Pattern(2, 4), "prune", "magnitude", True, access, access)
-            yield Streaming(element, Pattern(2, 4), "compress", "magnitude", True, access)
+            both = Streaming(element, Pattern(2, 4), "compress", "magnitude", True, access)
+            yield both
+            yield replace(both, indices=both.index_bytes)
 
 
 @pytest.mark.sampled(9)
