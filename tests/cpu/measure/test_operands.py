@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,11 +11,15 @@ import numpy as np
 import pytest
 
 import louver
+from louver.formats.dtypes import element_type
 from louver.formats.pattern import lifted_pattern
 from louver.measure import operands as module
-from louver.measure.operands import INT8_MOST, make_operands
+from louver.measure.operands import INT8_MOST, make_operands, pruned
 from louver.measure.problems import GemmProblem
 from louver.measure.verify import in_f16_range, verify
+from louver.runtime.arrays import view
+from louver.runtime.cache import KernelCache
+from support.fake_gpu import FakeTorch, Tensor, recording
 
 KINDS = [("f16", "f16"), ("bf16", "bf16"), ("e4m3", "f16"), ("s8", "f16"), ("s8", "s32"), ("f32", "f32")]
 
@@ -74,6 +80,22 @@ def test_both_forms_hold_the_same_bits(torch: Any, dtype: str, out: str) -> None
     assert not np.array_equal(operands.sparse[0].values, operands.sparse[1].values)
     assert operands.x.shape == (32, 224)
     assert operands.y.shape == (32, 64)
+
+
+@pytest.mark.parametrize("dtype", ["e4m3", "f32"])
+def test_weights_stay_on_the_gpu(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rng: np.random.Generator, dtype: str
+) -> None:
+    w = rng.standard_normal((64, 96)).astype(np.float32).astype(element_type(dtype).numpy)
+    with recording(monkeypatch, KernelCache(tmp_path)) as gpu:
+        monkeypatch.setitem(sys.modules, "torch", FakeTorch())
+        dense, sparse = pruned(Tensor.of(w), dtype)
+        counts = [arguments[2] for arguments in gpu.called("cuMemcpyDtoHAsync")]
+        assert counts == [16] and not gpu.called("cuMemcpyHtoDAsync")
+        assert isinstance(dense, Tensor) and (str(sparse.pattern), sparse.device) == (lifted_pattern(dtype), 0)
+        kept = louver.prune(w, lifted_pattern(dtype))
+        for there in (dense, sparse.dense()):
+            assert np.array_equal(view(there).to_numpy().view(np.uint8), kept.view(np.uint8))
 
 
 def test_integers_fill_their_range_evenly_signed(torch: Any) -> None:
