@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -14,6 +15,7 @@ from louver.ir.plain import from_json, to_json
 from louver.ir.product import ProductNest
 from louver.ptx.assembler import ptxas_version
 from louver.runtime.cache import KernelRecord, kernel_cache, problem_key, ptx_hash
+from louver.runtime.callers import callers_level
 from louver.runtime.device import device
 from louver.runtime.module import LoadedKernel, load
 
@@ -64,7 +66,12 @@ def record_made(made: CompiledProduct | CompiledTiles, assembly: Assembly, **res
 
 
 def load_record(key: str, ordinal: int, record: KernelRecord) -> BuiltKernel[LoadedKernel]:
-    """The kernel of a record, ready to launch on device `ordinal`; `find_loaded` knows it by its key for the life of the process."""
+    """The kernel of a record, ready to launch on device `ordinal`; `find_loaded` knows it by its key for the life of the process.
+
+    Warns of the reasons that the record has why a dense kernel may be faster.
+    """
+    for reason in record.resources.get("warnings", ()):
+        warnings.warn(f"{record.kernel}: {reason}", stacklevel=callers_level())
     launch = from_json(Launch, record.launch)
     signature = launch.signature
     kernel = load(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 import threading
 import warnings
 import weakref
@@ -18,6 +17,7 @@ from louver.formats.tensor import SparseTensor
 from louver.library import reference
 from louver.library.request import Request, has_kernel
 from louver.runtime.arrays import ArrayView, empty_like_kind, view
+from louver.runtime.callers import callers_level
 from louver.runtime.device import Device, NoDevice, current_device, device
 
 KEPT_BYTES: Final = 1 << 30
@@ -40,15 +40,7 @@ def usable_device(s: SparseTensor) -> Device | None:
 
 @functools.cache
 def _say_once(reason: str) -> None:
-    warnings.warn(f"louver computes by the reference path on the CPU: {reason}", stacklevel=_callers_level())
-
-
-def _callers_level() -> int:
-    """Frames from the notice to the caller of the package, who is to be named."""
-    level, frame = 1, sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "louver":
-        level, frame = level + 1, frame.f_back
-    return level
+    warnings.warn(f"louver computes by the reference path on the CPU: {reason}", stacklevel=callers_level())
 
 
 def by_reference(asked: Request, out: Any) -> Any:

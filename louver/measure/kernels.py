@@ -139,7 +139,7 @@ def _measure(torch: Any, task: Task, turn: Turn, row: dict[str, Any]) -> None:
     wanted, record = _compile(form, large, hints)
     row["compile_s"] = round(time.perf_counter() - begin, 3)
     row["family"] = "product" if is_product(record) else REGISTER_TILES
-    row |= {name: record.resources[name] for name in ("registers", "spilled_bytes")}
+    row |= {name: record.resources[name] for name in ("registers", "spilled_bytes", "warnings")}
     row["unit"] = _products(wanted, record)
     ready = _compile_dense(torch, form, dense)
 

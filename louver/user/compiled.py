@@ -179,6 +179,8 @@ def assembled(wanted: Wanted, kernel: CompiledKernel | None = None) -> Assembled
 
 def build_record(wanted: Wanted) -> KernelRecord:
     """Compile and assemble. Raises as `assembled`."""
+    from louver.user.units import reasons_for_dense
+
     found = assembled(wanted)
     return record_made(
         found.kernel.made,
@@ -186,6 +188,7 @@ def build_record(wanted: Wanted) -> KernelRecord:
         refusal=found.kernel.refusal,
         registers=found.assembly.kernels[0].registers,
         spilled_bytes=found.spilled,
+        warnings=reasons_for_dense(found),
     )
 
 

@@ -20,8 +20,8 @@ ADVICE = (
 class Explanation:
     """The way in which a call runs. refusal: why it is no product. schedule: a product's, for an aligned output. ptx: its text.
 
-    warning: what its assembled form lacks, such as registers, or by how much a product's lists of rows are longer. dense: why dots of sparse tiles are dense products. dots: the instruction,
-    tile and bytes of each dot of register tiles. config: the config of `triton.autotune` that it takes, and why; None without one.
+    warning: why a dense kernel may be faster, a line a reason, or by how much a product's lists of rows are longer. dots: the
+    instruction, tile and bytes of each dot of register tiles. config: the config of `triton.autotune` that it takes, and why; None without one.
     others: what becomes of each other config.
     """
 
@@ -30,13 +30,12 @@ class Explanation:
     schedule: Schedule | None
     ptx: str
     warning: str | None = None
-    dense: tuple[str, ...] = ()
     dots: tuple[str, ...] = ()
     config: str | None = None
     others: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         said = [self.schedule] if self.refusal is None else [self.refusal, ADVICE]
-        lines = [*map(str, said), *([] if self.warning is None else [self.warning]), *self.dense, *self.dots]
+        lines = [*map(str, said), *([] if self.warning is None else [self.warning]), *self.dots]
         lines += [] if self.config is None else [self.config, *self.others]
         return "\n".join((f"{self.family}: {lines[0]}", *lines[1:]))

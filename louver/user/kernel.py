@@ -126,7 +126,7 @@ class JitKernel:
         from louver.compile.products import CompiledProduct
         from louver.formats.lists import describe_lists
         from louver.library.forms import RowLists, as_stored, forms_of
-        from louver.user.units import describe_dots, explain_units
+        from louver.user.units import describe_dots, reasons_for_dense
 
         wanted = Wanted.of(self._source, hints, call, "bulk", TARGET)
         found = assembled(wanted, self._compile(wanted))
@@ -136,9 +136,8 @@ class JitKernel:
             lists = forms_of(made.schedule, s).positions
             longer = describe_lists(s, lists.rows) if isinstance(lists, RowLists) else None
             return Explanation("product", refusal, made.schedule, made.ptx, longer)
-        said = [each for each in (explain_units(made), found.warning) if each is not None]
         dots = tuple(dict.fromkeys(describe_dots(made)))
-        return Explanation("register tiles", refusal, None, made.ptx, "; ".join(said) or None, made.dense, dots)
+        return Explanation("register tiles", refusal, None, made.ptx, "\n".join(reasons_for_dense(found)) or None, dots)
 
     def _compile(self, wanted: Wanted) -> CompiledKernel:
         found = self._compiled.get(wanted.product_key) or self._compiled.get(wanted.key)

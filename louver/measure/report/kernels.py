@@ -4,7 +4,8 @@ The file is JSON:
 `{"schema": 1, "kind": "kernels", "device": …, "versions": {…}, "date": …, "protocol": …, "general": false, "rows": […], "summary": {…}}`.
 A row has `form`, `kind`, `tile` [M, N, K] and `sizes` [M, N, K], and either `refused` or `failed`, a message, or `louver_us` and
 `louver_spread`, the same for `triton` and `cublas` where they ran, `times_dense` (Triton's time over ours), `options` of Triton's best,
-`tflops`, `grid`, `family`, `unit` (matrix products in the code by name), `registers`, `spilled_bytes`, `compile_s`, `first_call_s`.
+`tflops`, `grid`, `family`, `unit` (matrix products in the code by name), `registers`, `spilled_bytes`, `warnings` (why the
+dense kernel may be faster, said at the first call), `compile_s`, `first_call_s`.
 `general`: every kernel ran by register tiles.
 """
 
@@ -120,7 +121,7 @@ def summarize(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Of a record's rows: geometric and least times dense speed by group, and forms counted.
 
     times_dense: against Triton at the same tile. times_best: against Triton at its best tile of a form, with our best tile of it.
-    times_cublas: against cuBLAS.
+    times_cublas: against cuBLAS. slower: calls that Triton's dense kernel does faster; unexpected: those of them without a warning.
     """
     rows = [row_of(each) for each in found]
     groups = {"all": rows}
@@ -135,7 +136,10 @@ def summarize(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     refused = {each["form"] for each in found if "refused" in each}
     failed = {each["form"] for each in found if "failed" in each} - refused
     accepted = [each for name, each in forms.items() if name not in refused | failed]
+    slower = [each for each, row in zip(found, rows, strict=True) if (row.times_dense or 1) < 1]
     return {
+        "slower": len(slower),
+        "unexpected": sum(not each.get("warnings") for each in slower),
         "times_dense": {name: mean for name, mean in dense.items() if mean is not None},
         "times_best": {name: mean for name, mean in best.items() if mean is not None},
         "times_cublas": {name: mean for name, mean in cublas.items() if mean is not None},
@@ -204,7 +208,8 @@ def kernels_tables(found: Sequence[Mapping[str, Any]], title: str) -> list[Table
     columns = (Column("calls", right=True), Column("geometric mean", right=True), Column("least", right=True))
     counts = (
         f"{summary['forms']} forms: {summary['accepted']} accepted and right, {summary['sparse_by_warpgroup']} of them by sparse "
-        f"warpgroup products; {summary['refused']} refused, {summary['failed']} failed"
+        f"warpgroup products; {summary['refused']} refused, {summary['failed']} failed. Slower than dense: {summary['slower']}, "
+        f"{summary['unexpected']} of them without a warning"
     )
     messages = [f"{row.label}: {row.problem}" for row in rows if row.problem is not None]
     table = Table(title, (*names, *(Column(name, right=True) for name in numbers)), cells)

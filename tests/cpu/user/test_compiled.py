@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from louver.compile import choose_family
 from louver.library.compiled import _loaded
 from louver.ptx import assembler
 from louver.runtime.cache import KernelCache
+from louver.user import units
 from louver.user.compiled import Wanted, build_record
 from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
@@ -97,6 +99,22 @@ def test_a_warm_start_of_register_tiles_reads_the_record(gpu: FakeGpu, torch: Fa
     source = tile_source("pointer_loop")
     JitKernel(source, Hints())[(1,)](**tile_arguments())
     assert not steps and not source.asked and len(gpu.launches) == 2
+
+
+def test_a_kernel_warns_when_it_is_loaded_where_dense_may_be_faster(
+    gpu: FakeGpu, torch: FakeTorch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(units, "reasons_for_dense", lambda found: ("most products are dense",))
+    for _ in range(2):
+        kernel = JitKernel(tile_source("pointer_loop"), Hints())
+        with pytest.warns(UserWarning, match="^pointer_loop: most products are dense$") as said:
+            kernel[(1,)](**tile_arguments())
+        assert [Path(each.filename).name for each in said] == ["test_compiled.py"]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            kernel[(1,)](**tile_arguments())
+        # A later process reads the record.
+        _loaded.cache_clear()
 
 
 def test_a_product_is_one_kernel_whatever_is_aligned(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from typing import Any
 
 import numpy as np
@@ -81,7 +82,7 @@ def test_explain_says_where_sparsity_is_not_used(rng: np.random.Generator) -> No
     dy, dx = np.ones((32, 64), np.float16), np.empty((32, 64), np.float16)
     said = louver.jit(backward).explain(dx=dx, dy=dy, w=s, M=32, N=64, K=64, BM=32, BN=32, BK=64)
     assert "a sparse tile is multiplied as a dense one: the dot sums along the axis that is not sparse" in str(said)
-    assert len(said.dense) == 1 and "mma.sp" not in said.ptx
+    assert said.warning is not None and "mma.sp" not in said.ptx
 
 
 @pytest.mark.parametrize(
@@ -96,4 +97,23 @@ def test_what_leaves_zeros_zero_leaves_a_tile_sparse(how: str, element: str) -> 
     form = forms("sparse_tiles")[name]
     known, _ = bind(form.call(1, form.small), sparse=True)
     said = louver.jit(form.kernel).explain(**known)
-    assert said.dense == () and "wgmma.mma_async.sp" in said.ptx
+    assert said.warning is None and "wgmma.mma_async.sp" in said.ptx
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "warns"), [("chains", "attention of a projection", True), ("layers", "layer by pointers", False)]
+)
+def test_explain_says_where_dense_products_take_most_of_the_time(file: str, name: str, warns: bool) -> None:
+    from louver.measure.forms import bind
+    from support.triton.forms.find import forms
+
+    form = forms(file)[name]
+    known, _ = bind(form.call(1, form.small), sparse=True)
+    said = louver.jit(form.kernel, family="register tiles").explain(**known)
+    if warns:
+        assert re.search(
+            r"products of dense operands at .*chains.py:\d+:\d+.* take \d+% of the tensor cores' time",
+            str(said.warning),
+        )
+    else:
+        assert said.warning is None

@@ -51,7 +51,15 @@ def test_means_by_group_and_counts() -> None:
     assert found.pop("times_best") == {"all": best, "product": best}
     beside = {"calls": 1, "mean": pytest.approx(0.208), "least": 0.208}
     assert found.pop("times_cublas") == dict.fromkeys(("all", "product", "64×64", "by register tiles"), beside)
-    assert found == {"forms": 4, "accepted": 2, "refused": 1, "failed": 1, "sparse_by_warpgroup": 1}
+    assert found == {
+        "forms": 4,
+        "accepted": 2,
+        "refused": 1,
+        "failed": 1,
+        "sparse_by_warpgroup": 1,
+        "slower": 1,
+        "unexpected": 1,
+    }
 
 
 def test_the_tables_have_times_and_messages() -> None:
@@ -59,7 +67,10 @@ def test_the_tables_have_times_and_messages() -> None:
     assert isinstance(calls, Table) and isinstance(means, Table)
     assert [cells[0] for cells in calls.rows] == ["two", "one", "one"]
     assert calls.rows[2] == ("one", "64×64×64", "product", "HGMMA.SP, HGMMA", "24.0", "12.0", "5.0", "0.50")
-    assert counts == ("4 forms: 2 accepted and right, 1 of them by sparse warpgroup products; 1 refused, 1 failed")
+    assert counts == (
+        "4 forms: 2 accepted and right, 1 of them by sparse warpgroup products; 1 refused, 1 failed. "
+        "Slower than dense: 1, 1 of them without a warning"
+    )
     assert messages == ["three 64×64×64: no such thing", "four 32×64×64: exit code 3"]
 
 
