@@ -27,6 +27,13 @@ def section(document: Path, title: str) -> str:
     return found
 
 
+def test_no_merge_is_left_unresolved() -> None:
+    marks = ("<" * 7 + " ", ">" * 7 + " ")
+    assert not [
+        each.name for each in DOCUMENTS if any(line.startswith(marks) for line in each.read_text().splitlines())
+    ]
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_somewhere(document: Path) -> None:
     text = re.sub(r"^```.*?^```$|`[^`\n]*`", "", document.read_text(encoding="utf-8"), flags=re.M | re.S)
