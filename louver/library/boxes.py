@@ -37,12 +37,16 @@ def tensor_map(box: BoxParameter, place: Held, numbers: Numbers) -> TensorMap:
         # Reads beyond the last row, or behind a row, find legal codes.
         sizes = [strides[0] + METADATA_SLACK, (whole - METADATA_SLACK) // max(1, strides[0])]
     else:
+        known = [None if size is None else size.value(numbers) for size in box.sizes]
+        steps = [1, *strides]
+        last = sum((size - 1) * step for size, step in zip(known, steps, strict=True) if size is not None)
+        # As many as lie in the array as a whole: rows of a head may be nearer to each other than heads are long.
         sizes = [
-            -(-whole // max(1, stride)) if size is None else size.value(numbers)
-            for size, stride in zip(box.sizes, [1, *strides], strict=True)
+            (whole - 1 - last) // max(1, step) + 1 if size is None else size
+            for size, step in zip(known, steps, strict=True)
         ]
-    steps = tuple(stride * box.element_bytes for stride in strides)
-    found = TensorMap(place.address, box.element_bytes, tuple(sizes), steps, box.box, box.swizzle, adds=box.adds)
+    apart = tuple(stride * box.element_bytes for stride in strides)
+    found = TensorMap(place.address, box.element_bytes, tuple(sizes), apart, box.box, box.swizzle, adds=box.adds)
     reached = sizes[0] + sum((size - 1) * stride for size, stride in zip(sizes[1:], strides, strict=True))
     if reached > whole:
         raise ValueError(f"boxes of {box.argument!r} reach {reached} elements, got an array of {whole}")

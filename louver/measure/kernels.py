@@ -25,7 +25,7 @@ from louver.compile.plan.schedule import Schedule
 from louver.ir.plain import from_json
 from louver.isa.targets import Target, target
 from louver.library.boxes import Held
-from louver.library.compiled import BuiltKernel, Launch
+from louver.library.compiled import BuiltKernel, Launch, loaded_keys
 from louver.measure.forms import Call, Form, bind, compressed
 from louver.measure.graph import Load, prepare
 from louver.measure.machine import TARGET, forbid_short_sums
@@ -156,10 +156,15 @@ def _measure(torch: Any, task: Task, turn: Turn, row: dict[str, Any]) -> None:
     for name, right in expected.items():
         _check(f"{name} at small sizes", outs[name].double(), on_device(right.astype(np.float64)), form.tolerance)
     known, outs = bind(large, sparse=False, place=on_device)
-    begin = time.perf_counter()
+    begin, before = time.perf_counter(), set(loaded_keys())
     ours[large.grid](**known)
     torch.cuda.synchronize()
     row["first_call_s"] = round(row["compile_s"] + time.perf_counter() - begin, 3)
+    launched = [key for key, ordinal in loaded_keys() if (key, ordinal) not in before]
+    if launched and launched[-1] not in (wanted.key, wanted.product_key):
+        row["other_kernel"] = (
+            "the call's arrays need another kernel than the one that was compiled ahead: facts and times are not of one kernel"
+        )
     theirs, results = bind(dense, sparse=False, place=on_device)
 
     def compare() -> None:

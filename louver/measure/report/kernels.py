@@ -5,7 +5,7 @@ The file is JSON:
 A row has `form`, `kind`, `tile` [M, N, K] and `sizes` [M, N, K], and either `refused` or `failed`, a message, or `louver_us` and
 `louver_spread`, the same for `triton` and `cublas` where they ran, `times_dense` (Triton's time over ours), `options` of Triton's best,
 `tflops`, `grid`, `family`, `unit` (matrix products in the code by name), `registers`, `spilled_bytes`, `warnings` (why the
-dense kernel may be faster, said at the first call), `compile_s`, `first_call_s`.
+dense kernel may be faster, said at the first call), `other_kernel` (where facts and times are not of one kernel), `compile_s`, `first_call_s`.
 `general`: every kernel ran by register tiles.
 """
 

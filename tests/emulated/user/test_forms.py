@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import louver
-from louver.measure.forms import Form, bind
+from louver.emulator import Report
+from louver.measure.forms import Form, Sizes, bind
 from support.triton.forms.find import FILES, forms
 
 if importlib.util.find_spec("triton") is None:
@@ -18,11 +20,11 @@ if importlib.util.find_spec("triton") is None:
 EVERY = [pytest.param(form, id=form.name.replace(" ", "_")) for file in FILES for form in forms(file).values()]
 
 
-def check(form: Form, *, sparse: bool) -> None:
+def check(form: Form, *, sparse: bool) -> Report | None:
     call = form.call(zlib.crc32(form.name.encode()), form.small)
     known, outs = bind(call, sparse=sparse)
     kernel = louver.jit(form.kernel)
-    (kernel.emulate[call.grid] if sparse else kernel[call.grid])(**known)
+    report = (kernel.emulate[call.grid] if sparse else kernel[call.grid])(**known)
     for name, expected in call.expected().items():
         assert np.isfinite(expected).all()
         assert np.abs(expected).max() > 0.01
@@ -30,11 +32,26 @@ def check(form: Form, *, sparse: bool) -> None:
         np.testing.assert_allclose(
             outs[name].astype(np.float64), expected, rtol=form.tolerance, atol=most, err_msg=name
         )
+    return report
 
 
 @pytest.mark.parametrize("form", EVERY)
 def test_sparse_on_the_emulator(form: Form) -> None:
     check(form, sparse=True)
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "dimensions"),
+    [
+        ("tutorials", "projected attention", 3),
+        ("chains", "attention of a projection", 2),
+        ("chains", "chunked state", 2),
+        ("chains", "two layers", 2),
+    ],
+)
+def test_unmasked_rows_and_heads_are_copied_in_boxes(file: str, name: str, dimensions: int) -> None:
+    report = check(replace(forms(file)[name], small=Sizes(128, 64, 128, 64, 64, 64)), sparse=True)
+    assert report is not None and any(f"bulk.tensor.{dimensions}d" in each for each in report.instructions)
 
 
 @pytest.mark.sampled(4)

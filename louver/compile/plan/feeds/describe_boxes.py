@@ -171,6 +171,7 @@ class _Boxes:
 
     def _sizes(self, columns: Dimension, rows: Dimension, found: Access) -> tuple[Size | None, ...] | None:
         """Of the tensor, None as far as the array goes; None together for what is no box."""
+        rows = replace(rows, size=None) if rows.size is not None and rows.size.constant == EVERY else rows
         inner, along = self._end(columns), self._end(rows)
         if inner is None or (along is None and (rows.size is not None or found.entry is not None)):
             return None
