@@ -29,9 +29,6 @@ from louver.runtime.module import ArgumentPack, LoadedKernel
 if TYPE_CHECKING:
     from louver.ptx.module import Kernel
 
-CTAS_PER_SM = 8
-"""CTAs that share a device's tiles. More wait, so that all get about as much to do."""
-
 COUNTER_BYTES = 16
 """Of the counters of all kinds but `check`: two numbers of 64 bits."""
 
@@ -90,8 +87,9 @@ class Launch:
 
     def grid(self, sms: int) -> tuple[int, int, int]:
         """CTAs along x, y and z, on a device with so many SMs."""
+        assert self.record is not None
         across, below = self.tiles
-        return across, min(below, max(1, CTAS_PER_SM * sms // across), MOST_CTAS), 1
+        return across, min(below, max(1, self.record.ctas_per_sm * sms // across), MOST_CTAS), 1
 
 
 def build(record: Streaming) -> Kernel:

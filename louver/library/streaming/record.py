@@ -41,6 +41,10 @@ COUNTERS: Final = ("broken", "lost", "listed")
 lost: -0.0 without a slot. listed: `NO_GROUP` less 256 times the least number of a group to list and its non-zeros. Behind
 them a checking kernel has the counts of groups with 1, 2, … M non-zeros."""
 
+COPYING_CTAS: Final = 4
+BUSY_CTAS: Final = 16
+"""Measured at 28672×4096 in f16 (perf log, section 29)."""
+
 KEY_BITS: Final = 8
 """Bits of a listed group's non-zeros."""
 
@@ -203,6 +207,11 @@ class Streaming(Tiling):
     def both(self) -> bool:
         """Whether the kernel compresses both orientations."""
         return self.transposable and self.kind == "compress"
+
+    @property
+    def ctas_per_sm(self) -> int:
+        """CTAs that share the tiles of an SM. Those that compute much for each byte wait less with more of them."""
+        return BUSY_CTAS if self.transposable or self.kind in ("check", "prepack") else COPYING_CTAS
 
     @property
     def min_ctas(self) -> int:

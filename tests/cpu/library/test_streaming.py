@@ -156,9 +156,9 @@ def test_nothing_to_do() -> None:
 
 
 def test_ctas_share_the_tiles_of_a_device() -> None:
-    """8 for each SM, and as many tiles of columns as there are."""
+    """Some for each SM, and as many tiles of columns as there are."""
     large = there(1 << 30, (1 << 20, 4096))
     launch = check_into(large, "2:4", 64)
-    assert launch.tiles == (16, 1 << 14) and launch.grid(132) == (16, 66, 1)
+    assert launch.tiles == (16, 1 << 14) and launch.grid(132) == (16, 132, 1)
     assert launch.grid(1) == (16, 1, 1) and launch.grid(1 << 20) == (16, 1 << 14, 1)
     assert check_into(there(1 << 30, (1 << 30, 4)), "2:4", 64).grid(1 << 20)[1] == 65_535
