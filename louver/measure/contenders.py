@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 REFUSALS = (RuntimeError, ValueError, TypeError)
 """PyTorch's errors where a library refuses a product, or an older PyTorch does not take an option."""
 
-SPLITS = ((2, 1), (2, 2), (4, 1), (4, 2), (-1, -1))
-"""PyTorch's `split_k` and `split_k_mode` of cuSPARSELt: parts of K, added by one kernel or by two. The last is segment-K, for which
-PyTorch passes no mode; cuSPARSELt has it for compute capability 9 and 10."""
+SPLITS = ((-1, -1),)
+"""PyTorch's `split_k` and `split_k_mode` of cuSPARSELt: segment-K, for which PyTorch passes no mode. cuSPARSELt 0.8 refuses parts of K on
+compute capability 9 (`split_k` 2 and 4, modes 1 and 2: invalid value)."""
 
 DENSE_CALLS: Mapping[tuple[str, str], str] = {
     ("f16", "f16"): "torch.mm",

@@ -69,7 +69,7 @@ class Protocol:
         """The protocol in words, for the record."""
         return (
             f"{self.describe_bursts()} cuSPARSELt: the best of its algorithms (the {self.algorithms} fastest in short runs, "
-            "the default) in both output orders, and of the fastest with split-K and segment-K in its own."
+            "the default) in both output orders, and of the fastest with segment-K in its own."
         )
 
     def describe_bursts(self) -> str:

@@ -83,4 +83,4 @@ def test_says_what_it_does() -> None:
     words = Protocol(rounds=7, burst_seconds=0.08, algorithms=3).describe()
     assert "0.08 s" in words
     assert "7 rounds" in words
-    assert "the 3 fastest" in words and "split-K" in words
+    assert "the 3 fastest" in words and "segment-K" in words
