@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 from louver.compile.plan.schedule import Schedule
@@ -24,7 +24,7 @@ from louver.user.arguments import Call
 from louver.user.bind_product import Matrix, ProductCall, bind_product, check_alignment, check_direct
 from louver.user.bind_tiles import check_tiles
 from louver.user.checked_call import PartError
-from louver.user.compiled import Variant
+from louver.user.compiled import UNALIGNED, Variant
 from louver.user.hints import Hints
 from louver.user.retile import schedule_of
 
@@ -74,20 +74,24 @@ class UnmappableError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Chosen(Generic[K]):
-    """The kernel that runs a call. product: what the call binds, None for register tiles. refused: why it is not a product's call."""
+    """The kernel that runs a call. product: what the call binds, None for register tiles. refused: why it is not a product's call.
+    slower: why the call's arrays keep it from a faster kernel.
+    """
 
     kernel: BuiltKernel[K]
     product: ProductCall | None = None
     refused: PartError | None = None
+    slower: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class BoundKernel(Generic[K, M]):
-    """A kernel with its grid and the values of its parameters, in order."""
+    """A kernel with its grid and the values of its parameters, in order. slower: as of `Chosen`."""
 
     kernel: BuiltKernel[K]
     grid: tuple[int, int, int]
     values: dict[str, M | int | float]
+    slower: str | None = None
 
 
 def choose(name: str, hints: Hints, call: Call, grid: Sequence[int], machine: Machine[K]) -> Chosen[K]:
@@ -112,7 +116,7 @@ def choose(name: str, hints: Hints, call: Call, grid: Sequence[int], machine: Ma
     if not dense.aligned:
         if hints.schedule or nest.a.selection == "indexed":
             check_alignment(name, product, dense)
-        return Chosen(machine.kernel("tiles"))
+        return Chosen(machine.kernel("tiles"), slower=UNALIGNED)
     schedule = None
     if not hints.schedule:
         sizes = product.m, product.n, product.k, product.batch
@@ -131,9 +135,9 @@ def bind_call(name: str, hints: Hints, call: Call, grid: Sequence[int], memory: 
     if chosen.product is not None:
         return _bind_product(chosen.kernel, chosen.product, call, memory)
     try:
-        return _bind_tiles(name, chosen.kernel, call, grid, memory)
-    except UnmappableError:
-        return _bind_tiles(name, memory.kernel("tiles"), call, grid, memory)
+        return replace(_bind_tiles(name, chosen.kernel, call, grid, memory), slower=chosen.slower)
+    except UnmappableError as error:
+        return replace(_bind_tiles(name, memory.kernel("tiles"), call, grid, memory), slower=f"no bulk copies: {error}")
     except ValueError:
         if chosen.refused is None:
             raise

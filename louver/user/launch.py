@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from louver.library.boxes import Held, encoded_map
 from louver.library.compiled import BuiltKernel
 from louver.library.forms import TILE_PARTS, Form, Operand, ProductForms, tile_form
 from louver.library.state import TensorState
+from louver.runtime.callers import callers_level
 from louver.runtime.device import device
 from louver.runtime.driver import device_context, is_capturing
 from louver.runtime.module import BoundLaunch, LoadedKernel
@@ -38,7 +40,7 @@ class Ready:
 
 
 def ready(source: KernelSource, hints: Hints, call: Call, grid: Sequence[int], ordinal: int, stream: int) -> Ready:
-    """The call on device `ordinal`, compiled, loaded and uploaded the first time.
+    """The call on device `ordinal`, compiled, loaded and uploaded the first time. Warns where its arrays keep it from a faster kernel.
 
     Raises ValueError where sizes, arrays and grid do not fit together, UnsupportedKernelError for a kernel that cannot be
     compiled, and RuntimeError when something would have to be compiled or uploaded while `stream` is being captured.
@@ -47,6 +49,8 @@ def ready(source: KernelSource, hints: Hints, call: Call, grid: Sequence[int], o
         place = machine(target_of(ordinal)), device(ordinal).sm_count
         memory = DeviceMemory(source, hints, call, grid, ordinal, stream, *place)
         found = bind_call(source.name, hints, call, grid, memory)
+        if found.slower is not None:
+            warnings.warn(f"{source.name}: {found.slower}", stacklevel=callers_level())
         pack = packed(found.kernel.signature.types, found.values)
         launch = found.kernel.kernel.bound(found.grid, pack, stream)
         return Ready(launch, found.kernel.launch.schedule is not None)

@@ -13,9 +13,13 @@ import numpy as np
 import pytest
 
 import louver
+from louver.compile.signature import BoxParameter
 from louver.ir.conditions import Conditions
+from louver.ir.polynomial import Numbers
+from louver.library.boxes import Held
 from louver.library.compiled import _loaded
 from louver.library.forms import Metadata, TileMetadata
+from louver.user import launch
 from louver.user.compiled import Wanted
 from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
@@ -290,7 +294,10 @@ def test_operands_that_bulk_copies_cannot_read_go_to_register_tiles(
 ) -> None:
     known = arguments(s, b=Tensor((N, K), strides=(K + 1, 1)), stride_b=K + 1)
     kernel = kept_kernel("made_descriptors")
-    call(kernel, known)
+    with pytest.warns(
+        UserWarning, match="^made_descriptors: bulk copies read operands whose address and strides are multiples"
+    ):
+        call(kernel, known)
     launch = gpu.launches[-1]
     assert launch.grid == GRID[0] and isinstance(launch.kernel.launch.checked, Conditions)
     read = launch.arguments
@@ -303,6 +310,18 @@ def test_operands_that_bulk_copies_cannot_read_go_to_register_tiles(
         ValueError, match="copies 'b' in pieces of 16 bytes, .* multiples of 16 bytes, .* 514 bytes apart: pad"
     ):
         kept_kernel("made_descriptors", stages=3)[GRID](**known)
+
+
+def test_register_tiles_whose_arrays_have_no_boxes_warn(
+    gpu: FakeGpu, torch: FakeTorch, s: louver.SparseTensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(box: BoxParameter, place: Held, numbers: Numbers) -> bytes:
+        raise ValueError(f"boxes of {box.argument!r} reach too far")
+
+    monkeypatch.setattr(launch, "encoded_map", refused)
+    with pytest.warns(UserWarning, match="^made_descriptors: no bulk copies: boxes of '[ab]' reach too far$"):
+        call(kept_kernel("made_descriptors", family="register tiles"), arguments(s))
+    assert len(gpu.launches) == 1
 
 
 def test_capturing_wants_tiles_uploaded_too(gpu: FakeGpu, torch: FakeTorch, s: louver.SparseTensor) -> None:
