@@ -44,7 +44,7 @@ _CHANGES: dict[str, tuple[dict[str, Any], str]] = {
     "boxes": ({"x_feed": "made"}, "cp.async.bulk.tensor"),
     "wide boxes": ({"x_feed": "made", "BP": 128, "BQ": 128, "out": "f16"}, "cp.async.bulk.tensor"),
     "boxes of bytes": ({**BYTES, "x_feed": "made"}, "cp.async.bulk.tensor"),
-    "boxes of a persistent loop": ({"x_feed": "made", "numbering": "persistent"}, "mbarrier.inval"),
+    "boxes of a persistent loop": ({"x_feed": "made", "numbering": "persistent"}, "cp.async.bulk.tensor"),
     "gathered rows": ({"x_feed": "gathered", "BQ": 64}, "cp.async.c"),
     "rows that wrap": ({"x_feed": "wrapped", "BQ": 64}, "cp.async"),
     "operands that are cast": ({"cast": "x", "x": "f32", "BQ": 32}, "wgmma"),
