@@ -324,7 +324,8 @@ def choose_for_nest(
     require_sparse(nest)
     if nest.tile_m % 64:
         raise ValueError(
-            f"a warpgroup multiplies whole blocks of 64 rows of the sparse operand, got a tile of {nest.tile_m}"
+            f"a warpgroup multiplies whole blocks of 64 rows of the sparse operand, got a tile of {nest.tile_m}: "
+            "make it a multiple of 64"
         )
     demand, given = Demand.of_nest(nest), dict(fixed or {})
     own = {"tile_k": nest.tile_k if nest.tile_k in steps_of(nest.a.element) else demand.step, **given}
