@@ -1,0 +1,50 @@
+"""Products on CUDA cores: a block of sums that the threads of a warpgroup hold and add to by `fma.rn.f32`.
+
+Lane l of a warp, one warp's 16 rows; warp w holds rows 16w … 16w+15. A lane has its columns again 64 on, 128 on and so forth:
+
+    rows                       columns 0 … 3   4 … 7   8 … 11   …   60 … 63
+    0 … 3 and  8 … 11          l = 0           2       4            30
+    4 … 7 and 12 … 15          l = 1           3       5            31
+
+So a lane reads four columns of the dense operand by one load of 16 bytes, and neighbouring lanes neighbouring pieces. Rows r and
+r + 8 are one lane's, as with `wgmma`: a gated product finds both sums there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from louver.isa.fragments import Fragment
+
+LANE_COLUMNS = 4
+"""Neighbouring columns of a lane: 16 bytes of f32."""
+
+COLUMNS = 64
+"""Columns that the lanes of a warp have side by side."""
+
+
+@dataclass(frozen=True, slots=True)
+class FmaBlock:
+    """D[64, n] = A[64, k] B[k, n] + D of f32, each product and sum rounded once.
+
+    n: columns. a, b, d: element types. Raises ValueError unless n is a multiple of 64, at most 256.
+    """
+
+    n: int
+
+    a: ClassVar[str] = "f32"
+    b: ClassVar[str] = "f32"
+    d: ClassVar[str] = "f32"
+    sparse: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.n % COLUMNS or not 0 < self.n <= 256:
+            raise ValueError(f"products on CUDA cores have a multiple of {COLUMNS} columns, at most 256, got {self.n}")
+
+    @property
+    def d_fragment(self) -> Fragment:
+        """The sums in the registers of a warpgroup."""
+        thread = ((4, 0), (0, 4), (0, 8), (0, 16), (0, 32), (16, 0), (32, 0))
+        element = ((0, 1), (0, 2), (1, 0), (2, 0), (8, 0), (0, COLUMNS))
+        return Fragment(f"D fma 64x{self.n}", self.n, 32, thread, element)
