@@ -58,6 +58,18 @@ def selection_of(pattern: str | None) -> Selection:
     return "lifted" if pattern in ("2:4", "1:2") else "indexed"
 
 
+GATHERABLE = (*TRANSPOSABLE, "f32")
+"""Element types of a dense operand whose rows of K are gathered."""
+
+Unit: TypeAlias = Literal["wgmma", "fma"]
+"""The multiplier of a product: tensor cores, or CUDA cores, whose products of f32 are exact where tensor cores read tf32."""
+
+
+def unit_of(pattern: str | None, element: str) -> Unit:
+    """The unit of a left operand of that pattern and element type."""
+    return "fma" if element == "f32" and selection_of(pattern) == "indexed" else "wgmma"
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
     """An operand of the product, read tile by tile from global memory.
@@ -308,10 +320,10 @@ def require_rows(nest: ProductNest) -> None:
     """Raises ValueError unless units multiply the left operand: rows along K, and rows of the right one that can be gathered for it."""
     if not nest.a.k_major:
         raise ValueError(f"the left operand must have K contiguous, got M contiguous in {nest.a.argument}")
-    if nest.a.selection == "indexed" and (nest.b.k_major or nest.b.element not in TRANSPOSABLE):
+    if nest.a.selection == "indexed" and (nest.b.k_major or nest.b.element not in GATHERABLE):
         layout = "K" if nest.b.k_major else "N"
         raise ValueError(
-            f"of {nest.a.pattern}, rows of K are gathered from a dense operand of {' or '.join(TRANSPOSABLE)} with N contiguous, got "
+            f"of {nest.a.pattern}, rows of K are gathered from a dense operand of {' or '.join(GATHERABLE)} with N contiguous, got "
             f"{nest.b.element} with {layout} contiguous"
         )
 

@@ -20,6 +20,9 @@ from louver.isa.fragments import Fragment
 LANE_COLUMNS = 4
 """Neighbouring columns of a lane: 16 bytes of f32."""
 
+STEP = 32
+"""Elements of K of a line of 128 bytes: those of a step."""
+
 COLUMNS = 64
 """Columns that the lanes of a warp have side by side."""
 

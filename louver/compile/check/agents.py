@@ -58,6 +58,8 @@ class Agent:
                 return self._wait(event, position - (event.action.kind == "acquire"))
             case "mma":
                 self._multiply(event)
+            case "fma":
+                self._multiply_add(event)
             case "release":
                 self._release(event)
             case "commit":
@@ -172,12 +174,24 @@ class Agent:
         if reads.register_set is not None:
             self.open.sets.add(reads.register_set)
 
+    def _multiply_add(self, event: Event) -> None:
+        """Threads read the stage themselves, and have read it when they go on: no proxy fence, and nothing in flight."""
+        if not self.cleared:
+            raise broken("threads add products to sums that the tile has cleared", "none that it has", event)
+        self._read_rings(
+            event, _given(event.action.reads), Group(self.index, retired=self.clock[self.index] + 1), self.clock
+        )
+        self.clock[self.index] += 1
+
     def _read_stage(self, event: Event, reads: Reads) -> None:
         """A load of metadata counts as a part of the products that follow it: it is over before they begin."""
+        self._read_rings(event, reads, self.open, self.proxied)
+        self.open.positions.add(event.position)
+
+    def _read_rings(self, event: Event, reads: Reads, group: Group, fenced: Clock) -> None:
         for ring in reads.rings:
             stages = self.rings[self.cta][ring]
-            stages[event.position % len(stages)].read(self.open, event.position, self.clock, self.proxied, event)
-        self.open.positions.add(event.position)
+            stages[event.position % len(stages)].read(group, event.position, self.clock, fenced, event)
 
     def _check_registers(self, event: Event, reads: Reads) -> None:
         if not self.fenced:

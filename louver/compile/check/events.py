@@ -27,6 +27,7 @@ Kind: TypeAlias = Literal[
     "metadata",
     "fence",
     "mma",
+    "fma",
     "commit",
     "mma_wait",
     "clear",
@@ -239,9 +240,9 @@ class Walk:
 
 def words_a_step(kernel: ops.KernelOp) -> int:
     """Metadata words that a lane needs for a K step of one block of 64 rows; 0 where products take none."""
-    if not kernel.mma.sparse.data:
+    if not kernel.unit.sparse:
         return 0
-    return kernel.tile.data[2].value.data * WORDS // columns_per_load(kernel.mma.a.data)
+    return kernel.tile.data[2].value.data * WORDS // columns_per_load(kernel.unit.a)
 
 
 ROWS = -1
@@ -290,6 +291,8 @@ def _action(op: Operation, role: str) -> Action | None:
             before = op.prev_op
             again = isinstance(before, ops.MmaOp) and _source(before) == _source(op)
             return None if again else Action("mma", op, role, reads=_reads(op))
+        case ops.FmaOp():
+            return Action("fma", op, role, reads=Reads((op.a.data, op.b.data), None, frozenset()))
         case ops.StoreOp() | ops.BulkStoreOp():
             return Action("store", op, role, open=True)
         case ops.MmaWaitOp():

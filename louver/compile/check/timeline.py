@@ -85,6 +85,9 @@ class _Clock:
                 arrival = self._copy(agent, event)
             case "mma":
                 self._multiply(agent, event)
+            case "fma":
+                self._multiply(agent, event)
+                end = self.groups[agent.index][-1]
             case "mma_wait":
                 left = self.groups[agent.index]
                 done = left[: len(left) - event.action.number]

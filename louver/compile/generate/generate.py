@@ -17,14 +17,14 @@ from xdsl.ir import Attribute, Block, Region, SSAValue
 from louver.compile.generate.epilogue import build_epilogue, epilogue_parameters
 from louver.compile.generate.gather import gather, gathered_parameters, load_rows, require_gatherable
 from louver.compile.generate.generation import Generation
-from louver.compile.generate.multiply import begin, constant, loop, multiply
+from louver.compile.generate.multiply import begin, constant, loop, multiply, require_multiply_add
 from louver.compile.generate.places import place
 from louver.compile.plan.layout import OperandLayout, dense_layout, metadata_bytes, output_layout, values_layout
 from louver.compile.plan.schedule import Schedule, check_registers, lists_of, register_split, steps_of
 from louver.compile.signature import RANGES, kernel_name, parameter_name
 from louver.formats.dtypes import multiplied_as
 from louver.formats.pattern import lifted_pattern
-from louver.ir.product import Batch, ProductNest, require_rows
+from louver.ir.product import Batch, ProductNest, require_rows, unit_of
 from louver.ir.sched import ops, staged
 from louver.ir.sched.types import MapType, PointerType, SizeType, WgmmaAttr
 from louver.ir.tile.elements import element_attribute
@@ -60,30 +60,25 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
     if indexed:
         require_gatherable(schedule)
     lists = lists_of(nest.a.pattern, schedule)
-    check_registers(schedule, nest.accumulator, target, promoted=nest.promoted is not None, lists=lists)
+    unit = unit_of(nest.a.pattern, nest.a.element)
+    check_registers(schedule, nest.accumulator, target, promoted=nest.promoted is not None, lists=lists, unit=unit)
     if nest.promoted is not None and nest.promoted < schedule.tile.k:
         raise ValueError(
             f"sums are promoted once a K step at most, got {nest.promoted} columns (max_num_imprecise_acc) and tile_k "
             f"{schedule.tile.k}: promote less often, or use a smaller tile_k"
         )
-    major = "k" if nest.b.k_major else "mn"
+    if unit == "fma":
+        require_multiply_add(schedule)
     plan = Generation(
         nest,
         schedule,
         target,
         values_layout(schedule, nest.a.element, selection),
-        dense_layout(schedule, nest.b.element, major),
+        dense_layout(schedule, nest.b.element, "k" if nest.b.k_major else "mn"),
         None
         if schedule.store.way == "direct"
         else output_layout(schedule, nest.store.element, transposed=nest.store.transposed, gated=nest.gated),
-        Wgmma(
-            n=schedule.tile.n,
-            a=multiplied_as(nest.a.element),
-            b=multiplied_as(nest.b.element),
-            d=nest.accumulator,
-            sparse=selection == "lifted",
-            transpose_b=major == "mn",
-        ),
+        None if unit == "fma" else _warpgroup_product(nest, schedule),
     )
     shared = plan.b.box[1] // 8 if plan.b.major == "k" else plan.b.copies
     if plan.shared and shared % schedule.order.cluster:
@@ -93,6 +88,17 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
     kernel = _kernel(plan)
     place(kernel, nest.places)
     return ModuleOp([kernel])
+
+
+def _warpgroup_product(nest: ProductNest, schedule: Schedule) -> Wgmma:
+    return Wgmma(
+        n=schedule.tile.n,
+        a=multiplied_as(nest.a.element),
+        b=multiplied_as(nest.b.element),
+        d=nest.accumulator,
+        sparse=nest.a.selection == "lifted",
+        transpose_b=not nest.b.k_major,
+    )
 
 
 def _parameters(plan: Generation) -> dict[str, Attribute]:
@@ -163,8 +169,9 @@ def _kernel(plan: Generation) -> ops.KernelOp:
         "threads": ops.i32_attr(schedule.roles.threads),
         "cluster": ops.i32_attr(schedule.order.cluster),
         "tile": ArrayAttr([ops.i32_attr(size) for size in (schedule.tile.m, schedule.tile.n, schedule.tile.k)]),
-        "mma": WgmmaAttr.of(plan.mma),
     }
+    if plan.mma is not None:
+        properties["mma"] = WgmmaAttr.of(plan.mma)
     if schedule.occupancy.resident > 1:
         properties["resident"] = ops.i32_attr(schedule.occupancy.resident)
     if schedule.occupancy.dependent:
@@ -354,7 +361,7 @@ def _fill_dense(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SS
 
 
 def _metadata_bytes(plan: Generation) -> int:
-    return metadata_bytes(plan.schedule, plan.mma.a, plan.nest.a.selection)
+    return metadata_bytes(plan.schedule, plan.nest.a.element, plan.nest.a.selection)
 
 
 def _copy_metadata(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:

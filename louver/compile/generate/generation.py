@@ -20,7 +20,7 @@ UNROLL = 4
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """The parts that the generator puts together. d: the staged output, None for direct stores."""
+    """The parts that the generator puts together. d: the staged output, None for direct stores. mma: None on CUDA cores."""
 
     nest: ProductNest
     schedule: Schedule
@@ -28,7 +28,7 @@ class Generation:
     a: OperandLayout
     b: OperandLayout
     d: OutputLayout | None
-    mma: Wgmma
+    mma: Wgmma | None
 
     @property
     def lifted(self) -> bool:
@@ -54,7 +54,7 @@ class Generation:
     @property
     def word_columns(self) -> int:
         """Dense columns whose metadata one word of a lane holds."""
-        return columns_per_load(self.mma.a) // WORDS
+        return columns_per_load(self.nest.a.element) // WORDS
 
     @property
     def words(self) -> int:
@@ -65,11 +65,6 @@ class Generation:
     def steps_per_load(self) -> int:
         """K steps that one 16-byte metadata load covers."""
         return WORDS // self.words
-
-    @property
-    def products(self) -> int:
-        """Products along K of a step."""
-        return self.schedule.tile.k // self.mma.k
 
     @property
     def unroll(self) -> int:

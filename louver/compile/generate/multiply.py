@@ -15,8 +15,11 @@ from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from louver.compile.generate.generation import SETS, Generation
 from louver.compile.plan.layout import BLOCK_ROWS
+from louver.compile.plan.schedule import Schedule
 from louver.ir.sched import ops, staged
 from louver.ir.sched.gathered import ProxyFenceOp
+from louver.isa.fma_block import STEP, FmaBlock
+from louver.isa.wgmma import Wgmma
 
 
 def constant(value: int) -> SSAValue:
@@ -44,6 +47,9 @@ Fill = Callable[[SSAValue], None]
 
 def multiply(plan: Generation, values: dict[str, SSAValue], fill: Fill | None) -> None:
     """All K steps of a tile: the main loop, what is left of a round of it, and the wait for the last products."""
+    if plan.mma is None:
+        _multiply_add()
+        return
     if plan.group:
         ops.ClearOp()
     _steps(plan, values, fill, plan.unroll, plan.group)
@@ -51,6 +57,33 @@ def multiply(plan: Generation, values: dict[str, SSAValue], fill: Fill | None) -
     _steps(plan, values, fill, plan.unroll - 1, min(plan.group, 1), partial=True)
     if plan.schedule.ring.in_flight and not plan.group:
         _retire(0, 1)
+
+
+def require_multiply_add(schedule: Schedule) -> None:
+    """Raises ValueError unless threads multiply and store as that schedule says."""
+    FmaBlock(schedule.tile.n)
+    if schedule.tile.k != STEP:
+        raise ValueError(f"a step on CUDA cores is {STEP} elements of K, got tile_k {schedule.tile.k}")
+    if schedule.ring.in_flight:
+        raise ValueError(
+            f"a step on CUDA cores ends before the next begins, got in_flight {schedule.ring.in_flight}: use 0"
+        )
+    if schedule.store.way != "direct":
+        raise ValueError(
+            f"sums of CUDA cores are stored from registers, got store {schedule.store.way!r}: use 'direct'"
+        )
+
+
+def _multiply_add() -> None:
+    """Steps on CUDA cores: nothing is in flight behind one."""
+    ops.ClearOp()
+    body = Block(arg_types=[i32])
+    with ImplicitBuilder(body):
+        ops.WaitOp(properties={"barriers": StringAttr("full")})
+        ops.FmaOp(properties={"a": StringAttr("a"), "b": StringAttr("b")})
+        _release(0)
+        ops.AdvanceOp()
+    loop(1, body)
 
 
 def _steps(
@@ -113,31 +146,37 @@ def _step(
 def _retire(pending: int, lag: int) -> None:
     """Wait for all but `pending` steps' products, and release the stage that the last of those waited for have read."""
     ops.MmaWaitOp(properties={"pending": ops.i32_attr(pending)})
+    _release(lag)
+
+
+def _release(lag: int) -> None:
     ops.ReleaseOp(properties={"barriers": StringAttr("empty"), "lag": ops.i32_attr(lag)})
 
 
 def _products(plan: Generation, register_set: int, first_word: int, *, fresh: bool) -> None:
     """Products of each block of 64 rows, whose rows follow each other in a box of values."""
     block_bytes = BLOCK_ROWS * plan.a.box[0] * plan.a.element_bytes
+    mma = plan.mma
+    assert mma is not None
     for block in range(plan.schedule.blocks):
-        for index in range(plan.products):
+        for index in range(plan.schedule.tile.k // mma.k):
             ops.MmaOp(
                 properties={
                     "a": StringAttr("a"),
-                    "a_offset": ops.i32_attr(block * block_bytes + plan.a.offset(index * plan.mma.k_stored)),
+                    "a_offset": ops.i32_attr(block * block_bytes + plan.a.offset(index * mma.k_stored)),
                     "b": StringAttr("b"),
-                    "b_offset": ops.i32_attr(plan.b.offset(index * plan.mma.k)),
+                    "b_offset": ops.i32_attr(plan.b.offset(index * mma.k)),
                     "block": ops.i32_attr(block),
-                    **(_metadata(plan, register_set, first_word, index) if plan.lifted else {}),
+                    **(_metadata(plan, mma, register_set, first_word, index) if plan.lifted else {}),
                     **({"fresh": UnitAttr()} if fresh and index == 0 else {}),
                 }
             )
     ops.MmaCommitOp()
 
 
-def _metadata(plan: Generation, register_set: int, first_word: int, index: int) -> dict[str, Attribute]:
+def _metadata(plan: Generation, mma: Wgmma, register_set: int, first_word: int, index: int) -> dict[str, Attribute]:
     """The metadata of product `index` of a step."""
-    word, selector = divmod(index, plan.word_columns // plan.mma.k)
+    word, selector = divmod(index, plan.word_columns // mma.k)
     numbers = {"set": register_set, "word": first_word + word, "selector": selector}
     return {name: ops.i32_attr(number) for name, number in numbers.items()}
 

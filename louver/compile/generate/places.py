@@ -41,7 +41,15 @@ def _part(op: Operation) -> Part | None:
             return "b"
         case staged.CopyMetadataOp() | staged.ReadMetadataOp() | ops.LoadMetadataOp():
             return "a"
-        case ops.MmaFenceOp() | ops.MmaOp() | ops.MmaCommitOp() | ops.MmaWaitOp() | ops.ClearOp() | ops.PromoteOp():
+        case (
+            ops.MmaFenceOp()
+            | ops.MmaOp()
+            | ops.MmaCommitOp()
+            | ops.MmaWaitOp()
+            | ops.ClearOp()
+            | ops.PromoteOp()
+            | ops.FmaOp()
+        ):
             return "dot"
         case ops.StoreOp() | ops.BulkStoreOp() | ops.YieldOp() | ops.CombineOp():
             return "store"

@@ -78,13 +78,11 @@ def dense_layout(schedule: Schedule, element: str, major: Literal["k", "mn"]) ->
     if major == "k":
         return _k_major(schedule.tile.k, schedule.tile.n, element)
     size = element_type(element).bytes
-    if size != 2:
-        raise ValueError(f"wgmma transposes 16-bit operands only, got {element}: give the dense operand K-major")
     inner = min(schedule.tile.n, SPAN // size)
     if schedule.tile.n % inner or inner * size not in (32, 64, 128):
         raise ValueError(
-            f"an N-major dense tile is made of whole swizzle spans: tile_n must be 16, 32 or a multiple of 64, "
-            f"got {schedule.tile.n}"
+            f"an N-major dense tile of {element} is made of whole swizzle spans: tile_n must be {32 // size}, {64 // size} or a multiple "
+            f"of {SPAN // size}, got {schedule.tile.n}"
         )
     return OperandLayout(
         (inner, schedule.tile.k), schedule.tile.n // inner, (inner, 0), _span(inner * size), size, "mn"

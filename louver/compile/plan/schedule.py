@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from louver.formats.pattern import Pattern
-from louver.ir.product import selection_of
+from louver.ir.product import Unit, selection_of
 from louver.isa.prepack import WORDS, columns_per_load
 from louver.isa.targets import Target
 
@@ -250,6 +250,9 @@ class Schedule:
 WORKING_REGISTERS = 24
 """Registers of a consumer beside its accumulators, at least: metadata, addresses, descriptors."""
 
+MULTIPLIED_REGISTERS = 8
+"""Registers of two pieces of values that threads multiply on CUDA cores, beside four lines of their columns of the dense operand."""
+
 INSTRUCTION_REGISTERS = 27
 """Registers beside the sums of one `wgmma.sp` that ptxas wants at a kernel's entry, before `setmaxnreg`: it refuses fewer (C7602)."""
 
@@ -260,11 +263,14 @@ def accumulator_registers(schedule: Schedule, accumulator: str, *, promoted: boo
     return schedule.blocks * columns * (2 if promoted else 1)
 
 
-def check_registers(schedule: Schedule, accumulator: str, target: Target, *, promoted: bool, lists: int = 0) -> None:
+def check_registers(
+    schedule: Schedule, accumulator: str, target: Target, *, promoted: bool, lists: int = 0, unit: Unit = "wgmma"
+) -> None:
     """Raises ValueError for sums that a consumer's registers cannot hold. Targets that share out no registers are not checked."""
     if not target.setmaxnreg_step:
         return
     needed = accumulator_registers(schedule, accumulator, promoted=promoted) + WORKING_REGISTERS
+    needed += MULTIPLIED_REGISTERS + schedule.tile.n // 4 if unit == "fma" else 0
     _, held = register_split(schedule, target, lists=lists)
     beside = f", with {schedule.occupancy.resident} CTAs on an SM," if schedule.occupancy.resident > 1 else ""
     if needed > min(held, target.registers_per_thread):
@@ -277,7 +283,7 @@ def check_registers(schedule: Schedule, accumulator: str, target: Target, *, pro
     instruction = (
         accumulator_registers(schedule, accumulator, promoted=False) // schedule.blocks + INSTRUCTION_REGISTERS
     )
-    if instruction > entry:
+    if unit == "wgmma" and instruction > entry:
         raise ValueError(
             f"a CTA of {schedule.roles.threads} threads{beside} begins with {entry} registers a thread, got {schedule.tile.n} columns, whose "
             f"instruction needs {instruction}: use a narrower tile or fewer CTAs on an SM"

@@ -35,6 +35,7 @@ SCHED = Dialect(
         ops.MmaOp,
         ops.MmaCommitOp,
         ops.MmaWaitOp,
+        ops.FmaOp,
         ops.ClearOp,
         ops.PromoteOp,
         ops.CombineOp,

@@ -41,7 +41,9 @@ from xdsl.utils.exceptions import VerifyException
 
 from louver.ir.sched.types import MapType, PointerType, WgmmaAttr
 from louver.isa.bulk import Eviction
+from louver.isa.fma_block import FmaBlock
 from louver.isa.targets import WARPS_PER_WARPGROUP
+from louver.isa.wgmma import Wgmma
 
 I32Attr: TypeAlias = IntegerAttr[I32]
 
@@ -61,6 +63,7 @@ class KernelOp(IRDLOperation):
     """A kernel for one target; its block arguments are its parameters, named by `params` in the same order.
 
     cluster: CTAs that work on neighbouring tiles along M. resident: CTAs that an SM has room for, absent for one.
+    mma: the warpgroup product that it issues; absent where threads multiply (`sched.fma`).
     `dependent`: it may begin while the grids before it end, and lets the next dependent one begin at once.
     """
 
@@ -72,12 +75,12 @@ class KernelOp(IRDLOperation):
     resident = opt_prop_def(IntegerAttr[I32])
     dependent = opt_prop_def(UnitAttr)
     tile = prop_def(ArrayAttr[IntegerAttr[I32]])
-    mma = prop_def(WgmmaAttr)
+    mma = opt_prop_def(WgmmaAttr)
     shared_bytes = opt_prop_def(IntegerAttr[I32])
     body = region_def("single_block")
     traits = traits_def(NoTerminator(), SymbolOpInterface())
     assembly_format = (
-        "$sym_name `params` $params `threads` $threads `cluster` $cluster (`resident` $resident^)? (`dependent` $dependent^)? `tile` $tile `mma` $mma"
+        "$sym_name `params` $params `threads` $threads `cluster` $cluster (`resident` $resident^)? (`dependent` $dependent^)? `tile` $tile (`mma` $mma^)?"
         " (`shared_bytes` $shared_bytes^)? $body attr-dict"
     )
 
@@ -94,6 +97,11 @@ class KernelOp(IRDLOperation):
             )
         for shared in warpgroups(self.roles):
             _check_sharing(shared)
+
+    @property
+    def unit(self) -> Wgmma | FmaBlock:
+        """The product of 64 rows that it issues (selector apart), or that its threads compute."""
+        return FmaBlock(self.tile.data[1].value.data) if self.mma is None else self.mma.instruction()
 
     @property
     def roles(self) -> list[RoleOp]:
@@ -406,9 +414,24 @@ class MmaWaitOp(IRDLOperation):
 
 
 @irdl_op_definition
+class FmaOp(IRDLOperation):
+    """Multiply and add all of the stage in hand, on CUDA cores, for every block of 64 rows of the warpgroup.
+
+    It adds to sums that the tile has cleared. When it ends, all threads of a warp have read the stage.
+    """
+
+    name = "sched.fma"
+    a = prop_def(SymbolNameConstraint())
+    b = prop_def(SymbolNameConstraint())
+    traits = traits_def(HasParent(LoopOp))
+    assembly_format = "$a `,` $b attr-dict"
+
+
+@irdl_op_definition
 class ClearOp(IRDLOperation):
-    """Begin the tile's promoted sums at zero: a second set of f32 registers, which the epilogue reads in place of the
-    accumulators.
+    """Begin the tile's sums at zero: those that threads add to (`fma`, or `promote`), which the epilogue reads.
+
+    Promoted sums are a second set of f32 registers, beside the accumulators.
     """
 
     name = "sched.clear"

@@ -101,7 +101,7 @@ def _write(low: Lowering, place: _Place, sums: list[Reg]) -> None:
 def _read(low: Lowering, place: _Place, sums: list[Reg]) -> None:
     """Add the sums of all parts, from the first on, several at a time where registers are few."""
     k, parts = low.k, low.sizes["parts"]
-    add, nothing = ADD[low.kernel.mma.d.data]
+    add, nothing = ADD[low.kernel.unit.d]
     together = parts_together(len(sums))
     stride = low.warpgroups * len(sums) // place.width * place.step
     for register in sums:
@@ -124,7 +124,7 @@ def _part(low: Lowering, place: _Place, part: Reg, ahead: int, stride: int, sums
     if ahead:
         guard = k.setp("lt", "u32", k.add(part, ahead), low.sizes["parts"])
         for register in found:
-            k.mov(ADD[low.kernel.mma.d.data][1], into=register)
+            k.mov(ADD[low.kernel.unit.d][1], into=register)
     for number, index in enumerate(range(0, len(sums), place.width)):
         at = Address(place.address, ahead * stride + number * place.step)
         k.load_global(found[index : index + place.width], at, guard=guard)

@@ -99,7 +99,7 @@ def _start_role(low: Lowering, role: ops.RoleOp, lower_block: LowerBlock) -> Non
 
 
 def _multiplies(role: ops.RoleOp) -> bool:
-    return any(isinstance(inner, ops.MmaOp) for inner in role.walk())
+    return any(isinstance(inner, ops.MmaOp | ops.FmaOp) for inner in role.walk())
 
 
 def one_thread(low: Lowering, op: staged.OneThreadOp, lower_block: LowerBlock) -> None:
@@ -155,7 +155,7 @@ def next_tile(low: Lowering, op: ops.NextTileOp, lower_block: LowerBlock) -> Non
 def _begin(low: Lowering, op: ops.TilesOp, lower_block: LowerBlock, at: Origin) -> None:
     if op.ahead is None:
         return
-    if low.kernel.mma.sparse.data:
+    if low.kernel.unit.sparse:
         operands.open_tile(low, op, at)
     _bind(low, op.ahead.block, at)
     lower_block(op.ahead.block)

@@ -15,6 +15,7 @@ from xdsl.dialects.builtin import Float32Type, FloatAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from louver.compile.lower.products.convert import half, load_element, stored_bits
+from louver.compile.lower.products.lanes import first_row
 from louver.compile.lower.products.state import Lowering
 from louver.compile.plan.layout import BLOCK_ROWS
 from louver.formats.dtypes import element_type
@@ -69,16 +70,16 @@ def output_rows(low: Lowering, op: Epilogue) -> Reg:
 def first_output_row(low: Lowering, op: Epilogue) -> Reg:
     """The first row of the output that this thread holds, of the warpgroup's first block of 64 rows of sums.
 
-    Of a block it holds rows r and r + 8, or row r of a gated product, whose output has 32 rows a block.
+    Of a gated product, whose output has 32 rows a block, rows r and r + 8 of the sums are row r.
     """
     k = low.k
     rows = BLOCK_ROWS * len(low.consumer.accumulators)
-    warp, lane = k.and_(low.named["warp"], 3), k.and_(low.named["tid"], 31)
+    warp = k.and_(low.named["warp"], 3)
     first = k.add(low.number(op.row), k.mul_lo(low.warpgroup, rows))
     first = k.add(first, k.mul_lo(warp, 16))
     if is_gated(op):
         first = k.shr(first, 1)
-    return k.add(first, k.shr(lane, 2))
+    return k.add(first, first_row(low))
 
 
 def keep_apart(low: Lowering, op: Epilogue) -> None:

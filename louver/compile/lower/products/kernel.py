@@ -18,6 +18,7 @@ from louver.compile.lower.products import (
     store,
 )
 from louver.compile.lower.products.batch_indices import entry_in_hand
+from louver.compile.lower.products.multiply_add import multiply_add
 from louver.compile.lower.products.state import Barriers, Lowering, Ring
 from louver.ir.refusal import source_location
 from louver.ir.sched import ops, staged
@@ -137,6 +138,8 @@ def _lower_placed(low: Lowering, op: Operation) -> None:
             operands.load_metadata(low, op)
         case ops.MmaFenceOp() | ops.MmaOp() | ops.MmaCommitOp() | ops.MmaWaitOp() | ops.ClearOp() | ops.PromoteOp():
             _lower_products(low, op)
+        case ops.FmaOp():
+            multiply_add(low, op)
         case ops.CombineOp() | ops.StoreOp() | ops.BulkStoreOp():
             _lower_results(low, op)
         case _:

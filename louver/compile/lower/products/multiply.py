@@ -11,7 +11,7 @@ from louver.ir.sched.types import MapType
 from louver.isa.descriptor import START_MAX, describe
 from louver.isa.swizzle import Swizzle, Tile
 from louver.isa.tensormap import SwizzleBytes
-from louver.isa.wgmma import Wgmma, WgmmaCommit, WgmmaFence, WgmmaWait
+from louver.isa.wgmma import WgmmaCommit, WgmmaFence, WgmmaWait
 from louver.ptx.module import Reg
 
 
@@ -19,19 +19,20 @@ def mma(low: Lowering, op: ops.MmaOp) -> None:
     """One warpgroup product. The tile's first product of each block ignores what the accumulators held."""
     k = low.k
     block = op.block.value.data
+    assert low.kernel.mma is not None
     instruction = low.kernel.mma.instruction(0 if op.selector is None else op.selector.value.data)
     words = (
         ()
         if op.set is None or op.word is None
         else (low.consumer.metadata[op.set.value.data][block][op.word.value.data],)
     )
-    values, dense = _values_tile(low), _dense_tile(low, instruction)
+    values, dense = values_tile(low), dense_tile(low, transposed=instruction.transpose_b)
     rows = 64 * len(low.consumer.accumulators)
     k.emit(
         instruction,
         tuple(low.consumer.accumulators[block]),
         _descriptor(low, op.a.data, values, op.a_offset.value.data, (low.warpgroup, rows * values.line_bytes)),
-        _descriptor(low, op.b.data, dense, op.b_offset.value.data, _own_rows(low, dense)),
+        _descriptor(low, op.b.data, dense, op.b_offset.value.data, own_rows(low, dense)),
         *words,
         _accumulate(low, op),
     )
@@ -61,23 +62,23 @@ def has_entries(low: Lowering, operand: str) -> bool:
     return len(_map(low, operand).box) == 3
 
 
-def _values_tile(low: Lowering) -> Tile:
+def values_tile(low: Lowering) -> Tile:
     """A box of a stage's stored values: K-major rows of one swizzle span."""
     kind = _map(low, "a")
     return Tile("k", low.tile[0], kind.span, Swizzle(kind.span))
 
 
-def _dense_tile(low: Lowering, instruction: Wgmma) -> Tile:
+def dense_tile(low: Lowering, *, transposed: bool) -> Tile:
     """The dense operand of a stage: boxes of one swizzle span, or rows that lie as boxes would."""
     span = _map(low, "b").span if low.gathers is None else cast("SwizzleBytes", low.gathers.swizzle.value.data)
-    size = element_type(instruction.b).bytes
+    size = element_type(low.kernel.unit.b).bytes
     _, tile_n, tile_k = low.tile
-    if instruction.transpose_b:
+    if transposed:
         return Tile("mn", tile_k, tile_n * size, Swizzle(span))
     return Tile("k", tile_n, tile_k * size, Swizzle(span))
 
 
-def _own_rows(low: Lowering, dense: Tile) -> tuple[Reg, int] | None:
+def own_rows(low: Lowering, dense: Tile) -> tuple[Reg, int] | None:
     """The number of the list that names the warpgroup's rows of the dense operand, and bytes of a list's rows; None for one list."""
     lists = 1 if low.gathers is None else low.gathers.count.value.data
     return None if lists == 1 else (low.k.div(low.warpgroup, low.warpgroups // lists), dense.bytes)
@@ -110,8 +111,8 @@ def fence(low: Lowering) -> None:
 
 
 def clear(low: Lowering) -> None:
-    """Promoted sums of zero."""
-    for block in low.consumer.promoted:
+    """Sums of zero."""
+    for block in low.sums:
         for total in block:
             low.k.mov(0.0, into=total)
 

@@ -19,17 +19,18 @@ PADDING = 0x44444444
 def open_consumer(low: Lowering, role: ops.RoleOp, blocks: int) -> None:
     """Registers that live through the role. Accumulators and metadata start defined."""
     k = low.k
-    d = low.kernel.mma.instruction().operands[0]
+    unit = low.kernel.unit
+    kind, count = "f32" if unit.d == "f32" else "b32", unit.d_fragment.registers
     low.consumer = ConsumerState(
-        accumulators=[k.regs(d.type, d.count) for _ in range(blocks)],
+        accumulators=[k.regs(kind, count) for _ in range(blocks)],
     )
-    if low.kernel.mma.sparse.data:
+    if unit.sparse:
         low.consumer.metadata = [[k.regs("b32", WORDS) for _ in range(blocks)] for _ in range(SETS)]
         low.consumer.metadata_addresses = k.regs("b64", blocks)
     if any(isinstance(op, ops.PromoteOp) for op in role.walk()):
-        low.consumer.promoted = [k.regs(d.type, d.count) for _ in range(blocks)]
+        low.consumer.promoted = [k.regs(kind, count) for _ in range(blocks)]
     for block in low.consumer.accumulators:
-        _fill(low, block, Imm(0.0 if d.type == "f32" else 0))
+        _fill(low, block, Imm(0.0 if kind == "f32" else 0))
     for register_set in low.consumer.metadata:
         for block in register_set:
             _fill(low, block, Imm(PADDING))
@@ -48,7 +49,7 @@ def open_tile(low: Lowering, tiles: ops.TilesOp, at: Origin) -> None:
     """
     k, consumer = low.k, low.consumer
     blocks = len(consumer.accumulators)
-    columns = columns_per_load(low.kernel.mma.a.data)
+    columns = columns_per_load(low.kernel.unit.a)
     groups = k.shr(k.add(low.sizes["K"], columns - 1), columns.bit_length() - 1)
     last = k.shr(k.sub(low.sizes["M"], 1), 6)
     first = k.mad_lo(low.warpgroup, blocks, k.shr(at.m, 6))
@@ -69,7 +70,7 @@ def load_metadata(low: Lowering, op: ops.LoadMetadataOp) -> None:
     """
     k = low.k
     ahead = op.ahead.value.data
-    covers = columns_per_load(low.kernel.mma.a.data) // low.tile[2]
+    covers = columns_per_load(low.kernel.unit.a) // low.tile[2]
     step = low.number(op.step)
     # Of a register the happens-before check has seen to it.
     begin = ahead if isinstance(step, Reg) else ahead + int(step.value)

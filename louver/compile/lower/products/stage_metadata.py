@@ -23,7 +23,7 @@ def copy(low: Lowering, op: staged.CopyMetadataOp) -> None:
     rows, _, _ = low.tile
     blocks = rows // 64
     size = op.bytes.value.data // blocks
-    columns = columns_per_load(low.kernel.mma.a.data)
+    columns = columns_per_load(low.kernel.unit.a)
     groups = k.shr(k.add(low.sizes["K"], columns - 1), columns.bit_length() - 1)
     steps = k.mul_lo(groups, WORDS // _words(size))
     last = k.shr(k.sub(low.sizes["M"], 1), 6)

@@ -173,7 +173,7 @@ class Lowering:
     @property
     def places(self) -> dict[tuple[int, int], int]:
         """The elements of a block of sums that a thread holds, by rows and columns from its first one, see `Fragment.offsets`."""
-        return self.kernel.mma.instruction().d_fragment.offsets()
+        return self.kernel.unit.d_fragment.offsets()
 
     def sum_at(self, block: int, row: int, column: int) -> Reg:
         """The element of a thread's part of a block that is so many rows and columns from its first one.
@@ -181,7 +181,7 @@ class Lowering:
         f32 or s32: f16 accumulators, two a register, are unpacked and widened where they are read.
         """
         held, index = self.sums[block], self.places[row, column]
-        if self.kernel.mma.d.data != "f16":
+        if self.kernel.unit.d != "f16":
             return held[index]
         return self.k.to_f32("f16", self.k.halves(held[index // 2])[index % 2])
 

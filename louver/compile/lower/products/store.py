@@ -21,11 +21,13 @@ from louver.compile.lower.products.epilogue import (
     vector_cursors,
     vectors,
 )
+from louver.compile.lower.products.lanes import first_column
 from louver.compile.lower.products.state import Lowering
 from louver.formats.dtypes import element_type
 from louver.ir.sched import ops
 from louver.ir.sched.epilogue import MatrixOp
 from louver.ir.sched.types import PointerType
+from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Address, Reg
 
 
@@ -33,18 +35,20 @@ def store(low: Lowering, op: ops.StoreOp) -> None:
     """Store the warpgroup's rows of the tile; elements outside M × N are dropped."""
     k = low.k
     gated = is_gated(op)
-    lane = k.and_(low.named["tid"], 31)
     first_row = first_output_row(low, op)
-    first_column = k.add(low.number(op.column), k.shl(k.and_(lane, 3), 1))
+    column = k.add(low.number(op.column), first_column(low))
     numbers, aligned = scalars(low, op), aligned_pairs(low, op)
     held = sorted({row for row, _ in low.places})
     for block in range(len(low.consumer.accumulators)):
         if gated:
-            _store_row(low, op, block, held, k.add(first_row, 32 * block), first_column, numbers, aligned)
+            # Both sums of an element are the thread's, see `Accumulator.part`.
+            for offset in held[: len(held) // 2]:
+                row = k.add(first_row, 32 * block + offset)
+                _store_row(low, op, block, [offset, offset + 8], row, column, numbers, aligned)
             continue
         for offset in held:
             row = k.add(first_row, 64 * block + offset)
-            _store_row(low, op, block, [offset], row, first_column, numbers, aligned)
+            _store_row(low, op, block, [offset], row, column, numbers, aligned)
 
 
 def _store_row(
@@ -100,8 +104,13 @@ def _store_row(
                 (one, column, here_inside), (other, _, next_inside) = found
                 adder.pair(address, first * size, (one, other), column, (here_inside, next_inside))
             if column_step is not None and number + 1 < len(pairs):
-                # Columns lie a power of two apart. A multiplication in place of the shift makes ptxas spill (tensor scale and gelu).
-                address = k.add(address, k.shl(column_step, (pairs[number + 1] - first).bit_length() - 1))
+                address = k.add(address, _times(k, column_step, pairs[number + 1] - first))
+
+
+def _times(k: KernelBuilder, step: Reg, count: int) -> Reg:
+    """By a shift where it can be: a multiplication makes ptxas spill (tensor scale and gelu)."""
+    power = count.bit_length() - 1
+    return k.shl(step, power) if count == 1 << power else k.mul_lo(step, count)
 
 
 def _element(op: ops.StoreOp) -> str:

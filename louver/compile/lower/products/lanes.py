@@ -1,0 +1,31 @@
+"""A lane's first element of a block of sums, by the fragment of the sums."""
+
+from __future__ import annotations
+
+from louver.compile.lower.products.state import Lowering
+from louver.isa.instruction import LANES
+from louver.ptx.module import Reg
+
+LANE_BITS = LANES.bit_length() - 1
+
+
+def first_row(low: Lowering) -> Reg:
+    """Rows from the first of its warp's 16 to the lane's first one."""
+    return _offset(low, 0)
+
+
+def first_column(low: Lowering) -> Reg:
+    """Columns from the tile's first to the lane's first one."""
+    return _offset(low, 1)
+
+
+def _offset(low: Lowering, axis: int) -> Reg:
+    """The bits of the lane's number that move along the axis are neighbours, and each moves twice as far as the one before."""
+    k = low.k
+    steps = [step[axis] for step in low.kernel.unit.d_fragment.thread[:LANE_BITS]]
+    begin = next(bit for bit, step in enumerate(steps) if step)
+    count = sum(map(bool, steps))
+    lane = k.and_(low.named["tid"], (1 << begin + count) - 1)
+    index = k.shr(lane, begin) if begin else lane
+    scale = steps[begin].bit_length() - 1
+    return k.shl(index, scale) if scale else index

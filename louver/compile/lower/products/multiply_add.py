@@ -1,0 +1,99 @@
+"""Products on CUDA cores: each thread reads its rows and columns of a stage, and adds their products to its sums.
+
+A stage lies as `wgmma` reads it: lines of 128 bytes, piece p of line r at p xor (r mod 8). A line of the values is a row with 32 elements
+of K; one of the dense operand is an element of K with 32 columns. Boxes begin at multiples of 1,024 bytes, so that an exclusive or of an
+address swaps pieces of its line.
+"""
+
+from __future__ import annotations
+
+from louver.compile.lower.products.lanes import first_column, first_row
+from louver.compile.lower.products.multiply import dense_tile, own_rows
+from louver.compile.lower.products.state import Lowering
+from louver.ir.sched import ops
+from louver.isa.floating import Fma
+from louver.isa.fma_block import COLUMNS, LANE_COLUMNS
+from louver.isa.special import FULL_MASK
+from louver.isa.swizzle import CHUNK
+from louver.isa.sync import WarpSync
+from louver.ptx.module import Address, Reg
+
+LINE = 128
+"""Bytes of a line."""
+
+PIECE = 4
+"""Elements of a piece: of K in the values, and columns of the dense operand."""
+
+TRIP = 8
+"""Elements of K that the loop takes at a time, after which the swizzle of the dense operand repeats: two pieces of a line of values."""
+
+
+def multiply_add(low: Lowering, op: ops.FmaOp) -> None:
+    """All of K of the stage in hand, for every block of the warpgroup. Lanes meet at its end, for one of them releases the stage."""
+    k = low.k
+    row, column = first_row(low), first_column(low)
+    values, dense = _values(low, op, row), k.mov(_dense(low, op, column))
+    done = k.mov(0)
+    with k.loop(uniform=True) as loop:
+        pieces = k.xor(values, k.mul_lo(done, CHUNK // PIECE))
+        # Of the number of a row the lane's address knows bit 2; bits 0 and 1 are the same in all lanes.
+        other = k.xor(pieces, 2 * CHUNK)
+        for half in range(TRIP // PIECE):
+            columns = [_columns(low, dense, PIECE * half + index) for index in range(PIECE)]
+            for (block, offset), sums in _rows(low).items():
+                place = (64 * block + offset) * LINE + (half ^ offset & 1) * CHUNK
+                elements = k.regs("f32", PIECE)
+                k.load_shared(elements, Address(other if offset & 2 else pieces, place))
+                for element, along in zip(elements, columns, strict=True):
+                    for total, factor in zip(sums, along, strict=True):
+                        k.emit(Fma(), total, element, factor, total)
+        k.add(dense, TRIP * LINE, into=dense)
+        k.add(done, TRIP, into=done)
+        loop.repeat_if(k.setp("lt", "u32", done, low.tile[2]))
+    k.emit(WarpSync(), FULL_MASK)
+
+
+def _values(low: Lowering, op: ops.FmaOp, row: Reg) -> Reg:
+    """The address of the first piece of the thread's first row: lines 0 and 4 begin with pieces 0 and 4."""
+    k, ring = low.k, low.rings[op.a.data]
+    rows = 64 * len(low.consumer.accumulators)
+    start = k.mad_lo(low.position.stage, ring.stage_bytes, k.add(low.named["smem"], ring.offset))
+    start = k.mad_lo(low.warpgroup, rows * LINE, start)
+    start = k.mad_lo(k.and_(low.named["warp"], 3), 16 * LINE, start)
+    return k.mad_lo(row, LINE + CHUNK, start)
+
+
+def _dense(low: Lowering, op: ops.FmaOp, column: Reg) -> Reg:
+    """The address of the thread's first columns in line 0, whose pieces are in order."""
+    k, ring, tile = low.k, low.rings[op.b.data], dense_tile(low, transposed=True)
+    start = k.mad_lo(low.position.stage, ring.stage_bytes, k.add(low.named["smem"], ring.offset))
+    share = own_rows(low, tile)
+    if share is not None:
+        number, size = share
+        start = k.mad_lo(number, size, start)
+    box_columns = LINE // 4
+    start = k.mad_lo(k.shr(column, box_columns.bit_length() - 1), tile.box_bytes, start)
+    return k.mad_lo(k.and_(column, box_columns - 1), 4, start)
+
+
+def _columns(low: Lowering, dense: Reg, line: int) -> list[Reg]:
+    """The thread's columns of a line, from `dense` on."""
+    k, box_bytes = low.k, dense_tile(low, transposed=True).box_bytes
+    place = k.xor(dense, line * CHUNK) if line else dense
+    found = k.regs("f32", LANE_COLUMNS * low.tile[1] // COLUMNS)
+    boxes = COLUMNS * 4 // LINE
+    for group in range(low.tile[1] // COLUMNS):
+        four = found[LANE_COLUMNS * group : LANE_COLUMNS * (group + 1)]
+        k.load_shared(four, Address(place, group * boxes * box_bytes + line * LINE))
+    return found
+
+
+def _rows(low: Lowering) -> dict[tuple[int, int], list[Reg]]:
+    """The thread's sums by block and row from its first one, in the order of their columns."""
+    places = low.places
+    rows, columns = (sorted({place[axis] for place in places}) for axis in (0, 1))
+    return {
+        (block, row): [held[places[row, column]] for column in columns]
+        for block, held in enumerate(low.consumer.accumulators)
+        for row in rows
+    }
