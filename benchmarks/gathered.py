@@ -1,13 +1,14 @@
 """Products whose rows of K are gathered, beside cuBLAS: `python benchmarks/gathered.py --out FILE.json`.
 
-bf16 weights [M, K] with vectors N:M@L, tokens [K, N], outputs [M, N]. Each candidate schedule is timed, and the dense product of
-Louver's own. A contender's first result is compared with float64 on some rows, by the library's bound. Graph replays are
+Weights [M, K] of bf16 or f32 with vectors N:M@L, tokens [K, N], outputs [M, N]. Each candidate schedule is timed, and for bf16 the dense
+product of Louver's own. Products of f32 run on CUDA cores, cuBLAS's too. A contender's first result is compared with float64 on some rows, by the library's bound. Graph replays are
 interleaved; the median of the rounds counts. Operands are the same in each launch.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -22,16 +23,17 @@ from louver.formats.dtypes import element_type
 from louver.formats.lists import gathered_rows
 from louver.formats.pattern import Pattern
 from louver.frontend.problem import Problem
+from louver.ir.product import unit_of
 from louver.isa.targets import Target, target
 from louver.library.compiled import loaded
-from louver.library.configure import Demand, deepest
+from louver.library.configure import Demand, TileShape, deepest
 from louver.library.forms import Operand
 from louver.library.launch import Launcher
-from louver.library.numerics import compare
+from louver.library.numerics import accumulation, compare
 from louver.library.ranges import Cutting
 from louver.measure.graph import prepare
 from louver.measure.machine import header, require_torch
-from louver.measure.operands import placed
+from louver.measure.operands import placed, torch_dtype
 from louver.measure.protocol import Protocol, interleave, median
 from louver.measure.record import write_record
 from louver.measure.schedules import rows_of
@@ -44,7 +46,7 @@ PATTERNS = ("4:8", "3:8", "2:8", "1:8", "6:8")
 
 LENGTHS = (128, 64)
 
-BF16 = element_type("bf16").numpy
+DTYPES = ("bf16", "f32")
 
 SAMPLE = 64
 """Rows of the output that are compared."""
@@ -63,28 +65,31 @@ class Drawn:
     dense_on_host: np.ndarray[Any, Any]
 
 
-def drawn(torch: Any, rng: np.random.Generator, m: int, k: int, pattern: Pattern) -> Drawn:
+def drawn(torch: Any, rng: np.random.Generator, m: int, k: int, pattern: Pattern, dtype: str) -> Drawn:
     """Normal values, in rows of K that are drawn at random for each window."""
     windows, groups = -(-m // pattern.length), pattern.groups(k)
     order = np.argsort(rng.random((windows, groups, pattern.m)), axis=2)[:, :, : pattern.n]
     rows = (np.sort(order, axis=2) + np.arange(groups)[:, None] * pattern.m).reshape(windows, -1)
-    values = torch.randn(m, rows.shape[1], device="cuda", dtype=torch.bfloat16)
+    element = element_type(dtype)
+    values = torch.randn(m, rows.shape[1], device="cuda", dtype=torch_dtype(torch, dtype))
     index = torch.from_numpy(np.repeat(rows, pattern.length, axis=0)[:m]).cuda()
-    dense = torch.zeros(m, groups * pattern.m, device="cuda", dtype=torch.bfloat16).scatter_(1, index, values)
+    dense = torch.zeros(m, groups * pattern.m, device="cuda", dtype=values.dtype).scatter_(1, index, values)
     dense = dense[:, :k].contiguous()
-    hosts = [each.cpu().view(torch.int16).numpy().view(BF16) for each in (values, dense)]
+    raw = torch.int16 if element.bytes == 2 else torch.int32
+    hosts = [each.cpu().view(raw).numpy().view(element.numpy) for each in (values, dense)]
     return Drawn(pattern, hosts[0], rows, dense, hosts[1])
 
 
 def schedules(problem: Problem, machine: Target) -> Iterator[Schedule]:
-    """Tiles of the library and some others, with rings as deep as they can be, whole and cut into ranges of K."""
-    for m, n, consumers in ((128, 256, 2), (128, 192, 2), (128, 128, 2), (256, 128, 2), (64, 256, 1), (64, 128, 1)):
-        for work in ("tiles", "ranges"):
-            base = Schedule.of(tile_m=m, tile_n=n, consumers=consumers, stages=2, store="bulk", work=work)
-            try:
-                yield deepest(problem, base.changed(staging=64, raster=16, l2="values"), machine)
-            except ValueError:
-                continue
+    """Tiles of the library and some others, with rings as deep as they can be, whole and cut into ranges of K, one CTA on an SM or two."""
+    tiles = ((128, 256, 2), (128, 192, 2), (128, 128, 2), (256, 128, 2), (64, 256, 1), (64, 128, 1), (128, 128, 1))
+    demand = Demand.of_problem(problem)
+    for (m, n, consumers), work, resident in itertools.product(tiles, ("tiles", "ranges"), (1, 2)):
+        shape = TileShape(m, n, consumers, {2: 64}, dict.fromkeys((16, 32), 16))
+        try:
+            yield deepest(problem, shape.schedule(demand, bulk=True, work=work, resident=resident), machine)
+        except ValueError:
+            continue
 
 
 def operand(given: Drawn, problem: Problem, schedule: Schedule, place: Device) -> Operand:
@@ -98,13 +103,14 @@ def operand(given: Drawn, problem: Problem, schedule: Schedule, place: Device) -
 
 
 def contenders(
-    torch: Any, given: Drawn, b: Any, y: Any, place: Device
+    torch: Any, given: Drawn, b: Any, y: Any, place: Device, dtype: str
 ) -> Iterator[tuple[str, Callable[[int], object]]]:
     """cuBLAS, and each schedule of the dense and of the gathered product."""
     m, k = given.dense.shape
     yield "cublas", lambda _: torch.mm(given.dense, b, out=y)
-    for pattern in (None, str(given.pattern)):
-        problem = Problem("matmul", "bf16", "bf16", "bf16", pattern=pattern, b_layout="n_major")
+    # A dense product of f32 reads tf32.
+    for pattern in (None, str(given.pattern)) if dtype == "bf16" else (str(given.pattern),):
+        problem = Problem("matmul", dtype, dtype, dtype, pattern=pattern, b_layout="n_major")
         for schedule in schedules(problem, target(place.target)):
             cutting = Cutting.of(Demand.of_problem(problem), schedule) if schedule.cuts else None
             launcher = Launcher(
@@ -120,47 +126,54 @@ def contenders(
             yield f"{'dense' if pattern is None else 'gathered'} {schedule}", call
 
 
-def is_right(torch: Any, given: Drawn, b: Any, y: Any) -> bool:
+def is_right(torch: Any, given: Drawn, b: Any, y: Any, dtype: str) -> bool:
     """Compare some rows of the output with float64."""
     rows = torch.randint(len(y), (SAMPLE,), device="cuda")
     a, dense = given.dense[rows].double(), b.double()
     reference, magnitude = (a @ dense).cpu().numpy(), (a.abs() @ dense.abs()).cpu().numpy()
-    return compare(y[rows].double().cpu().numpy(), reference, magnitude, len(b), "bf16", "f32").ok
+    how = accumulation(dtype, unit=unit_of(str(given.pattern), dtype))
+    return compare(y[rows].double().cpu().numpy(), reference, magnitude, len(b), dtype, how).ok
 
 
 def measure(
-    torch: Any, rng: np.random.Generator, shape: tuple[int, int, int], pattern: Pattern, place: Device
+    torch: Any, rng: np.random.Generator, shape: tuple[int, int, int], pattern: Pattern, place: Device, dtype: str
 ) -> dict[str, Any]:
     """A row of the record: microseconds of each contender."""
     m, n, k = shape
-    given, b = drawn(torch, rng, m, k, pattern), torch.randn(k, n, device="cuda", dtype=torch.bfloat16)
-    y = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
-    calls = dict(contenders(torch, given, b, y, place))
+    given, b = (
+        drawn(torch, rng, m, k, pattern, dtype),
+        torch.randn(k, n, device="cuda", dtype=torch_dtype(torch, dtype)),
+    )
+    y = torch.empty(m, n, device="cuda", dtype=b.dtype)
+    calls = dict(contenders(torch, given, b, y, place, dtype))
     for name, call in calls.items():
         y.fill_(math.nan)
         call(0)
-        if not is_right(torch, given, b, y):
+        if not is_right(torch, given, b, y, dtype):
             raise ArithmeticError(f"{name} computes wrongly at {m}x{n}x{k}, {pattern}")
     bursts = {name: prepare(torch, call, 1, PROTOCOL).burst for name, call in calls.items()}
     times = interleave(bursts, PROTOCOL.rounds, lambda: time.sleep(PROTOCOL.pause_seconds))
     us = {name: round(median(taken) * 1e6, 3) for name, taken in times.items()}
-    return {"shape": [m, n, k], "pattern": str(pattern), "us": us}
+    return {"shape": [m, n, k], "dtype": dtype, "pattern": str(pattern), "us": us}
 
 
 def line(row: dict[str, Any]) -> str:
     """The best of each kind, as speed beside cuBLAS."""
     us = row["us"]
     best = {
-        kind: min((time, name) for name, time in us.items() if name.startswith(kind)) for kind in ("dense", "gathered")
+        kind: min((time, name) for name, time in us.items() if name.startswith(kind))
+        for kind in ("dense", "gathered")
+        if any(name.startswith(kind) for name in us)
     }
     parts = [f"{kind} {us['cublas'] / time:.2f} ({name})" for kind, (time, name) in best.items()]
-    return f"{row['shape']} {row['pattern']}: x cuBLAS {', '.join(parts)}"
+    return f"{row['shape']} {row['dtype']} {row['pattern']}: x cuBLAS {', '.join(parts)}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--patterns", default=",".join(PATTERNS), help="N:M, separated by commas")
     parser.add_argument("--lengths", default=",".join(map(str, LENGTHS)), help="L, separated by commas")
+    parser.add_argument("--dtype", choices=DTYPES, default="bf16")
     parser.add_argument("--budget", type=float, default=3600, help="seconds after which no shape is begun")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
@@ -171,7 +184,7 @@ def main() -> None:
         for text in wanted:
             if time.monotonic() - begin > given.budget:
                 break
-            rows.append(measure(torch, rng, shape, Pattern.parse(text), place))
+            rows.append(measure(torch, rng, shape, Pattern.parse(text), place, given.dtype))
             print(line(rows[-1]), flush=True)
             record = {"kind": "gathered", **header(torch), "protocol": __doc__, "rows": rows}
             write_record(given.out, record)

@@ -11,7 +11,7 @@ from typing import Literal
 from louver.formats.dtypes import multiplied_as
 from louver.formats.pattern import Pattern, lifted_pattern
 from louver.frontend.epilogue import ADDENDS, NO_EPILOGUE, Epilogue
-from louver.ir.product import GATHERABLE, selection_of
+from louver.ir.product import GATHERABLE, Unit, selection_of, unit_of
 from louver.isa.wgmma import ACCUMULATORS, FP8, INTEGER, TRANSPOSABLE
 
 Kind = Literal["matmul", "linear"]
@@ -133,6 +133,11 @@ class Problem:
             raise ValueError(
                 f"rows of K are gathered from [K, N] with N contiguous, got b_layout 'k_major' for {self.pattern}"
             )
+
+    @property
+    def unit(self) -> Unit:
+        """Its multiplier."""
+        return unit_of(self.pattern, self.a)
 
     @property
     def gathers(self) -> bool:

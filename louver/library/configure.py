@@ -24,8 +24,10 @@ from louver.ir.product import (
     LoadVector,
     ProductNest,
     Selection,
+    Unit,
     require_sparse,
     selection_of,
+    unit_of,
     walk,
 )
 from louver.isa.targets import Target
@@ -99,9 +101,12 @@ class TileShape:
 
     def schedule(self, demand: Demand, *, bulk: bool, **others: Any) -> Schedule:
         """A schedule of this tile, for many columns of tiles. bulk: the output can be stored so. others: fields that are given."""
+        bulk = bulk and demand.unit == "wgmma"
         bulk = bulk and stageable(self.n, demand.out, transposed=demand.transposed, gated=demand.gated)
         fields: dict[str, Any] = {"tile_m": self.m, "tile_n": self.n, "consumers": self.consumers, "stages": 2}
         fields["tile_k"] = demand.step
+        if demand.unit == "fma":
+            fields["in_flight"] = 0
         if self.raster:
             fields |= {"raster": self.raster[element_type(demand.b).bits], "l2": "values"}
         if bulk:
@@ -189,6 +194,11 @@ class Demand:
         # Tiles are whole windows, or have one block of rows: see `TileShape.gathers_once`.
         windows = -(-BLOCK_ROWS // pattern.length) if pattern.length % BLOCK_ROWS else 1
         return round(pattern.groups(k) * pattern.m * pattern.kept_by(windows))
+
+    @property
+    def unit(self) -> Unit:
+        """Its multiplier."""
+        return unit_of(self.pattern, self.a)
 
     @property
     def sums(self) -> Literal["plain", "promoted", "f16"]:
@@ -379,7 +389,7 @@ def deepest(problem: Problem, schedule: Schedule, target: Target) -> Schedule:
 
 def _check_registers(demand: Demand, schedule: Schedule, target: Target) -> None:
     lists = lists_of(demand.pattern, schedule)
-    check_registers(schedule, demand.accumulator, target, promoted=demand.promoted, lists=lists)
+    check_registers(schedule, demand.accumulator, target, promoted=demand.promoted, lists=lists, unit=demand.unit)
 
 
 def _deepest(demand: Demand, schedule: Schedule, target: Target) -> Schedule:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from louver.formats.dtypes import multiplied_as
 from louver.frontend.problem import PROMOTED_COLUMNS, accumulator_of
+from louver.ir.product import Unit
 from louver.isa.prepack import columns_per_load
 from louver.isa.wgmma import FP8
 from louver.library.ranges import MOST_PARTS
@@ -61,7 +62,7 @@ Data: TypeAlias = Literal["random", "any"]
 
 @dataclass(frozen=True, slots=True)
 class Accumulation:
-    """The rounding of sums of 2:4 products in tensor cores.
+    """The rounding of sums of sparse products.
 
     unit: of one rounding of random data. columns: dense columns of K for each of them. instruction: dense columns of one
     instruction. step: greatest error of one instruction, over Σ|a||b| of all columns so far. least: the same where that is near
@@ -95,6 +96,7 @@ ACCUMULATIONS = {
     "f16": Accumulation(2.0**-11, 32, 32, 2.0**-11 + F32_STEP, F16_LEAST, LARGEST["f16"]),
     "fp8 in f16": Accumulation(2.0**-11, 32, 64, 2.0**-11 + FP8_STEP, F16_LEAST, LARGEST["f16"]),
     "tf32": Accumulation(2.0**-23, 1, 16, F32_STEP, F32_LEAST, LARGEST["f32"], TF32_READ),
+    "fma": Accumulation(2.0**-24, 1, 1, 2.0**-24, SMALLEST_SUBNORMAL["f32"] / 2, LARGEST["f32"]),
     "s32": Accumulation(0.0, 1, 32, 0.0, 0.0, math.inf),
 }
 """By the way to accumulate, see `accumulation`.
@@ -102,7 +104,7 @@ ACCUMULATIONS = {
 "f32": tensor cores truncate, so the unit is twice the unit roundoff of f32. "fp8": 8-bit floats, whose sums keep about 14 bits
 although the registers hold f32. 2^-12.0 of Σ|a||b| is the worst error of one instruction measured on an H200 with random data.
 "promoted": the same inside a group of columns. "f16" and "fp8 in f16": each instruction rounds its sum to f16, near zero to f16's
-subnormal numbers. Hopper's adder keeps two bits more than "f32" assumes (docs/numerics.md), so that errors there are a quarter.
+subnormal numbers. "fma": CUDA cores round each product and its addition once, to nearest. Hopper's adder keeps two bits more than "f32" assumes (docs/numerics.md), so that errors there are a quarter.
 """
 
 Float64 = NDArray[np.float64]
@@ -118,11 +120,13 @@ class Agreement:
     violations: int
 
 
-def accumulation(operand: str, accumulate: str = "auto", *, floating: bool = False) -> str:
+def accumulation(operand: str, accumulate: str = "auto", *, floating: bool = False, unit: Unit = "wgmma") -> str:
     """The rounding of sums of products of that element type: a key of `ACCUMULATIONS`.
 
-    accumulate: as in `Problem`. floating: they are rounded to f32 for an epilogue, integers too.
+    accumulate: as in `Problem`. floating: they are rounded to f32 for an epilogue, integers too. unit: the multiplier.
     """
+    if unit == "fma":
+        return unit
     if accumulate == "f16":
         return "fp8 in f16" if operand in FP8 else "f16"
     if accumulate == "promoted":

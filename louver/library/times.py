@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 
 from louver.compile.plan.schedule import Schedule
 from louver.formats.dtypes import multiplied_as
-from louver.ir.product import Selection
+from louver.ir.product import Selection, Unit
 from louver.isa.prepack import columns_per_load
 from louver.isa.wgmma import Wgmma
 
@@ -33,6 +33,8 @@ class Operands(Protocol):
     @property
     def selection(self) -> Selection: ...
     @property
+    def unit(self) -> Unit: ...
+    @property
     def out(self) -> str: ...
     @property
     def accumulator(self) -> str: ...
@@ -46,7 +48,7 @@ class Rates:
     (1, or more). product, column: of one, and of each of its columns. load: from one load of metadata by
     registers to the next. latency: from a copy's issue to its arrival. read: of a step's metadata from shared memory. output:
     bytes a clock that an SM stores. trip: to the L2 cache and back, a fence or an atomic too. sums: bytes a clock of partial sums that
-    an SM writes or reads. norm: the p of the p-norms.
+    an SM writes or reads. multiply_adds: of an SM's CUDA cores in a clock, with the loads of their operands. norm: the p of the p-norms.
     """
 
     launch: float
@@ -60,6 +62,7 @@ class Rates:
     output: float
     trip: float
     sums: float
+    multiply_adds: float
     norm: float
 
     def together(self, *times: float) -> float:
@@ -79,9 +82,10 @@ H200 = Rates(
     output=49.8,
     trip=726,
     sums=54.9,
+    multiply_adds=100,
     norm=1.87,
 )
-"""Fitted at 1,755 MHz; other GPUs take them too."""
+"""Fitted at 1,755 MHz, but for multiply_adds, of which nothing has been fitted; other GPUs take them too."""
 
 
 def step_clocks(operands: Operands, schedule: Schedule, rates: Rates = H200) -> float:
@@ -89,13 +93,15 @@ def step_clocks(operands: Operands, schedule: Schedule, rates: Rates = H200) -> 
     lifted = operands.selection == "lifted"
     tile, ring = schedule.tile, schedule.ring
     one, more = rates.least
+    # A stage is refilled once its products are done, and is waited for when all others are.
+    latency = rates.latency / max(ring.stages - 1 - ring.in_flight, 0.5)
+    if operands.unit == "fma":
+        return rates.together(tile.m * tile.n * tile.k / rates.multiply_adds, latency)
     least = one if schedule.roles.consumers == 1 else more
     product = max(least, rates.product + rates.column * tile.n)
     a, b = multiplied_as(operands.a), multiplied_as(operands.b)
     depth = Wgmma(tile.n, a, b, operands.accumulator, sparse=lifted).k
     products = tile.m // 64 * tile.k // depth * product
-    # A stage is refilled once its products are done, and is waited for when all others are.
-    latency = rates.latency / max(ring.stages - 1 - ring.in_flight, 0.5)
     if not lifted:
         return rates.together(products, latency)
     if ring.metadata == "global":

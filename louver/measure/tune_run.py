@@ -129,7 +129,7 @@ class Bench:
         got, wanted = (part.cpu().numpy() for part in (y[tokens], reference))
         if problem.out == "f16":
             got, wanted = in_f16_range(got), in_f16_range(wanted)
-        accumulate = accumulation(problem.a, problem.accumulate)
+        accumulate = accumulation(problem.a, problem.accumulate, unit=problem.unit)
         agreement = compare(got, wanted, np.asarray(magnitude.cpu().numpy()), k, problem.out, accumulate)
         if not agreement.ok:
             raise ArithmeticError(

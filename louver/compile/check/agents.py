@@ -69,8 +69,6 @@ class Agent:
                 self._retire(event.action.number)
             case "metadata":
                 self._fill(event)
-                if event.action.reads is not None:
-                    self._read_stage(event, event.action.reads)
             case "fence":
                 self.fenced = True
             case "clear":
@@ -232,6 +230,8 @@ class Agent:
             )
         held = {word: (fill.tile, step) for word, step in fill.steps.items()}
         self.words.setdefault(fill.number, {}).update(held)
+        if event.action.reads is not None:
+            self._read_stage(event, event.action.reads)
 
     def _add_up(self, event: Event, reads: Reads) -> None:
         """Products whose sums are promoted: the first one of a block after each promotion begins anew, and no other."""

@@ -12,10 +12,11 @@ from louver.compile.plan.schedule import Schedule
 from louver.formats.dtypes import element_type
 from louver.formats.tensor import SparseTensor
 from louver.frontend.problem import Problem
+from louver.ir.product import unit_of
 from louver.library.compiled import loaded
 from louver.library.configure import Demand
 from louver.library.launch import Launcher
-from louver.library.numerics import compare
+from louver.library.numerics import accumulation, compare
 from louver.library.ranges import Cutting
 from louver.library.reference import exact_product
 from louver.measure.operands import placed
@@ -33,7 +34,7 @@ def weight(rng: np.random.Generator, m: int, k: int, pattern: str, dtype: str, *
     return louver.compress(louver.prune(w, pattern), pattern)
 
 
-@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("size", SIZES)
 def test_products_are_exact(rng: np.random.Generator, torch: Any, size: str, pattern: str, dtype: str) -> None:
@@ -50,15 +51,17 @@ def test_products_are_exact(rng: np.random.Generator, torch: Any, size: str, pat
     np.testing.assert_array_equal(y, expected)
 
 
+@pytest.mark.parametrize("dtype", ["bf16", "f32"])
 @pytest.mark.parametrize("size", SIZES)
-def test_the_bound_is_kept_and_the_bits_repeat(rng: np.random.Generator, torch: Any, size: str) -> None:
+def test_the_bound_is_kept_and_the_bits_repeat(rng: np.random.Generator, torch: Any, size: str, dtype: str) -> None:
     m, n, k = SIZES[size]
-    s = weight(rng, m, k, "2:8", "bf16", normal=True)
+    s = weight(rng, m, k, "2:8", dtype, normal=True)
     b = rng.standard_normal((k, n)).astype(s.dtype.numpy)
     dense = to_torch(b)
     first = louver.matmul(s, dense)
     expected, magnitude = exact_product(s.dense(), b)
-    agreement = compare(to_numpy(first), expected, magnitude, k, "bf16", "f32")
+    how = accumulation(dtype, unit=unit_of("2:8", dtype))
+    agreement = compare(to_numpy(first), expected, magnitude, k, dtype, how)
     assert agreement.ok, agreement
     y = torch.empty_like(first)
     for _ in range(100):
@@ -80,14 +83,15 @@ def test_a_captured_product_follows_new_values(rng: np.random.Generator, torch: 
     np.testing.assert_array_equal(to_numpy(y), expected)
 
 
-def test_random_products(rng: np.random.Generator, torch: Any) -> None:
+@pytest.mark.parametrize("dtype", ["f16", "f32"])
+def test_random_products(rng: np.random.Generator, torch: Any, dtype: str) -> None:
     for _ in range(200):
         m, n, k = (int(size) for size in rng.integers(1, 500, 3))
         group = int(rng.integers(2, 33))
         length = int(rng.choice((2, 7, 32, 64, 128, 300)))
         pattern = f"{int(rng.integers(1, group + 1))}:{group}@{length}"
-        s = weight(rng, m, k, pattern, "f16")
-        b = rng.integers(-4, 5, (k, n)).astype(np.float16)
+        s = weight(rng, m, k, pattern, dtype)
+        b = rng.integers(-4, 5, (k, n)).astype(s.dtype.numpy)
         y = to_numpy(louver.matmul(s, to_torch(b), out_dtype="f32"))
         expected, _ = exact_product(s.dense(), b)
         np.testing.assert_array_equal(y, expected, err_msg=f"{pattern} {m}x{n}x{k}")
@@ -102,16 +106,36 @@ SCHEDULES = {
     "ranges": Schedule.of(tile_n=128, stages=3, work="ranges"),
 }
 
+LANES = Schedule.of(tile_n=128, tile_k=32, stages=2, in_flight=0)
+
+CUDA_CORES = {
+    "narrow": LANES.changed(tile_n=64, stages=3),
+    "wide": LANES.changed(tile_n=256),
+    "tall": LANES.changed(tile_m=256),
+    "two-ctas": LANES.changed(consumers=1, resident=2),
+    "ranges": LANES.changed(work="ranges"),
+}
+
 
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize("pattern", ["2:8@128", "4:8@64", "3:5@33", "1:8@256", None])
 def test_vectors_and_dense_operands_of_every_structure(
     rng: np.random.Generator, torch: Any, pattern: str | None, name: str
 ) -> None:
+    launch(rng, torch, SCHEDULES[name], pattern, "bf16")
+
+
+@pytest.mark.parametrize("name", CUDA_CORES)
+@pytest.mark.parametrize("pattern", ["2:8@128", "4:8@64", "3:5@33", "1:8@256"])
+def test_vectors_of_f32_of_every_structure(rng: np.random.Generator, torch: Any, pattern: str, name: str) -> None:
+    launch(rng, torch, CUDA_CORES[name], pattern, "f32")
+
+
+def launch(rng: np.random.Generator, torch: Any, schedule: Schedule, pattern: str | None, dtype: str) -> None:
     """By the launcher. Columns that bulk stores can write; the other sizes have tails."""
-    schedule, (m, n, k) = SCHEDULES[name], (600, 520, 1003)
-    problem = Problem("matmul", "bf16", "bf16", "bf16", pattern=pattern, b_layout="n_major")
-    given = vectors(rng, m, k, pattern or "7:8@1000", "bf16")
+    m, n, k = 600, 520, 1003
+    problem = Problem("matmul", dtype, dtype, dtype, pattern=pattern, b_layout="n_major")
+    given = vectors(rng, m, k, pattern or "7:8@1000", dtype)
     values, positions = given.a, np.zeros(4, np.int32)
     if pattern is not None:
         rows = given.rows(schedule)
@@ -119,7 +143,8 @@ def test_vectors_and_dense_operands_of_every_structure(
     cutting = Cutting.of(Demand.of_problem(problem), schedule) if schedule.cuts else None
     launcher = Launcher(loaded(problem, schedule, 0), placed(values, positions, 0), (m, k), cutting)
     b = rng.integers(-4, 5, (k, n)).astype(given.a.dtype)
-    dense, y = to_torch(b), torch.full((m, n), float("nan"), dtype=torch.bfloat16, device="cuda")
+    dense = to_torch(b)
+    y = torch.full((m, n), float("nan"), dtype=dense.dtype, device="cuda")
     launcher.bound(launcher.sized(n, rows_of(dense), rows_of(y)), rows_of(dense), rows_of(y))()
     expected, _ = exact_product(given.a, b)
     np.testing.assert_array_equal(to_numpy(y).astype(np.float64), expected.astype(given.a.dtype).astype(np.float64))
