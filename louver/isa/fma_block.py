@@ -1,6 +1,6 @@
 """Products on CUDA cores: a block of sums that the threads of a warpgroup hold and add to by `fma.rn.f32`.
 
-Lane l of a warp, one warp's 16 rows; warp w holds rows 16w … 16w+15. A lane has its columns again 64 on, 128 on and so forth:
+Lane l of a warp, one warp's 16 rows; warp w holds rows 16w … 16w+15. Of 128 columns a lane has the same 64 further on, too:
 
     rows                       columns 0 … 3   4 … 7   8 … 11   …   60 … 63
     0 … 3 and  8 … 11          l = 0           2       4            30
@@ -31,7 +31,7 @@ COLUMNS = 64
 class FmaBlock:
     """D[64, n] = A[64, k] B[k, n] + D of f32, each product and sum rounded once.
 
-    n: columns. a, b, d: element types. Raises ValueError unless n is a multiple of 64, at most 256.
+    n: columns. a, b, d: element types. Raises ValueError unless n is 64 or 128: more columns spill.
     """
 
     n: int
@@ -42,8 +42,8 @@ class FmaBlock:
     sparse: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if self.n % COLUMNS or not 0 < self.n <= 256:
-            raise ValueError(f"products on CUDA cores have a multiple of {COLUMNS} columns, at most 256, got {self.n}")
+        if self.n not in (COLUMNS, 2 * COLUMNS):
+            raise ValueError(f"products on CUDA cores have {COLUMNS} or {2 * COLUMNS} columns, got {self.n}")
 
     @property
     def d_fragment(self) -> Fragment:

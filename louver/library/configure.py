@@ -81,8 +81,8 @@ class TileShape:
 
     staging: columns staged at a time for bulk stores, by bytes of an output; others by `output_layout`. raster: rows of tiles walked
     before the next column, by bits of an element, while the L2 cache keeps the values; none for a tile that leaves the cache alone.
-    lean: for bulk stores of outputs in `staging`, and epilogues of few reads: the sums leave no more registers. sums: the kind of
-    sums that it is for; None for any.
+    lean: for bulk stores of outputs in `staging`, and epilogues of few reads: the sums leave no more registers. sums, unit: the kind of
+    sums and the multiplier that it is for; None for any. resident: CTAs on an SM.
     """
 
     m: int
@@ -92,6 +92,8 @@ class TileShape:
     raster: Mapping[int, int] = field(default_factory=dict[int, int])
     lean: bool = False
     sums: Literal["plain", "promoted", "f16"] | None = None
+    unit: Unit | None = None
+    resident: Literal[1, 2] = 1
 
     @classmethod
     def of(cls, m: int, n: int, consumers: int) -> TileShape:
@@ -104,7 +106,7 @@ class TileShape:
         bulk = bulk and demand.unit == "wgmma"
         bulk = bulk and stageable(self.n, demand.out, transposed=demand.transposed, gated=demand.gated)
         fields: dict[str, Any] = {"tile_m": self.m, "tile_n": self.n, "consumers": self.consumers, "stages": 2}
-        fields["tile_k"] = demand.step
+        fields |= {"tile_k": demand.step, "resident": self.resident}
         if demand.unit == "fma":
             fields["in_flight"] = 0
         if self.raster:
@@ -115,7 +117,7 @@ class TileShape:
 
     def suits(self, demand: Demand, *, bulk: bool) -> bool:
         """Whether it is for such sums, outputs and epilogues."""
-        if self.sums not in (None, demand.sums):
+        if self.sums not in (None, demand.sums) or self.unit not in (None, demand.unit):
             return False
         staged = stageable(self.n, demand.out, transposed=demand.transposed, gated=demand.gated)
         if not self.gathers_once(demand):
@@ -146,6 +148,9 @@ TILES = (
     TileShape(128, 192, 2, sums="promoted"),
     *(TileShape(128, n, 2) for n in TILE_N[:-1]),
     *(TileShape(64, n, 1) for n in TILE_N[:-1]),
+    # 16 rows and 8 columns a thread: the fewest loads of a multiply-add.
+    TileShape(256, 128, 2, unit="fma"),
+    TileShape(128, 128, 1, unit="fma", resident=2),
 )
 """Of equal times the first counts."""
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from louver.formats.pattern import Pattern
 from louver.ir.product import Unit, selection_of
+from louver.isa.fma_block import FmaBlock
 from louver.isa.prepack import WORDS, columns_per_load
 from louver.isa.targets import Target
 
@@ -270,7 +271,8 @@ def check_registers(
     if not target.setmaxnreg_step:
         return
     needed = accumulator_registers(schedule, accumulator, promoted=promoted) + WORKING_REGISTERS
-    needed += MULTIPLIED_REGISTERS + schedule.tile.n // 4 if unit == "fma" else 0
+    if unit == "fma":
+        needed += MULTIPLIED_REGISTERS + FmaBlock(schedule.tile.n).n // 4
     _, held = register_split(schedule, target, lists=lists)
     beside = f", with {schedule.occupancy.resident} CTAs on an SM," if schedule.occupancy.resident > 1 else ""
     if needed > min(held, target.registers_per_thread):

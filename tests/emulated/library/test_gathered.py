@@ -41,8 +41,21 @@ SCHEDULES = {
     "dependent": NARROW.changed(dependent=True),
 }
 
+LANES = Schedule.of(tile_n=64, tile_k=32, stages=3, in_flight=0)
+
+CUDA_CORES = {
+    "narrow": LANES,
+    "two-columns": LANES.changed(tile_n=128, stages=2),
+    "two-blocks": LANES.changed(tile_m=256),
+    "one-consumer": LANES.changed(tile_m=128, consumers=1, stages=1),
+    "ranges": LANES.changed(work="ranges"),
+    "dependent": LANES.changed(dependent=True),
+}
+
 PATTERNS = ("2:8@128", "4:8@64", "1:8@192", "2:4@32", "3:5@33", "6:8", "1:16@1000")
 """A list for a tile or for a warpgroup; unions of several windows, of parts of windows, and of almost all of K."""
+
+F32 = {"a": "f32", "b": "f32", "out": "f32"}
 
 ORDERS: dict[str, Order] = {"earliest": Earliest(), "latest": Latest(), "seeded": Seeded(5)}
 
@@ -61,7 +74,9 @@ def check(
     m, n, k = sizes
     assert problem.pattern is not None
     given = vectors(rng, m, k, problem.pattern, problem.a)
-    b = rng.integers(-LARGEST, LARGEST + 1, (k, n)).astype(given.values.dtype)
+    # Of f32, numbers that tf32 cannot hold.
+    most = 1 << 14 if problem.a == "f32" else LARGEST
+    b = rng.integers(-most, most + 1, (k, n)).astype(given.values.dtype)
     bias = rng.integers(-LARGEST, LARGEST + 1, m).astype(given.values.dtype) if problem.bias else None
     rows = given.rows(schedule)
     steps, tiles = -(-rows.kept // schedule.tile.k), -(-m // schedule.tile.m) * -(-n // schedule.tile.n)
@@ -78,6 +93,13 @@ def check(
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_every_structure_and_pattern(rng: np.random.Generator, name: str, pattern: str) -> None:
     check(rng, problem_of(pattern), (264, 72, 508), SCHEDULES[name])
+
+
+@pytest.mark.parametrize("pattern", ["2:8@128", "4:8@64", "3:5@33"])
+@pytest.mark.parametrize("name", CUDA_CORES)
+def test_every_structure_on_cuda_cores(rng: np.random.Generator, name: str, pattern: str) -> None:
+    """Of numbers that tf32 cannot hold, with tails of every size."""
+    check(rng, problem_of(pattern, **F32), (136, 72, 140), CUDA_CORES[name])
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -123,9 +145,10 @@ def test_batches(rng: np.random.Generator, batch: Any) -> None:
 
 
 @pytest.mark.parametrize("n", [64, 256, 4096])
-@pytest.mark.parametrize("pattern", ["4:8@128", "4:8@64", "2:8@32"])
-def test_what_the_model_chooses_assembles_without_spills(pattern: str, n: int) -> None:
-    problem = problem_of(pattern, a="bf16", b="bf16", out="bf16")
+@pytest.mark.parametrize("pattern", ["4:8@256", "4:8@128", "4:8@64", "2:8@32"])
+@pytest.mark.parametrize("element", ["bf16", "f32"])
+def test_what_the_model_chooses_assembles_without_spills(pattern: str, n: int, element: str) -> None:
+    problem = problem_of(pattern, a=element, b=element, out=element)
     schedule = choose(problem, 4096, n, SM_90A, 132, aligned_output=True)
     assembly = assemble(compile_product(problem, schedule).ptx, "sm_90a")
     assert assembly.clean, assembly.faults
@@ -142,3 +165,17 @@ def test_what_the_model_chooses_assembles_without_spills(pattern: str, n: int) -
 def test_schedules_that_cannot_gather(changed: dict[str, Any], rule: str) -> None:
     with pytest.raises(ValueError, match=rule):
         compile_product(problem_of("2:8@64"), NARROW.changed(**changed))
+
+
+@pytest.mark.parametrize(
+    ("changed", "rule"),
+    [
+        ({"tile_n": 256, "stages": 2}, "have 64 or 128 columns, got 256"),
+        ({"tile_k": 64}, "a step on CUDA cores is 32 elements of K, got tile_k 64"),
+        ({"in_flight": 1}, "ends before the next begins, got in_flight 1: use 0"),
+        ({"store": "bulk"}, "stored from registers, got store 'bulk': use 'direct'"),
+    ],
+)
+def test_schedules_that_cuda_cores_refuse(changed: dict[str, Any], rule: str) -> None:
+    with pytest.raises(ValueError, match=rule):
+        compile_product(problem_of("2:8@64", **F32), LANES.changed(**changed))
