@@ -102,12 +102,9 @@ def attempts(compiled: CompiledProduct, sms: int, rng: np.random.Generator, coun
     problems = []
     schedule = compiled.schedule
     m, n = 2 * schedule.tile.m * schedule.order.cluster, schedule.tile.n
-    products = (n.op.k for n in compiled.kernel.body.walk() if isinstance(n, Inst) and isinstance(n.op, Wgmma))
+    products = [n.op.k for n in compiled.kernel.body.walk() if isinstance(n, Inst) and isinstance(n.op, Wgmma)]
     # CUDA cores have one step in the loop, and take 8 columns of it at a time.
-    round_steps, columns = 1, 8
-    for columns in products:
-        round_steps = 512 // schedule.tile.k
-        break
+    round_steps, columns = (512 // schedule.tile.k, products[0]) if products else (1, 8)
     cuts: list[tuple[int, Ranges | None]] = [(3 * round_steps - 1, None), (3, None)]
     if schedule.cuts:
         granule = round_steps // 2
