@@ -196,14 +196,22 @@ def _cusparselt(
     with phases.phase("algorithms"):
         candidates, known = cusparselt_candidates(CuSparseLt(torch, operands), short, protocol)
     notes["cusparselt"] = {"algorithms": known}
+    right: dict[str, Contender] = {}
+    times: dict[str, float] = {}
+    parts = _Phases()
     with phases.phase("ranking"):
-        right = _right(torch, operands, candidates, notes)
-        times: dict[str, float] = {}
-        for name, contender in right.items():
+        for contender in candidates:
+            name = contender.name
+            with parts.phase(f"check {name}"):
+                right |= _right(torch, operands, [contender], notes)
+            if name not in right:
+                continue
             try:
-                times[name] = rank(contender)
+                with parts.phase(f"rank {name}"):
+                    times[name] = rank(contender)
             except REFUSALS as error:
                 notes["cusparselt"][f"failed: {name}"] = _first_line(error)
+    notes["cusparselt"]["ranking_seconds"] = parts.seconds
     finalists = sorted(times, key=lambda name: times[name])[: protocol.finalists]
     return {name: right[name] for name in finalists}
 

@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from math import prod
 from typing import TYPE_CHECKING, cast
 
+from xdsl.dialects import scf
 from xdsl.dialects.builtin import FixedBitwidthType
+from xdsl.ir import Operation
 
+from louver.compile.decompose.multiply_kept import sparse_origins
 from louver.compile.plan.encode.unit import by_warpgroups, is_transposed, product_shape
 from louver.compile.tiles import CompiledTiles
 from louver.ir.refusal import source_location
-from louver.ir.tile import DotOp, MmaAttr, element_name
+from louver.ir.tile import DecompressOp, DotOp, MmaAttr, element_name
 from louver.ir.tile.types import register_encoding, tensor_of
 from louver.isa.fragments import ROWS
 from louver.library.times import H200
@@ -47,7 +50,7 @@ def reasons_for_dense(found: Assembled) -> tuple[str, ...]:
     made = found.kernel.made
     if not isinstance(made, CompiledTiles):
         return ()
-    said = (_without_instruction(made), found.warning, _mostly_dense(made))
+    said = (_without_instruction(made), found.warning, _mostly_dense(made), _expanded(made))
     return (*[each for each in said if each is not None], *made.dense)
 
 
@@ -63,6 +66,41 @@ def _mostly_dense(made: CompiledTiles) -> str | None:
         f"products of dense operands{f' at {places}' if places else ''} take {share:.0%} of the tensor cores' time of a step: the dense "
         "kernel by Triton may be as fast"
     )
+
+
+def _expanded(made: CompiledTiles) -> str | None:
+    """The sparse tiles that each step of a dot's loop expands for another use: threads compute with their zeros too."""
+    dots = [op for op in made.decomposed.walk() if isinstance(op, DotOp)]
+    loops = {_loop(dot) for dot in dots} - {None}
+    # Of tiles that dense dots multiply, `made.dense` has the reasons.
+    multiplied = {
+        origin
+        for dot in dots
+        for columns, operand in ((1, dot.a), (0, dot.b))
+        for origin, _ in sparse_origins(operand, columns)
+    }
+    found = [
+        op
+        for op in made.decomposed.walk()
+        if isinstance(op, DecompressOp) and op not in multiplied and _loop(op) in loops
+    ]
+    if not found:
+        return None
+    used = (source_location(use.operation.location) for op in found for use in op.result.uses)
+    places = ", ".join(dict.fromkeys(filter(None, used)))
+    return (
+        f"{f'{places}: ' if places else ''}each step of the dot's loop also computes with a whole sparse tile, zeros too: sparsity does not "
+        "halve that work, and the dense kernel by Triton may be as fast"
+    )
+
+
+def _loop(op: Operation) -> Operation | None:
+    """The innermost loop around an operation."""
+    while (parent := op.parent_op()) is not None:
+        if isinstance(parent, scf.ForOp | scf.WhileOp):
+            return parent
+        op = parent
+    return None
 
 
 def _clocks(op: DotOp) -> float:

@@ -59,7 +59,7 @@ def multiply_kept(function: FuncOp) -> Multiplied:
                 found.append(kept)
                 widths.setdefault(_root(kept.origin.operands[1]), set()).add(_bits(op.operands[index]))
                 break
-            if any(_origins(op.operands[index], 1 - index)):
+            if any(sparse_origins(op.operands[index], 1 - index)):
                 reasons.append(f"{_where(op)}a sparse tile is multiplied as a dense one: {reason}")
     layouts: dict[SSAValue, Attribute] = {}
     for kept in found:
@@ -117,16 +117,16 @@ def _root(value: SSAValue) -> SSAValue:
             value = owner.operands[0]
 
 
-def _origins(value: SSAValue, columns: int) -> Iterator[tuple[DecompressOp, int]]:
+def sparse_origins(value: SSAValue, columns: int) -> Iterator[tuple[DecompressOp, int]]:
     """The sparse tiles that a tile is made of, element by element, each with the dimension of its own that is the tile's `columns`."""
     owner = value.owner
     if isinstance(owner, DecompressOp) and owner.columns is not None:
         yield owner, columns
     elif isinstance(owner, TransOp):
-        yield from _origins(owner.src, 1 - columns)
+        yield from sparse_origins(owner.src, 1 - columns)
     elif isinstance(owner, Operation) and isinstance(owner, ELEMENTWISE):
         for each in owner.operands:
-            yield from _origins(each, columns)
+            yield from sparse_origins(each, columns)
 
 
 def _is_uniform(value: SSAValue, columns: int) -> bool:
@@ -172,7 +172,7 @@ class _Kept:
         value = self.op.operands[self.index]
         # Of several sparse tensors one says where zeros are; the tiles of the others are as good as dense.
         found: dict[tuple[SSAValue, ...], list[tuple[DecompressOp, int]]] = {}
-        for origin, columns in _origins(value, 1 - self.index):
+        for origin, columns in sparse_origins(value, 1 - self.index):
             found.setdefault(tuple(origin.operands), []).append((origin, columns))
         reasons: list[str] = []
         for origins in found.values():
@@ -243,7 +243,7 @@ class _Kept:
     def _halves(self, op: Operation, columns: int) -> bool:
         """Whether an operation gives kept elements of its operands'; other tiles are computed as they are, then compressed."""
         value = op.results[0]
-        if any(each in self.origins for each, _ in _origins(value, columns)) or _is_uniform(value, columns):
+        if any(each in self.origins for each, _ in sparse_origins(value, columns)) or _is_uniform(value, columns):
             return True
         # Elements that an operation only makes wider are compressed before.
         types = [tensor_of(each).element_type for each in (*op.operands, value) if as_tensor(each.type) is not None]

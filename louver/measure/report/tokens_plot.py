@@ -18,6 +18,9 @@ FOOT_COLUMNS_PER_INCH = 19
 LABEL_WIDTH = 1.9
 """Inches of a line's name."""
 
+NARROWEST = len(TIMED) * LABEL_WIDTH
+"""Inches of a picture, at least: one row of names fits, and the foot's lines."""
+
 COPY = "copy of as many bytes"
 STYLES = {
     "dependent": {"linestyle": "--", "marker": "o", "color": COLORS["ours"]},
@@ -44,7 +47,7 @@ def plot_tokens(record: GemmRecord, path: Path) -> Path:
     """Microseconds by N. Returns `path`. Raises ModuleNotFoundError without Matplotlib."""
     panels = _by_weight(record.rows)
     kinds, weights = (list(dict.fromkeys(part)) for part in ([t for t, *_ in panels], [(m, k) for _, m, k in panels]))
-    width, height = PANEL_WIDTH * len(weights) + LEFT, PANEL_HEIGHT * len(kinds) + HEAD + FOOT
+    width, height = max(PANEL_WIDTH * len(weights) + LEFT, NARROWEST), PANEL_HEIGHT * len(kinds) + HEAD + FOOT
     made = figure(width, height)
     grid = made.subplots(len(kinds), len(weights), squeeze=False, sharex=True)
     for (types, m, k), rows in panels.items():

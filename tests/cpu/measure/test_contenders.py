@@ -182,15 +182,24 @@ def test_a_contender_that_no_graph_takes_is_noted_and_leaves_the_others(monkeypa
         return SimpleNamespace(seconds=lambda _: 1e-3)
 
     refused = own("cusparselt 2", []).call
-    some = [Contender("cusparselt 2", refused, "tokens", {}), own("cusparselt 3", [])]
+    wrong = own("cusparselt 4", [])
+    some = [Contender("cusparselt 2", refused, "tokens", {}), own("cusparselt 3", []), wrong]
+    answers = iter([RIGHT, RIGHT, WRONG])
     monkeypatch.setattr(gemm, "cusparselt_candidates", lambda *_: (some, 2))
     monkeypatch.setattr(gemm, "capture", capture)
-    monkeypatch.setattr(gemm, "verify", lambda *_: RIGHT)
+    monkeypatch.setattr(gemm, "verify", lambda *_: next(answers))
     notes: dict[str, dict[str, Any]] = {}
     phases = gemm._Phases()
     found = gemm._cusparselt(Library(5), operands(), Protocol(pause_seconds=0), notes, phases)
     assert list(found) == ["cusparselt 3"]
-    assert notes == {"cusparselt": {"algorithms": 2, "failed: cusparselt 2": "not permitted"}}
+    seconds = notes["cusparselt"].pop("ranking_seconds")
+    assert notes == {
+        "cusparselt": {"algorithms": 2, "failed: cusparselt 2": "not permitted", "wrong: cusparselt 4": 7.0}
+    }
+    assert list(seconds) == [
+        "check cusparselt 2", "rank cusparselt 2", "check cusparselt 3", "rank cusparselt 3", "check cusparselt 4",
+    ]  # fmt: skip
+    assert 0 <= sum(seconds.values()) <= phases.seconds["ranking"] + 0.05
     assert list(phases.seconds) == ["algorithms", "ranking"]
 
 

@@ -14,6 +14,9 @@ import louver
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed: pip install 'louver[triton]'", allow_module_level=True)
 
+import triton
+import triton.language as tl
+
 from support.triton import parts
 
 ROWS, COLUMNS, DEPTH = 136, 24, 256
@@ -117,3 +120,67 @@ def test_explain_says_where_dense_products_take_most_of_the_time(file: str, name
         )
     else:
         assert said.warning is None
+
+
+@triton.jit
+def product_and_sum(
+    y, sums, w, x, N: tl.constexpr, K: tl.constexpr, WHERE: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr
+):
+    """y [BM, N] = w [BM, K] times x [K, N], and the sums of rows of w: of each tile in the loop, or of one tile elsewhere."""
+    m, n, k = tl.arange(0, BM), tl.arange(0, N), tl.arange(0, BK)
+    total, beside = tl.zeros((BM, N), dtype=tl.float32), tl.zeros((BM,), dtype=tl.float32)
+    if WHERE == "before":
+        beside += tl.sum(tl.load(w + m[:, None] * K + k[None, :]).to(tl.float32), 1)
+    for first in range(0, K, BK):
+        tile = tl.load(w + m[:, None] * K + (first + k)[None, :])
+        total = tl.dot(tile, tl.load(x + (first + k)[:, None] * N + n[None, :]), total)
+        if WHERE == "beside":
+            beside += tl.sum(tile.to(tl.float32), 1)
+    if WHERE == "in a loop of its own":
+        for first in range(0, K, BK):
+            beside += tl.sum(tl.load(w + m[:, None] * K + (first + k)[None, :]).to(tl.float32), 1)
+    tl.store(sums + m, beside)
+    tl.store(y + m[:, None] * N + n[None, :], total)
+
+
+@pytest.mark.parametrize("where", ["beside", "before", "in a loop of its own", "nowhere"])
+def test_explain_says_where_a_step_computes_with_a_whole_sparse_tile(rng: np.random.Generator, where: str) -> None:
+    w = louver.prune(rng.standard_normal((64, 192)).astype(np.float16), "2:4")
+    x = rng.standard_normal((192, 32)).astype(np.float16)
+    y, sums = np.full((64, 32), np.nan, np.float32), np.full(64, np.nan, np.float32)
+    known = {"y": y, "sums": sums, "w": louver.compress(w, "2:4"), "x": x, "N": 32, "K": 192, "WHERE": where}
+    kernel = louver.jit(product_and_sum, family="register tiles")
+    kernel.emulate[1, 1](**known, BM=64, BK=64)
+    np.testing.assert_allclose(y, w.astype(np.float64) @ x.astype(np.float64), atol=1e-2)
+    summed = {"before": w[:, :64], "nowhere": w[:, :0]}.get(where, w)
+    np.testing.assert_allclose(sums, summed.astype(np.float64).sum(1), atol=1e-2)
+    said = kernel.explain(**known, BM=64, BK=64)
+    assert "wgmma.mma_async.sp" in said.ptx
+    if where == "beside":
+        assert re.fullmatch(
+            r".*test_sparse_parts.py:\d+:\d+: each step of the dot's loop also computes with a whole sparse tile, zeros too: .*",
+            str(said.warning),
+        )
+    else:
+        assert said.warning is None
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "warns"),
+    [
+        ("sparse_tiles", "sparse tile summed", True),
+        ("models", "a weight's tile, summed", True),
+        ("sparse_tiles", "sparse tile added", False),
+        ("sparse_tiles", "sparse tile rows", False),
+        ("sparse_tiles", "sparse tile masked", False),
+    ],
+)
+def test_only_a_sparse_tile_that_is_used_beside_its_dot_is_a_reason(file: str, name: str, warns: bool) -> None:
+    """A tile that is multiplied as a dense one has a reason of its own."""
+    from louver.measure.forms import bind
+    from support.triton.forms.find import forms
+
+    form = forms(file)[name]
+    known, _ = bind(form.call(1, form.small), sparse=True)
+    said = louver.jit(form.kernel).explain(**known)
+    assert ("computes with a whole sparse tile" in str(said.warning)) is warns
