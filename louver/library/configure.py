@@ -12,11 +12,13 @@ from louver.compile.plan.layout import (
     dense_layout,
     metadata_bytes,
     output_layout,
+    require_picks,
     stageable,
     values_layout,
 )
 from louver.compile.plan.schedule import Schedule, check_registers, lists_of, steps_of
 from louver.formats.dtypes import element_type
+from louver.formats.lists import PICKERS
 from louver.formats.pattern import Pattern
 from louver.frontend.problem import Problem
 from louver.ir.product import (
@@ -116,12 +118,10 @@ class TileShape:
         return Schedule.of(**{**fields, **others})
 
     def suits(self, demand: Demand, *, bulk: bool) -> bool:
-        """Whether it is for such sums, outputs and epilogues."""
+        """Whether it is for such sums, multipliers, outputs and epilogues."""
         if self.sums not in (None, demand.sums) or self.unit not in (None, demand.unit):
             return False
         staged = stageable(self.n, demand.out, transposed=demand.transposed, gated=demand.gated)
-        if not self.gathers_once(demand):
-            return False
         room = element_type(demand.out).bytes in self.staging and demand.reads <= MOST_READS
         return not self.lean or (bulk and staged and room)
 
@@ -129,12 +129,14 @@ class TileShape:
         """Whether registers are left for the epilogue where K is cut."""
         return not self.lean or demand.reads <= CUT_READS[element_type(demand.out).bytes]
 
-    def gathers_once(self, demand: Demand) -> bool:
-        """Whether its rows are of one window, or as few as can be: every list more brings rows of its own, and a list of several windows is
-        longer.
+    def takes(self, demand: Demand, metadata: str) -> bool:
+        """Whether metadata may come so. Of gathered rows, only where the tile's rows are of one window, or as few as can be: every list more
+        brings rows of its own, and a list of several windows is longer.
         """
         if demand.pattern is None or demand.selection != "indexed":
-            return True
+            return metadata == "global" or demand.selection == "lifted"
+        if metadata != "global":
+            return demand.picks
         return self.m == BLOCK_ROWS or Pattern.parse(demand.pattern).length % self.m == 0
 
 
@@ -191,12 +193,19 @@ class Demand:
         """The way in which a selects rows of b."""
         return selection_of(self.pattern)
 
-    def depth(self, k: int) -> int:
+    @property
+    def picks(self) -> bool:
+        """Whether threads can pick rows of b from a stage."""
+        return self.unit == "fma" and self.pattern is not None and Pattern.parse(self.pattern).length % PICKERS == 0
+
+    def depth(self, k: int, metadata: str = "global") -> int:
         """Rows of b, of K, that each row of a is multiplied with; of a list of several windows as many as they are likely to keep."""
         if self.pattern is None or self.selection != "indexed":
             return k
         pattern = Pattern.parse(self.pattern)
-        # Tiles are whole windows, or have one block of rows: see `TileShape.gathers_once`.
+        if metadata != "global":
+            return pattern.groups(k) * pattern.n
+        # Tiles are whole windows, or have one block of rows: see `TileShape.takes`.
         windows = -(-BLOCK_ROWS // pattern.length) if pattern.length % BLOCK_ROWS else 1
         return round(pattern.groups(k) * pattern.m * pattern.kept_by(windows))
 
@@ -282,10 +291,10 @@ def choose_for(
     sizes: m, n, k and how many such products there are. aligned_output: the output's address, row pitch and rows' bytes are multiples
     of 16, so that bulk copies can write it. cuts: whether K may be cut into ranges.
     """
-    m, n, k, batch = sizes
-    sizes = m, n, demand.depth(k), batch
+    m, n, whole, batch = sizes
     times: dict[Schedule, float] = {}
-    for schedule, cutting in candidates_for(demand, target, sizes[1], bulk=aligned_output):
+    for schedule, cutting in candidates_for(demand, target, n, bulk=aligned_output):
+        sizes = m, n, demand.depth(whole, schedule.ring.metadata), batch
         times[schedule] = cutting.cycles(cutting.whole(*sizes), *sizes, sm_count)
         cut = cutting.best(*sizes, sm_count)
         tile, roles = schedule.tile, schedule.roles
@@ -293,7 +302,7 @@ def choose_for(
             times[schedule.changed(work="ranges")] = cutting.cycles(cut, *sizes, sm_count) / (1 - CUT_MARGIN)
     best = min(times, key=lambda each: times[each])
     # One column of tiles reads each value once, and all its tiles the dense operand.
-    alone = {"l2": "even", "raster": Schedule().order.raster} if sizes[1] <= best.tile.n else {}
+    alone = {"l2": "even", "raster": Schedule().order.raster} if n <= best.tile.n else {}
     return best.changed(**alone)
 
 
@@ -315,7 +324,9 @@ def _candidates(demand: Demand, target: Target, widest: int, *, bulk: bool) -> t
     for shape in TILES:
         if not min(widest, LEAST_DIVIDED) <= shape.n <= widest or not shape.suits(demand, bulk=bulk):
             continue
-        for metadata in METADATA if demand.selection == "lifted" else METADATA[:1]:
+        for metadata in METADATA:
+            if not shape.takes(demand, metadata):
+                continue
             for occupancy in OCCUPANCIES[demand.dependent]:
                 try:
                     schedule = shape.schedule(demand, bulk=bulk, metadata=metadata, **occupancy)
@@ -402,7 +413,10 @@ def _deepest(demand: Demand, schedule: Schedule, target: Target) -> Schedule:
     if not schedule.roles.specialized:
         return schedule
     stage = values_layout(schedule, demand.a, demand.selection).bytes
-    stage += max(lists_of(demand.pattern, schedule), 1) * dense_layout(schedule, demand.b, demand.b_major).bytes
+    picked = None
+    if demand.selection == "indexed" and schedule.ring.metadata != "global":
+        picked = require_picks(demand.pattern, demand.unit, schedule)
+    stage += max(lists_of(demand.pattern, schedule), 1) * dense_layout(schedule, demand.b, demand.b_major, picked).bytes
     stage += metadata_bytes(schedule, demand.a, demand.selection)
     staging = 0
     if schedule.store.way == "bulk":

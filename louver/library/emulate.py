@@ -72,7 +72,7 @@ def emulate(
         values, positions = sparse_operand(memory, s, forms_of(compiled.schedule, s), prod(s.shape[:-2]))
     elif isinstance(s, GatheredRows):
         values = _rows(memory, "a", s.values)
-        positions = memory.add("lists", s.lists, writable=False).address
+        positions = memory.add("lists", s.lists, writable=False, settled=True).address
     else:
         values, positions = _rows(memory, "a", s), 0
     maps = {"a": values, "b": _rows(memory, "b", dense)}

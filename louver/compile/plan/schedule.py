@@ -80,7 +80,8 @@ class Ring:
     in_flight: groups of products (one a step) still running when the next step begins; a stage is released when its group has ended,
     so `in_flight` steps later. metadata: "global": words go from global memory straight to registers, 256 columns at a time, ahead of their products; "stage": by
     bulk copies into the stage, with its operands; "barrier": the same on barriers of their own, so that they are in registers before
-    the operands arrive.
+    the operands arrive. Of vectors N:M@L "global" lists say which rows of the dense operand are gathered; by a "stage" all rows come
+    there, and threads pick those that their windows keep.
     """
 
     stages: int = 5
@@ -302,7 +303,7 @@ def list_rows(pattern: str, schedule: Schedule) -> int:
 
 def lists_of(pattern: str | None, schedule: Schedule) -> int:
     """Lists of rows of the dense operand that a tile has, each with rows of its own in a stage; 0 where nothing is gathered."""
-    if pattern is None or selection_of(pattern) != "indexed":
+    if pattern is None or selection_of(pattern) != "indexed" or schedule.ring.metadata != "global":
         return 0
     return schedule.tile.m // list_rows(pattern, schedule)
 
