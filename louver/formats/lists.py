@@ -84,9 +84,9 @@ def picks(windows: NDArray[np.integer], pattern: Pattern, m: int, step: int) -> 
     if pattern.length % PICKERS:
         raise ValueError(f"{PICKERS} rows pick together, got windows of {pattern.length}: use a multiple of {PICKERS}")
     kept = windows.shape[1]
-    columns = np.arange(-(-kept // step) * step)
-    own: NDArray[np.int64] = columns // pattern.n * pattern.m
-    rows: NDArray[np.int64] = np.repeat(own[np.newaxis], len(windows), axis=0)
+    columns: NDArray[np.int64] = np.arange(-(-kept // step) * step, dtype=np.int64)
+    own = columns // pattern.n * pattern.m
+    rows = np.repeat(own[np.newaxis], len(windows), axis=0)
     rows[:, :kept] = windows
     if ((rows < own) | (rows >= own + pattern.m)).any():
         raise ValueError(f"a column of {pattern} names a row of its own group of {pattern.m}")

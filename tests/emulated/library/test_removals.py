@@ -158,7 +158,7 @@ def test_every_wait_fence_and_arrival_is_needed_and_its_absence_noticed(name: st
     problem, schedule, sms = STRUCTURES[name]
     compiled = compiled_product(problem, schedule)
     outcomes = survey(compiled.kernel, attempts(compiled, sms, rng))
-    assert len(outcomes) >= (10 if name.startswith("cuda-cores") else 30)
+    assert len(outcomes) >= (9 if name.startswith("cuda-cores") else 30)
     missed = undetected(outcomes)
     assert not [str(removal) for removal in missed if UNNOTICED.get(name, "none") not in removal.what]
     if name == "alone":
