@@ -127,6 +127,8 @@ class TileShape:
 
     def cuts(self, demand: Demand) -> bool:
         """Whether registers are left for the epilogue where K is cut."""
+        if self.resident > 1:
+            return False
         return not self.lean or demand.reads <= CUT_READS[element_type(demand.out).bytes]
 
     def takes(self, demand: Demand, metadata: str) -> bool:

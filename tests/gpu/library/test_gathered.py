@@ -112,7 +112,6 @@ LANES = Schedule.of(tile_n=128, tile_k=32, stages=2, in_flight=0)
 
 CUDA_CORES = {
     "narrow": LANES.changed(tile_n=64, stages=3),
-    "wide": LANES.changed(tile_n=256),
     "tall": LANES.changed(tile_m=256),
     "two-ctas": LANES.changed(consumers=1, resident=2),
     "ranges": LANES.changed(work="ranges"),
