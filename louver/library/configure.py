@@ -139,7 +139,9 @@ class TileShape:
             return metadata == "global" or demand.selection == "lifted"
         if metadata != "global":
             return demand.picks
-        return self.m == BLOCK_ROWS or Pattern.parse(demand.pattern).length % self.m == 0
+        # CUDA cores are slow enough that each warpgroup may have a list.
+        rows = self.m // self.consumers if demand.unit == "fma" else self.m
+        return self.m == BLOCK_ROWS or Pattern.parse(demand.pattern).length % rows == 0
 
 
 TILES = (
