@@ -107,8 +107,8 @@ def _roofline(axes: Any, roof: Roof, rows: list[NmRow]) -> None:
     axes.plot([left, ridge, right], [peak * left / ridge, peak, peak], color=INK, linewidth=1.6)
     axes.plot([x for x, _, _ in points], [y for _, y, _ in points], "o", color=COLORS["ours"], markersize=6)
     for x, y, row in points:
-        said = f"{row.sparsity}: {y:.1f} TFLOP/s\n{y / peak:.0%} of the peak"
-        axes.annotate(said, (x, y), (0, -24), textcoords="offset points", ha="center", fontsize=7, color=INK)
+        said = f"{row.sparsity}\n{y:.1f} TFLOP/s\n{y / peak:.0%} of peak"
+        axes.annotate(said, (x, y), (0, -34), textcoords="offset points", ha="center", fontsize=7, color=INK)
     axes.set_xlim(left, right)
     axes.set_ylim(0.35 * min(peak * left / ridge, *(y for _, y, _ in points)), 1.5 * peak)
     axes.set_title(
