@@ -92,7 +92,7 @@ def _speeds(axes: Any, pattern: Pattern, rows: list[NmRow]) -> None:
     for places in list(groups.values())[1:]:
         axes.axvline(places[0] - 0.5, color=MUTED, linewidth=0.6)
     axes.set_xticks([(places[0] + places[-1]) / 2 for places in groups.values()], [f"{n:,}" for n in groups])
-    axes.set_xlabel("tokens, each with the weights in order of size", fontsize=8, color=INK)
+    axes.set_xlabel("tokens, each with the paper's weights in its order", fontsize=8, color=INK)
     axes.set_ylim(0, 1.15 * max(pattern.rescaling, *axes.get_ylim()))
     clean(axes, grid="y")
     axes.set_title(f"{rows[0].sparsity}: {pattern}", fontsize=10, color=INK, weight="bold", loc="left")
