@@ -20,8 +20,8 @@ from louver.isa.fragments import Fragment
 LANE_COLUMNS = 4
 """Neighbouring columns of a lane: 16 bytes of f32."""
 
-STEP = 32
-"""Elements of K of a line of 128 bytes: those of a step."""
+STEPS = (16, 32)
+"""Elements of K of a step: a line of 64 or 128 bytes."""
 
 COLUMNS = 64
 """Columns that the lanes of a warp have side by side."""

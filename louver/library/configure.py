@@ -84,7 +84,8 @@ class TileShape:
     staging: columns staged at a time for bulk stores, by bytes of an output; others by `output_layout`. raster: rows of tiles walked
     before the next column, by bits of an element, while the L2 cache keeps the values; none for a tile that leaves the cache alone.
     lean: for bulk stores of outputs in `staging`, and epilogues of few reads: the sums leave no more registers. sums, unit: the kind of
-    sums and the multiplier that it is for; None for any. resident: CTAs on an SM.
+    sums and the multiplier that it is for; None for any. resident: CTAs on an SM. step: elements of K that a stage holds where rows are picked; None for
+    as many as elsewhere.
     """
 
     m: int
@@ -96,6 +97,7 @@ class TileShape:
     sums: Literal["plain", "promoted", "f16"] | None = None
     unit: Unit | None = None
     resident: Literal[1, 2] = 1
+    step: int | None = None
 
     @classmethod
     def of(cls, m: int, n: int, consumers: int) -> TileShape:
@@ -108,7 +110,7 @@ class TileShape:
         bulk = bulk and demand.unit == "wgmma"
         bulk = bulk and stageable(self.n, demand.out, transposed=demand.transposed, gated=demand.gated)
         fields: dict[str, Any] = {"tile_m": self.m, "tile_n": self.n, "consumers": self.consumers, "stages": 2}
-        fields |= {"tile_k": demand.step, "resident": self.resident}
+        fields |= {"tile_k": self.step or demand.step, "resident": self.resident}
         if demand.unit == "fma":
             fields["in_flight"] = 0
         if self.raster:
@@ -139,6 +141,8 @@ class TileShape:
             return metadata == "global" or demand.selection == "lifted"
         if metadata != "global":
             return demand.picks
+        if self.step is not None:
+            return False
         # CUDA cores are slow enough that each warpgroup may have a list.
         rows = self.m // self.consumers if demand.unit == "fma" else self.m
         return self.m == BLOCK_ROWS or Pattern.parse(demand.pattern).length % rows == 0
@@ -157,6 +161,9 @@ TILES = (
     # 16 rows and 8 columns a thread: the fewest loads of a multiply-add.
     TileShape(256, 128, 2, unit="fma"),
     TileShape(128, 128, 1, unit="fma", resident=2),
+    # Half of the rows of K: of few vectors in a group their box leaves little room.
+    TileShape(256, 128, 2, unit="fma", step=16),
+    TileShape(128, 64, 2, unit="fma", step=16),
 )
 """Of equal times the first counts."""
 

@@ -48,6 +48,7 @@ CUDA_CORES = {
     "narrow": LANES,
     "two-columns": LANES.changed(tile_n=128, stages=2),
     "two-blocks": LANES.changed(tile_m=256),
+    "short-step": LANES.changed(tile_k=16),
     "one-consumer": LANES.changed(tile_m=128, consumers=1, stages=1),
     "ranges": LANES.changed(work="ranges"),
     "dependent": LANES.changed(dependent=True),
@@ -59,6 +60,7 @@ PICKING = {
     "one-consumer": PICKED,
     "two-consumers": LANES.changed(metadata="stage", stages=2),
     "two-blocks": PICKED.changed(tile_m=128, tile_n=128, stages=1),
+    "short-step": PICKED.changed(tile_k=16, stages=3),
     "ranges": PICKED.changed(work="ranges"),
     "dependent": PICKED.changed(dependent=True),
 }
@@ -204,7 +206,7 @@ def test_schedules_that_cannot_gather(changed: dict[str, Any], rule: str) -> Non
     [
         ({"tile_n": 256, "stages": 2}, "have 64 or 128 columns, got 256"),
         ({"metadata": "barrier"}, "rows to pick of f32, got 'barrier' for 2:8@64"),
-        ({"tile_k": 64}, "a step on CUDA cores is 32 elements of K, got tile_k 64"),
+        ({"tile_k": 64}, "tile_k of f32 is 16 or 32, got 64"),
         ({"in_flight": 1}, "ends before the next begins, got in_flight 1: use 0"),
         ({"store": "bulk"}, "stored from registers, got store 'bulk': use 'direct'"),
     ],

@@ -1,8 +1,8 @@
 """Products on CUDA cores: each thread reads its rows and columns of a stage, and adds their products to its sums.
 
-A stage lies as `wgmma` reads it: lines of 128 bytes, piece p of line r at p xor (r mod 8). A line of the values is a row with 32 elements
-of K; one of the dense operand is an element of K with 32 columns. Boxes begin at multiples of 1,024 bytes, so that an exclusive or of an
-address swaps pieces of its line.
+A stage lies as `wgmma` reads it: in swizzled lines of 128 bytes. A line of the values is a row with 32 elements of K, or two rows with 16;
+one of the dense operand is an element of K with 32 columns. Boxes begin at multiples of 1,024 bytes, so that an exclusive or of an address
+swaps pieces of its line.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from louver.compile.lower.products.lanes import first_column, first_row
-from louver.compile.lower.products.multiply import dense_tile, own_rows
+from louver.compile.lower.products.multiply import dense_tile, own_rows, values_tile
 from louver.compile.lower.products.state import Lowering
 from louver.formats.lists import PICK_BYTES, PICKERS
 from louver.ir.sched import ops
@@ -36,17 +36,18 @@ def multiply_add(low: Lowering, op: ops.FmaOp) -> None:
     k = low.k
     row, column = first_row(low), first_column(low)
     values, source = _values(low, op, row), (_InOrder if op.picks is None else _Picked).of(low, op, column)
-    done = k.mov(0)
+    done, span = k.mov(0), values_tile(low).swizzle.span
     with k.loop(uniform=True) as loop:
         pieces = k.xor(values, k.mul_lo(done, CHUNK // PIECE))
         # Of the number of a row the lane's address knows bit 2; bits 0 and 1 are the same in all lanes.
-        other = k.xor(pieces, 2 * CHUNK)
+        other = k.xor(pieces, 2 * CHUNK) if span == LINE else pieces
         for half in range(TRIP // PIECE):
             source.begin(half)
             for (block, offset), sums in _rows(low).items():
-                place = (64 * block + offset) * LINE + (half ^ offset & 1) * CHUNK
+                phase = _phase(span, offset)
+                place = (64 * block + offset) * span + (half ^ phase & 1) * CHUNK
                 elements = k.regs("f32", PIECE)
-                k.load_shared(elements, Address(other if offset & 2 else pieces, place))
+                k.load_shared(elements, Address(other if phase & 2 else pieces, place))
                 for element, along in zip(elements, source.columns(half, block), strict=True):
                     for total, factor in zip(sums, along, strict=True):
                         k.emit(Fma(), total, element, factor, total)
@@ -134,13 +135,18 @@ class _Picked:
 
 
 def _values(low: Lowering, op: ops.FmaOp, row: Reg) -> Reg:
-    """The address of the first piece of the thread's first row: lines 0 and 4 begin with pieces 0 and 4."""
-    k, ring = low.k, low.rings[op.a.data]
+    """The address of the first piece of the thread's first row, 0 or 4."""
+    k, ring, span = low.k, low.rings[op.a.data], values_tile(low).swizzle.span
     rows = 64 * len(low.consumer.accumulators)
     start = k.mad_lo(low.position.stage, ring.stage_bytes, k.add(low.named["smem"], ring.offset))
-    start = k.mad_lo(low.warpgroup, rows * LINE, start)
-    start = k.mad_lo(k.and_(low.named["warp"], 3), 16 * LINE, start)
-    return k.mad_lo(row, LINE + CHUNK, start)
+    start = k.mad_lo(low.warpgroup, rows * span, start)
+    start = k.mad_lo(k.and_(low.named["warp"], 3), 16 * span, start)
+    return k.mad_lo(row, span + _phase(span, 4) * CHUNK // 4, start)
+
+
+def _phase(span: int, row: int) -> int:
+    """By which the swizzle of that span changes the places of a row's pieces."""
+    return row * span // LINE & span // CHUNK - 1
 
 
 def _dense(low: Lowering, op: ops.FmaOp, column: Reg) -> Reg:
