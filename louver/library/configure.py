@@ -32,6 +32,7 @@ from louver.ir.product import (
     unit_of,
     walk,
 )
+from louver.isa import fma_block
 from louver.isa.targets import Target
 from louver.library.ranges import Cutting
 from louver.library.times import step_clocks
@@ -39,8 +40,8 @@ from louver.library.times import step_clocks
 TILE_N = (8, 16, 32, 64, 128, 256)
 """Tile widths that the library compiles; a width between two of them would add kernels and little speed."""
 
-MIN_N_MAJOR = 64
-"""Least tile width with an N-major dense operand: one swizzle span of 16-bit elements."""
+MIN_N_MAJOR: Mapping[Unit, int] = {"wgmma": 64, "fma": fma_block.WIDTHS[0]}
+"""Least tile width with an N-major dense operand: one swizzle span of 16-bit elements, or the lanes of a warp."""
 
 TILE_K = {32: 32, 16: 64, 8: 128}
 """Dense K elements of a stage by bits of an element: 64 bytes of each row of stored values, 128 of the dense operand."""
@@ -319,7 +320,7 @@ def choose_for(
 
 def _width_class(demand: Demand, n: int) -> int:
     """The width of the narrowest tile that holds n columns, or of the widest tile of all."""
-    least = MIN_N_MAJOR if demand.b_major == "mn" else TILE_N[0]
+    least = MIN_N_MAJOR[demand.unit] if demand.b_major == "mn" else TILE_N[0]
     return next((width for width in TILE_N if width >= max(n, least)), WIDEST)
 
 

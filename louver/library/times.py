@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 from louver.compile.plan.schedule import Schedule
 from louver.formats.dtypes import multiplied_as
 from louver.ir.product import Selection, Unit
-from louver.isa.fma_block import COLUMNS, LANE_COLUMNS
+from louver.isa.fma_block import FmaBlock
 from louver.isa.prepack import columns_per_load
 from louver.isa.targets import WARPGROUP_THREADS
 from louver.isa.wgmma import Wgmma
@@ -121,7 +121,7 @@ def _lanes_clocks(operands: Operands, schedule: Schedule, rates: Rates) -> float
     of its rows, and of each of its columns, again for each block where rows are picked for it.
     """
     tile = schedule.tile
-    columns = tile.n // COLUMNS * LANE_COLUMNS
+    columns = FmaBlock(tile.n).lane_columns
     rows = tile.m * tile.n // (schedule.roles.consumers * WARPGROUP_THREADS * columns)
     picked = schedule.ring.metadata != "global"
     loads = (rows + columns * (schedule.blocks if picked else 1)) / (4 * rows * columns)

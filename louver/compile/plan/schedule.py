@@ -276,7 +276,7 @@ def check_registers(
         return
     needed = accumulator_registers(schedule, accumulator, promoted=promoted) + WORKING_REGISTERS
     if unit == "fma":
-        needed += MULTIPLIED_REGISTERS + FmaBlock(schedule.tile.n).n // 4
+        needed += MULTIPLIED_REGISTERS + 4 * FmaBlock(schedule.tile.n).lane_columns
     _, held = register_split(schedule, target, lists=lists)
     beside = f", with {schedule.occupancy.resident} CTAs on an SM," if schedule.occupancy.resident > 1 else ""
     if needed > min(held, target.registers_per_thread):

@@ -49,6 +49,8 @@ CUDA_CORES = {
     "two-columns": LANES.changed(tile_n=128, stages=2),
     "two-blocks": LANES.changed(tile_m=256),
     "short-step": LANES.changed(tile_k=16),
+    "few": LANES.changed(tile_n=32),
+    "fewest": LANES.changed(tile_n=16),
     "one-consumer": LANES.changed(tile_m=128, consumers=1, stages=1),
     "ranges": LANES.changed(work="ranges"),
     "dependent": LANES.changed(dependent=True),
@@ -61,6 +63,8 @@ PICKING = {
     "two-consumers": LANES.changed(metadata="stage", stages=2),
     "two-blocks": PICKED.changed(tile_m=128, tile_n=128, stages=1),
     "short-step": PICKED.changed(tile_k=16, stages=3),
+    "few": PICKED.changed(tile_n=32),
+    "fewest": PICKED.changed(tile_n=16, tile_k=16),
     "ranges": PICKED.changed(work="ranges"),
     "dependent": PICKED.changed(dependent=True),
 }
@@ -204,9 +208,10 @@ def test_schedules_that_cannot_gather(changed: dict[str, Any], rule: str) -> Non
 @pytest.mark.parametrize(
     ("changed", "rule"),
     [
-        ({"tile_n": 256, "stages": 2}, "have 64 or 128 columns, got 256"),
+        ({"tile_n": 256, "stages": 2}, "have 16, 32, 64, 128 columns, got 256"),
         ({"metadata": "barrier"}, "rows to pick of f32, got 'barrier' for 2:8@64"),
         ({"tile_k": 64}, "tile_k of f32 is 16 or 32, got 64"),
+        ({"tile_k": 16, "tile_n": 16}, "128 threads gather 16 bytes each, got tile_k 16 of 16 columns, 64 such pieces"),
         ({"in_flight": 1}, "ends before the next begins, got in_flight 1: use 0"),
         ({"store": "bulk"}, "stored from registers, got store 'bulk': use 'direct'"),
     ],

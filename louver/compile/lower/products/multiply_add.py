@@ -15,7 +15,7 @@ from louver.compile.lower.products.state import Lowering
 from louver.formats.lists import PICK_BYTES, PICKERS
 from louver.ir.sched import ops
 from louver.isa.floating import Fma
-from louver.isa.fma_block import COLUMNS, LANE_COLUMNS
+from louver.isa.fma_block import COLUMNS, LANE_COLUMNS, FmaBlock
 from louver.isa.special import FULL_MASK
 from louver.isa.swizzle import CHUNK
 from louver.isa.sync import WarpSync
@@ -39,15 +39,15 @@ def multiply_add(low: Lowering, op: ops.FmaOp) -> None:
     done, span = k.mov(0), values_tile(low).swizzle.span
     with k.loop(uniform=True) as loop:
         pieces = k.xor(values, k.mul_lo(done, CHUNK // PIECE))
-        # Of the number of a row the lane's address knows bit 2; bits 0 and 1 are the same in all lanes.
-        other = k.xor(pieces, 2 * CHUNK) if span == LINE else pieces
+        # An exclusive or for each part of a place that is the same in all lanes.
+        places: dict[int, Reg] = {}
         for half in range(TRIP // PIECE):
             source.begin(half)
             for (block, offset), sums in _rows(low).items():
-                phase = _phase(span, offset)
-                place = (64 * block + offset) * span + (half ^ phase & 1) * CHUNK
+                key = half ^ _phase(span, offset)
+                place = places.setdefault(key, k.xor(pieces, key * CHUNK) if key else pieces)
                 elements = k.regs("f32", PIECE)
-                k.load_shared(elements, Address(other if phase & 2 else pieces, place))
+                k.load_shared(elements, Address(place, (64 * block + offset) * span))
                 for element, along in zip(elements, source.columns(half, block), strict=True):
                     for total, factor in zip(sums, along, strict=True):
                         k.emit(Fma(), total, element, factor, total)
@@ -79,7 +79,8 @@ class _InOrder:
 
     def advance(self) -> None:
         """On to the next trip."""
-        self.low.k.add(self.address, TRIP * LINE, into=self.address)
+        span = dense_tile(self.low, transposed=True).swizzle.span
+        self.low.k.add(self.address, TRIP * span, into=self.address)
 
 
 @dataclass(slots=True)
@@ -123,8 +124,8 @@ class _Picked:
         k, columns = self.low.k, self.low.tile[1]
         # A shift: multiplications are of the unit that adds products.
         place = k.add(self.address, k.shl(number, (4 * columns).bit_length() - 1))
-        found = k.regs("f32", LANE_COLUMNS * columns // COLUMNS)
-        for group in range(columns // COLUMNS):
+        found = k.regs("f32", _lane_columns(self.low))
+        for group in range(len(found) // LANE_COLUMNS):
             some = found[LANE_COLUMNS * group : LANE_COLUMNS * (group + 1)]
             k.load_shared(some, Address(place, 4 * COLUMNS * group))
         return found
@@ -135,13 +136,14 @@ class _Picked:
 
 
 def _values(low: Lowering, op: ops.FmaOp, row: Reg) -> Reg:
-    """The address of the first piece of the thread's first row, 0 or 4."""
+    """The address of the first piece of the thread's first row, which is one of the first eight of its warp."""
     k, ring, span = low.k, low.rings[op.a.data], values_tile(low).swizzle.span
     rows = 64 * len(low.consumer.accumulators)
     start = k.mad_lo(low.position.stage, ring.stage_bytes, k.add(low.named["smem"], ring.offset))
     start = k.mad_lo(low.warpgroup, rows * span, start)
     start = k.mad_lo(k.and_(low.named["warp"], 3), 16 * span, start)
-    return k.mad_lo(row, span + _phase(span, 4) * CHUNK // 4, start)
+    phase = k.shr(row, (LINE // span).bit_length() - 1) if span < LINE else row
+    return k.mad_lo(phase, CHUNK, k.mad_lo(row, span, start))
 
 
 def _phase(span: int, row: int) -> int:
@@ -157,21 +159,27 @@ def _dense(low: Lowering, op: ops.FmaOp, column: Reg) -> Reg:
     if share is not None:
         number, size = share
         start = k.mad_lo(number, size, start)
-    box_columns = LINE // 4
+    box_columns = tile.swizzle.span // 4
     start = k.mad_lo(k.shr(column, box_columns.bit_length() - 1), tile.box_bytes, start)
     return k.mad_lo(k.and_(column, box_columns - 1), 4, start)
 
 
 def _columns(low: Lowering, dense: Reg, line: int) -> list[Reg]:
     """The thread's columns of a line, from `dense` on."""
-    k, box_bytes = low.k, dense_tile(low, transposed=True).box_bytes
-    place = k.xor(dense, line * CHUNK) if line else dense
-    found = k.regs("f32", LANE_COLUMNS * low.tile[1] // COLUMNS)
-    boxes = COLUMNS * 4 // LINE
-    for group in range(low.tile[1] // COLUMNS):
+    k, tile = low.k, dense_tile(low, transposed=True)
+    span = tile.swizzle.span
+    phase = _phase(span, line)
+    place = k.xor(dense, phase * CHUNK) if phase else dense
+    found = k.regs("f32", _lane_columns(low))
+    boxes = COLUMNS * 4 // span
+    for group in range(len(found) // LANE_COLUMNS):
         four = found[LANE_COLUMNS * group : LANE_COLUMNS * (group + 1)]
-        k.load_shared(four, Address(place, group * boxes * box_bytes + line * LINE))
+        k.load_shared(four, Address(place, group * boxes * tile.box_bytes + line * span))
     return found
+
+
+def _lane_columns(low: Lowering) -> int:
+    return FmaBlock(low.tile[1]).lane_columns
 
 
 def _rows(low: Lowering) -> dict[tuple[int, int], list[Reg]]:
