@@ -366,14 +366,15 @@ def choose_for_nest(
             "make it a multiple of 64"
         )
     demand, given = Demand.of_nest(nest), dict(fixed or {})
-    own = {"tile_k": nest.tile_k if nest.tile_k in steps_of(nest.a.element) else demand.step, **given}
+    steps = steps_of(nest.a.element, demand.unit)
+    own = {"tile_k": nest.tile_k if nest.tile_k in steps else demand.step, **given}
     if not given.get("specialized", True):
         own = {"stages": 1, **own}
     bulk = aligned_output and "store" not in given
     shape = _shape_for(nest, demand, own, target)
     if "stages" in own:
         return shape.schedule(demand, bulk=bulk, **own)
-    ways = METADATA if demand.selection == "lifted" else METADATA[:1]
+    ways = METADATA if demand.selection == "lifted" or demand.picks else METADATA[:1]
     ways = (given["metadata"],) if "metadata" in given else ways
     refusal = None
     # The staged columns of bulk stores may leave no room for two stages.
@@ -385,7 +386,7 @@ def choose_for_nest(
             except ValueError as error:
                 refusal = refusal or error
         if found:
-            return min(found, key=lambda each: step_clocks(demand, each))
+            return min(found, key=lambda each: step_clocks(demand, each) * demand.depth(TYPICAL_K, each.ring.metadata))
     assert refusal is not None
     raise refusal
 
