@@ -45,9 +45,10 @@ def multiply_add(low: Lowering, op: ops.FmaOp) -> None:
             source.begin(half)
             for (block, offset), sums in _rows(low).items():
                 key = half ^ _phase(span, offset)
-                place = places.setdefault(key, k.xor(pieces, key * CHUNK) if key else pieces)
+                if key not in places:
+                    places[key] = k.xor(pieces, key * CHUNK) if key else pieces
                 elements = k.regs("f32", PIECE)
-                k.load_shared(elements, Address(place, (64 * block + offset) * span))
+                k.load_shared(elements, Address(places[key], (64 * block + offset) * span))
                 for element, along in zip(elements, source.columns(half, block), strict=True):
                     for total, factor in zip(sums, along, strict=True):
                         k.emit(Fma(), total, element, factor, total)
