@@ -47,14 +47,19 @@ TILES = {
 }
 """Rows, columns, consumers, and CTAs on an SM."""
 
+SHORT = 16
+"""Elements of K of a short step, beside the library's own."""
+
 
 def schedules(problem: Problem, machine: Target, sizes: tuple[int, int, int]) -> Iterator[Schedule]:
     """Tiles with rings as deep as they can be, by gathered rows and by picked ones, whole and, where that cuts any, in ranges of K."""
     demand = Demand.of_problem(problem)
-    for (m, n, consumers, resident), metadata in itertools.product(
-        TILES[problem.a], METADATA if problem.gathers else METADATA[:1]
-    ):
-        shape = TileShape(m, n, consumers, {2: 64}, dict.fromkeys((16, 32), 16), resident=resident)
+    ways = (
+        (METADATA[0], None),
+        *((each, step) for each in METADATA[1:] for step in (None, SHORT) if problem.unit == "fma"),
+    )
+    for (m, n, consumers, resident), (metadata, step) in itertools.product(TILES[problem.a], ways):
+        shape = TileShape(m, n, consumers, {2: 64}, dict.fromkeys((16, 32), 16), resident=resident, step=step)
         try:
             schedule = deepest(problem, shape.schedule(demand, bulk=True, metadata=metadata), machine)
         except ValueError:

@@ -32,6 +32,7 @@ from louver.ir.product import (
     unit_of,
     walk,
 )
+from louver.isa import fma_block
 from louver.isa.targets import Target
 from louver.library.ranges import Cutting
 from louver.library.times import step_clocks
@@ -39,8 +40,8 @@ from louver.library.times import step_clocks
 TILE_N = (8, 16, 32, 64, 128, 256)
 """Tile widths that the library compiles; a width between two of them would add kernels and little speed."""
 
-MIN_N_MAJOR = 64
-"""Least tile width with an N-major dense operand: one swizzle span of 16-bit elements."""
+MIN_N_MAJOR: Mapping[Unit, int] = {"wgmma": 64, "fma": fma_block.WIDTHS[0]}
+"""Least tile width with an N-major dense operand: one swizzle span of 16-bit elements, or the lanes of a warp."""
 
 TILE_K = {32: 32, 16: 64, 8: 128}
 """Dense K elements of a stage by bits of an element: 64 bytes of each row of stored values, 128 of the dense operand."""
@@ -84,7 +85,8 @@ class TileShape:
     staging: columns staged at a time for bulk stores, by bytes of an output; others by `output_layout`. raster: rows of tiles walked
     before the next column, by bits of an element, while the L2 cache keeps the values; none for a tile that leaves the cache alone.
     lean: for bulk stores of outputs in `staging`, and epilogues of few reads: the sums leave no more registers. sums, unit: the kind of
-    sums and the multiplier that it is for; None for any. resident: CTAs on an SM.
+    sums and the multiplier that it is for; None for any. resident: CTAs on an SM. step: elements of K that a stage holds where rows are picked; None for
+    as many as elsewhere.
     """
 
     m: int
@@ -96,6 +98,7 @@ class TileShape:
     sums: Literal["plain", "promoted", "f16"] | None = None
     unit: Unit | None = None
     resident: Literal[1, 2] = 1
+    step: int | None = None
 
     @classmethod
     def of(cls, m: int, n: int, consumers: int) -> TileShape:
@@ -108,7 +111,7 @@ class TileShape:
         bulk = bulk and demand.unit == "wgmma"
         bulk = bulk and stageable(self.n, demand.out, transposed=demand.transposed, gated=demand.gated)
         fields: dict[str, Any] = {"tile_m": self.m, "tile_n": self.n, "consumers": self.consumers, "stages": 2}
-        fields |= {"tile_k": demand.step, "resident": self.resident}
+        fields |= {"tile_k": self.step or demand.step, "resident": self.resident}
         if demand.unit == "fma":
             fields["in_flight"] = 0
         if self.raster:
@@ -139,6 +142,8 @@ class TileShape:
             return metadata == "global" or demand.selection == "lifted"
         if metadata != "global":
             return demand.picks
+        if self.step is not None:
+            return False
         # CUDA cores are slow enough that each warpgroup may have a list.
         rows = self.m // self.consumers if demand.unit == "fma" else self.m
         return self.m == BLOCK_ROWS or Pattern.parse(demand.pattern).length % rows == 0
@@ -157,6 +162,9 @@ TILES = (
     # 16 rows and 8 columns a thread: the fewest loads of a multiply-add.
     TileShape(256, 128, 2, unit="fma"),
     TileShape(128, 128, 1, unit="fma", resident=2),
+    # Half of the rows of K: of few vectors in a group their box leaves little room.
+    TileShape(256, 128, 2, unit="fma", step=16),
+    TileShape(128, 64, 2, unit="fma", step=16),
 )
 """Of equal times the first counts."""
 
@@ -200,7 +208,11 @@ class Demand:
     @property
     def picks(self) -> bool:
         """Whether threads can pick rows of b from a stage."""
-        return self.unit == "fma" and self.pattern is not None and Pattern.parse(self.pattern).length % PICKERS == 0
+        return self.unit == "fma" and self.together(PICKERS)
+
+    def together(self, rows: int) -> bool:
+        """Whether so many rows of a, from a multiple of them on, are of one window."""
+        return self.pattern is not None and Pattern.parse(self.pattern).length % rows == 0
 
     def depth(self, k: int, metadata: str = "global") -> int:
         """Rows of b, of K, that each row of a is multiplied with; of a list of several windows as many as they are likely to keep."""
@@ -312,7 +324,7 @@ def choose_for(
 
 def _width_class(demand: Demand, n: int) -> int:
     """The width of the narrowest tile that holds n columns, or of the widest tile of all."""
-    least = MIN_N_MAJOR if demand.b_major == "mn" else TILE_N[0]
+    least = MIN_N_MAJOR[demand.unit] if demand.b_major == "mn" else TILE_N[0]
     return next((width for width in TILE_N if width >= max(n, least)), WIDEST)
 
 
@@ -358,14 +370,15 @@ def choose_for_nest(
             "make it a multiple of 64"
         )
     demand, given = Demand.of_nest(nest), dict(fixed or {})
-    own = {"tile_k": nest.tile_k if nest.tile_k in steps_of(nest.a.element) else demand.step, **given}
+    steps = steps_of(nest.a.element, demand.unit)
+    own = {"tile_k": nest.tile_k if nest.tile_k in steps else demand.step, **given}
     if not given.get("specialized", True):
         own = {"stages": 1, **own}
     bulk = aligned_output and "store" not in given
     shape = _shape_for(nest, demand, own, target)
     if "stages" in own:
         return shape.schedule(demand, bulk=bulk, **own)
-    ways = METADATA if demand.selection == "lifted" else METADATA[:1]
+    ways = METADATA if demand.selection == "lifted" or demand.picks else METADATA[:1]
     ways = (given["metadata"],) if "metadata" in given else ways
     refusal = None
     # The staged columns of bulk stores may leave no room for two stages.
@@ -377,7 +390,7 @@ def choose_for_nest(
             except ValueError as error:
                 refusal = refusal or error
         if found:
-            return min(found, key=lambda each: step_clocks(demand, each))
+            return min(found, key=lambda each: step_clocks(demand, each) * demand.depth(TYPICAL_K, each.ring.metadata))
     assert refusal is not None
     raise refusal
 

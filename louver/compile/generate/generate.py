@@ -57,15 +57,14 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
         raise ValueError(
             f"products of {nest.a.element} take the pattern {lifted_pattern(nest.a.element)} or vectors N:M@L, got {nest.a.pattern}"
         )
-    if schedule.tile.k not in steps_of(nest.a.element):
-        raise ValueError(
-            f"tile_k of {nest.a.element} is {' or '.join(map(str, steps_of(nest.a.element)))}, got {schedule.tile.k}"
-        )
+    unit = unit_of(nest.a.pattern, nest.a.element)
+    steps = steps_of(nest.a.element, unit)
+    if schedule.tile.k not in steps:
+        raise ValueError(f"tile_k of {nest.a.element} is {' or '.join(map(str, steps))}, got {schedule.tile.k}")
     indexed = selection == "indexed"
     if indexed:
         require_gatherable(schedule)
     lists = lists_of(nest.a.pattern, schedule)
-    unit = unit_of(nest.a.pattern, nest.a.element)
     picked = None
     if selection != "lifted" and schedule.ring.metadata != "global":
         picked = require_picks(nest.a.pattern, unit, schedule)

@@ -9,16 +9,19 @@ from typing import Any, Literal
 
 from louver.formats.pattern import Pattern
 from louver.ir.product import Unit, selection_of
+from louver.isa import fma_block
 from louver.isa.fma_block import FmaBlock
 from louver.isa.prepack import WORDS, columns_per_load
 from louver.isa.targets import Target
 
-STEPS = (32, 64, 128)
+STEPS = (16, 32, 64, 128)
 """Columns of K that a stage may hold."""
 
 
-def steps_of(element: str) -> tuple[int, ...]:
-    """Those of `STEPS` that hold whole metadata words of an element type."""
+def steps_of(element: str, unit: Unit = "wgmma") -> tuple[int, ...]:
+    """Those of `STEPS` that hold whole metadata words of an element type, or lines that threads multiply."""
+    if unit == "fma":
+        return fma_block.STEPS
     return tuple(step for step in STEPS if step * WORDS >= columns_per_load(element))
 
 
@@ -48,7 +51,7 @@ class Tile:
         if self.n % 8 or self.n > 256:
             raise ValueError(f"tile_n is a multiple of 8, at most 256, got {self.n}")
         if self.k not in STEPS:
-            raise ValueError(f"tile_k is 32, 64 or 128, got {self.k}")
+            raise ValueError(f"tile_k is 16, 32, 64 or 128, got {self.k}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +276,7 @@ def check_registers(
         return
     needed = accumulator_registers(schedule, accumulator, promoted=promoted) + WORKING_REGISTERS
     if unit == "fma":
-        needed += MULTIPLIED_REGISTERS + FmaBlock(schedule.tile.n).n // 4
+        needed += MULTIPLIED_REGISTERS + 4 * FmaBlock(schedule.tile.n).lane_columns
     _, held = register_split(schedule, target, lists=lists)
     beside = f", with {schedule.occupancy.resident} CTAs on an SM," if schedule.occupancy.resident > 1 else ""
     if needed > min(held, target.registers_per_thread):

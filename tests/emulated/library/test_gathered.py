@@ -48,6 +48,9 @@ CUDA_CORES = {
     "narrow": LANES,
     "two-columns": LANES.changed(tile_n=128, stages=2),
     "two-blocks": LANES.changed(tile_m=256),
+    "short-step": LANES.changed(tile_k=16),
+    "few": LANES.changed(tile_n=32),
+    "fewest": LANES.changed(tile_n=16),
     "one-consumer": LANES.changed(tile_m=128, consumers=1, stages=1),
     "ranges": LANES.changed(work="ranges"),
     "dependent": LANES.changed(dependent=True),
@@ -59,6 +62,9 @@ PICKING = {
     "one-consumer": PICKED,
     "two-consumers": LANES.changed(metadata="stage", stages=2),
     "two-blocks": PICKED.changed(tile_m=128, tile_n=128, stages=1),
+    "short-step": PICKED.changed(tile_k=16, stages=3),
+    "few": PICKED.changed(tile_n=32),
+    "fewest": PICKED.changed(tile_n=16, tile_k=16),
     "ranges": PICKED.changed(work="ranges"),
     "dependent": PICKED.changed(dependent=True),
 }
@@ -113,7 +119,7 @@ def test_every_structure_on_cuda_cores(rng: np.random.Generator, name: str, patt
     check(rng, problem_of(pattern, **F32), (136, 72, 140), CUDA_CORES[name])
 
 
-@pytest.mark.parametrize("pattern", ["2:8@128", "4:8@32", "5:7@16"])
+@pytest.mark.parametrize("pattern", ["2:8@128", "4:8@32", "5:7@16", "2:8@48"])
 @pytest.mark.parametrize("name", PICKING)
 def test_every_structure_that_picks_rows(rng: np.random.Generator, name: str, pattern: str) -> None:
     """Windows of all rows and of 16; groups that steps cut."""
@@ -202,9 +208,10 @@ def test_schedules_that_cannot_gather(changed: dict[str, Any], rule: str) -> Non
 @pytest.mark.parametrize(
     ("changed", "rule"),
     [
-        ({"tile_n": 256, "stages": 2}, "have 64 or 128 columns, got 256"),
+        ({"tile_n": 256, "stages": 2}, "have 16, 32, 64, 128 columns, got 256"),
         ({"metadata": "barrier"}, "rows to pick of f32, got 'barrier' for 2:8@64"),
-        ({"tile_k": 64}, "a step on CUDA cores is 32 elements of K, got tile_k 64"),
+        ({"tile_k": 64}, "tile_k of f32 is 16 or 32, got 64"),
+        ({"tile_k": 16, "tile_n": 16}, "128 threads gather 16 bytes each, got tile_k 16 of 16 columns, 64 such pieces"),
         ({"in_flight": 1}, "ends before the next begins, got in_flight 1: use 0"),
         ({"store": "bulk"}, "stored from registers, got store 'bulk': use 'direct'"),
     ],

@@ -117,6 +117,9 @@ CUDA_CORES = {
     "ranges": LANES.changed(work="ranges"),
     "picked": LANES.changed(metadata="stage"),
     "picked-tall": LANES.changed(tile_m=256, metadata="stage"),
+    "few": LANES.changed(tile_n=16),
+    "picked-few": LANES.changed(tile_n=32, metadata="stage"),
+    "picked-short": LANES.changed(tile_m=256, tile_k=16, metadata="stage"),
     "picked-ranges": LANES.changed(metadata="stage", work="ranges", consumers=1, tile_n=64),
 }
 
