@@ -42,11 +42,11 @@ class Version:
     metadata: Literal["stage", "global"]
     deep: bool
 
-    def schedule(self, problem: Problem, tile: tuple[int, int, int], machine: Target) -> Schedule:
+    def schedule(self, problem: Problem, tile: tuple[int, int, int, int], machine: Target) -> Schedule:
         """That of a tile. Raises ValueError where two stages do not fit."""
-        m, n, consumers = tile
+        m, n, k, consumers = tile
         schedule = Schedule.of(
-            tile_m=m, tile_n=n, tile_k=32, consumers=consumers, stages=1, in_flight=0, metadata=self.metadata
+            tile_m=m, tile_n=n, tile_k=k, consumers=consumers, stages=1, in_flight=0, metadata=self.metadata
         )
         return deepest(problem, schedule, machine) if self.deep else schedule
 
@@ -59,8 +59,8 @@ VERSIONS: Mapping[str, Version] = {
 }
 """V1: blocking. V2: packing. V3: packing and pipelining. The paper packs above 70% sparsity only; below it its V3 is the last one."""
 
-TILES = ((256, 128, 2), (128, 128, 2), (128, 64, 2), (64, 128, 1))
-"""Rows of the weight, tokens, consumer warpgroups. The best of each version counts."""
+TILES = ((256, 128, 32, 2), (256, 128, 16, 2), (128, 128, 32, 2), (128, 64, 32, 2), (64, 128, 32, 1))
+"""Rows of the weight, tokens, stored columns of a step, consumer warpgroups. The best of each version counts."""
 
 
 def ladder_patterns(length: int) -> tuple[Pattern, ...]:
@@ -72,7 +72,7 @@ def candidates(pattern: Pattern, machine: Target) -> tuple[dict[str, Schedule], 
     """Schedules by version and tile, and the reasons why others are not built."""
     found, refused = dict[str, Schedule](), dict[str, str]()
     for (name, version), tile in ((each, tile) for each in VERSIONS.items() for tile in TILES):
-        label = f"{name}, {tile[0]}×{tile[1]}"
+        label = f"{name}, {'×'.join(map(str, tile[:3]))}"
         try:
             found[label] = version.schedule(problem_of("matmul", pattern), tile, machine)
         except ValueError as error:
@@ -127,9 +127,9 @@ def _measure_case(
     given = drawn(torch, generator, m, k, pattern, "f32")
     dense, b, y = given.dense, torch.randn(k, n, generator=generator, device="cuda"), torch.empty(m, n, device="cuda")
     contenders = {CUBLAS: Multiplied(dense, lambda _: torch.mm(dense, b, out=y), y)}
-    operands = dict[tuple[str, int], Operand]()
+    operands = dict[tuple[str, int, int], Operand]()
     for name, schedule in runs.items():
-        form = schedule.ring.metadata, list_rows(str(pattern), schedule)
+        form = schedule.ring.metadata, schedule.tile.k, list_rows(str(pattern), schedule)
         if form not in operands:
             operands[form] = given.operand(problem, schedule, place)
         contenders[name] = launched(torch, operands[form], problem, schedule, place, dense, b, y)
