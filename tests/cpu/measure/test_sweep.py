@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 import louver
+from louver.formats.pattern import Pattern, lifted_pattern
 from louver.frontend.problem import PRODUCTS
+from louver.ir.product import GATHERABLE, unit_of
 from random_products.cases import GATED_ROWS, GROUP, Case, Group, cases
 from random_products.check import check, checked, described
 from random_products.expected import Expected, limits, product
@@ -32,8 +34,11 @@ SMALL = 2_000_000
 
 
 def plain(**changes: Any) -> Case:
-    group = Group(Setting("linear", "f16", "f16", "f16"), "k_major", 1, 64)
-    return replace(Case(group, 37, 22, 100, 0, 0, 0, 0, 0, exact=False, seed=5), **changes)
+    group = Group(Setting("linear", "f16", "f16", "f16", "2:4"), "k_major", 1, 64)
+    case = Case(
+        group, 37, 22, 100, 0, 0, 0, 0, 0, 0, windows="pruned", ordered=True, exact=False, wide="", seed=5
+    )
+    return replace(case, **changes)
 
 
 def small(count: int) -> list[Case]:
@@ -71,7 +76,7 @@ def test_options_go_together(rng: np.random.Generator, monkeypatch: pytest.Monke
     seen: set[str] = set()
     for _ in range(2000):
         a, b = list(PRODUCTS)[int(rng.integers(len(PRODUCTS)))]
-        setting = Setting("matmul", a, b, str(rng.choice(PRODUCTS[a, b])))
+        setting = Setting("matmul", a, b, str(rng.choice(PRODUCTS[a, b])), lifted_pattern(a))
         forms = draw_options(rng, setting)
         seen |= set(forms)
         assert list(forms) == [option.name for option in OPTIONS if option.name in forms]
@@ -119,7 +124,7 @@ def test_activations_are_their_definitions_and_bound_what_f32_gives(name: str, r
 def test_a_chain_of_steps_bounds_f32_and_finds_a_wrong_factor(rng: np.random.Generator) -> None:
     a, b = rng.standard_normal((30, 64), np.float32), rng.standard_normal((64, 20), np.float32)
     scale, bias = rng.standard_normal((30, 1), np.float32), rng.standard_normal((1, 20), np.float32)
-    expected = product(np, a.astype(float), b.astype(float), "f16", "auto")
+    expected = product(np, a.astype(float), b.astype(float), "f16", "2:4", "auto")
     expected.multiply(scale.astype(float))
     expected.add(bias.astype(float))
     expected.multiply(0.7)
@@ -217,7 +222,7 @@ def test_every_option_changes_the_call_and_the_expectation(rng: np.random.Genera
         return np.asarray(array), np.asarray(array, np.float64)
 
     for option in (option for option in OPTIONS if not option.views):
-        setting = Setting("matmul", "s8" if option.name == "integer bias" else "f16", "f16", "f32")
+        setting = Setting("matmul", "s8" if option.name == "integer bias" else "f16", "f16", "f32", "2:4")
         for form in option.forms(setting):
             if form.endswith("in place"):
                 continue
@@ -251,9 +256,9 @@ class Axes:
 def test_views_divide_the_output_and_nothing_else(rng: np.random.Generator, kind: str, name: str) -> None:
     shape = (12, 30) if kind == "linear" else (30, 12)
     y = np.arange(360).reshape(shape)
-    draft = Draft(
-        rng, Setting(kind, "f16", "f16", "f32"), 30, 12, False, lambda a, _: (a, a), Expected(np, y, y), Axes(y)
-    )
+    setting = Setting(kind, "f16", "f16", "f32", "2:4")
+    weights = 3 if name == "weights" else 0
+    draft = Draft(rng, setting, 30, 12, False, lambda a, _: (a, a), Expected(np, y, y), Axes(y), weights=weights)
     assert has_views({name: "entries"})
     BY_NAME[name].apply(draft, "entries")
     entries = draft.batch or draft.weights
