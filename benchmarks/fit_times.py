@@ -11,7 +11,7 @@ import argparse
 import json
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,7 @@ def rates_of(logs: Vector) -> Rates:
     values = iter(np.exp(logs).tolist())
     flat = {name: next(values) for name in _NAMES}
     least = (flat.pop("least, one"), flat.pop("least"))
-    return Rates(**flat, least=least)
+    return replace(H200, **flat, least=least)
 
 
 _NAMES = (
@@ -89,8 +89,9 @@ _NAMES = (
 
 
 def logs_of(rates: Rates) -> Vector:
-    flat = [each for part in astuple(rates) for each in (part if isinstance(part, tuple) else (part,))]
-    return np.log(np.array(flat))
+    one, more = rates.least
+    facts = {**asdict(rates), "least, one": one, "least": more}
+    return np.log([facts[name] for name in _NAMES])
 
 
 def fit(rows: Sequence[Sequence[Timed]]) -> Rates:

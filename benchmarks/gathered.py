@@ -20,13 +20,13 @@ import numpy as np
 
 from louver.compile.plan.schedule import Schedule, list_rows
 from louver.formats.dtypes import element_type
-from louver.formats.lists import gathered_rows
+from louver.formats.lists import gathered_rows, picks
 from louver.formats.pattern import Pattern
 from louver.frontend.problem import Problem
 from louver.ir.product import unit_of
 from louver.isa.targets import Target, target
 from louver.library.compiled import loaded
-from louver.library.configure import Demand, TileShape, deepest
+from louver.library.configure import METADATA, Demand, TileShape, deepest
 from louver.library.forms import Operand
 from louver.library.launch import Launcher
 from louver.library.numerics import accumulation, compare
@@ -80,16 +80,33 @@ def drawn(torch: Any, rng: np.random.Generator, m: int, k: int, pattern: Pattern
     return Drawn(pattern, hosts[0], rows, dense, hosts[1])
 
 
-def schedules(problem: Problem, machine: Target) -> Iterator[Schedule]:
-    """Tiles of the library and some others, with rings as deep as they can be, whole and cut into ranges of K, one CTA on an SM or two."""
-    tiles = ((128, 256, 2), (128, 192, 2), (128, 128, 2), (256, 128, 2), (64, 256, 1), (64, 128, 1), (128, 128, 1))
+TILES = {
+    "bf16": ((128, 256, 2, 1), (128, 192, 2, 1), (128, 128, 2, 1), (256, 128, 2, 1), (64, 256, 1, 1), (64, 128, 1, 1)),
+    "f32": ((256, 128, 2, 1), (128, 128, 2, 1), (128, 128, 1, 2), (128, 64, 2, 1), (64, 128, 1, 1), (64, 64, 1, 2)),
+}
+"""Rows, columns, consumers, and CTAs on an SM."""
+
+SHORT = 16
+"""Elements of K of a short step, beside the library's own."""
+
+
+def schedules(problem: Problem, machine: Target, sizes: tuple[int, int, int]) -> Iterator[Schedule]:
+    """Tiles with rings as deep as they can be, by gathered rows and by picked ones, whole and, where that cuts any, in ranges of K."""
     demand = Demand.of_problem(problem)
-    for (m, n, consumers), work, resident in itertools.product(tiles, ("tiles", "ranges"), (1, 2)):
-        shape = TileShape(m, n, consumers, {2: 64}, dict.fromkeys((16, 32), 16))
+    ways = (
+        (METADATA[0], None),
+        *((each, step) for each in METADATA[1:] for step in (None, SHORT) if problem.unit == "fma"),
+    )
+    for (m, n, consumers, resident), (metadata, step) in itertools.product(TILES[problem.a], ways):
+        shape = TileShape(m, n, consumers, {2: 64}, dict.fromkeys((16, 32), 16), resident=resident, step=step)
         try:
-            yield deepest(problem, shape.schedule(demand, bulk=True, work=work, resident=resident), machine)
+            schedule = deepest(problem, shape.schedule(demand, bulk=True, metadata=metadata), machine)
         except ValueError:
             continue
+        yield schedule
+        cut = schedule.changed(work="ranges")
+        if Cutting.of(demand, cut).best(*sizes[:2], demand.depth(sizes[2], metadata), 1, require_device().sm_count).cut:
+            yield cut
 
 
 def operand(given: Drawn, problem: Problem, schedule: Schedule, place: Device) -> Operand:
@@ -97,6 +114,9 @@ def operand(given: Drawn, problem: Problem, schedule: Schedule, place: Device) -
     if problem.pattern is None:
         # No metadata: a dense product is given an address that it does not read.
         return placed(given.dense_on_host, np.zeros(4, np.uint32), place.ordinal)
+    if schedule.ring.metadata != "global":
+        picked = picks(given.windows, given.pattern, len(given.values), schedule.tile.k)
+        return placed(given.values, picked, place.ordinal)
     rows, k = list_rows(problem.pattern, schedule), given.dense.shape[1]
     made = gathered_rows(given.values, given.windows, given.pattern.length, k, rows)
     return placed(made.values, made.lists, place.ordinal)
@@ -111,7 +131,7 @@ def contenders(
     # A dense product of f32 reads tf32.
     for pattern in (None, str(given.pattern)) if dtype == "bf16" else (str(given.pattern),):
         problem = Problem("matmul", dtype, dtype, dtype, pattern=pattern, b_layout="n_major")
-        for schedule in schedules(problem, target(place.target)):
+        for schedule in schedules(problem, target(place.target), (m, b.shape[1], k)):
             cutting = Cutting.of(Demand.of_problem(problem), schedule) if schedule.cuts else None
             launcher = Launcher(
                 loaded(problem, schedule, place.ordinal), operand(given, problem, schedule, place), (m, k), cutting
@@ -173,6 +193,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--patterns", default=",".join(PATTERNS), help="N:M, separated by commas")
     parser.add_argument("--lengths", default=",".join(map(str, LENGTHS)), help="L, separated by commas")
+    parser.add_argument(
+        "--shapes", default=",".join("x".join(map(str, each)) for each in SHAPES), help="MxNxK, separated by commas"
+    )
     parser.add_argument("--dtype", choices=DTYPES, default="bf16")
     parser.add_argument("--budget", type=float, default=3600, help="seconds after which no shape is begun")
     parser.add_argument("--out", type=Path, required=True)
@@ -180,7 +203,7 @@ def main() -> None:
     torch, place, begin = require_torch(), require_device(), time.monotonic()
     rng, rows = np.random.default_rng(0), list[dict[str, Any]]()
     wanted = [f"{p}@{length}" for length in given.lengths.split(",") for p in given.patterns.split(",")]
-    for shape in SHAPES:
+    for shape in (tuple(map(int, each.split("x"))) for each in given.shapes.split(",")):
         for text in wanted:
             if time.monotonic() - begin > given.budget:
                 break

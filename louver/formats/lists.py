@@ -13,10 +13,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from louver.formats.pattern import Pattern
 from louver.formats.tensor import SparseTensor
 
 LIST_COLUMNS = 128
 """Entries of which a list in memory has a multiple: those of the longest step of a product."""
+
+
+PICKERS = 16
+"""Rows of a left operand that pick rows of K together: those of a warp, of which windows have a multiple."""
+
+PICK_BYTES = 4
+"""Bytes of a pick."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +72,34 @@ def gathered_rows(
             own = rows[row // length]
             spread[row, np.searchsorted(union, own[own < k])] = values[row, own < k]
     return GatheredRows(spread, _padded(unions, k), list_rows, k)
+
+
+def picks(windows: NDArray[np.integer], pattern: Pattern, m: int, step: int) -> NDArray[np.uint32]:
+    """The rows of K that rows pick, by step of `step` stored columns: uint32 [⌈M / 64⌉, steps, 4, step], for 16 rows each.
+
+    windows: as for `gathered_rows`, each row in its column's group. A pick counts rows from the first group that the step has a column
+    of. A column past the last one picks a row past K, of which zeros are read.
+    Raises ValueError for rows outside their groups, and windows that are not whole 16 rows.
+    """
+    if pattern.length % PICKERS:
+        raise ValueError(f"{PICKERS} rows pick together, got windows of {pattern.length}: use a multiple of {PICKERS}")
+    kept = windows.shape[1]
+    columns: NDArray[np.int64] = np.arange(-(-kept // step) * step, dtype=np.int64)
+    own = columns // pattern.n * pattern.m
+    rows = np.repeat(own[np.newaxis], len(windows), axis=0)
+    rows[:, :kept] = windows
+    if ((rows < own) | (rows >= own + pattern.m)).any():
+        raise ValueError(f"a column of {pattern} names a row of its own group of {pattern.m}")
+    picked = rows - columns // step * step // pattern.n * pattern.m
+    units = np.minimum(np.arange(-(-m // 64) * 64 // PICKERS) * PICKERS // pattern.length, len(windows) - 1)
+    steps = picked[units].reshape(-1, 64 // PICKERS, len(columns) // step, step)
+    return np.ascontiguousarray(steps.transpose(0, 2, 1, 3)).astype(np.uint32)
+
+
+def picked(s: SparseTensor, step: int) -> NDArray[np.uint32]:
+    """`picks` of each matrix of `s` [..., M, K], one after the other."""
+    entries = np.split(windows_of(s), prod(s.shape[:-2]))
+    return np.concatenate([picks(each, s.pattern, s.shape[-2], step) for each in entries])
 
 
 def windows_of(s: SparseTensor) -> NDArray[np.int64]:

@@ -12,11 +12,13 @@ from louver.compile.plan.layout import (
     dense_layout,
     metadata_bytes,
     output_layout,
+    require_picks,
     stageable,
     values_layout,
 )
 from louver.compile.plan.schedule import Schedule, check_registers, lists_of, steps_of
 from louver.formats.dtypes import element_type
+from louver.formats.lists import PICKERS
 from louver.formats.pattern import Pattern
 from louver.frontend.problem import Problem
 from louver.ir.product import (
@@ -30,6 +32,7 @@ from louver.ir.product import (
     unit_of,
     walk,
 )
+from louver.isa import fma_block
 from louver.isa.targets import Target
 from louver.library.ranges import Cutting
 from louver.library.times import step_clocks
@@ -37,8 +40,8 @@ from louver.library.times import step_clocks
 TILE_N = (8, 16, 32, 64, 128, 256)
 """Tile widths that the library compiles; a width between two of them would add kernels and little speed."""
 
-MIN_N_MAJOR = 64
-"""Least tile width with an N-major dense operand: one swizzle span of 16-bit elements."""
+MIN_N_MAJOR: Mapping[Unit, int] = {"wgmma": 64, "fma": fma_block.WIDTHS[0]}
+"""Least tile width with an N-major dense operand: one swizzle span of 16-bit elements, or the lanes of a warp."""
 
 TILE_K = {32: 32, 16: 64, 8: 128}
 """Dense K elements of a stage by bits of an element: 64 bytes of each row of stored values, 128 of the dense operand."""
@@ -82,7 +85,8 @@ class TileShape:
     staging: columns staged at a time for bulk stores, by bytes of an output; others by `output_layout`. raster: rows of tiles walked
     before the next column, by bits of an element, while the L2 cache keeps the values; none for a tile that leaves the cache alone.
     lean: for bulk stores of outputs in `staging`, and epilogues of few reads: the sums leave no more registers. sums, unit: the kind of
-    sums and the multiplier that it is for; None for any. resident: CTAs on an SM.
+    sums and the multiplier that it is for; None for any. resident: CTAs on an SM. step: elements of K that a stage holds where rows are picked; None for
+    as many as elsewhere.
     """
 
     m: int
@@ -94,6 +98,7 @@ class TileShape:
     sums: Literal["plain", "promoted", "f16"] | None = None
     unit: Unit | None = None
     resident: Literal[1, 2] = 1
+    step: int | None = None
 
     @classmethod
     def of(cls, m: int, n: int, consumers: int) -> TileShape:
@@ -106,7 +111,7 @@ class TileShape:
         bulk = bulk and demand.unit == "wgmma"
         bulk = bulk and stageable(self.n, demand.out, transposed=demand.transposed, gated=demand.gated)
         fields: dict[str, Any] = {"tile_m": self.m, "tile_n": self.n, "consumers": self.consumers, "stages": 2}
-        fields |= {"tile_k": demand.step, "resident": self.resident}
+        fields |= {"tile_k": self.step or demand.step, "resident": self.resident}
         if demand.unit == "fma":
             fields["in_flight"] = 0
         if self.raster:
@@ -116,26 +121,32 @@ class TileShape:
         return Schedule.of(**{**fields, **others})
 
     def suits(self, demand: Demand, *, bulk: bool) -> bool:
-        """Whether it is for such sums, outputs and epilogues."""
+        """Whether it is for such sums, multipliers, outputs and epilogues."""
         if self.sums not in (None, demand.sums) or self.unit not in (None, demand.unit):
             return False
         staged = stageable(self.n, demand.out, transposed=demand.transposed, gated=demand.gated)
-        if not self.gathers_once(demand):
-            return False
         room = element_type(demand.out).bytes in self.staging and demand.reads <= MOST_READS
         return not self.lean or (bulk and staged and room)
 
     def cuts(self, demand: Demand) -> bool:
         """Whether registers are left for the epilogue where K is cut."""
+        if self.resident > 1:
+            return False
         return not self.lean or demand.reads <= CUT_READS[element_type(demand.out).bytes]
 
-    def gathers_once(self, demand: Demand) -> bool:
-        """Whether its rows are of one window, or as few as can be: every list more brings rows of its own, and a list of several windows is
-        longer.
+    def takes(self, demand: Demand, metadata: str) -> bool:
+        """Whether metadata may come so. Of gathered rows, only where the tile's rows are of one window, or as few as can be: every list more
+        brings rows of its own, and a list of several windows is longer.
         """
         if demand.pattern is None or demand.selection != "indexed":
-            return True
-        return self.m == BLOCK_ROWS or Pattern.parse(demand.pattern).length % self.m == 0
+            return metadata == "global" or demand.selection == "lifted"
+        if metadata != "global":
+            return demand.picks
+        if self.step is not None:
+            return False
+        # CUDA cores are slow enough that each warpgroup may have a list.
+        rows = self.m // self.consumers if demand.unit == "fma" else self.m
+        return self.m == BLOCK_ROWS or Pattern.parse(demand.pattern).length % rows == 0
 
 
 TILES = (
@@ -151,6 +162,9 @@ TILES = (
     # 16 rows and 8 columns a thread: the fewest loads of a multiply-add.
     TileShape(256, 128, 2, unit="fma"),
     TileShape(128, 128, 1, unit="fma", resident=2),
+    # Half of the rows of K: of few vectors in a group their box leaves little room.
+    TileShape(256, 128, 2, unit="fma", step=16),
+    TileShape(128, 64, 2, unit="fma", step=16),
 )
 """Of equal times the first counts."""
 
@@ -191,12 +205,19 @@ class Demand:
         """The way in which a selects rows of b."""
         return selection_of(self.pattern)
 
-    def depth(self, k: int) -> int:
+    @property
+    def picks(self) -> bool:
+        """Whether threads can pick rows of b from a stage."""
+        return self.unit == "fma" and self.pattern is not None and Pattern.parse(self.pattern).length % PICKERS == 0
+
+    def depth(self, k: int, metadata: str = "global") -> int:
         """Rows of b, of K, that each row of a is multiplied with; of a list of several windows as many as they are likely to keep."""
         if self.pattern is None or self.selection != "indexed":
             return k
         pattern = Pattern.parse(self.pattern)
-        # Tiles are whole windows, or have one block of rows: see `TileShape.gathers_once`.
+        if metadata != "global":
+            return pattern.groups(k) * pattern.n
+        # Tiles are whole windows, or have one block of rows: see `TileShape.takes`.
         windows = -(-BLOCK_ROWS // pattern.length) if pattern.length % BLOCK_ROWS else 1
         return round(pattern.groups(k) * pattern.m * pattern.kept_by(windows))
 
@@ -282,10 +303,10 @@ def choose_for(
     sizes: m, n, k and how many such products there are. aligned_output: the output's address, row pitch and rows' bytes are multiples
     of 16, so that bulk copies can write it. cuts: whether K may be cut into ranges.
     """
-    m, n, k, batch = sizes
-    sizes = m, n, demand.depth(k), batch
+    m, n, whole, batch = sizes
     times: dict[Schedule, float] = {}
-    for schedule, cutting in candidates_for(demand, target, sizes[1], bulk=aligned_output):
+    for schedule, cutting in candidates_for(demand, target, n, bulk=aligned_output):
+        sizes = m, n, demand.depth(whole, schedule.ring.metadata), batch
         times[schedule] = cutting.cycles(cutting.whole(*sizes), *sizes, sm_count)
         cut = cutting.best(*sizes, sm_count)
         tile, roles = schedule.tile, schedule.roles
@@ -293,13 +314,13 @@ def choose_for(
             times[schedule.changed(work="ranges")] = cutting.cycles(cut, *sizes, sm_count) / (1 - CUT_MARGIN)
     best = min(times, key=lambda each: times[each])
     # One column of tiles reads each value once, and all its tiles the dense operand.
-    alone = {"l2": "even", "raster": Schedule().order.raster} if sizes[1] <= best.tile.n else {}
+    alone = {"l2": "even", "raster": Schedule().order.raster} if n <= best.tile.n else {}
     return best.changed(**alone)
 
 
 def _width_class(demand: Demand, n: int) -> int:
     """The width of the narrowest tile that holds n columns, or of the widest tile of all."""
-    least = MIN_N_MAJOR if demand.b_major == "mn" else TILE_N[0]
+    least = MIN_N_MAJOR[demand.unit] if demand.b_major == "mn" else TILE_N[0]
     return next((width for width in TILE_N if width >= max(n, least)), WIDEST)
 
 
@@ -315,7 +336,9 @@ def _candidates(demand: Demand, target: Target, widest: int, *, bulk: bool) -> t
     for shape in TILES:
         if not min(widest, LEAST_DIVIDED) <= shape.n <= widest or not shape.suits(demand, bulk=bulk):
             continue
-        for metadata in METADATA if demand.selection == "lifted" else METADATA[:1]:
+        for metadata in METADATA:
+            if not shape.takes(demand, metadata):
+                continue
             for occupancy in OCCUPANCIES[demand.dependent]:
                 try:
                     schedule = shape.schedule(demand, bulk=bulk, metadata=metadata, **occupancy)
@@ -343,14 +366,15 @@ def choose_for_nest(
             "make it a multiple of 64"
         )
     demand, given = Demand.of_nest(nest), dict(fixed or {})
-    own = {"tile_k": nest.tile_k if nest.tile_k in steps_of(nest.a.element) else demand.step, **given}
+    steps = steps_of(nest.a.element, demand.unit)
+    own = {"tile_k": nest.tile_k if nest.tile_k in steps else demand.step, **given}
     if not given.get("specialized", True):
         own = {"stages": 1, **own}
     bulk = aligned_output and "store" not in given
     shape = _shape_for(nest, demand, own, target)
     if "stages" in own:
         return shape.schedule(demand, bulk=bulk, **own)
-    ways = METADATA if demand.selection == "lifted" else METADATA[:1]
+    ways = METADATA if demand.selection == "lifted" or demand.picks else METADATA[:1]
     ways = (given["metadata"],) if "metadata" in given else ways
     refusal = None
     # The staged columns of bulk stores may leave no room for two stages.
@@ -362,7 +386,7 @@ def choose_for_nest(
             except ValueError as error:
                 refusal = refusal or error
         if found:
-            return min(found, key=lambda each: step_clocks(demand, each))
+            return min(found, key=lambda each: step_clocks(demand, each) * demand.depth(TYPICAL_K, each.ring.metadata))
     assert refusal is not None
     raise refusal
 
@@ -402,7 +426,10 @@ def _deepest(demand: Demand, schedule: Schedule, target: Target) -> Schedule:
     if not schedule.roles.specialized:
         return schedule
     stage = values_layout(schedule, demand.a, demand.selection).bytes
-    stage += max(lists_of(demand.pattern, schedule), 1) * dense_layout(schedule, demand.b, demand.b_major).bytes
+    picked = None
+    if demand.selection == "indexed" and schedule.ring.metadata != "global":
+        picked = require_picks(demand.pattern, demand.unit, schedule)
+    stage += max(lists_of(demand.pattern, schedule), 1) * dense_layout(schedule, demand.b, demand.b_major, picked).bytes
     stage += metadata_bytes(schedule, demand.a, demand.selection)
     staging = 0
     if schedule.store.way == "bulk":

@@ -71,8 +71,8 @@ def emulate(
     if isinstance(s, SparseTensor):
         values, positions = sparse_operand(memory, s, forms_of(compiled.schedule, s), prod(s.shape[:-2]))
     elif isinstance(s, GatheredRows):
-        values = _rows(memory, "a", s.values)
-        positions = memory.add("lists", s.lists, writable=False).address
+        values = _rows(memory, "a", s.values, settled=True)
+        positions = memory.add("lists", s.lists, writable=False, settled=True).address
     else:
         values, positions = _rows(memory, "a", s), 0
     maps = {"a": values, "b": _rows(memory, "b", dense)}
@@ -148,7 +148,7 @@ def _vector(name: str, given: Mapping[str, Array | float], *, gated: bool) -> Ar
     return np.atleast_1d(whole)
 
 
-def _rows(memory: GlobalMemory, name: str, matrix: Array) -> Rows:
+def _rows(memory: GlobalMemory, name: str, matrix: Array, *, settled: bool = False) -> Rows:
     """A matrix, or those of a batch, in emulated memory with the row pitch that tensor maps need."""
     rows, inner = matrix.shape[-2:]
     entries = matrix.shape[0] if matrix.ndim == 3 else 1
@@ -156,5 +156,5 @@ def _rows(memory: GlobalMemory, name: str, matrix: Array) -> Rows:
     pitch = row_pitch(inner, element)
     padded = np.zeros((*matrix.shape[:-1], pitch // element.bytes), element.bits_dtype)
     padded[..., :inner] = raw_bits(np.ascontiguousarray(matrix))
-    allocation = memory.add(name, padded, writable=False)
+    allocation = memory.add(name, padded, writable=False, settled=settled)
     return Rows(allocation.address, inner, rows, pitch, element.bytes, allocation, entries, rows * pitch)

@@ -19,7 +19,7 @@ from louver.compile.plan.layout import metadata_words
 from louver.compile.plan.schedule import Schedule, list_rows
 from louver.compile.signature import Part
 from louver.formats.dtypes import element_type, multiplied_as, raw_bits
-from louver.formats.lists import gathered
+from louver.formats.lists import gathered, picked
 from louver.formats.tensor import SparseTensor, row_pitch
 from louver.ir.product import selection_of
 from louver.isa.metadata import PADDING_CODE
@@ -211,7 +211,23 @@ class RowLists(Form):
         _derive_on_host(self, s, to, stream)
 
 
-FORMS: tuple[type[Form], ...] = (Values, RoundedValues, Metadata, TileMetadata, GatheredValues, RowLists)
+@dataclass(frozen=True, slots=True)
+class Picks(Form):
+    """The rows of K that 16 rows pick in each step of so many stored columns, uint32 (`louver.formats.lists`)."""
+
+    step: int
+
+    def nbytes(self, s: SparseTensor) -> int:
+        return self.host(s.to("cpu")).nbytes
+
+    def host(self, s: SparseTensor) -> NDArray[np.uint32]:
+        return picked(as_stored(s), self.step)
+
+    def derive(self, s: SparseTensor, to: int, stream: int) -> None:
+        _derive_on_host(self, s, to, stream)
+
+
+FORMS: tuple[type[Form], ...] = (Values, RoundedValues, Metadata, TileMetadata, GatheredValues, RowLists, Picks)
 """All forms there are."""
 
 
@@ -260,7 +276,7 @@ class ProductForms(NamedTuple):
     """The arrays that products read of a sparse tensor: values, and metadata or lists."""
 
     values: Values | RoundedValues | GatheredValues = Values()
-    positions: Metadata | RowLists = Metadata()
+    positions: Metadata | RowLists | Picks = Metadata()
 
 
 def forms_of(schedule: Schedule, s: SparseTensor) -> ProductForms:
@@ -269,6 +285,8 @@ def forms_of(schedule: Schedule, s: SparseTensor) -> ProductForms:
     if selection_of(pattern) != "indexed":
         values = RoundedValues() if multiplied_as(s.dtype.name) == "tf32" else Values()
         return ProductForms(values, Metadata(metadata_words(schedule, s.dtype.name)))
+    if schedule.ring.metadata != "global":
+        return ProductForms(Values(), Picks(schedule.tile.k))
     rows = list_rows(pattern, schedule)
     # Lists of single windows are multiplied with the values as they are.
     return ProductForms(Values() if s.pattern.length % rows == 0 else GatheredValues(rows), RowLists(rows))

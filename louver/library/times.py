@@ -14,7 +14,9 @@ from typing import Literal, Protocol
 from louver.compile.plan.schedule import Schedule
 from louver.formats.dtypes import multiplied_as
 from louver.ir.product import Selection, Unit
+from louver.isa.fma_block import FmaBlock
 from louver.isa.prepack import columns_per_load
+from louver.isa.targets import WARPGROUP_THREADS
 from louver.isa.wgmma import Wgmma
 
 CLOCK = 1755.0
@@ -48,7 +50,8 @@ class Rates:
     (1, or more). product, column: of one, and of each of its columns. load: from one load of metadata by
     registers to the next. latency: from a copy's issue to its arrival. read: of a step's metadata from shared memory. output:
     bytes a clock that an SM stores. trip: to the L2 cache and back, a fence or an atomic too. sums: bytes a clock of partial sums that
-    an SM writes or reads. multiply_adds: of an SM's CUDA cores in a clock, with the loads of their operands. norm: the p of the p-norms.
+    an SM writes or reads. lanes: multiply-adds of an SM's CUDA cores in a clock. read16: of a warp's load of 16 bytes a lane, beside
+    multiply-adds. alone: the factor for one warpgroup on an SM, which waits for its loads. norm: the p of the p-norms.
     """
 
     launch: float
@@ -62,7 +65,9 @@ class Rates:
     output: float
     trip: float
     sums: float
-    multiply_adds: float
+    lanes: float
+    read16: float
+    alone: float
     norm: float
 
     def together(self, *times: float) -> float:
@@ -82,10 +87,12 @@ H200 = Rates(
     output=49.8,
     trip=726,
     sums=54.9,
-    multiply_adds=100,
+    lanes=128,
+    read16=4.2,
+    alone=1.1,
     norm=1.87,
 )
-"""Fitted at 1,755 MHz, but for multiply_adds, of which nothing has been fitted; other GPUs take them too."""
+"""Fitted at 1,755 MHz; those of CUDA cores by hand, to `results/h200/gathered-f32-128.json`. Other GPUs take them too."""
 
 
 def step_clocks(operands: Operands, schedule: Schedule, rates: Rates = H200) -> float:
@@ -96,7 +103,7 @@ def step_clocks(operands: Operands, schedule: Schedule, rates: Rates = H200) -> 
     # A stage is refilled once its products are done, and is waited for when all others are.
     latency = rates.latency / max(ring.stages - 1 - ring.in_flight, 0.5)
     if operands.unit == "fma":
-        return rates.together(tile.m * tile.n * tile.k / rates.multiply_adds, latency)
+        return rates.together(_lanes_clocks(operands, schedule, rates), latency)
     least = one if schedule.roles.consumers == 1 else more
     product = max(least, rates.product + rates.column * tile.n)
     a, b = multiplied_as(operands.a), multiplied_as(operands.b)
@@ -107,3 +114,16 @@ def step_clocks(operands: Operands, schedule: Schedule, rates: Rates = H200) -> 
     if ring.metadata == "global":
         return rates.together(products, latency, rates.load * tile.k / columns_per_load(operands.a))
     return rates.together(products, latency) + rates.read
+
+
+def _lanes_clocks(operands: Operands, schedule: Schedule, rates: Rates) -> float:
+    """Clocks of a step's multiply-adds on CUDA cores, and of the loads of what they multiply. A thread loads four elements at a time: of each
+    of its rows, and of each of its columns, again for each block where rows are picked for it.
+    """
+    tile = schedule.tile
+    columns = FmaBlock(tile.n).lane_columns
+    rows = tile.m * tile.n // (schedule.roles.consumers * WARPGROUP_THREADS * columns)
+    picked = schedule.ring.metadata != "global"
+    loads = (rows + columns * (schedule.blocks if picked else 1)) / (4 * rows * columns)
+    one = schedule.roles.consumers * schedule.occupancy.resident == 1
+    return tile.m * tile.n * tile.k / rates.lanes * (1 + rates.read16 * loads) * (rates.alone if one else 1)

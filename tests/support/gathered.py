@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from louver.compile.plan.schedule import Schedule, list_rows
 from louver.formats.dtypes import element_type
-from louver.formats.lists import GatheredRows, gathered_rows
+from louver.formats.lists import PICKERS, GatheredRows, gathered_rows, picks
 from louver.formats.pattern import Pattern
 from support.products import LARGEST
 
@@ -27,7 +27,10 @@ class Vectors:
     a: Array
 
     def rows(self, schedule: Schedule) -> GatheredRows:
-        """The rows that a product with that schedule reads."""
+        """The rows that a product with that schedule reads: lists, or picks."""
+        if schedule.ring.metadata != "global":
+            picked = picks(self.windows, self.pattern, len(self.a), schedule.tile.k)
+            return GatheredRows(self.values, picked.view(np.int32), PICKERS, self.a.shape[1])
         rows = list_rows(str(self.pattern), schedule)
         return gathered_rows(self.values, self.windows, self.pattern.length, self.a.shape[1], rows)
 

@@ -292,7 +292,8 @@ def _action(op: Operation, role: str) -> Action | None:
             again = isinstance(before, ops.MmaOp) and _source(before) == _source(op)
             return None if again else Action("mma", op, role, reads=_reads(op))
         case ops.FmaOp():
-            return Action("fma", op, role, reads=Reads((op.a.data, op.b.data), None, frozenset()))
+            rings = (op.a.data, op.b.data, *([] if op.picks is None else [op.picks.data]))
+            return Action("fma", op, role, reads=Reads(rings, None, frozenset()))
         case ops.StoreOp() | ops.BulkStoreOp():
             return Action("store", op, role, open=True)
         case ops.MmaWaitOp():

@@ -12,6 +12,8 @@ from louver.compile.plan.schedule import Schedule
 from louver.ir.sched import ops
 from louver.ir.sched.gathered import GatherOp, LoadRowsOp
 from louver.ir.sched.types import PointerType, SizeType
+from louver.isa.swizzle import CHUNK
+from louver.isa.targets import WARPGROUP_THREADS
 
 
 def require_gatherable(schedule: Schedule) -> None:
@@ -23,7 +25,16 @@ def require_gatherable(schedule: Schedule) -> None:
 
 
 def gathered_parameters(plan: Generation) -> dict[str, Attribute]:
-    """The kernel's parameters in place of a tensor map of the dense operand."""
+    """The kernel's parameters in place of a tensor map of the dense operand.
+
+    Raises ValueError for a stage of fewer pieces than threads copy at a time.
+    """
+    tile, pieces = plan.schedule.tile, plan.b.swizzle // CHUNK
+    if tile.k * pieces < WARPGROUP_THREADS:
+        raise ValueError(
+            f"{WARPGROUP_THREADS} threads gather {CHUNK} bytes each, got tile_k {tile.k} of {tile.n} columns, {tile.k * pieces} such pieces: "
+            "use a longer step or a wider tile"
+        )
     types: dict[str, Attribute] = {
         "lists": PointerType(StringAttr("lists"), StringAttr("s32")),
         "b_rows": PointerType(StringAttr("b_rows"), StringAttr(plan.nest.b.element)),

@@ -19,11 +19,18 @@ from louver.compile.generate.gather import gather, gathered_parameters, load_row
 from louver.compile.generate.generation import Generation
 from louver.compile.generate.multiply import begin, constant, loop, multiply, require_multiply_add
 from louver.compile.generate.places import place
-from louver.compile.plan.layout import OperandLayout, dense_layout, metadata_bytes, output_layout, values_layout
+from louver.compile.plan.layout import (
+    OperandLayout,
+    dense_layout,
+    metadata_bytes,
+    output_layout,
+    require_picks,
+    values_layout,
+)
 from louver.compile.plan.schedule import Schedule, check_registers, lists_of, register_split, steps_of
 from louver.compile.signature import RANGES, kernel_name, parameter_name
 from louver.formats.dtypes import multiplied_as
-from louver.formats.pattern import lifted_pattern
+from louver.formats.pattern import Pattern, lifted_pattern
 from louver.ir.product import Batch, ProductNest, require_rows, unit_of
 from louver.ir.sched import ops, staged
 from louver.ir.sched.types import MapType, PointerType, SizeType, WgmmaAttr
@@ -46,21 +53,21 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
         )
     require_rows(nest)
     selection = nest.a.selection
-    if selection != "lifted" and schedule.ring.metadata != "global":
-        raise ValueError(f"stages hold metadata of 2:4 operands, got {schedule.ring.metadata!r} for {nest.a.pattern}")
     if selection == "lifted" and nest.a.pattern != lifted_pattern(nest.a.element):
         raise ValueError(
             f"products of {nest.a.element} take the pattern {lifted_pattern(nest.a.element)} or vectors N:M@L, got {nest.a.pattern}"
         )
-    if schedule.tile.k not in steps_of(nest.a.element):
-        raise ValueError(
-            f"tile_k of {nest.a.element} is {' or '.join(map(str, steps_of(nest.a.element)))}, got {schedule.tile.k}"
-        )
+    unit = unit_of(nest.a.pattern, nest.a.element)
+    steps = steps_of(nest.a.element, unit)
+    if schedule.tile.k not in steps:
+        raise ValueError(f"tile_k of {nest.a.element} is {' or '.join(map(str, steps))}, got {schedule.tile.k}")
     indexed = selection == "indexed"
     if indexed:
         require_gatherable(schedule)
     lists = lists_of(nest.a.pattern, schedule)
-    unit = unit_of(nest.a.pattern, nest.a.element)
+    picked = None
+    if selection != "lifted" and schedule.ring.metadata != "global":
+        picked = require_picks(nest.a.pattern, unit, schedule)
     check_registers(schedule, nest.accumulator, target, promoted=nest.promoted is not None, lists=lists, unit=unit)
     if nest.promoted is not None and nest.promoted < schedule.tile.k:
         raise ValueError(
@@ -74,7 +81,7 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
         schedule,
         target,
         values_layout(schedule, nest.a.element, selection),
-        dense_layout(schedule, nest.b.element, "k" if nest.b.k_major else "mn"),
+        dense_layout(schedule, nest.b.element, "k" if nest.b.k_major else "mn", picked),
         None
         if schedule.store.way == "direct"
         else output_layout(schedule, nest.store.element, transposed=nest.store.transposed, gated=nest.gated),
@@ -110,11 +117,11 @@ def _parameters(plan: Generation) -> dict[str, Attribute]:
     types: dict[str, Attribute] = {
         "a_map": MapType.of("a", _entry_box(plan.a.box, nest.a.batch), plan.a.element_bytes, plan.a.swizzle),
     }
-    if plan.indexed:
+    if plan.gathers:
         types |= gathered_parameters(plan)
     else:
         types["b_map"] = MapType.of("b", _entry_box(b_box, nest.b.batch), plan.b.element_bytes, plan.b.swizzle)
-    if plan.lifted:
+    if plan.lifted or plan.staged:
         types["metadata"] = PointerType(StringAttr("metadata"), StringAttr("u32"))
     if plan.d is None:
         types["d"] = PointerType(StringAttr("d"), StringAttr(nest.store.element))
@@ -190,10 +197,10 @@ def _roles(plan: Generation, values: dict[str, SSAValue]) -> None:
         return
     registers, own = register_split(schedule, plan.target, lists=plan.lists)
     producers: dict[str, tuple[Operand, ...]] = {"producer": ("sparse", "dense")}
-    if schedule.occupancy.dependent and not plan.indexed:
+    if schedule.occupancy.dependent and not plan.gathers:
         producers = {"values": ("sparse",), "dense": ("dense",)}
     for warp, (name, operands) in enumerate(producers.items()):
-        _role(name, 0, 1, registers, _producer(plan, values, operands), None if plan.indexed else warp)
+        _role(name, 0, 1, registers, _producer(plan, values, operands), None if plan.gathers else warp)
     _role("consumer", 1, schedule.roles.consumers, own, _consumer(plan, values))
 
 
@@ -239,15 +246,15 @@ def _producer(plan: Generation, values: dict[str, SSAValue], operands: Sequence[
         with ImplicitBuilder(tile):
             step = Block(arg_types=[i32])
             with ImplicitBuilder(step):
-                if plan.indexed:
+                if plan.gathers:
                     _gather_stage(plan, values, _origin(plan, tile), step.args[0])
                 else:
                     _fill_stage(plan, values, _origin(plan, tile), step.args[0], operands)
                 ops.AdvanceOp()
             loop(1, step)
-            if plan.indexed:
+            if plan.gathers:
                 ops.NextTileOp()
-        _tiles(plan, values, tile, [_first_rows(plan, values)] if plan.indexed else [])
+        _tiles(plan, values, tile, [_first_rows(plan, values)] if plan.gathers else [])
     return role
 
 
@@ -351,6 +358,9 @@ def _fill_dense(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SS
     own = [] if plan.nest.b.batch is None else entry
     evict = "first" if plan.schedule.order.l2 == "values" else None
     k = arith.MuliOp(step, constant(plan.schedule.tile.k)).result
+    if plan.indexed:
+        pattern = Pattern.parse(plan.nest.a.pattern)
+        k = arith.MuliOp(arith.DivUIOp(k, constant(pattern.n)), constant(pattern.m)).result
     k_major = plan.b.major == "k"
     share = _dense_share(plan)
     copies = plan.b.copies if share is None or k_major else plan.b.copies // plan.schedule.order.cluster

@@ -37,8 +37,13 @@ class Generation:
 
     @property
     def indexed(self) -> bool:
-        """Whether rows of the dense operand are gathered."""
+        """Whether the left operand's columns are those of rows of K that it names."""
         return self.nest.a.selection == "indexed"
+
+    @property
+    def gathers(self) -> bool:
+        """Whether rows of the dense operand are gathered."""
+        return self.lists > 0
 
     @property
     def list_rows(self) -> int:
@@ -81,8 +86,8 @@ class Generation:
 
     @property
     def staged(self) -> bool:
-        """Whether stages hold the metadata of their step."""
-        return self.lifted and self.schedule.ring.metadata != "global"
+        """Whether stages hold the metadata of their step, or the rows that threads pick."""
+        return self.nest.a.selection != "all" and self.schedule.ring.metadata != "global"
 
     @property
     def loaded(self) -> bool:

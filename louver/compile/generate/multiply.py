@@ -18,7 +18,6 @@ from louver.compile.plan.layout import BLOCK_ROWS
 from louver.compile.plan.schedule import Schedule
 from louver.ir.sched import ops, staged
 from louver.ir.sched.gathered import ProxyFenceOp
-from louver.isa.fma_block import STEP
 from louver.isa.wgmma import Wgmma
 
 
@@ -48,7 +47,7 @@ Fill = Callable[[SSAValue], None]
 def multiply(plan: Generation, values: dict[str, SSAValue], fill: Fill | None) -> None:
     """All K steps of a tile: the main loop, what is left of a round of it, and the wait for the last products."""
     if plan.mma is None:
-        _multiply_add()
+        _multiply_add(plan)
         return
     if plan.group:
         ops.ClearOp()
@@ -61,8 +60,6 @@ def multiply(plan: Generation, values: dict[str, SSAValue], fill: Fill | None) -
 
 def require_multiply_add(schedule: Schedule) -> None:
     """Raises ValueError unless threads multiply and store as that schedule says."""
-    if schedule.tile.k != STEP:
-        raise ValueError(f"a step on CUDA cores is {STEP} elements of K, got tile_k {schedule.tile.k}")
     if schedule.ring.in_flight:
         raise ValueError(
             f"a step on CUDA cores ends before the next begins, got in_flight {schedule.ring.in_flight}: use 0"
@@ -73,13 +70,14 @@ def require_multiply_add(schedule: Schedule) -> None:
         )
 
 
-def _multiply_add() -> None:
+def _multiply_add(plan: Generation) -> None:
     """Steps on CUDA cores: nothing is in flight behind one."""
     ops.ClearOp()
     body = Block(arg_types=[i32])
     with ImplicitBuilder(body):
         ops.WaitOp(properties={"barriers": StringAttr("full")})
-        ops.FmaOp(properties={"a": StringAttr("a"), "b": StringAttr("b")})
+        picks = {"picks": StringAttr("metadata")} if plan.staged else {}
+        ops.FmaOp(properties={"a": StringAttr("a"), "b": StringAttr("b"), **picks})
         _release(0)
         ops.AdvanceOp()
     loop(1, body)
@@ -122,7 +120,7 @@ def _step(
         staged.ReadMetadataOp(properties={"ring": StringAttr("metadata"), "set": ops.i32_attr(register_set)})
     if not plan.staged or plan.metadata_barriers != "full":
         ops.WaitOp(properties={"barriers": StringAttr("full")})
-    if plan.indexed:
+    if plan.gathers:
         ProxyFenceOp()
     # Accumulators change hands only between tiles, so that the first step of a body is fenced; from there on products of
     # one shape follow each other. A step whose copies one thread begins is fenced too, for after that branch ptxas would put

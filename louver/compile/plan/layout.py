@@ -12,9 +12,11 @@ from typing import Literal
 
 from louver.compile.plan.schedule import Schedule
 from louver.formats.dtypes import element_type
-from louver.ir.product import Selection
+from louver.formats.lists import PICK_BYTES, PICKERS
+from louver.formats.pattern import Pattern
+from louver.ir.product import Selection, Unit
 from louver.isa.prepack import WORDS, columns_per_load
-from louver.isa.targets import WARPGROUP_THREADS
+from louver.isa.targets import TENSOR_MAP_MAX_BOX, WARPGROUP_THREADS
 from louver.isa.tensormap import SwizzleBytes
 
 SPAN = 128
@@ -73,8 +75,16 @@ def values_layout(schedule: Schedule, element: str, selection: Selection) -> Ope
     return _k_major(stored, schedule.tile.m, element)
 
 
-def dense_layout(schedule: Schedule, element: str, major: Literal["k", "mn"]) -> OperandLayout:
-    """The dense operand: boxes of one swizzle span, side by side along K (K-major) or along N (MN-major)."""
+def dense_layout(
+    schedule: Schedule, element: str, major: Literal["k", "mn"], picked: Pattern | None = None
+) -> OperandLayout:
+    """The dense operand: boxes of one swizzle span, side by side along K (K-major) or along N (MN-major).
+
+    picked: the pattern by which threads pick rows of K: one box, not swizzled, of all rows that a step's columns come from.
+    """
+    if picked is not None:
+        rows, size = picked_rows(picked, schedule.tile.k), element_type(element).bytes
+        return OperandLayout((schedule.tile.n, rows), 1, (0, 0), 0, size, "mn")
     if major == "k":
         return _k_major(schedule.tile.k, schedule.tile.n, element)
     size = element_type(element).bytes
@@ -87,6 +97,28 @@ def dense_layout(schedule: Schedule, element: str, major: Literal["k", "mn"]) ->
     return OperandLayout(
         (inner, schedule.tile.k), schedule.tile.n // inner, (inner, 0), _span(inner * size), size, "mn"
     )
+
+
+def picked_rows(pattern: Pattern, step: int) -> int:
+    """Rows of K of the groups that `step` stored columns come from, at most: those of a step may begin within a group."""
+    groups = step // pattern.n if step % pattern.n == 0 else (step - 2) // pattern.n + 2
+    return groups * pattern.m
+
+
+def require_picks(pattern: str | None, unit: Unit, schedule: Schedule) -> Pattern:
+    """The pattern by which threads pick rows of a stage. Raises ValueError where none can."""
+    way = schedule.ring.metadata
+    if unit != "fma" or pattern is None or way != "stage":
+        raise ValueError(f"stages hold metadata of 2:4 operands, and rows to pick of f32, got {way!r} for {pattern}")
+    parsed = Pattern.parse(pattern)
+    if parsed.length % PICKERS:
+        raise ValueError(f"{PICKERS} rows pick together, got windows of {parsed.length} rows: use metadata 'global'")
+    rows = picked_rows(parsed, schedule.tile.k)
+    if rows > TENSOR_MAP_MAX_BOX:
+        raise ValueError(
+            f"a box has {TENSOR_MAP_MAX_BOX} rows of K at most, got {pattern}, of which {schedule.tile.k} columns come from {rows}: use metadata 'global'"
+        )
+    return parsed
 
 
 def _k_major(columns: int, rows: int, element: str) -> OperandLayout:
@@ -106,9 +138,11 @@ def metadata_words(schedule: Schedule, element: str) -> int:
 
 
 def metadata_bytes(schedule: Schedule, element: str, selection: Selection) -> int:
-    """Bytes of metadata in a stage, all rows of the tile; 0 where stages hold none."""
-    if selection != "lifted" or schedule.ring.metadata == "global":
+    """Bytes of metadata in a stage, or of rows to pick, for all rows of the tile; 0 where stages hold none."""
+    if selection == "all" or schedule.ring.metadata == "global":
         return 0
+    if selection == "indexed":
+        return schedule.tile.m // PICKERS * schedule.tile.k * PICK_BYTES
     return schedule.tile.m // 64 * WARPGROUP_THREADS * 4 * metadata_words(schedule, element)
 
 

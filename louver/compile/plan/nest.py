@@ -31,6 +31,7 @@ from louver.ir.product import (
     Load,
     ProductNest,
     Store,
+    unit_of,
     walk,
 )
 from louver.ir.refusal import UnsupportedKernelError, unsupported
@@ -258,7 +259,7 @@ def _read_sum(trace: Trace, total: SSAValue) -> _Sum:
     if b.pattern is not None:
         raise unsupported("the sparse operand of a dot must be the left one", dot)
     precision = "tf32" if dot.input_precision is None else dot.input_precision.data
-    if a.element == "f32" and precision != "tf32":
+    if a.element == "f32" and precision != "tf32" and unit_of(a.pattern, a.element) == "wgmma":
         raise unsupported("a product of f32 multiplies as tf32", dot, "pass input_precision='tf32'")
     _check_starts(trace, dot, (m, a.extent, tile_m), (n, b.extent, tile_n))
     if m.axis is not None and m.axis == n.axis:

@@ -9,16 +9,19 @@ from typing import Any, Literal
 
 from louver.formats.pattern import Pattern
 from louver.ir.product import Unit, selection_of
+from louver.isa import fma_block
 from louver.isa.fma_block import FmaBlock
 from louver.isa.prepack import WORDS, columns_per_load
 from louver.isa.targets import Target
 
-STEPS = (32, 64, 128)
+STEPS = (16, 32, 64, 128)
 """Columns of K that a stage may hold."""
 
 
-def steps_of(element: str) -> tuple[int, ...]:
-    """Those of `STEPS` that hold whole metadata words of an element type."""
+def steps_of(element: str, unit: Unit = "wgmma") -> tuple[int, ...]:
+    """Those of `STEPS` that hold whole metadata words of an element type, or lines that threads multiply."""
+    if unit == "fma":
+        return fma_block.STEPS
     return tuple(step for step in STEPS if step * WORDS >= columns_per_load(element))
 
 
@@ -48,7 +51,7 @@ class Tile:
         if self.n % 8 or self.n > 256:
             raise ValueError(f"tile_n is a multiple of 8, at most 256, got {self.n}")
         if self.k not in STEPS:
-            raise ValueError(f"tile_k is 32, 64 or 128, got {self.k}")
+            raise ValueError(f"tile_k is 16, 32, 64 or 128, got {self.k}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,8 @@ class Ring:
     in_flight: groups of products (one a step) still running when the next step begins; a stage is released when its group has ended,
     so `in_flight` steps later. metadata: "global": words go from global memory straight to registers, 256 columns at a time, ahead of their products; "stage": by
     bulk copies into the stage, with its operands; "barrier": the same on barriers of their own, so that they are in registers before
-    the operands arrive.
+    the operands arrive. Of vectors N:M@L "global" lists say which rows of the dense operand are gathered; by a "stage" all rows come
+    there, and threads pick those that their windows keep.
     """
 
     stages: int = 5
@@ -272,7 +276,7 @@ def check_registers(
         return
     needed = accumulator_registers(schedule, accumulator, promoted=promoted) + WORKING_REGISTERS
     if unit == "fma":
-        needed += MULTIPLIED_REGISTERS + FmaBlock(schedule.tile.n).n // 4
+        needed += MULTIPLIED_REGISTERS + 4 * FmaBlock(schedule.tile.n).lane_columns
     _, held = register_split(schedule, target, lists=lists)
     beside = f", with {schedule.occupancy.resident} CTAs on an SM," if schedule.occupancy.resident > 1 else ""
     if needed > min(held, target.registers_per_thread):
@@ -302,7 +306,7 @@ def list_rows(pattern: str, schedule: Schedule) -> int:
 
 def lists_of(pattern: str | None, schedule: Schedule) -> int:
     """Lists of rows of the dense operand that a tile has, each with rows of its own in a stage; 0 where nothing is gathered."""
-    if pattern is None or selection_of(pattern) != "indexed":
+    if pattern is None or selection_of(pattern) != "indexed" or schedule.ring.metadata != "global":
         return 0
     return schedule.tile.m // list_rows(pattern, schedule)
 

@@ -47,7 +47,8 @@ class OneThreadOp(IRDLOperation):
 
 @irdl_op_definition
 class CopyMetadataOp(IRDLOperation):
-    """Start copies of the metadata words of K step `step` for the tile's rows, which begin at `row`, into the stage in hand.
+    """Start copies of the metadata words of K step `step` for the tile's rows, which begin at `row`, into the stage in hand: or of the
+    rows of b that they pick.
 
     One copy for each 64 rows, `bytes` in all.
     entry: of a batch of sparse operands, whose blocks follow each other. Rows past the last block of 64 get the last block's words: their values are

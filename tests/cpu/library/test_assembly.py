@@ -277,4 +277,4 @@ def test_the_default_set_has_every_width_and_store() -> None:
     }
     assert {schedule.store.way for _, schedule in chosen} == {"direct", "bulk"}
     assert {problem.out for problem, _ in chosen} == {"f16", "bf16", "f32"}
-    assert min(s.tile.n for p, s in every_product() if p.b_layout == "n_major") == MIN_N_MAJOR
+    assert min(s.tile.n for p, s in every_product() if p.b_layout == "n_major") == MIN_N_MAJOR["wgmma"]

@@ -118,8 +118,9 @@ def test_refusals(rng: np.random.Generator) -> None:
     tf32 = replace(s, dtype=element_type("tf32"))
     with pytest.raises(ValueError, match="products take f16, .* f32, s8 and u8, got tf32: convert the weight"):
         louver.linear(x, tf32)
+    s = weight(rng, (16, 16), "s8", "2:8@8")
     for call in (lambda: louver.plan("linear", s, 4), lambda: louver.prepare(s, 4)):
-        with pytest.raises(ValueError, match="every other pattern of f16 and bf16, got 2:8@8 f32: convert"):
+        with pytest.raises(ValueError, match="every other pattern of f16, bf16, f32, got 2:8@8 s8: convert"):
             call()
 
 

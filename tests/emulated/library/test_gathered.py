@@ -11,7 +11,8 @@ import pytest
 from louver.compile.plan.schedule import Schedule
 from louver.compile.products import compile_product
 from louver.emulator import Earliest, Latest, Order, Seeded
-from louver.formats.lists import GatheredRows
+from louver.formats.lists import GatheredRows, picks
+from louver.formats.pattern import Pattern
 from louver.frontend.problem import Problem
 from louver.ir.product import unit_of
 from louver.isa.targets import SM_90A
@@ -47,9 +48,25 @@ CUDA_CORES = {
     "narrow": LANES,
     "two-columns": LANES.changed(tile_n=128, stages=2),
     "two-blocks": LANES.changed(tile_m=256),
+    "short-step": LANES.changed(tile_k=16),
+    "few": LANES.changed(tile_n=32),
+    "fewest": LANES.changed(tile_n=16),
     "one-consumer": LANES.changed(tile_m=128, consumers=1, stages=1),
     "ranges": LANES.changed(work="ranges"),
     "dependent": LANES.changed(dependent=True),
+}
+
+PICKED = LANES.changed(metadata="stage", consumers=1, tile_m=64, stages=2)
+
+PICKING = {
+    "one-consumer": PICKED,
+    "two-consumers": LANES.changed(metadata="stage", stages=2),
+    "two-blocks": PICKED.changed(tile_m=128, tile_n=128, stages=1),
+    "short-step": PICKED.changed(tile_k=16, stages=3),
+    "few": PICKED.changed(tile_n=32),
+    "fewest": PICKED.changed(tile_n=16, tile_k=16),
+    "ranges": PICKED.changed(work="ranges"),
+    "dependent": PICKED.changed(dependent=True),
 }
 
 PATTERNS = ("2:8@128", "4:8@64", "1:8@192", "2:4@32", "3:5@33", "6:8", "1:16@1000")
@@ -100,6 +117,24 @@ def test_every_structure_and_pattern(rng: np.random.Generator, name: str, patter
 def test_every_structure_on_cuda_cores(rng: np.random.Generator, name: str, pattern: str) -> None:
     """Of numbers that tf32 cannot hold, with tails of every size."""
     check(rng, problem_of(pattern, **F32), (136, 72, 140), CUDA_CORES[name])
+
+
+@pytest.mark.parametrize("pattern", ["2:8@128", "4:8@32", "5:7@16"])
+@pytest.mark.parametrize("name", PICKING)
+def test_every_structure_that_picks_rows(rng: np.random.Generator, name: str, pattern: str) -> None:
+    """Windows of all rows and of 16; groups that steps cut."""
+    check(rng, problem_of(pattern, **F32), (136, 72, 140), PICKING[name])
+
+
+def test_rows_that_no_window_picks_are_not_multiplied(rng: np.random.Generator) -> None:
+    """They are copied, NaN and all, and nothing past a tensor's columns is picked."""
+    given = vectors(rng, 64, 100, "2:8@32", "f32")
+    b = rng.integers(-4, 5, (100, 50)).astype(np.float32)
+    expected, _ = exact_product(given.a, b)
+    b[np.setdiff1d(np.arange(100), given.windows)] = math.nan
+    y, _ = emulate(compile_product(problem_of("2:8@32", **F32), PICKED), given.rows(PICKED), b)
+    # A row that one window keeps may be none of the other's.
+    np.testing.assert_array_equal(y.astype(np.float64), expected)
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -159,7 +194,10 @@ def test_what_the_model_chooses_assembles_without_spills(pattern: str, n: int, e
     [
         ({"cluster": 2}, "gathered rows are no multicast, got cluster 2"),
         ({"specialized": False, "tile_m": 64, "consumers": 1, "stages": 1, "in_flight": 0}, "by a producer, got"),
-        ({"metadata": "stage"}, "stages hold metadata of 2:4 operands, got 'stage' for 2:8@64"),
+        (
+            {"metadata": "stage"},
+            "stages hold metadata of 2:4 operands, and rows to pick of f32, got 'stage' for 2:8@64",
+        ),
     ],
 )
 def test_schedules_that_cannot_gather(changed: dict[str, Any], rule: str) -> None:
@@ -170,8 +208,10 @@ def test_schedules_that_cannot_gather(changed: dict[str, Any], rule: str) -> Non
 @pytest.mark.parametrize(
     ("changed", "rule"),
     [
-        ({"tile_n": 256, "stages": 2}, "have 64 or 128 columns, got 256"),
-        ({"tile_k": 64}, "a step on CUDA cores is 32 elements of K, got tile_k 64"),
+        ({"tile_n": 256, "stages": 2}, "have 16, 32, 64, 128 columns, got 256"),
+        ({"metadata": "barrier"}, "rows to pick of f32, got 'barrier' for 2:8@64"),
+        ({"tile_k": 64}, "tile_k of f32 is 16 or 32, got 64"),
+        ({"tile_k": 16, "tile_n": 16}, "128 threads gather 16 bytes each, got tile_k 16 of 16 columns, 64 such pieces"),
         ({"in_flight": 1}, "ends before the next begins, got in_flight 1: use 0"),
         ({"store": "bulk"}, "stored from registers, got store 'bulk': use 'direct'"),
     ],
@@ -179,3 +219,23 @@ def test_schedules_that_cannot_gather(changed: dict[str, Any], rule: str) -> Non
 def test_schedules_that_cuda_cores_refuse(changed: dict[str, Any], rule: str) -> None:
     with pytest.raises(ValueError, match=rule):
         compile_product(problem_of("2:8@64", **F32), LANES.changed(**changed))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "rule"),
+    [
+        ("2:8@33", "16 rows pick together, got windows of 33 rows: use metadata 'global'"),
+        ("2:32@32", "a box has 256 rows of K at most, got 2:32@32, of which 32 columns come from 512"),
+    ],
+)
+def test_patterns_of_which_threads_cannot_pick(pattern: str, rule: str) -> None:
+    with pytest.raises(ValueError, match=rule):
+        compile_product(problem_of(pattern, **F32), PICKED)
+
+
+def test_picks_outside_their_group_are_refused() -> None:
+    pattern = Pattern.parse("2:8@16")
+    with pytest.raises(ValueError, match="names a row of its own group of 8"):
+        picks(np.array([[0, 8]]), pattern, 16, 32)
+    with pytest.raises(ValueError, match="got windows of 8: use a multiple of 16"):
+        picks(np.array([[0, 1]]), Pattern.parse("2:8@8"), 8, 32)

@@ -49,6 +49,20 @@ def test_a_dense_operand_k_by_n(rng: np.random.Generator, name: str, pattern: st
     np.testing.assert_array_equal(y.astype(np.float64), expected.astype(y.dtype).astype(np.float64))
 
 
+@pytest.mark.parametrize("pattern", ["2:8@64", "8:32@32", "3:8"])
+def test_f32_runs_on_cuda_cores(rng: np.random.Generator, pattern: str) -> None:
+    """Bits that tf32 has not would be missed in the results of f16."""
+    kernel, call, known, outs = given("mm, sparse left", rng, pattern)
+    known["a"] = louver.compress(known["a"].dense().astype(np.float32), pattern)
+    known["b"] = rng.integers(-(2**12), 2**12, known["b"].shape).astype(np.float32)
+    known["c"] = np.full(known["c"].shape, np.nan, np.float32)
+    assert outs.keys() == {"c"}
+    assert louver.jit(kernel).explain(**known).family == "product"
+    louver.jit(kernel).emulate[call.grid](**known)
+    expected = known["a"].dense().astype(np.float64) @ known["b"].astype(np.float64)
+    np.testing.assert_array_equal(known["c"], expected.astype(np.float16).astype(np.float32))
+
+
 def test_tokens_by_k_are_refused(rng: np.random.Generator) -> None:
     kernel, call, known, _ = given("mm, sparse right", rng)
     with pytest.raises(ValueError, match="take the patterns that the hardware multiplies, not 2:8") as caught:

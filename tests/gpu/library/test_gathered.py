@@ -10,6 +10,8 @@ import pytest
 import louver
 from louver.compile.plan.schedule import Schedule
 from louver.formats.dtypes import element_type
+from louver.formats.lists import PICKERS
+from louver.formats.pattern import Pattern
 from louver.formats.tensor import SparseTensor
 from louver.frontend.problem import Problem
 from louver.ir.product import unit_of
@@ -25,7 +27,7 @@ from support.device_products import filled, to_numpy, to_torch
 from support.gathered import vectors
 
 SIZES = {"whole": (512, 512, 1024), "odd": (300, 333, 1001), "narrow": (1024, 8, 2048), "one": (65, 1, 40)}
-PATTERNS = ("2:8", "1:16", "6:8@128", "2:8@64", "3:5@33")
+PATTERNS = ("2:8", "1:16", "6:8@128", "2:8@64", "3:5@33", "8:32@32")
 
 
 def weight(rng: np.random.Generator, m: int, k: int, pattern: str, dtype: str, *, normal: bool = False) -> SparseTensor:
@@ -110,10 +112,15 @@ LANES = Schedule.of(tile_n=128, tile_k=32, stages=2, in_flight=0)
 
 CUDA_CORES = {
     "narrow": LANES.changed(tile_n=64, stages=3),
-    "wide": LANES.changed(tile_n=256),
     "tall": LANES.changed(tile_m=256),
     "two-ctas": LANES.changed(consumers=1, resident=2),
     "ranges": LANES.changed(work="ranges"),
+    "picked": LANES.changed(metadata="stage"),
+    "picked-tall": LANES.changed(tile_m=256, metadata="stage"),
+    "few": LANES.changed(tile_n=16),
+    "picked-few": LANES.changed(tile_n=32, metadata="stage"),
+    "picked-short": LANES.changed(tile_m=256, tile_k=16, metadata="stage"),
+    "picked-ranges": LANES.changed(metadata="stage", work="ranges", consumers=1, tile_n=64),
 }
 
 
@@ -126,8 +133,10 @@ def test_vectors_and_dense_operands_of_every_structure(
 
 
 @pytest.mark.parametrize("name", CUDA_CORES)
-@pytest.mark.parametrize("pattern", ["2:8@128", "4:8@64", "3:5@33", "1:8@256"])
+@pytest.mark.parametrize("pattern", ["2:8@128", "4:8@64", "3:5@33", "3:8@256", "8:32@32", "3:7@16"])
 def test_vectors_of_f32_of_every_structure(rng: np.random.Generator, torch: Any, pattern: str, name: str) -> None:
+    if name.startswith("picked") and Pattern.parse(pattern).length % PICKERS:
+        pytest.skip("16 rows pick together")
     launch(rng, torch, CUDA_CORES[name], pattern, "f32")
 
 

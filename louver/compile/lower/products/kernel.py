@@ -201,6 +201,8 @@ def _lower_arithmetic(low: Lowering, op: Operation) -> None:
             low.values[op.result] = Imm(value.value.data)
         case arith.MuliOp():
             low.values[op.result] = low.k.mul_lo(low.number(op.lhs), low.number(op.rhs))
+        case arith.DivUIOp():
+            low.values[op.result] = low.k.div(low.number(op.lhs), low.number(op.rhs))
         case arith.AddiOp():
             low.values[op.result] = low.k.add(low.number(op.lhs), low.number(op.rhs))
         case _:

@@ -1,18 +1,21 @@
 """Products on CUDA cores: each thread reads its rows and columns of a stage, and adds their products to its sums.
 
-A stage lies as `wgmma` reads it: lines of 128 bytes, piece p of line r at p xor (r mod 8). A line of the values is a row with 32 elements
-of K; one of the dense operand is an element of K with 32 columns. Boxes begin at multiples of 1,024 bytes, so that an exclusive or of an
-address swaps pieces of its line.
+A stage lies as `wgmma` reads it: in swizzled lines of 128 bytes. A line of the values is a row with 32 elements of K, or two rows with 16;
+one of the dense operand is an element of K with 32 columns. Boxes begin at multiples of 1,024 bytes, so that an exclusive or of an address
+swaps pieces of its line.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from louver.compile.lower.products.lanes import first_column, first_row
-from louver.compile.lower.products.multiply import dense_tile, own_rows
+from louver.compile.lower.products.multiply import dense_tile, own_rows, values_tile
 from louver.compile.lower.products.state import Lowering
+from louver.formats.lists import PICK_BYTES, PICKERS
 from louver.ir.sched import ops
 from louver.isa.floating import Fma
-from louver.isa.fma_block import COLUMNS, LANE_COLUMNS
+from louver.isa.fma_block import COLUMNS, LANE_COLUMNS, FmaBlock
 from louver.isa.special import FULL_MASK
 from louver.isa.swizzle import CHUNK
 from louver.isa.sync import WarpSync
@@ -32,35 +35,121 @@ def multiply_add(low: Lowering, op: ops.FmaOp) -> None:
     """All of K of the stage in hand, for every block of the warpgroup. Lanes meet at its end, for one of them releases the stage."""
     k = low.k
     row, column = first_row(low), first_column(low)
-    values, dense = _values(low, op, row), k.mov(_dense(low, op, column))
-    done = k.mov(0)
+    values, source = _values(low, op, row), (_InOrder if op.picks is None else _Picked).of(low, op, column)
+    done, span = k.mov(0), values_tile(low).swizzle.span
     with k.loop(uniform=True) as loop:
         pieces = k.xor(values, k.mul_lo(done, CHUNK // PIECE))
-        # Of the number of a row the lane's address knows bit 2; bits 0 and 1 are the same in all lanes.
-        other = k.xor(pieces, 2 * CHUNK)
+        # An exclusive or for each part of a place that is the same in all lanes.
+        places: dict[int, Reg] = {}
         for half in range(TRIP // PIECE):
-            columns = [_columns(low, dense, PIECE * half + index) for index in range(PIECE)]
+            source.begin(half)
             for (block, offset), sums in _rows(low).items():
-                place = (64 * block + offset) * LINE + (half ^ offset & 1) * CHUNK
+                key = half ^ _phase(span, offset)
+                if key not in places:
+                    places[key] = k.xor(pieces, key * CHUNK) if key else pieces
                 elements = k.regs("f32", PIECE)
-                k.load_shared(elements, Address(other if offset & 2 else pieces, place))
-                for element, along in zip(elements, columns, strict=True):
+                k.load_shared(elements, Address(places[key], (64 * block + offset) * span))
+                for element, along in zip(elements, source.columns(half, block), strict=True):
                     for total, factor in zip(sums, along, strict=True):
                         k.emit(Fma(), total, element, factor, total)
-        k.add(dense, TRIP * LINE, into=dense)
+        source.advance()
         k.add(done, TRIP, into=done)
         loop.repeat_if(k.setp("lt", "u32", done, low.tile[2]))
     k.emit(WarpSync(), FULL_MASK)
 
 
+@dataclass(slots=True)
+class _InOrder:
+    """Lines of the dense operand in the order of the values' columns, the same for all rows. address: of the first one's columns."""
+
+    low: Lowering
+    address: Reg
+    found: list[list[Reg]] = field(default_factory=list[list[Reg]])
+
+    @classmethod
+    def of(cls, low: Lowering, op: ops.FmaOp, column: Reg) -> _InOrder:
+        return cls(low, low.k.mov(_dense(low, op, column)))
+
+    def begin(self, half: int) -> None:
+        """The lines of four columns of the values."""
+        self.found = [_columns(self.low, self.address, PIECE * half + index) for index in range(PIECE)]
+
+    def columns(self, half: int, block: int) -> list[list[Reg]]:
+        """The thread's columns of each of them."""
+        return self.found
+
+    def advance(self) -> None:
+        """On to the next trip."""
+        span = dense_tile(self.low, transposed=True).swizzle.span
+        self.low.k.add(self.address, TRIP * span, into=self.address)
+
+
+@dataclass(slots=True)
+class _Picked:
+    """Lines of one box without a swizzle, which each warp picks for its rows of a block. picks: the address of the first one's number.
+    block_bytes: picks of a block.
+    """
+
+    low: Lowering
+    address: Reg
+    picks: Reg
+    block_bytes: int
+    found: dict[int, list[list[Reg]]] = field(default_factory=dict[int, list[list[Reg]]])
+
+    @classmethod
+    def of(cls, low: Lowering, op: ops.FmaOp, column: Reg) -> _Picked:
+        k, ring, blocks = low.k, low.rings[op.b.data], len(low.consumer.accumulators)
+        start = k.mad_lo(low.position.stage, ring.stage_bytes, k.add(low.named["smem"], ring.offset))
+        assert op.picks is not None
+        picked, own = low.rings[op.picks.data], PICK_BYTES * low.tile[2]
+        size = own * 64 // PICKERS
+        picks = k.mad_lo(low.position.stage, picked.stage_bytes, k.add(low.named["smem"], picked.offset))
+        picks = k.mad_lo(low.warpgroup, blocks * size, picks)
+        picks = k.mad_lo(k.and_(low.named["warp"], 3), own, picks)
+        return cls(low, k.mad_lo(column, 4, start), k.mov(picks), size)
+
+    def begin(self, half: int) -> None:
+        """No line is for all blocks."""
+        self.found = {}
+
+    def columns(self, half: int, block: int) -> list[list[Reg]]:
+        """The thread's columns of the lines that its warp picks for four columns of the values of that block."""
+        if block not in self.found:
+            k = self.low.k
+            numbers = k.regs("b32", PIECE)
+            k.load_shared(numbers, Address(self.picks, block * self.block_bytes + half * PIECE * PICK_BYTES))
+            self.found[block] = [self._line(number) for number in numbers]
+        return self.found[block]
+
+    def _line(self, number: Reg) -> list[Reg]:
+        k, columns = self.low.k, self.low.tile[1]
+        # A shift: multiplications are of the unit that adds products.
+        place = k.add(self.address, k.shl(number, (4 * columns).bit_length() - 1))
+        found = k.regs("f32", _lane_columns(self.low))
+        for group in range(len(found) // LANE_COLUMNS):
+            some = found[LANE_COLUMNS * group : LANE_COLUMNS * (group + 1)]
+            k.load_shared(some, Address(place, 4 * COLUMNS * group))
+        return found
+
+    def advance(self) -> None:
+        """On to the next trip."""
+        self.low.k.add(self.picks, TRIP * PICK_BYTES, into=self.picks)
+
+
 def _values(low: Lowering, op: ops.FmaOp, row: Reg) -> Reg:
-    """The address of the first piece of the thread's first row: lines 0 and 4 begin with pieces 0 and 4."""
-    k, ring = low.k, low.rings[op.a.data]
+    """The address of the first piece of the thread's first row, which is one of the first eight of its warp."""
+    k, ring, span = low.k, low.rings[op.a.data], values_tile(low).swizzle.span
     rows = 64 * len(low.consumer.accumulators)
     start = k.mad_lo(low.position.stage, ring.stage_bytes, k.add(low.named["smem"], ring.offset))
-    start = k.mad_lo(low.warpgroup, rows * LINE, start)
-    start = k.mad_lo(k.and_(low.named["warp"], 3), 16 * LINE, start)
-    return k.mad_lo(row, LINE + CHUNK, start)
+    start = k.mad_lo(low.warpgroup, rows * span, start)
+    start = k.mad_lo(k.and_(low.named["warp"], 3), 16 * span, start)
+    phase = k.shr(row, (LINE // span).bit_length() - 1) if span < LINE else row
+    return k.mad_lo(phase, CHUNK, k.mad_lo(row, span, start))
+
+
+def _phase(span: int, row: int) -> int:
+    """By which the swizzle of that span changes the places of a row's pieces."""
+    return row * span // LINE & span // CHUNK - 1
 
 
 def _dense(low: Lowering, op: ops.FmaOp, column: Reg) -> Reg:
@@ -71,21 +160,27 @@ def _dense(low: Lowering, op: ops.FmaOp, column: Reg) -> Reg:
     if share is not None:
         number, size = share
         start = k.mad_lo(number, size, start)
-    box_columns = LINE // 4
+    box_columns = tile.swizzle.span // 4
     start = k.mad_lo(k.shr(column, box_columns.bit_length() - 1), tile.box_bytes, start)
     return k.mad_lo(k.and_(column, box_columns - 1), 4, start)
 
 
 def _columns(low: Lowering, dense: Reg, line: int) -> list[Reg]:
     """The thread's columns of a line, from `dense` on."""
-    k, box_bytes = low.k, dense_tile(low, transposed=True).box_bytes
-    place = k.xor(dense, line * CHUNK) if line else dense
-    found = k.regs("f32", LANE_COLUMNS * low.tile[1] // COLUMNS)
-    boxes = COLUMNS * 4 // LINE
-    for group in range(low.tile[1] // COLUMNS):
+    k, tile = low.k, dense_tile(low, transposed=True)
+    span = tile.swizzle.span
+    phase = _phase(span, line)
+    place = k.xor(dense, phase * CHUNK) if phase else dense
+    found = k.regs("f32", _lane_columns(low))
+    boxes = COLUMNS * 4 // span
+    for group in range(len(found) // LANE_COLUMNS):
         four = found[LANE_COLUMNS * group : LANE_COLUMNS * (group + 1)]
-        k.load_shared(four, Address(place, group * boxes * box_bytes + line * LINE))
+        k.load_shared(four, Address(place, group * boxes * tile.box_bytes + line * span))
     return found
+
+
+def _lane_columns(low: Lowering) -> int:
+    return FmaBlock(low.tile[1]).lane_columns
 
 
 def _rows(low: Lowering) -> dict[tuple[int, int], list[Reg]]:

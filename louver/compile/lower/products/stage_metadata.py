@@ -1,4 +1,4 @@
-"""Metadata through the ring: bulk copies of a step's words into the stage, and from there to registers."""
+"""Metadata through the ring: bulk copies of a step's words, or of the rows that it picks, into the stage, and from there to registers."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ def copy(low: Lowering, op: staged.CopyMetadataOp) -> None:
     rows, _, _ = low.tile
     blocks = rows // 64
     size = op.bytes.value.data // blocks
-    columns = columns_per_load(low.kernel.unit.a)
-    groups = k.shr(k.add(low.sizes["K"], columns - 1), columns.bit_length() - 1)
-    steps = k.mul_lo(groups, WORDS // _words(size))
+    steps = low.named["steps"]
+    if low.kernel.unit.sparse:
+        columns = columns_per_load(low.kernel.unit.a)
+        groups = k.shr(k.add(low.sizes["K"], columns - 1), columns.bit_length() - 1)
+        steps = k.mul_lo(groups, WORDS // _words(size))
     last = k.shr(k.sub(low.sizes["M"], 1), 6)
     first = k.shr(low.number(op.row), 6)
     ring, barriers = low.rings[op.ring.data], low.barriers[op.barriers.data]
