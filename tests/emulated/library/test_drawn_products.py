@@ -47,13 +47,12 @@ def test_drawn_vectors_are_right(case: Case) -> None:
     options = dict(given.draft.arguments)
     activation, accumulate = options.pop("activation", None), options.pop("accumulate", "auto")
     setting = case.group.setting
-    asked = request(
-        setting.kind, given.s, given.dense, Given(**options), activation, None, setting.out, accumulate
-    )
+    asked = request(setting.kind, given.s, given.dense, Given(**options), activation, None, setting.out, accumulate)
     problem = asked.problem("n_major", None)
     schedule = choose(problem, case.m, case.n, SM_90A, 132, k=case.k, cuts=True)
+    arrays = {name: array.to_numpy() for name, array in asked.fused.arrays.items()}
+    reads = arrays | asked.fused.bind(asked.fused.places).numbers
     b = given.dense.T if setting.kind == "linear" else given.dense
-    bias = options.pop("bias", None)
-    y, report = emulate(compiled_product(problem, schedule), given.s, np.ascontiguousarray(b), bias, options)
+    y, report = emulate(compiled_product(problem, schedule), given.s, np.ascontiguousarray(b), reads=reads)
     assert (report.products > 0) == (unit_of(setting.pattern, setting.a) == "wgmma")
     assert given.faults(y) == 0
