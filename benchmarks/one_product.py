@@ -76,7 +76,7 @@ def products(m: int, n: int, k: int, a_type: str, b_type: str) -> dict[str, int]
     found["matmul, aligned rows"] = differing(louver.matmul(s, DeviceArray.of(padded)).numpy(), whole)
     for option in OPTIONS:
         integer = option.name == "integer bias"
-        setting = Setting("linear", a_type, b_type, "s32" if integer else "f32")
+        setting = Setting("linear", a_type, b_type, "s32" if integer else "f32", "2:4")
         # Sums of integers take a bias of another type only beside other options.
         lone = element_type(a_type).floating or option.name != "bias"
         if option.name not in ELSEWHERE and lone and available(option, "linear") and option.forms(setting):

@@ -2,11 +2,13 @@
 
 Protocol: random sizes (log-uniform up to 4,096, edges of tiles, a few large ones), every pair of element types, both products,
 every layout and output type, leading axes, unaligned views, and the options that a call takes (bias, scales, activations and
-so on; the record counts them). Each dense operand and each output is a view into a buffer of NaN, or of what no result is. The
+so on; the record counts them). Weights are 2:4 (of f32 1:2) or, by the share `--vectors`, N:M@L of f16, bf16 and f32, M up to 256 and
+L up to 256. They are pruned, or made of indices: random ones, the same in all windows, or other ones in each. Each dense operand and each output is a view into a buffer of NaN, or of what no result is. The
 reference is torch's float64 product on the GPU, taken through the same options. Up to half of the cases hold integers whose
-results are exact: every element equals the reference, rounded once. The others are held elementwise to the bound of
+results are exact: every element equals the reference, rounded once. Vectors of f32 also hold integers that tf32 would round. The others are held elementwise to the bound of
 louver.library.numerics and to what f32 makes of the options' steps. After each case the buffer around the output must be as it
-was. Cases come in groups that share their kernels. Exit status 1 if any is wrong.
+was. Cases come in groups that share their kernels. A pattern without a kernel counts as refused, with the message; any other refusal is
+wrong. Exit status 1 if any is wrong.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from pathlib import Path
 
 from louver.measure.machine import CannotMeasureError, host_header, require_torch
 from louver.measure.record import write_record
+from random_products.cases import VECTORS
 from random_products.pool import sweep
 
 
@@ -24,18 +27,29 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, help="processes; default: one a core, at most 15")
+    parser.add_argument(
+        "--vectors", type=float, default=VECTORS, help="share of vectors N:M@L, 0 to 1; default: a third"
+    )
     parser.add_argument("--out", type=Path, help="write the record as JSON")
     args = parser.parse_args()
+    if not 0 <= args.vectors <= 1:
+        parser.error(f"--vectors is a share from 0 to 1, got {args.vectors}")
     try:
         facts = host_header(require_torch())
     except CannotMeasureError as error:
         parser.error(str(error))
-    found = sweep(args.cases, args.seed, lambda line: print(line, flush=True), args.workers)
-    record = {**facts, "protocol": " ".join(str(__doc__).split()), "seed": args.seed, **found.to_json()}
+    found = sweep(args.cases, args.seed, lambda line: print(line, flush=True), args.workers, args.vectors)
+    record = {
+        **facts,
+        "protocol": " ".join(str(__doc__).split()),
+        "seed": args.seed,
+        "vectors": args.vectors,
+        **found.to_json(),
+    }
     if args.out is not None:
         write_record(args.out, record)
     print(
-        f"{record['cases']} products, {record['wrong']} wrong, worst error {record['worst_ratio_to_bound']:.3g} of its bound; "
+        f"{record['cases']} products, {record['wrong']} wrong, {sum(record['refused'].values())} refused, worst error {record['worst_ratio_to_bound']:.3g} of its bound; "
         f"{found.kernels} kernels, {found.seconds:.0f} s"
     )
     return 1 if found.wrong else 0

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from louver.formats.dtypes import element_type
+from louver.formats.pattern import MAX_GROUP, Pattern, lifted_pattern
 from louver.frontend.problem import PRODUCTS
-from random_products.options import Rng, Setting, draw_options, is_rounding
+from louver.ir.product import GATHERABLE, unit_of
+from random_products.options import Rng, Setting, draw_options, entries, is_rounding
 
 EDGES = (1, 2, 7, 8, 9, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1024, 1025)
 LARGE = ((4096, 4096, 4096), (8192, 1000, 4096), (1000, 8192, 8192), (14336, 513, 2048), (300, 300, 65536))
@@ -28,6 +30,18 @@ GATED_ROWS = 8
 """Rows of which a gated product's halves are multiples."""
 
 LAYOUTS = ("k_major", "n_major", "strided")
+
+LENGTHS = (1, 2, 7, 16, 32, 64, 96, 128, 256)
+"""Of vectors."""
+
+GROUPS_OF_VECTORS = (1, 2, 4, 5, 8, 16, 32, 64, 255, 256)
+"""M of half of their patterns."""
+
+VECTORS = 1 / 3
+"""The share of groups with vectors N:M@L, unless it is said."""
+
+WINDOWS = ("pruned", "random", "alike", "apart")
+"""Which rows of K windows keep: those of the largest norm; any; all windows the same; neighbours as different ones as can be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +62,11 @@ class Group:
 class Case:
     """One product of a group.
 
-    m, n, k: sizes. batch: of the n tokens, as a leading axis of its own; 0 for none. dense_offset, dense_gap, out_offset,
-    out_gap: elements from an aligned address, and unused ones at the end of each row. exact: small integers, held to the
-    bit; else normal data, held to the bound. seed: of the data.
+    m, n, k: sizes. batch: of the n tokens, as a leading axis of its own; weights: of the m rows; 0 for none. dense_offset,
+    dense_gap, out_offset, out_gap: elements from an aligned address, and unused ones at the end of each row. windows: of
+    `WINDOWS`; all but "pruned" go through `louver.from_indices`, in increasing order if `ordered`. exact: small integers, held
+    to the bit; else normal data, held to the bound. wide: the operand, "sparse" or "dense", that also has integers which
+    tf32 cannot hold, or "". seed: of the data.
     """
 
     group: Group
@@ -58,27 +74,35 @@ class Case:
     n: int
     k: int
     batch: int
+    weights: int
     dense_offset: int
     dense_gap: int
     out_offset: int
     out_gap: int
+    windows: str
+    ordered: bool
     exact: bool
+    wide: str
     seed: int
 
 
-def cases(count: int, seed: int) -> Iterator[Case]:
-    """`count` cases, group by group, always the same for a seed and the same options."""
+def cases(count: int, seed: int, vectors: float = VECTORS) -> Iterator[Case]:
+    """`count` cases, group by group, always the same for a seed, the same options and share of vectors."""
     rng = np.random.default_rng(seed)
     for first in range(0, count, GROUP):
-        group = _group(rng, first // GROUP)
+        group = _group(rng, first // GROUP, vectors)
         for index in range(first, min(first + GROUP, count)):
             yield _case(rng, group, index)
 
 
-def _group(rng: Rng, index: int) -> Group:
+def _group(rng: Rng, index: int, vectors: float) -> Group:
     operands = _OPERANDS[index % len(_OPERANDS)]
     kind = ("linear", "matmul")[index // len(_OPERANDS) % 2]
-    setting = Setting(kind, *operands, str(rng.choice(PRODUCTS[operands])))
+    pattern = lifted_pattern(operands[0])
+    if rng.random() < vectors:
+        element = str(rng.choice(GATHERABLE))
+        operands, pattern = (element, element), _vectors(rng)
+    setting = Setting(kind, *operands, str(rng.choice(PRODUCTS[operands])), pattern)
     layout = str(rng.choice(LAYOUTS, p=[0.45, 0.45, 0.1]))
     narrowest, widest = WIDTHS[int(rng.integers(len(WIDTHS)))]
     return Group(setting, layout, narrowest, widest, draw_options(rng, setting))
@@ -90,6 +114,14 @@ _OPERANDS = [("f16", "f16"), ("bf16", "bf16"), ("e4m3", "e4m3"), ("s8", "s8"), (
 """Sparse and dense operand of one group after the other: every pair, the common ones more often."""
 
 
+def _vectors(rng: Rng) -> str:
+    """A pattern N:M@L. A few have no kernel with an element type, such as 1:2 of f16: the product is refused."""
+    some = round(math.exp(rng.uniform(0, math.log(MAX_GROUP))))
+    m = int(rng.choice(GROUPS_OF_VECTORS)) if rng.random() < 0.5 else some
+    n = int(rng.integers(1, m + 1)) if rng.random() < 0.7 else int(rng.choice((1, m)))
+    return str(Pattern(n, m, int(rng.choice(LENGTHS))))
+
+
 def _case(rng: Rng, group: Group, index: int) -> Case:
     wide = group.widest == LARGEST_SIZE
     if index % LARGE_EVERY == LARGE_EVERY - 1 and wide:
@@ -99,17 +131,24 @@ def _case(rng: Rng, group: Group, index: int) -> Case:
     if "gated" in group.forms:
         m = -(-m // (2 * GATED_ROWS)) * 2 * GATED_ROWS
     viewed, padded = rng.random() < 0.4, rng.random() < 0.5
+    exact = bool(index % 2) and not is_rounding(group.forms)
+    # The product of a gated pair's sums would need more bits than f32 has.
+    widens = exact and unit_of(group.setting.pattern, group.setting.a) == "fma" and "gated" not in group.forms
     return Case(
         group=group,
         m=m,
         n=n,
         k=k,
         batch=_divisor(rng, n) if group.setting.kind == "linear" and rng.random() < 0.25 else 0,
+        weights=entries(rng, m) if "weights" in group.forms else 0,
         dense_offset=int(rng.integers(0, 17)) if viewed else 0,
         dense_gap=int(rng.integers(0, 33)) if viewed else 0,
         out_offset=int(rng.choice([0, 0, 1, 8])) if padded else 0,
         out_gap=int(rng.integers(0, 17)) if padded else 0,
-        exact=bool(index % 2) and not is_rounding(group.forms),
+        windows=str(rng.choice(WINDOWS)),
+        ordered=bool(rng.random() < 0.5),
+        exact=exact,
+        wide=str(rng.choice(("", "sparse", "dense"))) if widens else "",
         seed=int(rng.integers(1 << 31)),
     )
 

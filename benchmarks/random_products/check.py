@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 import louver
 from louver.formats.dtypes import element_type
-from louver.formats.pattern import lifted_pattern
-from louver.formats.tensor import SparseTensor
 from louver.isa.wgmma import INTEGER
+from louver.library.request import has_kernel
+from random_products import operands
 from random_products.buffers import Poisoned, poisoned, to_device
 from random_products.cases import Case
 from random_products.expected import limits, product
@@ -25,11 +25,12 @@ REFUSALS = (RuntimeError, ValueError, TypeError)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """worst: greatest error over its bound, 0 for exact data. wrong: what is wrong, or ""."""
+    """worst: greatest error over its bound, 0 for exact data. wrong: what is wrong, or "". refused: why no kernel exists, or ""."""
 
     case: Case
     worst: float
     wrong: str
+    refused: str = ""
 
 
 def checked(torch: Any, place: str, case: Case) -> Outcome:
@@ -43,36 +44,38 @@ def checked(torch: Any, place: str, case: Case) -> Outcome:
 def check(torch: Any, place: str, case: Case) -> Outcome:
     """Run a case on a device, compare, and look at what lies around its output."""
     setting, rng = case.group.setting, np.random.default_rng(case.seed)
-    a, s = _weights(rng, case)
-    b = to_device(torch, _draw(rng, (case.k, case.n), setting.b, exact=case.exact), place)
+    a, s = operands.weight(rng, case)
+    b = to_device(torch, operands.dense(rng, case), place)
     rows = case.m // 2 if "gated" in case.group.forms else case.m
     out = _output(torch, place, case, rows)
     mode = case.group.forms.get("accumulate", "auto")
-    expected = product(torch, to_device(torch, a, place).double(), b.double(), setting.a, mode)
+    expected = product(torch, to_device(torch, a, place).double(), b.double(), setting.a, setting.pattern, mode)
 
     def placed(array: NDArray[Any], element: str) -> tuple[Any, Any]:
         given = to_device(torch, np.asarray(array).astype(element_type(element).numpy), place)
         return given, given.double()
 
     views = has_views(case.group.forms)
-    draft = Draft(
-        rng, setting, rows, case.n, case.exact, placed, expected, out.view if views else _shaped(case, out.view)
-    )
+    result = out.view if views else _shaped(case, out.view)
+    draft = Draft(rng, setting, rows, case.n, case.exact, placed, expected, result, weights=case.weights)
     if setting.a in INTEGER and is_floating(case.group.forms):
         expected.to_f32()
     for name, form in case.group.forms.items():
         BY_NAME[name].apply(draft, form)
     dense = _dense(torch, place, case, b)
-    if draft.weights:
-        s = louver.compress(a.reshape(draft.weights, -1, case.k), lifted_pattern(setting.a))
     if draft.batch:
         dense = draft.divided(dense)
     elif not views:
         dense = _shaped(case, dense)
-    if setting.kind == "linear":
-        louver.linear(dense, s, out=draft.result, **draft.arguments)
-    else:
-        louver.matmul(s, dense, out=draft.result, **draft.arguments)
+    try:
+        if setting.kind == "linear":
+            louver.linear(dense, s, out=draft.result, **draft.arguments)
+        else:
+            louver.matmul(s, dense, out=draft.result, **draft.arguments)
+    except ValueError as error:
+        if has_kernel(s):
+            raise
+        return Outcome(case, 0.0, "", " ".join(str(error).split()))
     return _compare(case, draft, out)
 
 
@@ -93,32 +96,6 @@ def _compare(case: Case, draft: Draft, out: Poisoned) -> Outcome:
     if outside:
         problem = f"{problem}; {outside} elements written outside the output".removeprefix("; ")
     return Outcome(case, worst, problem)
-
-
-def _weights(rng: np.random.Generator, case: Case) -> tuple[NDArray[Any], SparseTensor]:
-    """The weight [M, K] with its zeros, and compressed; of a gated product the gate's rows before up's."""
-    element = case.group.setting.a
-    pattern = lifted_pattern(element)
-    a = louver.prune(_draw(rng, (case.m, case.k), element, exact=case.exact), pattern)
-    if "gated" not in case.group.forms:
-        return a, louver.compress(a, pattern)
-    gate, up = (louver.compress(half, pattern) for half in np.split(a, 2))
-    library: Any = louver
-    return a, library.gated(gate, up)
-
-
-LARGEST_INTEGER = {"e4m3": 2, "e5m2": 2}
-"""Of exact data, 4 for other types: sums of 8-bit floats have about 14 bits."""
-
-
-def _draw(rng: np.random.Generator, shape: tuple[int, int], element: str, *, exact: bool) -> NDArray[Any]:
-    numpy = element_type(element).numpy
-    if exact:
-        most = LARGEST_INTEGER.get(element, 4)
-        return rng.integers(0 if element == "u8" else -most, most + 1, shape, np.int8).astype(numpy)
-    if element in INTEGER:
-        return rng.integers(np.iinfo(numpy).min, np.iinfo(numpy).max + 1, shape).astype(numpy)
-    return rng.standard_normal(shape, np.float32).astype(numpy)
 
 
 def _dense(torch: Any, place: str, case: Case, b: Any) -> Any:
@@ -145,7 +122,5 @@ def _shaped(case: Case, array: Any) -> Any:
 def described(case: Case) -> dict[str, Any]:
     """A case as JSON."""
     group, setting = case.group, case.group.setting
-    sizes = {"m": case.m, "n": case.n, "k": case.k, "batch": case.batch}
-    gaps = {name: getattr(case, name) for name in ("dense_offset", "dense_gap", "out_offset", "out_gap")}
-    kind = {"kind": setting.kind, "a": setting.a, "b": setting.b, "out": setting.out, "layout": group.layout}
-    return {**kind, **sizes, **gaps, "options": dict(group.forms), "exact": case.exact, "seed": case.seed}
+    own = {each.name: getattr(case, each.name) for each in fields(case) if each.name != "group"}
+    return {**asdict(setting), "layout": group.layout, "options": dict(group.forms), **own}

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from louver.ir.product import unit_of
 from louver.library import numerics
 
 F32_UNIT = 2.0**-23
@@ -80,12 +81,12 @@ class Expected:
         return self.xp.where(self.xp.isnan(got), math.inf, ratio)
 
 
-def product(xp: Any, a: Any, b: Any, operand: str, accumulate: str) -> Expected:
+def product(xp: Any, a: Any, b: Any, operand: str, pattern: str, accumulate: str) -> Expected:
     """`a [M, K] @ b [K, N]` in float64, with the error that accumulation may make (`louver.library.numerics`).
 
-    operand: the sparse operand's element type. accumulate: the mode asked for, "auto" for the usual one.
+    operand, pattern: of the sparse operand. accumulate: the mode asked for, "auto" for the usual one.
     """
-    how = numerics.accumulation(operand, accumulate)
+    how = numerics.accumulation(operand, accumulate, unit=unit_of(pattern, operand))
     # Of an output that rounds nothing by itself, so that what is absolute comes from the sums.
     relative, absolute, summed = numerics.coefficients(a.shape[1], "s32", how)
     value = a @ b

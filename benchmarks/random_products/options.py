@@ -13,6 +13,7 @@ from typing import Any, get_args
 import numpy as np
 
 import louver
+from louver.formats.pattern import Pattern
 from louver.isa.wgmma import FP8, INTEGER
 from louver.library import request
 from random_products.expected import ACTIVATIONS, Expected
@@ -25,12 +26,13 @@ ADDENDS = ("f16", "bf16", "f32")
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The common properties of a group of cases: product, element types of sparse and dense operand and of the output."""
+    """The common properties of a group of cases: product, element types of sparse and dense operand and of the output, pattern."""
 
     kind: str
     a: str
     b: str
     out: str
+    pattern: str
 
 
 @dataclass(slots=True)
@@ -115,16 +117,15 @@ def available(option: Option, kind: str) -> bool:
 
 
 def _batch(draft: Draft, form: str) -> None:
-    draft.batch = _entries(draft.rng, draft.n)
+    draft.batch = entries(draft.rng, draft.n)
     draft.result = draft.divided(draft.result)
 
 
 def _weights(draft: Draft, form: str) -> None:
-    draft.weights = _entries(draft.rng, draft.m)
     draft.result = draft.divided(draft.result)
 
 
-def _entries(rng: Rng, size: int) -> int:
+def entries(rng: Rng, size: int) -> int:
     """A number of entries that divides the size, 1 if it must be."""
     divisors = [count for count in range(2, 9) if size % count == 0]
     return int(rng.choice(divisors)) if divisors else 1
@@ -212,6 +213,11 @@ def _c_forms(setting: Setting) -> tuple[str, ...]:
     return (*ADDENDS, *in_place) if _floats(setting) else ()
 
 
+def _gated_forms(setting: Setting) -> tuple[str, ...]:
+    """Rows of a pair are of two weights by turns, so vectors do not go with it."""
+    return tuple(ACTIVATIONS) if _floats(setting) and Pattern.parse(setting.pattern).length == 1 else ()
+
+
 MODES: Mapping[str, tuple[str, ...]] = {"f16": ("f32", "f16"), "bf16": ("f32",), "fp8": ("fast", "f16", "promoted")}
 """Ways to accumulate, by operand, of which those take part that the library has."""
 
@@ -262,7 +268,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("bias", ("bias",), 0.3, _where_float(*ADDENDS), _bias, floating=False, without=("gated", "integer bias")),
     Option("dense_bias", ("dense_bias",), 0.2, _where_float(*ADDENDS), _dense_bias),
     Option("c", ("c", "beta"), 0.25, _c_forms, _c, without=("gated",)),
-    Option("gated", ("activation",), 0.15, _where_float(*ACTIVATIONS), _gated, rounds=CURVES, names=("gated",)),
+    Option("gated", ("activation",), 0.15, _gated_forms, _gated, rounds=CURVES, names=("gated",)),
     Option(
         "activation", ("activation",), 0.3, _where_float(*ACTIVATIONS), _activation, rounds=CURVES, without=("gated",)
     ),

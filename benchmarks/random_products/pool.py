@@ -14,8 +14,9 @@ from importlib import import_module
 from multiprocessing import get_context
 from typing import Any
 
+from louver.formats.pattern import Pattern, lifted_pattern
 from louver.library.compiled import loaded_keys
-from random_products.cases import Case, cases
+from random_products.cases import VECTORS, Case, cases
 from random_products.check import Outcome, checked, described
 
 MOST_WORKERS = 15
@@ -49,6 +50,7 @@ class Sweep:
             "cases": len(self.outcomes),
             "exact_cases": sum(outcome.case.exact for outcome in self.outcomes),
             "wrong": len(self.wrong),
+            "refused": dict(Counter(outcome.refused for outcome in self.outcomes if outcome.refused)),
             "worst_ratio_to_bound": max(right, default=0.0),
             "kernels": self.kernels,
             "seconds": round(self.seconds, 1),
@@ -58,22 +60,30 @@ class Sweep:
 
 
 def counts(run: Iterable[Case]) -> Mapping[str, Mapping[str, int]]:
-    """The number of cases with each product, types, layout and option."""
-    found: dict[str, Counter[str]] = {name: Counter() for name in ("kind", "types", "layout", "options")}
+    """The number of cases with each product, types, length of vectors, windows, layout and option."""
+    names = ("kind", "types", "vectors", "windows", "layout", "options")
+    found: dict[str, Counter[str]] = {name: Counter() for name in names}
     for case in run:
         group, setting = case.group, case.group.setting
         found["kind"][setting.kind] += 1
         found["types"][f"{setting.a}×{setting.b}→{setting.out}"] += 1
+        if setting.pattern != lifted_pattern(setting.a):
+            found["vectors"][f"{setting.a} N:M@{Pattern.parse(setting.pattern).length}"] += 1
+        found["windows"][f"{case.windows}, {'in order' if case.ordered else 'in any order'}"] += 1
         found["layout"][group.layout] += 1
         found["options"].update([f"{name}: {form}" for name, form in group.forms.items()])
         found["options"]["leading axes"] += case.batch > 0
     return {name: dict(sorted(counted.items())) for name, counted in found.items()}
 
 
-def sweep(count: int, seed: int, say: Callable[[str], object], workers: int | None = None) -> Sweep:
-    """Run `count` cases on the current GPU; `say` hears of each wrong one. workers: processes, by default one a core."""
+def sweep(
+    count: int, seed: int, say: Callable[[str], object], workers: int | None = None, vectors: float = VECTORS
+) -> Sweep:
+    """Run `count` cases on the current GPU; `say` hears of each wrong one. workers: processes, by default one a core. vectors: as in `cases`."""
     begin = time.perf_counter()
-    groups = [tuple(found) for _, found in itertools.groupby(cases(count, seed), key=lambda case: id(case.group))]
+    groups = [
+        tuple(found) for _, found in itertools.groupby(cases(count, seed, vectors), key=lambda case: id(case.group))
+    ]
     parts: dict[int, Part] = {}
     processes = workers or min(MOST_WORKERS, os.cpu_count() or 1)
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:

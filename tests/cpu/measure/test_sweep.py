@@ -11,8 +11,11 @@ import numpy as np
 import pytest
 
 import louver
+from louver.formats.pattern import Pattern, lifted_pattern
 from louver.frontend.problem import PRODUCTS
-from random_products.cases import GATED_ROWS, GROUP, Case, Group, cases
+from louver.ir.product import GATHERABLE, unit_of
+from random_products import operands
+from random_products.cases import GATED_ROWS, GROUP, LENGTHS, WINDOWS, Case, Group, cases
 from random_products.check import check, checked, described
 from random_products.expected import Expected, limits, product
 from random_products.options import (
@@ -26,14 +29,16 @@ from random_products.options import (
     is_rounding,
 )
 from random_products.pool import Sweep, counts
+from support.drawn_products import Drawn, drawn, runs_on_numpy
 
 SMALL = 2_000_000
 """Products of sizes that the reference path takes in no time."""
 
 
 def plain(**changes: Any) -> Case:
-    group = Group(Setting("linear", "f16", "f16", "f16"), "k_major", 1, 64)
-    return replace(Case(group, 37, 22, 100, 0, 0, 0, 0, 0, exact=False, seed=5), **changes)
+    group = Group(Setting("linear", "f16", "f16", "f16", "2:4"), "k_major", 1, 64)
+    case = Case(group, 37, 22, 100, 0, 0, 0, 0, 0, 0, windows="pruned", ordered=True, exact=False, wide="", seed=5)
+    return replace(case, **changes)
 
 
 def small(count: int) -> list[Case]:
@@ -47,7 +52,7 @@ def test_cases_repeat_and_differ_by_seed() -> None:
 
 
 def test_every_pair_of_types_product_and_layout_takes_part() -> None:
-    groups = [next(found).group for _, found in itertools.groupby(cases(3000, 0), key=lambda case: id(case.group))]
+    groups = groups_of(list(cases(3000, 0)))
     assert len(groups) == 3000 // GROUP
     settings = {(group.setting.kind, group.setting.a, group.setting.b) for group in groups}
     assert settings == {(kind, *pair) for kind in ("linear", "matmul") for pair in PRODUCTS}
@@ -71,7 +76,7 @@ def test_options_go_together(rng: np.random.Generator, monkeypatch: pytest.Monke
     seen: set[str] = set()
     for _ in range(2000):
         a, b = list(PRODUCTS)[int(rng.integers(len(PRODUCTS)))]
-        setting = Setting("matmul", a, b, str(rng.choice(PRODUCTS[a, b])))
+        setting = Setting("matmul", a, b, str(rng.choice(PRODUCTS[a, b])), lifted_pattern(a))
         forms = draw_options(rng, setting)
         seen |= set(forms)
         assert list(forms) == [option.name for option in OPTIONS if option.name in forms]
@@ -90,6 +95,96 @@ def test_options_wait_for_the_library() -> None:
     unknown = replace(BY_NAME["bias"], keywords=("no_such_keyword",))
     assert not available(unknown, "linear")
     assert not available(replace(BY_NAME["bias"], names=("no_such_name",)), "linear")
+
+
+def groups_of(found: list[Case]) -> list[Group]:
+    return [next(run).group for _, run in itertools.groupby(found, key=lambda case: id(case.group))]
+
+
+@pytest.mark.parametrize("share", [0.0, 1 / 3, 1.0])
+def test_a_share_of_the_groups_has_vectors(share: float) -> None:
+    settings = [group.setting for group in groups_of(list(cases(6000, 4, share)))]
+    vectors = [each for each in settings if each.pattern != lifted_pattern(each.a)]
+    assert abs(len(vectors) / len(settings) - share) < 0.06
+    patterns = [Pattern.parse(each.pattern) for each in vectors]
+    if vectors:
+        assert {each.a for each in vectors} == {each.b for each in vectors} == set(GATHERABLE)
+        assert {pattern.length for pattern in patterns} == set(LENGTHS)
+        assert {1, 256} <= {pattern.m for pattern in patterns}
+        assert {pattern.n == pattern.m for pattern in patterns} == {True, False}
+
+
+def test_cases_of_vectors_meet_every_corner() -> None:
+    found = list(cases(6000, 4, 1.0))
+    assert {(case.windows, case.ordered) for case in found} == {(name, on) for name in WINDOWS for on in (True, False)}
+    assert any(case.k % Pattern.parse(case.group.setting.pattern).m for case in found)
+    assert {case.wide for case in found if case.group.setting.a == "f32"} == {"", "sparse", "dense"}
+    for case in found:
+        if case.wide:
+            assert case.exact and unit_of(case.group.setting.pattern, case.group.setting.a) == "fma"
+        if "weights" in case.group.forms:
+            assert case.weights and case.m % case.weights == 0
+        if "gated" in case.group.forms:
+            assert Pattern.parse(case.group.setting.pattern).length == 1
+
+
+@pytest.mark.parametrize("pattern", ["2:4", "3:5@33", "3:7", "5:5@2"])
+@pytest.mark.parametrize("name", WINDOWS)
+def test_weights_are_what_their_tensor_says(name: str, pattern: str) -> None:
+    """Their zeros and values are placed here by NumPy, so a tensor that is decoded wrongly differs."""
+    for weights, ordered in ((0, True), (4, False)):
+        group = Group(Setting("linear", "f32", "f32", "f32", pattern), "k_major", 1, 64)
+        case = plain(
+            group=group, m=148, k=101, weights=weights, windows=name, ordered=ordered, exact=True, wide="sparse"
+        )
+        a, s = operands.weight(np.random.default_rng(2), case)
+        assert s.shape == ((4, 37, 101) if weights else (148, 101)) and str(s.pattern) == pattern
+        np.testing.assert_array_equal(s.dense().reshape(148, 101), a)
+        assert np.abs(a).max() > 2048 and (a.astype(np.int64) % 2).any()
+
+
+def test_windows_are_alike_or_apart() -> None:
+    pattern = Pattern(2, 8, 4)
+    placed = {
+        name: operands.windows(np.random.default_rng(1), plain(windows=name, ordered=False), pattern, 4, 3)
+        for name in WINDOWS[1:]
+    }
+    assert all(found.shape == (4, 3, 2) for found in placed.values())
+    assert (placed["alike"] == placed["alike"][0]).all()
+    kept_together = np.moveaxis(placed["apart"], 0, 1).reshape(3, -1)
+    assert all(set(kept) == set(range(8)) for kept in kept_together.tolist())
+    ordered = operands.windows(np.random.default_rng(1), plain(windows="apart"), pattern, 4, 3)
+    np.testing.assert_array_equal(ordered, np.sort(placed["apart"], axis=-1))
+
+
+@pytest.mark.filterwarnings("ignore:louver computes by the reference path")
+def test_drawn_vectors_are_right_without_torch() -> None:
+    found = [case for case in cases(2000, 3, 1.0) if runs_on_numpy(case) and case.m * case.n * case.k < SMALL // 10]
+    for case in found[:150]:
+        given = drawn(case)
+        assert given.faults(result_of(given, given.dense)) == 0, described(case)
+
+
+@pytest.mark.filterwarnings("ignore:louver computes by the reference path")
+@pytest.mark.parametrize("wide", ["sparse", "dense"])
+def test_operands_that_are_read_as_tf32_are_seen(wide: str) -> None:
+    group = Group(Setting("linear", "f32", "f32", "f32", "3:5@33"), "k_major", 1, 64)
+    given = drawn(plain(group=group, exact=True, windows="random", wide=wide))
+    assert given.faults(result_of(given, given.dense)) == 0
+    if wide == "sparse":
+        given.s.update_(cut(given.s.values))
+    assert given.faults(result_of(given, cut(given.dense))) > 100
+
+
+def cut(array: Any) -> Any:
+    """As tensor cores read an f32."""
+    return (array.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+def result_of(given: Drawn, dense: Any) -> Any:
+    setting = given.case.group.setting
+    call = (dense, given.s) if setting.kind == "linear" else (given.s, dense)
+    return getattr(louver, setting.kind)(*call, out_dtype=setting.out, **given.draft.arguments)
 
 
 def activation(name: str, x: float) -> float:
@@ -119,7 +214,7 @@ def test_activations_are_their_definitions_and_bound_what_f32_gives(name: str, r
 def test_a_chain_of_steps_bounds_f32_and_finds_a_wrong_factor(rng: np.random.Generator) -> None:
     a, b = rng.standard_normal((30, 64), np.float32), rng.standard_normal((64, 20), np.float32)
     scale, bias = rng.standard_normal((30, 1), np.float32), rng.standard_normal((1, 20), np.float32)
-    expected = product(np, a.astype(float), b.astype(float), "f16", "auto")
+    expected = product(np, a.astype(float), b.astype(float), "f16", "2:4", "auto")
     expected.multiply(scale.astype(float))
     expected.add(bias.astype(float))
     expected.multiply(0.7)
@@ -208,6 +303,21 @@ def test_faults_are_found(torch: Any, monkeypatch: pytest.MonkeyPatch, fault: st
     assert check(torch, "cpu", plain(exact=exact)).wrong == ""
 
 
+@pytest.mark.parametrize(("pattern", "refused"), [("1:2", True), ("2:4", False), ("2:4@8", False)])
+def test_only_patterns_without_a_kernel_may_be_refused(
+    torch: Any, monkeypatch: pytest.MonkeyPatch, pattern: str, refused: bool
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise ValueError("GPUs multiply\n others")
+
+    monkeypatch.setattr(louver, "linear", refuse)
+    case = plain(group=Group(Setting("linear", "f16", "f16", "f16", pattern), "k_major", 1, 64))
+    outcome = checked(torch, "cpu", case)
+    assert (outcome.refused, bool(outcome.wrong)) == (("GPUs multiply others", False) if refused else ("", True))
+    record = Sweep((outcome,), 0, 1.0).to_json()
+    assert record["refused"] == ({outcome.refused: 1} if refused else {})
+
+
 def fault_free(torch: Any, x: Any, s: Any, out: Any) -> None:
     out.copy_((x.double() @ torch.from_numpy(s.dense().astype(np.float64)).T).to(out.dtype))
 
@@ -217,7 +327,7 @@ def test_every_option_changes_the_call_and_the_expectation(rng: np.random.Genera
         return np.asarray(array), np.asarray(array, np.float64)
 
     for option in (option for option in OPTIONS if not option.views):
-        setting = Setting("matmul", "s8" if option.name == "integer bias" else "f16", "f16", "f32")
+        setting = Setting("matmul", "s8" if option.name == "integer bias" else "f16", "f16", "f32", "2:4")
         for form in option.forms(setting):
             if form.endswith("in place"):
                 continue
@@ -251,9 +361,9 @@ class Axes:
 def test_views_divide_the_output_and_nothing_else(rng: np.random.Generator, kind: str, name: str) -> None:
     shape = (12, 30) if kind == "linear" else (30, 12)
     y = np.arange(360).reshape(shape)
-    draft = Draft(
-        rng, Setting(kind, "f16", "f16", "f32"), 30, 12, False, lambda a, _: (a, a), Expected(np, y, y), Axes(y)
-    )
+    setting = Setting(kind, "f16", "f16", "f32", "2:4")
+    weights = 3 if name == "weights" else 0
+    draft = Draft(rng, setting, 30, 12, False, lambda a, _: (a, a), Expected(np, y, y), Axes(y), weights=weights)
     assert has_views({name: "entries"})
     BY_NAME[name].apply(draft, "entries")
     entries = draft.batch or draft.weights

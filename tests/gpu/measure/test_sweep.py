@@ -17,8 +17,9 @@ def torch() -> Any:
 
 
 @pytest.mark.parametrize("group", range(GROUPS))
-def test_a_group_of_the_sweep_is_right(torch: Any, group: int) -> None:
-    wanted = list(cases(GROUP * GROUPS, 11))[group * GROUP : (group + 1) * GROUP]
+@pytest.mark.parametrize("vectors", [0.0, 1.0])
+def test_a_group_of_the_sweep_is_right(torch: Any, vectors: float, group: int) -> None:
+    wanted = list(cases(GROUP * GROUPS, 11, vectors))[group * GROUP : (group + 1) * GROUP]
     found = [checked(torch, "cuda", case) for case in wanted if case.m * case.n * case.k < SMALL]
     assert len(found) > 3
     assert [(described(outcome.case), outcome.wrong) for outcome in found if outcome.wrong] == []

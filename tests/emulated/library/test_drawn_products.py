@@ -1,0 +1,58 @@
+"""Vectors N:M@L that the sweep draws, on the emulator: the kernels that calls of the library would launch."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from louver.ir.product import unit_of
+from louver.isa.targets import SM_90A
+from louver.library.configure import choose
+from louver.library.emulate import emulate
+from louver.library.fused import Given
+from louver.library.request import has_kernel, request
+from random_products.cases import Case, cases
+from support.compiled import compiled_product
+from support.drawn_products import drawn, runs_on_numpy
+
+COUNT = 8
+MOST = {"wgmma": 400_000, "fma": 150_000}
+"""Products of a case, by unit: multiply-adds of CUDA cores take the emulator longer."""
+
+
+def small() -> list[Case]:
+    """One case a group."""
+    wanted = (
+        case
+        for case in cases(12_000, 7, vectors=1.0)
+        if runs_on_numpy(case)
+        and case.k > 4
+        and case.m * case.n * case.k < MOST[unit_of(case.group.setting.pattern, case.group.setting.a)]
+    )
+    groups = itertools.groupby(wanted, key=lambda case: id(case.group))
+    return list(itertools.islice((next(found) for _, found in groups), COUNT))
+
+
+def described(case: Case) -> str:
+    setting = case.group.setting
+    return f"{setting.kind}-{setting.a}-{setting.pattern}-{case.windows}-{case.m}x{case.n}x{case.k}"
+
+
+@pytest.mark.parametrize("case", small(), ids=described)
+def test_drawn_vectors_are_right(case: Case) -> None:
+    given = drawn(case)
+    assert has_kernel(given.s)
+    options = dict(given.draft.arguments)
+    activation, accumulate = options.pop("activation", None), options.pop("accumulate", "auto")
+    setting = case.group.setting
+    asked = request(setting.kind, given.s, given.dense, Given(**options), activation, None, setting.out, accumulate)
+    problem = asked.problem("n_major", None)
+    schedule = choose(problem, case.m, case.n, SM_90A, 132, k=case.k, cuts=True)
+    arrays = {name: array.to_numpy() for name, array in asked.fused.arrays.items()}
+    reads = arrays | asked.fused.bind(asked.fused.places).numbers
+    b = given.dense.T if setting.kind == "linear" else given.dense
+    y, report = emulate(compiled_product(problem, schedule), given.s, np.ascontiguousarray(b), reads=reads)
+    assert (report.products > 0) == (unit_of(setting.pattern, setting.a) == "wgmma")
+    assert given.faults(y) == 0
