@@ -9,34 +9,24 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import math
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from louver.compile.plan.schedule import Schedule, list_rows
-from louver.formats.dtypes import element_type
-from louver.formats.lists import gathered_rows, picks
+from louver.compile.plan.schedule import Schedule
 from louver.formats.pattern import Pattern
 from louver.frontend.problem import Problem
-from louver.ir.product import unit_of
 from louver.isa.targets import Target, target
-from louver.library.compiled import loaded
 from louver.library.configure import METADATA, Demand, TileShape, deepest
-from louver.library.forms import Operand
-from louver.library.launch import Launcher
-from louver.library.numerics import accumulation, compare
 from louver.library.ranges import Cutting
-from louver.measure.graph import prepare
 from louver.measure.machine import header, require_torch
 from louver.measure.operands import placed, torch_dtype
-from louver.measure.protocol import Protocol, interleave, median
+from louver.measure.protocol import Protocol
 from louver.measure.record import write_record
-from louver.measure.schedules import rows_of
+from louver.measure.vectors import Drawn, Multiplied, drawn, launched, microseconds, on_host
 from louver.runtime.device import Device, require_device
 
 SHAPES = ((4096, 4096, 4096), (4096, 8192, 8192), (28672, 4096, 4096), (4096, 512, 4096))
@@ -48,36 +38,7 @@ LENGTHS = (128, 64)
 
 DTYPES = ("bf16", "f32")
 
-SAMPLE = 64
-"""Rows of the output that are compared."""
-
 PROTOCOL = Protocol(rounds=5, burst_seconds=0.05)
-
-
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """values [M, kept] and windows [windows, kept] as `gathered_rows` takes them; dense: the same on the GPU and on the host, [M, K]."""
-
-    pattern: Pattern
-    values: np.ndarray[Any, Any]
-    windows: np.ndarray[Any, Any]
-    dense: Any
-    dense_on_host: np.ndarray[Any, Any]
-
-
-def drawn(torch: Any, rng: np.random.Generator, m: int, k: int, pattern: Pattern, dtype: str) -> Drawn:
-    """Normal values, in rows of K that are drawn at random for each window."""
-    windows, groups = -(-m // pattern.length), pattern.groups(k)
-    order = np.argsort(rng.random((windows, groups, pattern.m)), axis=2)[:, :, : pattern.n]
-    rows = (np.sort(order, axis=2) + np.arange(groups)[:, None] * pattern.m).reshape(windows, -1)
-    element = element_type(dtype)
-    values = torch.randn(m, rows.shape[1], device="cuda", dtype=torch_dtype(torch, dtype))
-    index = torch.from_numpy(np.repeat(rows, pattern.length, axis=0)[:m]).cuda()
-    dense = torch.zeros(m, groups * pattern.m, device="cuda", dtype=values.dtype).scatter_(1, index, values)
-    dense = dense[:, :k].contiguous()
-    raw = torch.int16 if element.bytes == 2 else torch.int32
-    hosts = [each.cpu().view(raw).numpy().view(element.numpy) for each in (values, dense)]
-    return Drawn(pattern, hosts[0], rows, dense, hosts[1])
 
 
 TILES = {
@@ -109,71 +70,32 @@ def schedules(problem: Problem, machine: Target, sizes: tuple[int, int, int]) ->
             yield cut
 
 
-def operand(given: Drawn, problem: Problem, schedule: Schedule, place: Device) -> Operand:
-    """The arrays that the product reads of the weight."""
-    if problem.pattern is None:
-        # No metadata: a dense product is given an address that it does not read.
-        return placed(given.dense_on_host, np.zeros(4, np.uint32), place.ordinal)
-    if schedule.ring.metadata != "global":
-        picked = picks(given.windows, given.pattern, len(given.values), schedule.tile.k)
-        return placed(given.values, picked, place.ordinal)
-    rows, k = list_rows(problem.pattern, schedule), given.dense.shape[1]
-    made = gathered_rows(given.values, given.windows, given.pattern.length, k, rows)
-    return placed(made.values, made.lists, place.ordinal)
-
-
-def contenders(
-    torch: Any, given: Drawn, b: Any, y: Any, place: Device, dtype: str
-) -> Iterator[tuple[str, Callable[[int], object]]]:
+def contenders(torch: Any, given: Drawn, b: Any, y: Any, place: Device, dtype: str) -> Iterator[tuple[str, Multiplied]]:
     """cuBLAS, and each schedule of the dense and of the gathered product."""
     m, k = given.dense.shape
-    yield "cublas", lambda _: torch.mm(given.dense, b, out=y)
+    yield "cublas", Multiplied(given.dense, lambda _: torch.mm(given.dense, b, out=y), y)
     # A dense product of f32 reads tf32.
     for pattern in (None, str(given.pattern)) if dtype == "bf16" else (str(given.pattern),):
         problem = Problem("matmul", dtype, dtype, dtype, pattern=pattern, b_layout="n_major")
         for schedule in schedules(problem, target(place.target), (m, b.shape[1], k)):
-            cutting = Cutting.of(Demand.of_problem(problem), schedule) if schedule.cuts else None
-            launcher = Launcher(
-                loaded(problem, schedule, place.ordinal), operand(given, problem, schedule, place), (m, k), cutting
-            )
-            dense, out = rows_of(b), rows_of(y)
-            bound = launcher.bound(launcher.sized(b.shape[1], dense, out), dense, out)
-
-            # The launcher holds the operand's memory, a bound launch only its address.
-            def call(_: int, held: Any = (launcher, bound)) -> None:
-                held[1].on(torch.cuda.current_stream().cuda_stream)()
-
-            yield f"{'dense' if pattern is None else 'gathered'} {schedule}", call
-
-
-def is_right(torch: Any, given: Drawn, b: Any, y: Any, dtype: str) -> bool:
-    """Compare some rows of the output with float64."""
-    rows = torch.randint(len(y), (SAMPLE,), device="cuda")
-    a, dense = given.dense[rows].double(), b.double()
-    reference, magnitude = (a @ dense).cpu().numpy(), (a.abs() @ dense.abs()).cpu().numpy()
-    how = accumulation(dtype, unit=unit_of(str(given.pattern), dtype))
-    return compare(y[rows].double().cpu().numpy(), reference, magnitude, len(b), dtype, how).ok
+            if pattern is None:
+                # No metadata: a dense product is given an address that it does not read.
+                operand = placed(on_host(torch, given.dense, dtype), np.zeros(4, np.uint32), place.ordinal)
+            else:
+                operand = given.operand(problem, schedule, place)
+            name = f"{'dense' if pattern is None else 'gathered'} {schedule}"
+            yield name, launched(torch, operand, problem, schedule, place, given.dense, b, y)
 
 
 def measure(
-    torch: Any, rng: np.random.Generator, shape: tuple[int, int, int], pattern: Pattern, place: Device, dtype: str
+    torch: Any, generator: Any, shape: tuple[int, int, int], pattern: Pattern, place: Device, dtype: str
 ) -> dict[str, Any]:
     """A row of the record: microseconds of each contender."""
     m, n, k = shape
-    given, b = (
-        drawn(torch, rng, m, k, pattern, dtype),
-        torch.randn(k, n, device="cuda", dtype=torch_dtype(torch, dtype)),
-    )
+    given = drawn(torch, generator, m, k, pattern, dtype)
+    b = torch.randn(k, n, device="cuda", dtype=torch_dtype(torch, dtype))
     y = torch.empty(m, n, device="cuda", dtype=b.dtype)
-    calls = dict(contenders(torch, given, b, y, place, dtype))
-    for name, call in calls.items():
-        y.fill_(math.nan)
-        call(0)
-        if not is_right(torch, given, b, y, dtype):
-            raise ArithmeticError(f"{name} computes wrongly at {m}x{n}x{k}, {pattern}")
-    bursts = {name: prepare(torch, call, 1, PROTOCOL).burst for name, call in calls.items()}
-    times = interleave(bursts, PROTOCOL.rounds, lambda: time.sleep(PROTOCOL.pause_seconds))
-    us = {name: round(median(taken) * 1e6, 3) for name, taken in times.items()}
+    us = microseconds(torch, dict(contenders(torch, given, b, y, place, dtype)), b, dtype, str(pattern), PROTOCOL)
     return {"shape": [m, n, k], "dtype": dtype, "pattern": str(pattern), "us": us}
 
 
@@ -201,13 +123,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     torch, place, begin = require_torch(), require_device(), time.monotonic()
-    rng, rows = np.random.default_rng(0), list[dict[str, Any]]()
+    generator, rows = torch.Generator(device="cuda").manual_seed(0), list[dict[str, Any]]()
     wanted = [f"{p}@{length}" for length in given.lengths.split(",") for p in given.patterns.split(",")]
     for shape in (tuple(map(int, each.split("x"))) for each in given.shapes.split(",")):
         for text in wanted:
             if time.monotonic() - begin > given.budget:
                 break
-            rows.append(measure(torch, rng, shape, Pattern.parse(text), place, given.dtype))
+            rows.append(measure(torch, generator, shape, Pattern.parse(text), place, given.dtype))
             print(line(rows[-1]), flush=True)
             record = {"kind": "gathered", **header(torch), "protocol": __doc__, "rows": rows}
             write_record(given.out, record)

@@ -19,6 +19,12 @@ suite_option = click.option(
     metavar="NAME",
     help="Shapes: published, seven large ones (the default); quick, two; models, of published models; tokens, 1 to 256 tokens.",
 )
+budget_option = click.option(
+    "--budget", type=float, metavar="SECONDS", help="Stop before this time is up; the record says what is missing."
+)
+length_option = click.option(
+    "--length", type=click.IntRange(1), metavar="L", default=32, help="Rows of the weight that keep the same elements."
+)
 out_option = click.option(
     "--out", type=PATH, metavar="DIR", default=Path("louver-bench"), help="Where records and pictures go."
 )
@@ -29,12 +35,7 @@ out_option = click.option(
 @shapes_option
 @suite_option
 @click.option("--sustained", is_flag=True, help="Also seconds of load, with clock and power, for three shapes.")
-@click.option(
-    "--budget",
-    type=float,
-    metavar="SECONDS",
-    help="Stop before this time is up; the record says what is missing.",
-)
+@budget_option
 @click.option(
     "--accumulate",
     metavar="HOW",
@@ -90,6 +91,33 @@ def ladder(dtype: str, quick: bool, out: Path) -> Result:
 
 
 @click.command()
+@length_option
+@click.option("--quick", is_flag=True, help="One weight, 512 and 4,096 tokens.")
+@budget_option
+@out_option
+@result_command
+def nm(length: int, quick: bool, budget: float | None, out: Path) -> Result:
+    """Time f32 products of vectors N:M@L beside cuBLAS. At the 100 points of the paper NM-SpMM and four sparsities. Writes a record
+    and a picture, too.
+    """
+    from louver.cli.commands.nm import bench_nm
+
+    return bench_nm(length, out, quick=quick, budget=budget)
+
+
+@click.command("nm-ladder")
+@length_option
+@click.option("--quick", is_flag=True, help="Two of six cases.")
+@out_option
+@result_command
+def nm_ladder(length: int, quick: bool, out: Path) -> Result:
+    """Time the versions of the paper NM-SpMM, as schedules. Beside cuBLAS f32. Writes a record and a picture, too."""
+    from louver.cli.commands.nm import bench_nm_ladder
+
+    return bench_nm_ladder(length, out, quick=quick)
+
+
+@click.command()
 @click.argument("paths", metavar="PATH...", type=PATH, nargs=-1, required=True)
 @click.option("--only", metavar="NAME", multiple=True, help="Forms of this name only; may be given again.")
 @click.option(
@@ -137,8 +165,8 @@ def host(dtype: str, out: Path) -> Result:
 def plot(paths: tuple[Path, ...], schedule: tuple[str, ...], problem: str | None, dtype: str) -> None:
     """Draw a record, or a schedule.
 
-    Draw a benchmark's JSON RECORD as the PNG file PICTURE: a record is of `louver bench gemm`, `ladder` or `kernels`. Or draw a
-    product's kernel in time as the SVG file PICTURE, with --schedule or --problem. Neither needs a GPU.
+    Draw a benchmark's JSON RECORD as the PNG file PICTURE: a record is of `louver bench gemm`, `ladder`, `kernels`, `nm` or
+    `nm-ladder`. Or draw a product's kernel in time as the SVG file PICTURE, with --schedule or --problem. Neither needs a GPU.
     """
     if schedule or problem is not None:
         from louver.cli.commands.schedule import draw as draw_schedule

@@ -127,5 +127,11 @@ class Step:
         kept: the share of A's columns that are loaded, 1 without packing. steps: along K, in which C moves once; the paper has it move in
         each.
         """
-        ms, ns = self.blocking.ms, self.blocking.ns
-        return 2 * ms * ns * self.ws / (ms * self.ks * kept + self.ws * ns + 2 * ms * ns / steps)
+        a = self.blocking.ms, self.ks * kept
+        return intensity(a, (self.ws, self.blocking.ns), steps)
+
+
+def intensity(a: tuple[float, float], b: tuple[float, float], steps: int = 1) -> float:
+    """FLOP for each element that moves, equation (3), of blocks of A [ms, columns that are loaded] and of B' [ws, ns]."""
+    (ms, columns), (ws, ns) = a, b
+    return 2 * ms * ns * ws / (ms * columns + ws * ns + 2 * ms * ns / steps)

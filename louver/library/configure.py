@@ -208,7 +208,11 @@ class Demand:
     @property
     def picks(self) -> bool:
         """Whether threads can pick rows of b from a stage."""
-        return self.unit == "fma" and self.pattern is not None and Pattern.parse(self.pattern).length % PICKERS == 0
+        return self.unit == "fma" and self.together(PICKERS)
+
+    def together(self, rows: int) -> bool:
+        """Whether so many rows of a, from a multiple of them on, are of one window."""
+        return self.pattern is not None and Pattern.parse(self.pattern).length % rows == 0
 
     def depth(self, k: int, metadata: str = "global") -> int:
         """Rows of b, of K, that each row of a is multiplied with; of a list of several windows as many as they are likely to keep."""

@@ -13,6 +13,7 @@ from typing import Literal, Protocol
 
 from louver.compile.plan.schedule import Schedule
 from louver.formats.dtypes import multiplied_as
+from louver.formats.lists import PICKERS
 from louver.ir.product import Selection, Unit
 from louver.isa.fma_block import FmaBlock
 from louver.isa.prepack import columns_per_load
@@ -36,6 +37,7 @@ class Operands(Protocol):
     def selection(self) -> Selection: ...
     @property
     def unit(self) -> Unit: ...
+    def together(self, rows: int) -> bool: ...
     @property
     def out(self) -> str: ...
     @property
@@ -118,12 +120,12 @@ def step_clocks(operands: Operands, schedule: Schedule, rates: Rates = H200) -> 
 
 def _lanes_clocks(operands: Operands, schedule: Schedule, rates: Rates) -> float:
     """Clocks of a step's multiply-adds on CUDA cores, and of the loads of what they multiply. A thread loads four elements at a time: of each
-    of its rows, and of each of its columns, again for each block where rows are picked for it.
+    of its rows, and of each of its columns, again for each block that picks other rows.
     """
     tile = schedule.tile
     columns = FmaBlock(tile.n).lane_columns
     rows = tile.m * tile.n // (schedule.roles.consumers * WARPGROUP_THREADS * columns)
-    picked = schedule.ring.metadata != "global"
-    loads = (rows + columns * (schedule.blocks if picked else 1)) / (4 * rows * columns)
+    apart = schedule.ring.metadata != "global" and not operands.together(PICKERS * schedule.blocks)
+    loads = (rows + columns * (schedule.blocks if apart else 1)) / (4 * rows * columns)
     one = schedule.roles.consumers * schedule.occupancy.resident == 1
     return tile.m * tile.n * tile.k / rates.lanes * (1 + rates.read16 * loads) * (rates.alone if one else 1)

@@ -49,11 +49,11 @@ def forbid_short_sums(torch: Any) -> None:
 
 
 @contextmanager
-def tf32_products(torch: Any) -> Generator[None]:
-    """Meanwhile PyTorch multiplies f32 as tf32, as Louver and cuSPARSELt do."""
+def tf32_products(torch: Any, *, allowed: bool = True) -> Generator[None]:
+    """Meanwhile PyTorch multiplies f32 as tf32, as Louver's tensor cores and cuSPARSELt do, or as f32."""
     matmul = torch.backends.cuda.matmul
     before = matmul.allow_tf32
-    matmul.allow_tf32 = True
+    matmul.allow_tf32 = allowed
     try:
         yield
     finally:

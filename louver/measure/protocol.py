@@ -14,8 +14,8 @@ class Protocol:
 
     rounds: bursts of each contender. burst_seconds: longest burst, its untimed first replay included. pause_seconds:
     idle time before each burst, for the clock to recover. launches, graph_seconds: least number of launches and least
-    duration of a graph. rotation_bytes: compressed weights that a graph walks through, so that they leave the L2 cache;
-    most_sets: weights at most, which small ones reach first.
+    duration of a graph. rotation_bytes: compressed weights that a graph walks through, so that they leave the L2 cache,
+    0 for one weight that stays there; most_sets: weights at most, which small ones reach first.
     most_algorithms: algorithms of cuSPARSELt that are tried at most; with 1 there is nothing to choose from, and K is not
     split either. algorithms: those that are the fastest in short runs and go on, each timed for
     rank_seconds; finalists: its contenders that take part in all rounds.
@@ -49,7 +49,9 @@ class Protocol:
             )
 
     def sets(self, weight_bytes: int) -> int:
-        """Operand sets to rotate over, from 2 to `most_sets`. weight_bytes: size of one compressed weight."""
+        """Operand sets to rotate over, from 2 to `most_sets`, or 1. weight_bytes: size of one compressed weight."""
+        if not self.rotation_bytes:
+            return 1
         return min(self.most_sets, max(2, -(-self.rotation_bytes // weight_bytes)))
 
     def graph_launches(self, seconds: float, sets: int) -> int:
@@ -74,11 +76,15 @@ class Protocol:
 
     def describe_bursts(self) -> str:
         """The same without a word on the libraries."""
+        rotated = (
+            f"weights rotated over at least {self.rotation_bytes / 1e6:.0f} MB compressed (at most {self.most_sets} weights)"
+            if self.rotation_bytes
+            else "the same operands in each launch"
+        )
         return (
             f"Bursts: CUDA graphs of at least {self.launches} launches, replayed for at most {self.burst_seconds:g} s "
             f"after a pause of {self.pause_seconds:g} s, the first replay untimed; contenders interleaved, median of "
-            f"{self.rounds} rounds; weights rotated over at least {self.rotation_bytes / 1e6:.0f} MB compressed "
-            f"(at most {self.most_sets} weights); one process, same data, same output type."
+            f"{self.rounds} rounds; {rotated}; one process, same data, same output type."
         )
 
 

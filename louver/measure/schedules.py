@@ -112,7 +112,7 @@ def time_schedules(
     Raises ArithmeticError when one of them computes wrongly.
     """
     problem = Problem("linear", a=gemm.dtype, b=gemm.dtype, out=gemm.out)
-    _compile(problem, schedules.values(), require_device().target)
+    compile_all([(problem, schedule) for schedule in schedules.values()], require_device().target)
     operands = make_operands(torch, gemm, protocol.sets(gemm.compressed_bytes))
     states = [TensorState() for _ in operands.sparse]
     contenders = {c: _contender(torch, c, problem, s, operands, states) for c, s in schedules.items()}
@@ -126,13 +126,25 @@ def time_schedules(
     return {change: median(taken) for change, taken in times.items()}
 
 
-def _compile(problem: Problem, schedules: Iterable[Schedule], name: str) -> None:
-    """Compile side by side: a kernel takes half a second."""
-    wanted = list(schedules)
+def compile_all(wanted: Iterable[tuple[Problem, Schedule]], name: str) -> dict[tuple[Problem, Schedule], str]:
+    """Compile side by side into the cache for a target, a kernel takes half a second; why not, where one does not compile."""
+    pairs = list(wanted)
+    if not pairs:
+        return {}
     # A fork of a process that has threads and a GPU context may hang.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(len(wanted), os.cpu_count() or 1), mp_context=context) as pool:
-        list(pool.map(record_of, [problem] * len(wanted), wanted, [name] * len(wanted)))
+    with ProcessPoolExecutor(min(len(pairs), os.cpu_count() or 1), mp_context=context) as pool:
+        reasons = pool.map(refusal, *zip(*pairs, strict=True), [name] * len(pairs))
+        return {pair: reason for pair, reason in zip(pairs, reasons, strict=True) if reason}
+
+
+def refusal(problem: Problem, schedule: Schedule, name: str) -> str:
+    """Compile into the cache; the reason where the kernel is refused, "" where not."""
+    try:
+        record_of(problem, schedule, name)
+    except (ValueError, RuntimeError) as error:
+        return str(error)
+    return ""
 
 
 def _contender(

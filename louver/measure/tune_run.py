@@ -18,7 +18,6 @@ from louver.formats.tensor import SparseTensor
 from louver.frontend.epilogue import NO_EPILOGUE
 from louver.frontend.problem import Problem
 from louver.isa.tensormap import COPY_CHUNK
-from louver.library.compiled import record_of
 from louver.library.fused import NOTHING_BOUND, Bound
 from louver.library.numerics import accumulation, compare
 from louver.library.rows import Rows
@@ -27,6 +26,7 @@ from louver.measure.graph import prepare
 from louver.measure.operands import NEVER, converted, pruned, torch_dtype
 from louver.measure.protocol import Protocol, interleave, median
 from louver.measure.report.gemm import compressed_bytes
+from louver.measure.schedules import refusal
 from louver.measure.verify import SAMPLE, in_f16_range
 from louver.runtime.arrays import view
 from louver.runtime.device import Device
@@ -202,13 +202,5 @@ def _compile(problem: Problem, schedules: Sequence[Schedule], name: str) -> dict
         return {}
     count = len(schedules)
     with ProcessPoolExecutor(min(count, os.cpu_count() or 1)) as pool:
-        reasons = pool.map(_refusal, [problem] * count, schedules, [name] * count)
+        reasons = pool.map(refusal, [problem] * count, schedules, [name] * count)
         return {schedule: reason for schedule, reason in zip(schedules, reasons, strict=True) if reason}
-
-
-def _refusal(problem: Problem, schedule: Schedule, name: str) -> str:
-    try:
-        record_of(problem, schedule, name)
-    except (ValueError, RuntimeError) as error:
-        return str(error)
-    return ""

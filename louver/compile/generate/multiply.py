@@ -16,6 +16,8 @@ from xdsl.ir import Attribute, Block, Region, SSAValue
 from louver.compile.generate.generation import SETS, Generation
 from louver.compile.plan.layout import BLOCK_ROWS
 from louver.compile.plan.schedule import Schedule
+from louver.formats.lists import PICKERS
+from louver.formats.pattern import Pattern
 from louver.ir.sched import ops, staged
 from louver.ir.sched.gathered import ProxyFenceOp
 from louver.isa.wgmma import Wgmma
@@ -76,11 +78,18 @@ def _multiply_add(plan: Generation) -> None:
     body = Block(arg_types=[i32])
     with ImplicitBuilder(body):
         ops.WaitOp(properties={"barriers": StringAttr("full")})
-        picks = {"picks": StringAttr("metadata")} if plan.staged else {}
-        ops.FmaOp(properties={"a": StringAttr("a"), "b": StringAttr("b"), **picks})
+        ops.FmaOp(properties={"a": StringAttr("a"), "b": StringAttr("b"), **_picks(plan)})
         _release(0)
         ops.AdvanceOp()
     loop(1, body)
+
+
+def _picks(plan: Generation) -> dict[str, Attribute]:
+    if not plan.staged:
+        return {}
+    length = Pattern.parse(plan.nest.a.pattern).length
+    together: dict[str, Attribute] = {} if length % (PICKERS * plan.schedule.blocks) else {"together": UnitAttr()}
+    return {"picks": StringAttr("metadata"), **together}
 
 
 def _steps(

@@ -418,15 +418,16 @@ class FmaOp(IRDLOperation):
     """Multiply and add all of the stage in hand, on CUDA cores, for every block of 64 rows of the warpgroup.
 
     It adds to sums that the tile has cleared. When it ends, all threads of a warp have read the stage. picks: the ring of the rows of b
-    that 16 rows of a are multiplied with; absent where each row of b is for all.
+    that 16 rows of a are multiplied with; absent where each row of b is for all. together: all rows of a warp have the same.
     """
 
     name = "sched.fma"
     a = prop_def(SymbolNameConstraint())
     b = prop_def(SymbolNameConstraint())
     picks = opt_prop_def(SymbolNameConstraint())
+    together = opt_prop_def(UnitAttr)
     traits = traits_def(HasParent(LoopOp))
-    assembly_format = "$a `,` $b (`picks` $picks^)? attr-dict"
+    assembly_format = "$a `,` $b (`picks` $picks^)? (`together` $together^)? attr-dict"
 
 
 @irdl_op_definition

@@ -91,5 +91,7 @@ def test_what_the_model_chooses_assembles_without_spills(element: str, n: int) -
 
 
 def test_stages_hold_no_metadata_of_dense_operands() -> None:
-    with pytest.raises(ValueError, match="stages hold metadata of 2:4 operands, got 'stage' for None"):
+    with pytest.raises(
+        ValueError, match="stages hold metadata of 2:4 operands, and rows to pick of f32, got 'stage' for None"
+    ):
         compile_product(TYPES["f16"], NARROW.changed(metadata="stage"))

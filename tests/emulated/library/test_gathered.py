@@ -122,7 +122,7 @@ def test_every_structure_on_cuda_cores(rng: np.random.Generator, name: str, patt
     check(rng, problem_of(pattern, **F32), FEW, CUDA_CORES[name])
 
 
-@pytest.mark.parametrize("pattern", ["3:8@128", "4:8@32", "5:7@16"])
+@pytest.mark.parametrize("pattern", ["3:8@128", "4:8@32", "5:7@16", "3:8@48"])
 @pytest.mark.parametrize("name", PICKING)
 def test_every_structure_that_picks_rows(rng: np.random.Generator, name: str, pattern: str) -> None:
     """Windows of all rows and of 16; groups that steps cut."""

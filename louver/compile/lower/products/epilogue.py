@@ -76,7 +76,7 @@ def first_output_row(low: Lowering, op: Epilogue) -> Reg:
     rows = BLOCK_ROWS * len(low.consumer.accumulators)
     warp = k.and_(low.named["warp"], 3)
     first = k.add(low.number(op.row), k.mul_lo(low.warpgroup, rows))
-    first = k.add(first, k.mul_lo(warp, 16))
+    first = k.add(first, k.mul_lo(warp, low.row_steps[0]))
     if is_gated(op):
         first = k.shr(first, 1)
     return k.add(first, first_row(low))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from louver.compile.lower.products.lanes import first_column, first_row
 from louver.compile.lower.products.multiply import dense_tile, own_rows, values_tile
 from louver.compile.lower.products.state import Lowering
-from louver.formats.lists import PICK_BYTES, PICKERS
+from louver.formats.lists import PICK_BYTES
 from louver.ir.sched import ops
 from louver.isa.floating import Fma
 from louver.isa.fma_block import COLUMNS, LANE_COLUMNS, FmaBlock
@@ -36,7 +36,7 @@ def multiply_add(low: Lowering, op: ops.FmaOp) -> None:
     k = low.k
     row, column = first_row(low), first_column(low)
     values, source = _values(low, op, row), (_InOrder if op.picks is None else _Picked).of(low, op, column)
-    done, span = k.mov(0), values_tile(low).swizzle.span
+    done, span, (_, block_rows) = k.mov(0), values_tile(low).swizzle.span, low.row_steps
     with k.loop(uniform=True) as loop:
         pieces = k.xor(values, k.mul_lo(done, CHUNK // PIECE))
         # An exclusive or for each part of a place that is the same in all lanes.
@@ -48,7 +48,7 @@ def multiply_add(low: Lowering, op: ops.FmaOp) -> None:
                 if key not in places:
                     places[key] = k.xor(pieces, key * CHUNK) if key else pieces
                 elements = k.regs("f32", PIECE)
-                k.load_shared(elements, Address(places[key], (64 * block + offset) * span))
+                k.load_shared(elements, Address(places[key], (block_rows * block + offset) * span))
                 for element, along in zip(elements, source.columns(half, block), strict=True):
                     for total, factor in zip(sums, along, strict=True):
                         k.emit(Fma(), total, element, factor, total)
@@ -87,7 +87,7 @@ class _InOrder:
 @dataclass(slots=True)
 class _Picked:
     """Lines of one box without a swizzle, which each warp picks for its rows of a block. picks: the address of the first one's number.
-    block_bytes: picks of a block.
+    block_bytes: from a block's picks to the next one's; 0 where all pick the same.
     """
 
     low: Lowering
@@ -102,24 +102,22 @@ class _Picked:
         start = k.mad_lo(low.position.stage, ring.stage_bytes, k.add(low.named["smem"], ring.offset))
         assert op.picks is not None
         picked, own = low.rings[op.picks.data], PICK_BYTES * low.tile[2]
-        size = own * 64 // PICKERS
         picks = k.mad_lo(low.position.stage, picked.stage_bytes, k.add(low.named["smem"], picked.offset))
-        picks = k.mad_lo(low.warpgroup, blocks * size, picks)
-        picks = k.mad_lo(k.and_(low.named["warp"], 3), own, picks)
-        return cls(low, k.mad_lo(column, 4, start), k.mov(picks), size)
+        picks = k.mad_lo(k.mad_lo(low.warpgroup, 4, k.and_(low.named["warp"], 3)), blocks * own, picks)
+        return cls(low, k.mad_lo(column, 4, start), k.mov(picks), own if op.together is None else 0)
 
     def begin(self, half: int) -> None:
-        """No line is for all blocks."""
+        """The lines of four columns of the values are found when they are asked for."""
         self.found = {}
 
     def columns(self, half: int, block: int) -> list[list[Reg]]:
         """The thread's columns of the lines that its warp picks for four columns of the values of that block."""
-        if block not in self.found:
-            k = self.low.k
+        k, begin = self.low.k, block * self.block_bytes
+        if begin not in self.found:
             numbers = k.regs("b32", PIECE)
-            k.load_shared(numbers, Address(self.picks, block * self.block_bytes + half * PIECE * PICK_BYTES))
-            self.found[block] = [self._line(number) for number in numbers]
-        return self.found[block]
+            k.load_shared(numbers, Address(self.picks, begin + half * PIECE * PICK_BYTES))
+            self.found[begin] = [self._line(number) for number in numbers]
+        return self.found[begin]
 
     def _line(self, number: Reg) -> list[Reg]:
         k, columns = self.low.k, self.low.tile[1]
@@ -139,10 +137,9 @@ class _Picked:
 def _values(low: Lowering, op: ops.FmaOp, row: Reg) -> Reg:
     """The address of the first piece of the thread's first row, which is one of the first eight of its warp."""
     k, ring, span = low.k, low.rings[op.a.data], values_tile(low).swizzle.span
-    rows = 64 * len(low.consumer.accumulators)
+    warp_rows, _ = low.row_steps
     start = k.mad_lo(low.position.stage, ring.stage_bytes, k.add(low.named["smem"], ring.offset))
-    start = k.mad_lo(low.warpgroup, rows * span, start)
-    start = k.mad_lo(k.and_(low.named["warp"], 3), 16 * span, start)
+    start = k.mad_lo(k.mad_lo(low.warpgroup, 4, k.and_(low.named["warp"], 3)), warp_rows * span, start)
     phase = k.shr(row, (LINE // span).bit_length() - 1) if span < LINE else row
     return k.mad_lo(phase, CHUNK, k.mad_lo(row, span, start))
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from xdsl.ir import SSAValue
 
+from louver.compile.plan.layout import BLOCK_ROWS
 from louver.ir.sched import ops
 from louver.ir.sched.gathered import GatherOp
 from louver.ptx.builder import KernelBuilder
@@ -169,6 +170,13 @@ class Lowering:
     def sums(self) -> list[list[Reg]]:
         """The sums that the epilogue reads: promoted ones, or the accumulators."""
         return self.consumer.promoted or self.consumer.accumulators
+
+    @property
+    def row_steps(self) -> tuple[int, int]:
+        """Rows of sums from a warp to the next one, and from a block of a warp to its next one. Of a product by threads a warp's rows follow
+        each other, so that one window has more of them.
+        """
+        return (16 * len(self.consumer.accumulators), 16) if self.kernel.mma is None else (16, BLOCK_ROWS)
 
     @property
     def places(self) -> dict[tuple[int, int], int]:

@@ -38,16 +38,16 @@ def store(low: Lowering, op: ops.StoreOp) -> None:
     first_row = first_output_row(low, op)
     column = k.add(low.number(op.column), first_column(low))
     numbers, aligned = scalars(low, op), aligned_pairs(low, op)
-    held = sorted({row for row, _ in low.places})
+    held, (_, step) = sorted({row for row, _ in low.places}), low.row_steps
     for block in range(len(low.consumer.accumulators)):
         if gated:
             # Both sums of an element are the thread's, see `Accumulator.part`.
             for offset in held[: len(held) // 2]:
-                row = k.add(first_row, 32 * block + offset)
+                row = k.add(first_row, step // 2 * block + offset)
                 _store_row(low, op, block, [offset, offset + 8], row, column, numbers, aligned)
             continue
         for offset in held:
-            row = k.add(first_row, 64 * block + offset)
+            row = k.add(first_row, step * block + offset)
             _store_row(low, op, block, [offset], row, column, numbers, aligned)
 
 

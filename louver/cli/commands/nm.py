@@ -1,0 +1,89 @@
+"""`louver bench nm` and `nm-ladder`: the figures of NM-SpMM on the GPU at hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from louver.cli.commands.bench import picture
+from louver.cli.commands.notes import note
+from louver.measure.budget import Budget
+from louver.measure.machine import header, require_torch, tf32_products
+from louver.measure.nm import (
+    PROTOCOL,
+    QUICK_TOKENS,
+    QUICK_WEIGHTS,
+    TOKENS,
+    WEIGHTS,
+    compile_ahead,
+    measure_weight,
+    patterns,
+)
+from louver.measure.nm_ladder import CASES, QUICK_CASES, ladder_patterns, measure_ladder
+from louver.measure.record import write_record
+from louver.measure.report.gemm import SCHEMA
+from louver.measure.report.nm import ladder_table, nm_record, nm_table
+from louver.measure.report.result import Result
+from louver.measure.report.table import Table
+from louver.runtime.device import require_device
+
+
+def bench_nm(length: int, out: Path, *, quick: bool, budget: float | None = None) -> Result:
+    """Measure the points; write `nm.json` (after every weight) and `nm.png` into `out`.
+
+    length: L of the vectors. budget: seconds for all of it, see `Budget`; the record names the weights that they did not suffice for.
+    Raises CannotMeasureError where this machine cannot, ArithmeticError when a result is wrong.
+    """
+    time_left, torch = Budget(budget), require_torch()
+    chosen = patterns(length)
+    weights, tokens = (QUICK_WEIGHTS, QUICK_TOKENS) if quick else (WEIGHTS, TOKENS)
+    record, path = _record(torch, "nm", length), out / "nm.json"
+    compile_ahead(weights, tokens, chosen, require_device())
+    for index, weight in enumerate(weights):
+        if not time_left.suffices():
+            missing = ["×".join(map(str, left)) for left in weights[index:]]
+            record["missing"] = {"reason": "the time that the run was given ended", "weights": missing}
+            note(f"no time left for {', '.join(missing)}")
+            break
+        with time_left.spending() as spent, tf32_products(torch, allowed=False):
+            record["rows"] += measure_weight(torch, weight, tokens, chosen, PROTOCOL)
+            write_record(path, record)
+            torch.cuda.empty_cache()
+        note(f"{weight[0]}×{weight[1]}: {spent.seconds:.0f} s")
+    return _written(path, record)
+
+
+def bench_nm_ladder(length: int, out: Path, *, quick: bool) -> Result:
+    """Measure the versions; write `nm-ladder.json` (after every row) and `nm-ladder.png` into `out`. Raises as `bench_nm`."""
+    torch = require_torch()
+    record, path = _record(torch, "nm-ladder", length), out / "nm-ladder.json"
+    with tf32_products(torch, allowed=False):
+        for row in measure_ladder(torch, QUICK_CASES if quick else tuple(CASES), ladder_patterns(length), PROTOCOL):
+            record["rows"].append(row)
+            write_record(path, record)
+            note(f"{row['case']} {row['pattern']}")
+            torch.cuda.empty_cache()
+    return _written(path, record)
+
+
+def _record(torch: Any, kind: str, length: int) -> dict[str, Any]:
+    facts = {"protocol": PROTOCOL.describe_bursts(), "length": length, "rows": list[dict[str, Any]]()}
+    return {"schema": SCHEMA, "kind": kind, **header(torch), **facts}
+
+
+def _written(path: Path, record: dict[str, Any]) -> Result:
+    """The command's result; the record is written, and drawn where it has rows."""
+    note(f"wrote {write_record(path, record)}")
+    shown: list[Table | str] = []
+    if record["rows"]:
+        note(picture(path, path.with_suffix(".png")))
+        table = nm_table if record["kind"] == "nm" else ladder_table
+        shown.append(table(nm_record(record)))
+    refused = sorted(
+        {f"{row['pattern']} {name}: {why}" for row in record["rows"] for name, why in row.get("refused", {}).items()}
+    )
+    missing = record.get("missing", {}).get("weights", [])
+    shown += [f"not built: {each}" for each in refused] + [f"no time left for weights {', '.join(missing)}"] * bool(
+        missing
+    )
+    return Result(record["kind"], record, shown)

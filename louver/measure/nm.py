@@ -1,0 +1,123 @@
+"""Figures 9 and 10 of NM-SpMM (docs/nm.md): f32 products of vectors N:M@L beside cuBLAS, over the paper's 100 points.
+
+A point is m tokens and a weight of n × k. In Louver's words it is M×N×K: rows of the weight, tokens, inner size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import louver
+from louver.compile.plan.schedule import Schedule, list_rows, lists_of
+from louver.formats.pattern import Pattern
+from louver.formats.tensor import SparseTensor
+from louver.frontend.problem import Kind, Problem
+from louver.library.blocking import F32, intensity
+from louver.library.execute import schedule_for
+from louver.measure.protocol import Protocol
+from louver.measure.report.nm import CUBLAS, KINDS
+from louver.measure.schedules import compile_all
+from louver.measure.vectors import Drawn, Multiplied, drawn, microseconds
+from louver.runtime.device import Device, require_device
+
+TOKENS = (256, 512, 1024, 2048, 4096)
+
+WIDTHS = ((2048, 5632), (4096, 11008), (5120, 13824), (6656, 17920), (8192, 22016))
+"""Widths of Llama models and of their feed-forward layers."""
+
+WEIGHTS = tuple(shape for d, wide in WIDTHS for shape in ((d, d), (3 * d, d), (d, wide), (wide, d)))
+"""Rows and columns of the paper's 20 weights, as its published benchmark has them: attention's output and joined inputs, the
+feed-forward's output and input.
+"""
+
+SPARSITIES = ("16:32", "12:32", "8:32", "4:32")
+"""50, 62.5, 75 and 87.5%."""
+
+QUICK_TOKENS, QUICK_WEIGHTS = (512, 4096), ((4096, 4096),)
+"""The points of a quick run, that of Figure 10 among them."""
+
+PROTOCOL = Protocol(rounds=3, burst_seconds=0.02, pause_seconds=0.01, launches=3, graph_seconds=0.002, rotation_bytes=0)
+"""CUDA cores do not reach the power limit, so short bursts at the full clock suffice."""
+
+
+def patterns(length: int) -> tuple[Pattern, ...]:
+    """The sparsities in vectors of that length."""
+    return tuple(Pattern.parse(f"{each}@{length}") for each in SPARSITIES)
+
+
+def problem_of(kind: Kind, pattern: Pattern) -> Problem:
+    """The library's problem of a product of f32."""
+    return Problem(kind, "f32", "f32", "f32", pattern=str(pattern), b_layout="n_major")
+
+
+def compile_ahead(
+    weights: Iterable[tuple[int, int]], tokens: Sequence[int], chosen: Sequence[Pattern], place: Device
+) -> None:
+    """Compile what the library will run, side by side."""
+    sizes = [(m, n, k) for m, k in weights for n in tokens]
+    wanted = {
+        (problem, schedule_for(problem, *each, place, aligned_output=True)): None
+        for problem in (problem_of(kind, pattern) for kind in KINDS for pattern in chosen)
+        for each in sizes
+    }
+    compile_all(wanted, place.target)
+
+
+def flop_per_byte(schedule: Schedule, pattern: Pattern, k: int) -> float:
+    """Equation (3) for a schedule's tile, C moved once for all of K: FLOP for each byte, zeros not counted.
+
+    A tile loads whole groups of the tokens' rows of K, or for each of its lists the rows that the list's windows keep together.
+    """
+    tile, groups, share = schedule.tile, pattern.groups(k), 1.0
+    if schedule.ring.metadata == "global":
+        windows = -(-list_rows(str(pattern), schedule) // pattern.length)
+        share = lists_of(str(pattern), schedule) * pattern.kept_by(windows)
+    return intensity((tile.n, groups * pattern.m * share), (groups * pattern.n, tile.m)) / F32
+
+
+def contenders(
+    torch: Any, given: Sequence[Drawn], sparse: Mapping[Pattern, SparseTensor], b: Any
+) -> dict[str, Multiplied]:
+    """The library and cuBLAS, each with tokens [K, N] (`matmul`) and [N, K] (`linear`). cuBLAS multiplies the first weight, zeros and all."""
+    x, (m, n) = b.t().contiguous(), (len(given[0].dense), b.shape[1])
+    y, turned = torch.empty(m, n, device="cuda"), torch.empty(n, m, device="cuda")
+
+    def both(weight: Any, matmul: Callable[..., Any], linear: Callable[..., Any]) -> tuple[Multiplied, Multiplied]:
+        return (
+            Multiplied(weight, lambda _: matmul(out=y), y),
+            Multiplied(weight, lambda _: linear(out=turned), turned.t()),
+        )
+
+    dense = given[0].dense
+    found = {CUBLAS: both(dense, partial(torch.mm, dense, b), partial(torch.mm, x, dense.t()))}
+    for each in given:
+        s = sparse[each.pattern]
+        found[str(each.pattern)] = both(each.dense, partial(louver.matmul, s, b), partial(louver.linear, x, s))
+    return {f"{name} {kind}": one for name, pair in found.items() for kind, one in zip(KINDS, pair, strict=True)}
+
+
+def measure_weight(
+    torch: Any, weight: tuple[int, int], tokens: Sequence[int], chosen: Sequence[Pattern], protocol: Protocol
+) -> list[dict[str, Any]]:
+    """Rows of the record for a weight [M, K] of each pattern and for each number of tokens: JSON values, see `louver.measure.report.nm`.
+
+    Raises ArithmeticError when a result is wrong.
+    """
+    (m, k), place = weight, require_device()
+    generator = torch.Generator(device="cuda").manual_seed(0)
+    given = [drawn(torch, generator, m, k, pattern, "f32") for pattern in chosen]
+    sparse = {each.pattern: each.sparse() for each in given}
+    rows: list[dict[str, Any]] = []
+    for n in tokens:
+        b = torch.randn(k, n, generator=generator, device="cuda")
+        us = microseconds(torch, contenders(torch, given, sparse, b), b, "f32", str(chosen[0]), protocol)
+        for pattern in chosen:
+            schedule = schedule_for(problem_of("matmul", pattern), m, n, k, place, aligned_output=True)
+            own = {kind: us[f"{pattern} {kind}"] for kind in KINDS}
+            row = {"shape": [m, n, k], "pattern": str(pattern)}
+            row |= {"us": own | {f"{CUBLAS} {kind}": us[f"{CUBLAS} {kind}"] for kind in KINDS}}
+            row |= {"flop_per_byte": round(flop_per_byte(schedule, pattern, k), 3), "schedule": schedule.flat()}
+            rows.append(row)
+    return rows

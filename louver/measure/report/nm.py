@@ -1,0 +1,145 @@
+"""Records of f32 products of vectors N:M@L beside cuBLAS: the figures of NM-SpMM (docs/nm.md).
+
+The files are JSON: `{"schema": 1, "kind": "nm", "device": …, "versions": {…}, "protocol": …, "rows": [{"shape": [M, N, K], "pattern":
+"8:32@32", "us": {"matmul": 1.0, "linear": 1.0, "cublas matmul": 3.0, "cublas linear": 3.0}, "flop_per_byte": 20.0, …}, …]}`: tokens come
+as [K, N] (`matmul`) and as [N, K] (`linear`). Of kind "nm-ladder" a row has "us": {"cublas": 3.0, "V1": 2.0, …} of each version's best
+tile, "tiles": {"V1": "256×128×32", …} and "case".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Any, cast
+
+from louver.formats.pattern import Pattern
+from louver.frontend.problem import Kind
+from louver.measure.report.gemm import SCHEMA
+from louver.measure.report.table import Column, Table
+
+KINDS: tuple[Kind, ...] = ("matmul", "linear")
+
+CUBLAS = "cublas"
+
+NONE = "–"
+
+
+@dataclass(frozen=True, slots=True)
+class NmRow:
+    """A point. shape: (M, N, K). us: microseconds of each contender. case, tiles: of a ladder."""
+
+    shape: tuple[int, int, int]
+    pattern: Pattern
+    us: Mapping[str, float]
+    flop_per_byte: float = math.nan
+    case: str = ""
+    tiles: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def __post_init__(self) -> None:
+        if not all(math.isfinite(us) and us > 0 for us in self.us.values()):
+            raise ValueError(f"us are positive numbers of microseconds, got {dict(self.us)}")
+
+    def speedup(self, name: str) -> float | None:
+        """Over cuBLAS with tokens of the same layout; None where the contender was not measured."""
+        dense = self.us.get(f"{CUBLAS} {name}", self.us.get(CUBLAS))
+        return dense / self.us[name] if name in self.us and dense is not None else None
+
+    def tflops(self, name: str) -> float:
+        """TFLOP/s, zeros not counted."""
+        return 2 * math.prod(self.shape) / self.pattern.rescaling / self.us[name] * 1e-6
+
+    @property
+    def sparsity(self) -> str:
+        """In per cent."""
+        return f"{100 * (1 - self.pattern.n / self.pattern.m):g}%"
+
+
+@dataclass(frozen=True, slots=True)
+class NmRecord:
+    """A whole file. kind: "nm" or "nm-ladder"."""
+
+    kind: str
+    device: str
+    versions: Mapping[str, str]
+    protocol: str
+    rows: tuple[NmRow, ...]
+
+
+def nm_record(data: Mapping[str, Any]) -> NmRecord:
+    """A record from its JSON values. Raises KeyError, TypeError or ValueError for others."""
+    if data["schema"] != SCHEMA or data["kind"] not in ("nm", "nm-ladder"):
+        raise ValueError(
+            f"expected schema {SCHEMA} and kind 'nm' or 'nm-ladder', got {data['schema']} and {data['kind']!r}"
+        )
+    versions = {str(name): str(version) for name, version in data["versions"].items()}
+    return NmRecord(data["kind"], str(data["device"]), versions, str(data["protocol"]), tuple(map(_row, data["rows"])))
+
+
+def _row(row: Mapping[str, Any]) -> NmRow:
+    m, n, k = (int(size) for size in row["shape"])
+    us = {str(name): float(time) for name, time in row["us"].items()}
+    more = row.get("case", ""), row.get("tiles", {})
+    return NmRow((m, n, k), Pattern.parse(row["pattern"]), us, row.get("flop_per_byte", math.nan), *more)
+
+
+def read_nm(path: Path) -> NmRecord:
+    """Read and check a record. Raises ValueError with the file's name and the rule that it breaks."""
+    try:
+        return nm_record(cast("dict[str, Any]", json.loads(path.read_text(encoding="utf-8"))))
+    except KeyError as error:
+        raise ValueError(
+            f"{path.name}: a record needs {error}: see louver/measure/report/nm.py for the schema"
+        ) from error
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path.name}: not a record of vectors: {error}") from error
+
+
+def by_pattern(rows: Sequence[NmRow]) -> dict[Pattern, list[NmRow]]:
+    """The rows of each pattern, in the paper's order: by tokens, then by weight."""
+    found: dict[Pattern, list[NmRow]] = {}
+    for row in sorted(rows, key=lambda row: row.shape[1]):
+        found.setdefault(row.pattern, []).append(row)
+    return found
+
+
+def nm_table(record: NmRecord) -> Table:
+    """Speed over cuBLAS by sparsity and layout: geometric mean, least and most, and the mean for each number of tokens."""
+    tokens = sorted({row.shape[1] for row in record.rows})
+    headings = ("points", "mean", "least", "most", "M/N", *(f"N={n}" for n in tokens))
+    columns = (Column("pattern"), Column("product"), *(Column(heading, right=True) for heading in headings))
+    shown: list[tuple[str, ...]] = []
+    for pattern, rows in by_pattern(record.rows).items():
+        for kind in KINDS:
+            found = [(row.shape[1], speed) for row in rows if (speed := row.speedup(kind)) is not None]
+            speeds = [speed for _, speed in found]
+            means = [[speed for n, speed in found if n == count] for count in tokens]
+            numbers = (geometric_mean(speeds), min(speeds), max(speeds), pattern.rescaling)
+            cells = [f"{number:.2f}" for number in numbers]
+            cells += [f"{geometric_mean(each):.2f}" if each else NONE for each in means]
+            shown.append((str(pattern), kind, str(len(speeds)), *cells))
+    return Table(f"f32 vectors N:M@L, times as fast as cuBLAS f32, on {record.device}", columns, shown)
+
+
+def versions_of(record: NmRecord) -> list[str]:
+    """The versions of a ladder that were measured, in order."""
+    return list(dict.fromkeys(name for row in record.rows for name in row.us if name != CUBLAS))
+
+
+def ladder_table(record: NmRecord) -> Table:
+    """Each version's speed over cuBLAS with its best tile, by case and pattern."""
+    names = versions_of(record)
+    columns = (Column("case"), Column("M×N×K", right=True), Column("pattern"), *(Column(n, right=True) for n in names))
+    rows = [
+        (
+            row.case,
+            "×".join(map(str, row.shape)),
+            str(row.pattern),
+            *(NONE if (s := row.speedup(n)) is None else f"{s:.2f} ({row.tiles.get(n, NONE)})" for n in names),
+        )
+        for row in record.rows
+    ]
+    return Table(f"NM-SpMM's versions, times as fast as cuBLAS f32 (tile), on {record.device}", columns, rows)

@@ -1,0 +1,155 @@
+"""The figures of NM-SpMM as pictures: speed over cuBLAS by sparsity above a roofline (Figures 9 and 10), and its versions (Figure 7)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+from louver.formats.pattern import Pattern
+from louver.measure.report.canvas import COLORS, INK, MUTED, clean, figure, write
+from louver.measure.report.nm import KINDS, NmRecord, NmRow, by_pattern, versions_of
+from louver.measure.report.roofline import ROOFS, Roof
+
+WIDTH, PANEL, HEAD, FOOT = 12.0, 2.6, 0.6, 0.7
+"""Inches: of the picture, of a row of panels, above and below them."""
+
+FOOT_COLUMNS = 230
+MARGINS = {"left": 0.05, "right": 0.99, "top": 0.88, "bottom": 0.18}
+TITLE = "f32 vectors N:M@L, times as fast as cuBLAS f32"
+TITLE_LADDER = "NM-SpMM's versions, times as fast as cuBLAS f32"
+LAYOUTS = {"matmul": "tokens [K, N]", "linear": "tokens [N, K]"}
+STYLES = {"matmul": "-", "linear": ":"}
+SHADES = ("#b0b7c0", "#6b8fb5", "#0f766e", "#b45309")
+
+ROOFLINE_SHAPE = (4096, 4096, 4096)
+"""The product of Figure 10."""
+
+
+def plot_nm(record: NmRecord, path: Path) -> Path:
+    """A panel for each sparsity, points by tokens, then by weight; below them the roofline, where its product was measured. Returns `path`.
+
+    Raises ValueError without rows and ModuleNotFoundError without Matplotlib.
+    """
+    panels, roof = by_pattern(_rows(record)), ROOFS.get(record.device)
+    roofed = [row for row in record.rows if row.shape == ROOFLINE_SHAPE and "matmul" in row.us]
+    lines = -(-len(panels) // 2)
+    bands = _bands(record, lines + bool(roof and roofed), TITLE)
+    for axes, (pattern, rows) in zip(_panels(bands, len(panels)), panels.items(), strict=True):
+        _speeds(axes, pattern, rows)
+        _legend(bands, axes)
+    if roof and roofed:
+        axes = bands[1 + lines].subplots()
+        bands[1 + lines].subplots_adjust(**MARGINS)
+        _roofline(axes, roof, roofed)
+    return write(bands[0].figure, path)
+
+
+def _rows(record: NmRecord) -> tuple[NmRow, ...]:
+    if not record.rows:
+        raise ValueError("a plot of vectors needs at least one row, got none: run louver bench nm first")
+    return record.rows
+
+
+def _bands(record: NmRecord, count: int, title: str) -> Any:
+    """A new figure's head, rows of panels and foot."""
+    made = figure(WIDTH, PANEL * count + HEAD + FOOT)
+    bands = made.subfigures(count + 2, 1, height_ratios=[HEAD, *[PANEL] * count, FOOT])
+    bands[0].text(0.012, 0.5, title, fontsize=14, color=INK, weight="bold", va="center")
+    versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
+    foot = fill(f"{record.device}; {versions}. {record.protocol}", FOOT_COLUMNS)
+    bands[-1].text(0.012, 0.9, foot, fontsize=6, color=MUTED, va="top", linespacing=1.35)
+    return bands
+
+
+def _panels(bands: Any, count: int) -> list[Any]:
+    """So many panels, two in a band."""
+    found: list[Any] = []
+    for band in bands[1 : 1 + -(-count // 2)]:
+        found += list(band.subplots(1, 2))
+        band.subplots_adjust(wspace=0.12, **MARGINS)
+    for spare in found[count:]:
+        spare.set_visible(False)
+    return found[:count]
+
+
+def _legend(bands: Any, axes: Any) -> None:
+    """The names of a panel's lines or bars, in the head, once."""
+    if not bands[0].legends:
+        place = {"loc": "center right", "bbox_to_anchor": (0.99, 0.5), "ncols": 4}
+        bands[0].legend(*axes.get_legend_handles_labels(), frameon=False, fontsize=8, **place)
+
+
+def _speeds(axes: Any, pattern: Pattern, rows: list[NmRow]) -> None:
+    for kind in KINDS:
+        found = [(place, speed) for place, row in enumerate(rows) if (speed := row.speedup(kind)) is not None]
+        places, speeds = zip(*found, strict=True)
+        axes.plot(places, speeds, STYLES[kind], color=COLORS["ours"], linewidth=1.4, label=LAYOUTS[kind])
+    axes.axhline(1, color=COLORS["cublas"], linestyle="--", label="cuBLAS")
+    axes.axhline(pattern.rescaling, color=COLORS["cusparselt"], linestyle="--", label="ideal, M / N")
+    counts = [row.shape[1] for row in rows]
+    groups = {n: [place for place, count in enumerate(counts) if count == n] for n in dict.fromkeys(counts)}
+    for places in list(groups.values())[1:]:
+        axes.axvline(places[0] - 0.5, color=MUTED, linewidth=0.6)
+    axes.set_xticks([(places[0] + places[-1]) / 2 for places in groups.values()], [f"{n:,}" for n in groups])
+    axes.set_xlabel("tokens, each with the paper's weights in its order", fontsize=8, color=INK)
+    axes.set_ylim(0, 1.15 * max(pattern.rescaling, *axes.get_ylim()))
+    clean(axes, grid="y")
+    axes.set_title(f"{rows[0].sparsity}: {pattern}", fontsize=10, color=INK, weight="bold", loc="left")
+
+
+def _roofline(axes: Any, roof: Roof, rows: list[NmRow]) -> None:
+    ridge, peak = roof.f32_ridge, roof.f32_ridge * roof.bytes_per_second / 1e12
+    points = [(row.flop_per_byte, row.tflops("matmul"), row) for row in rows]
+    left, right = 0.6 * min(ridge, *(x for x, _, _ in points)), 1.6 * max(ridge, *(x for x, _, _ in points))
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.plot([left, ridge, right], [peak * left / ridge, peak, peak], color=INK, linewidth=1.6)
+    axes.plot([x for x, _, _ in points], [y for _, y, _ in points], "o", color=COLORS["ours"], markersize=6)
+    for x, y, row in points:
+        said = f"{row.sparsity}\n{y:.1f} TFLOP/s\n{y / peak:.0%} of peak"
+        axes.annotate(said, (x, y), (0, -34), textcoords="offset points", ha="center", fontsize=7, color=INK)
+    axes.set_xlim(left, right)
+    axes.set_ylim(0.35 * min(peak * left / ridge, *(y for _, y, _ in points)), 1.5 * peak)
+    axes.set_title(
+        f"Roofline of CUDA cores at {'×'.join(map(str, ROOFLINE_SHAPE))}",
+        fontsize=10,
+        color=INK,
+        weight="bold",
+        loc="left",
+    )
+    axes.set_title(
+        f"peak {peak:.1f} TFLOP/s at {roof.clock_mhz:,.0f} MHz; memory {roof.bytes_per_second / 1e12:.1f} TB/s",
+        fontsize=8, color=MUTED, loc="right",
+    )  # fmt: skip
+    axes.set_xlabel("FLOP for each byte by equation (3), C moved once", fontsize=8, color=INK)
+    axes.set_ylabel("TFLOP/s, zeros not counted", fontsize=8, color=INK)
+    clean(axes, grid="both")
+    axes.minorticks_off()
+    for axis, ticks in ((axes.xaxis, (4, 8, 16, 32, 64)), (axes.yaxis, (5, 10, 20, 40, 80))):
+        low, high = axis.get_view_interval()
+        axis.set_ticks([tick for tick in ticks if low <= tick <= high], minor=False)
+        axis.set_major_formatter("{x:g}")
+
+
+def plot_nm_ladder(record: NmRecord, path: Path) -> Path:
+    """A panel for each case, a group of bars for each sparsity, a bar for each version. Returns `path`. Raises as `plot_nm`."""
+    names, cases = versions_of(record), list(dict.fromkeys(row.case for row in _rows(record)))
+    bands, width = _bands(record, -(-len(cases) // 2), TITLE_LADDER), 0.84 / len(names)
+    for axes, case in zip(_panels(bands, len(cases)), cases, strict=True):
+        rows = [row for row in record.rows if row.case == case]
+        for number, name in enumerate(names):
+            places = [place + (number - (len(names) - 1) / 2) * width for place in range(len(rows))]
+            speeds = [row.speedup(name) or 0.0 for row in rows]
+            axes.bar(places, speeds, width * 0.92, color=SHADES[number % len(SHADES)], label=name)
+            for at, speed in zip(places, speeds, strict=True):
+                said = f"{speed:.1f}" if speed else "–"
+                axes.annotate(said, (at, speed), ha="center", va="bottom", fontsize=6, color=INK)
+        axes.set_ylim(0, 1.12 * axes.get_ylim()[1])
+        axes.axhline(1, color=MUTED, linewidth=0.8)
+        axes.set_xticks(range(len(rows)), [row.sparsity for row in rows])
+        title = f"{case}: {'×'.join(map(str, rows[0].shape))}"
+        axes.set_title(title, fontsize=10, color=INK, weight="bold", loc="left")
+        clean(axes, grid="y")
+        _legend(bands, axes)
+    return write(bands[0].figure, path)
