@@ -66,7 +66,8 @@ def gathered_rows(
     if all(len(each) == 1 for each in covered):
         return GatheredRows(values, _padded([each[0] for each in covered], k), list_rows, k)
     unions = [np.unique(each[each < k]) for each in covered]
-    spread = np.zeros((m, max(map(len, unions))), values.dtype)
+    # All windows may keep rows past K alone; a product has a column to multiply all the same.
+    spread = np.zeros((m, max(1, *map(len, unions))), values.dtype)
     for begin, union in zip(begins, unions, strict=True):
         for row in range(begin, min(begin + list_rows, m)):
             own = rows[row // length]
@@ -139,7 +140,7 @@ def describe_lists(s: SparseTensor, list_rows: int) -> str | None:
 
 
 def _padded(lists: list[NDArray[np.int32]], k: int) -> NDArray[np.int32]:
-    pitch = -(-max(map(len, lists)) // LIST_COLUMNS) * LIST_COLUMNS
+    pitch = -(-max(1, *map(len, lists)) // LIST_COLUMNS) * LIST_COLUMNS
     whole = np.full((len(lists), pitch), k, np.int32)
     for number, each in enumerate(lists):
         whole[number, : len(each)] = each

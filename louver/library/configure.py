@@ -101,9 +101,10 @@ class TileShape:
     step: int | None = None
 
     @classmethod
-    def of(cls, m: int, n: int, consumers: int) -> TileShape:
-        """The one in `TILES`, or another of that size."""
-        known = (each for each in TILES if (each.m, each.n, each.consumers) == (m, n, consumers))
+    def of(cls, m: int, n: int, consumers: int, unit: Unit) -> TileShape:
+        """The one in `TILES` for that multiplier, or another of that size."""
+        units = (None, unit)
+        known = (each for each in TILES if (each.m, each.n, each.consumers) == (m, n, consumers) and each.unit in units)
         return next(known, cls(m, n, consumers, raster=RASTER if n >= WIDEST else {}))
 
     def schedule(self, demand: Demand, *, bulk: bool, **others: Any) -> Schedule:
@@ -130,7 +131,7 @@ class TileShape:
 
     def cuts(self, demand: Demand) -> bool:
         """Whether registers are left for the epilogue where K is cut."""
-        if self.resident > 1:
+        if self.unit == "fma":
             return False
         return not self.lean or demand.reads <= CUT_READS[element_type(demand.out).bytes]
 
@@ -314,7 +315,7 @@ def choose_for(
         times[schedule] = cutting.cycles(cutting.whole(*sizes), *sizes, sm_count)
         cut = cutting.best(*sizes, sm_count)
         tile, roles = schedule.tile, schedule.roles
-        if cuts and cut.cut and TileShape.of(tile.m, tile.n, roles.consumers).cuts(demand):
+        if cuts and cut.cut and TileShape.of(tile.m, tile.n, roles.consumers, demand.unit).cuts(demand):
             times[schedule.changed(work="ranges")] = cutting.cycles(cut, *sizes, sm_count) / (1 - CUT_MARGIN)
     best = min(times, key=lambda each: times[each])
     # One column of tiles reads each value once, and all its tiles the dense operand.
@@ -401,7 +402,7 @@ def _shape_for(nest: ProductNest, demand: Demand, given: Mapping[str, Any], targ
     # The widest tile is the library's for sums in f16, with its warpgroups.
     preferred = (4, *CONSUMERS) if (nest.tile_m, nest.tile_n) == (256, WIDEST) else CONSUMERS
     for number in (given["consumers"],) if "consumers" in given else preferred:
-        shape = TileShape.of(nest.tile_m, nest.tile_n, number)
+        shape = TileShape.of(nest.tile_m, nest.tile_n, number, demand.unit)
         try:
             _check_registers(demand, shape.schedule(demand, bulk=False, **given), target)
         except ValueError as error:

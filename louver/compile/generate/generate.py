@@ -195,7 +195,8 @@ def _roles(plan: Generation, values: dict[str, SSAValue]) -> None:
     if not schedule.roles.specialized:
         _role("consumer", 0, 1, None, _consumer(plan, values))
         return
-    registers, own = register_split(schedule, plan.target, lists=plan.lists)
+    unit = unit_of(plan.nest.a.pattern, plan.nest.a.element)
+    registers, own = register_split(schedule, plan.target, lists=plan.lists, unit=unit)
     producers: dict[str, tuple[Operand, ...]] = {"producer": ("sparse", "dense")}
     if schedule.occupancy.dependent and not plan.gathers:
         producers = {"values": ("sparse",), "dense": ("dense",)}

@@ -100,9 +100,12 @@ def dense_layout(
 
 
 def picked_rows(pattern: Pattern, step: int) -> int:
-    """Rows of K of the groups that `step` stored columns come from, at most: those of a step may begin within a group."""
+    """Rows of K of the groups that `step` stored columns come from, at most: those of a step may begin within a group.
+
+    An even number, so that boxes of the narrowest blocks are multiples of 128 bytes, where bulk copies write.
+    """
     groups = step // pattern.n if step % pattern.n == 0 else (step - 2) // pattern.n + 2
-    return groups * pattern.m
+    return groups * pattern.m + groups * pattern.m % 2
 
 
 def require_picks(pattern: str | None, unit: Unit, schedule: Schedule) -> Pattern:

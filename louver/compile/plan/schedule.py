@@ -277,7 +277,7 @@ def check_registers(
     needed = accumulator_registers(schedule, accumulator, promoted=promoted) + WORKING_REGISTERS
     if unit == "fma":
         needed += MULTIPLIED_REGISTERS + 4 * FmaBlock(schedule.tile.n).lane_columns
-    _, held = register_split(schedule, target, lists=lists)
+    _, held = register_split(schedule, target, lists=lists, unit=unit)
     beside = f", with {schedule.occupancy.resident} CTAs on an SM," if schedule.occupancy.resident > 1 else ""
     if needed > min(held, target.registers_per_thread):
         kind = f"promoted {accumulator}" if promoted else accumulator
@@ -324,14 +324,15 @@ def entry_registers(schedule: Schedule, target: Target) -> int:
     return target.registers_per_sm // (schedule.roles.threads * schedule.occupancy.resident) // step * step
 
 
-def register_split(schedule: Schedule, target: Target, *, lists: int = 0) -> tuple[int, int]:
+def register_split(schedule: Schedule, target: Target, *, lists: int = 0, unit: Unit = "wgmma") -> tuple[int, int]:
     """setmaxnreg targets (producer, consumer): the CTA's registers shared out so that consumers hold their accumulators.
 
-    lists: of rows to gather, in a tile. All threads of the producer copy then, in place of one that begins copies.
+    lists: of rows to gather, in a tile. All threads of the producer copy then, in place of one that begins copies. For CUDA cores that
+    one copies picks too, and finds the step's first group.
     There are no more registers to share than `entry_registers`.
     """
     step, entry = target.setmaxnreg_step, entry_registers(schedule, target)
-    producer = target.setmaxnreg_min
+    producer = target.setmaxnreg_min + (step if unit == "fma" else 0)
     if lists:
         producer = -(-(GATHERING_REGISTERS + (lists + 1) * schedule.tile.k // GATHERED_LINES) // step) * step
     consumer = (entry * (1 + schedule.roles.consumers) - producer) // schedule.roles.consumers

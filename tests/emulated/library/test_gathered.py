@@ -11,7 +11,8 @@ import pytest
 from louver.compile.plan.schedule import Schedule
 from louver.compile.products import compile_product
 from louver.emulator import Earliest, Latest, Order, Seeded
-from louver.formats.lists import GatheredRows, picks
+from louver.formats.dtypes import element_type
+from louver.formats.lists import GatheredRows, gathered_rows, picks
 from louver.formats.pattern import Pattern
 from louver.frontend.problem import Problem
 from louver.ir.product import unit_of
@@ -242,3 +243,28 @@ def test_picks_outside_their_group_are_refused() -> None:
         picks(np.array([[0, 8]]), pattern, 16, 32)
     with pytest.raises(ValueError, match="got windows of 8: use a multiple of 16"):
         picks(np.array([[0, 1]]), Pattern.parse("2:8@8"), 8, 32)
+
+
+def test_a_box_of_an_odd_number_of_rows_is_filled_up(rng: np.random.Generator) -> None:
+    """Bulk copies write at multiples of 128 bytes: 87 rows of 16 columns are none."""
+    check(rng, problem_of("26:29@16", **F32), (70, 20, 140), PICKED.changed(tile_n=16, stages=3))
+
+
+@pytest.mark.parametrize("element", ["f16", "f32"])
+def test_windows_that_keep_rows_past_k_alone(rng: np.random.Generator, element: str) -> None:
+    pattern, schedule = Pattern.parse("2:22@16"), LANES if element == "f32" else NARROW
+    values = np.zeros((40, 2), element_type(element).numpy)
+    s = gathered_rows(values, np.array([[3, 4]] * 3), pattern.length, 2, schedule.tile.m)
+    b = rng.integers(-4, 5, (2, 64)).astype(values.dtype)
+    problem = problem_of("2:22@16", a=element, b=element, out=element)
+    y, _ = emulate(compile_product(problem, schedule), s, b)
+    np.testing.assert_array_equal(y, np.zeros((40, 64), y.dtype))
+
+
+@pytest.mark.parametrize("n", [40, 1025, 4096])
+@pytest.mark.parametrize("pattern", ["4:5@96", "8:32@32", "2:8@256"])
+def test_batches_cut_into_ranges_assemble_without_spills(pattern: str, n: int) -> None:
+    problem = problem_of(pattern, **F32, kind="linear", batch="both")
+    schedule = choose(problem, 512, n, SM_90A, 132, k=1918, cuts=True, batch=4)
+    assembly = assemble(compile_product(problem, schedule).ptx, "sm_90a")
+    assert assembly.clean, assembly.faults
