@@ -75,6 +75,9 @@ PATTERNS = ("2:8@128", "4:8@64", "1:8@192", "2:4@32", "3:5@33", "6:8", "1:16@100
 
 F32 = {"a": "f32", "b": "f32", "out": "f32"}
 
+FEW = (136, 40, 102)
+"""M, N, K for CUDA cores, whose multiply-adds take the emulator long: two tiles of rows, two steps and more, a tail of each size."""
+
 ORDERS: dict[str, Order] = {"earliest": Earliest(), "latest": Latest(), "seeded": Seeded(5)}
 
 
@@ -113,18 +116,18 @@ def test_every_structure_and_pattern(rng: np.random.Generator, name: str, patter
     check(rng, problem_of(pattern), (264, 72, 508), SCHEDULES[name])
 
 
-@pytest.mark.parametrize("pattern", ["2:8@128", "4:8@64", "3:5@33"])
+@pytest.mark.parametrize("pattern", ["3:8@128", "4:8@64", "3:5@33"])
 @pytest.mark.parametrize("name", CUDA_CORES)
 def test_every_structure_on_cuda_cores(rng: np.random.Generator, name: str, pattern: str) -> None:
     """Of numbers that tf32 cannot hold, with tails of every size."""
-    check(rng, problem_of(pattern, **F32), (136, 72, 140), CUDA_CORES[name])
+    check(rng, problem_of(pattern, **F32), FEW, CUDA_CORES[name])
 
 
-@pytest.mark.parametrize("pattern", ["2:8@128", "4:8@32", "5:7@16", "2:8@48"])
+@pytest.mark.parametrize("pattern", ["3:8@128", "4:8@32", "5:7@16", "3:8@48"])
 @pytest.mark.parametrize("name", PICKING)
 def test_every_structure_that_picks_rows(rng: np.random.Generator, name: str, pattern: str) -> None:
     """Windows of all rows and of 16; groups that steps cut."""
-    check(rng, problem_of(pattern, **F32), (136, 72, 140), PICKING[name])
+    check(rng, problem_of(pattern, **F32), FEW, PICKING[name])
 
 
 def test_rows_that_no_window_picks_are_not_multiplied(rng: np.random.Generator) -> None:
