@@ -53,7 +53,7 @@ class Rates:
     registers to the next. latency: from a copy's issue to its arrival. read: of a step's metadata from shared memory. output:
     bytes a clock that an SM stores. trip: to the L2 cache and back, a fence or an atomic too. sums: bytes a clock of partial sums that
     an SM writes or reads. lanes: multiply-adds of an SM's CUDA cores in a clock. read16: of a warp's load of 16 bytes a lane, beside
-    multiply-adds. alone: the factor for one warpgroup on an SM, which waits for its loads. norm: the p of the p-norms.
+    multiply-adds. turn: from the last of a step's multiply-adds to the first of the next one's. alone: the factor for one warpgroup on an SM, which waits for its loads. norm: the p of the p-norms.
     """
 
     launch: float
@@ -69,6 +69,7 @@ class Rates:
     sums: float
     lanes: float
     read16: float
+    turn: float
     alone: float
     norm: float
 
@@ -90,11 +91,12 @@ H200 = Rates(
     trip=726,
     sums=54.9,
     lanes=128,
-    read16=4.2,
-    alone=1.1,
+    read16=2.5,
+    turn=340,
+    alone=1.05,
     norm=1.87,
 )
-"""Fitted at 1,755 MHz; those of CUDA cores by hand, to `results/h200/gathered-f32-128.json`. Other GPUs take them too."""
+"""Fitted at 1,755 MHz; those of CUDA cores by hand, to `results/h200/gathered-f32-128.json` and `gathered-f32-together.json`. Other GPUs take them too."""
 
 
 def step_clocks(operands: Operands, schedule: Schedule, rates: Rates = H200) -> float:
@@ -105,7 +107,7 @@ def step_clocks(operands: Operands, schedule: Schedule, rates: Rates = H200) -> 
     # A stage is refilled once its products are done, and is waited for when all others are.
     latency = rates.latency / max(ring.stages - 1 - ring.in_flight, 0.5)
     if operands.unit == "fma":
-        return rates.together(_lanes_clocks(operands, schedule, rates), latency)
+        return rates.together(_lanes_clocks(operands, schedule, rates), latency) + rates.turn
     least = one if schedule.roles.consumers == 1 else more
     product = max(least, rates.product + rates.column * tile.n)
     a, b = multiplied_as(operands.a), multiplied_as(operands.b)
