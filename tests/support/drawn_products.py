@@ -59,6 +59,8 @@ def drawn(case: Case) -> Drawn:
 
     shape = (case.n, rows) if setting.kind == "linear" else (rows, case.n)
     draft = Draft(rng, setting, rows, case.n, case.exact, placed, expected, np.zeros(shape))
-    for name, form in case.group.forms.items():
-        BY_NAME[name].apply(draft, form)
+    # Far below zero an activation's exponential is infinite, and its value 0.
+    with np.errstate(over="ignore"):
+        for name, form in case.group.forms.items():
+            BY_NAME[name].apply(draft, form)
     return Drawn(case, s, np.ascontiguousarray(b.T if setting.kind == "linear" else b), draft)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 
+from louver.formats.pattern import Pattern
 from louver.ir.product import unit_of
 from louver.isa.targets import SM_90A
 from louver.library.configure import choose
@@ -17,22 +16,24 @@ from random_products.cases import Case, cases
 from support.compiled import compiled_product
 from support.drawn_products import drawn, runs_on_numpy
 
-COUNT = 8
-MOST = {"wgmma": 400_000, "fma": 150_000}
-"""Products of a case, by unit: multiply-adds of CUDA cores take the emulator longer."""
+EACH = 2
+"""Groups of each product and element type."""
+
+MOST = {"wgmma": 400_000, "fma": 60_000}
+"""M·N·K of a case, by unit: multiply-adds of CUDA cores take the emulator longer."""
 
 
 def small() -> list[Case]:
-    """One case a group."""
-    wanted = (
-        case
-        for case in cases(12_000, 7, vectors=1.0)
-        if runs_on_numpy(case)
-        and case.k > 4
-        and case.m * case.n * case.k < MOST[unit_of(case.group.setting.pattern, case.group.setting.a)]
-    )
-    groups = itertools.groupby(wanted, key=lambda case: id(case.group))
-    return list(itertools.islice((next(found) for _, found in groups), COUNT))
+    """A case of each group, with several windows and groups of K."""
+    found: dict[tuple[str, str], list[Case]] = {}
+    for case in cases(3000, 7, vectors=1.0):
+        setting = case.group.setting
+        chosen = found.setdefault((setting.kind, setting.a), [])
+        pattern, size = Pattern.parse(setting.pattern), case.m * case.n * case.k
+        fits = case.m > pattern.length and case.k > pattern.m and size < MOST[unit_of(setting.pattern, setting.a)]
+        if fits and runs_on_numpy(case) and len(chosen) < EACH and all(case.group != each.group for each in chosen):
+            chosen.append(case)
+    return [case for chosen in found.values() for case in chosen]
 
 
 def described(case: Case) -> str:
