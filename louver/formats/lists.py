@@ -89,8 +89,13 @@ def picks(windows: NDArray[np.integer], pattern: Pattern, m: int, step: int) -> 
     own = columns // pattern.n * pattern.m
     rows = np.repeat(own[np.newaxis], len(windows), axis=0)
     rows[:, :kept] = windows
-    if ((rows < own) | (rows >= own + pattern.m)).any():
-        raise ValueError(f"a column of {pattern} names a row of its own group of {pattern.m}")
+    outside = (rows < own) | (rows >= own + pattern.m)
+    if outside.any():
+        window, column = np.argwhere(outside)[0].tolist()
+        raise ValueError(
+            f"a column of {pattern} names a row of its own group, {own[column]} to {own[column] + pattern.m - 1} for column {column}, got "
+            f"{rows[window, column]} in window {window}: give rows in the order of their groups"
+        )
     picked = rows - columns // step * step // pattern.n * pattern.m
     units = np.minimum(np.arange(-(-m // 64) * 64 // PICKERS) * PICKERS // pattern.length, len(windows) - 1)
     steps = picked[units].reshape(-1, 64 // PICKERS, len(columns) // step, step)

@@ -9,7 +9,8 @@ Lane l of a warp, one warp's 16 rows; warp w holds rows 16w … 16w+15. Of 128 c
 Narrower blocks have fewer lanes side by side, and more of them below each other: of 16 columns lane l has rows l mod 8 and 8 + l mod 8.
 
 So a lane reads four columns of the dense operand by one load of 16 bytes, and neighbouring lanes neighbouring pieces. Rows r and
-r + 8 are one lane's, as with `wgmma`: a gated product finds both sums there.
+r + 8 are one lane's, as with `wgmma`: a gated product finds both sums there. A warpgroup with several blocks gives each warp neighbouring
+rows of the tile: block b of warp w has the 16 rows from 16 · (blocks · w + b) on (`Lowering.row_steps`).
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ class FmaBlock:
 
     def __post_init__(self) -> None:
         if self.n not in WIDTHS:
-            raise ValueError(f"products on CUDA cores have {', '.join(map(str, WIDTHS))} columns, got {self.n}")
+            raise ValueError(
+                f"products on CUDA cores have {', '.join(map(str, WIDTHS))} columns, got {self.n}: use a tile of these"
+            )
 
     @property
     def lane_columns(self) -> int:

@@ -61,9 +61,12 @@ class Form(ABC):
     def host(self, s: SparseTensor) -> NDArray[Any]:
         """The form of a tensor on the host, C-contiguous. Raises ValueError for indices that are not legal."""
 
-    @abstractmethod
     def derive(self, s: SparseTensor, to: int, stream: int) -> None:
-        """Write the form of a tensor on a device to an address there, in the order of `stream`. Raises as `host`."""
+        """Write the form of a tensor on a device to an address there, in the order of `stream`. Raises as `host`.
+
+        Through the host, unless a form has a kernel of its own.
+        """
+        _derive_on_host(self, s, to, stream)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +119,6 @@ class RoundedValues(Form):
 
     def host(self, s: SparseTensor) -> NDArray[Any]:
         return pitched(f32_to_tf32(s.values))
-
-    def derive(self, s: SparseTensor, to: int, stream: int) -> None:
-        _derive_on_host(self, s, to, stream)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,9 +191,6 @@ class GatheredValues(Form):
     def host(self, s: SparseTensor) -> NDArray[Any]:
         return pitched(gathered(as_stored(s), self.rows).values)
 
-    def derive(self, s: SparseTensor, to: int, stream: int) -> None:
-        _derive_on_host(self, s, to, stream)
-
 
 @dataclass(frozen=True, slots=True)
 class RowLists(Form):
@@ -207,9 +204,6 @@ class RowLists(Form):
     def host(self, s: SparseTensor) -> NDArray[np.int32]:
         return gathered(as_stored(s), self.rows).lists
 
-    def derive(self, s: SparseTensor, to: int, stream: int) -> None:
-        _derive_on_host(self, s, to, stream)
-
 
 @dataclass(frozen=True, slots=True)
 class Picks(Form):
@@ -222,9 +216,6 @@ class Picks(Form):
 
     def host(self, s: SparseTensor) -> NDArray[np.uint32]:
         return picked(as_stored(s), self.step)
-
-    def derive(self, s: SparseTensor, to: int, stream: int) -> None:
-        _derive_on_host(self, s, to, stream)
 
 
 FORMS: tuple[type[Form], ...] = (Values, RoundedValues, Metadata, TileMetadata, GatheredValues, RowLists, Picks)

@@ -112,7 +112,9 @@ def require_picks(pattern: str | None, unit: Unit, schedule: Schedule) -> Patter
     """The pattern by which threads pick rows of a stage. Raises ValueError where none can."""
     way = schedule.ring.metadata
     if unit != "fma" or pattern is None or way != "stage":
-        raise ValueError(f"stages hold metadata of 2:4 operands, and rows to pick of f32, got {way!r} for {pattern}")
+        raise ValueError(
+            f"stages hold metadata of 2:4 operands, and rows to pick of f32, got {way!r} for {pattern}: use 'global'"
+        )
     parsed = Pattern.parse(pattern)
     if parsed.length % PICKERS:
         raise ValueError(f"{PICKERS} rows pick together, got windows of {parsed.length} rows: use metadata 'global'")

@@ -239,7 +239,7 @@ def test_patterns_of_which_threads_cannot_pick(pattern: str, rule: str) -> None:
 
 def test_picks_outside_their_group_are_refused() -> None:
     pattern = Pattern.parse("2:8@16")
-    with pytest.raises(ValueError, match="names a row of its own group of 8"):
+    with pytest.raises(ValueError, match="its own group, 0 to 7 for column 1, got 8 in window 0: give"):
         picks(np.array([[0, 8]]), pattern, 16, 32)
     with pytest.raises(ValueError, match="got windows of 8: use a multiple of 16"):
         picks(np.array([[0, 1]]), Pattern.parse("2:8@8"), 8, 32)
@@ -268,3 +268,9 @@ def test_batches_cut_into_ranges_assemble_without_spills(pattern: str, n: int) -
     schedule = choose(problem, 512, n, SM_90A, 132, k=1918, cuts=True, batch=4)
     assembly = assemble(compile_product(problem, schedule).ptx, "sm_90a")
     assert assembly.clean, assembly.faults
+
+
+def test_rows_of_several_blocks_find_their_bias(rng: np.random.Generator) -> None:
+    """A warp's rows follow each other in the tile: what the epilogue reads by row must follow."""
+    problem = problem_of("2:8@32", **F32, kind="linear", bias="row")
+    check(rng, problem, (136, 20, 70), PICKED.changed(tile_m=128, tile_n=32))
