@@ -42,3 +42,9 @@ class Budget:
         yield spent
         spent.seconds = self._clock() - begin
         self._longest = max(self._longest, spent.seconds)
+
+
+def spread_out(count: int) -> list[int]:
+    """0 to count - 1 in such an order that the first few are spread over all: that of their reversed bits."""
+    bits = max(count - 1, 0).bit_length()
+    return sorted(range(count), key=lambda index: f"{index:0{bits}b}"[::-1])

@@ -182,14 +182,13 @@ def _vendors(
 def _cusparselt(
     torch: Any, operands: Operands, protocol: Protocol, notes: dict[str, dict[str, Any]], phases: _Phases
 ) -> dict[str, Contender]:
-    launches = -(-protocol.launches // operands.sets) * operands.sets
 
     def short(contender: Contender) -> float:
-        return capture(torch, contender.call, launches).seconds(ESTIMATE_REPLAYS)
+        return capture(torch, contender.call, operands.sets).seconds(ESTIMATE_REPLAYS)
 
     def rank(contender: Contender) -> float:
-        graph = capture(torch, contender.call, launches)
-        replays = protocol.rank_replays(graph.seconds(1) * launches)
+        graph = capture(torch, contender.call, operands.sets)
+        replays = protocol.rank_replays(graph.seconds(1) * operands.sets)
         time.sleep(protocol.pause_seconds)
         return graph.seconds(replays)
 

@@ -18,7 +18,7 @@ class Protocol:
     0 for one weight that stays there; most_sets: weights at most, which small ones reach first.
     most_algorithms: algorithms of cuSPARSELt that are tried at most; with 1 there is nothing to choose from, and K is not
     split either. algorithms: those that are the fastest in short runs and go on, each timed for
-    rank_seconds; finalists: its contenders that take part in all rounds.
+    rank_seconds; finalists: its contenders that take part in all rounds, and its algorithms that are tried in both output orders.
     settle_seconds, sustained_seconds: load before and during a sustained measurement.
     """
 
@@ -71,7 +71,8 @@ class Protocol:
         """The protocol in words, for the record."""
         return (
             f"{self.describe_bursts()} cuSPARSELt: the best of its algorithms (the {self.algorithms} fastest in short runs, "
-            "the default) in both output orders, and of the fastest with segment-K in its own."
+            f"the default) in its own output order, of the {self.finalists} fastest in the other order too, and of the fastest with "
+            "segment-K."
         )
 
     def describe_bursts(self) -> str:
@@ -86,6 +87,10 @@ class Protocol:
             f"after a pause of {self.pause_seconds:g} s, the first replay untimed; contenders interleaved, median of "
             f"{self.rounds} rounds; {rotated}; one process, same data, same output type."
         )
+
+
+SHORT = Protocol(rounds=3, burst_seconds=0.05)
+"""For long lists of problems."""
 
 
 def _replays(seconds: float, graph_seconds: float) -> int:

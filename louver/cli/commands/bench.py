@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from louver.cli.commands.notes import note
-from louver.measure.budget import Budget
+from louver.measure.budget import Budget, spread_out
 from louver.measure.gemm import Measurement, measure
 from louver.measure.host import HostTimes, measure_host
 from louver.measure.machine import forbid_short_sums, header, host_header, require_torch, tf32_products
 from louver.measure.problems import OUTPUTS, GemmProblem, parse_dtypes, parse_shapes
-from louver.measure.protocol import Protocol
+from louver.measure.protocol import SHORT, Protocol
 from louver.measure.record import gemm_record, host_record, write_record
 from louver.measure.report.gemm import LABELS, PRODUCTS, GemmRecord
 from louver.measure.report.gemm_table import gemm_table
@@ -42,35 +42,44 @@ def bench_gemm(
 ) -> Result:
     """Measure the problems; write `gemm.json` (after every problem) and `gemm.png` into `out`.
 
-    sustained: also under sustained load, for the problems of `SUSTAINED`. budget: seconds for all of it, see `Budget`; the
-    record names the problems that they did not suffice for. Problems of a suite, and those that accumulate in another way than
-    usual, all in the same, go into files of their own: `gemm-tokens.json`, `gemm-f16.json`.
+    sustained: also under sustained load, for the problems of `SUSTAINED`. budget: seconds for all of it, see `Budget`; problems
+    are measured in an order that spreads over their list, and the record names those that are missing. Problems of a suite, and
+    those that accumulate in another way than usual, all in the same, go into files of their own: `gemm-tokens.json`,
+    `gemm-f16.json`. Those of a suite have shorter bursts.
     Raises CannotMeasureError where this machine cannot, ArithmeticError when a result of ours is wrong.
     """
     time_left = Budget(budget)
     torch = require_torch()
     forbid_short_sums(torch)
-    protocol, facts = Protocol(), header(torch)
-    rows: list[Measurement] = []
-    record = gemm_record(facts, protocol, rows)
+    protocol, facts = SHORT if suite else Protocol(), header(torch)
+    taken: dict[int, Measurement] = {}
     path = out / f"{record_name(wanted, suite)}.json"
-    for index, problem in enumerate(wanted):
+    order = spread_out(len(wanted))
+    for index in order:
         if not time_left.suffices():
-            missing = [str(left) for left in wanted[index:]]
-            record = gemm_record(facts, protocol, rows, missing)
-            write_record(path, record)
-            note(f"no time left for {', '.join(missing)}")
+            note(f"no time left for {', '.join(str(wanted[left]) for left in order[len(taken) :])}")
             break
+        problem = wanted[index]
         with time_left.spending() as spent, tf32_products(torch):
-            rows.append(measure(torch, problem, protocol, sustained=sustained and problem.shape in SUSTAINED))
-            record = gemm_record(facts, protocol, rows)
-            write_record(path, record)
+            taken[index] = measure(torch, problem, protocol, sustained=sustained and problem.shape in SUSTAINED)
             torch.cuda.empty_cache()
-        note(progress_line(rows[-1], spent.seconds))
+        # After each problem, for a run that is ended.
+        write_record(path, _record(facts, protocol, wanted, taken))
+        note(progress_line(taken[index], spent.seconds))
+    rows = [taken[index] for index in sorted(taken)]
+    record = _record(facts, protocol, wanted, taken)
+    write_record(path, record)
     note(f"wrote {path}")
     if rows:
         note(picture(path, path.with_suffix(".png")))
     return Result("gemm", record, gemm_tables(rows, facts, protocol))
+
+
+def _record(
+    facts: Mapping[str, Any], protocol: Protocol, wanted: Sequence[GemmProblem], taken: Mapping[int, Measurement]
+) -> dict[str, Any]:
+    missing = [str(problem) for index, problem in enumerate(wanted) if index not in taken]
+    return gemm_record(facts, protocol, [taken[index] for index in sorted(taken)], missing)
 
 
 def record_name(wanted: Sequence[GemmProblem], suite: str | None = None) -> str:

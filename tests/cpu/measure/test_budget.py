@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
-from louver.measure.budget import FINISH_SECONDS, Budget
+from louver.measure.budget import FINISH_SECONDS, Budget, spread_out
 
 
 class Clock:
@@ -42,3 +44,12 @@ def test_without_a_limit_there_is_always_time() -> None:
 def test_a_budget_is_positive(seconds: float) -> None:
     with pytest.raises(ValueError, match="positive number of seconds, got"):
         Budget(seconds)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 45, 88])
+def test_the_first_problems_are_spread_over_all(count: int) -> None:
+    order = spread_out(count)
+    assert sorted(order) == list(range(count))
+    for first in range(4, count):
+        gaps = [b - a for a, b in pairwise(sorted(order[:first]))]
+        assert max(gaps) <= 4 * count / first

@@ -159,18 +159,18 @@ def test_candidates_are_the_fastest_and_the_default_and_the_fastest_with_k_split
         library, lambda contender: speed[contender.details["algorithm"]], Protocol(algorithms=2)
     )
     assert known == 5
-    whole, split = found[:6], found[6:]
+    whole, split = found[:5], found[5:]
     assert [(c.details["algorithm"], c.details["transposed"]) for c in whole] == [
-        (algorithm, transposed) for algorithm in (3, 1, 0) for transposed in (True, False)
-    ]
+        (3, False), (1, False), (0, False), (3, True), (1, True),
+    ]  # fmt: skip
     assert [(c.details["split_k"], c.details["split_k_mode"]) for c in split] == list(SPLITS)
     assert all((c.details["algorithm"], c.order) == (3, "rows") for c in split)
-    assert len({contender.name for contender in found}) == 6 + len(SPLITS)
+    assert len({contender.name for contender in found}) == 5 + len(SPLITS)
 
 
 def test_without_algorithms_the_default_says_why() -> None:
     found, known = cusparselt_candidates(CuSparseLt(Library(0), operands()), lambda _: 1 / 0, Protocol())
-    assert known == 0 and [c.details["algorithm"] for c in found] == [0, 0]
+    assert known == 0 and [c.details["algorithm"] for c in found] == [0]
     with pytest.raises(RuntimeError, match="out of range"):
         found[0].call(0)
 
