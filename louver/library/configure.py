@@ -170,15 +170,6 @@ TILES = (
 """Of equal times the first counts."""
 
 
-OCCUPANCIES: dict[bool, tuple[dict[str, Any], ...]] = {
-    False: ({},),
-    True: ({"dependent": True, "resident": 2}, {"dependent": True}),
-}
-"""By whether a launch begins while others end: its places on an SM, the first that a tile fits. Half of an SM leaves room for the next
-launch.
-"""
-
-
 @dataclass(frozen=True, slots=True)
 class Demand:
     """The demands of a product on its schedule.
@@ -344,15 +335,13 @@ def _candidates(demand: Demand, target: Target, widest: int, *, bulk: bool) -> t
         for metadata in METADATA:
             if not shape.takes(demand, metadata):
                 continue
-            for occupancy in OCCUPANCIES[demand.dependent]:
-                try:
-                    schedule = shape.schedule(demand, bulk=bulk, metadata=metadata, **occupancy)
-                    schedule = _deepest(demand, schedule, target)
-                except ValueError:
-                    # The sums do not fit the registers, or two stages the shared memory.
-                    continue
-                found.append((schedule, Cutting.of(demand, schedule)))
-                break
+            try:
+                schedule = shape.schedule(demand, bulk=bulk, metadata=metadata, dependent=demand.dependent)
+                schedule = _deepest(demand, schedule, target)
+            except ValueError:
+                # The sums do not fit the registers, or two stages the shared memory.
+                continue
+            found.append((schedule, Cutting.of(demand, schedule)))
     return tuple(found)
 
 
