@@ -94,7 +94,8 @@ def _gemm_panel(axes: Any, record: GemmRecord, rows: Sequence[GemmRow], types: s
             axes.bar(at, height, width * 0.92, color=COLORS[contender])
             dense = row.tflops("cublas")
             if contender == "ours" and dense:
-                axes.annotate(f"{height / dense:.2f}×", (at, height), ha="center", va="bottom", fontsize=6.5, color=INK)
+                top = max(row.tflops(each) or 0.0 for each in CONTENDERS)
+                axes.annotate(f"{height / dense:.2f}×", (place, top), ha="center", va="bottom", fontsize=6.5, color=INK)
             for taken in record.sustained:
                 if taken.row is row and taken.contender == contender:
                     axes.plot(

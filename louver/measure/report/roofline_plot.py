@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import atan2, degrees, log10
 from typing import Any
 
 from louver.formats.dtypes import element_type
@@ -42,10 +41,10 @@ def draw_roofline(axes: Any, record: GemmRecord, roof: Roof, bits: int) -> None:
     axes.plot([left, ridge, right], [start, peak, peak], color=ROOF_COLOR, linewidth=1.6)
     _say(axes, right, peak, f"2:4 peak at {roof.clock_mhz:,.0f} MHz: {peak:,.0f}", ROOF_COLOR)
     memory = f"memory, {roof.bytes_per_second / 1e12:.1f} TB/s"
-    middle = (left / ridge) ** 0.5
+    # Left of the line, where no product can be.
     axes.annotate(
-        memory, (ridge * middle, peak * middle), (-3, 4), textcoords="offset points", fontsize=7.5, color=ROOF_COLOR,
-        rotation=_slope(axes), rotation_mode="anchor", ha="center",
+        memory, (0.85 * ridge, 0.85 * peak), (-5, 0), textcoords="offset points", fontsize=7.5, color=ROOF_COLOR,
+        ha="right", va="center",
     )  # fmt: skip
     clock = capped_clock([row for row in record.sustained if element_type(row.row.dtype).bits == bits])
     if clock is not None:
@@ -91,13 +90,6 @@ def _frame(axes: Any, horizontal: tuple[float, float], vertical: tuple[float, fl
         if horizontal[0] <= n <= horizontal[1]
     ]
     axes.set_xticks(intensities, [f"{mark:,}" for mark in intensities])
-
-
-def _slope(axes: Any) -> float:
-    """Degrees that a slope of one decade a decade has on paper."""
-    box = axes.get_window_extent()
-    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
-    return degrees(atan2(box.height / log10(high / low), box.width / log10(right / left)))
 
 
 def _say(axes: Any, x: float, y: float, text: str, color: str) -> None:
