@@ -47,19 +47,19 @@ TILES = {
 }
 """Rows, columns, consumers, and CTAs on an SM."""
 
-SHORT = 16
-"""Elements of K of a short step, beside the library's own."""
+SHORT = 0.5
+"""A short step, in multiples of the library's own."""
 
 
 def schedules(problem: Problem, machine: Target, sizes: tuple[int, int, int]) -> Iterator[Schedule]:
     """Tiles with rings as deep as they can be, by gathered rows and by picked ones, whole and, where that cuts any, in ranges of K."""
     demand = Demand.of_problem(problem)
     ways = (
-        (METADATA[0], None),
-        *((each, step) for each in METADATA[1:] for step in (None, SHORT) if problem.unit == "fma"),
+        (METADATA[0], 1),
+        *((each, steps) for each in METADATA[1:] for steps in (1, SHORT) if problem.unit == "fma"),
     )
-    for (m, n, consumers, resident), (metadata, step) in itertools.product(TILES[problem.a], ways):
-        shape = TileShape(m, n, consumers, {2: 64}, dict.fromkeys((16, 32), 16), resident=resident, step=step)
+    for (m, n, consumers, resident), (metadata, steps) in itertools.product(TILES[problem.a], ways):
+        shape = TileShape(m, n, consumers, {2: 64}, dict.fromkeys((16, 32), 16), resident=resident, steps=steps)
         try:
             schedule = deepest(problem, shape.schedule(demand, bulk=True, metadata=metadata), machine)
         except ValueError:

@@ -49,7 +49,8 @@ TILE_K = {32: 32, 16: 64, 8: 128}
 BARRIER_ROOM = 1024
 """Bytes of shared memory left for barriers."""
 
-MAX_STAGES = 8
+MAX_STAGES = 16
+"""Stages of a ring: of the narrowest tiles, so many keep as many bytes on their way as memory needs to be busy."""
 
 CONSUMERS = (2, 1, 3, 4)
 """Numbers of consumer warpgroups, in the order in which a user's tile is tried with them."""
@@ -85,8 +86,8 @@ class TileShape:
     staging: columns staged at a time for bulk stores, by bytes of an output; others by `output_layout`. raster: rows of tiles walked
     before the next column, by bits of an element, while the L2 cache keeps the values; none for a tile that leaves the cache alone.
     lean: for bulk stores of outputs in `staging`, and epilogues of few reads: the sums leave no more registers. sums, unit: the kind of
-    sums and the multiplier that it is for; None for any. resident: CTAs on an SM. step: elements of K that a stage holds where rows are picked; None for
-    as many as elsewhere.
+    sums and the multiplier that it is for; None for any. resident: CTAs on an SM. steps: elements of K that a stage
+    holds, in multiples of those of most tiles.
     """
 
     m: int
@@ -98,7 +99,7 @@ class TileShape:
     sums: Literal["plain", "promoted", "f16"] | None = None
     unit: Unit | None = None
     resident: Literal[1, 2] = 1
-    step: int | None = None
+    steps: float = 1
 
     @classmethod
     def of(cls, m: int, n: int, consumers: int, unit: Unit) -> TileShape:
@@ -112,7 +113,7 @@ class TileShape:
         bulk = bulk and demand.unit == "wgmma"
         bulk = bulk and stageable(self.n, demand.out, transposed=demand.transposed, gated=demand.gated)
         fields: dict[str, Any] = {"tile_m": self.m, "tile_n": self.n, "consumers": self.consumers, "stages": 2}
-        fields |= {"tile_k": self.step or demand.step, "resident": self.resident}
+        fields |= {"tile_k": int(demand.step * self.steps), "resident": self.resident}
         if demand.unit == "fma":
             fields["in_flight"] = 0
         if self.raster:
@@ -143,7 +144,7 @@ class TileShape:
             return metadata == "global" or demand.selection == "lifted"
         if metadata != "global":
             return demand.picks
-        if self.step is not None:
+        if self.steps != 1:
             return False
         # CUDA cores are slow enough that each warpgroup may have a list.
         rows = self.m // self.consumers if demand.unit == "fma" else self.m
@@ -160,12 +161,14 @@ TILES = (
     TileShape(128, 192, 2, sums="promoted"),
     *(TileShape(128, n, 2) for n in TILE_N[:-1]),
     *(TileShape(64, n, 1) for n in TILE_N[:-1]),
+    # Few tokens leave little to multiply between two waits, and rows of 128 stored bytes come from memory faster than those of 64.
+    *(TileShape(m, n, m // 64, unit="wgmma", steps=2) for m in (128, 64) for n in TILE_N if n <= LEAST_DIVIDED),
     # 16 rows and 8 columns a thread: the fewest loads of a multiply-add.
     TileShape(256, 128, 2, unit="fma"),
     TileShape(128, 128, 1, unit="fma", resident=2),
     # Half of the rows of K: of few vectors in a group their box leaves little room.
-    TileShape(256, 128, 2, unit="fma", step=16),
-    TileShape(128, 64, 2, unit="fma", step=16),
+    TileShape(256, 128, 2, unit="fma", steps=0.5),
+    TileShape(128, 64, 2, unit="fma", steps=0.5),
 )
 """Of equal times the first counts."""
 
@@ -403,7 +406,7 @@ def _shape_for(nest: ProductNest, demand: Demand, given: Mapping[str, Any], targ
 
 
 def deepest(problem: Problem, schedule: Schedule, target: Target) -> Schedule:
-    """The schedule with as many stages as shared memory holds, at most 8; 1 without a producer.
+    """The schedule with as many stages as shared memory holds, at most `MAX_STAGES`; 1 without a producer.
 
     Raises ValueError where two stages do not fit, or the sums do not fit the registers.
     """

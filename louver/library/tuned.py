@@ -57,7 +57,8 @@ def decide(
 
     batch: the number of such products. An entry is for all sizes of its classes, and for a batch of them, for which the model
     takes the tile that it takes for the size measured: how full the last wave of SMs is decides on the tile.
-    batch_invariant: sums of a row over K are in one order for every n, so that K is not cut, and the step of K is the model's.
+    batch_invariant: sums of a row over K are in one order for every n, so that K is not cut. Sums that are promoted are so after each
+    step, which is then the model's.
     dependent: as in `louver.plan`; entries are for one or the other.
     """
     machine = target(place.target)
@@ -77,7 +78,8 @@ def decide(
                 there = model(alone, *entry.shape[:2], k=entry.shape[2])
                 _check_tile(there, tiled, entry.shape)
             schedule = entry.usable(problem, machine)
-            if batch_invariant and (schedule.cuts or schedule.tile.k != tiled.tile.k):
+            promoted = problem.accumulate == "promoted" and schedule.tile.k != tiled.tile.k
+            if batch_invariant and (schedule.cuts or promoted):
                 raise UnusableEntryError("it sums K in another order than products of other sizes (batch_invariant)")
             return Decision(schedule, origin, "; ".join(reasons))
         except UnusableEntryError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -118,19 +119,26 @@ def test_batch_invariant_products_take_kernels_of_whole_tiles(gpu: FakeGpu) -> N
     assert not whole.schedule.cuts
 
 
-@pytest.mark.parametrize("change", [{"work": "ranges"}, {"tile_k": 128, "stages": 4}])
+@pytest.mark.parametrize(
+    ("problem", "change"),
+    [
+        (LINEAR, {"work": "ranges"}),
+        (replace(LINEAR, a="e4m3", b="e4m3", accumulate="promoted"), {"tile_k": 64}),
+    ],
+    ids=["ranges", "promoted"],
+)
 def test_entries_that_sum_in_another_order_are_passed_over(
-    gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
+    gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, problem: Problem, change: dict[str, Any]
 ) -> None:
     from louver.library import tuned
 
     place = device(0)
-    wanted = place_of(LINEAR, 512, 16, 4096, place.name, aligned_output=True)
-    base = choose(LINEAR, 512, 16, SM_90A, SMS, aligned_output=True)
+    wanted = place_of(problem, 512, 16, 4096, place.name, aligned_output=True)
+    base = choose(problem, 512, 16, SM_90A, SMS, aligned_output=True)
     entry = Entry(wanted, base.changed(**change).flat())
     monkeypatch.setitem(tuned._SOURCES, "tuned", lambda _: entry)
-    assert decide(LINEAR, 512, 16, 4096, place, aligned_output=True).origin == "tuned"
-    other = decide(LINEAR, 512, 16, 4096, place, aligned_output=True, batch_invariant=True)
+    assert decide(problem, 512, 16, 4096, place, aligned_output=True).origin == "tuned"
+    other = decide(problem, 512, 16, 4096, place, aligned_output=True, batch_invariant=True)
     assert other.origin == "model"
     assert "in another order than products of other sizes (batch_invariant)" in other.reason
 
