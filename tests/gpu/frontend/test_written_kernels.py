@@ -7,23 +7,13 @@ from typing import Any
 import pytest
 
 import louver
-from louver.runtime.device import Device, current_device
 from louver.user.kernel import JitKernel
 from support.device_products import to_numpy, to_torch
 from support.triton import require_block_pointers
 from support.triton.written_cases import SMALL, Call
 from support.triton.written_runs import EVERY, KEPT_CALLS, SIZES, call_of, hints_of, kept_call, with_triton
 
-
-@pytest.fixture(autouse=True)
-def torch() -> Any:
-    module = pytest.importorskip("torch")
-    if not module.cuda.is_available():
-        pytest.skip("torch without CUDA")
-    found = current_device()
-    if not isinstance(found, Device) or found.target != "sm_90a":
-        pytest.skip(f"the products' kernels are for sm_90a, got {found}")
-    return module
+pytestmark = pytest.mark.usefixtures("torch")
 
 
 def run(kernel: JitKernel, call: Call, known: dict[str, Any], outs: dict[str, Any], times: int = 2) -> None:
