@@ -13,6 +13,7 @@ import triton
 
 import louver
 from louver.frontend.triton import triton_to_ttir
+from louver.measure.forms import bind
 from louver.user.kernel import JitKernel
 from support.triton import has_block_pointers, tile_cases
 from support.triton.cases import BASE, BATCHES, CASES, KEPT, Case
@@ -36,7 +37,7 @@ def text(case: Case | TileCase) -> str:
 def call_text(name: str) -> str:
     """TTIR of a small call of a kernel that is written as people write them, for the types that `louver.jit` finds."""
     function = EVERY[name].function()
-    known, _ = call_of(name, SMALL).bound(EVERY[name].pattern)
+    known, _ = bind(call_of(name, SMALL), sparse=True)
     kernel = louver.jit(function)
     assert isinstance(kernel, JitKernel)
     call, _ = kernel._call((), with_triton(known))
