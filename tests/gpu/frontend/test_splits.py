@@ -51,7 +51,7 @@ def test_launches_add_to_one_matrix(rng: np.random.Generator, torch: Any) -> Non
         with torch.cuda.stream(streams[turn % len(streams)]):
             kernel[call.grid](**known)
     torch.cuda.synchronize()
-    once = call.expected - call.out.astype(np.float64)
+    once = call.value - call.out.astype(np.float64)
     expected = (before + 20 * once.astype(np.int64)).astype(np.int32)
     np.testing.assert_array_equal(to_numpy(whole), expected)
 

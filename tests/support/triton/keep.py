@@ -19,7 +19,7 @@ from support.triton import has_block_pointers, tile_cases
 from support.triton.cases import BASE, BATCHES, CASES, KEPT, Case
 from support.triton.grouped import GROUPED
 from support.triton.splits import SPLITS
-from support.triton.tile_cases import TILE_CASES, TileCase
+from support.triton.tile_cases import TILE_CASES
 from support.triton.tuples import NAME as NAME_OF_TUPLES
 from support.triton.tuples import TUPLES
 from support.triton.written_cases import KEPT as KEPT_WRITTEN
@@ -29,7 +29,7 @@ from support.triton.written_runs import EVERY, call_of, with_triton
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def text(case: Case | TileCase) -> str:
+def text(case: Case) -> str:
     """TTIR with paths from the repository's root, and from where Triton is installed."""
     return _shortened(triton_to_ttir(case.function(), case.signature, case.constexprs, sparse=case.sparse))
 
