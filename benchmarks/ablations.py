@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from louver.compile.products import CompiledProduct, compile_product
-from louver.frontend.problem import Problem
 from louver.isa.barrier import MbarrierArriveExpect
 from louver.isa.bulk import BulkTensorLoad, BulkTensorStore
 from louver.isa.targets import target
@@ -30,13 +29,13 @@ from louver.library.forms import forms_of
 from louver.library.launch import Launcher
 from louver.library.state import TensorState
 from louver.measure.graph import prepare
+from louver.measure.launches import launches, rows_of
 from louver.measure.machine import header, require_torch
 from louver.measure.operands import make_operands
 from louver.measure.problems import GemmProblem, parse_dtypes, parse_shapes
 from louver.measure.protocol import Protocol
 from louver.measure.record import write_record
 from louver.measure.report.table import Column, Table
-from louver.measure.schedules import rows_of
 from louver.measure.sustained import Sustained, sustain
 from louver.measure.verify import verify
 from louver.ptx.assembler import assemble
@@ -128,7 +127,7 @@ def load_part(compiled: CompiledProduct, change: Change, ordinal: int) -> BuiltK
 def measure(torch: Any, gemm: GemmProblem, protocol: Protocol) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The schedule, and a row for each part."""
     place = require_device()
-    problem = Problem("linear", a=gemm.dtype, b=gemm.dtype, out=gemm.out)
+    problem = gemm.product
     schedule = choose(problem, gemm.m, gemm.n, target(place.target), place.sm_count, aligned_output=True)
     compiled = compile_product(problem, schedule, place.target)
     operands = make_operands(torch, gemm, sets=2)
@@ -136,28 +135,16 @@ def measure(torch: Any, gemm: GemmProblem, protocol: Protocol) -> tuple[dict[str
     rows: list[dict[str, Any]] = []
     for part, change in PARTS.items():
         product = load_part(compiled, change, place.ordinal)
-        call = _call(torch, product, held, gemm, operands)
+        launchers = [Launcher(product, operand, (gemm.m, gemm.k)) for operand in held]
+        call = launches(torch, launchers, gemm.n, rows_of(operands.x), rows_of(operands.y))
         operands.poison()
-        if part == "whole" and not verify(torch, operands, 0, call(0)).ok:
+        call(0)
+        if part == "whole" and not verify(torch, operands, 0, operands.y).ok:
             raise ArithmeticError(f"{schedule} computes wrongly on {gemm}")
         single = statistics.median(_single(torch, call) for _ in range(LAUNCHES))
         load_ = prepare(torch, call, operands.sets, protocol)
         rows.append(Taken(part, single, sustain(torch, load_, protocol)).row(gemm, place))
     return schedule.flat(), rows
-
-
-def _call(
-    torch: Any, product: BuiltKernel[LoadedKernel], held: list[Any], gemm: GemmProblem, operands: Any
-) -> Callable[[int], Any]:
-    dense, result = rows_of(operands.x), rows_of(operands.y)
-    launchers = [Launcher(product, operand, (gemm.m, gemm.k)) for operand in held]
-    launches = [each.bound(each.sized(gemm.n, dense, result), dense, result) for each in launchers]
-
-    def call(index: int) -> Any:
-        launches[index % len(launches)].on(torch.cuda.current_stream().cuda_stream)()
-        return operands.y
-
-    return call
 
 
 def _single(torch: Any, call: Callable[[int], Any]) -> float:

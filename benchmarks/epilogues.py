@@ -9,18 +9,17 @@ a product of its own, by the library's bound with twice its room, since activati
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import louver
 from louver.library.numerics import coefficients
-from louver.measure.graph import prepare
+from louver.measure.graph import prepare, take_turns
 from louver.measure.machine import header, require_torch
 from louver.measure.operands import make_operands
 from louver.measure.problems import GemmProblem, parse_shapes
-from louver.measure.protocol import Protocol, interleave, median
+from louver.measure.protocol import Protocol, median
 from louver.measure.record import write_record
 from louver.measure.report.table import Column, Table
 
@@ -81,9 +80,7 @@ def measure(torch: Any, shape: tuple[int, int, int], protocol: Protocol) -> list
             call(0)
             check(name, out[:CHECKED], steps(total), bound_of(total, magnitude, options, gated, m), k)
             loads[name, store] = prepare(torch, call, len(weights), protocol)
-    bursts = {key: load.burst for key, load in loads.items()}
-    taken = interleave(bursts, protocol.rounds, lambda: time.sleep(protocol.pause_seconds))
-    times = {key: median(seconds) * 1e6 for key, seconds in taken.items()}
+    times = {key: median(seconds) * 1e6 for key, seconds in take_turns(loads, protocol).items()}
     return [
         {"epilogue": name, "bulk_us": times[name, "bulk"], "direct_us": times[name, "direct"]}
         for name, store in times

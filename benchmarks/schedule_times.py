@@ -10,11 +10,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
-import os
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,18 +20,18 @@ from typing import Any
 from louver.compile.plan.schedule import Schedule
 from louver.frontend.problem import Problem
 from louver.isa.targets import Target, target
-from louver.library.compiled import loaded, record_of
+from louver.library.compiled import loaded
 from louver.library.configure import Demand, candidates_for
 from louver.library.forms import forms_of
 from louver.library.launch import Launcher
 from louver.library.ranges import Cutting, Ranges
 from louver.library.state import TensorState
-from louver.measure.graph import prepare
+from louver.measure.graph import Load, prepare, take_turns
+from louver.measure.launches import compile_all, launches, rows_of
 from louver.measure.machine import header, require_torch
 from louver.measure.operands import make_operands
 from louver.measure.problems import OUTPUTS, GemmProblem, parse_dtypes
-from louver.measure.protocol import Protocol, interleave, median
-from louver.measure.schedules import rows_of
+from louver.measure.protocol import Protocol, median
 from louver.measure.suites import FITTED, WEIGHTS
 from louver.measure.verify import verify
 from louver.runtime.device import Device, require_device
@@ -102,37 +99,21 @@ def time_weight(
     for n in tokens:
         x, y = drawn.x[:n], drawn.y[:n]
         checked = replace(drawn, problem=replace(drawn.problem, n=n), x=x, y=y)
-        dense, result = rows_of(x), rows_of(y)
-        calls: dict[Candidate, Any] = {}
+        loads: dict[Candidate, Load] = {}
         for candidate in candidates(problem, m, n, k, machine, place.sm_count):
             schedule = candidate.schedule
             held = [each.derived.of(TensorState).operand(each, 0, forms_of(schedule, each)) for each in weights]
             cutting = Cutting.of(Demand.of_problem(problem), schedule) if schedule.cuts else None
             kernel = loaded(problem, schedule, 0)
             launchers = [Launcher(kernel, each, (m, k), cutting) for each in held]
-            bound = [each.bound(each.sized(n, dense, result), dense, result) for each in launchers]
-
-            def call(index: int, bound: list[Any] = bound) -> Any:
-                bound[index % len(bound)].on(torch.cuda.current_stream().cuda_stream)()
-
+            call = launches(torch, launchers, n, rows_of(x), rows_of(y))
             y.fill_(float("nan"))
             call(0)
             if not verify(torch, checked, 0, y).ok:
                 raise ArithmeticError(f"{schedule} computes wrongly at {m}x{n}x{k} {dtype}")
-            calls[candidate] = call
-        bursts = {str(i): prepare(torch, call, sets, PROTOCOL).burst for i, call in enumerate(calls.values())}
-        times = interleave(bursts, PROTOCOL.rounds, lambda: time.sleep(PROTOCOL.pause_seconds))
-        yield {
-            "shape": [m, n, k],
-            "dtype": dtype,
-            "times": [each.row(median(times[str(i)])) for i, each in enumerate(calls)],
-        }
-
-
-def compile_all(problems: list[tuple[Problem, Schedule]], name: str) -> None:
-    """Compile side by side into the cache."""
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn")) as pool:
-        list(pool.map(record_of, *zip(*problems, strict=True), [name] * len(problems)))
+            loads[candidate] = prepare(torch, call, sets, PROTOCOL)
+        times = take_turns(loads, PROTOCOL)
+        yield {"shape": [m, n, k], "dtype": dtype, "times": [each.row(median(taken)) for each, taken in times.items()]}
 
 
 def write(path: Path, facts: Mapping[str, Any], rows: list[dict[str, Any]]) -> None:
@@ -160,7 +141,9 @@ def main() -> None:
         for problem in [Problem("linear", a=dtype, b=dtype, out=OUTPUTS[dtype][0])]
         for each in candidates(problem, m, n, k, target(place.target), place.sm_count)
     )
-    compile_all(list(kernels), place.target)
+    refused = compile_all(kernels, place.target)
+    if refused:
+        raise RuntimeError("; ".join(refused.values()))
     print(f"{len(kernels)} kernels compiled after {time.monotonic() - begin:.0f} s", flush=True)
     rows: list[dict[str, Any]] = []
     for dtype, (m, k) in wanted:

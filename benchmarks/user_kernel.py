@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -108,11 +107,11 @@ def speed(torch: Any, dtype: str) -> tuple[dict[str, Any], dict[str, float]]:
     import triton_kernels
 
     from louver.measure.contenders import Contender, ours
-    from louver.measure.graph import prepare
+    from louver.measure.graph import prepare, take_turns
     from louver.measure.host import batch_times, summary
     from louver.measure.operands import make_operands
     from louver.measure.problems import GemmProblem
-    from louver.measure.protocol import Protocol, interleave, median, spread
+    from louver.measure.protocol import Protocol, median, spread
     from louver.measure.verify import verify
 
     m, n, k = SHAPE
@@ -132,8 +131,7 @@ def speed(torch: Any, dtype: str) -> tuple[dict[str, Any], dict[str, float]]:
         if not verify(torch, operands, 0, contender.result(0)).ok:
             raise ArithmeticError(f"the {name}'s kernel is wrong on {problem}")
     loads = {name: prepare(torch, each.call, operands.sets, protocol) for name, each in contenders.items()}
-    bursts: dict[str, Callable[[], float]] = {name: load.burst for name, load in loads.items()}
-    times = interleave(bursts, protocol.rounds, lambda: time.sleep(protocol.pause_seconds))
+    times = take_turns(loads, protocol)
     row: dict[str, Any] = {"shape": list(SHAPE), "dtype": dtype, "out": "f16", "tile": tile}
     row |= {f"{name}_us": round(median(taken) * 1e6, 3) for name, taken in times.items()}
     row |= {f"{name}_spread": round(spread(taken), 4) for name, taken in times.items()}

@@ -14,9 +14,16 @@ from numpy.typing import NDArray
 
 import louver
 from louver.formats.dtypes import element_type
+from louver.formats.pattern import lifted_pattern
 from louver.user.descriptor import TensorDescriptor
 
 Array = NDArray[Any]
+
+
+def wide(array: Array) -> Array:
+    """The array in float64."""
+    return array.astype(np.float64)
+
 
 KINDS = ("product", "8-bit floats", "block scales", "experts", "attention", "other")
 """Groups of forms that a record sums up together."""
@@ -46,6 +53,11 @@ class Sizes:
         """Tiles along M and N, in units of tiles."""
         return -(-self.m // self.BM), -(-self.n // self.BN)
 
+    @property
+    def flat(self) -> int:
+        """The number of all tiles."""
+        return self.grid[0] * self.grid[1]
+
 
 def square(side: int, *tiles: tuple[int, int, int]) -> tuple[Sizes, ...]:
     """Sizes of a product of square matrices, one for each tile of M×N×K."""
@@ -54,38 +66,42 @@ def square(side: int, *tiles: tuple[int, int, int]) -> tuple[Sizes, ...]:
 
 @dataclass(frozen=True)
 class Draw:
-    """Random operands from one generator."""
+    """Random operands from one generator. element: their type where a call does not name it."""
 
     rng: np.random.Generator
+    element: str = "f16"
 
-    def dense(self, *shape: int, element: str = "f16") -> Array:
+    def dense(self, *shape: int, element: str | None = None) -> Array:
         """Normal numbers; integers from -20 to 20 for 8-bit integers."""
-        if element in ("s8", "u8"):
-            return self.rng.integers(0 if element == "u8" else -20, 20, shape).astype(element_type(element).numpy)
-        return self.rng.standard_normal(shape, np.float32).astype(element_type(element).numpy)
+        name = element or self.element
+        if name in ("s8", "u8"):
+            return self.rng.integers(0 if name == "u8" else -20, 20, shape).astype(element_type(name).numpy)
+        return self.rng.standard_normal(shape, np.float32).astype(element_type(name).numpy)
 
-    def pruned(self, *shape: int, element: str = "f16") -> Array:
+    def pruned(self, *shape: int, element: str | None = None) -> Array:
         """The same, pruned along the last axis to the pattern of the element's size."""
-        return louver.prune(self.dense(*shape, element=element), "1:2" if element == "f32" else "2:4")
+        dense = self.dense(*shape, element=element)
+        return louver.prune(dense, lifted_pattern(element_type(dense.dtype).name))
 
 
 @dataclass(frozen=True)
 class Call:
     """A launch of a kernel. Every array is dense here, the sparse ones pruned.
 
-    arguments: all of the kernel's, by name, constants included. sparse: names of arguments that may be compressed.
-    outputs: names of arrays that the kernel writes. expected: makes them in float64. operations: of the dense kernel.
+    arguments: the kernel's, by name, but those that `Form.call` gives. expected: makes the outputs in float64. outputs: names of arrays
+    that the kernel writes. sparse: names of arguments that may be compressed. grid: by default a program for each tile of the sizes.
+    operations: of the dense kernel, by default those of one product of the sizes.
     blocks: shapes of blocks of the arguments that become tensor descriptors. zeroed: outputs are 0 before the launch, not NaN.
     library: the same product of the dense arguments, by the library that they belong to; None where it has no one operation for it.
     axes: sparse axes that are not the last one, by argument.
     """
 
-    grid: tuple[int, ...]
     arguments: Mapping[str, Any]
-    sparse: tuple[str, ...]
-    outputs: tuple[str, ...]
     expected: Callable[[], dict[str, Array]]
-    operations: float
+    outputs: tuple[str, ...] = ("y",)
+    sparse: tuple[str, ...] = ("w",)
+    grid: tuple[int, ...] = ()
+    operations: float = 0.0
     blocks: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     zeroed: bool = False
     library: Callable[[Mapping[str, Any]], Any] | None = None
@@ -119,10 +135,14 @@ class Form:
             raise ValueError(f"a form's kind is one of {', '.join(KINDS)}, got {self.kind!r}")
 
     def call(self, seed: int, sizes: Sizes) -> Call:
-        """The call at these sizes, the same for the same seed."""
+        """The call at these sizes, the same for the same seed: with M, N and K where the kernel takes them, its tile and constants."""
         made = self.build(Draw(np.random.default_rng(seed)), sizes)
-        taken = {name: value for name, value in sizes.tile.items() if name in self.kernel.arg_names}
-        return replace(made, arguments={**made.arguments, **taken, **self.constants})
+        given = {"M": sizes.m, "N": sizes.n, "K": sizes.k, **made.arguments, **sizes.tile}
+        taken = {
+            name: value for name, value in given.items() if name in self.kernel.arg_names or name in made.arguments
+        }
+        operations = made.operations or 2.0 * sizes.m * sizes.n * sizes.k
+        return replace(made, arguments={**taken, **self.constants}, grid=made.grid or sizes.grid, operations=operations)
 
 
 def compressed(call: Call) -> Call:
@@ -130,7 +150,7 @@ def compressed(call: Call) -> Call:
     made = {
         name: louver.compress(
             call.arguments[name],
-            "1:2" if call.arguments[name].dtype == np.float32 else "2:4",
+            lifted_pattern(element_type(call.arguments[name].dtype).name),
             axis=call.axes.get(name, -1),
         )
         for name in call.sparse

@@ -19,11 +19,11 @@ from louver.measure.contenders import (
     dependent,
     ours,
 )
-from louver.measure.graph import ESTIMATE_REPLAYS, Load, capture, prepare
+from louver.measure.graph import ESTIMATE_REPLAYS, Load, capture, prepare, take_turns
 from louver.measure.n_major import NMajor, measure_n_major
 from louver.measure.operands import Operands, make_operands
 from louver.measure.problems import GemmProblem
-from louver.measure.protocol import Protocol, interleave, median, spread
+from louver.measure.protocol import Protocol, median, spread
 from louver.measure.report.gemm import CONTENDERS, TIMED, GemmRow
 from louver.measure.sustained import Sustained, sustain
 from louver.measure.verify import verify
@@ -99,8 +99,7 @@ def measure(torch: Any, problem: GemmProblem, protocol: Protocol, *, sustained: 
                     raise
                 # With segment-K hundreds of launches in a graph may be an internal error.
                 notes["cusparselt"][f"failed: {name}"] = _first_line(error)
-        bursts = {name: load.burst for name, load in loads.items()}
-        times = interleave(bursts, protocol.rounds, lambda: time.sleep(protocol.pause_seconds))
+        times = take_turns(loads, protocol)
     winners = pick_winners(times)
     for name, winner in winners.items():
         facts = {"spread": round(spread(times[winner]), 4), "bursts_us": [round(t * 1e6, 3) for t in times[winner]]}

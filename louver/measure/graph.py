@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from louver.measure.protocol import Protocol
+from louver.measure.protocol import Protocol, interleave
+
+K = TypeVar("K")
 
 ESTIMATE_REPLAYS = 3
 
@@ -70,3 +73,9 @@ def prepare(torch: Any, call: Callable[[int], object], sets: int, protocol: Prot
     launches = protocol.graph_launches(estimate, sets)
     graph = short if launches == short.launches else capture(torch, call, launches)
     return Load(graph, estimate, protocol)
+
+
+def take_turns(loads: Mapping[K, Load], protocol: Protocol) -> dict[K, tuple[float, ...]]:
+    """Seconds of a launch in each burst of each load: bursts come by turns, see `interleave`."""
+    bursts = {name: load.burst for name, load in loads.items()}
+    return interleave(bursts, protocol.rounds, lambda: time.sleep(protocol.pause_seconds))

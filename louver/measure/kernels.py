@@ -27,9 +27,9 @@ from louver.isa.targets import Target, target
 from louver.library.boxes import Held
 from louver.library.compiled import BuiltKernel, Launch, loaded_keys
 from louver.measure.forms import Call, Form, bind, compressed
-from louver.measure.graph import Load, prepare
+from louver.measure.graph import Load, prepare, take_turns
 from louver.measure.machine import TARGET, forbid_short_sums
-from louver.measure.protocol import Protocol, interleave, median, spread
+from louver.measure.protocol import Protocol, median, spread
 from louver.measure.workers import Turn
 from louver.ptx.sass import DisassemblerMissingError, count_products, disassemble
 from louver.runtime.cache import KernelRecord
@@ -181,8 +181,7 @@ def _measure(torch: Any, task: Task, turn: Turn, row: dict[str, Any]) -> None:
         forbid_short_sums(torch)
         product = dense.library
         loads["cublas"] = prepare(torch, lambda _: product(theirs), 1, PROTOCOL)
-    bursts: dict[str, Callable[[], float]] = {name: load.burst for name, load in loads.items()}
-    times = interleave(bursts, PROTOCOL.rounds, lambda: time.sleep(PROTOCOL.pause_seconds))
+    times = take_turns(loads, PROTOCOL)
     row |= {f"{name}_us": round(median(taken) * 1e6, 2) for name, taken in times.items()}
     row |= {f"{name}_spread": round(spread(taken), 4) for name, taken in times.items()}
     row["tflops"] = round(large.operations / row["louver_us"] * 1e-6, 1)

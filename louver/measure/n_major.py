@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import louver
-from louver.measure.graph import prepare
+from louver.measure.graph import prepare, take_turns
 from louver.measure.operands import Operands
-from louver.measure.protocol import Protocol, interleave, median
+from louver.measure.protocol import Protocol, median
 from louver.measure.verify import verify
 from louver.runtime.copy2d import copy_matrix
 
@@ -67,9 +66,7 @@ def measure_n_major(torch: Any, operands: Operands, protocol: Protocol) -> NMajo
         "product": (lambda i: louver.matmul(operands.sparse[i % operands.sets], k_major, out=product), operands.sets),
     }
     loads = {name: prepare(torch, call, sets, protocol) for name, (call, sets) in calls.items()}
-    bursts = {name: load.burst for name, load in loads.items()}
-    times = interleave(bursts, protocol.rounds, lambda: time.sleep(protocol.pause_seconds))
-    us = {name: median(taken) * 1e6 for name, taken in times.items()}
+    us = {name: median(taken) * 1e6 for name, taken in take_turns(loads, protocol).items()}
     return NMajor(us["copy"], us["product"], problem.k * problem.n)
 
 

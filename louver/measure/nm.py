@@ -16,9 +16,9 @@ from louver.formats.tensor import SparseTensor
 from louver.frontend.problem import Kind, Problem
 from louver.library.blocking import F32, intensity
 from louver.library.execute import schedule_for
+from louver.measure.launches import compile_all
 from louver.measure.protocol import Protocol
 from louver.measure.report.nm import CUBLAS, KINDS
-from louver.measure.schedules import compile_all
 from louver.measure.vectors import Drawn, Multiplied, drawn, microseconds
 from louver.runtime.device import Device, require_device
 

@@ -12,10 +12,10 @@ from louver.frontend.problem import Problem
 from louver.isa.targets import Target, target
 from louver.library.configure import deepest
 from louver.library.forms import Operand
+from louver.measure.launches import compile_all
 from louver.measure.nm import SPARSITIES, problem_of
 from louver.measure.protocol import Protocol
 from louver.measure.report.nm import CUBLAS
-from louver.measure.schedules import compile_all
 from louver.measure.vectors import Multiplied, drawn, launched, microseconds
 from louver.runtime.device import Device, require_device
 

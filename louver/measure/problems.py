@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from louver.formats.dtypes import element_type
-from louver.frontend.problem import modes_of
+from louver.frontend.problem import Problem, modes_of
 from louver.measure.report.gemm import compressed_bytes, types_of
 from louver.measure.suites import Shape
 
@@ -56,6 +56,11 @@ class GemmProblem:
     def shape(self) -> tuple[int, int, int]:
         """(M, N, K): rows of the sparse weight, tokens, inner size."""
         return self.m, self.n, self.k
+
+    @property
+    def product(self) -> Problem:
+        """The library's problem."""
+        return Problem("linear", self.dtype, self.dtype, self.out, accumulate=self.accumulate)
 
     @property
     def padded_n(self) -> int:

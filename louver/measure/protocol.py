@@ -6,6 +6,9 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+K = TypeVar("K")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +102,11 @@ def _replays(seconds: float, graph_seconds: float) -> int:
 
 
 def interleave(
-    bursts: Mapping[str, Callable[[], float]], rounds: int, pause: Callable[[], None]
-) -> dict[str, tuple[float, ...]]:
+    bursts: Mapping[K, Callable[[], float]], rounds: int, pause: Callable[[], None]
+) -> dict[K, tuple[float, ...]]:
     """Each contender's burst times, round by round; the order turns by one each round, and a pause precedes each burst."""
     names = list(bursts)
-    times: dict[str, list[float]] = {name: [] for name in names}
+    times: dict[K, list[float]] = {name: [] for name in names}
     for turn in range(rounds):
         start = turn % len(names) if names else 0
         for name in names[start:] + names[:start]:

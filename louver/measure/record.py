@@ -13,7 +13,7 @@ from louver.measure.gemm import Measurement
 from louver.measure.host import PROTOCOL, HostTimes
 from louver.measure.operands import INT8_MOST, INT8_SCALE
 from louver.measure.protocol import Protocol
-from louver.measure.report.gemm import SCHEMA
+from louver.measure.report.header import SCHEMA
 
 DATA = (
     "random normal weights pruned by magnitude to 2:4, of f32 to 1:2 (the dense product reads them with their zeros), random normal x; "

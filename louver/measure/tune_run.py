@@ -1,16 +1,11 @@
-"""Schedules of one problem on the GPU at hand: compiled side by side, checked, timed in turns."""
+"""Schedules of one problem on the GPU at hand: compiled, checked, timed by turns."""
 
 from __future__ import annotations
 
 import math
-import os
-import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-import numpy as np
 
 from louver.compile.plan.schedule import Schedule
 from louver.formats.dtypes import element_type
@@ -19,16 +14,14 @@ from louver.frontend.epilogue import NO_EPILOGUE
 from louver.frontend.problem import Problem
 from louver.isa.tensormap import COPY_CHUNK
 from louver.library.fused import NOTHING_BOUND, Bound
-from louver.library.numerics import accumulation, compare
-from louver.library.rows import Rows
+from louver.library.numerics import accumulation
 from louver.library.state import TensorState
-from louver.measure.graph import prepare
+from louver.measure.graph import prepare, take_turns
+from louver.measure.launches import compile_all, launches, rows_of
 from louver.measure.operands import NEVER, converted, pruned, torch_dtype
-from louver.measure.protocol import Protocol, interleave, median
+from louver.measure.protocol import Protocol, median
 from louver.measure.report.gemm import compressed_bytes
-from louver.measure.schedules import refusal
-from louver.measure.verify import SAMPLE, in_f16_range
-from louver.runtime.arrays import view
+from louver.measure.verify import beside_float64, sampled
 from louver.runtime.device import Device
 from louver.runtime.driver import is_capturing
 
@@ -83,6 +76,7 @@ class Bench:
     dense: tuple[Any, ...]
     sparse: tuple[SparseTensor, ...]
     refused: dict[Schedule, str] = field(default_factory=dict[Schedule, str])
+    _compiled: set[Schedule] = field(default_factory=set[Schedule])
     _states: list[TensorState] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -90,47 +84,35 @@ class Bench:
 
     def measure(self, schedules: Sequence[Schedule]) -> Mapping[Schedule, float]:
         """Seconds of a launch of each schedule that compiles. Raises ArithmeticError when one computes wrongly."""
-        self.refused.update(_compile(self.task.problem, schedules, self.place.target))
+        problem = self.task.problem
+        fresh = [(problem, schedule) for schedule in schedules if schedule not in self._compiled]
+        self.refused |= {schedule: why for (_, schedule), why in compile_all(fresh, self.place.target).items()}
+        self._compiled |= {schedule for _, schedule in fresh}
         runs = {schedule: self._call(schedule) for schedule in schedules if schedule not in self.refused}
         for schedule, call in runs.items():
             self._verify(schedule, call)
-        sets = len(self.sparse)
-        bursts = {str(i): prepare(self.torch, call, sets, self.protocol).burst for i, call in enumerate(runs.values())}
-        times = interleave(bursts, self.protocol.rounds, lambda: time.sleep(self.protocol.pause_seconds))
-        return {schedule: median(times[str(i)]) for i, schedule in enumerate(runs)}
+        loads = {
+            schedule: prepare(self.torch, call, len(self.sparse), self.protocol) for schedule, call in runs.items()
+        }
+        return {schedule: median(taken) for schedule, taken in take_turns(loads, self.protocol).items()}
 
-    def _call(self, schedule: Schedule) -> Any:
-        problem, n = self.task.problem, self.task.n
-        dense, result = _rows(self.operand), _rows(self.y)
+    def _call(self, schedule: Schedule) -> Callable[[int], None]:
         bound = NOTHING_BOUND if self.bias is None else Bound({"bias": int(self.bias.data_ptr())})
         launchers = [
-            state.launcher(s, problem, schedule, self.place.ordinal, 0)
+            state.launcher(s, self.task.problem, schedule, self.place.ordinal, 0)
             for state, s in zip(self._states, self.sparse, strict=True)
         ]
-        made = [each.bound(each.sized(n, dense, result), dense, result, bound) for each in launchers]
+        return launches(self.torch, launchers, self.task.n, rows_of(self.operand), rows_of(self.y), bound)
 
-        def call(index: int) -> None:
-            made[index % len(made)].on(self.torch.cuda.current_stream().cuda_stream)()
-
-        return call
-
-    def _verify(self, schedule: Schedule, call: Any) -> None:
-        """A sample of tokens against float64, by the library's bound."""
-        torch, problem, k = self.torch, self.task.problem, self.x.shape[1]
+    def _verify(self, schedule: Schedule, call: Callable[[int], None]) -> None:
+        """A sample of tokens against float64."""
+        problem = self.task.problem
         self.y.fill_(_poison(problem.out))
         call(0)
-        generator = torch.Generator(device="cuda").manual_seed(0)
-        tokens = torch.randint(self.task.n, (SAMPLE,), generator=generator, device="cuda")
-        x, weight = self.x.float()[tokens].double(), self.dense[0].double()
-        reference, magnitude = x @ weight.t(), x.abs() @ weight.abs().t()
-        if self.bias is not None:
-            reference, magnitude = reference + self.bias.double(), magnitude + self.bias.double().abs()
-        y = self.y.double() if problem.kind == "linear" else self.y.double().t()
-        got, wanted = (part.cpu().numpy() for part in (y[tokens], reference))
-        if problem.out == "f16":
-            got, wanted = in_f16_range(got), in_f16_range(wanted)
+        y = self.y if problem.kind == "linear" else self.y.t()
+        tokens = sampled(self.torch, self.task.n)
         accumulate = accumulation(problem.a, problem.accumulate, unit=problem.unit)
-        agreement = compare(got, wanted, np.asarray(magnitude.cpu().numpy()), k, problem.out, accumulate)
+        agreement = beside_float64(self.x, self.dense[0], y, tokens, problem.out, accumulate, self.bias)
         if not agreement.ok:
             raise ArithmeticError(
                 f"{schedule} computes wrongly: {self.task}, {agreement.violations} results out of bounds, the worst by "
@@ -186,21 +168,3 @@ def _padded(torch: Any, rows: Any) -> Any:
     padded = torch.zeros(count, -(-inner // whole) * whole, dtype=rows.dtype, device="cuda")
     padded[:, :inner] = rows
     return padded[:, :inner]
-
-
-def _rows(tensor: Any) -> Rows:
-    """A torch matrix whose rows are contiguous."""
-    array = view(tensor)
-    rows, inner = array.shape
-    width = array.element.bytes
-    return Rows(array.address, inner, rows, max(array.strides[0], inner) * width, width, tensor)
-
-
-def _compile(problem: Problem, schedules: Sequence[Schedule], name: str) -> dict[Schedule, str]:
-    """Compile side by side into the cache, a kernel takes half a second; why not, where one does not compile."""
-    if not schedules:
-        return {}
-    count = len(schedules)
-    with ProcessPoolExecutor(min(count, os.cpu_count() or 1)) as pool:
-        reasons = pool.map(refusal, [problem] * count, schedules, [name] * count)
-        return {schedule: reason for schedule, reason in zip(schedules, reasons, strict=True) if reason}

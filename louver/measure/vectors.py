@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,12 +22,13 @@ from louver.library.compiled import loaded
 from louver.library.configure import Demand
 from louver.library.forms import Operand
 from louver.library.launch import Launcher
-from louver.library.numerics import accumulation, compare
+from louver.library.numerics import accumulation
 from louver.library.ranges import Cutting
-from louver.measure.graph import prepare
+from louver.measure.graph import prepare, take_turns
+from louver.measure.launches import launches, rows_of
 from louver.measure.operands import placed, torch_dtype
-from louver.measure.protocol import Protocol, interleave, median
-from louver.measure.schedules import rows_of
+from louver.measure.protocol import Protocol, median
+from louver.measure.verify import beside_float64
 from louver.runtime.device import Device
 
 SAMPLE = 64
@@ -99,14 +99,7 @@ def launched(
     """
     cutting = Cutting.of(Demand.of_problem(problem), schedule) if schedule.cuts else None
     launcher = Launcher(loaded(problem, schedule, place.ordinal), operand, tuple(dense.shape), cutting)
-    columns, out = rows_of(b), rows_of(y)
-    bound = launcher.bound(launcher.sized(b.shape[1], columns, out), columns, out)
-
-    # The launcher holds the operand's memory, a bound launch only its address.
-    def call(_: int, held: Any = (launcher, bound)) -> None:
-        held[1].on(torch.cuda.current_stream().cuda_stream)()
-
-    return Multiplied(dense, call, y)
+    return Multiplied(dense, launches(torch, [launcher], b.shape[1], rows_of(b), rows_of(y)), y)
 
 
 def microseconds(
@@ -121,15 +114,12 @@ def microseconds(
         contender.y.fill_(math.nan)
         contender.call(0)
         rows = torch.randint(len(contender.y), (SAMPLE,), device="cuda")
-        a, columns = contender.dense[rows].double(), b.double()
-        reference, magnitude = (a @ columns).cpu().numpy(), (a.abs() @ columns.abs()).cpu().numpy()
-        agreement = compare(contender.y[rows].double().cpu().numpy(), reference, magnitude, len(b), dtype, accumulate)
+        agreement = beside_float64(contender.dense, b.t(), contender.y, rows, dtype, accumulate)
         if not agreement.ok:
             sizes = "×".join(map(str, (len(contender.y), b.shape[1], len(b))))
             raise ArithmeticError(
                 f"{name} computes wrongly at {sizes}, {pattern}: {agreement.violations} sampled elements are out of bounds, the worst "
                 f"{agreement.worst:.3g} times"
             )
-    bursts = {name: prepare(torch, each.call, 1, protocol).burst for name, each in contenders.items()}
-    times = interleave(bursts, protocol.rounds, lambda: time.sleep(protocol.pause_seconds))
-    return {name: round(median(taken) * 1e6, 3) for name, taken in times.items()}
+    loads = {name: prepare(torch, each.call, 1, protocol) for name, each in contenders.items()}
+    return {name: round(median(taken) * 1e6, 3) for name, taken in take_turns(loads, protocol).items()}

@@ -13,8 +13,7 @@ from louver.user.decorators import unwrap
 from louver.user.hints import Hints
 from louver.user.source import Constant, Parameter
 from support.compiled import read_copy
-from support.jit import order
-from support.triton.cases import kept
+from support.triton.cases import CASES, kept
 
 REFUSED = "a style that is known"
 """The first words of the error of a refused config."""
@@ -106,7 +105,7 @@ class StyleSource:
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         constants = ("BM", "BN", "BK", "EVEN", "STYLE")
-        names = (*(name for name in order(STYLES[0]) if name not in constants), *constants)
+        names = (*(name for name in CASES[STYLES[0]].parameters if name not in constants), *constants)
         return tuple(Parameter(name, name in constants, name == "EVEN") for name in names)
 
     @property

@@ -17,17 +17,11 @@ from louver.user.hints import Hints
 from louver.user.kernel import JitKernel, grid_sizes
 from louver.user.source import Constant, Parameter
 from support.compiled import read_copy
-from support.triton.cases import BASE, BATCHES, CASES, kept
+from support.triton.cases import BASE, BATCHES, CASES, Case, kept
 from support.triton.products import Given
 from support.triton.tile_cases import TILE_CASES, kept_tiles
 
 Array = NDArray[Any]
-
-
-def order(name: str) -> tuple[str, ...]:
-    """A case's parameters: those of the text, then the constants."""
-    case = CASES[name]
-    return (*case.signature, *case.constexprs)
 
 
 def emulate_dependent(kernel: JitKernel, grid: Any, arguments: Mapping[str, Any]) -> Report:
@@ -49,6 +43,11 @@ class KeptSource:
     constants: tuple[Constant, ...] = ()
     asked: list[tuple[dict[str, str], dict[str, Any]]] = field(default_factory=list, compare=False)
 
+    @classmethod
+    def of(cls, name: str, case: Case, text: str, native: Any = None) -> KeptSource:
+        """A case's kernel."""
+        return cls(name, text, case.parameters, tuple(case.constexprs), native)
+
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         return tuple(Parameter(name, name in self.constexprs) for name in self.order)
@@ -65,12 +64,11 @@ class KeptSource:
 
 
 def kept_source(name: str, version: str = BASE, native: Any = None) -> KeptSource:
-    return KeptSource(name, kept(name, version), order(name), tuple(CASES[name].constexprs), native)
+    return KeptSource.of(name, CASES[name], kept(name, version), native)
 
 
 def tile_source(name: str) -> KeptSource:
-    case = TILE_CASES[name]
-    return KeptSource(name, kept_tiles(name), (*case.signature, *case.constexprs), tuple(case.constexprs))
+    return KeptSource.of(name, TILE_CASES[name], kept_tiles(name))
 
 
 def kept_kernel(name: str, **hints: Any) -> JitKernel:
@@ -97,7 +95,7 @@ def arguments(given: Given, out: Array) -> dict[str, Any]:
         known["a_tiles"] = TensorDescriptor.from_tensor(known["a"], [128, case.constexprs["BK"]])
         known["b_tiles"] = TensorDescriptor.from_tensor(dense, [case.constexprs["BK"], 64])
         known["d_tiles"] = TensorDescriptor(out, out.shape, (pitches["d"], 1), [128, 64])
-    return {name: (known | case.constexprs)[name] for name in order(given.name)}
+    return {name: (known | case.constexprs)[name] for name in case.parameters}
 
 
 def grid_of(given: Given) -> tuple[int, ...]:
@@ -120,5 +118,4 @@ def result(given: Given, out: Array) -> Array:
 
 
 def batch_source(name: str) -> KeptSource:
-    case = BATCHES[name]
-    return KeptSource(name, kept(name), (*case.signature, *case.constexprs), tuple(case.constexprs))
+    return KeptSource.of(name, BATCHES[name], kept(name))

@@ -13,7 +13,7 @@ from louver.cli.commands.notes import note
 from louver.measure.kernels import DESCRIPTION, Task, describe, load_forms, measure
 from louver.measure.machine import host_header, require_torch
 from louver.measure.record import write_record
-from louver.measure.report.gemm import SCHEMA
+from louver.measure.report.header import SCHEMA
 from louver.measure.report.kernels import kernels_tables, summarize
 from louver.measure.report.result import Result
 from louver.measure.workers import Lost, share_out

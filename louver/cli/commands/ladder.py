@@ -12,7 +12,7 @@ from louver.measure.ladder import QUICK, ladder, measure_ladder
 from louver.measure.machine import header, require_torch
 from louver.measure.protocol import Protocol
 from louver.measure.record import write_record
-from louver.measure.report.gemm import SCHEMA
+from louver.measure.report.header import SCHEMA
 from louver.measure.report.ladder import ladder_of, ladder_tables
 from louver.measure.report.result import Result
 

@@ -21,7 +21,7 @@ from louver.measure.nm import (
 )
 from louver.measure.nm_ladder import CASES, QUICK_CASES, ladder_patterns, measure_ladder
 from louver.measure.record import write_record
-from louver.measure.report.gemm import SCHEMA
+from louver.measure.report.header import SCHEMA
 from louver.measure.report.nm import ladder_table, nm_record, nm_table
 from louver.measure.report.result import Result
 from louver.measure.report.table import Table

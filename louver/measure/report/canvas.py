@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from io import BytesIO
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from louver.formats.regular import Target
@@ -24,6 +25,22 @@ def figure(width: float, height: float) -> Any:
     made: Any = Figure(figsize=(width, height), facecolor="white")
     FigureCanvasAgg(made)
     return made
+
+
+def head(part: Any, text: str, y: float = 0.5, size: float = 14) -> None:
+    """A picture's title, in the figure or its first band. y: of its middle, 0 to 1."""
+    part.text(0.012, y, text, fontsize=size, color=INK, weight="bold", va="center")
+
+
+def foot(part: Any, text: str, columns: int, y: float = 0.9) -> None:
+    """Small text below a picture, in lines of so many characters. y: of its top, 0 to 1."""
+    part.text(0.012, y, fill(text, columns), fontsize=6, color=MUTED, va="top", linespacing=1.35)
+
+
+def titles(axes: Any, left: str, right: str = "") -> None:
+    """The title of a panel, and what is added to it in small letters."""
+    axes.set_title(left, fontsize=10, color=INK, weight="bold", loc="left")
+    axes.set_title(right, fontsize=8, color=MUTED, loc="right")
 
 
 def clean(axes: Any, grid: str) -> None:

@@ -12,18 +12,17 @@ ways are kept in different files. Rows and header may hold more.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from louver.formats.codes import index_bytes
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern, lifted_pattern
+from louver.measure.report.header import Header, header_of, read_record
 
-SCHEMA = 1
 CONTENDERS = ("ours", "cublas", "cusparselt")
 PRODUCTS = (*CONTENDERS, "dependent")
 """Contenders, and our product by dependent launches, which are measured for few tokens."""
@@ -110,40 +109,23 @@ class SustainedRow:
 
 
 @dataclass(frozen=True, slots=True)
-class GemmRecord:
-    """A whole file. versions: name to version, the driver and ptxas among them. protocol: how the times were taken."""
+class GemmRecord(Header):
+    """A whole file."""
 
-    device: str
-    versions: Mapping[str, str]
-    protocol: str
     rows: tuple[GemmRow, ...]
     sustained: tuple[SustainedRow, ...] = ()
 
 
 def read_gemm(path: Path) -> GemmRecord:
     """Read and check a record. Raises ValueError with the file's name and the rule that it breaks."""
-    try:
-        data: Any = json.loads(path.read_text(encoding="utf-8"))
-        return _record(data)
-    except KeyError as error:
-        raise ValueError(
-            f"{path.name}: a gemm record needs {error}: see louver/measure/report/gemm.py for the schema"
-        ) from error
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{path.name}: not a gemm record: {error}") from error
+    return read_record(path, "gemm", _record)
 
 
-def _record(data: Any) -> GemmRecord:
-    if not isinstance(data, dict):
-        raise ValueError(f"a record is a JSON object, got {type(data).__name__}")
-    header = cast("dict[str, Any]", data)
-    if header["schema"] != SCHEMA or header["kind"] != "gemm":
-        raise ValueError(f"expected schema {SCHEMA} and kind 'gemm', got {header['schema']} and {header['kind']!r}")
-    versions = {str(name): str(version) for name, version in header["versions"].items()}
-    rows = tuple(_row(row) for row in header["rows"])
-    pairs = zip(rows, header["rows"], strict=True)
+def _record(data: Mapping[str, Any]) -> GemmRecord:
+    header, rows = header_of(data, "gemm"), tuple(_row(row) for row in data["rows"])
+    pairs = zip(rows, data["rows"], strict=True)
     sustained = tuple(taken for row, found in pairs for taken in _sustained(row, found.get("sustained", {})))
-    return GemmRecord(str(header["device"]), versions, str(header["protocol"]), rows, sustained)
+    return GemmRecord(*header, rows, sustained)
 
 
 def _row(row: Mapping[str, Any]) -> GemmRow:

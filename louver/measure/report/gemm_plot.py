@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from textwrap import fill
 from typing import Any
 
 from louver.formats.dtypes import element_type
-from louver.measure.report.canvas import COLORS, INK, MUTED, clean, figure, write
+from louver.measure.report.canvas import COLORS, INK, clean, figure, foot, head, titles, write
 from louver.measure.report.gemm import CONTENDERS, LABELS, GemmRecord, GemmRow
 from louver.measure.report.gemm_table import mean_factor
 from louver.measure.report.roofline import ROOFS
@@ -41,9 +40,7 @@ def plot_gemm(record: GemmRecord, path: Path) -> Path:
         band = bands[1 + len(widths)]
         for axes, bits in zip(_panels(band, len(widths), bottom=0.14), widths, strict=True):
             draw_roofline(axes, record, roof, bits)
-    versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
-    foot = fill(f"{record.device}; {versions}. {record.protocol}", FOOT_COLUMNS)
-    bands[-1].text(0.012, 0.9, foot, fontsize=6.5, color=MUTED, va="top", linespacing=1.35)
+    foot(bands[-1], record.foot, FOOT_COLUMNS)
     return write(made, path)
 
 
@@ -55,9 +52,7 @@ def _head(band: Any, sustained: bool) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    band.text(
-        0.012, 0.62, "2:4 products beside the vendor's libraries", fontsize=14, color=INK, weight="bold", va="center"
-    )
+    head(band, "2:4 products beside the vendor's libraries", 0.62)
     marks: list[Any] = [Patch(color=COLORS[name], label=LABELS[name]) for name in CONTENDERS]
     if sustained:
         dot: dict[str, Any] = {"marker": "o", "markerfacecolor": "white", "markeredgecolor": INK, "linestyle": "none"}
@@ -101,8 +96,7 @@ def _gemm_panel(axes: Any, record: GemmRecord, rows: Sequence[GemmRow], types: s
                     axes.plot(
                         at, taken.tflops, "o", markersize=4.2, markerfacecolor="white", markeredgecolor=INK, mew=0.8
                     )
-    axes.set_title(types, fontsize=10, color=INK, weight="bold", loc="left")
-    axes.set_title(_means(rows), fontsize=8, color=MUTED, loc="right")
+    titles(axes, types, _means(rows))
     clean(axes, grid="y")
     labels = ["\n×".join(str(size) for size in row.shape) for row in rows]
     axes.set_xticks(range(len(rows)), labels, fontsize=7)

@@ -6,9 +6,7 @@ import math
 from collections.abc import Sequence
 
 from louver.measure.report.gemm import CONTENDERS, LABELS, PRODUCTS, GemmRecord, GemmRow
-from louver.measure.report.table import Column, Table
-
-NONE = "–"
+from louver.measure.report.table import Column, Table, number
 
 
 def factor(row: GemmRow, over: str) -> float | None:
@@ -40,13 +38,9 @@ def gemm_table(record: GemmRecord, title: str) -> Table:
     for types in dict.fromkeys(row.types for row in record.rows):
         rows = [row for row in record.rows if row.types == types]
         for row in rows:
-            numbers = [_number(row.tflops(product), ".0f") for product in products]
-            numbers += [_number(factor(row, over), ".2f") for over in CONTENDERS[1:]]
+            numbers = [number(row.tflops(product), ".0f") for product in products]
+            numbers += [number(factor(row, over), ".2f") for over in CONTENDERS[1:]]
             shown.append(("×".join(map(str, row.shape)), types, *numbers))
-        means = [_number(mean_factor(rows, over), ".2f") for over in CONTENDERS[1:]]
+        means = [number(mean_factor(rows, over), ".2f") for over in CONTENDERS[1:]]
         shown.append(("geomean", types, *[""] * len(products), *means))
     return Table(title, (Column("M×N×K", right=True), Column("type"), *speeds, *factors), shown)
-
-
-def _number(value: float | None, form: str) -> str:
-    return NONE if value is None else format(value, form)

@@ -11,17 +11,15 @@ dense kernel may be faster, said at the first call), `other_kernel` (where facts
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from louver.measure.report.gemm import SCHEMA
-from louver.measure.report.table import NAME, Column, Table
+from louver.measure.report.header import Header, header_of, read_record
+from louver.measure.report.table import NAME, NONE, Column, Table, number
 
-NONE = "–"
 WARPGROUP = "GMMA.SP"
 """The last part of the opcodes of a warpgroup's sparse products, whatever their type."""
 
@@ -72,12 +70,9 @@ class KernelRow:
 
 
 @dataclass(frozen=True, slots=True)
-class KernelsRecord:
+class KernelsRecord(Header):
     """A whole file."""
 
-    device: str
-    versions: Mapping[str, str]
-    protocol: str
     general: bool
     rows: tuple[KernelRow, ...]
 
@@ -102,19 +97,11 @@ def row_of(found: Mapping[str, Any]) -> KernelRow:
 
 def read_kernels(path: Path) -> KernelsRecord:
     """Read and check a record. Raises ValueError with the file's name and the rule that it breaks."""
-    try:
-        data = cast("dict[str, Any]", json.loads(path.read_text(encoding="utf-8")))
-        if data["schema"] != SCHEMA or data["kind"] != "kernels":
-            raise ValueError(f"expected schema {SCHEMA} and kind 'kernels', got {data['schema']} and {data['kind']!r}")
-        versions = {str(name): str(version) for name, version in data["versions"].items()}
-        rows = tuple(map(row_of, data["rows"]))
-        return KernelsRecord(str(data["device"]), versions, str(data["protocol"]), bool(data["general"]), rows)
-    except KeyError as error:
-        raise ValueError(
-            f"{path.name}: a kernels record needs {error}: see louver/measure/report/kernels.py for the schema"
-        ) from error
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{path.name}: not a kernels record: {error}") from error
+
+    def made(data: Mapping[str, Any]) -> KernelsRecord:
+        return KernelsRecord(*header_of(data, "kernels"), bool(data["general"]), tuple(map(row_of, data["rows"])))
+
+    return read_record(path, "kernels", made)
 
 
 def summarize(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -193,8 +180,8 @@ def kernels_tables(found: Sequence[Mapping[str, Any]], title: str) -> list[Table
             "×".join(map(str, row.tile)),
             row.kind,
             row.units,
-            *(f"{row.us[name]:.1f}" if name in row.us else NONE for name in ("louver", "triton", "cublas")),
-            NONE if row.times_dense is None else f"{row.times_dense:.2f}",
+            *(number(row.us.get(name), ".1f") for name in ("louver", "triton", "cublas")),
+            number(row.times_dense, ".2f"),
         )
         for row in timed
     ]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from textwrap import fill
 
-from louver.measure.report.canvas import COLORS, INK, MUTED, clean, figure, write
+from louver.measure.report.canvas import COLORS, INK, clean, figure, foot, head, write
 from louver.measure.report.kernels import KernelRow, KernelsRecord
 
 WIDTH = 11.0
@@ -34,7 +33,7 @@ def plot_kernels(record: KernelsRecord, path: Path) -> Path:
     count = sum(map(len, kinds.values()))
     height = BAR_HEIGHT * (count + len(kinds)) + 1 + HEAD + FOOT
     made = figure(WIDTH, height)
-    made.text(0.012, 1 - 0.5 * HEAD / height, TITLE, fontsize=13, color=INK, weight="bold", va="center")
+    head(made, TITLE, 1 - 0.5 * HEAD / height, 13)
     axes = made.subplots()
     place, ticks = 0, dict[int, str]()
     for kind, calls in kinds.items():
@@ -52,9 +51,7 @@ def plot_kernels(record: KernelsRecord, path: Path) -> Path:
     axes.set_xlabel("times the dense kernel's speed", fontsize=8, color=INK)
     clean(axes, grid="x")
     axes.tick_params(axis="y", labelsize=6)
-    versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
     how = " Every kernel by register tiles." if record.general else ""
-    foot = fill(f"{record.device}; {versions}.{how} {record.protocol}", FOOT_COLUMNS)
-    made.text(0.012, FOOT / height, foot, fontsize=6, color=MUTED, va="top", linespacing=1.35)
+    foot(made, f"{record.foot}{how}", FOOT_COLUMNS, FOOT / height)
     made.subplots_adjust(LEFT, (FOOT + 0.5) / height, 0.98, 1 - HEAD / height)
     return write(made, path)

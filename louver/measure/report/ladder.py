@@ -8,19 +8,17 @@ A claim that there is none of is null. The first rung is the baseline.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from louver.formats.dtypes import element_type
-from louver.measure.report.gemm import SCHEMA, types_of
+from louver.measure.report.gemm import types_of
+from louver.measure.report.header import Header, header_of, read_record
 from louver.measure.report.roofline import DATASHEET
-from louver.measure.report.table import NAME, Column, Table
-
-NONE = "–"
+from louver.measure.report.table import NAME, Column, Table, number
 
 CLAIMS = (
     'Claims are from the worklog "How to optimize a Croqtile 2:4 sparse GEMM" (April 2026): TFLOP/s that its author measured '
@@ -75,12 +73,9 @@ class Ladder:
 
 
 @dataclass(frozen=True, slots=True)
-class LadderRecord:
-    """A whole file. versions: name to version. protocol: how the times were taken."""
+class LadderRecord(Header):
+    """A whole file."""
 
-    device: str
-    versions: Mapping[str, str]
-    protocol: str
     ladders: tuple[Ladder, ...]
 
 
@@ -93,21 +88,11 @@ def ladder_of(found: Mapping[str, Any]) -> Ladder:
 
 def read_ladder(path: Path) -> LadderRecord:
     """Read and check a record. Raises ValueError with the file's name and the rule that it breaks."""
-    try:
-        header = cast("dict[str, Any]", json.loads(path.read_text(encoding="utf-8")))
-        if header["schema"] != SCHEMA or header["kind"] != "ladder":
-            raise ValueError(
-                f"expected schema {SCHEMA} and kind 'ladder', got {header['schema']} and {header['kind']!r}"
-            )
-        versions = {str(name): str(version) for name, version in header["versions"].items()}
-        ladders = tuple(ladder_of(found) for found in header["ladders"])
-        return LadderRecord(str(header["device"]), versions, str(header["protocol"]), ladders)
-    except KeyError as error:
-        raise ValueError(
-            f"{path.name}: a ladder record needs {error}: see louver/measure/report/ladder.py for the schema"
-        ) from error
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{path.name}: not a ladder record: {error}") from error
+
+    def made(data: Mapping[str, Any]) -> LadderRecord:
+        return LadderRecord(*header_of(data, "ladder"), tuple(map(ladder_of, data["ladders"])))
+
+    return read_record(path, "ladder", made)
 
 
 def ladder_tables(ladders: Sequence[Ladder], device: str) -> list[Table | str]:
@@ -119,17 +104,15 @@ def ladder_tables(ladders: Sequence[Ladder], device: str) -> list[Table | str]:
 
 def _table(ladder: Ladder, device: str) -> Table:
     numbers = ("TFLOP/s", "Δ vs baseline", "HW efficiency", "worklog's claim TFLOP/s")
-    rows: list[tuple[str, ...]] = []
-    for rung in ladder.rungs:
-        part = ladder.efficiency(rung, device)
-        rows.append(
-            (
-                rung.change,
-                f"{ladder.tflops(rung):.0f}",
-                "" if rung is ladder.rungs[0] else f"{ladder.gain(rung):+.0%}",
-                NONE if part is None else f"{part:.1%}",
-                "" if rung.claim is None else f"{rung.claim:.0f}",
-            )
+    rows = [
+        (
+            rung.change,
+            f"{ladder.tflops(rung):.0f}",
+            "" if rung is ladder.rungs[0] else f"{ladder.gain(rung):+.0%}",
+            number(ladder.efficiency(rung, device), ".1%"),
+            "" if rung.claim is None else f"{rung.claim:.0f}",
         )
+        for rung in ladder.rungs
+    ]
     columns = (Column("change", least=NAME), *(Column(name, right=True) for name in numbers))
     return Table(f"{ladder.title}, 2:4, dense-equivalent, bursts on {device}", columns, rows)

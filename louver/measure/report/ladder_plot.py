@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from textwrap import fill
 from typing import Any
 
-from louver.measure.report.canvas import COLORS, INK, MUTED, clean, figure, write
+from louver.measure.report.canvas import COLORS, INK, clean, figure, foot, head, titles, write
 from louver.measure.report.ladder import CLAIMS, Ladder, LadderRecord
 
 WIDTH = 12.0
@@ -29,17 +28,14 @@ def plot_ladder(record: LadderRecord, path: Path) -> Path:
         raise ValueError("a plot of ladders needs at least one, got none: run louver bench ladder first")
     height = RUNG_HEIGHT * max(len(ladder.rungs) for ladder in record.ladders) + 0.6 + HEAD + FOOT
     made = figure(WIDTH, height)
-    made.text(0.012, 1 - 0.5 * HEAD / height, TITLE, fontsize=14, color=INK, weight="bold", va="center")
+    head(made, TITLE, 1 - 0.5 * HEAD / height)
     panels = made.subplots(1, len(record.ladders), squeeze=False)[0]
     marks = [_panel(axes, ladder, record.device) for axes, ladder in zip(panels, record.ladders, strict=True)]
-    versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
-    foot = f"{record.device}; {versions}. {record.protocol}"
     claimed = [mark for mark in marks if mark is not None]
     if claimed:
         place = (0.99, 1 - 0.5 * HEAD / height)
         made.legend(handles=claimed[:1], loc="center right", bbox_to_anchor=place, frameon=False, fontsize=9)
-        foot += f" {CLAIMS}"
-    made.text(0.012, FOOT / height, fill(foot, FOOT_COLUMNS), fontsize=6, color=MUTED, va="top", linespacing=1.35)
+    foot(made, f"{record.foot} {CLAIMS}" if claimed else record.foot, FOOT_COLUMNS, FOOT / height)
     made.tight_layout(rect=(0, FOOT / height, 1, 1 - HEAD / height), w_pad=2)
     return write(made, path)
 
@@ -70,13 +66,8 @@ def _panel(axes: Any, ladder: Ladder, device: str) -> Any:
     axes.set_xlim(0, longest / BARS_END)
     axes.set_xticks([tick for tick in axes.get_xticks() if tick <= longest])
     axes.xaxis.set_major_formatter("{x:,.0f}")
-    axes.set_title(ladder.title, fontsize=10, color=INK, weight="bold", loc="left")
-    axes.set_title(
-        "TFLOP/s" if ladder.efficiency(ladder.rungs[0], device) is None else "TFLOP/s, of the 2:4 peak",
-        fontsize=7,
-        color=MUTED,
-        loc="right",
-    )
+    known = ladder.efficiency(ladder.rungs[0], device) is not None
+    titles(axes, ladder.title, "TFLOP/s, of the 2:4 peak" if known else "TFLOP/s")
     axes.set_xlabel("dense-equivalent TFLOP/s", fontsize=8, color=INK)
     clean(axes, grid="x")
     axes.tick_params(axis="y", labelsize=7)

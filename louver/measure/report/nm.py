@@ -8,24 +8,21 @@ tile, "tiles": {"V1": "256×128×32", …} and "case".
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import geometric_mean
-from typing import Any, cast
+from typing import Any
 
 from louver.formats.pattern import Pattern
 from louver.frontend.problem import Kind
-from louver.measure.report.gemm import SCHEMA
-from louver.measure.report.table import Column, Table
+from louver.measure.report.header import Header, header_of, read_record
+from louver.measure.report.table import NONE, Column, Table
 
 KINDS: tuple[Kind, ...] = ("matmul", "linear")
 
 CUBLAS = "cublas"
-
-NONE = "–"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,24 +56,15 @@ class NmRow:
 
 
 @dataclass(frozen=True, slots=True)
-class NmRecord:
-    """A whole file. kind: "nm" or "nm-ladder"."""
+class NmRecord(Header):
+    """A whole file."""
 
-    kind: str
-    device: str
-    versions: Mapping[str, str]
-    protocol: str
     rows: tuple[NmRow, ...]
 
 
 def nm_record(data: Mapping[str, Any]) -> NmRecord:
     """A record from its JSON values. Raises KeyError, TypeError or ValueError for others."""
-    if data["schema"] != SCHEMA or data["kind"] not in ("nm", "nm-ladder"):
-        raise ValueError(
-            f"expected schema {SCHEMA} and kind 'nm' or 'nm-ladder', got {data['schema']} and {data['kind']!r}"
-        )
-    versions = {str(name): str(version) for name, version in data["versions"].items()}
-    return NmRecord(data["kind"], str(data["device"]), versions, str(data["protocol"]), tuple(map(_row, data["rows"])))
+    return NmRecord(*header_of(data, "nm", "nm-ladder"), tuple(map(_row, data["rows"])))
 
 
 def _row(row: Mapping[str, Any]) -> NmRow:
@@ -88,14 +76,7 @@ def _row(row: Mapping[str, Any]) -> NmRow:
 
 def read_nm(path: Path) -> NmRecord:
     """Read and check a record. Raises ValueError with the file's name and the rule that it breaks."""
-    try:
-        return nm_record(cast("dict[str, Any]", json.loads(path.read_text(encoding="utf-8"))))
-    except KeyError as error:
-        raise ValueError(
-            f"{path.name}: a record needs {error}: see louver/measure/report/nm.py for the schema"
-        ) from error
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{path.name}: not a record of vectors: {error}") from error
+    return read_record(path, "nm", nm_record)
 
 
 def by_pattern(rows: Sequence[NmRow]) -> dict[Pattern, list[NmRow]]:

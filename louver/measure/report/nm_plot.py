@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from textwrap import fill
 from typing import Any
 
 from louver.formats.pattern import Pattern
-from louver.measure.report.canvas import COLORS, INK, MUTED, clean, figure, write
+from louver.measure.report.canvas import COLORS, INK, MUTED, clean, figure, foot, head, titles, write
 from louver.measure.report.nm import KINDS, NmRecord, NmRow, by_pattern, versions_of
 from louver.measure.report.roofline import ROOFS, Roof
 
@@ -55,10 +54,8 @@ def _bands(record: NmRecord, count: int, title: str) -> Any:
     """A new figure's head, rows of panels and foot."""
     made = figure(WIDTH, PANEL * count + HEAD + FOOT)
     bands = made.subfigures(count + 2, 1, height_ratios=[HEAD, *[PANEL] * count, FOOT])
-    bands[0].text(0.012, 0.5, title, fontsize=14, color=INK, weight="bold", va="center")
-    versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
-    foot = fill(f"{record.device}; {versions}. {record.protocol}", FOOT_COLUMNS)
-    bands[-1].text(0.012, 0.9, foot, fontsize=6, color=MUTED, va="top", linespacing=1.35)
+    head(bands[0], title)
+    foot(bands[-1], record.foot, FOOT_COLUMNS)
     return bands
 
 
@@ -95,7 +92,7 @@ def _speeds(axes: Any, pattern: Pattern, rows: list[NmRow]) -> None:
     axes.set_xlabel("tokens, each with the paper's weights in its order", fontsize=8, color=INK)
     axes.set_ylim(0, 1.15 * max(pattern.rescaling, *axes.get_ylim()))
     clean(axes, grid="y")
-    axes.set_title(f"{rows[0].sparsity}: {pattern}", fontsize=10, color=INK, weight="bold", loc="left")
+    titles(axes, f"{rows[0].sparsity}: {pattern}")
 
 
 def _roofline(axes: Any, roof: Roof, rows: list[NmRow]) -> None:
@@ -111,17 +108,11 @@ def _roofline(axes: Any, roof: Roof, rows: list[NmRow]) -> None:
         axes.annotate(said, (x, y), (0, -34), textcoords="offset points", ha="center", fontsize=7, color=INK)
     axes.set_xlim(left, right)
     axes.set_ylim(0.35 * min(peak * left / ridge, *(y for _, y, _ in points)), 1.5 * peak)
-    axes.set_title(
+    titles(
+        axes,
         f"Roofline of CUDA cores at {'×'.join(map(str, ROOFLINE_SHAPE))}",
-        fontsize=10,
-        color=INK,
-        weight="bold",
-        loc="left",
-    )
-    axes.set_title(
         f"peak {peak:.1f} TFLOP/s at {roof.clock_mhz:,.0f} MHz; memory {roof.bytes_per_second / 1e12:.1f} TB/s",
-        fontsize=8, color=MUTED, loc="right",
-    )  # fmt: skip
+    )
     axes.set_xlabel("FLOP for each byte by equation (3), C moved once", fontsize=8, color=INK)
     axes.set_ylabel("TFLOP/s, zeros not counted", fontsize=8, color=INK)
     clean(axes, grid="both")
@@ -148,8 +139,7 @@ def plot_nm_ladder(record: NmRecord, path: Path) -> Path:
         axes.set_ylim(0, 1.12 * axes.get_ylim()[1])
         axes.axhline(1, color=MUTED, linewidth=0.8)
         axes.set_xticks(range(len(rows)), [row.sparsity for row in rows])
-        title = f"{case}: {'×'.join(map(str, rows[0].shape))}"
-        axes.set_title(title, fontsize=10, color=INK, weight="bold", loc="left")
+        titles(axes, f"{case}: {'×'.join(map(str, rows[0].shape))}")
         clean(axes, grid="y")
         _legend(bands, axes)
     return write(bands[0].figure, path)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from louver.formats.dtypes import element_type
-from louver.measure.report.canvas import COLORS, INK, MUTED, clean
+from louver.measure.report.canvas import COLORS, INK, clean, titles
 from louver.measure.report.gemm import CONTENDERS, GemmRecord
 from louver.measure.report.roofline import Roof, capped_clock, intensity
 
@@ -56,9 +56,8 @@ def draw_roofline(axes: Any, record: GemmRecord, roof: Roof, bits: int) -> None:
         _say(axes, right, capped, said, POWER_COLOR)
     for mark in marks:
         _draw(axes, mark)
-    axes.set_title(f"{bits}-bit operands under the roof", fontsize=10, color=INK, weight="bold", loc="left")
-    if any(mark.sustained for mark in marks):
-        axes.set_title("filled: bursts, hollow: sustained", fontsize=8, color=MUTED, loc="right")
+    said = "filled: bursts, hollow: sustained" if any(mark.sustained for mark in marks) else ""
+    titles(axes, f"{bits}-bit operands under the roof", said)
 
 
 def _marks(record: GemmRecord, bits: int) -> list[_Mark]:

@@ -13,6 +13,14 @@ NAME = 16
 
 GAP = "  "
 
+NONE = "–"
+"""A cell without a value."""
+
+
+def number(value: float | None, form: str) -> str:
+    """A number as the text of a cell."""
+    return NONE if value is None else format(value, form)
+
 
 @dataclass(frozen=True, slots=True)
 class Column:

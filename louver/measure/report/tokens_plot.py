@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from textwrap import fill
 from typing import Any
 
-from louver.measure.report.canvas import COLORS, INK, MUTED, clean, figure, write
+from louver.measure.report.canvas import COLORS, INK, clean, figure, foot, write
 from louver.measure.report.gemm import LABELS, TIMED, GemmRecord, GemmRow
 
 PANEL_WIDTH, PANEL_HEIGHT = 2.7, 2.5
@@ -59,9 +58,7 @@ def plot_tokens(record: GemmRecord, path: Path) -> Path:
     for axes in grid[-1]:
         axes.set_xlabel("tokens", fontsize=8, color=INK)
     made.legend(*_named_lines(grid), loc="upper left", ncols=int(width / LABEL_WIDTH), frameon=False, fontsize=9)
-    versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
-    foot = fill(f"{record.device}; {versions}. {record.protocol}", int(FOOT_COLUMNS_PER_INCH * width))
-    made.text(0.012, (FOOT - 0.45) / height, foot, fontsize=6, color=MUTED, va="top", linespacing=1.35)
+    foot(made, record.foot, int(FOOT_COLUMNS_PER_INCH * width), (FOOT - 0.45) / height)
     made.subplots_adjust(LEFT / width, FOOT / height, 0.99, 1 - HEAD / height, wspace=0.22, hspace=0.3)
     return write(made, path)
 

@@ -14,6 +14,7 @@ from louver.measure.forms import bind
 pytest.importorskip("triton", reason="Triton is not installed: pip install 'louver[triton]'")
 
 from support.triton.forms.find import forms
+from support.triton.results import check
 
 
 def explained(name: str, *, m: int, n: int, k: int = 64, **hints: Any) -> Any:
@@ -41,5 +42,4 @@ def test_one_kernel_serves_calls_of_several_sizes(rng: np.random.Generator) -> N
         call = form.call(1, dataclasses.replace(form.small, m=m, n=n))
         known, outs = bind(call, sparse=True)
         kernel.emulate[call.grid](**known)
-        expected = call.expected()["y"]
-        np.testing.assert_allclose(outs["y"], expected, rtol=2.0**-7, atol=2.0**-8 * np.abs(expected).max())
+        check(call, outs)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import zlib
 
-import numpy as np
 import pytest
 
 import louver
@@ -16,6 +15,7 @@ if importlib.util.find_spec("triton") is None:
 
 from support.triton.forms.find import forms
 from support.triton.forms.scaled import GROUP
+from support.triton.results import check
 
 FORMS = forms("scaled")
 
@@ -26,14 +26,12 @@ TILES = ((64, 16), (64, 256), (128, 64), (256, 16), (256, 128))
 """Rows of the weight, and tokens."""
 
 
-def check(name: str, sizes: Sizes) -> None:
+def run(name: str, sizes: Sizes) -> None:
     form = FORMS[name]
     call = form.call(zlib.crc32(f"{name} {sizes}".encode()), sizes)
     known, outs = bind(call, sparse=True)
     louver.jit(form.kernel).emulate[call.grid](**known)
-    for output, expected in call.expected().items():
-        most = form.tolerance * np.abs(expected).max()
-        np.testing.assert_allclose(outs[output].astype(np.float64), expected, rtol=form.tolerance, atol=most)
+    check(call, outs, form.tolerance, form.tolerance)
 
 
 @pytest.mark.sampled(6)
@@ -41,7 +39,7 @@ def check(name: str, sizes: Sizes) -> None:
 @pytest.mark.parametrize("name", FORMS)
 def test_depths(name: str, k: int) -> None:
     small = FORMS[name].small
-    check(name, Sizes(small.BM, small.BN, k, small.BM, small.BN, small.BK))
+    run(name, Sizes(small.BM, small.BN, k, small.BM, small.BN, small.BK))
 
 
 @pytest.mark.sampled(5)
@@ -53,7 +51,7 @@ def test_tiles(name: str, tile: tuple[int, int]) -> None:
         pytest.skip("the kernel takes one scale of the weight for a tile")
     rows, columns = tile if left else tile[::-1]
     depth = FORMS[name].small.BK
-    check(name, Sizes(rows + 8, columns, 2 * depth + 16, rows, columns, depth))
+    run(name, Sizes(rows + 8, columns, 2 * depth + 16, rows, columns, depth))
 
 
 def test_a_dot_without_a_fast_unit_is_explained() -> None:

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 import louver
+from louver.measure.forms import bind
 from support.triton import require_block_pointers
+from support.triton.results import check
 from support.triton.written_cases import SMALL
 from support.triton.written_runs import EVERY, KEPT_CALLS, SIZES, call_of, hints_of, kept_call, with_triton
 
@@ -26,33 +28,33 @@ def skip_old(name: str) -> None:
 @pytest.mark.parametrize(("name", "version"), KEPT_CALLS)
 def test_from_its_text(name: str, version: str) -> None:
     call = call_of(name, SMALL)
-    known, outs = call.bound(EVERY[name].pattern)
+    known, outs = bind(call, sparse=True)
     kernel = kept_call(name, version)
     kernel.emulate[call.grid](**known)
-    call.check(outs)
+    check(call, outs)
     assert kernel.explain(**known).family == EVERY[name].families[1]
 
 
-def check(name: str, size: str, tl: Any) -> None:
+def run(name: str, size: str, tl: Any) -> None:
     case, call = EVERY[name], call_of(name, SIZES[size])
     skip_old(name)
-    known, outs = call.bound(case.pattern)
+    known, outs = bind(call, sparse=True)
     kernel, known = louver.jit(case.function(), **hints_of(case, size)), with_triton(known)
     kernel.emulate[call.grid](**known)
-    call.check(outs)
+    check(call, outs)
     assert kernel.explain(**known).family == case.families[list(SIZES).index(size)]
 
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", EVERY)
 def test_small_tiles(name: str, tl: Any) -> None:
-    check(name, "small", tl)
+    run(name, "small", tl)
 
 
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", EVERY)
 def test_large_tiles(name: str, tl: Any) -> None:
-    check(name, "large", tl)
+    run(name, "large", tl)
 
 
 @pytest.mark.sampled(4)
@@ -61,6 +63,6 @@ def test_dense_arrays_by_reference(name: str, tl: Any) -> None:
     """What the cases expect is what the kernels compute of dense arrays."""
     skip_old(name)
     call = call_of(name, SMALL)
-    known, outs = call.bound(None)
+    known, outs = bind(call, sparse=False)
     louver.jit(EVERY[name].function())[call.grid](**with_triton(known))
-    call.check(outs)
+    check(call, outs)

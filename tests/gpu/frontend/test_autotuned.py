@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import louver
-from louver.runtime.device import Device, current_device
 from louver.runtime.events import Event
 from louver.user.timing import Trial, measure
 from support.autotune import STYLES, Config, decorated, styles
@@ -22,15 +21,7 @@ from support.triton.products import compiled, given
 M, N, K = 520, 264, 400
 
 
-@pytest.fixture(autouse=True)
-def torch() -> Any:
-    module = pytest.importorskip("torch")
-    if not module.cuda.is_available():
-        pytest.skip("torch without CUDA")
-    found = current_device()
-    if not isinstance(found, Device) or found.target != "sm_90a":
-        pytest.skip(f"the products' kernels are for sm_90a, got {found}")
-    return module
+pytestmark = pytest.mark.usefixtures("torch")
 
 
 @pytest.fixture

@@ -7,20 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from louver.runtime.device import Device, current_device
 from support.device_products import guarded, to_numpy, to_torch
 from support.triton.grouped import GROUPED, LEFT, Layer, grouped_kernel, layer
 
-
-@pytest.fixture(autouse=True)
-def torch() -> Any:
-    module = pytest.importorskip("torch")
-    if not module.cuda.is_available():
-        pytest.skip("torch without CUDA")
-    found = current_device()
-    if not isinstance(found, Device) or found.target != "sm_90a":
-        pytest.skip(f"the products' kernels are for sm_90a, got {found}")
-    return module
+pytestmark = pytest.mark.usefixtures("torch")
 
 
 def run(case: Layer, times: int = 2, **hints: Any) -> None:

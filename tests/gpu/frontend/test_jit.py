@@ -14,7 +14,6 @@ import louver
 from louver.formats.dtypes import element_type
 from louver.library.numerics import compare
 from louver.runtime.arrays import view
-from louver.runtime.device import Device, current_device
 from louver.runtime.memory import DeviceArray
 from louver.user.descriptor import TensorDescriptor
 from louver.user.hints import Hints
@@ -28,16 +27,7 @@ from support.triton.tile_cases import TILE_CASES
 from support.triton.tile_runs import RUNS
 from support.triton.tuples import tuple_call, tuple_source
 
-
-@pytest.fixture(autouse=True)
-def torch() -> Any:
-    module = pytest.importorskip("torch")
-    if not module.cuda.is_available():
-        pytest.skip("torch without CUDA")
-    found = current_device()
-    if not isinstance(found, Device) or found.target != "sm_90a":
-        pytest.skip(f"the products' kernels are for sm_90a, got {found}")
-    return module
+pytestmark = pytest.mark.usefixtures("torch")
 
 
 def on_device(known: dict[str, Any], *, sparse: bool = False) -> dict[str, Any]:

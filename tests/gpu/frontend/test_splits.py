@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from louver.runtime.device import Device, current_device
 from support.device_products import to_numpy, to_torch
 from support.triton.splits import SPLITS, SplitCall, split_call, split_kernel
 
@@ -15,15 +14,7 @@ WHOLE = {"split_whole_rounds": 1152}
 """K of kernels whose loads are not masked."""
 
 
-@pytest.fixture(autouse=True)
-def torch() -> Any:
-    module = pytest.importorskip("torch")
-    if not module.cuda.is_available():
-        pytest.skip("torch without CUDA")
-    found = current_device()
-    if not isinstance(found, Device) or found.target != "sm_90a":
-        pytest.skip(f"the products' kernels are for sm_90a, got {found}")
-    return module
+pytestmark = pytest.mark.usefixtures("torch")
 
 
 def on_device(call: SplitCall) -> tuple[dict[str, Any], Any]:
@@ -60,7 +51,7 @@ def test_launches_add_to_one_matrix(rng: np.random.Generator, torch: Any) -> Non
         with torch.cuda.stream(streams[turn % len(streams)]):
             kernel[call.grid](**known)
     torch.cuda.synchronize()
-    once = call.expected - call.out.astype(np.float64)
+    once = call.value - call.out.astype(np.float64)
     expected = (before + 20 * once.astype(np.int64)).astype(np.int32)
     np.testing.assert_array_equal(to_numpy(whole), expected)
 

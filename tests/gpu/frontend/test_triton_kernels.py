@@ -13,37 +13,21 @@ from louver.formats.dtypes import element_type
 from louver.library.compiled import BuiltKernel, load_record, record_made
 from louver.library.fused import Bound
 from louver.library.launch import Launcher
-from louver.library.rows import Rows
 from louver.library.state import TensorState
+from louver.measure.launches import rows_of
 from louver.ptx.assembler import assemble
-from louver.runtime.device import Device, current_device
 from louver.runtime.module import LoadedKernel
 from support.device_products import guarded, to_numpy, to_torch
 from support.triton.cases import CASES
 from support.triton.products import Given, compiled, given
 
-
-@pytest.fixture(autouse=True)
-def torch() -> Any:
-    module = pytest.importorskip("torch")
-    if not module.cuda.is_available():
-        pytest.skip("torch without CUDA")
-    found = current_device()
-    if not isinstance(found, Device) or found.target != "sm_90a":
-        pytest.skip(f"the products' kernels are for sm_90a, got {found}")
-    return module
+pytestmark = pytest.mark.usefixtures("torch")
 
 
 def loaded(product: CompiledProduct) -> BuiltKernel[LoadedKernel]:
     assembly = assemble(product.ptx, product.target.name)
     assert assembly.clean, assembly.warnings
     return load_record(product.ptx, 0, record_made(product, assembly))
-
-
-def rows_of(tensor: Any) -> Rows:
-    rows, inner = tensor.shape
-    size = tensor.element_size()
-    return Rows(tensor.data_ptr(), inner, rows, tensor.stride(0) * size, size, tensor)
 
 
 def run(case: Given) -> np.ndarray:

@@ -7,36 +7,28 @@ from typing import Any
 import pytest
 
 import louver
-from louver.runtime.device import Device, current_device
+from louver.measure.forms import Call, bind
 from louver.user.kernel import JitKernel
 from support.device_products import to_numpy, to_torch
 from support.triton import require_block_pointers
-from support.triton.written_cases import SMALL, Call
+from support.triton.results import check
+from support.triton.written_cases import SMALL
 from support.triton.written_runs import EVERY, KEPT_CALLS, SIZES, call_of, hints_of, kept_call, with_triton
 
-
-@pytest.fixture(autouse=True)
-def torch() -> Any:
-    module = pytest.importorskip("torch")
-    if not module.cuda.is_available():
-        pytest.skip("torch without CUDA")
-    found = current_device()
-    if not isinstance(found, Device) or found.target != "sm_90a":
-        pytest.skip(f"the products' kernels are for sm_90a, got {found}")
-    return module
+pytestmark = pytest.mark.usefixtures("torch")
 
 
 def run(kernel: JitKernel, call: Call, known: dict[str, Any], outs: dict[str, Any], times: int = 2) -> None:
     """Launch as often as asked: what is added to is added to each time."""
     for _ in range(times):
         kernel[call.grid](**known)
-    call.check({name: to_numpy(out) / (times if call.sums else 1) for name, out in outs.items()})
+    check(call, {name: to_numpy(out) / (times if call.zeroed else 1) for name, out in outs.items()})
 
 
 @pytest.mark.parametrize(("name", "version"), KEPT_CALLS)
 def test_from_its_text(name: str, version: str) -> None:
     call = call_of(name, SMALL)
-    known, outs = call.bound(EVERY[name].pattern, to_torch)
+    known, outs = bind(call, sparse=True, place=to_torch)
     run(kept_call(name, version), call, known, outs)
 
 
@@ -48,7 +40,7 @@ def test_by_triton(name: str, size: str) -> None:
     if case.blocks:
         require_block_pointers()
     call = call_of(name, SIZES[size])
-    known, outs = call.bound(case.pattern, to_torch)
+    known, outs = bind(call, sparse=True, place=to_torch)
     kernel = louver.jit(case.function(), **hints_of(case, size))
     assert isinstance(kernel, JitKernel)
     known = with_triton(known)

@@ -17,8 +17,8 @@ from louver.isa.targets import SM_90A
 from louver.library import reference
 from louver.library.configure import choose, deepest
 from louver.library.numerics import accumulation, compare
-from louver.library.rows import Rows
 from louver.library.state import TensorState
+from louver.measure.launches import rows_of
 from support.device_products import to_numpy, to_torch, torch_dtype
 from support.products import Operands, operands
 
@@ -156,10 +156,3 @@ def test_every_schedule(rng: np.random.Generator, kind: str, name: str, schedule
         launch.on(torch.cuda.current_stream().cuda_stream)()
     y = target.result()
     check(y.T if kind == "linear" else y, given, out, bias=False)
-
-
-def rows_of(tensor: Any) -> Rows:
-    """A torch matrix with contiguous rows."""
-    rows, inner = tensor.shape
-    size = tensor.element_size()
-    return Rows(tensor.data_ptr(), inner, rows, tensor.stride(0) * size, size, tensor)

@@ -14,8 +14,8 @@ from louver.compile.plan.schedule import Schedule
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
 from louver.library.configure import deepest
-from louver.library.rows import Rows
 from louver.library.state import TensorState
+from louver.measure.launches import rows_of
 from support.device_products import guarded, to_numpy, to_torch
 from support.products import assert_exact, operands
 
@@ -82,10 +82,3 @@ def test_dense_operands_contiguous_along_n(rng: np.random.Generator, name: str) 
         launch.on(torch.cuda.current_stream().cuda_stream)()
     assert_exact(to_numpy(target.view), given, bias=False)
     target.assert_untouched()
-
-
-def rows_of(tensor: Any) -> Rows:
-    """A torch matrix with contiguous rows."""
-    rows, inner = tensor.shape
-    size = tensor.element_size()
-    return Rows(tensor.data_ptr(), inner, rows, tensor.stride(0) * size, size, tensor)

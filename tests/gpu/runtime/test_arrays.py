@@ -13,14 +13,6 @@ NAMES = [name for name in ELEMENT_TYPES if name != "tf32"]
 
 
 @pytest.fixture
-def torch() -> Any:
-    module = pytest.importorskip("torch")
-    if not module.cuda.is_available():
-        pytest.skip("torch without CUDA")
-    return module
-
-
-@pytest.fixture
 def cupy() -> Any:
     return pytest.importorskip("cupy")
 

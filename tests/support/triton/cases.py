@@ -37,6 +37,11 @@ class Case:
     whole: bool = False
     dots: int = 0
 
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Those of the text, then the constants."""
+        return (*self.signature, *self.constexprs)
+
     def function(self) -> Any:
         """The kernel itself, for which Triton must be installed."""
         return getattr(import_module(f"support.triton.{self.module}"), self.kernel)

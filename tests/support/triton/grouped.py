@@ -50,9 +50,7 @@ GROUPED["wide_numbers"] = replace(
 
 def grouped_kernel(name: str, **hints: Any) -> JitKernel:
     """The kernel as its kept text."""
-    case = GROUPED[name]
-    names = (*case.signature, *case.constexprs)
-    return JitKernel(KeptSource(name, kept(name), names, tuple(case.constexprs)), Hints.of(hints))
+    return JitKernel(KeptSource.of(name, GROUPED[name], kept(name)), Hints.of(hints))
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,13 @@ import triton
 
 import louver
 from louver.frontend.triton import triton_to_ttir
+from louver.measure.forms import bind
 from louver.user.kernel import JitKernel
 from support.triton import has_block_pointers, tile_cases
 from support.triton.cases import BASE, BATCHES, CASES, KEPT, Case
 from support.triton.grouped import GROUPED
 from support.triton.splits import SPLITS
-from support.triton.tile_cases import TILE_CASES, TileCase
+from support.triton.tile_cases import TILE_CASES
 from support.triton.tuples import NAME as NAME_OF_TUPLES
 from support.triton.tuples import TUPLES
 from support.triton.written_cases import KEPT as KEPT_WRITTEN
@@ -28,7 +29,7 @@ from support.triton.written_runs import EVERY, call_of, with_triton
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def text(case: Case | TileCase) -> str:
+def text(case: Case) -> str:
     """TTIR with paths from the repository's root, and from where Triton is installed."""
     return _shortened(triton_to_ttir(case.function(), case.signature, case.constexprs, sparse=case.sparse))
 
@@ -36,7 +37,7 @@ def text(case: Case | TileCase) -> str:
 def call_text(name: str) -> str:
     """TTIR of a small call of a kernel that is written as people write them, for the types that `louver.jit` finds."""
     function = EVERY[name].function()
-    known, _ = call_of(name, SMALL).bound(EVERY[name].pattern)
+    known, _ = bind(call_of(name, SMALL), sparse=True)
     kernel = louver.jit(function)
     assert isinstance(kernel, JitKernel)
     call, _ = kernel._call((), with_triton(known))

@@ -14,6 +14,7 @@ from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
 from support.jit import KeptSource
 from support.triton.cases import SIZES, TILE, Case, kept
+from support.triton.tile_runs import Expected
 
 Array = NDArray[Any]
 
@@ -55,26 +56,17 @@ PARTS = {"split_whole_rounds": 2, "split_one_round": 1, "added_tiles": 1}
 
 
 def split_kernel(name: str, text: str | None = None, **hints: Any) -> JitKernel:
-    case = SPLITS[name]
-    source = KeptSource(
-        name, kept(name) if text is None else text, (*case.signature, *case.constexprs), tuple(case.constexprs)
-    )
+    source = KeptSource.of(name, SPLITS[name], kept(name) if text is None else text)
     return JitKernel(source, Hints.of(hints))
 
 
 @dataclass(frozen=True)
-class SplitCall:
-    """grid, arguments: of a call. out: what it adds to. expected: in float64, with the bound of each element."""
+class SplitCall(Expected):
+    """The result of a call. grid, arguments: of it. out: what it adds to."""
 
     grid: tuple[int, ...]
     arguments: dict[str, Any]
     out: Array
-    expected: Array
-    bound: Array
-
-    def check(self, found: Array) -> None:
-        off = np.abs(found.astype(np.float64) - self.expected)
-        assert np.isfinite(self.expected).all() and (off <= self.bound).all(), float((off - self.bound).max())
 
 
 def split_call(rng: np.random.Generator, name: str, m: int, n: int, k: int, padding: int = 0) -> SplitCall:
@@ -120,5 +112,5 @@ def split_call(rng: np.random.Generator, name: str, m: int, n: int, k: int, padd
     grid = {
         "split_rounds": (rows * columns, parts), "split_chunks": (columns, rows, parts)
     }.get(case.kernel, (rows, columns, parts))  # fmt: skip
-    arguments = {each: (known | case.constexprs)[each] for each in (*case.signature, *case.constexprs)}
-    return SplitCall(grid, arguments, out, before + result, bound + 1e-30)
+    arguments = {each: (known | case.constexprs)[each] for each in case.parameters}
+    return SplitCall(before + result, bound + 1e-30, grid, arguments, out)

@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from importlib import import_module
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-from support.triton.cases import BASE
+from support.triton.cases import BASE, SIZES, Case
 
 KEPT = Path(__file__).resolve().parents[2] / "golden" / "tiles" / "ttir"
 
-SIZES = {"M": "i32", "N": "i32", "K": "i32"}
 TILE = {"BM": 32, "BN": 16, "BK": 64}
 
 
-@dataclass(frozen=True)
-class TileCase:
-    """A kernel, by its name in `tile_kernels`, with its arguments' types, its constants and its sparse arguments."""
-
-    kernel: str
-    signature: dict[str, str]
-    constexprs: dict[str, Any]
-    sparse: dict[str, str] = field(default_factory=lambda: {"a": "2:4"})
-
-    def function(self) -> Any:
-        """The kernel itself, for which Triton must be installed."""
-        return getattr(import_module("support.triton.tile_kernels"), self.kernel)
+_case = partial(Case, module="tile_kernels")
 
 
-def _dot(element: str, out: str, total: str, *, sparse: str | None, other: str | None = None, **sizes: int) -> TileCase:
+def _dot(element: str, out: str, total: str, *, sparse: str | None, other: str | None = None, **sizes: int) -> Case:
     signature = {"d": f"*{out}", "a": f"*{element}", "b": f"*{other or element}", **SIZES}
-    return TileCase(
+    return _case(
         "any_dot",
         signature,
         {**TILE, **sizes, "SUM": total, "ZERO": 0 if element == "i8" else 0.0},
@@ -42,7 +28,7 @@ def _dot(element: str, out: str, total: str, *, sparse: str | None, other: str |
 HALF = {"d": "*fp32", "a": "*fp16", "b": "*fp16", **SIZES}
 
 TILE_CASES = {
-    "small_dot": TileCase("small_dot", {"d": "*fp16", "a": "*fp16", "b": "*fp16"}, TILE),
+    "small_dot": _case("small_dot", {"d": "*fp16", "a": "*fp16", "b": "*fp16"}, TILE),
     "dot_f16": _dot("fp16", "fp32", "fp32", sparse="2:4"),
     "dot_bf16": _dot("bf16", "fp32", "fp32", sparse="2:4", BM=16, BN=64),
     "dot_tf32": _dot("fp32", "fp32", "fp32", sparse="1:2", BK=32),
@@ -55,45 +41,45 @@ TILE_CASES = {
     "dense_tf32": _dot("fp32", "fp32", "fp32", sparse=None, BK=16),
     "dense_e5m2": _dot("fp8e5", "fp32", "fp32", sparse=None, BK=32),
     "dense_s8": _dot("i8", "i32", "int32", sparse=None, BK=32),
-    "right_sparse": TileCase(
+    "right_sparse": _case(
         "right_sparse",
         {"d": "*fp16", "x": "*fp16", "w": "*fp16", **SIZES},
         {"BM": 16, "BN": 32, "BK": 64},
         {"w": "2:4"},
     ),
-    "scaled_operand": TileCase(
+    "scaled_operand": _case(
         "scaled_operand", {"d": "*fp32", "a": "*fp16", "b": "*fp16", "scale": "*fp32", **SIZES}, TILE
     ),
-    "two_dots": TileCase(
+    "two_dots": _case(
         "two_dots",
         {"d": "*fp32", "e": "*fp32", "a": "*fp16", "b": "*fp16", "c": "*fp16", "bias": "*fp32", "flag": "i32", **SIZES},
         {"BM": 64, "BN": 32, "BK": 64},
     ),
-    "softmax_dot": TileCase(
+    "softmax_dot": _case(
         "softmax_dot",
         {"d": "*fp32", "top": "*i32", "a": "*fp16", "b": "*fp16", **SIZES},
         {"BM": 32, "BN": 64, "BK": 64},
     ),
-    "split_sums": TileCase("split_sums", {**HALF, "SPLIT": "i32"}, TILE),
-    "persistent": TileCase("persistent", {"d": "*fp16", "a": "*fp16", "b": "*fp16", **SIZES}, TILE),
-    "counted_dots": TileCase("counted_dots", {**HALF, "reached": "*i32"}, TILE),
-    "attention": TileCase(
+    "split_sums": _case("split_sums", {**HALF, "SPLIT": "i32"}, TILE),
+    "persistent": _case("persistent", {"d": "*fp16", "a": "*fp16", "b": "*fp16", **SIZES}, TILE),
+    "counted_dots": _case("counted_dots", {**HALF, "reached": "*i32"}, TILE),
+    "attention": _case(
         "attention",
         {"out": "*fp32", "q": "*fp16", "k": "*fp16", "v": "*fp16", "scale": "fp32", "LENGTH": "i32"},
         {"ROWS": 32, "COLUMNS": 32, "WIDTH": 64},
         {},
     ),
-    "column_sums": TileCase(
+    "column_sums": _case(
         "column_sums",
         {"out": "*fp32", "least": "*fp32", "x": "*fp32", "M": "i32", "N": "i32"},
         {"BM": 64, "BN": 32},
         {},
     ),
-    "elementwise": TileCase(
+    "elementwise": _case(
         "elementwise", {"out": "*fp16", "bits": "*i32", "x": "*bf16", "y": "*i32", "SIZE": "i32"}, {"BLOCK": 256}, {}
     ),
-    "work_queue": TileCase("work_queue", {"out": "*i32", "next_tile": "*i32", "TILES": "i32"}, {"BLOCK": 64}, {}),
-    "pointer_loop": TileCase(
+    "work_queue": _case("work_queue", {"out": "*i32", "next_tile": "*i32", "TILES": "i32"}, {"BLOCK": 64}, {}),
+    "pointer_loop": _case(
         "pointer_loop", {"out": "*fp32", "x": "*fp32", "STEPS": "i32", "ROW": "i32"}, {"BLOCK": 128}, {}
     ),
 }

@@ -15,6 +15,7 @@ from louver.frontend.ttir import read_ttir
 from louver.frontend.tuples import arrange
 from support.jit import KeptSource
 from support.triton.cases import BASE, Case, kept
+from support.triton.tile_runs import Expected
 
 NAME = "tuple_arguments"
 
@@ -64,18 +65,12 @@ def tuple_source(version: str = BASE, native: Any = None) -> KeptTuples:
 
 
 @dataclass(frozen=True)
-class TupleCall:
-    """grid, arguments: of a call; out: what it stores to. expected: in float64, with the bound of each element."""
+class TupleCall(Expected):
+    """The result of a call. grid, arguments: of it. out: what it stores to."""
 
     grid: tuple[int, int]
     arguments: dict[str, Any]
     out: NDArray[Any]
-    expected: NDArray[Any]
-    bound: NDArray[Any]
-
-    def check(self, found: NDArray[Any]) -> None:
-        off = np.abs(found.astype(np.float64) - self.expected)
-        assert (off <= self.bound).all(), float(off.max())
 
 
 def tuple_call(rng: np.random.Generator, m: int, n: int, k: int, tile: dict[str, int] | None = None) -> TupleCall:
@@ -95,4 +90,4 @@ def tuple_call(rng: np.random.Generator, m: int, n: int, k: int, tile: dict[str,
     wide = a.astype(np.float64), b.astype(np.float64)
     expected, magnitude = 0.5 * (wide[0] @ wide[1]), np.abs(wide[0]) @ np.abs(wide[1])
     bound = 2.0**-11 * np.abs(expected) + 2.0**-24 * (2 + k / 4) * magnitude + 1e-30
-    return TupleCall((-(-m // tile["BM"]), -(-n // tile["BN"])), arguments, out, expected, bound)
+    return TupleCall(expected, bound, (-(-m // tile["BM"]), -(-n // tile["BN"])), arguments, out)

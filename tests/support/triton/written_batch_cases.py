@@ -8,20 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from support.triton.written_cases import (
-    BOTH,
-    PRODUCT,
-    TILES,
-    Array,
-    Call,
-    Draw,
-    Sizes,
-    Written,
-    changed,
-    exact,
-    layer,
-    times,
-)
+from louver.measure.forms import Array, Call, Draw, Sizes, wide
+from support.triton.written_cases import BOTH, PRODUCT, TILES, Written, changed, layer, times, without
 
 ENTRIES = 3
 """Matrices of a batch, and experts."""
@@ -46,7 +34,7 @@ def batch(
         arguments |= {"c": np.empty((number, s.m, s.n), np.float16), "M": s.m, "N": s.n, "K": s.k}
         arguments |= {f"stride_{each}": known[each] for each in strides} | ({"ENTRIES": number} if entries else {})
         grid = (s.flat * number,) if flat else (*s.grid, number)
-        return Call(grid, arguments, ("a",), {"c": exact(a) @ exact(b)})
+        return Call(arguments, lambda: {"c": wide(a) @ wide(b)}, ("c",), ("a",), grid)
 
     return build
 
@@ -56,7 +44,7 @@ def whole(build: Callable[[Draw, Sizes], Call]) -> Callable[[Draw, Sizes], Call]
 
     def built(draw: Draw, s: Sizes) -> Call:
         call = build(draw, replace(s, m=2 * s.BM, n=2 * s.BN, k=2 * s.BK))
-        return replace(call, arguments={name: value for name, value in call.arguments.items() if name != "M"})
+        return replace(call, arguments=without(call, "M"))
 
     return built
 
@@ -69,7 +57,7 @@ def parts(number: int, **more: Any) -> Callable[[Draw, Sizes, Call], Call]:
             call,
             grid=(*s.grid, number) if "CHUNK" in more else (s.flat, number),
             arguments=call.arguments | {"c": np.empty((s.m, s.n), np.float32)} | more,
-            sums=number > 1,
+            zeroed=number > 1,
         )
 
     return change
@@ -79,15 +67,15 @@ def _shared_weight(draw: Draw, s: Sizes, call: Call) -> Call:
     x, bias = draw.dense(ENTRIES, s.m, s.k), draw.dense(s.n)
     more = {"x": x, "bias": bias, "y": np.empty((ENTRIES, s.m, s.n), np.float16)}
     more |= {"batch_x": s.m * s.k, "batch_y": s.m * s.n}
-    result = exact(x) @ exact(call.arguments["w"]).T + exact(bias)
-    return replace(call, grid=(*s.grid, ENTRIES), arguments=call.arguments | more, expected={"y": result})
+    result = wide(x) @ wide(call.arguments["w"]).T + wide(bias)
+    return replace(call, grid=(*s.grid, ENTRIES), arguments=call.arguments | more, expected=lambda: {"y": result})
 
 
 def _batch_with_bias(draw: Draw, s: Sizes, call: Call) -> Call:
     x, w, bias = draw.dense(ENTRIES, s.m, s.k), draw.pruned(ENTRIES, s.n, s.k), draw.dense(ENTRIES, s.n)
     more = {"x": x, "w": w, "bias": bias, "y": np.empty((ENTRIES, s.m, s.n), np.float16)}
-    result = exact(x) @ exact(w).swapaxes(1, 2) + exact(bias)[:, None]
-    return replace(call, grid=(*s.grid, ENTRIES), arguments=call.arguments | more, expected={"y": result})
+    result = wide(x) @ wide(w).swapaxes(1, 2) + wide(bias)[:, None]
+    return replace(call, grid=(*s.grid, ENTRIES), arguments=call.arguments | more, expected=lambda: {"y": result})
 
 
 def experts(*strides: str, n: int | None = None, stacked: bool = False) -> Callable[[Draw, Sizes], Call]:
@@ -102,16 +90,16 @@ def experts(*strides: str, n: int | None = None, stacked: bool = False) -> Calla
         arguments |= {"y": np.empty((s.m, s.n), np.float16), "M": s.m, "N": s.n, "K": s.k}
         arguments |= {f"stride_{each}": known[each] for each in strides}
         of_rows = np.repeat(chosen, s.BM)[: s.m]
-        result = np.einsum("mk,mnk->mn", exact(x), exact(w)[of_rows])
-        return Call(s.grid, arguments, ("w",), {"y": result})
+        result = np.einsum("mk,mnk->mn", wide(x), wide(w)[of_rows])
+        return Call(arguments, lambda: {"y": result}, grid=s.grid)
 
     return build
 
 
 def _sum_of_experts(draw: Draw, s: Sizes, call: Call) -> Call:
     w = draw.pruned(ENTRIES, s.n, s.k)
-    result: Array = sum((e + 1) * (exact(call.arguments["x"]) @ exact(w[e]).T) for e in range(ENTRIES))  # type: ignore[assignment]
-    return replace(call, arguments=call.arguments | {"w": w, "ENTRIES": ENTRIES}, expected={"y": result})
+    result: Array = sum((e + 1) * (wide(call.arguments["x"]) @ wide(w[e]).T) for e in range(ENTRIES))  # type: ignore[assignment]
+    return replace(call, arguments=call.arguments | {"w": w, "ENTRIES": ENTRIES}, expected=lambda: {"y": result})
 
 
 LARGE = (PRODUCT, TILES)

@@ -12,107 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-import louver
-from louver.formats.dtypes import element_type
-from louver.user.descriptor import TensorDescriptor
-
-Array = NDArray[Any]
+from louver.measure.forms import Array, Call, Draw, Sizes, wide
 
 KEPT = Path(__file__).resolve().parents[2] / "golden" / "written"
 
 PRODUCT, TILES = "product", "register tiles"
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """A tile, and the sizes of the matrices that it goes through."""
-
-    BM: int
-    BN: int
-    BK: int
-    m: int
-    n: int
-    k: int
-
-    @property
-    def tile(self) -> dict[str, int]:
-        return {"BM": self.BM, "BN": self.BN, "BK": self.BK}
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        return -(-self.m // self.BM), -(-self.n // self.BN)
-
-    @property
-    def flat(self) -> int:
-        return self.grid[0] * self.grid[1]
-
-
-LARGE = Sizes(128, 64, 64, 150, 96, 264)
+LARGE = Sizes(150, 96, 264, 128, 64, 64)
 """Tiles that products take; tails along all three."""
-SMALL = Sizes(32, 32, 64, 75, 48, 200)
+SMALL = Sizes(75, 48, 200, 32, 32, 64)
 """Tiles below those that products take."""
-
-
-@dataclass(frozen=True)
-class Draw:
-    """Random operands. element: their type, as `louver.formats.dtypes` names it."""
-
-    rng: np.random.Generator
-    element: str = "f16"
-
-    @property
-    def pattern(self) -> str:
-        return "1:2" if self.element == "f32" else "2:4"
-
-    def dense(self, *shape: int, element: str | None = None) -> Array:
-        name = element or self.element
-        if name in ("s8", "u8"):
-            return self.rng.integers(0 if name == "u8" else -20, 20, shape).astype(element_type(name).numpy)
-        return self.rng.standard_normal(shape, np.float32).astype(element_type(name).numpy)
-
-    def pruned(self, *shape: int) -> Array:
-        return louver.prune(self.dense(*shape), self.pattern)
-
-
-@dataclass(frozen=True)
-class Call:
-    """arguments: by name, tiles apart. sparse: those that are sparse tensors. expected: outputs, in float64.
-
-    blocks: tiles of those that are descriptors. sums: outputs are added to, and are 0 before.
-    """
-
-    grid: tuple[int, ...]
-    arguments: dict[str, Any]
-    sparse: tuple[str, ...]
-    expected: dict[str, Array]
-    blocks: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
-    sums: bool = False
-
-    def bound(
-        self, pattern: str | None, place: Callable[[Array], Any] = np.copy
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Arguments for a launch, and the outputs among them. pattern: of sparse tensors; None leaves them dense."""
-        found: dict[str, Any] = {}
-        for name, value in self.arguments.items():
-            if name in self.expected:
-                value = np.zeros_like(value) if self.sums else np.full_like(value, np.nan)
-            if name in self.sparse and pattern is not None:
-                found[name] = louver.compress(value, pattern)
-            else:
-                found[name] = place(value) if isinstance(value, np.ndarray) else value
-        outs = {name: found[name] for name in self.expected}
-        for name, block in self.blocks.items():
-            found[name] = TensorDescriptor.from_tensor(found[name], list(block))
-        return found, outs
-
-    def check(self, outs: dict[str, Array]) -> None:
-        """Every element of the outputs, within what rounding of operands, sums and outputs explains."""
-        for name, expected in self.expected.items():
-            given = outs[name].astype(np.float64)
-            assert np.isfinite(expected).all() and np.abs(expected).max() > 0.01
-            np.testing.assert_allclose(given, expected, rtol=2.0**-7, atol=2.0**-8 * np.abs(expected).max())
 
 
 @dataclass(frozen=True)
@@ -138,15 +49,8 @@ class Written:
 
     def call(self, rng: np.random.Generator, sizes: Sizes) -> Call:
         made = self.build(Draw(rng, self.element), sizes)
-        return replace(made, arguments=made.arguments | (sizes.tile if self.tile is None else {}) | self.constants)
-
-    @property
-    def pattern(self) -> str:
-        return "1:2" if self.element == "f32" else "2:4"
-
-
-def exact(x: Array) -> Array:
-    return x.astype(np.float64)
+        tile = sizes.tile if self.tile is None else {}
+        return replace(made, arguments={**made.arguments, **tile, **self.constants}, grid=made.grid or sizes.grid)
 
 
 def times(*strides: str, k: int | None = None, turned: bool = False, **more: Any) -> Callable[[Draw, Sizes], Call]:
@@ -158,7 +62,7 @@ def times(*strides: str, k: int | None = None, turned: bool = False, **more: Any
         known = {"am": depth, "ak": 1, "bk": s.n, "bn": depth if turned else 1, "cm": s.n, "cn": 1}
         arguments = {"a": a, "b": np.ascontiguousarray(b.T) if turned else b, "c": draw.dense(s.m, s.n, element="f16")}
         arguments |= {"M": s.m, "N": s.n, "K": depth} | {f"stride_{each}": known[each] for each in strides}
-        return replace(Call(s.grid, arguments, ("a",), {"c": exact(a) @ exact(b)}), **more)
+        return replace(Call(arguments, lambda: {"c": wide(a) @ wide(b)}, ("c",), ("a",)), **more)
 
     return build
 
@@ -172,7 +76,7 @@ def layer(*strides: str, k: int | None = None, **more: Any) -> Callable[[Draw, S
         known = {"x": depth, "w": depth, "y": s.n, "yn": 1}
         arguments = {"x": x, "w": w, "y": draw.dense(s.m, s.n, element="f16"), "M": s.m, "N": s.n, "K": depth}
         arguments |= {f"stride_{each}": known[each] for each in strides}
-        return replace(Call(s.grid, arguments, ("w",), {"y": exact(x) @ exact(w).T}), **more)
+        return replace(Call(arguments, lambda: {"y": wide(x) @ wide(w).T}), **more)
 
     return build
 
@@ -184,8 +88,9 @@ def changed(
     return lambda draw, s: change(draw, s, build(draw, s))
 
 
-def without(call: Call, *names: str) -> Call:
-    return replace(call, arguments={name: value for name, value in call.arguments.items() if name not in names})
+def without(call: Call, *names: str) -> dict[str, Any]:
+    """The call's arguments but these."""
+    return {name: value for name, value in call.arguments.items() if name not in names}
 
 
 def flat(draw: Draw, s: Sizes, call: Call) -> Call:
@@ -194,17 +99,17 @@ def flat(draw: Draw, s: Sizes, call: Call) -> Call:
 
 def _gelu(draw: Draw, s: Sizes, call: Call) -> Call:
     bias = draw.dense(s.n)
-    y = call.expected["y"] + exact(bias)
+    y = call.expected()["y"] + wide(bias)
     result = 0.5 * y * (1 + np.tanh(0.7978845608 * (y + 0.044715 * y**3)))
-    return replace(call, arguments=call.arguments | {"bias": bias}, expected={"y": result})
+    return replace(call, arguments=call.arguments | {"bias": bias}, expected=lambda: {"y": result})
 
 
 def _scaled(draw: Draw, s: Sizes, call: Call) -> Call:
     by = {"scale_a": draw.dense(s.m, element="f32"), "scale_b": draw.dense(s.n, element="f32")}
-    result = call.expected["c"] * by["scale_a"][:, None] * by["scale_b"]
+    result = call.expected()["c"] * by["scale_a"][:, None] * by["scale_b"]
     if draw.element == "s8":
         by["scale_a"], result = by["scale_a"] / 64, result / 64
-    return replace(call, grid=(s.flat,), arguments=call.arguments | by, expected={"c": result})
+    return replace(call, grid=(s.flat,), arguments=call.arguments | by, expected=lambda: {"c": result})
 
 
 def _descriptors(draw: Draw, s: Sizes, call: Call) -> Call:
@@ -215,7 +120,8 @@ def _descriptors(draw: Draw, s: Sizes, call: Call) -> Call:
         grid=(3,),
         arguments=arguments,
         sparse=("a_tiles",),
-        expected={"c_tiles": call.expected["c"]},
+        outputs=("c_tiles",),
+        expected=lambda: {"c_tiles": call.expected()["c"]},
         blocks=blocks,
     )
 
@@ -225,70 +131,73 @@ def _silu(x: Array) -> Array:
 
 
 def _gate_up(draw: Draw, s: Sizes, call: Call) -> Call:
-    up, x = draw.pruned(s.n, s.k), exact(call.arguments["x"])
-    result = _silu(call.expected["y"]) * (x @ exact(up).T)
-    arguments = call.arguments | {"gate": call.arguments["w"], "up": up}
-    return without(replace(call, arguments=arguments, sparse=("gate", "up"), expected={"y": result}), "w")
+    up, x = draw.pruned(s.n, s.k), wide(call.arguments["x"])
+    result = _silu(call.expected()["y"]) * (x @ wide(up).T)
+    arguments = without(call, "w") | {"gate": call.arguments["w"], "up": up}
+    return replace(call, arguments=arguments, sparse=("gate", "up"), expected=lambda: {"y": result})
 
 
 def _gate_up_packed(draw: Draw, s: Sizes, call: Call) -> Call:
     w = draw.pruned(2 * s.n, s.k)
-    one, two = np.split(exact(call.arguments["x"]) @ exact(w).T, 2, axis=1)
-    return replace(call, arguments=call.arguments | {"w": w}, expected={"y": _silu(one) * two})
+    one, two = np.split(wide(call.arguments["x"]) @ wide(w).T, 2, axis=1)
+    return replace(call, arguments=call.arguments | {"w": w}, expected=lambda: {"y": _silu(one) * two})
 
 
 def _scaled_and_added(draw: Draw, s: Sizes, call: Call) -> Call:
     c = draw.dense(s.m, s.n)
     arguments = call.arguments | {"c": c, "d": np.empty_like(c), "alpha": 0.5, "beta": 0.25, "stride_dm": s.n}
-    return replace(call, arguments=arguments, expected={"d": 0.5 * call.expected["c"] + 0.25 * exact(c)})
+    result = 0.5 * call.expected()["c"] + 0.25 * wide(c)
+    return replace(call, arguments=arguments, outputs=("d",), expected=lambda: {"d": result})
 
 
 def _row_maxima(draw: Draw, s: Sizes, call: Call) -> Call:
-    expected = call.expected | {"highest": call.expected["c"].max(1)}
+    found = call.expected()
+    expected = found | {"highest": found["c"].max(1)}
     arguments = call.arguments | {"highest": np.empty(s.m, np.float32)}
-    return replace(call, grid=(s.grid[0],), arguments=arguments, expected=expected)
+    return replace(call, grid=(s.grid[0],), arguments=arguments, outputs=tuple(expected), expected=lambda: expected)
 
 
 def _dequantized(draw: Draw, s: Sizes, call: Call) -> Call:
     b, scale = draw.dense(s.k, s.n, element="s8"), draw.dense(s.n, element="f32")
-    operand = exact((b * scale).astype(np.float16))
+    operand = wide((b * scale).astype(np.float16))
     arguments = call.arguments | {"b": b, "scale": scale}
-    return replace(call, arguments=arguments, expected={"c": exact(call.arguments["a"]) @ operand})
+    return replace(call, arguments=arguments, expected=lambda: {"c": wide(call.arguments["a"]) @ operand})
 
 
 def _squared_relu(draw: Draw, s: Sizes, call: Call) -> Call:
     bias, residual = draw.dense(s.n), draw.dense(s.m, s.n)
-    result = np.maximum(call.expected["y"] + exact(bias), 0) ** 2 + exact(residual)
+    result = np.maximum(call.expected()["y"] + wide(bias), 0) ** 2 + wide(residual)
     arguments = call.arguments | {"bias": bias, "residual": residual}
-    return replace(call, grid=(s.flat,), arguments=arguments, expected={"y": result})
+    return replace(call, grid=(s.flat,), arguments=arguments, expected=lambda: {"y": result})
 
 
 def _normalized(draw: Draw, s: Sizes, call: Call) -> Call:
     x, gain = call.arguments["x"], draw.dense(s.k)
-    operand = exact((x.astype(np.float32) * gain.astype(np.float32)).astype(np.float16))
-    result = operand @ exact(call.arguments["w"]).T / np.sqrt((exact(x) ** 2).mean(1, keepdims=True) + 1e-5)
-    return replace(call, arguments=call.arguments | {"gain": gain, "eps": 1e-5}, expected={"y": result})
+    operand = wide((x.astype(np.float32) * gain.astype(np.float32)).astype(np.float16))
+    result = operand @ wide(call.arguments["w"]).T / np.sqrt((wide(x) ** 2).mean(1, keepdims=True) + 1e-5)
+    return replace(call, arguments=call.arguments | {"gain": gain, "eps": 1e-5}, expected=lambda: {"y": result})
 
 
 def _qkv(draw: Draw, s: Sizes, call: Call) -> Call:
     x, weights = call.arguments["x"], {each: draw.pruned(s.n, s.k) for each in ("wq", "wk", "wv")}
     outs = {name: np.empty((s.m, s.n), np.float16) for name in ("query", "key", "value")}
-    expected = {out: exact(x) @ exact(w).T for out, w in zip(outs, weights.values(), strict=True)}
-    return without(
-        replace(call, arguments=call.arguments | weights | outs, sparse=tuple(weights), expected=expected), "w", "y"
-    )
+    expected = {out: wide(x) @ wide(w).T for out, w in zip(outs, weights.values(), strict=True)}
+    more = without(call, "w", "y") | weights | outs
+    return replace(call, arguments=more, sparse=tuple(weights), outputs=tuple(outs), expected=lambda: expected)
 
 
 def _gathered(draw: Draw, s: Sizes, call: Call) -> Call:
     tokens = draw.rng.permutation(s.m).astype(np.int32)
-    return replace(call, arguments=call.arguments | {"tokens": tokens}, expected={"y": call.expected["y"][tokens]})
+    return replace(
+        call, arguments=call.arguments | {"tokens": tokens}, expected=lambda: {"y": call.expected()["y"][tokens]}
+    )
 
 
 def _two_layers(draw: Draw, s: Sizes) -> Call:
     x, w1, w2 = draw.dense(64, 40), draw.pruned(64, 64), draw.pruned(32, 64)
-    hidden = exact(np.maximum(exact(w1) @ exact(x), 0).astype(np.float16))
+    hidden = wide(np.maximum(wide(w1) @ wide(x), 0).astype(np.float16))
     arguments = {"x": x, "w1": w1, "w2": w2, "y": np.empty((32, 40), np.float16), "TOKENS": 40}
-    return Call((3,), arguments, ("w1", "w2"), {"y": exact(w2) @ hidden})
+    return Call(arguments, lambda: {"y": wide(w2) @ hidden}, sparse=("w1", "w2"), grid=(3,))
 
 
 BOTH = (TILES, TILES)

@@ -69,7 +69,7 @@ def test_pictures_are_legible(record: dict[str, Any], tmp_path: Path, pictures: 
     ("change", "said"),
     [
         ({"kind": "ladder"}, "expected schema 1 and kind 'nm' or 'nm-ladder', got 1 and 'ladder'"),
-        ({"rows": [{"shape": [1, 2, 3]}]}, "a record needs 'us'"),
+        ({"rows": [{"shape": [1, 2, 3]}]}, "a nm record needs 'us'"),
         ({"rows": [{"shape": [1, 2, 3], "pattern": "1:2", "us": {"matmul": 0}}]}, "us are positive numbers"),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import triton
 import triton.language as tl
@@ -96,20 +98,15 @@ def _expected(w: Array, x: Array, tile: int) -> dict[str, Array]:
 def _call(draw: Draw, s: Sizes, *, turned: bool, described: bool = False, programs: int | None = None) -> Call:
     w, x = draw.pruned(s.m, s.k), draw.dense(s.k, s.n)
     return Call(
-        grid=s.grid if programs is None else (programs,),
-        arguments={
+        {
             "y": np.empty((s.m, s.n), np.float16),
             "most": np.empty((-(-s.n // s.BN), s.m), np.float32),
             "w": w,
             "x": np.ascontiguousarray(x.T) if turned else x,
-            "M": s.m,
-            "N": s.n,
-            "K": s.k,
         },
-        sparse=("w",),
+        lambda: _expected(w, x, s.BN),
         outputs=("y", "most"),
-        expected=lambda: _expected(w, x, s.BN),
-        operations=2.0 * s.m * s.n * s.k,
+        grid=() if programs is None else (programs,),
         blocks={"w": (s.BM, s.BK), "x": (s.BK, s.BN)} if described else {},
     )
 
@@ -124,7 +121,7 @@ def _handed(draw: Draw, s: Sizes) -> Call:
 
 def _persistent(draw: Draw, s: Sizes) -> Call:
     # Fewer than there are tiles.
-    tiles = s.grid[0] * s.grid[1]
+    tiles = s.flat
     return _call(draw, s, turned=True, programs=min(132, tiles - 1))
 
 
@@ -132,9 +129,7 @@ def _gathered(draw: Draw, s: Sizes) -> Call:
     call = _call(draw, s, turned=True)
     x, rows = call.arguments["x"], draw.rng.integers(0, s.n, s.n, np.int32)
     w = call.arguments["w"]
-    arguments = {**call.arguments, "rows": rows}
-    expected = _expected(w, x[rows].T, s.BN)
-    return Call(call.grid, arguments, call.sparse, call.outputs, lambda: expected, call.operations)
+    return replace(call, arguments={**call.arguments, "rows": rows}, expected=lambda: _expected(w, x[rows].T, s.BN))
 
 
 LARGE = (

@@ -65,8 +65,7 @@ def _attention(draw: Draw, s: Sizes) -> Call:
         return {"out": scores @ values.astype(np.float64) / scores.sum(1, keepdims=True)}
 
     return Call(
-        grid=(s.grid[0],),
-        arguments={
+        {
             "out": np.empty((s.m, 64), np.float32),
             "x": x,
             "wq": wq,
@@ -77,9 +76,10 @@ def _attention(draw: Draw, s: Sizes) -> Call:
             "SCALE": scale,
             "HEAD": 64,
         },
-        sparse=("wq",),
+        expected,
         outputs=("out",),
-        expected=expected,
+        sparse=("wq",),
+        grid=(s.grid[0],),
         operations=2.0 * s.m * 64 * (s.k + 2 * s.m),
     )
 
@@ -117,24 +117,7 @@ def _low_rank(draw: Draw, s: Sizes) -> Call:
         low = (wide @ a.astype(np.float64).T).astype(np.float16).astype(np.float64)
         return {"y": wide @ w.astype(np.float64).T + low @ b.astype(np.float64).T}
 
-    return Call(
-        grid=s.grid,
-        arguments={
-            "y": np.empty((s.m, s.n), np.float16),
-            "x": x,
-            "w": w,
-            "a": a,
-            "b": b,
-            "M": s.m,
-            "N": s.n,
-            "K": s.k,
-            "RANK": 32,
-        },
-        sparse=("w",),
-        outputs=("y",),
-        expected=expected,
-        operations=2.0 * s.m * s.n * s.k,
-    )
+    return Call({"y": np.empty((s.m, s.n), np.float16), "x": x, "w": w, "a": a, "b": b, "RANK": 32}, expected)
 
 
 @triton.jit
@@ -169,20 +152,10 @@ def _two_layers(draw: Draw, s: Sizes) -> Call:
         return {"y": hidden.astype(np.float64) @ down.astype(np.float64).T}
 
     return Call(
-        grid=(s.grid[0],),
-        arguments={
-            "y": np.empty((s.m, 64), np.float32),
-            "x": x,
-            "up": up,
-            "down": down,
-            "M": s.m,
-            "K": s.k,
-            "H": s.n,
-            "OUT": 64,
-        },
+        {"y": np.empty((s.m, 64), np.float32), "x": x, "up": up, "down": down, "H": s.n, "OUT": 64},
+        expected,
         sparse=("up", "down"),
-        outputs=("y",),
-        expected=expected,
+        grid=(s.grid[0],),
         operations=2.0 * s.m * s.n * (s.k + 64),
     )
 
@@ -218,21 +191,9 @@ def _gate_and_up(draw: Draw, s: Sizes, odd: int = 0) -> Call:
         return {"y": one / (1 + np.exp(-one)) * two}
 
     return Call(
-        grid=s.grid,
-        arguments={
-            "y": np.empty((s.m, s.n), np.float16),
-            "gate": gate,
-            "up": up,
-            "x": x,
-            "z": z,
-            "M": s.m,
-            "N": s.n,
-            "K": s.k,
-            "z_stride": s.n + odd,
-        },
+        {"y": np.empty((s.m, s.n), np.float16), "gate": gate, "up": up, "x": x, "z": z, "z_stride": s.n + odd},
+        expected,
         sparse=("gate", "up"),
-        outputs=("y",),
-        expected=expected,
         operations=4.0 * s.m * s.n * s.k,
     )
 
@@ -272,22 +233,7 @@ def _running_scale(draw: Draw, s: Sizes) -> Call:
             total = total * scales[i][:, None] + part
         return {"y": total}
 
-    return Call(
-        grid=s.grid,
-        arguments={
-            "y": np.empty((s.m, s.n), np.float32),
-            "w": w,
-            "x": x,
-            "scales": scales,
-            "M": s.m,
-            "N": s.n,
-            "K": s.k,
-        },
-        sparse=("w",),
-        outputs=("y",),
-        expected=expected,
-        operations=2.0 * s.m * s.n * s.k,
-    )
+    return Call({"y": np.empty((s.m, s.n), np.float32), "w": w, "x": x, "scales": scales}, expected)
 
 
 @triton.jit
@@ -319,20 +265,9 @@ def _store_in_loop(draw: Draw, s: Sizes) -> Call:
         return {"y": w.astype(np.float64) @ wide, "seen": sums}
 
     return Call(
-        grid=s.grid,
-        arguments={
-            "y": np.empty((s.m, s.n), np.float32),
-            "seen": np.empty((steps, s.n), np.float32),
-            "w": w,
-            "x": x,
-            "M": s.m,
-            "N": s.n,
-            "K": s.k,
-        },
-        sparse=("w",),
+        {"y": np.empty((s.m, s.n), np.float32), "seen": np.empty((steps, s.n), np.float32), "w": w, "x": x},
+        expected,
         outputs=("y", "seen"),
-        expected=expected,
-        operations=2.0 * s.m * s.n * s.k,
     )
 
 
@@ -361,12 +296,8 @@ def ahead_by_hand(y, w, x, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.c
 def _product(draw: Draw, s: Sizes) -> Call:
     w, x = draw.pruned(s.m, s.k), draw.dense(s.k, s.n)
     return Call(
-        grid=s.grid,
-        arguments={"y": np.empty((s.m, s.n), np.float32), "w": w, "x": x, "M": s.m, "N": s.n, "K": s.k},
-        sparse=("w",),
-        outputs=("y",),
-        expected=lambda: {"y": w.astype(np.float64) @ x.astype(np.float64)},
-        operations=2.0 * s.m * s.n * s.k,
+        {"y": np.empty((s.m, s.n), np.float32), "w": w, "x": x},
+        lambda: {"y": w.astype(np.float64) @ x.astype(np.float64)},
     )
 
 
@@ -406,8 +337,7 @@ def _chunked_state(draw: Draw, s: Sizes) -> Call:
         return {"out": np.tril(q @ keys.astype(np.float64).T) @ values.astype(np.float64)}
 
     return Call(
-        grid=(1,),
-        arguments={
+        {
             "out": np.empty((s.m, 64), np.float32),
             "x": x,
             "wq": wq,
@@ -417,9 +347,10 @@ def _chunked_state(draw: Draw, s: Sizes) -> Call:
             "D": s.k,
             "HEAD": 64,
         },
-        sparse=("wq",),
+        expected,
         outputs=("out",),
-        expected=expected,
+        sparse=("wq",),
+        grid=(1,),
         operations=2.0 * s.m * 64 * (s.k + 2 * s.BM + 128),
     )
 

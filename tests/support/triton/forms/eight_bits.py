@@ -43,15 +43,9 @@ def _promoted(
     makers = (draw.pruned, draw.dense) if first else (draw.dense, draw.pruned)
     x, w = makers[0](s.m, s.k, element=kinds[0]), makers[1](s.n, s.k, element=kinds[1])
     return Call(
-        grid=s.grid,
-        arguments={
-            "y": draw.dense(s.m, s.n, element="bf16"), "x": x, "w": w, "M": s.m, "N": s.n, "K": s.k,
-            "PROMOTED": promoted, "WEIGHT_FIRST": first,
-        },
+        {"y": draw.dense(s.m, s.n, element="bf16"), "x": x, "w": w, "PROMOTED": promoted, "WEIGHT_FIRST": first},
+        lambda: {"y": x.astype(np.float64) @ w.astype(np.float64).T},
         sparse=("x",) if first else ("w",),
-        outputs=("y",),
-        expected=lambda: {"y": x.astype(np.float64) @ w.astype(np.float64).T},
-        operations=2.0 * s.m * s.n * s.k,
     )  # fmt: skip
 
 
@@ -124,15 +118,11 @@ def _blocks(draw: Draw, s: Sizes, *, first: bool = False) -> Call:
         return {"y": wide @ rows.T if first else rows @ wide.T}
 
     return Call(
-        grid=s.grid,
-        arguments={
-            "y": draw.dense(s.m, s.n, element="bf16"), "x": x, "w": w, "x_scale": x_scale, "w_scale": w_scale, "M": s.m,
-            "N": s.n, "K": s.k, "xs_row": steps, "ws_row": steps, "GROUP": BLOCK,
+        {
+            "y": draw.dense(s.m, s.n, element="bf16"), "x": x, "w": w, "x_scale": x_scale, "w_scale": w_scale,
+            "xs_row": steps, "ws_row": steps, "GROUP": BLOCK,
         },
-        sparse=("w",),
-        outputs=("y",),
-        expected=expected,
-        operations=2.0 * s.m * s.n * s.k,
+        expected,
     )  # fmt: skip
 
 
@@ -189,12 +179,9 @@ def integer_sums(x, w, y, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.co
 def _integers(draw: Draw, s: Sizes) -> Call:
     w, x = draw.pruned(s.m, s.k, element="s8"), draw.dense(s.n, s.k, element="s8")
     return Call(
+        {"y": np.empty((s.m, s.n), np.int32), "x": x, "w": w},
+        lambda: {"y": w.astype(np.float64) @ x.astype(np.float64).T},
         grid=s.grid[::-1],
-        arguments={"y": np.empty((s.m, s.n), np.int32), "x": x, "w": w, "M": s.m, "N": s.n, "K": s.k},
-        sparse=("w",),
-        outputs=("y",),
-        expected=lambda: {"y": w.astype(np.float64) @ x.astype(np.float64).T},
-        operations=2.0 * s.m * s.n * s.k,
     )
 
 
@@ -202,16 +189,12 @@ def _behind(draw: Draw, s: Sizes, *, element: str) -> Call:
     x, w = draw.dense(s.m, s.k, element=element), draw.pruned(s.n, s.k, element=element)
     of_x, of_w = (draw.rng.uniform(0.01, 0.1, size).astype(np.float32) for size in (s.m, s.n))
     return Call(
-        grid=(s.grid[0] * s.grid[1],),
-        arguments={
-            "y": np.empty((s.m, s.n), np.float16), "x": x, "w": w, "x_scale": of_x, "w_scale": of_w, "M": s.m, "N": s.n,
-            "K": s.k, "x_row": s.k, "w_row": s.k, "y_row": s.n, "SUMS": tl.int32 if element == "s8" else tl.float32,
-            "GROUP": 4,
+        {
+            "y": np.empty((s.m, s.n), np.float16), "x": x, "w": w, "x_scale": of_x, "w_scale": of_w, "x_row": s.k,
+            "w_row": s.k, "y_row": s.n, "SUMS": tl.int32 if element == "s8" else tl.float32, "GROUP": 4,
         },
-        sparse=("w",),
-        outputs=("y",),
-        expected=lambda: {"y": (x.astype(np.float64) @ w.astype(np.float64).T) * of_x[:, None] * of_w},
-        operations=2.0 * s.m * s.n * s.k,
+        lambda: {"y": (x.astype(np.float64) @ w.astype(np.float64).T) * of_x[:, None] * of_w},
+        grid=(s.flat,),
     )  # fmt: skip
 
 

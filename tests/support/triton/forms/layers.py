@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import triton
 import triton.language as tl
 
-from louver.measure.forms import Array, Call, Draw, Form, Sizes, square
+from louver.measure.forms import Array, Call, Draw, Form, Sizes, square, wide
 
 
 @triton.jit
@@ -129,30 +127,17 @@ ENTRIES = 4
 SPLIT = 2
 
 
-def _call(s: Sizes, arrays: dict[str, Array], expected: Any, **more: Any) -> Call:
-    """y [M, N] of arrays of which `w` is sparse. more: what differs from a plain product."""
-    y = np.empty((s.m, s.n), np.float16)
-    options = {"grid": s.grid, "outputs": ("y",), "operations": 2.0 * s.m * s.n * s.k, **more}
-    arguments = {"y": y, **arrays, "M": s.m, "N": s.n, "K": s.k}
-    return Call(arguments=arguments, sparse=("w",), expected=expected, **options)
-
-
-def _wide(array: Array) -> Array:
-    return array.astype(np.float64)
-
-
 def _with_bias(draw: Draw, s: Sizes) -> Call:
     x, w, bias = draw.dense(s.m, s.k), draw.pruned(s.n, s.k), draw.dense(s.n)
-    given = {"x": x, "w": w, "bias": bias}
-    return _call(s, given, lambda: {"y": _wide(x) @ _wide(w).T + _wide(bias)}, library=lambda a: a["x"] @ a["w"].T)
+    given = {"y": np.empty((s.m, s.n), np.float16), "x": x, "w": w, "bias": bias}
+    return Call(given, lambda: {"y": wide(x) @ wide(w).T + wide(bias)}, library=lambda a: a["x"] @ a["w"].T)
 
 
 def _batch(draw: Draw, s: Sizes) -> Call:
     w, x = draw.pruned(ENTRIES, s.m, s.k), draw.dense(ENTRIES, s.k, s.n)
-    return _call(
-        s,
+    return Call(
         {"y": np.empty((ENTRIES, s.m, s.n), np.float16), "w": w, "x": x},
-        lambda: {"y": _wide(w) @ _wide(x)},
+        lambda: {"y": wide(w) @ wide(x)},
         grid=(*s.grid, ENTRIES),
         operations=2.0 * ENTRIES * s.m * s.n * s.k,
         library=lambda a: a["w"] @ a["x"],
@@ -165,17 +150,17 @@ def _experts(draw: Draw, s: Sizes) -> Call:
     rows = np.repeat(expert, s.BM)[: s.m]
 
     def expected() -> dict[str, Array]:
-        parts = [(rows == each)[:, None] * (_wide(x) @ _wide(w[each]).T) for each in range(ENTRIES)]
+        parts = [(rows == each)[:, None] * (wide(x) @ wide(w[each]).T) for each in range(ENTRIES)]
         return {"y": np.sum(parts, axis=0)}
 
-    return _call(s, {"x": x, "w": w, "expert": expert}, expected)
+    return Call({"y": np.empty((s.m, s.n), np.float16), "x": x, "w": w, "expert": expert}, expected)
 
 
 def _split_sums(draw: Draw, s: Sizes) -> Call:
     w, x = draw.pruned(s.m, s.k), draw.dense(s.n, s.k)
     given = {"y": np.empty((s.m, s.n), np.float32), "w": w, "x": x}
     grid, plain = (*s.grid, SPLIT), lambda a: a["w"] @ a["x"].T
-    return _call(s, given, lambda: {"y": _wide(w) @ _wide(x).T}, grid=grid, zeroed=True, library=plain)
+    return Call(given, lambda: {"y": wide(w) @ wide(x).T}, grid=grid, zeroed=True, library=plain)
 
 
 def _row_maxima(draw: Draw, s: Sizes) -> Call:
@@ -183,21 +168,20 @@ def _row_maxima(draw: Draw, s: Sizes) -> Call:
     most = np.empty((s.grid[1], s.m), np.float32)
 
     def expected() -> dict[str, Array]:
-        y = _wide(w) @ _wide(x).T
+        y = wide(w) @ wide(x).T
         return {"y": y, "most": np.stack([y[:, n : n + s.BN].max(axis=1) for n in range(0, s.n, s.BN)])}
 
-    return _call(
-        s, {"w": w, "x": x, "most": most}, expected, outputs=("y", "most"), library=lambda a: a["w"] @ a["x"].T
-    )
+    arguments = {"y": np.empty((s.m, s.n), np.float16), "w": w, "x": x, "most": most}
+    return Call(arguments, expected, outputs=("y", "most"), library=lambda a: a["w"] @ a["x"].T)
 
 
 def _dequantized(draw: Draw, s: Sizes) -> Call:
     w, x, scale = draw.pruned(s.m, s.k), draw.dense(s.n, s.k, element="s8"), draw.dense(s.n) / np.float16(100)
 
     def expected() -> dict[str, Array]:
-        return {"y": _wide(w) @ _wide((x * scale[:, None].astype(np.float32)).astype(np.float16)).T}
+        return {"y": wide(w) @ wide((x * scale[:, None].astype(np.float32)).astype(np.float16)).T}
 
-    return _call(s, {"w": w, "x": x, "scale": scale}, expected)
+    return Call({"y": np.empty((s.m, s.n), np.float16), "w": w, "x": x, "scale": scale}, expected)
 
 
 LARGE = square(4096, (128, 256, 64), (128, 128, 64), (64, 64, 64), (32, 64, 64))

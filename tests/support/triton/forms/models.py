@@ -23,11 +23,11 @@ def _call(
 ) -> Call:  # fmt: skip
     """A call whose sparse argument is one, and whose sizes are M, N and K. times: so many times the operations of one product."""
     return Call(
-        grid=grid,
-        arguments={**outputs, **arguments, "M": s.m, "N": s.n, "K": s.k},
-        sparse=(sparse,),
+        {**outputs, **arguments},
+        lambda: dict(zip(outputs, made if isinstance(made := expected(), tuple) else (made,), strict=True)),
         outputs=tuple(outputs),
-        expected=lambda: dict(zip(outputs, made if isinstance(made := expected(), tuple) else (made,), strict=True)),
+        sparse=(sparse,),
+        grid=grid,
         operations=2.0 * s.m * s.n * s.k * times,
     )
 
@@ -172,7 +172,7 @@ def nested_indices(y, x, w, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.
 def _flat(draw: Draw, s: Sizes) -> Call:
     w, x = draw.pruned(s.m, s.k), draw.dense(s.k, s.n)
     outputs = {"y": np.empty((s.m, s.n), np.float16)}
-    return _call(s, (s.grid[0] * s.grid[1],), outputs, lambda: w.astype(np.float64) @ x.astype(np.float64), x=x, w=w)
+    return _call(s, (s.flat,), outputs, lambda: w.astype(np.float64) @ x.astype(np.float64), x=x, w=w)
 
 
 @triton.jit
@@ -306,7 +306,7 @@ def _states(draw: Draw, s: Sizes, *, shape: tuple[int, int, int] = (2, 2, 2)) ->
         "sb": x[0].size, "sc": x[0, 0].size, "sh": x[0, 0, 0].size, "sk": s.n, "db": decay[0].size, "dc": decay[0, 0].size,
         "dh": s.k, "chunks": chunks, "heads": heads,
     }  # fmt: skip
-    grid = (s.grid[0] * s.grid[1], batch * chunks, heads)
+    grid = (s.flat, batch * chunks, heads)
     outputs = {"y": np.empty((*shape, s.m, s.n), np.float16)}
     return _call(s, grid, outputs, expected, times=batch * chunks * heads, x=x, w=w, decay=decay, **sizes)
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import triton
 import triton.language as tl
-from numpy.typing import NDArray
 from triton.language.extra import libdevice
 
-from louver.measure.forms import Call, Draw, Form, Sizes
+from louver.measure.forms import Array, Call, Draw, Form, Sizes
 
 
 @triton.jit
@@ -107,9 +105,6 @@ def finished_product(
         tl.store(at, total, mask=inside)
 
 
-Array = NDArray[Any]
-
-
 def _recurrence(t: Array) -> Array:
     found = t.copy()
     for column in range(1, t.shape[-1]):
@@ -158,14 +153,11 @@ def _product(finish: str, element: str = "f16", precision: str = "tf32") -> Call
             return {"y": found[: s.m, : s.n]}
 
         arrays = {"y": np.empty((s.m, s.n), np.float32), "w": w, "x": x, "bias": bias}
-        numbers = {"M": s.m, "N": s.n, "K": s.k, "FINISH": finish, "PRECISION": precision}
+        numbers = {"FINISH": finish, "PRECISION": precision}
         return Call(
+            {**arrays, "lock": np.zeros(rows * columns, np.int32), **numbers},
+            expected,
             grid=(rows, columns, 2 if finish == "lock" else 1),
-            arguments={**arrays, "lock": np.zeros(rows * columns, np.int32), **numbers},
-            sparse=("w",),
-            outputs=("y",),
-            expected=expected,
-            operations=2.0 * s.m * s.n * s.k,
             zeroed=finish == "lock",
         )
 

@@ -302,14 +302,14 @@ def _bmm(draw: Draw, s: Sizes, *, right: bool) -> Call:
         return a @ (b.swapaxes(1, 2) if right else b)
 
     return Call(
-        grid=(s.grid[0] * s.grid[1], count),
-        arguments={
-            "a": a, "b": b, "c": np.empty((count, s.m, s.n), np.float16), "M": s.m, "N": s.n, "K": s.k,
-            "sam": s.k, "sak": 1, "sbk": 1 if right else s.n, "sbn": s.k if right else 1,
+        {
+            "a": a, "b": b, "c": np.empty((count, s.m, s.n), np.float16), "sam": s.k, "sak": 1,
+            "sbk": 1 if right else s.n, "sbn": s.k if right else 1,
         },
-        sparse=("b",) if right else ("a",),
+        lambda: {"c": multiply(wide(a), wide(b))},
         outputs=("c",),
-        expected=lambda: {"c": multiply(wide(a), wide(b))},
+        sparse=("b",) if right else ("a",),
+        grid=(s.flat, count),
         operations=2.0 * count * s.m * s.n * s.k,
         library=lambda given: multiply(given["a"], given["b"]),
     )  # fmt: skip
@@ -320,13 +320,11 @@ def _mm_plus_mm(draw: Draw, s: Sizes, *, both: bool) -> Call:
     a, b = draw.pruned(s.m, s.k), draw.dense(s.k, s.n)
     d, e = draw.pruned(s.m, second) if both else draw.dense(s.m, second), draw.dense(second, s.n)
     return Call(
-        grid=(s.grid[0] * s.grid[1],),
-        arguments={
-            "a": a, "b": b, "d": d, "e": e, "c": np.empty((s.m, s.n), np.float16), "M": s.m, "N": s.n, "K": s.k, "K2": second,
-        },
-        sparse=("a", "d") if both else ("a",),
+        {"a": a, "b": b, "d": d, "e": e, "c": np.empty((s.m, s.n), np.float16), "K2": second},
+        lambda: {"c": wide(a) @ wide(b) + wide(d) @ wide(e)},
         outputs=("c",),
-        expected=lambda: {"c": wide(a) @ wide(b) + wide(d) @ wide(e)},
+        sparse=("a", "d") if both else ("a",),
+        grid=(s.flat,),
         operations=2.0 * s.m * s.n * (s.k + second),
     )  # fmt: skip
 
@@ -341,15 +339,14 @@ def _grouped_mm(draw: Draw, s: Sizes) -> Call:
         return {"c": np.concatenate([rows @ wide(each).T for rows, each in zip(parts, b, strict=True)])}
 
     return Call(
-        grid=(programs(s),),
-        arguments={
-            "a": a, "b": b, "c": np.empty((s.m, s.n), np.float16), "offsets": offsets, "G": count, "N": s.n, "K": s.k,
+        {
+            "a": a, "b": b, "c": np.empty((s.m, s.n), np.float16), "offsets": offsets, "G": count,
             "NUM_SMS": programs(s),
         },
-        sparse=("b",),
+        expected,
         outputs=("c",),
-        expected=expected,
-        operations=2.0 * s.m * s.n * s.k,
+        sparse=("b",),
+        grid=(programs(s),),
     )  # fmt: skip
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import triton
 import triton.language as tl
-from numpy.typing import NDArray
 
-from louver.measure.forms import Call, Draw, Form, Sizes
+from louver.measure.forms import Array, Call, Draw, Form, Sizes, wide
 
 GROUP = 128
 """Columns of K, and rows of a weight, that share a scale."""
@@ -155,13 +153,6 @@ def half_sums(y, x, w, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.const
     tl.store(y_at, total - least[:, None].to(tl.float16), mask=(m[:, None] < M) & (n[None, :] < N))
 
 
-Array = NDArray[Any]
-
-
-def _wide(array: Array) -> Array:
-    return array.astype(np.float64)
-
-
 def _share(product: Array, axis: int) -> Array:
     return product / np.abs(product).max(axis=axis, keepdims=True)
 
@@ -175,24 +166,15 @@ def _of_tiles(product: Array, tile: int, axis: int) -> Array:
 def _rows(draw: Draw, s: Sizes) -> Call:
     x, w = draw.dense(s.m, s.k, element="e4m3"), draw.pruned(s.n, s.k, element="e4m3")
     return Call(
-        grid=s.grid,
-        arguments={"y": np.empty((s.m, s.n), np.float32), "x": x, "w": w, "M": s.m, "N": s.n, "K": s.k},
-        sparse=("w",),
-        outputs=("y",),
-        expected=lambda: {"y": _of_tiles(_wide(x) @ _wide(w).T, s.BN, 1)},
-        operations=2.0 * s.m * s.n * s.k,
+        {"y": np.empty((s.m, s.n), np.float32), "x": x, "w": w},
+        lambda: {"y": _of_tiles(wide(x) @ wide(w).T, s.BN, 1)},
     )
 
 
 def _columns(draw: Draw, s: Sizes) -> Call:
     w, x = draw.pruned(s.m, s.k, element="e4m3"), draw.dense(s.k, s.n, element="e4m3")
     return Call(
-        grid=s.grid,
-        arguments={"y": np.empty((s.m, s.n), np.float32), "w": w, "x": x, "M": s.m, "N": s.n, "K": s.k},
-        sparse=("w",),
-        outputs=("y",),
-        expected=lambda: {"y": _of_tiles(_wide(w) @ _wide(x), s.BM, 0)},
-        operations=2.0 * s.m * s.n * s.k,
+        {"y": np.empty((s.m, s.n), np.float32), "w": w, "x": x}, lambda: {"y": _of_tiles(wide(w) @ wide(x), s.BM, 0)}
     )
 
 
@@ -202,7 +184,7 @@ def _scales(draw: Draw, *shape: int) -> Array:
 
 
 def _over_columns(scales: Array, k: int) -> Array:
-    return np.repeat(_wide(scales), GROUP, axis=1)[:, :k]
+    return np.repeat(wide(scales), GROUP, axis=1)[:, :k]
 
 
 def _block_scaled(sparse_left: bool) -> Callable[[Draw, Sizes], Call]:
@@ -211,18 +193,14 @@ def _block_scaled(sparse_left: bool) -> Callable[[Draw, Sizes], Call]:
         groups = -(-s.k // GROUP)
         x, w = draw.dense(tokens, s.k, element="e4m3"), draw.pruned(weights, s.k, element="e4m3")
         xs, ws = _scales(draw, tokens, groups), _scales(draw, -(-weights // GROUP), groups)
-        x_wide = _wide(x) * _over_columns(xs, s.k)
-        w_wide = _wide(w) * _over_columns(np.repeat(ws, GROUP, axis=0)[:weights], s.k)
+        x_wide = wide(x) * _over_columns(xs, s.k)
+        w_wide = wide(w) * _over_columns(np.repeat(ws, GROUP, axis=0)[:weights], s.k)
         names = ("x", "x_scales", "w", "w_scales") if sparse_left else ("x", "xs", "w", "ws")
         arrays = dict(zip(names, (x, xs, w, ws), strict=True))
         return Call(
-            grid=s.grid,
-            arguments={"out": np.empty((s.m, s.n), draw.dense(1, element="bf16").dtype), **arrays}
-            | {"M": s.m, "N": s.n, "K": s.k, "GROUP": GROUP},
-            sparse=("w",),
+            {"out": np.empty((s.m, s.n), draw.dense(1, element="bf16").dtype), **arrays, "GROUP": GROUP},
+            lambda: {"out": w_wide @ x_wide.T if sparse_left else x_wide @ w_wide.T},
             outputs=("out",),
-            expected=lambda: {"out": w_wide @ x_wide.T if sparse_left else x_wide @ w_wide.T},
-            operations=2.0 * s.m * s.n * s.k,
         )
 
     return build
@@ -233,37 +211,23 @@ def _int8_activations(draw: Draw, s: Sizes) -> Call:
     scale = (draw.rng.random(s.m) + 0.5).astype(np.float16)
     x = q.astype(np.float16) * scale[:, None]
     return Call(
-        grid=s.grid,
-        arguments={"y": np.empty((s.m, s.n), np.float16), "q": q, "scale": scale, "w": w}
-        | {"M": s.m, "N": s.n, "K": s.k},
-        sparse=("w",),
-        outputs=("y",),
-        expected=lambda: {"y": _wide(x) @ _wide(w).T},
-        operations=2.0 * s.m * s.n * s.k,
+        {"y": np.empty((s.m, s.n), np.float16), "q": q, "scale": scale, "w": w},
+        lambda: {"y": wide(x) @ wide(w).T},
     )
 
 
 def _activated(draw: Draw, s: Sizes) -> Call:
     w, x = draw.pruned(s.m, s.k), draw.dense(s.k, s.n)
     return Call(
-        grid=s.grid,
-        arguments={"y": np.empty((s.m, s.n), np.float16), "w": w, "x": x, "M": s.m, "N": s.n, "K": s.k},
-        sparse=("w",),
-        outputs=("y",),
-        expected=lambda: {"y": _wide(w) @ np.maximum(_wide(x) * 0.5, 0)},
-        operations=2.0 * s.m * s.n * s.k,
+        {"y": np.empty((s.m, s.n), np.float16), "w": w, "x": x}, lambda: {"y": wide(w) @ np.maximum(wide(x) * 0.5, 0)}
     )
 
 
 def _half_sums(draw: Draw, s: Sizes) -> Call:
     x, w = draw.dense(s.m, s.k), draw.pruned(s.n, s.k)
     return Call(
-        grid=s.grid,
-        arguments={"y": np.empty((s.m, s.n), np.float16), "x": x, "w": w, "M": s.m, "N": s.n, "K": s.k},
-        sparse=("w",),
-        outputs=("y",),
-        expected=lambda: {"y": _above_least(_wide(x) @ _wide(w).T, s.BN)},
-        operations=2.0 * s.m * s.n * s.k,
+        {"y": np.empty((s.m, s.n), np.float16), "x": x, "w": w},
+        lambda: {"y": _above_least(wide(x) @ wide(w).T, s.BN)},
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import triton
 import triton.language as tl
 
-from louver.measure.forms import Array, Call, Draw, Form, Sizes
+from louver.measure.forms import Array, Call, Draw, Form, Sizes, wide
 
 
 @triton.jit
@@ -80,7 +80,7 @@ def _changed(how: str, element: str = "f16", to: str = "f16") -> Any:
         factors = draw.dense(max(s.m, s.k), element=to)
         arguments: dict[str, Any] = {
             "y": np.empty((s.m, s.n), np.float32), "w": w, "x": x, "factors": factors, "sums": np.empty(s.m, np.float32),
-            "M": s.m, "N": s.n, "K": s.k, "HOW": how,
+            "HOW": how,
         }  # fmt: skip
 
         def expected() -> dict[str, Array]:
@@ -88,7 +88,7 @@ def _changed(how: str, element: str = "f16", to: str = "f16") -> Any:
             return made | ({"sums": w.astype(np.float64).sum(1)} if how == "summed" else {})
 
         outputs = ("y", "sums") if how == "summed" else ("y",)
-        return Call(s.grid, arguments, ("w",), outputs, expected, 2.0 * s.m * s.n * s.k)
+        return Call(arguments, expected, outputs=outputs)
 
     return build
 
@@ -194,11 +194,8 @@ def _across(draw: Draw, *shape: int) -> Array:
 
 def _linear(draw: Draw, s: Sizes, **more: Any) -> Call:
     x, w = draw.dense(s.m, s.k), _across(draw, s.k, s.n)
-    arguments: dict[str, Any] = {"y": np.empty((s.m, s.n), np.float16), "x": x, "w": w, "M": s.m, "N": s.n, "K": s.k}
-    return Call(
-        s.grid, arguments | more, ("w",), ("y",), lambda: {"y": x.astype(np.float64) @ w.astype(np.float64)},
-        2.0 * s.m * s.n * s.k, axes={"w": 0},
-    )  # fmt: skip
+    arguments: dict[str, Any] = {"y": np.empty((s.m, s.n), np.float16), "x": x, "w": w, **more}
+    return Call(arguments, lambda: {"y": wide(x) @ wide(w)}, axes={"w": 0})
 
 
 def _strided(draw: Draw, s: Sizes) -> Call:
@@ -207,22 +204,23 @@ def _strided(draw: Draw, s: Sizes) -> Call:
 
 def _batched(draw: Draw, s: Sizes) -> Call:
     x, w = draw.dense(3, s.m, s.k), _across(draw, 3, s.k, s.n)
-    arguments = {
-        "y": np.empty((3, s.m, s.n), np.float16), "x": x, "w": w, "E": 3, "M": s.m, "N": s.n, "K": s.k, "stride_e": s.k * s.n,
-    }  # fmt: skip
     return Call(
-        (*s.grid, 3), arguments, ("w",), ("y",), lambda: {"y": x.astype(np.float64) @ w.astype(np.float64)},
-        6.0 * s.m * s.n * s.k, axes={"w": 1},
-    )  # fmt: skip
+        {"y": np.empty((3, s.m, s.n), np.float16), "x": x, "w": w, "E": 3, "stride_e": s.k * s.n},
+        lambda: {"y": wide(x) @ wide(w)},
+        grid=(*s.grid, 3),
+        operations=6.0 * s.m * s.n * s.k,
+        axes={"w": 1},
+    )
 
 
 def _backward(draw: Draw, s: Sizes) -> Call:
     dy, w = draw.dense(s.m, s.n), draw.pruned(s.n, s.k)
-    arguments = {"dx": np.empty((s.m, s.k), np.float16), "dy": dy, "w": w, "M": s.m, "N": s.n, "K": s.k}
     return Call(
-        (-(-s.m // s.BM), -(-s.k // s.BK)), arguments, ("w",), ("dx",),
-        lambda: {"dx": dy.astype(np.float64) @ w.astype(np.float64)}, 2.0 * s.m * s.n * s.k,
-    )  # fmt: skip
+        {"dx": np.empty((s.m, s.k), np.float16), "dy": dy, "w": w},
+        lambda: {"dx": wide(dy) @ wide(w)},
+        outputs=("dx",),
+        grid=(-(-s.m // s.BM), -(-s.k // s.BK)),
+    )
 
 
 WEIGHTS = Sizes(50, 72, 200, 32, 64, 64)

@@ -184,7 +184,7 @@ def _split(draw: Draw, s: Sizes, name: str, **more: object) -> Call:
     y, expected = np.empty((s.m, s.n), np.float32), lambda: x.astype(np.float64) @ w.astype(np.float64).T
     arguments: dict[str, object] = {"x": x, "w": w, "M": s.m, "N": s.n, "K": s.k, **more}
     grid: tuple[int, ...] = s.grid
-    tiles = s.grid[0] * s.grid[1]
+    tiles = s.flat
     match name:
         case "added":
             factor = draw.rng.uniform(0.5, 2, s.n).astype(np.float32)
@@ -213,15 +213,7 @@ def _split(draw: Draw, s: Sizes, name: str, **more: object) -> Call:
                 del arguments["locks"], arguments["lockless"]
         case _:
             y = np.empty((s.m, s.n), np.float16)
-    return Call(
-        grid=grid,
-        arguments={"y": y, **arguments},
-        sparse=("w",),
-        outputs=("y",),
-        expected=lambda: {"y": expected()},
-        operations=2.0 * s.m * s.n * s.k,
-        zeroed=name in ("added", "streams"),
-    )
+    return Call({"y": y, **arguments}, lambda: {"y": expected()}, grid=grid, zeroed=name in ("added", "streams"))
 
 
 SMALL = Sizes(150, 200, 336, 64, 64, 64)

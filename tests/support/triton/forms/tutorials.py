@@ -9,7 +9,7 @@ import numpy as np
 import triton
 import triton.language as tl
 
-from louver.measure.forms import Array, Call, Draw, Form, Sizes, square
+from louver.measure.forms import Array, Call, Draw, Form, Sizes, square, wide
 
 
 @triton.jit
@@ -346,10 +346,6 @@ def normalized_rows(
     tl.store(c + m[:, None] * scm + n[None, :] * scn, out.to(tl.float16), mask=(m < M)[:, None] & (n < N)[None, :])
 
 
-def wide(array: Array) -> Array:
-    return array.astype(np.float64)
-
-
 def programs(s: Sizes) -> int:
     """Of a persistent kernel: an H200's SMs, or so few that each takes several tiles."""
     return 132 if s.m * s.n > 2**20 else 2
@@ -379,14 +375,12 @@ def product(
         left, other = (getattr(given[name], "base", given[name]) for name in "ab")
         return left @ (other.T if by_rows else other)
 
-    tiles = s.grid[0] * s.grid[1]
     return Call(
-        grid=(tiles,) if grid is None else grid(s),
-        arguments={"c": c, "a": a, "b": b, "M": s.m, "N": s.n, "K": s.k, **more},
-        sparse=("b",) if right else ("a",),
+        {"c": c, "a": a, "b": b, **more},
+        expected,
         outputs=("c",),
-        expected=expected,
-        operations=2.0 * s.m * s.n * s.k,
+        sparse=("b",) if right else ("a",),
+        grid=(s.flat,) if grid is None else grid(s),
         library=library,
     )
 
@@ -400,7 +394,7 @@ def by_host(draw: Draw, s: Sizes, *, halves: bool = False, **options: Any) -> Ca
 
 
 def persistent_grid(s: Sizes) -> tuple[int, ...]:
-    return (min(programs(s), s.grid[0] * s.grid[1]),)
+    return (min(programs(s), s.flat),)
 
 
 def _attention(draw: Draw, s: Sizes) -> Call:
@@ -416,13 +410,13 @@ def _attention(draw: Draw, s: Sizes) -> Call:
         return {"out": p / p.sum(axis=2, keepdims=True) @ wide(v)}
 
     return Call(
-        grid=(-(-s.m // s.BM), heads),
-        arguments={
-            "x": x, "w": w, "k": k, "v": v, "out": np.empty_like(k), "scale": scale, "T": s.m, "D": s.k, "H": heads, "HEAD": s.n
+        {
+            "x": x, "w": w, "k": k, "v": v, "out": np.empty_like(k), "scale": scale, "T": s.m, "D": s.k, "H": heads,
+            "HEAD": s.n,
         },
-        sparse=("w",),
+        expected,
         outputs=("out",),
-        expected=expected,
+        grid=(-(-s.m // s.BM), heads),
         operations=2.0 * heads * s.m * s.n * (s.k + 2 * s.m),
     )  # fmt: skip
 
@@ -437,15 +431,13 @@ def _groups(draw: Draw, s: Sizes) -> Call:
         return {"c": np.concatenate(parts)}
 
     return Call(
-        grid=(programs(s),),
-        arguments={
-            "a": a, "w": w, "c": np.empty((s.m, s.n), np.float16), "starts": starts, "N": s.n, "K": s.k,
-            "COUNT": count, "NUM_SMS": programs(s),
+        {
+            "a": a, "w": w, "c": np.empty((s.m, s.n), np.float16), "starts": starts, "COUNT": count,
+            "NUM_SMS": programs(s),
         },
-        sparse=("w",),
+        expected,
         outputs=("c",),
-        expected=expected,
-        operations=2.0 * s.m * s.n * s.k,
+        grid=(programs(s),),
     )  # fmt: skip
 
 

@@ -136,18 +136,16 @@ def _experts(
         return {"y": out.reshape(tokens * top, s.n)}
 
     return Call(
-        grid=(len(owners) * s.grid[1],),
-        arguments={
+        {
             "x": x, "w": w, "y": np.empty((tokens * top, s.n), np.float16), "x_scale": x_scale, "w_scale": w_scale,
             "bias": bias, "routing": routing, "sorted_tokens": slots, "expert_of": owners, "padded": used,
-            "N": s.n, "K": s.k, "room": len(slots), "slots": tokens * top, "x_row": s.k, "w_expert": s.n * s.k, "w_row": s.k, "y_row": s.n,
-            "xs_row": shape_x[1], "xs_k": 1, "ws_expert": w_scale[0].size, "ws_k": 1, "ws_n": shape_w[1],
-            "bias_expert": s.n, "TOP_K": top, "WEIGHTED": weighted, "HAS_BIAS": biased, "MODE": mode,
-            "GROUP_N": groups[0], "GROUP_K": groups[1], "GROUP": 4,
+            "room": len(slots), "slots": tokens * top, "x_row": s.k, "w_expert": s.n * s.k, "w_row": s.k,
+            "y_row": s.n, "xs_row": shape_x[1], "xs_k": 1, "ws_expert": w_scale[0].size, "ws_k": 1,
+            "ws_n": shape_w[1], "bias_expert": s.n, "TOP_K": top, "WEIGHTED": weighted, "HAS_BIAS": biased,
+            "MODE": mode, "GROUP_N": groups[0], "GROUP_K": groups[1], "GROUP": 4,
         },
-        sparse=("w",),
-        outputs=("y",),
-        expected=expected,
+        expected,
+        grid=(len(owners) * s.grid[1],),
         operations=2.0 * tokens * top * s.n * s.k,
     )  # fmt: skip
 
@@ -192,15 +190,13 @@ def _batched(draw: Draw, s: Sizes) -> Call:
         return {"y": np.where(np.arange(s.m)[None, :, None] < counts[:, None, None], out, 0)}
 
     return Call(
-        grid=(EXPERTS, s.grid[0] * s.grid[1]),
-        arguments={
-            "y": np.empty((EXPERTS, s.m, s.n), np.float16), "x": x, "w": w, "counts": counts, "most": s.m, "N": s.n,
-            "K": s.k, "x_expert": s.m * s.k, "x_row": s.k, "w_expert": s.n * s.k, "w_row": s.k, "y_expert": s.m * s.n,
+        {
+            "y": np.empty((EXPERTS, s.m, s.n), np.float16), "x": x, "w": w, "counts": counts, "most": s.m,
+            "x_expert": s.m * s.k, "x_row": s.k, "w_expert": s.n * s.k, "w_row": s.k, "y_expert": s.m * s.n,
             "y_row": s.n,
         },
-        sparse=("w",),
-        outputs=("y",),
-        expected=expected,
+        expected,
+        grid=(EXPERTS, s.flat),
         operations=2.0 * float(counts.sum()) * s.n * s.k,
         zeroed=True,
     )  # fmt: skip
@@ -251,22 +247,19 @@ def repeatable_product(
 
 def _repeatable(draw: Draw, s: Sizes, *, biased: bool = False, wide: bool = False) -> Call:
     x, w, bias = draw.dense(s.m, s.k), draw.pruned(s.n, s.k), draw.dense(s.n)
-    programs = min(132, s.grid[0] * s.grid[1] - 1)
+    programs = min(132, s.flat - 1)
 
     def expected() -> dict[str, Array]:
         return {"y": x.astype(np.float64) @ w.astype(np.float64).T + (bias.astype(np.float64) if biased else 0)}
 
     return Call(
-        grid=(programs,),
-        arguments={
-            "y": np.empty((s.m, s.n), np.float16), "x": x, "w": w, "bias": bias if biased else None, "M": s.m, "N": s.n,
-            "K": s.k, "x_row": s.k, "w_row": s.k, "y_row": s.n, "GROUP": 8, "PROGRAMS": programs, "HAS_BIAS": biased,
-            "WIDE_M": wide, "WIDE_N": wide,
+        {
+            "y": np.empty((s.m, s.n), np.float16), "x": x, "w": w, "bias": bias if biased else None, "x_row": s.k,
+            "w_row": s.k, "y_row": s.n, "GROUP": 8, "PROGRAMS": programs, "HAS_BIAS": biased, "WIDE_M": wide,
+            "WIDE_N": wide,
         },
-        sparse=("w",),
-        outputs=("y",),
-        expected=expected,
-        operations=2.0 * s.m * s.n * s.k,
+        expected,
+        grid=(programs,),
     )  # fmt: skip
 
 
@@ -314,16 +307,14 @@ def _scaled(draw: Draw, s: Sizes, *, element: str, biased: bool = False, rows: b
         return {"y": out + (bias.astype(np.float64) if biased else 0)}
 
     return Call(
-        grid=(s.grid[0] * s.grid[1],),
-        arguments={
+        {
             "y": np.empty((s.m, s.n), np.float16), "x": x, "w": w, "x_scale": of_x, "w_scale": of_w,
-            "bias": bias if biased else None, "M": s.m, "N": s.n, "K": s.k, "x_row": s.k, "w_row": s.k, "y_row": s.n,
-            "SUMS": tl.int32 if element == "s8" else tl.float32, "BXS": s.BM if rows else 1, "BWS": s.BN if rows else 1,
+            "bias": bias if biased else None, "x_row": s.k, "w_row": s.k, "y_row": s.n,
+            "SUMS": tl.int32 if element == "s8" else tl.float32, "BXS": s.BM if rows else 1,
+            "BWS": s.BN if rows else 1,
         },
-        sparse=("w",),
-        outputs=("y",),
-        expected=expected,
-        operations=2.0 * s.m * s.n * s.k,
+        expected,
+        grid=(s.flat,),
     )  # fmt: skip
 
 
@@ -367,14 +358,12 @@ def _gated(draw: Draw, s: Sizes, *, top: int = 2) -> Call:
         return {"y": (gate / (1 + np.exp(-gate)) * up).reshape(s.m * top, s.n)}
 
     return Call(
-        grid=(len(owners), s.grid[1]),
-        arguments={
+        {
             "y": np.empty((s.m * top, s.n), np.float16), "x": x, "w": w, "sorted_tokens": slots, "expert_of": owners,
-            "padded": used, "slots": s.m * top, "K": s.k, "half": s.n, "w_expert": 2 * s.n * s.k, "TOP_K": top,
+            "padded": used, "slots": s.m * top, "half": s.n, "w_expert": 2 * s.n * s.k, "TOP_K": top,
         },
-        sparse=("w",),
-        outputs=("y",),
-        expected=expected,
+        expected,
+        grid=(len(owners), s.grid[1]),
         operations=4.0 * s.m * top * s.n * s.k,
     )  # fmt: skip
 
@@ -434,15 +423,12 @@ def _sorted(draw: Draw, s: Sizes, *, how: str, whole: bool = False) -> Call:
         return {"y": np.einsum("mk,mnk->mn", x.astype(np.float64), w.astype(np.float64)[chosen[:, 0]], optimize=True)}
 
     return Call(
-        grid=(s.grid[1], len(owners)),
-        arguments={
-            "y": np.empty((s.m, s.n), np.float16), "x": x, "w": w, "order": slots, "owners": owners, "slots": s.m, "N": s.n,
-            "K": s.k, "HOW": how, "WHOLE_K": whole,
+        {
+            "y": np.empty((s.m, s.n), np.float16), "x": x, "w": w, "order": slots, "owners": owners, "slots": s.m,
+            "HOW": how, "WHOLE_K": whole,
         },
-        sparse=("w",),
-        outputs=("y",),
-        expected=expected,
-        operations=2.0 * s.m * s.n * s.k,
+        expected,
+        grid=(s.grid[1], len(owners)),
     )  # fmt: skip
 
 

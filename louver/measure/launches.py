@@ -1,0 +1,62 @@
+"""Launches of schedules: compiled side by side ahead of them, and sent by turns."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+from louver.compile.plan.schedule import Schedule
+from louver.frontend.problem import Problem
+from louver.library.compiled import record_of
+from louver.library.fused import NOTHING_BOUND, Bound
+from louver.library.launch import Launcher
+from louver.library.rows import Rows
+from louver.runtime.arrays import view
+
+
+def compile_all(wanted: Iterable[tuple[Problem, Schedule]], name: str) -> dict[tuple[Problem, Schedule], str]:
+    """Compile side by side into the cache for a target, a kernel takes half a second; why not, where one does not compile."""
+    pairs = list(wanted)
+    if not pairs:
+        return {}
+    # A fork of a process that has threads and a GPU context may hang.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(len(pairs), os.cpu_count() or 1), mp_context=context) as pool:
+        reasons = pool.map(_refusal, *zip(*pairs, strict=True), [name] * len(pairs))
+        return {pair: reason for pair, reason in zip(pairs, reasons, strict=True) if reason}
+
+
+def _refusal(problem: Problem, schedule: Schedule, name: str) -> str:
+    """Compile into the cache; the reason where the kernel is refused, "" where not."""
+    try:
+        record_of(problem, schedule, name)
+    except (ValueError, RuntimeError) as error:
+        return str(error)
+    return ""
+
+
+def launches(
+    torch: Any, launchers: Sequence[Launcher], n: int, dense: Rows, out: Rows, bound: Bound = NOTHING_BOUND
+) -> Callable[[int], None]:
+    """A call that launches number `index % len(launchers)` on PyTorch's current stream, with N columns of `dense`, to `out`.
+
+    bound: operands of the epilogue.
+    """
+    made = [each.bound(each.sized(n, dense, out), dense, out, bound) for each in launchers]
+
+    # Launchers hold their operands' memory, bound launches only its address.
+    def call(index: int, held: Any = (launchers, made)) -> None:
+        held[1][index % len(launchers)].on(torch.cuda.current_stream().cuda_stream)()
+
+    return call
+
+
+def rows_of(tensor: Any) -> Rows:
+    """A torch matrix whose rows are contiguous."""
+    array = view(tensor)
+    rows, inner = array.shape
+    width = array.element.bytes
+    return Rows(array.address, inner, rows, max(array.strides[0], inner) * width, width, tensor)
