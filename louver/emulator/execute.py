@@ -88,7 +88,7 @@ def _instruction(warp: Warp, step: Step) -> bool:
         assert warp.sleeps_on is not None
         warp.cluster.scheduler.sleep(warp, warp.sleeps_on, result.reason)
         return False
-    _write(warp, step, result)
+    _write(warp, step, result or ())
     _advance(warp)
     return True
 

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from louver.isa.instruction import SM90, Bits, Effect, Operand, Requirement
-from louver.isa.machine import Suspend, WarpState
+from louver.isa.machine import Outcome, WarpState
 
 CopyBytes = Literal[4, 8, 16]
 """Bytes that a thread copies; both of its addresses are multiples of that."""
@@ -60,12 +60,11 @@ class AsyncCopy(Effect):
         destination, source, left_out = args
         return f"{self.mnemonic} {destination}, {source}, {self.size}, {left_out}"
 
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         """Start the active lanes' copies."""
         destination, source, left_out = inputs
         count = left_out if self.partial else np.where(left_out, 0, self.size).astype(np.uint32)
         warp.async_copy(self.size, destination, source, count)
-        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +73,8 @@ class AsyncCommit(Effect):
 
     opcode = "cp.async.commit_group"
 
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         warp.async_commit()
-        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +86,14 @@ class AsyncWait(Effect):
 
     pending: int = 0
 
+    opcode = "cp.async.wait_group {self.pending}"
+
     def __post_init__(self) -> None:
         if self.pending < 0:
             raise ValueError(f"a wait leaves 0 or more groups pending, got {self.pending}")
 
-    @property
-    def mnemonic(self) -> str:
-        return f"cp.async.wait_group {self.pending}"
-
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        suspend = warp.async_wait(self.pending)
-        return () if suspend is None else suspend
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
+        return warp.async_wait(self.pending)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +107,5 @@ class AsyncArrive(Effect):
     takes = (Operand("addr", "in", "b32", kind="address"),)
     needs = SM90
 
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         warp.async_arrive(inputs[0])
-        return ()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from louver.isa.instruction import LANES, SM90, Bits, Effect, Operand, Pure
-from louver.isa.machine import RANK_ONE, SHARED_CLUSTER_BIT, Suspend, WarpState
+from louver.isa.machine import RANK_ONE, SHARED_CLUSTER_BIT, Outcome, WarpState
 
 
 def _address(name: str = "addr") -> Operand:
@@ -27,9 +27,8 @@ class MbarrierInit(Effect):
     takes = (_address(), Operand("count", "in", "b32"))
     needs = SM90
 
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         warp.mbarrier_init(inputs[0], inputs[1])
-        return ()
 
 
 def _space(remote: bool) -> str:
@@ -60,10 +59,9 @@ class MbarrierArrive(Effect):
         """The state that a local arrival returns is not used: `_`."""
         return f"{self.mnemonic} _, {', '.join(args)}"
 
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         count = inputs[1] if self.counted else np.ones(LANES, np.uint32)
         warp.mbarrier_arrive(inputs[0], count, None)
-        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +84,9 @@ class MbarrierArriveExpect(Effect):
         """The returned state is not used."""
         return f"{self.mnemonic} _, {', '.join(args)}"
 
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         """Expect and arrive once."""
         warp.mbarrier_arrive(inputs[0], np.ones(LANES, np.uint32), inputs[1])
-        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +97,7 @@ class MbarrierTryWait(Effect):
     takes = (Operand("p", "out", "pred", kind="register"), _address(), Operand("parity", "in", "b32"))
     needs = SM90
 
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         """Pause while nothing is complete and other work can run, then test."""
         pause = warp.mbarrier_pause(inputs[0], inputs[1])
         return pause if pause is not None else (warp.mbarrier_test(inputs[0], inputs[1]),)
@@ -114,9 +111,8 @@ class MbarrierInvalidate(Effect):
     takes = (_address(),)
     needs = SM90
 
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         warp.mbarrier_invalidate(inputs[0])
-        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +122,8 @@ class FenceMbarrierInit(Effect):
     opcode = "fence.mbarrier_init.release.cluster"
     needs = SM90
 
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         warp.fence_mbarrier_init()
-        return ()
 
 
 @dataclass(frozen=True, slots=True)

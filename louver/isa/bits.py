@@ -32,11 +32,8 @@ class ExtractField(Pure):
 
     type: Literal["u32", "s32"] = "u32"
 
+    opcode = "bfe.{self.type}"
     takes = _inputs("a", "position", "length")
-
-    @property
-    def mnemonic(self) -> str:
-        return f"bfe.{self.type}"
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         a, position, length = inputs[0], inputs[1] & 0xFF, inputs[2] & 0xFF

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 
 from louver.isa.instruction import LANES, SM90, Bits, Effect, Operand, Pure, Requirement
-from louver.isa.machine import Suspend, WarpState
+from louver.isa.machine import Outcome, WarpState
 
 MAX_RANK = 5
 """Dimensions of a tensor map at most."""
@@ -49,16 +49,13 @@ class CachePolicy(Pure):
 
     eviction: Eviction
 
+    opcode = "createpolicy.fractional.L2::evict_{self.eviction}.b64"
     takes = (Operand("d", "out", "b64", kind="register"),)
     needs = Requirement((7, 4), "sm_80")
 
     def __post_init__(self) -> None:
         if self.eviction not in get_args(Eviction):
             raise ValueError(f'data is evicted "first" or "last", got {self.eviction!r}')
-
-    @property
-    def mnemonic(self) -> str:
-        return f"createpolicy.fractional.L2::evict_{self.eviction}.b64"
 
     def text(self, *args: str) -> str:
         """For all of the data: a fraction of 1."""
@@ -115,7 +112,7 @@ class BulkTensorLoad(Effect):
         destination, tensor_map, coordinates, *others = args
         return f"{self.mnemonic} {', '.join([destination, f'[{tensor_map}, {coordinates}]', *others])}"
 
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         """Start one copy for each active lane."""
         destination, tensor_map, coordinates, mbarrier, *others = inputs
         bound = warp.tensor_map(tensor_map)
@@ -123,7 +120,6 @@ class BulkTensorLoad(Effect):
             ranks = int(others[0][lane]) if self.multicast else None
             place = _coordinates(coordinates, lane)
             warp.bulk_tensor_load(bound, place, int(destination[lane]), int(mbarrier[lane]), ranks)
-        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,13 +163,12 @@ class BulkTensorStore(Effect):
         tensor_map, coordinates, *others = args
         return f"{self.mnemonic} {', '.join([f'[{tensor_map}, {coordinates}]', *others])}"
 
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         """Start one copy for each active lane."""
         tensor_map, coordinates, source, *_ = inputs
         bound = warp.tensor_map(tensor_map)
         for lane in np.flatnonzero(warp.active).tolist():
             warp.bulk_tensor_store(bound, _coordinates(coordinates, lane), int(source[lane]), add=self.add)
-        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,12 +187,11 @@ class BulkLoad(Effect):
     )
     needs = SM90
 
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         """Start one copy for each active lane."""
         for lane in np.flatnonzero(warp.active).tolist():
             destination, source, size, mbarrier = (int(bits[lane]) for bits in inputs)
             warp.bulk_load(source, destination, size, mbarrier)
-        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,9 +201,8 @@ class BulkCommit(Effect):
     opcode = "cp.async.bulk.commit_group"
     needs = SM90
 
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         warp.bulk_commit()
-        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +225,5 @@ class BulkWait(Effect):
     def mnemonic(self) -> str:
         return f"cp.async.bulk.wait_group{'.read' if self.reads_only else ''} {self.pending}"
 
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        suspend = warp.bulk_wait(self.pending, read_only=self.reads_only)
-        return () if suspend is None else suspend
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
+        return warp.bulk_wait(self.pending, read_only=self.reads_only)

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from louver.isa.instruction import Bits, Effect, Operand, RegType
-from louver.isa.machine import Suspend, WarpState
+from louver.isa.machine import Outcome, WarpState
 
 
 def _address(space: Literal["global", "shared"]) -> Operand:
@@ -22,15 +22,13 @@ class LoadByte(Effect):
 
     space: Literal["global", "shared"] = "global"
 
+    opcode = "ld.{self.space}.u8"
+
     @property
     def operands(self) -> tuple[Operand, ...]:
         return Operand("d", "out", "b16", kind="register"), _address(self.space)
 
-    @property
-    def mnemonic(self) -> str:
-        return f"ld.{self.space}.u8"
-
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         """Load each active lane's byte."""
         return (warp.load(self.space, inputs[0], 1)[:, 0].astype(np.uint16),)
 
@@ -41,15 +39,12 @@ class StoreByte(Effect):
 
     space: Literal["global", "shared"] = "global"
 
+    opcode = "st.{self.space}.u8"
+
     @property
     def operands(self) -> tuple[Operand, ...]:
         return _address(self.space), Operand("b", "in", "b16")
 
-    @property
-    def mnemonic(self) -> str:
-        return f"st.{self.space}.u8"
-
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         """Store each active lane's low byte."""
         warp.store(self.space, inputs[0], (inputs[1] & 0xFF).astype(np.uint8)[:, None])
-        return ()

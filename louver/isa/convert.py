@@ -39,11 +39,8 @@ class FromF32(Pure):
 
     to: Half
 
+    opcode = "cvt.rn.{self.to}.f32"
     takes = (_out("b16"), Operand("a", "in", "f32"))
-
-    @property
-    def mnemonic(self) -> str:
-        return f"cvt.rn.{self.to}.f32"
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         value = inputs[0].view(np.float32)
@@ -58,11 +55,8 @@ class PairFromF32(Pure):
 
     to: Half
 
+    opcode = "cvt.rn.{self.to}x2.f32"
     takes = (_out("b32"), Operand("a", "in", "f32"), Operand("b", "in", "f32"))
-
-    @property
-    def mnemonic(self) -> str:
-        return f"cvt.rn.{self.to}x2.f32"
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         narrow = FromF32(self.to)
@@ -76,11 +70,8 @@ class ToF32(Pure):
 
     source: Half
 
+    opcode = "cvt.f32.{self.source}"
     takes = (_out("f32"), Operand("a", "in", "b16"))
-
-    @property
-    def mnemonic(self) -> str:
-        return f"cvt.f32.{self.source}"
 
     @property
     def requires(self) -> Requirement:
@@ -100,12 +91,9 @@ class Fp8PairFromF32(Pure):
 
     to: Fp8
 
+    opcode = "cvt.rn.satfinite.{self.to}x2.f32"
     takes = (_out("b16"), Operand("a", "in", "f32"), Operand("b", "in", "f32"))
     needs = Requirement((7, 8), "sm_90")
-
-    @property
-    def mnemonic(self) -> str:
-        return f"cvt.rn.satfinite.{self.to}x2.f32"
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         high, low = (self._byte(bits).astype(np.uint16) for bits in inputs)
@@ -125,12 +113,9 @@ class HalfPairFromFp8(Pure):
 
     source: Fp8
 
+    opcode = "cvt.rn.f16x2.{self.source}x2"
     takes = (_out("b32"), Operand("a", "in", "b16"))
     needs = Requirement((7, 8), "sm_90")
-
-    @property
-    def mnemonic(self) -> str:
-        return f"cvt.rn.f16x2.{self.source}x2"
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         halves = inputs[0].view(element_type(self.source).numpy).astype(np.float16)
@@ -144,13 +129,11 @@ class IntegerToF32(Pure):
 
     source: Whole
 
+    opcode = "cvt.rn.f32.{self.source}"
+
     @property
     def operands(self) -> tuple[Operand, ...]:
         return _out("f32"), Operand("a", "in", REGISTER[self.source])
-
-    @property
-    def mnemonic(self) -> str:
-        return f"cvt.rn.f32.{self.source}"
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         return (inputs[0].view(VALUE[self.source]).astype(np.float32).view(np.uint32),)
@@ -163,13 +146,11 @@ class IntegerToHalf(Pure):
     to: Half
     source: Whole
 
+    opcode = "cvt.rn.{self.to}.{self.source}"
+
     @property
     def operands(self) -> tuple[Operand, ...]:
         return _out("b16"), Operand("a", "in", REGISTER[self.source])
-
-    @property
-    def mnemonic(self) -> str:
-        return f"cvt.rn.{self.to}.{self.source}"
 
     @property
     def requires(self) -> Requirement:
@@ -188,13 +169,11 @@ class F32ToInteger(Pure):
     to: Whole
     rounding: Literal["rni", "rzi"] = "rni"
 
+    opcode = "cvt.{self.rounding}.{self.to}.f32"
+
     @property
     def operands(self) -> tuple[Operand, ...]:
         return _out(REGISTER[self.to]), Operand("a", "in", "f32")
-
-    @property
-    def mnemonic(self) -> str:
-        return f"cvt.{self.rounding}.{self.to}.f32"
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         value = inputs[0].view(np.float32)
@@ -269,6 +248,8 @@ class ConvertInteger(Pure):
     to: str
     source: str
 
+    opcode = "cvt.{self.to}.{self.source}"
+
     def __post_init__(self) -> None:
         if (self.to, self.source) not in INTEGER_CONVERSIONS:
             known = ", ".join(f"{to} from {source}" for to, source in INTEGER_CONVERSIONS)
@@ -278,10 +259,6 @@ class ConvertInteger(Pure):
     def operands(self) -> tuple[Operand, ...]:
         to, source = INTEGER_CONVERSIONS[self.to, self.source]
         return _out(to), Operand("a", "in", source)
-
-    @property
-    def mnemonic(self) -> str:
-        return f"cvt.{self.to}.{self.source}"
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         to, source = (_WIDTH[kind] for kind in INTEGER_CONVERSIONS[self.to, self.source])

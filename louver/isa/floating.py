@@ -54,14 +54,12 @@ class Sign(Pure):
     op: Literal["neg", "abs"]
     type: Literal["s32", "s64", "f32"]
 
+    opcode = "{self.op}.{self.type}"
+
     @property
     def operands(self) -> tuple[Operand, ...]:
         kind = REGISTER[self.type]
         return Operand("d", "out", kind, kind="register"), Operand("a", "in", kind)
-
-    @property
-    def mnemonic(self) -> str:
-        return f"{self.op}.{self.type}"
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         bits = inputs[0]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from louver.isa.machine import Suspend, WarpState
+    from louver.isa.machine import Outcome, WarpState
 
 RegType = Literal["pred", "b16", "b32", "b64", "f32"]
 """Register classes. PTX lets a bit-typed register stand for any type of its size; f32 is kept apart for readability."""
@@ -87,6 +87,8 @@ class Instruction(abc.ABC):
     """True when all lanes of the warp must execute it together (`.aligned`)."""
 
     opcode: ClassVar[str]
+    """The mnemonic, with fields of the form in braces: `cvt.rn.{self.to}.f32`."""
+
     takes: ClassVar[tuple[Operand, ...]] = ()
     needs: ClassVar[Requirement] = Requirement()
 
@@ -107,7 +109,7 @@ class Instruction(abc.ABC):
     @property
     def mnemonic(self) -> str:
         """The opcode with its qualifiers, such as `add.u32`."""
-        return self.opcode
+        return self.opcode.format(self=self)
 
     @property
     def requires(self) -> Requirement:
@@ -135,8 +137,8 @@ class Effect(Instruction):
     __slots__ = ()
 
     @abc.abstractmethod
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        """Run on one warp. Returns outputs in operand order (possibly empty), or a `Suspend` to be tried again later.
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
+        """Run on one warp.
 
         Address operands arrive as uint64 [32] with the byte offset already added.
         Only lanes set in `warp.active` count. A `Suspend` must leave the machine unchanged, except for having arrived.

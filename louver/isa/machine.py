@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,10 @@ class Suspend:
     """The warp cannot go on yet. `reason` is shown when nothing else can run either (deadlock)."""
 
     reason: str
+
+
+Outcome: TypeAlias = tuple[Bits, ...] | Suspend | None
+"""The outputs of an instruction in operand order, None where it has none, or a `Suspend` to be tried again later."""
 
 
 class WarpState(Protocol):

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from louver.isa.instruction import LANES, Bits, Effect, Operand, Requirement
-from louver.isa.machine import Suspend, WarpState
+from louver.isa.machine import Outcome, WarpState
 
 ROWS = 8
 """Rows, and 16-bit elements of a row."""
@@ -58,14 +58,13 @@ class StoreMatrix(Effect):
     def mnemonic(self) -> str:
         return f"stmatrix.sync.aligned.m8n8.x{self.count}{'.trans' if self.transpose else ''}.shared.b16"
 
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         """Gather each matrix from the lanes and store its rows (or columns) at the lanes' addresses."""
         address, registers = inputs
         matrices = np.ascontiguousarray(registers).view(np.uint16).reshape(self.count, ROWS, ROWS)
         rows = matrices.transpose(0, 2, 1) if self.transpose else matrices
         data = np.ascontiguousarray(rows).view(np.uint8).reshape(ROWS * self.count, ROW_BYTES)
         warp.store("shared", _addresses(address, self.count), np.tile(data, (LANES // len(data), 1)))
-        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ class LoadMatrix(Effect):
     def mnemonic(self) -> str:
         return f"ldmatrix.sync.aligned.m8n8.x{self.count}{'.trans' if self.transpose else ''}.shared.b16"
 
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         """Load the rows (or columns) at the lanes' addresses and spread each matrix over the lanes."""
         data = warp.load("shared", _addresses(inputs[0], self.count), ROW_BYTES)[: ROWS * self.count]
         rows = np.ascontiguousarray(data).view(np.uint16).reshape(self.count, ROWS, ROWS)

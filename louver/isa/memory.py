@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from louver.isa.instruction import LANES, REGISTER_BITS, STORAGE, Bits, Effect, Operand, RegType, Requirement
-from louver.isa.machine import U8, AtomicKind, Suspend, WarpState
+from louver.isa.machine import U8, AtomicKind, Outcome, WarpState
 from louver.isa.scalar import REGISTER, ScalarType, Values, to_bits, values
 
 VECTOR = {1: "", 2: ".v2", 4: ".v4"}
@@ -84,7 +84,7 @@ class Load(Effect):
         """PTX 7.4 for `.L1::no_allocate`."""
         return Requirement((7, 4)) if self.streaming else Requirement()
 
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         """Load each active lane's bytes."""
         data = warp.load(self.space, inputs[0], _size(self.type, self.count), read_only=self.read_only)
         return (bytes_to_registers(data, self.type, self.count),)
@@ -111,10 +111,9 @@ class Store(Effect):
     def mnemonic(self) -> str:
         return f"st.{self.space}{VECTOR[self.count]}.{self.type}"
 
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         """Store each active lane's bytes."""
         warp.store(self.space, inputs[0], registers_to_bytes(inputs[1]))
-        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +122,13 @@ class LoadParameter(Effect):
 
     type: Literal["u32", "u64", "f32"]
 
+    opcode = "ld.param.{self.type}"
+
     @property
     def operands(self) -> tuple[Operand, ...]:
         return Operand("d", "out", REGISTER[self.type], kind="register"), Operand("a", "in", "b64", kind="address")
 
-    @property
-    def mnemonic(self) -> str:
-        return f"ld.param.{self.type}"
-
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         data = warp.load("param", inputs[0], REGISTER_BITS[REGISTER[self.type]] // 8)
         return (bytes_to_registers(data, REGISTER[self.type], 1),)
 
@@ -142,20 +139,18 @@ class SymbolAddress(Effect):
 
     type: Literal["b32", "b64"]
 
+    opcode = "mov.{self.type}"
+
     @property
     def operands(self) -> tuple[Operand, ...]:
         return Operand("d", "out", self.type, kind="register"), Operand("a", "in", "b64", kind="address")
-
-    @property
-    def mnemonic(self) -> str:
-        return f"mov.{self.type}"
 
     def text(self, *args: str) -> str:
         """A symbol stands without brackets."""
         d, symbol = args
         return f"{self.mnemonic} {d}, {symbol.strip('[]')}"
 
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         """The address, as the machine resolved it."""
         if self.type == "b32":
             return (warp.shared_symbol(inputs[0]),)
@@ -216,7 +211,7 @@ class AtomicAdd(Effect):
     def requires(self) -> Requirement:
         return ATOMIC_TYPES[self.type].requires
 
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         """Add, lane by lane."""
         old = warp.atomic_add("global", inputs[0], inputs[1], self.type)
         return (old,) if self.returns else ()
@@ -254,12 +249,11 @@ class AddVector(Effect):
             }[self.type]
         )
 
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         """Add, lane by lane."""
         address, numbers = inputs
         whole = np.ascontiguousarray(numbers.T).view(np.dtype((np.void, WORD_BYTES * self.count)))[:, 0]
         warp.atomic_add("global", address, whole, self.type)
-        return ()
 
 
 def _second(old: Bits, value: Bits) -> Bits:
@@ -308,7 +302,7 @@ class AtomicUpdate(Effect):
     def mnemonic(self) -> str:
         return f"{'atom' if self.returns else 'red'}.global.{self.op}.{self.type}"
 
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         """Change, lane by lane."""
         meaning = ATOMIC_UPDATES[self.op][1]
 
@@ -325,6 +319,8 @@ class AtomicCompareAndSwap(Effect):
 
     type: Literal["b16", "b32", "b64"]
 
+    opcode = "atom.global.cas.{self.type}"
+
     @property
     def operands(self) -> tuple[Operand, ...]:
         return (
@@ -333,11 +329,7 @@ class AtomicCompareAndSwap(Effect):
             *(Operand(name, "in", self.type) for name in "bc"),
         )
 
-    @property
-    def mnemonic(self) -> str:
-        return f"atom.global.cas.{self.type}"
-
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         """Compare and swap, lane by lane."""
 
         def change(old: Bits, given: Bits) -> Bits:

@@ -26,7 +26,7 @@ from louver.isa.product_meaning import multiply
 from louver.isa.targets import FP8
 
 if TYPE_CHECKING:
-    from louver.isa.machine import Suspend, WarpState
+    from louver.isa.machine import Outcome, WarpState
 
 INTEGER = ("s8", "u8")
 
@@ -161,7 +161,7 @@ class Mma(Effect):
         return Requirement((8, 5) if self.sparse else least, "sm_89" if self.a in FP8 else "sm_80")
 
     # --- meaning ---------------------------------------------------------------------------------------------------
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         """Multiply. Raises ValueError unless all 32 lanes take part."""
         if not warp.active.all():
             raise ValueError(f"a product needs all lanes of a warp, got {int(warp.active.sum())} of {warp.active.size}")

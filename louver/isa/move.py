@@ -16,6 +16,8 @@ class Select(Pure):
 
     type: RegType
 
+    opcode = "selp.{self.type}"
+
     def __post_init__(self) -> None:
         if self.type == "pred":
             raise ValueError("selp chooses between values, got pred: combine predicates with and, or, not")
@@ -29,10 +31,6 @@ class Select(Pure):
             Operand("p", "in", "pred", kind="register"),
         )
 
-    @property
-    def mnemonic(self) -> str:
-        return f"selp.{self.type}"
-
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         a, b, p = inputs
         return (np.where(p, a, b),)
@@ -44,13 +42,11 @@ class Move(Pure):
 
     type: Literal["b16", "b32", "b64", "f32", "pred"]
 
+    opcode = "mov.{self.type}"
+
     @property
     def operands(self) -> tuple[Operand, ...]:
         return Operand("d", "out", self.type, kind="register"), Operand("a", "in", self.type)
-
-    @property
-    def mnemonic(self) -> str:
-        return f"mov.{self.type}"
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         return (inputs[0].copy(),)
@@ -62,6 +58,8 @@ class Pack(Pure):
 
     type: Literal["b32", "b64"] = "b64"
 
+    opcode = "mov.{self.type}"
+
     @property
     def _half(self) -> RegType:
         return "b32" if self.type == "b64" else "b16"
@@ -69,10 +67,6 @@ class Pack(Pure):
     @property
     def operands(self) -> tuple[Operand, ...]:
         return Operand("d", "out", self.type, kind="register"), Operand("a", "in", self._half, 2, braces=True)
-
-    @property
-    def mnemonic(self) -> str:
-        return f"mov.{self.type}"
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         wide = STORAGE[self.type]
@@ -87,14 +81,12 @@ class Unpack(Pure):
 
     type: Literal["b32", "b64"] = "b64"
 
+    opcode = "mov.{self.type}"
+
     @property
     def operands(self) -> tuple[Operand, ...]:
         half: RegType = "b32" if self.type == "b64" else "b16"
         return Operand("d", "out", half, 2, "register", braces=True), Operand("a", "in", self.type, kind="register")
-
-    @property
-    def mnemonic(self) -> str:
-        return f"mov.{self.type}"
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         half = np.uint32 if self.type == "b64" else np.uint16

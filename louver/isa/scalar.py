@@ -225,14 +225,12 @@ class MultiplyAdd(Pure):
 
     type: Literal["u32", "s32", "u64", "s64"] = "u32"
 
+    opcode = "mad.lo.{self.type}"
+
     @property
     def operands(self) -> tuple[Operand, ...]:
         kind = REGISTER[self.type]
         return Operand("d", "out", kind, kind="register"), *(Operand(name, "in", kind) for name in "abc")
-
-    @property
-    def mnemonic(self) -> str:
-        return f"mad.lo.{self.type}"
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         a, b, c = (values(bits, self.type) for bits in inputs)
@@ -247,6 +245,8 @@ class Compare(Pure):
     compare: str
     type: Literal["s32", "u32", "s64", "u64", "f32"]
 
+    opcode = "setp.{self.compare}.{self.type}"
+
     def __post_init__(self) -> None:
         if self.compare not in COMPARE:
             raise ValueError(f"a comparison is one of {', '.join(COMPARE)}, got {self.compare!r}")
@@ -255,10 +255,6 @@ class Compare(Pure):
     def operands(self) -> tuple[Operand, ...]:
         kind = REGISTER[self.type]
         return Operand("p", "out", "pred", kind="register"), Operand("a", "in", kind), Operand("b", "in", kind)
-
-    @property
-    def mnemonic(self) -> str:
-        return f"setp.{self.compare}.{self.type}"
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         a, b = (values(bits, self.type) for bits in inputs)
@@ -274,14 +270,12 @@ class Not(Pure):
 
     type: Literal["b16", "b32", "b64", "pred"]
 
+    opcode = "not.{self.type}"
+
     @property
     def operands(self) -> tuple[Operand, ...]:
         kind = REGISTER[self.type]
         return Operand("d", "out", kind, kind="register"), Operand("a", "in", kind)
-
-    @property
-    def mnemonic(self) -> str:
-        return f"not.{self.type}"
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         return (~inputs[0],)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from louver.isa.instruction import LANES, SM90, Bits, Effect, Operand, Requirement
-from louver.isa.machine import Suspend, WarpState
+from louver.isa.machine import Outcome, WarpState
 
 CLUSTER_SPECIAL = ("%cluster_ctarank", "%cluster_nctarank", "%clusterid.x", "%nclusterid.x")
 """Special registers of targets that have clusters."""
@@ -49,7 +49,7 @@ class Special(Effect):
         """PTX 7.8 and sm_90 for the cluster's."""
         return Requirement((7, 8), "sm_90") if self.name in CLUSTER_SPECIAL else Requirement()
 
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         return (warp.special(self.name),)
 
 
@@ -65,7 +65,7 @@ class ShuffleIndex(Effect):
         """Clamp and member mask are constants: the whole warp."""
         return f"{self.mnemonic} {', '.join(args)}, 31, {FULL_MASK:#x}"
 
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         return (warp.shuffle(inputs[0], inputs[1]),)
 
 
@@ -81,7 +81,7 @@ class ShuffleButterfly(Effect):
         """Clamp and member mask are constants: the whole warp."""
         return f"{self.mnemonic} {', '.join(args)}, {LANES - 1}, {FULL_MASK:#x}"
 
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         """Shuffle; of the mask the low five bits count."""
         value, mask = inputs
         return (warp.shuffle(value, np.arange(LANES, dtype=np.uint32) ^ (mask & np.uint32(LANES - 1))),)
@@ -100,7 +100,7 @@ class Elect(Effect):
         """The elected lane's number is not used: `_`."""
         return f"{self.mnemonic} _|{args[0]}, {FULL_MASK:#x}"
 
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         """The lowest active lane."""
         elected = np.zeros(LANES, np.bool_)
         elected[np.flatnonzero(warp.active)[:1]] = True

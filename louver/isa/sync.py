@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from louver.isa.instruction import LANES, SM90, Bits, Effect, Operand, Requirement
-from louver.isa.machine import Suspend, WarpState
+from louver.isa.machine import Outcome, Suspend, WarpState
 from louver.isa.targets import SM_90A
 
 NAMED_BARRIERS = 16
@@ -23,10 +23,9 @@ class WarpSync(Effect):
     opcode = "bar.warp.sync"
     takes = (Operand("mask", "in", "b32"),)
 
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         """Synchronise the active lanes."""
         warp.warp_sync()
-        return ()
 
 
 def _check_barrier(index: int, threads: int) -> None:
@@ -44,17 +43,13 @@ class BarrierSync(Effect):
     threads: int
 
     aligned = True
+    opcode = "barrier.sync.aligned {self.index}, {self.threads}"
 
     def __post_init__(self) -> None:
         _check_barrier(self.index, self.threads)
 
-    @property
-    def mnemonic(self) -> str:
-        return f"barrier.sync.aligned {self.index}, {self.threads}"
-
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        suspend = warp.barrier_sync(self.index, self.threads)
-        return () if suspend is None else suspend
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
+        return warp.barrier_sync(self.index, self.threads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +70,7 @@ class BarrierAny(Effect):
         d, a = args
         return f"{self.mnemonic} {d}, {self.index}, {self.threads}, {a}"
 
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         found = warp.barrier_any(self.index, self.threads, inputs[0])
         return found if isinstance(found, Suspend) else (found,)
 
@@ -88,9 +83,8 @@ class ClusterArrive(Effect):
     opcode = "barrier.cluster.arrive.release"
     needs = SM90
 
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         warp.cluster_arrive()
-        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +94,8 @@ class ClusterWait(Effect):
     opcode = "barrier.cluster.wait.acquire"
     needs = SM90
 
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        suspend = warp.cluster_wait()
-        return () if suspend is None else suspend
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
+        return warp.cluster_wait()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,16 +107,12 @@ class FenceProxyAsync(Effect):
 
     space: Literal["shared::cta", "global"] = "shared::cta"
 
+    opcode = "fence.proxy.async.{self.space}"
     needs = SM90
 
-    @property
-    def mnemonic(self) -> str:
-        return f"fence.proxy.async.{self.space}"
-
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         if self.space == "shared::cta":
             warp.fence_proxy_async()
-        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +121,8 @@ class FenceGpu(Effect):
 
     opcode = "fence.acq_rel.gpu"
 
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         warp.fence_gpu()
-        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +136,8 @@ class LaunchDependents(Effect):
     opcode = "griddepcontrol.launch_dependents"
     needs = SM90
 
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         """Nothing: when the next grid begins is for its own run to try out."""
-        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +150,8 @@ class GridWait(Effect):
     opcode = "griddepcontrol.wait"
     needs = SM90
 
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        suspend = warp.grid_wait()
-        return () if suspend is None else suspend
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
+        return warp.grid_wait()
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +162,7 @@ class SetMaxRegisters(Effect):
     count: int
 
     aligned = True
+    opcode = "setmaxnreg.{self.action}.sync.aligned.u32 {self.count}"
     needs = Requirement((8, 0), "sm_90a")
 
     def __post_init__(self) -> None:
@@ -183,11 +170,6 @@ class SetMaxRegisters(Effect):
         if not low <= self.count <= high or self.count % step:
             raise ValueError(f"setmaxnreg takes a multiple of {step} from {low} to {high}, got {self.count}")
 
-    @property
-    def mnemonic(self) -> str:
-        return f"setmaxnreg.{self.action}.sync.aligned.u32 {self.count}"
-
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         """Reallocate; an increase waits for free registers."""
-        suspend = warp.set_max_registers(self.count, self.action == "inc")
-        return () if suspend is None else suspend
+        return warp.set_max_registers(self.count, self.action == "inc")

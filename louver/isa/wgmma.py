@@ -26,7 +26,7 @@ from louver.isa.targets import FP8
 from louver.isa.wgmma_meaning import Shared, read
 
 if TYPE_CHECKING:
-    from louver.isa.machine import Suspend, WarpState
+    from louver.isa.machine import Outcome, WarpState
 
 LINE_BYTES = 32
 """Bytes of K that a row of A holds in every product (of stored values, when sparse)."""
@@ -193,10 +193,9 @@ class Wgmma(Effect):
         return Requirement((8, 2) if self.sparse else (8, 0), "sm_90a")
 
     # --- meaning ---------------------------------------------------------------------------------------------------
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         """Issue the product. It is asynchronous, so no output comes back: the machine writes D when the product completes."""
         warp.wgmma(self, inputs[0], inputs[1:])
-        return ()
 
     def shared_bytes(self, a_desc: int | None, b_desc: int) -> NDArray[np.int64]:
         """Every byte of shared memory that the product reads: addresses, int64 [count]; a_desc None for A in registers."""
@@ -275,9 +274,8 @@ class WgmmaFence(_Ordering):
 
     opcode = "wgmma.fence.sync.aligned"
 
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         warp.fence_wgmma()
-        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,9 +284,8 @@ class WgmmaCommit(_Ordering):
 
     opcode = "wgmma.commit_group.sync.aligned"
 
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         warp.wgmma_commit()
-        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,14 +294,11 @@ class WgmmaWait(_Ordering):
 
     pending: int
 
+    opcode = "wgmma.wait_group.sync.aligned {self.pending}"
+
     def __post_init__(self) -> None:
         if self.pending < 0:
             raise ValueError(f"a wait leaves 0 or more groups pending, got {self.pending}")
 
-    @property
-    def mnemonic(self) -> str:
-        return f"wgmma.wait_group.sync.aligned {self.pending}"
-
-    def execute(self, warp: WarpState, *inputs: Bits) -> tuple[Bits, ...] | Suspend:
-        suspend = warp.wgmma_wait(self.pending)
-        return () if suspend is None else suspend
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
+        return warp.wgmma_wait(self.pending)

@@ -13,6 +13,7 @@ from louver.compile.canonical.count_loops import count_loops
 from louver.compile.canonical.describe_batches import describe_batches
 from louver.compile.canonical.describe_tiles import describe_tiles
 from louver.compile.canonical.drop_counters import drop_counters
+from louver.compile.canonical.fold_sums import add_in_place
 from louver.compile.canonical.fuse_gated_pair import fuse_gated_pair
 from louver.compile.canonical.join_equal_integers import join_equal_integers
 from louver.compile.canonical.join_splits import join_splits
@@ -69,6 +70,7 @@ CANONICAL: tuple[Pass[State], ...] = (
     on_module(join_stores),
     on_module(drop_counters),
     on_module(join_splits),
+    on_module(add_in_place),
     on_module(join_tails),
     on_module(count_elements),
     on_module(roll_sums),

@@ -9,8 +9,11 @@ Valid tile IR in and out, before encodings.
 
 from __future__ import annotations
 
-from xdsl.dialects import arith
+from collections.abc import Callable
+
+from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.integers import is_zero
@@ -25,17 +28,35 @@ def fold_sums(module: ModuleOp) -> None:
     """In place. Dots whose sums are promoted are left: they add to no sum themselves. So are kernels whose elements
     are moved one by one: their tiles leave no registers.
     """
-    functions = [op for op in module.body.ops if isinstance(op, FuncOp) and has_known_addresses(op)]
-    for op in [op for each in functions for op in each.body.walk() if isinstance(op, arith.AddfOp | arith.AddiOp)]:
+    for function in [op for op in module.body.ops if isinstance(op, FuncOp) and has_known_addresses(op)]:
+        _fold(function, lambda dot, total: promotion(dot, element_name(tensor_of(dot.a).element_type)) is None)
+
+
+def add_in_place(module: ModuleOp) -> None:
+    """In place, of products: each dot that is added to a sum of dots, or to zeros. What an epilogue adds stays behind the sum."""
+    for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
+        _fold(function, _adds_to)
+
+
+def _adds_to(dot: DotOp, value: SSAValue) -> bool:
+    """Whether a tile is zeros, one that a loop carries, or that of a dot before."""
+    owner = value.owner
+    if isinstance(owner, DotOp):
+        return owner.parent is dot.parent and owner.is_before_in_block(dot)
+    carried = isinstance(owner, Block) and isinstance(owner.parent_op(), scf.ForOp)
+    return carried or isinstance(owner, scf.ForOp) or is_zero(value)
+
+
+def _fold(function: FuncOp, may: Callable[[DotOp, SSAValue], bool]) -> None:
+    """Fold products that begin anew. may: whether a dot may be folded into that sum."""
+    for op in [op for op in function.body.walk() if isinstance(op, arith.AddfOp | arith.AddiOp)]:
         for product, total in ((op.lhs, op.rhs), (op.rhs, op.lhs)):
             dot = product.owner
-            if isinstance(dot, DotOp) and dot.parent is op.parent and product.has_one_use() and _begins_anew(dot):
+            if not isinstance(dot, DotOp) or dot.parent is not op.parent or not product.has_one_use():
+                continue
+            if is_zero(dot.c) and may(dot, total):
                 folded = dot.clone()
                 folded.operands[list(folded.operands).index(folded.c)] = total
                 Rewriter.replace_op(op, [], [insert(op, folded, dot).results[0]])
                 Rewriter.erase_op(dot)
                 break
-
-
-def _begins_anew(dot: DotOp) -> bool:
-    return is_zero(dot.c) and promotion(dot, element_name(tensor_of(dot.a).element_type)) is None

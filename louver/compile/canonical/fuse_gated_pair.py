@@ -51,10 +51,9 @@ GATED_MARK = "louver.gated"
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One of the two sums in a step of the loop: its product, added to what is carried by itself or by `addition`."""
+    """One of the two sums in a step of the loop: its product, which adds to what is carried."""
 
     dot: DotOp
-    addition: Operation | None
     load: DescriptorLoadOp
     made: MakeTensorDescriptorOp
 
@@ -75,7 +74,7 @@ def _pair(loop: scf.ForOp) -> tuple[_Step, _Step] | None:
     if len(loop.iter_args) != 2:
         return None
     one, two = (_step(loop, index) for index in (0, 1))
-    if one is None or two is None or (one.addition is None) != (two.addition is None):
+    if one is None or two is None:
         return None
     same = one.dot.a.type == two.dot.a.type and one.dot.properties == two.dot.properties
     if not same or one.made.base is two.made.base or not equal(one.dot.b, two.dot.b):
@@ -96,15 +95,10 @@ def _step(loop: scf.ForOp, index: int) -> _Step | None:
     end = loop.body.block.last_op
     assert end is not None
     partial, value = loop.body.block.args[index + 1], end.operands[index]
-    addition = value.owner if isinstance(value.owner, arith.AddfOp | arith.AddiOp) else None
-    if addition is not None and partial in addition.operands:
-        value = addition.rhs if addition.lhs is partial else addition.lhs
     dot = value.owner
     if not isinstance(dot, DotOp) or not is_zero(loop.iter_args[index]):
         return None
-    if not value.has_one_use() or not end.operands[index].has_one_use():
-        return None
-    if not (dot.c is partial if addition is None else is_zero(dot.c)) or not partial.has_one_use():
+    if dot.c is not partial or not partial.has_one_use() or not value.has_one_use():
         return None
     load = dot.a.owner
     made = load.desc.owner if isinstance(load, DescriptorLoadOp) else None
@@ -112,7 +106,7 @@ def _step(loop: scf.ForOp, index: int) -> _Step | None:
         return None
     if sparse_encoding(load.result.type) is None or len(made.sizes) != 2 or not isinstance(made.base, BlockArgument):
         return None
-    return _Step(dot, addition, load, made)
+    return _Step(dot, load, made)
 
 
 def _fuse(function: FuncOp, loop: scf.ForOp, one: _Step, two: _Step) -> None:
@@ -199,8 +193,6 @@ def _looped(loop: scf.ForOp, one: _Step, two: _Step, descriptor: SSAValue, shape
     type_ = TensorType(tensor_of(one.dot.d).element_type, shape)
     zeros = insert_before(loop, arith.ConstantOp(DenseIntOrFPElementsAttr.from_list(cast(Any, type_), [0])))
     last = two if one.dot.is_before_in_block(two.dot) else one
-    end = block.last_op
-    assert isinstance(end, scf.YieldOp)
     found = _doubled_start(one.load.offsets[0], tensor_of(one.load.result).get_shape()[0])
     assert found is not None
     number, factor = found
@@ -210,17 +202,11 @@ def _looped(loop: scf.ForOp, one: _Step, two: _Step, descriptor: SSAValue, shape
     first = insert_before(before, arith.MuliOp(number, integer(before, factor)))
     load = insert_before(last.dot, DescriptorLoadOp(descriptor, [first, *one.load.offsets[1:]]))
     partial = Rewriter.replace_value_with_new_type(block.args[1], type_)
-    addend = partial if last.addition is None else zeros
     properties = dict(last.dot.properties)
-    product = DotOp.build(operands=[load, last.dot.b, [], addend], properties=properties, result_types=[type_])
-    value = insert_before(last.dot, product)
-    if last.addition is not None:
-        add = arith.AddfOp if isinstance(last.addition, arith.AddfOp) else arith.AddiOp
-        value = insert_before(end, add(partial, value))
-    end_with(block, [value])
-    for op in (one.addition, two.addition, one.dot, two.dot):
-        if op is not None:
-            Rewriter.erase_op(op)
+    product = DotOp.build(operands=[load, last.dot.b, [], partial], properties=properties, result_types=[type_])
+    end_with(block, [insert_before(last.dot, product)])
+    for op in (one.dot, two.dot):
+        Rewriter.erase_op(op)
     for op in (one.load, two.load):
         if op.result.first_use is None:
             Rewriter.erase_op(op)

@@ -17,7 +17,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 from xdsl.transforms.dead_code_elimination import would_be_trivially_dead
 
-from louver.analysis.integers import constant_integer, is_zero, position
+from louver.analysis.integers import constant_integer, position
 from louver.analysis.residues import ResidueReader, Residues
 from louver.compile.rewrite.insert import insert_before, integer
 from louver.compile.rewrite.operand_chain import OperandChain, operand_chain
@@ -36,10 +36,9 @@ def join_tails(module: ModuleOp) -> None:
 
 
 class _Step(NamedTuple):
-    """One dot added to a sum. total: the sum with it."""
+    """One dot that adds to a sum."""
 
     dot: DotOp
-    total: SSAValue
     left: OperandChain
     right: OperandChain
 
@@ -78,7 +77,7 @@ def _tail(loop: scf.ForOp) -> _Tail | None:
             return None
         owner = outer.dot.parent_op()
         branch = owner if isinstance(owner, scf.IfOp) else None
-        after = outer.total if branch is None else _chosen(branch, outer.total, result)
+        after = outer.dot.d if branch is None else _chosen(branch, outer.dot.d, result)
         if after is None or (branch is None and outer.dot.parent is not loop.parent):
             return None
         if {use.operation for use in result.uses} - _uses(outer, branch):
@@ -98,26 +97,18 @@ def _tail(loop: scf.ForOp) -> _Tail | None:
 
 
 def _step_of(partial: SSAValue, total: SSAValue) -> _Step | None:
-    """The step from one sum to the next; None unless it is one dot added."""
-    op = total.owner
-    dot = op
-    if isinstance(op, arith.AddfOp | arith.AddiOp) and partial in op.operands:
-        dot = (op.rhs if op.lhs is partial else op.lhs).owner
-        if not isinstance(dot, DotOp) or not is_zero(dot.c):
-            return None
-    elif not isinstance(dot, DotOp) or dot.c is not partial:
+    """The step from one sum to the next; None unless it is one dot that adds to it."""
+    dot = total.owner
+    if not isinstance(dot, DotOp) or dot.c is not partial:
         return None
     left, right = operand_chain(dot.a, dot, -1), operand_chain(dot.b, dot, -2)
-    return None if left is None or right is None else _Step(dot, total, left, right)
+    return None if left is None or right is None else _Step(dot, left, right)
 
 
 def _last_step(result: SSAValue) -> _Step | None:
     """The step that is made of a loop's sum behind it."""
-    for use in result.uses:
-        op = use.operation
-        if isinstance(op, DotOp | arith.AddfOp | arith.AddiOp):
-            return _step_of(result, op.results[0])
-    return None
+    dot = next((use.operation for use in result.uses if isinstance(use.operation, DotOp)), None)
+    return None if dot is None else _step_of(result, dot.d)
 
 
 def _alike(one: _Step, other: _Step) -> bool:
@@ -140,9 +131,7 @@ def _chosen(branch: scf.IfOp, total: SSAValue, before: SSAValue) -> SSAValue | N
 def _uses(step: _Step, branch: scf.IfOp | None) -> set[Operation]:
     """The allowed users of a loop's sum: the step after it, and the end of the branch that leaves the sum unchanged."""
     ends = [] if branch is None else [region.block.last_op for region in branch.regions if region.blocks]
-    total = step.total.owner
-    assert isinstance(total, Operation)
-    return {total, *(end for end in ends if end is not None and end.parent is not step.dot.parent)}
+    return {step.dot, *(end for end in ends if end is not None and end.parent is not step.dot.parent)}
 
 
 def _reads(branch: scf.IfOp) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
-from xdsl.dialects import arith, scf
+from xdsl.dialects import scf
 from xdsl.dialects.builtin import ModuleOp, i32
-from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.ir import Block, Region, SSAValue
 
-from louver.analysis.integers import is_zero, literal
+from louver.analysis.integers import literal
 from louver.compile.rewrite.insert import insert, integer
 from louver.compile.rewrite.operand_chain import OperandChain, append, operand_chain
 from louver.compile.rewrite.remove_dead import remove_dead
@@ -38,89 +38,65 @@ def roll_sums(module: ModuleOp) -> None:
 
 
 class _Term(NamedTuple):
-    """A dot, what adds it to the sum if it does not do so itself, and both of its operands."""
+    """A dot that adds to a sum, and both of its operands, which begin at `position` along K."""
 
     dot: DotOp
-    addition: arith.AddfOp | arith.AddiOp | None
     left: OperandChain
     right: OperandChain
-
-    @property
-    def total(self) -> SSAValue:
-        """The sum with it."""
-        return self.dot.d if self.addition is None else self.addition.result
+    position: int
 
     @property
     def step(self) -> int:
         """Columns of K that it has."""
         return tensor_of(self.dot.a).get_shape()[1]
 
+    def is_like(self, other: _Term) -> bool:
+        """Whether both are pieces of one product."""
+        same = self.dot.properties == other.dot.properties and self.step == other.step
+        return same and self.left.reads_like(other.left) and self.right.reads_like(other.right)
+
 
 class _Sum(NamedTuple):
-    """Dots over the pieces of K from 0 on, in order, and what the first is added to."""
+    """Dots over the pieces of K from 0 on, in the order of K. first: what they are added to. last: the dot that gives the sum."""
 
-    terms: tuple[_Term, ...]
+    terms: Sequence[_Term]
     first: SSAValue
-
-    @property
-    def last(self) -> Operation:
-        """The operation after which the sum is known."""
-        return cast(Operation, self.terms[-1].total.owner)
+    last: DotOp
 
 
 def _sums(block: Block) -> Iterator[_Sum]:
-    """Sums that begin at 0, each as long as it goes on."""
-    for dot in [op for op in block.ops if isinstance(op, DotOp)]:
-        term = _term(dot, _addition(dot), at=0)
-        if term is None:
+    """Dots that add to each other, where they are pieces of one product."""
+    taken: set[DotOp] = set()
+    for first in [op for op in block.ops if isinstance(op, DotOp)]:
+        if first in taken:
             continue
-        terms = [term]
-        while (following := _following(terms)) is not None:
-            terms.append(following)
-        yield _Sum(tuple(terms), dot.c)
+        chain = [first]
+        while (following := _following(chain[-1])) is not None:
+            chain.append(following)
+        taken.update(chain)
+        terms = sorted(filter(None, map(_term, chain)), key=lambda each: each.position)
+        starts = [each.position for each in terms]
+        whole = len(terms) == len(chain) and starts == [place * terms[0].step for place in range(len(terms))]
+        if whole and all(each.is_like(later) for place, later in enumerate(terms) for each in terms[:place]):
+            yield _Sum(terms, first.c, chain[-1])
 
 
-def _addition(dot: DotOp) -> arith.AddfOp | arith.AddiOp | None:
-    """The addition of a first dot to zeros, where a sum adds each of its dots."""
-    users = list(dot.d.uses)
-    op = users[0].operation if len(users) == 1 and is_zero(dot.c) else None
-    if isinstance(op, arith.AddfOp | arith.AddiOp) and is_zero(op.operands[1 - users[0].index]):
-        return op
-    return None
+def _following(dot: DotOp) -> DotOp | None:
+    """The dot that adds to another one, which nothing else uses."""
+    (use, *others) = [*dot.d.uses] or [None]
+    op = None if use is None or others else use.operation
+    return op if isinstance(op, DotOp) and op.c is dot.d else None
 
 
-def _term(dot: DotOp, addition: arith.AddfOp | arith.AddiOp | None, at: int) -> _Term | None:
-    """The dot as part of a sum; None unless it has a sparse operand and both begin at `at` along K."""
+def _term(dot: DotOp) -> _Term | None:
+    """The dot as part of a sum; None unless it has a sparse operand and both begin at one number along K."""
     if not any(sparse_encoding(operand.type) is not None for operand in (dot.a, dot.b)):
         return None
     left, right = operand_chain(dot.a, dot, -1), operand_chain(dot.b, dot, -2)
-    if left is None or right is None or not literal(left.position) == literal(right.position) == at:
+    start = None if left is None else literal(left.position)
+    if left is None or right is None or start is None or literal(right.position) != start:
         return None
-    return _Term(dot, addition, left, right)
-
-
-def _following(terms: Sequence[_Term]) -> _Term | None:
-    """The dot that is added to the last one, and begins where that ended."""
-    last = terms[-1]
-    uses = list(last.total.uses)
-    if len(uses) != 1:
-        return None
-    op, addition = uses[0].operation, None
-    if isinstance(op, arith.AddfOp | arith.AddiOp):
-        addition = op
-        op = op.operands[1 - uses[0].index].owner
-        if not isinstance(op, DotOp) or not op.d.has_one_use() or not is_zero(op.c):
-            return None
-    if not isinstance(op, DotOp) or (addition is None and op.c is not last.total):
-        return None
-    found = _term(op, addition, at=len(terms) * last.step)
-    if found is None or found.dot.properties != last.dot.properties or found.step != last.step:
-        return None
-    # The first one adds to zeros, in whatever way.
-    if len(terms) > 1 and (addition is None) != (last.addition is None):
-        return None
-    alike = all(each.left.reads_like(found.left) and each.right.reads_like(found.right) for each in terms)
-    return found if alike else None
+    return _Term(dot, left, right, start)
 
 
 def _may_wait(one: _Sum, other: _Sum) -> bool:
@@ -129,7 +105,7 @@ def _may_wait(one: _Sum, other: _Sum) -> bool:
         return False
     return all(
         use.operation.parent is one.last.parent and other.last.is_before_in_block(use.operation)
-        for use in one.terms[-1].total.uses
+        for use in one.last.d.uses
     )
 
 
@@ -151,19 +127,14 @@ def _loop(sums: Sequence[_Sum]) -> None:
     loop = scf.ForOp(zero, end, step, [each.first for each in sums], Region(body))
     insert(place, loop, place)
     for each, total in zip(sums, loop.results, strict=True):
-        old = each.terms[-1].total
+        old = each.last.d
         total.name_hint = old.name_hint
         old.replace_all_uses_with(total)
 
 
 def _added(term: _Term, k: SSAValue, partial: SSAValue, body: Block) -> SSAValue:
-    """The sum in a step of the loop: the dot of what is read at k, added."""
+    """The sum in a step of the loop: the dot of what is read at k."""
     dot = term.dot
     a, b = (chain.copied(k, body) for chain in (term.left, term.right))
-    c = partial if term.addition is None else dot.c
-    product = DotOp.build(operands=[a, b, [], c], properties=dict(dot.properties), result_types=[dot.d.type])
-    value = append(body, product, dot)
-    if term.addition is None:
-        return value
-    add = arith.AddfOp if isinstance(term.addition, arith.AddfOp) else arith.AddiOp
-    return append(body, add(partial, value), term.addition)
+    product = DotOp.build(operands=[a, b, [], partial], properties=dict(dot.properties), result_types=[dot.d.type])
+    return append(body, product, dot)

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, ModuleOp, TensorType
-from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.compile.rewrite.insert import insert, insert_after, insert_before
@@ -55,7 +55,6 @@ def _turn_carried(loop: scf.ForOp, index: int) -> scf.ForOp:
     """The loop, which carries a sum as it is computed, if that is transposed."""
     partial, end = loop.body.block.args[index + 1], loop.body.block.last_op
     assert isinstance(end, scf.YieldOp)
-    _turn_addition(end, index, partial)
     if not _is_turned(end.operands[index]):
         return loop
     end.operands[index] = _turned(end.operands[index], end)
@@ -70,25 +69,10 @@ def _turn_carried(loop: scf.ForOp, index: int) -> scf.ForOp:
     return new
 
 
-def _turn_addition(end: scf.YieldOp, index: int, partial: BlockArgument) -> None:
-    """partial + trans(product) is the transpose of what is added."""
-    step = end.operands[index].owner
-    if not isinstance(step, arith.AddfOp | arith.AddiOp) or partial not in step.operands:
-        return
-    if not any(_is_turned(operand) for operand in step.operands):
-        return
-    lhs, rhs = (_turned(operand, step) for operand in step.operands)
-    total = insert_before(step, arith.AddfOp(lhs, rhs) if isinstance(step, arith.AddfOp) else arith.AddiOp(lhs, rhs))
-    back = insert_before(step, TransOp(total))
-    back.name_hint = step.results[0].name_hint
-    step.results[0].replace_all_uses_with(back)
-    Rewriter.erase_op(step)
-
-
 def _is_turned(value: SSAValue) -> bool:
-    """Whether it is a product, or a sum of such, that was transposed."""
+    """Whether it is a sum of products that was transposed."""
     op = value.owner
-    return isinstance(op, TransOp) and isinstance(op.src.owner, DotOp | arith.AddfOp | arith.AddiOp)
+    return isinstance(op, TransOp) and isinstance(op.src.owner, DotOp)
 
 
 def _retyped(value: SSAValue) -> SSAValue:

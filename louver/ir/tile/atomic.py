@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Self, TypeAlias, cast
+from typing import TypeAlias
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import SSAValue
 from xdsl.irdl import IRDLOperation, irdl_op_definition, operand_def, opt_operand_def, prop_def, result_def, traits_def
-from xdsl.parser import Parser
-from xdsl.printer import Printer
 from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
 from xdsl.utils.exceptions import VerifyException
 
@@ -22,36 +20,11 @@ KINDS = ("and", "or", "xor", "add", "fadd", "max", "min", "umax", "umin", "exch"
 class _Atomic(IRDLOperation):
     """Reads, changes and writes memory, element by element; gives what was there before."""
 
-    WORDS: ClassVar[tuple[str, ...]] = ("sem", "scope")
-    """The properties that Triton prints before the operands."""
-
     sem = prop_def(StringAttr)
     scope = prop_def(StringAttr)
     result = result_def()
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
-
-    @classmethod
-    def parse(cls, parser: Parser) -> Self:
-        properties = {name: StringAttr(_word(parser)) for name in cls.WORDS}
-        operands = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_unresolved_operand)
-        attributes = parser.parse_optional_attr_dict()
-        parser.parse_punctuation(":")
-        types = parser.parse_comma_separated_list(parser.Delimiter.PAREN, parser.parse_type)
-        parser.parse_punctuation("->")
-        result = parser.parse_type()
-        values = parser.resolve_operands(operands, types, parser.pos)
-        return cls.create(operands=values, properties=properties, attributes=attributes, result_types=[result])
-
-    def print(self, printer: Printer) -> None:
-        for name in self.WORDS:
-            printer.print_string(f" {cast(StringAttr, self.properties[name]).data},")
-        printer.print_string(" ")
-        printer.print_list(self.operands, printer.print_operand)
-        printer.print_op_attributes(self.attributes)
-        printer.print_string(" : (")
-        printer.print_list(self.operands, lambda operand: printer.print_attribute(operand.type))
-        printer.print_string(") -> ")
-        printer.print_attribute(self.result.type)
+    custom_directives = (syntax.Word,)
 
     def verify_(self) -> None:
         pointer, value = self.operands[:2]
@@ -66,11 +39,14 @@ class AtomicRMWOp(_Atomic):
     """Changes memory by `value` where the mask holds."""
 
     name = "tt.atomic_rmw"
-    WORDS: ClassVar[tuple[str, ...]] = ("kind", "sem", "scope")
     kind = prop_def(StringAttr)
     ptr = operand_def()
     value = operand_def()
     mask = opt_operand_def()
+    assembly_format = (
+        "custom<Word>($kind) `,` custom<Word>($sem) `,` custom<Word>($scope) `,` $ptr `,` $value (`,` $mask^)? attr-dict"
+        " `:` `(` type($ptr) `,` type($value) (`,` type($mask)^)? `)` `->` type($result)"
+    )
 
     def verify_(self) -> None:
         if self.kind.data not in KINDS:
@@ -90,6 +66,10 @@ class AtomicCASOp(_Atomic):
     ptr = operand_def()
     expected = operand_def()
     value = operand_def()
+    assembly_format = (
+        "custom<Word>($sem) `,` custom<Word>($scope) `,` $ptr `,` $expected `,` $value attr-dict"
+        " `:` `(` type($ptr) `,` type($expected) `,` type($value) `)` `->` type($result)"
+    )
 
     def verify_(self) -> None:
         super().verify_()
@@ -99,9 +79,3 @@ class AtomicCASOp(_Atomic):
 
 AtomicOp: TypeAlias = AtomicRMWOp | AtomicCASOp
 """An operation that reads and writes memory at once, at `ptr`, with `value`."""
-
-
-def _word(parser: Parser) -> str:
-    word = parser.parse_identifier()
-    parser.parse_punctuation(",")
-    return word

@@ -14,6 +14,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from louver.analysis.residues import ResidueReader, Residues
 from louver.compile.canonical.canonicalize import canonicalize
+from louver.compile.canonical.fold_sums import add_in_place
 from louver.compile.canonical.join_tails import join_tails
 from louver.compile.canonical.roll_sums import roll_sums
 from louver.compile.plan.nest import read_nest
@@ -121,6 +122,7 @@ def test_joined_tails_compute_the_same(rng: np.random.Generator, name: str, k: i
     module = read_copy(kept(name))
     expected = run_triton(module, operands)
     operands.assert_close(expected)
+    add_in_place(module)
     join_tails(module)
     assert str(module).count("tt.dot ") == 1 and "scf.if" not in str(module)
     operands.assert_close(run_triton(module, operands))
@@ -181,6 +183,7 @@ OTHERS = {
 def test_other_tails_stay_and_are_refused(change: str) -> None:
     changes, message = OTHERS[change]
     module = changed(REST, *changes)
+    add_in_place(module)
     before = str(module)
     join_tails(module)
     assert str(module) == before
@@ -220,6 +223,13 @@ def test_pieces_of_k_that_do_not_follow_each_other_stay() -> None:
     for at in ("dense<128>", "dense<256>"):
         with pytest.raises(UnsupportedKernelError):
             read_nest(canonicalize(read_ttir(text.replace("dense<64>", at))))
+
+
+def test_pieces_of_k_come_in_any_order() -> None:
+    text = kept(UNROLLED)
+    swapped = text.replace("dense<64>", "dense<?>").replace("dense<128>", "dense<64>").replace("dense<?>", "dense<128>")
+    assert swapped != text and dots_of(swapped) == 1
+    assert read_nest(canonicalize(read_ttir(swapped))) == read_nest(canonicalize(read_ttir(text)))
 
 
 def test_rolling_leaves_loops_alone() -> None:

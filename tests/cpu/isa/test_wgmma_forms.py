@@ -278,10 +278,10 @@ class Recorder:
 def test_execution_asks_the_warp():
     warp, form = Recorder(), Wgmma(8, "f16", "f16", "f32", True)
     operands = [np.full(32, i) for i in range(5)]
-    assert form.execute(warp, *operands) == ()
+    assert form.execute(warp, *operands) is None
     assert warp.calls.pop() == ("wgmma", form, *operands)
-    assert WgmmaFence().execute(warp) == WgmmaCommit().execute(warp) == ()
-    assert WgmmaWait(1).execute(warp) == ()
+    assert WgmmaFence().execute(warp) is WgmmaCommit().execute(warp) is None
+    assert WgmmaWait(1).execute(warp) is None
     assert warp.calls == [("fence",), ("commit",), ("wait", 1)]
     warp.answer = Suspend("two groups are unfinished")
     assert WgmmaWait(0).execute(warp) is warp.answer

@@ -16,9 +16,8 @@ builtin.module {
       %x = tt.descriptor_load %a_tensor[%row_1, %_] : !tt.tensordesc<tensor<128x64xf16, #tt.sparse<"NV24">>> -> tensor<128x64xf16, #tt.sparse<"NV24">>
       %1 = tt.descriptor_load %b_tensor[%column_1, %_] : !tt.tensordesc<tensor<64x64xf16>> -> tensor<64x64xf16>
       %y = tt.trans %1 {order = array<i32: 1, 0>} : tensor<64x64xf16> -> tensor<64x64xf16>
-      %total_2 = tt.dot %x, %y, %cst, inputPrecision = tf32 : tensor<128x64xf16, #tt.sparse<"NV24">> * tensor<64x64xf16> -> tensor<128x64xf32>
-      %total_3 = arith.addf %total_1, %total_2 : tensor<128x64xf32>
-      scf.yield %total_3 : tensor<128x64xf32>
+      %total_2 = tt.dot %x, %y, %total_1, inputPrecision = tf32 : tensor<128x64xf16, #tt.sparse<"NV24">> * tensor<64x64xf16> -> tensor<128x64xf32>
+      scf.yield %total_2 : tensor<128x64xf32>
     }
     %2 = arith.truncf %total : tensor<128x64xf32> to tensor<128x64xf16>
     tt.descriptor_store %d_tensor[%row_1, %column_1], %2 : !tt.tensordesc<tensor<128x64xf16>>, tensor<128x64xf16>

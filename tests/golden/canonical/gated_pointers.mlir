@@ -22,20 +22,19 @@ builtin.module {
       %8 = tt.descriptor_load %x_tensor[%n_1, %first] : !tt.tensordesc<tensor<64x64xf16>> -> tensor<64x64xf16>
       %right = tt.trans %8 {order = array<i32: 1, 0>} : tensor<64x64xf16> -> tensor<64x64xf16>
       %9 = tt.descriptor_load %gate_up_tensor[%6, %first] : !tt.tensordesc<tensor<128x64xf16, #tt.sparse<"NV24">>> -> tensor<128x64xf16, #tt.sparse<"NV24">>
-      %10 = tt.dot %9, %right, %7, inputPrecision = tf32 : tensor<128x64xf16, #tt.sparse<"NV24">> * tensor<64x64xf16> -> tensor<128x64xf32>
-      %11 = arith.addf %one_1, %10 : tensor<128x64xf32>
-      scf.yield %11 : tensor<128x64xf32>
+      %10 = tt.dot %9, %right, %one_1, inputPrecision = tf32 : tensor<128x64xf16, #tt.sparse<"NV24">> * tensor<64x64xf16> -> tensor<128x64xf32>
+      scf.yield %10 : tensor<128x64xf32>
     }
-    %12 = tt.reshape %one : tensor<128x64xf32> -> tensor<8x2x8x64xf32>
-    %13 = tt.trans %12 {order = array<i32: 0, 2, 3, 1>} : tensor<8x2x8x64xf32> -> tensor<8x8x64x2xf32>
-    %14, %15 = tt.split %13 : tensor<8x8x64x2xf32> -> tensor<8x8x64xf32>
-    %two = tt.reshape %14 : tensor<8x8x64xf32> -> tensor<64x64xf32>
-    %two_1 = tt.reshape %15 : tensor<8x8x64xf32> -> tensor<64x64xf32>
+    %11 = tt.reshape %one : tensor<128x64xf32> -> tensor<8x2x8x64xf32>
+    %12 = tt.trans %11 {order = array<i32: 0, 2, 3, 1>} : tensor<8x2x8x64xf32> -> tensor<8x8x64x2xf32>
+    %13, %14 = tt.split %12 : tensor<8x8x64x2xf32> -> tensor<8x8x64xf32>
+    %two = tt.reshape %13 : tensor<8x8x64xf32> -> tensor<64x64xf32>
+    %two_1 = tt.reshape %14 : tensor<8x8x64xf32> -> tensor<64x64xf32>
     %result = arith.maxnumf %two, %cst : tensor<64x64xf32>
     %result_1 = arith.mulf %result, %two_1 : tensor<64x64xf32>
     %result_2 = arith.addf %result_1, %two : tensor<64x64xf32>
-    %16 = arith.truncf %result_2 : tensor<64x64xf32> to tensor<64x64xbf16>
-    tt.descriptor_store %y_tensor[%m_1, %n_1], %16 : !tt.tensordesc<tensor<64x64xbf16>>, tensor<64x64xbf16>
+    %15 = arith.truncf %result_2 : tensor<64x64xf32> to tensor<64x64xbf16>
+    tt.descriptor_store %y_tensor[%m_1, %n_1], %15 : !tt.tensordesc<tensor<64x64xbf16>>, tensor<64x64xbf16>
     tt.return
   }
 }

@@ -24,9 +24,8 @@ builtin.module {
     %total = scf.for %_ = %c0_i32 to %K step %c16_i32 iter_args(%total_1 = %cst) -> (tensor<128x64xf32>) : i32 {
       %total_2 = tt.descriptor_load %a_tensor[%m_1, %_] : !tt.tensordesc<tensor<128x16xf16, #tt.sparse<"NV24">>> -> tensor<128x16xf16, #tt.sparse<"NV24">>
       %total_3 = tt.descriptor_load %b_tensor[%_, %n_1] : !tt.tensordesc<tensor<16x64xf16>> -> tensor<16x64xf16>
-      %total_4 = tt.dot %total_2, %total_3, %cst, inputPrecision = tf32 : tensor<128x16xf16, #tt.sparse<"NV24">> * tensor<16x64xf16> -> tensor<128x64xf32>
-      %total_5 = arith.addf %total_1, %total_4 : tensor<128x64xf32>
-      scf.yield %total_5 : tensor<128x64xf32>
+      %total_4 = tt.dot %total_2, %total_3, %total_1, inputPrecision = tf32 : tensor<128x16xf16, #tt.sparse<"NV24">> * tensor<16x64xf16> -> tensor<128x64xf32>
+      scf.yield %total_4 : tensor<128x64xf32>
     }
     %9 = arith.truncf %total : tensor<128x64xf32> to tensor<128x64xf16>
     tt.descriptor_store %d_tensor[%m_1, %n_1], %9 : !tt.tensordesc<tensor<128x64xf16>>, tensor<128x64xf16>

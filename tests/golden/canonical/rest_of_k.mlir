@@ -24,9 +24,8 @@ builtin.module {
       %total_2 = tt.descriptor_load %a_tiles[%1, %step] : !tt.tensordesc<tensor<128x32xf16, #tt.sparse<"NV24">>> -> tensor<128x32xf16, #tt.sparse<"NV24">>
       %total_3 = tt.descriptor_load %b_tiles_1[%3, %step] : !tt.tensordesc<tensor<64x32xf16>> -> tensor<64x32xf16>
       %total_4 = tt.trans %total_3 {order = array<i32: 1, 0>} : tensor<64x32xf16> -> tensor<32x64xf16>
-      %total_5 = tt.dot %total_2, %total_4, %cst, inputPrecision = tf32 : tensor<128x32xf16, #tt.sparse<"NV24">> * tensor<32x64xf16> -> tensor<128x64xf32>
-      %total_6 = arith.addf %total_1, %total_5 : tensor<128x64xf32>
-      scf.yield %total_6 : tensor<128x64xf32>
+      %total_5 = tt.dot %total_2, %total_4, %total_1, inputPrecision = tf32 : tensor<128x32xf16, #tt.sparse<"NV24">> * tensor<32x64xf16> -> tensor<128x64xf32>
+      scf.yield %total_5 : tensor<128x64xf32>
     }
     %9 = arith.truncf %total : tensor<128x64xf32> to tensor<128x64xf16>
     tt.descriptor_store %d_tiles[%1, %3], %9 : !tt.tensordesc<tensor<128x64xf16>>, tensor<128x64xf16>

@@ -18,9 +18,8 @@ builtin.module {
     %total = scf.for %arg9 = %3 to %K step %4 iter_args(%total_1 = %cst) -> (tensor<128x64xf32>) : i32 {
       %one = tt.descriptor_load %a_tensor[%m_1, %arg9] : !tt.tensordesc<tensor<128x64xf16, #tt.sparse<"NV24">>> -> tensor<128x64xf16, #tt.sparse<"NV24">>
       %two = tt.descriptor_load %b_tensor[%arg9, %n_1] : !tt.tensordesc<tensor<64x64xf16>> -> tensor<64x64xf16>
-      %total_2 = tt.dot %one, %two, %cst, inputPrecision = tf32 : tensor<128x64xf16, #tt.sparse<"NV24">> * tensor<64x64xf16> -> tensor<128x64xf32>
-      %total_3 = arith.addf %total_1, %total_2 : tensor<128x64xf32>
-      scf.yield %total_3 : tensor<128x64xf32>
+      %total_2 = tt.dot %one, %two, %total_1, inputPrecision = tf32 : tensor<128x64xf16, #tt.sparse<"NV24">> * tensor<64x64xf16> -> tensor<128x64xf32>
+      scf.yield %total_2 : tensor<128x64xf32>
     }
     tt.descriptor_reduce add, %d_tensor[%m_1, %n_1], %total : !tt.tensordesc<tensor<128x64xf32>>, tensor<128x64xf32>
     tt.return

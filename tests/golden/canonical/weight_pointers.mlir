@@ -10,22 +10,20 @@ builtin.module {
     %x_tensor = tt.make_tensor_descriptor %x, [%M, %K], [%2, 1] : <f16>, <tensor<64x64xf16>>
     %c0_i32 = arith.constant 0 : i32
     %3 = arith.constant dense<0.000000e+00> : tensor<128x64xf32>
-    %4 = arith.constant dense<0.000000e+00> : tensor<128x64xf32>
     %c128_i32 = arith.constant 128 : i32
     %c64_i32 = arith.constant 64 : i32
     %m = arith.muli %tile_m, %c64_i32 : i32
     %n = arith.muli %tile_n, %c128_i32 : i32
     %total = scf.for %first = %c0_i32 to %K step %c64_i32 iter_args(%total_1 = %3) -> (tensor<128x64xf32>) : i32 {
       %left = tt.descriptor_load %x_tensor[%m, %first] : !tt.tensordesc<tensor<64x64xf16>> -> tensor<64x64xf16>
-      %5 = tt.descriptor_load %w_tensor[%n, %first] : !tt.tensordesc<tensor<128x64xf16, #tt.sparse<"NV24">>> -> tensor<128x64xf16, #tt.sparse<"NV24">>
-      %6 = tt.trans %left {order = array<i32: 1, 0>} : tensor<64x64xf16> -> tensor<64x64xf16>
-      %7 = tt.dot %5, %6, %4, inputPrecision = tf32 : tensor<128x64xf16, #tt.sparse<"NV24">> * tensor<64x64xf16> -> tensor<128x64xf32>
-      %8 = arith.addf %total_1, %7 : tensor<128x64xf32>
-      scf.yield %8 : tensor<128x64xf32>
+      %4 = tt.descriptor_load %w_tensor[%n, %first] : !tt.tensordesc<tensor<128x64xf16, #tt.sparse<"NV24">>> -> tensor<128x64xf16, #tt.sparse<"NV24">>
+      %5 = tt.trans %left {order = array<i32: 1, 0>} : tensor<64x64xf16> -> tensor<64x64xf16>
+      %6 = tt.dot %4, %5, %total_1, inputPrecision = tf32 : tensor<128x64xf16, #tt.sparse<"NV24">> * tensor<64x64xf16> -> tensor<128x64xf32>
+      scf.yield %6 : tensor<128x64xf32>
     }
     %total_2 = tt.trans %total {order = array<i32: 1, 0>} : tensor<128x64xf32> -> tensor<64x128xf32>
-    %9 = arith.truncf %total_2 : tensor<64x128xf32> to tensor<64x128xf16>
-    tt.descriptor_store %y_tensor[%m, %n], %9 : !tt.tensordesc<tensor<64x128xf16>>, tensor<64x128xf16>
+    %7 = arith.truncf %total_2 : tensor<64x128xf32> to tensor<64x128xf16>
+    tt.descriptor_store %y_tensor[%m, %n], %7 : !tt.tensordesc<tensor<64x128xf16>>, tensor<64x128xf16>
     tt.return
   }
 }

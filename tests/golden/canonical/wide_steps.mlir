@@ -21,9 +21,8 @@ builtin.module {
       %left = tt.descriptor_load %a_tensor[%m_1, %first] : !tt.tensordesc<tensor<128x256xi8, #tt.sparse<"NV24">>> -> tensor<128x256xi8, #tt.sparse<"NV24">>
       %1 = tt.descriptor_load %b_tensor[%n_1, %first] : !tt.tensordesc<tensor<64x256xi8>> -> tensor<64x256xi8>
       %right = tt.trans %1 {order = array<i32: 1, 0>} : tensor<64x256xi8> -> tensor<256x64xi8>
-      %total_2 = tt.dot %left, %right, %cst, inputPrecision = tf32 : tensor<128x256xi8, #tt.sparse<"NV24">> * tensor<256x64xi8> -> tensor<128x64xi32>
-      %total_3 = arith.addi %total_1, %total_2 : tensor<128x64xi32>
-      scf.yield %total_3 : tensor<128x64xi32>
+      %total_2 = tt.dot %left, %right, %total_1, inputPrecision = tf32 : tensor<128x256xi8, #tt.sparse<"NV24">> * tensor<256x64xi8> -> tensor<128x64xi32>
+      scf.yield %total_2 : tensor<128x64xi32>
     } {tt.num_stages = 3 : i32}
     %wide_2 = arith.sitofp %total : tensor<128x64xi32> to tensor<128x64xf32>
     %wide_3 = tt.descriptor_load %scale_tensor[%m_1] : !tt.tensordesc<tensor<128xf32>> -> tensor<128xf32>

@@ -6,10 +6,7 @@ a warp 512: [cut tile][part][warpgroup][register / 4][thread].
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-
-from xdsl.ir import Block
 
 from louver.compile.lower.products import ranges
 from louver.compile.lower.products.stages import meet
@@ -47,14 +44,14 @@ class _Place:
         return WORD_BYTES * self.width * WARPGROUP_THREADS
 
 
-def combine(low: Lowering, op: ops.CombineOp, lower_block: Callable[[Block], None]) -> None:
+def combine(low: Lowering, op: ops.CombineOp) -> None:
     """Run the region for a whole tile, and for the last range of a tile that is cut."""
     k = low.k
     complete = ranges.is_whole(low, low.walk.tile)
     with k.if_(complete, negated=True, uniform=True):
         _meet_others(low, op, complete)
     with k.if_(complete, uniform=True):
-        lower_block(op.body.block)
+        low.lower_block(op.body.block)
 
 
 def _meet_others(low: Lowering, op: ops.CombineOp, complete: Reg) -> None:

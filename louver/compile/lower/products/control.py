@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 
 from xdsl.ir import Block
@@ -12,11 +12,9 @@ from louver.compile.lower.products.batch_indices import entries_of, load_entry
 from louver.compile.lower.products.state import Lowering, Origin, RolePosition, TileState, TileWalk
 from louver.ir.sched import ops, staged
 from louver.isa.instruction import LANES
-from louver.isa.sync import LaunchDependents
+from louver.isa.sync import GridWait, LaunchDependents
 from louver.isa.targets import WARPGROUP_THREADS, WARPS_PER_WARPGROUP
 from louver.ptx.module import Address, Imm, Reg
-
-LowerBlock = Callable[[Block], None]
 
 
 def enter(low: Lowering) -> None:
@@ -66,7 +64,7 @@ def leave(low: Lowering) -> None:
         low.k.cluster_sync()
 
 
-def lower_roles(low: Lowering, roles: Sequence[ops.RoleOp], lower_block: LowerBlock) -> None:
+def lower_roles(low: Lowering, roles: Sequence[ops.RoleOp]) -> None:
     """One branch of the kernel: warpgroups take their registers, and they or single threads of theirs run these roles."""
     k, role = low.k, roles[0]
     first = role.first.value.data * WARPS_PER_WARPGROUP
@@ -79,14 +77,14 @@ def lower_roles(low: Lowering, roles: Sequence[ops.RoleOp], lower_block: LowerBl
         low.warpgroups = role.warpgroups.value.data
         for each in roles:
             if each.single is None:
-                _start_role(low, each, lower_block)
+                _start_role(low, each)
                 continue
             elected = k.setp("eq", "u32", low.named["tid"], (first + each.elected) * LANES)
             with k.if_(elected):
-                _start_role(low, each, lower_block)
+                _start_role(low, each)
 
 
-def _start_role(low: Lowering, role: ops.RoleOp, lower_block: LowerBlock) -> None:
+def _start_role(low: Lowering, role: ops.RoleOp) -> None:
     k = low.k
     low.role = role
     low.position = RolePosition(stage=k.mov(0), parity=k.mov(0), previous=k.mov(0))
@@ -95,21 +93,26 @@ def _start_role(low: Lowering, role: ops.RoleOp, lower_block: LowerBlock) -> Non
         operands.open_consumer(low, role, tile_m // (64 * role.warpgroups.value.data))
     elif low.gathers is not None:
         gather.open_gatherer(low, low.gathers)
-    lower_block(role.body.block)
+    low.lower_block(role.body.block)
 
 
 def _multiplies(role: ops.RoleOp) -> bool:
     return any(isinstance(inner, ops.MmaOp | ops.FmaOp) for inner in role.walk())
 
 
-def one_thread(low: Lowering, op: staged.OneThreadOp, lower_block: LowerBlock) -> None:
+def wait_grids(low: Lowering, op: ops.WaitGridsOp) -> None:
+    """`griddepcontrol.wait`."""
+    low.k.emit(GridWait())
+
+
+def one_thread(low: Lowering, op: staged.OneThreadOp) -> None:
     """The region, for the first thread of the warpgroup."""
     k = low.k
     with k.if_(k.setp("eq", "u32", k.and_(low.named["tid"], WARPGROUP_THREADS - 1), 0)):
-        lower_block(op.body.block)
+        low.lower_block(op.body.block)
 
 
-def lower_tiles(low: Lowering, op: ops.TilesOp, lower_block: LowerBlock) -> None:
+def lower_tiles(low: Lowering, op: ops.TilesOp) -> None:
     """Persistent CTAs: each cluster takes every `grid`-th tile or range, in an order that walks `raster` rows of tiles at a time."""
     k, named = low.k, low.named
     tile = k.div(k.special("%ctaid.x"), low.cluster)
@@ -123,11 +126,11 @@ def lower_tiles(low: Lowering, op: ops.TilesOp, lower_block: LowerBlock) -> None
     with k.if_(k.setp("lt", "u32", tile, total), uniform=True):
         low.walk = walk = TileWalk(tile, stride, total, op.raster.value.data, _origin(low, op), entries_of(low, op))
         _move_to(low, tile, walk.here)
-        _begin(low, op, lower_block, walk.here)
+        _begin(low, op, walk.here)
         with k.loop(uniform=True) as loop:
             _bind(low, op.body.block, walk.here)
             low.tile_state = _first_step(low, walk.here)
-            lower_block(op.body.block)
+            low.lower_block(op.body.block)
             k.add(tile, stride, into=tile)
             if walk.ahead is None:
                 _move_to(low, tile, walk.here)
@@ -142,23 +145,23 @@ def lower_tiles(low: Lowering, op: ops.TilesOp, lower_block: LowerBlock) -> None
         gather.drain(low)
 
 
-def next_tile(low: Lowering, op: ops.NextTileOp, lower_block: LowerBlock) -> None:
+def next_tile(low: Lowering, op: ops.NextTileOp) -> None:
     """Begin the next tile; the last one stands in for what follows it, so that every address is one of the operand's."""
     k, walk = low.k, low.walk
     tiles = op.parent_op()
     assert isinstance(tiles, ops.TilesOp)
     walk.ahead = _origin(low, tiles)
     _move_to(low, k.min(k.add(walk.tile, walk.stride), k.sub(walk.total, 1)), walk.ahead)
-    _begin(low, tiles, lower_block, walk.ahead)
+    _begin(low, tiles, walk.ahead)
 
 
-def _begin(low: Lowering, op: ops.TilesOp, lower_block: LowerBlock, at: Origin) -> None:
+def _begin(low: Lowering, op: ops.TilesOp, at: Origin) -> None:
     if op.ahead is None:
         return
     if low.kernel.unit.sparse:
         operands.open_tile(low, op, at)
     _bind(low, op.ahead.block, at)
-    lower_block(op.ahead.block)
+    low.lower_block(op.ahead.block)
 
 
 def _bind(low: Lowering, block: Block, at: Origin) -> None:
@@ -206,7 +209,7 @@ def _move_to(low: Lowering, tile: Reg, to: Origin) -> None:
     k.mul_lo(column, tile_n, into=to.n)
 
 
-def lower_loop(low: Lowering, op: ops.LoopOp, lower_block: LowerBlock) -> None:
+def lower_loop(low: Lowering, op: ops.LoopOp) -> None:
     """Run the body while `unroll` whole steps are left, or once, as far as steps are left."""
     k, tile = low.k, low.tile_state
     tile.unroll = op.unroll.value.data
@@ -214,7 +217,7 @@ def lower_loop(low: Lowering, op: ops.LoopOp, lower_block: LowerBlock) -> None:
     if op.partial is not None:
         with ExitStack() as tile.leave:
             tile.leave.enter_context(_if_left(low, 0))
-            _lower_body(low, op, lower_block)
+            _lower_body(low, op)
         tile.leave = None
         k.mov(tile.last, into=tile.step)
         return
@@ -223,14 +226,14 @@ def lower_loop(low: Lowering, op: ops.LoopOp, lower_block: LowerBlock) -> None:
         return k.setp("le", "u32", k.add(tile.step, tile.unroll), tile.last)
 
     with k.if_(more(), uniform=True), k.loop(uniform=True) as loop:
-        _lower_body(low, op, lower_block)
+        _lower_body(low, op)
         k.add(tile.step, tile.unroll, into=tile.step)
         loop.repeat_if(more())
 
 
-def _lower_body(low: Lowering, op: ops.LoopOp, lower_block: LowerBlock) -> None:
+def _lower_body(low: Lowering, op: ops.LoopOp) -> None:
     tile = low.tile_state
-    lower_block(op.body.block)
+    low.lower_block(op.body.block)
     if tile.advanced != tile.unroll:
         raise ValueError(f"a loop over {tile.unroll} steps must advance {tile.unroll} times, got {tile.advanced}")
     tile.advanced = 0
@@ -243,7 +246,7 @@ def _if_left(low: Lowering, done: int) -> AbstractContextManager[object]:
     return k.if_(left, uniform=True)
 
 
-def advance(low: Lowering) -> None:
+def advance(low: Lowering, op: ops.AdvanceOp) -> None:
     """Step to the next stage; the parity flips where the ring wraps."""
     k, position, tile = low.k, low.position, low.tile_state
     k.mov(position.stage, into=position.previous)

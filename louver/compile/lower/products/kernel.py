@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import Float32Type, IntegerAttr, ModuleOp
 from xdsl.ir import Attribute, Block, Operation
@@ -24,9 +27,9 @@ from louver.ir.refusal import source_location
 from louver.ir.sched import ops, staged
 from louver.ir.sched.gathered import GatherOp, LoadRowsOp, ProxyFenceOp
 from louver.ir.sched.types import MapType, PointerType, SizeType
-from louver.isa.sync import GridWait
 from louver.ptx.builder import KernelBuilder
-from louver.ptx.module import Imm, Kernel, Module, Param
+from louver.ptx.core import Number
+from louver.ptx.module import Imm, Kernel, Module, Param, Reg
 
 
 def lower(module: ModuleOp, target: str) -> Module:
@@ -50,11 +53,11 @@ def _lower_kernel(kernel: ops.KernelOp) -> Kernel:
     )
     rings, barriers, depth = _layout(kernel)
     gathers = next((op for op in kernel.walk() if isinstance(op, GatherOp)), None)
-    low = Lowering(kernel, builder, rings, barriers, depth, gathers)
+    low = Lowering(kernel, builder, rings, barriers, depth, lambda block: _lower_block(low, block), gathers)
     _load_parameters(low, names)
     control.enter(low)
     for roles in ops.warpgroups(kernel.roles):
-        control.lower_roles(low, roles, lambda block: _lower_block(low, block))
+        control.lower_roles(low, roles)
     control.leave(low)
     return builder.finish()
 
@@ -102,108 +105,72 @@ def _load_parameters(low: Lowering, names: list[str]) -> None:
 
 def _lower_block(low: Lowering, block: Block) -> None:
     for op in block.ops:
-        _lower_op(low, op)
-
-
-def _lower_op(low: Lowering, op: Operation) -> None:
-    with low.k.at(source_location(op.location)):
-        _lower_placed(low, op)
-
-
-def _lower_placed(low: Lowering, op: Operation) -> None:
-    match op:
-        case ops.TilesOp():
-            control.lower_tiles(low, op, lambda block: _lower_block(low, block))
-        case ops.LoopOp():
-            control.lower_loop(low, op, lambda block: _lower_block(low, block))
-        case ops.WaitGridsOp():
-            low.k.emit(GridWait())
-        case ops.AdvanceOp():
-            control.advance(low)
-        case ops.AcquireOp():
-            stages.acquire(low, op)
-        case ops.InviteOp():
-            stages.invite(low, op)
-        case ops.ExpectOp():
-            stages.expect(low, op)
-        case ops.BulkLoadOp():
-            stages.bulk_load(low, op)
-        case ops.WaitOp():
-            stages.wait(low, op)
-        case ops.ReleaseOp():
-            stages.release(low, op)
-        case ops.NextTileOp():
-            control.next_tile(low, op, lambda block: _lower_block(low, block))
-        case ops.LoadMetadataOp():
-            operands.load_metadata(low, op)
-        case ops.MmaFenceOp() | ops.MmaOp() | ops.MmaCommitOp() | ops.MmaWaitOp() | ops.ClearOp() | ops.PromoteOp():
-            _lower_products(low, op)
-        case ops.FmaOp():
-            multiply_add(low, op)
-        case ops.CombineOp() | ops.StoreOp() | ops.BulkStoreOp():
-            _lower_results(low, op)
-        case _:
-            _lower_staged(low, op)
-
-
-def _lower_products(
-    low: Lowering,
-    op: ops.MmaFenceOp | ops.MmaOp | ops.MmaCommitOp | ops.MmaWaitOp | ops.ClearOp | ops.PromoteOp,
-) -> None:
-    match op:
-        case ops.MmaFenceOp():
-            multiply.fence(low)
-        case ops.MmaOp():
-            multiply.mma(low, op)
-        case ops.MmaCommitOp():
-            multiply.commit(low)
-        case ops.MmaWaitOp():
-            multiply.wait_products(low, op)
-        case ops.ClearOp():
-            multiply.clear(low)
-        case ops.PromoteOp():
-            multiply.promote(low)
-
-
-def _lower_results(low: Lowering, op: ops.CombineOp | ops.StoreOp | ops.BulkStoreOp) -> None:
-    match op:
-        case ops.CombineOp():
-            combine.combine(low, op, lambda block: _lower_block(low, block))
-        case ops.StoreOp():
-            with entry_in_hand(low, op):
-                store.store(low, op)
-        case ops.BulkStoreOp():
-            with entry_in_hand(low, op):
-                bulk_store.bulk_store(low, op)
-
-
-def _lower_staged(low: Lowering, op: Operation) -> None:
-    match op:
-        case staged.OneThreadOp():
-            control.one_thread(low, op, lambda block: _lower_block(low, block))
-        case staged.CopyMetadataOp():
-            stage_metadata.copy(low, op)
-        case staged.ReadMetadataOp():
-            stage_metadata.read(low, op)
-        case LoadRowsOp():
-            gather.load_rows(low, op)
-        case GatherOp():
-            gather.gather(low, op)
-        case ProxyFenceOp():
-            low.k.fence_proxy_async()
-        case _:
-            _lower_arithmetic(low, op)
-
-
-def _lower_arithmetic(low: Lowering, op: Operation) -> None:
-    match op:
-        case arith.ConstantOp(value=IntegerAttr() as value):
-            low.values[op.result] = Imm(value.value.data)
-        case arith.MuliOp():
-            low.values[op.result] = low.k.mul_lo(low.number(op.lhs), low.number(op.rhs))
-        case arith.DivUIOp():
-            low.values[op.result] = low.k.div(low.number(op.lhs), low.number(op.rhs))
-        case arith.AddiOp():
-            low.values[op.result] = low.k.add(low.number(op.lhs), low.number(op.rhs))
-        case _:
+        rule = _RULES.get(type(op))
+        if rule is None:
             raise ValueError(f"schedule IR has no lowering for {op.name}")
+        with low.k.at(source_location(op.location)):
+            rule(low, op)
+
+
+Rule: TypeAlias = Callable[[Lowering, Any], None]
+"""Lowers an operation."""
+
+
+def _to_entry(store: Rule) -> Rule:
+    """A store to the matrix in hand of a batch."""
+
+    def rule(low: Lowering, op: ops.StoreOp | ops.BulkStoreOp) -> None:
+        with entry_in_hand(low, op):
+            store(low, op)
+
+    return rule
+
+
+def _constant(low: Lowering, op: arith.ConstantOp) -> None:
+    if not isinstance(op.value, IntegerAttr):
+        raise ValueError(f"constants of schedule IR are integers, got {op.value}")
+    low.values[op.result] = Imm(op.value.value.data)
+
+
+def _arithmetic(compute: Callable[[KernelBuilder, Number, Number], Reg]) -> Rule:
+    def rule(low: Lowering, op: arith.MuliOp | arith.DivUIOp | arith.AddiOp) -> None:
+        low.values[op.result] = compute(low.k, low.number(op.lhs), low.number(op.rhs))
+
+    return rule
+
+
+_RULES: dict[type[Operation], Rule] = {
+    ops.TilesOp: control.lower_tiles,
+    ops.NextTileOp: control.next_tile,
+    ops.LoopOp: control.lower_loop,
+    ops.AdvanceOp: control.advance,
+    ops.WaitGridsOp: control.wait_grids,
+    staged.OneThreadOp: control.one_thread,
+    ops.AcquireOp: stages.acquire,
+    ops.InviteOp: stages.invite,
+    ops.ExpectOp: stages.expect,
+    ops.BulkLoadOp: stages.bulk_load,
+    ops.WaitOp: stages.wait,
+    ops.ReleaseOp: stages.release,
+    ops.LoadMetadataOp: operands.load_metadata,
+    staged.CopyMetadataOp: stage_metadata.copy,
+    staged.ReadMetadataOp: stage_metadata.read,
+    LoadRowsOp: gather.load_rows,
+    GatherOp: gather.gather,
+    ProxyFenceOp: stages.proxy_fence,
+    ops.MmaFenceOp: multiply.fence,
+    ops.MmaOp: multiply.mma,
+    ops.MmaCommitOp: multiply.commit,
+    ops.MmaWaitOp: multiply.wait_products,
+    ops.FmaOp: multiply_add,
+    ops.ClearOp: multiply.clear,
+    ops.PromoteOp: multiply.promote,
+    ops.CombineOp: combine.combine,
+    ops.StoreOp: _to_entry(store.store),
+    ops.BulkStoreOp: _to_entry(bulk_store.bulk_store),
+    arith.ConstantOp: _constant,
+    arith.MuliOp: _arithmetic(KernelBuilder.mul_lo),
+    arith.DivUIOp: _arithmetic(KernelBuilder.div),
+    arith.AddiOp: _arithmetic(KernelBuilder.add),
+}
+"""The lowering of each operation of schedule IR."""

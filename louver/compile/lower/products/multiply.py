@@ -105,26 +105,26 @@ def _descriptor(low: Lowering, ring_name: str, tile: Tile, offset: int, share: t
     return k.pack_b64(start, k.mov(constant >> 32))
 
 
-def fence(low: Lowering) -> None:
+def fence(low: Lowering, op: ops.MmaFenceOp) -> None:
     """`wgmma.fence`."""
     low.k.emit(WgmmaFence())
 
 
-def clear(low: Lowering) -> None:
+def clear(low: Lowering, op: ops.ClearOp) -> None:
     """Sums of zero."""
     for block in low.sums:
         for total in block:
             low.k.mov(0.0, into=total)
 
 
-def promote(low: Lowering) -> None:
+def promote(low: Lowering, op: ops.PromoteOp) -> None:
     """One f32 addition a register."""
     for totals, partials in zip(low.consumer.promoted, low.consumer.accumulators, strict=True):
         for total, partial in zip(totals, partials, strict=True):
             low.k.add_f32(total, partial, into=total)
 
 
-def commit(low: Lowering) -> None:
+def commit(low: Lowering, op: ops.MmaCommitOp) -> None:
     """`wgmma.commit_group`."""
     low.k.emit(WgmmaCommit())
 

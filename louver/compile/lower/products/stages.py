@@ -9,6 +9,7 @@ from xdsl.dialects.builtin import StringAttr
 
 from louver.compile.lower.products.state import Lowering
 from louver.ir.sched import ops, staged
+from louver.ir.sched.gathered import ProxyFenceOp
 from louver.isa.bulk import Eviction
 from louver.isa.instruction import Instruction
 from louver.isa.sync import BarrierSync
@@ -62,6 +63,11 @@ def wait(low: Lowering, op: ops.WaitOp) -> None:
     """Wait for the stage's copies, or for the cluster's invitation to send them."""
     address = barrier_address(low, low.position.stage)
     low.k.wait(Address(address, low.barriers[op.barriers.data].offset), low.position.parity)
+
+
+def proxy_fence(low: Lowering, op: ProxyFenceOp) -> None:
+    """`fence.proxy.async`."""
+    low.k.fence_proxy_async()
 
 
 def release(low: Lowering, op: ops.ReleaseOp) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from xdsl.ir import SSAValue
+from xdsl.ir import Block, SSAValue
 
 from louver.compile.plan.layout import BLOCK_ROWS
 from louver.ir.sched import ops
@@ -130,7 +131,7 @@ class Gatherer:
 
 @dataclass(slots=True)
 class Lowering:
-    """The state of lowering one kernel. gathers: what gathers rows of the dense operand, if anything does.
+    """The state of lowering one kernel. lower_block: lowers a region. gathers: what gathers rows of the dense operand, if anything does.
 
     values: what holds each SSA value. sizes: the kernel's sizes by name. named: thread indices and counts.
     warpgroup (index in its role, one of `warpgroups`; each takes as many rows of a tile) and the states
@@ -142,6 +143,7 @@ class Lowering:
     rings: dict[str, Ring]
     barriers: dict[str, Barriers]
     stages: int
+    lower_block: Callable[[Block], None]
     gathers: GatherOp | None = None
     values: dict[SSAValue, Reg | Imm] = field(default_factory=dict[SSAValue, "Reg | Imm"])
     sizes: dict[str, Reg] = field(default_factory=dict[str, Reg])

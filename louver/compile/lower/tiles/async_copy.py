@@ -8,7 +8,7 @@ from louver.compile.lower.tiles.memory import each_of
 from louver.compile.lower.tiles.neighbours import base_of
 from louver.compile.lower.tiles.shared import place_of
 from louver.compile.lower.tiles.state import Lowering, Registers
-from louver.ir.tile import AsyncCopyOp, AsyncWaitOp
+from louver.ir.tile import AsyncCommitOp, AsyncCopyOp, AsyncWaitOp
 from louver.ir.tile.staging import tile_of
 from louver.isa.async_copy import AsyncCommit, AsyncCopy, AsyncWait, CopyBytes
 from louver.ptx.module import Address
@@ -40,7 +40,7 @@ def begin_copy(low: Lowering, op: AsyncCopyOp) -> Registers:
     return low.values[op.result]
 
 
-def commit_copies(low: Lowering) -> None:
+def commit_copies(low: Lowering, op: AsyncCommitOp) -> None:
     """The copies that each thread has begun are a group."""
     low.k.emit(AsyncCommit())
 

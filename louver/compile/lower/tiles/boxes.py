@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from xdsl.ir import SSAValue
 
-from louver.compile.lower.tiles.shared import lower_slot
 from louver.compile.lower.tiles.state import Lowering, Registers
-from louver.ir.tile import BoxCopiesOp, EvenBarriersOp, InitBarriersOp, LocalAllocOp, SlotOp, WaitBarrierOp
+from louver.ir.tile import BoxCopiesOp, EvenBarriersOp, InitBarriersOp, WaitBarrierOp
 from louver.ir.tile.boxes import BARRIER_BYTES
 from louver.ir.tile.staging import tile_of
 from louver.isa.barrier import MbarrierInit
@@ -14,29 +13,7 @@ from louver.isa.sync import FenceProxyAsync
 from louver.ptx.module import Address, Imm
 
 
-def lower_memory(low: Lowering, op: LocalAllocOp | SlotOp | InitBarriersOp) -> Registers:
-    """Tiles and barriers in shared memory are the number of bytes before them."""
-    match op:
-        case LocalAllocOp():
-            return (low.constant(low.rooms.staged[op.result], "b32"),)
-        case SlotOp():
-            return lower_slot(low, op)
-        case InitBarriersOp():
-            return _init_barriers(low, op)
-
-
-def lower_boxes(low: Lowering, op: BoxCopiesOp | WaitBarrierOp | EvenBarriersOp) -> None:
-    """Lowers an operation of a loop on its ring."""
-    match op:
-        case BoxCopiesOp():
-            _copy_boxes(low, op)
-        case WaitBarrierOp():
-            _wait_for_boxes(low, op)
-        case EvenBarriersOp():
-            _even_barriers(low, op)
-
-
-def _init_barriers(low: Lowering, op: InitBarriersOp) -> Registers:
+def init_barriers(low: Lowering, op: InitBarriersOp) -> Registers:
     """One thread makes them; no thread waits before they are."""
     first = low.rooms.staged[op.result]
     for index in range(op.count.value.data):
@@ -46,7 +23,7 @@ def _init_barriers(low: Lowering, op: InitBarriersOp) -> Registers:
     return (low.constant(first, "b32"),)
 
 
-def _even_barriers(low: Lowering, op: EvenBarriersOp) -> None:
+def even_barriers(low: Lowering, op: EvenBarriersOp) -> None:
     """One thread arrives where the phase is odd. All threads have waited for the last copies: they have met since, in the loop.
 
     The slots before `read` have been read once more than the others.
@@ -60,13 +37,13 @@ def _even_barriers(low: Lowering, op: EvenBarriersOp) -> None:
             k.mbarrier_arrive(_barrier(low, first + index * BARRIER_BYTES), guard=turns)
 
 
-def _wait_for_boxes(low: Lowering, op: WaitBarrierOp) -> None:
+def wait_for_boxes(low: Lowering, op: WaitBarrierOp) -> None:
     """Each thread sees what has arrived. They meet before one copies to the slot that another one may still read."""
     low.k.wait(_place(low, op.barrier), low.scalar(op.phase))
     low.accesses.puts = True
 
 
-def _copy_boxes(low: Lowering, op: BoxCopiesOp) -> None:
+def copy_boxes(low: Lowering, op: BoxCopiesOp) -> None:
     """One thread announces the bytes and copies, row by row as far as the swizzle's span goes."""
     k = low.k
     if op.free is None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeAlias
 
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
@@ -26,8 +25,6 @@ from louver.ir.tile import (
     WaitBarrierOp,
 )
 from louver.ir.tile.staging import in_shared
-
-LowerBlock: TypeAlias = Callable[[Block], None]
 
 
 def _ends(low: Lowering, block: Block) -> list[Registers]:
@@ -105,7 +102,7 @@ def _in_branch(op: Operation, blocks: Sequence[Block]) -> bool:
     return False
 
 
-def lower_for(low: Lowering, op: scf.ForOp, lower_block: LowerBlock) -> None:
+def lower_for(low: Lowering, op: scf.ForOp) -> None:
     """Count from the lower bound in steps while below the upper one; steps are positive."""
     k, block = low.k, op.body.block
     kind = signed_type(bits_of(op.lb.type))
@@ -119,7 +116,7 @@ def lower_for(low: Lowering, op: scf.ForOp, lower_block: LowerBlock) -> None:
     before = replace(low.accesses)
     with k.if_(k.setp("lt", kind, number, end), uniform=True), k.loop(uniform=True) as loop:
         _bind(low, block.args, [(number,), *_elements(low, carried)])
-        lower_block(block)
+        low.lower_block(block)
         _carry_on(low, carried, block)
         k.add(number, step, into=number)
         loop.repeat_if(k.setp("lt", kind, number, end))
@@ -127,41 +124,41 @@ def lower_for(low: Lowering, op: scf.ForOp, lower_block: LowerBlock) -> None:
     _bind(low, op.results, _elements(low, carried))
 
 
-def lower_if(low: Lowering, op: scf.IfOp, lower_block: LowerBlock) -> None:
+def lower_if(low: Lowering, op: scf.IfOp) -> None:
     """One region or the other."""
     k = low.k
     before = replace(low.accesses)
     results: list[Registers] = []
     with k.if_(low.scalar(op.cond), uniform=True) as branch:
-        _lower_branch(low, op.true_region.block, lower_block)
+        _lower_branch(low, op.true_region.block)
         results = _fresh(low, _ends(low, op.true_region.block)) if op.results else []
     after = low.accesses
     low.accesses = before
     if op.false_region.blocks:
         with branch.otherwise():
-            _lower_branch(low, op.false_region.block, lower_block)
+            _lower_branch(low, op.false_region.block)
             if op.results:
                 _assign(low, results, _ends(low, op.false_region.block))
     low.accesses.join(after)
     _bind(low, op.results, results)
 
 
-def _lower_branch(low: Lowering, block: Block, lower_block: LowerBlock) -> None:
+def _lower_branch(low: Lowering, block: Block) -> None:
     """One region of a branch. Its stores for products are fenced there, rather than wherever it may have been taken."""
     fenced = not (low.accesses.unseen or low.accesses.unfenced)
-    lower_block(block)
+    low.lower_block(block)
     if fenced and low.multiplies:
         low.fence()
 
 
-def lower_while(low: Lowering, op: scf.WhileOp, lower_block: LowerBlock) -> None:
+def lower_while(low: Lowering, op: scf.WhileOp) -> None:
     """The first region, and the second one as long as the first one's condition holds."""
     k, before, after = low.k, op.before_region.block, op.after_region.block
     carried = [Carried.of(low, value, op) for value in op.arguments]
     _may_follow(low, before, after)
     with k.loop(uniform=True) as loop:
         _bind(low, before.args, _elements(low, carried))
-        lower_block(before)
+        low.lower_block(before)
         end = before.last_op
         assert isinstance(end, scf.ConditionOp)
         passed = [Carried.of(low, value, op) for value in end.operands[1:]]
@@ -169,7 +166,7 @@ def lower_while(low: Lowering, op: scf.WhileOp, lower_block: LowerBlock) -> None
         condition = low.copy(low.scalar(end.condition))
         with k.if_(condition, uniform=True):
             _bind(low, after.args, _elements(low, passed))
-            lower_block(after)
+            low.lower_block(after)
             _carry_on(low, carried, after)
         loop.repeat_if(condition)
     _may_follow(low, before, after)

@@ -42,13 +42,8 @@ Tables: TypeAlias = Sequence[tuple[Table, Table]]
 """For each byte of a group's selectors, tables of the first and of the second index: the byte is the exclusive or of what these give."""
 
 
-def lower_groups(low: Lowering, op: DecompressOp | CompressOp) -> Registers:
-    """The elements of a dense tile, or those that stand where a sparse one keeps its own."""
-    return _decompressed(low, op) if isinstance(op, DecompressOp) else _compressed(low, op)
-
-
-def _decompressed(low: Lowering, op: DecompressOp) -> Registers:
-    """Kept values among zeros."""
+def lower_decompress(low: Lowering, op: DecompressOp) -> Registers:
+    """The elements of a dense tile: kept values among zeros."""
     parts, layout, element = op.parts, low.layout(op.result), element_of(op.result.type)
     values, size = low.layout(op.src), element_bytes(element, op)
     codes = _Codes(low, op, _placing(size))
@@ -70,8 +65,8 @@ def _decompressed(low: Lowering, op: DecompressOp) -> Registers:
     return tuple(found[parts.value(at)][parts.index(at)] for at in layout.registers)
 
 
-def _compressed(low: Lowering, op: CompressOp) -> Registers:
-    """The kept ones of all elements."""
+def lower_compress(low: Lowering, op: CompressOp) -> Registers:
+    """The elements of a dense tile that stand where a sparse one keeps its own."""
     parts, layout, element = op.parts, low.layout(op.result), element_of(op.src.type)
     dense, boolean = low.layout(op.src), is_integer(element) and bits_of(element) == 1
     size = 1 if boolean else element_bytes(element, op)

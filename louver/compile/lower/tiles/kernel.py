@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type
@@ -11,9 +12,9 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 from louver.analysis.effects import has_no_effect
 from louver.compile.lower.tiles.async_copy import begin_copy, commit_copies, wait_for_copies
 from louver.compile.lower.tiles.atomic import lower_atomic
-from louver.compile.lower.tiles.boxes import lower_boxes, lower_memory
+from louver.compile.lower.tiles.boxes import copy_boxes, even_barriers, init_barriers, wait_for_boxes
 from louver.compile.lower.tiles.control import lower_for, lower_if, lower_while
-from louver.compile.lower.tiles.decompress import lower_groups
+from louver.compile.lower.tiles.decompress import lower_compress, lower_decompress
 from louver.compile.lower.tiles.dot import lower_dot
 from louver.compile.lower.tiles.exchange import lower_conversion, lower_gather
 from louver.compile.lower.tiles.facts import Facts
@@ -21,7 +22,7 @@ from louver.compile.lower.tiles.memory import lower_load, lower_store
 from louver.compile.lower.tiles.numbers import bits_of, compute, extended, from_f32, is_integer
 from louver.compile.lower.tiles.order import order_by_demand
 from louver.compile.lower.tiles.pairs import paired
-from louver.compile.lower.tiles.reduce import lower_reduction, returned
+from louver.compile.lower.tiles.reduce import lower_reduction
 from louver.compile.lower.tiles.scan import lower_scan
 from louver.compile.lower.tiles.shapes import (
     lower_constant,
@@ -31,7 +32,7 @@ from louver.compile.lower.tiles.shapes import (
     lower_splat,
     lower_split,
 )
-from louver.compile.lower.tiles.shared import put_tile, take_tile
+from louver.compile.lower.tiles.shared import lower_slot, place_memory, put_tile, take_tile
 from louver.compile.lower.tiles.state import Lowering, Registers, Rooms, element_of, register_class
 from louver.compile.lower.tiles.sums import Made, derived, summed
 from louver.compile.lower.tiles.warpgroup_dot import DotInParts, lower_warpgroup_dot
@@ -48,7 +49,6 @@ from louver.ir.tile import (
     AtomicRMWOp,
     BoxCopiesOp,
     BroadcastOp,
-    CombiningOp,
     CompressOp,
     ConvertLayoutOp,
     DecompressOp,
@@ -100,8 +100,6 @@ _EXCHANGES = (
 )
 """Operations that may need other threads, or end a block, so that products are done before."""
 
-_MOVES = (ExpandDimsOp, BroadcastOp, TransOp, ReshapeOp)
-
 
 def lower_tiles(
     function: FuncOp, parameters: Sequence[ArgumentParameter | BoxParameter], warps: int, target: Target, rooms: Rooms
@@ -115,10 +113,9 @@ def lower_tiles(
     k = KernelBuilder(name, params, threads=warps * LANES)
     multiples = (1 if isinstance(each, BoxParameter) else each.multiple for each in parameters)
     runs = Runs(dict(zip(function.body.block.args, multiples, strict=True)))
-    low = Lowering(k, warps, PtxBlock(), target, rooms, runs)
+    low = Lowering(k, warps, PtxBlock(), target, rooms, runs, lambda block: _block(low, block))
     low.in_chunks = has_known_addresses(function)
-    lowering = _Kernel(low)
-    return Module(target.name, [lowering.run(function, parameters)])
+    return Module(target.name, [_run(low, function, parameters)])
 
 
 def _multiplies(op: Operation) -> bool:
@@ -151,203 +148,193 @@ def _scales_a_dot(op: Operation | Block) -> bool:
     )
 
 
-class _Kernel:
-    def __init__(self, low: Lowering) -> None:
-        self.low = low
+def _run(low: Lowering, function: FuncOp, parameters: Sequence[ArgumentParameter | BoxParameter]) -> Kernel:
+    """The kernel, complete."""
+    for value, parameter in zip(function.body.block.args, parameters, strict=True):
+        with low.k.inside(low.prologue):
+            low.values[value] = (_argument(low, value.type, parameter, function),)
+    operations = list(function.body.block.ops)
+    last = max((place for place, op in enumerate(operations) if _multiplies(op)), default=-1)
+    for place, op in enumerate(operations):
+        low.multiplies = place <= last
+        _operation(low, op)
+    kernel = low.k.finish()
+    kernel.body.nodes[0:0] = low.prologue.nodes
+    order_by_demand(kernel.body)
+    kernel.dynamic_shared = low.rooms.bytes
+    return kernel
 
-    def run(self, function: FuncOp, parameters: Sequence[ArgumentParameter | BoxParameter]) -> Kernel:
-        """The kernel, complete."""
-        low = self.low
-        for value, parameter in zip(function.body.block.args, parameters, strict=True):
-            with low.k.inside(low.prologue):
-                low.values[value] = (self._argument(value.type, parameter, function),)
-        operations = list(function.body.block.ops)
-        last = max((place for place, op in enumerate(operations) if _multiplies(op)), default=-1)
-        for place, op in enumerate(operations):
-            low.multiplies = place <= last
-            self._operation(op)
-        kernel = low.k.finish()
-        kernel.body.nodes[0:0] = low.prologue.nodes
-        order_by_demand(kernel.body)
-        kernel.dynamic_shared = low.rooms.bytes
-        return kernel
 
-    def _argument(self, type_: Attribute, parameter: ArgumentParameter | BoxParameter, function: FuncOp) -> Reg:
-        low = self.low
-        if isinstance(parameter, BoxParameter):
-            return low.k.map_address(parameter.name)
-        register = low.k.ld_param(parameter.name)
-        if isinstance(type_, Float16Type | BFloat16Type):
-            return from_f32(low, register, type_)
-        if is_integer(type_):
-            bits = bits_of(type_)
-            if bits == 1:
-                return low.k.setp("ne", "u32", low.k.and_(register, 1), 0)
-            register = extended(low, register, type_)
-        register_class(type_, function)
-        if register.type in ("b32", "b64") and parameter.multiple > 1:
-            low.known.has(register, Facts(parameter.multiple))
-        return register
+def _argument(low: Lowering, type_: Attribute, parameter: ArgumentParameter | BoxParameter, function: FuncOp) -> Reg:
+    if isinstance(parameter, BoxParameter):
+        return low.k.map_address(parameter.name)
+    register = low.k.ld_param(parameter.name)
+    if isinstance(type_, Float16Type | BFloat16Type):
+        return from_f32(low, register, type_)
+    if is_integer(type_):
+        bits = bits_of(type_)
+        if bits == 1:
+            return low.k.setp("ne", "u32", low.k.and_(register, 1), 0)
+        register = extended(low, register, type_)
+    register_class(type_, function)
+    if register.type in ("b32", "b64") and parameter.multiple > 1:
+        low.known.has(register, Facts(parameter.multiple))
+    return register
 
-    def _block(self, block: Block) -> None:
-        waiting: dict[Operation, DotInParts] = {}
-        for op in block.ops:
-            if isinstance(op, DotOp) and by_warpgroups(op) and (sums := in_parts(op)):
-                waiting = dict.fromkeys(sums, DotInParts(self.low, op))
-            elif op not in waiting:
-                self._operation(op)
-            elif op is list(waiting)[-1]:
-                self._finish_parts(list(waiting), waiting[op])
-                waiting = {}
 
-    def _finish_parts(self, operations: Sequence[Operation], dot: DotInParts) -> None:
-        """Operations on elements of a dot's sums, part by part."""
-        low = self.low
-        for number, places in enumerate(dot.parts):
-            if number:
-                dot.begin(number)
+def _block(low: Lowering, block: Block) -> None:
+    waiting: dict[Operation, DotInParts] = {}
+    for op in block.ops:
+        if isinstance(op, DotOp) and by_warpgroups(op) and (sums := in_parts(op)):
+            waiting = dict.fromkeys(sums, DotInParts(low, op))
+        elif op not in waiting:
+            _operation(low, op)
+        elif op is list(waiting)[-1]:
+            _finish_parts(low, list(waiting), waiting[op])
+            waiting = {}
+
+
+def _finish_parts(low: Lowering, operations: Sequence[Operation], dot: DotInParts) -> None:
+    """Operations on elements of a dot's sums, part by part."""
+    for number, places in enumerate(dot.parts):
+        if number:
+            dot.begin(number)
+        low.finish_products()
+        for op in operations:
+            with low.k.at(source_location(op.location)):
+                made = dict(zip(places, _elements(low, op, places), strict=True))
+            before = low.values.get(op.results[0], low.values[op.operands[0]])
+            low.values[op.results[0]] = tuple(made.get(at, each) for at, each in enumerate(before))
+
+
+def _operation(low: Lowering, op: Operation) -> None:
+    with low.k.at(source_location(op.location)):
+        if low.pending and not _goes_on(op):
             low.finish_products()
-            for op in operations:
-                with low.k.at(source_location(op.location)):
-                    made = dict(zip(places, self._elements(op, places), strict=True))
-                before = low.values.get(op.results[0], low.values[op.operands[0]])
-                low.values[op.results[0]] = tuple(made.get(at, each) for at, each in enumerate(before))
+        made = _RULES.get(type(op), _elementwise)(low, op)
+        if made is not None:
+            low.values[op.results[0]] = made
 
-    def _operation(self, op: Operation) -> None:
-        with self.low.k.at(source_location(op.location)):
-            self._lower(op)
 
-    def _lower(self, op: Operation) -> None:
-        low = self.low
-        if low.pending and not self._goes_on(op):
-            low.finish_products()
-        match op:
-            case ReturnOp() | scf.YieldOp() | scf.ConditionOp() | ReduceReturnOp() | ScanReturnOp():
-                pass
-            case scf.ForOp():
-                lower_for(low, op, self._block)
-            case scf.IfOp():
-                lower_if(low, op, self._block)
-            case scf.WhileOp():
-                lower_while(low, op, self._block)
-            case StoreOp():
-                lower_store(low, op)
-            case LocalStoreOp():
-                put_tile(low, op)
-            case ConvertLayoutOp() if in_shared(op.result):
-                put_tile(low, op)
-            case BoxCopiesOp() | WaitBarrierOp() | EvenBarriersOp():
-                lower_boxes(low, op)
-            case AsyncCommitOp():
-                commit_copies(low)
-            case AsyncWaitOp():
-                wait_for_copies(low, op)
-            case AtomicRMWOp() | AtomicCASOp():
-                before = lower_atomic(low, op)
-                if before is not None:
-                    low.values[op.result] = before
-            case SplitOp():
-                low.values[op.first], low.values[op.second] = lower_split(low, op)
-            case ReduceOp():
-                found = lower_reduction(low, op, self._combine)
-                low.values.update(zip(op.result, found, strict=True))
-            case ScanOp():
-                found = lower_scan(low, op, self._combine)
-                low.values.update(zip(op.result, found, strict=True))
-            case _:
-                low.values[op.results[0]] = self._value(op)
+Rule: TypeAlias = Callable[[Lowering, Any], "Registers | None"]
+"""Lowers an operation: the registers of its result, or None where it has none or has set them."""
 
-    def _goes_on(self, op: Operation) -> bool:
-        """Whether an operation may be done while products of warpgroups are under way: it neither reads sums nor has an effect on them."""
-        if isinstance(op, DotOp) and by_warpgroups(op):
-            return True
-        if any(isinstance(each.owner, DotOp) for each in op.operands):
-            return False
-        if isinstance(op, ConvertLayoutOp) and in_shared(op.src):
-            return True
-        return isinstance(op, AsyncCopyOp | AsyncCommitOp | BoxCopiesOp | LoadOp | LocalStoreOp) or (
-            has_no_effect(op) and not op.regions and not isinstance(op, _EXCHANGES)
-        )
 
-    def _value(self, op: Operation) -> Registers:
-        low = self.low
-        match op:
-            case arith.ConstantOp():
-                return lower_constant(low, op)
-            case GetProgramIdOp() | GetNumProgramsOp():
-                register = "ctaid" if isinstance(op, GetProgramIdOp) else "nctaid"
-                return (low.k.special(f"%{register}.{AXES[op.axis.value.data]}"),)
-            case MakeRangeOp():
-                return lower_range(low, op)
-            case SplatOp():
-                return lower_splat(low, op)
-            case LoadOp():
-                return lower_load(low, op)
-            case DotOp() if by_warpgroups(op):
-                return lower_warpgroup_dot(low, op)
-            case DotOp():
-                return lower_dot(low, op)
-            case DecompressOp() | CompressOp():
-                return lower_groups(low, op)
-            case LocalAllocOp() | SlotOp() | InitBarriersOp():
-                return lower_memory(low, op)
-            case TransOp() if in_shared(op.result):
-                return low.values[op.src]
-            case AsyncCopyOp():
-                return begin_copy(low, op)
-            case ConvertLayoutOp() if in_shared(op.src):
-                return take_tile(low, op)
-            case ConvertLayoutOp():
-                return lower_conversion(low, op)
-            case GatherOp():
-                return lower_gather(low, op)
-            case JoinOp():
-                return lower_join(low, op)
-            case _ if isinstance(op, _MOVES):
-                return lower_move(low, op)
-            case _ if len(op.results) == 1 and not op.regions:
-                return self._elements(op)
-            case _:
-                raise unsupported(f"{op.name} is not computed on tiles in registers", op)
+def _nothing(low: Lowering, op: Operation) -> None:
+    """The end of a block: what it is in takes its operands."""
 
-    def _elements(self, op: Operation, places: Sequence[int] | None = None) -> Registers:
-        """An operation on each element, or on those at some places; a scalar operand, such as a condition, is the same for all."""
-        low = self.low
-        for value in (*op.operands, *op.results):
-            register_class(element_of(value.type), op)
-        whole = range(len(low.layout(op.results[0]).registers) if is_tile(op.results[0]) else 1)
-        places = whole if places is None else places
 
-        def column(value: SSAValue) -> Registers:
-            registers = low.values[value]
-            return tuple(registers[place] for place in places) if is_tile(value) else registers * len(places)
+def _program(register: str) -> Rule:
+    def rule(low: Lowering, op: GetProgramIdOp | GetNumProgramsOp) -> Registers:
+        return (low.k.special(f"%{register}.{AXES[op.axis.value.data]}"),)
 
-        if is_tile(op.results[0]) and (together := paired(low, op, list(map(column, op.operands)))) is not None:
-            return together
-        columns = list(map(column, _terms(op)))
-        known: dict[tuple[Reg, ...], Reg] = {}
-        made: Made = {}
-        found: list[Reg] = []
-        for operands in zip(*columns, strict=True):
-            # A tile that repeats elements is computed once for each of them.
-            if operands not in known:
-                known[operands] = self._element(op, operands, made)
-            found.append(known[operands])
-        return tuple(found)
+    return rule
 
-    def _element(self, op: Operation, operands: tuple[Reg, ...], made: Made) -> Reg:
-        low = self.low
-        if len(operands) == len(op.operands) + 1:
-            return low.emit(Fma(), *operands)
-        found = summed(low, op, operands, made)
-        if found is None:
-            found = compute(low, op, operands)
-            derived(low, op, operands, found)
-        return found
 
-    def _combine(self, op: CombiningOp, elements: Sequence[Reg]) -> tuple[Reg, ...]:
-        """The region of a reduction or scan on the elements of two halves."""
-        low, block = self.low, op.combine.block
-        low.values.update(zip(block.args, ((each,) for each in elements), strict=True))
-        self._block(block)
-        return tuple(low.scalar(value) for value in returned(op))
+def _convert(low: Lowering, op: ConvertLayoutOp) -> Registers | None:
+    if in_shared(op.result):
+        return put_tile(low, op)
+    return take_tile(low, op) if in_shared(op.src) else lower_conversion(low, op)
+
+
+def _turn(low: Lowering, op: TransOp) -> Registers:
+    return low.values[op.src] if in_shared(op.result) else lower_move(low, op)
+
+
+def _dot(low: Lowering, op: DotOp) -> Registers:
+    return lower_warpgroup_dot(low, op) if by_warpgroups(op) else lower_dot(low, op)
+
+
+def _elementwise(low: Lowering, op: Operation) -> Registers:
+    if len(op.results) != 1 or op.regions:
+        raise unsupported(f"{op.name} is not computed on tiles in registers", op)
+    return _elements(low, op)
+
+
+_RULES: dict[type[Operation], Rule] = {
+    **dict.fromkeys((ReturnOp, scf.YieldOp, scf.ConditionOp, ReduceReturnOp, ScanReturnOp), _nothing),
+    scf.ForOp: lower_for,
+    scf.IfOp: lower_if,
+    scf.WhileOp: lower_while,
+    arith.ConstantOp: lower_constant,
+    GetProgramIdOp: _program("ctaid"),
+    GetNumProgramsOp: _program("nctaid"),
+    MakeRangeOp: lower_range,
+    SplatOp: lower_splat,
+    ExpandDimsOp: lower_move,
+    BroadcastOp: lower_move,
+    ReshapeOp: lower_move,
+    TransOp: _turn,
+    JoinOp: lower_join,
+    SplitOp: lower_split,
+    LoadOp: lower_load,
+    StoreOp: lower_store,
+    AtomicRMWOp: lower_atomic,
+    AtomicCASOp: lower_atomic,
+    DotOp: _dot,
+    DecompressOp: lower_decompress,
+    CompressOp: lower_compress,
+    ReduceOp: lower_reduction,
+    ScanOp: lower_scan,
+    GatherOp: lower_gather,
+    ConvertLayoutOp: _convert,
+    LocalAllocOp: place_memory,
+    LocalStoreOp: put_tile,
+    SlotOp: lower_slot,
+    AsyncCopyOp: begin_copy,
+    AsyncCommitOp: commit_copies,
+    AsyncWaitOp: wait_for_copies,
+    InitBarriersOp: init_barriers,
+    EvenBarriersOp: even_barriers,
+    WaitBarrierOp: wait_for_boxes,
+    BoxCopiesOp: copy_boxes,
+}
+"""The lowering of each operation; others are computed element by element."""
+
+
+def _goes_on(op: Operation) -> bool:
+    """Whether an operation may be done while products of warpgroups are under way: it neither reads sums nor has an effect on them."""
+    if isinstance(op, DotOp) and by_warpgroups(op):
+        return True
+    if any(isinstance(each.owner, DotOp) for each in op.operands):
+        return False
+    if isinstance(op, ConvertLayoutOp) and in_shared(op.src):
+        return True
+    return isinstance(op, AsyncCopyOp | AsyncCommitOp | BoxCopiesOp | LoadOp | LocalStoreOp) or (
+        has_no_effect(op) and not op.regions and not isinstance(op, _EXCHANGES)
+    )
+
+
+def _elements(low: Lowering, op: Operation, places: Sequence[int] | None = None) -> Registers:
+    """An operation on each element, or on those at some places; a scalar operand, such as a condition, is the same for all."""
+    for value in (*op.operands, *op.results):
+        register_class(element_of(value.type), op)
+    whole = range(len(low.layout(op.results[0]).registers) if is_tile(op.results[0]) else 1)
+    places = whole if places is None else places
+
+    def column(value: SSAValue) -> Registers:
+        registers = low.values[value]
+        return tuple(registers[place] for place in places) if is_tile(value) else registers * len(places)
+
+    if is_tile(op.results[0]) and (together := paired(low, op, list(map(column, op.operands)))) is not None:
+        return together
+    columns = list(map(column, _terms(op)))
+    known: dict[tuple[Reg, ...], Reg] = {}
+    made: Made = {}
+    found: list[Reg] = []
+    for operands in zip(*columns, strict=True):
+        # A tile that repeats elements is computed once for each of them.
+        if operands not in known:
+            known[operands] = _element(low, op, operands, made)
+        found.append(known[operands])
+    return tuple(found)
+
+
+def _element(low: Lowering, op: Operation, operands: tuple[Reg, ...], made: Made) -> Reg:
+    if len(operands) == len(op.operands) + 1:
+        return low.emit(Fma(), *operands)
+    found = summed(low, op, operands, made)
+    if found is None:
+        found = compute(low, op, operands)
+        derived(low, op, operands, found)
+    return found

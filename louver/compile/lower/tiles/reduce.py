@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from xdsl.dialects import arith
-from xdsl.ir import SSAValue
 
 from louver.compile.lower.tiles.exchange import exchanged_bytes, shuffled, through_shared
 from louver.compile.lower.tiles.numbers import choose
@@ -25,8 +24,6 @@ Elements: TypeAlias = tuple[Reg, ...]
 Totals: TypeAlias = dict[Vector, Elements]
 """Elements by their places in the tile without the axis."""
 
-LowerRegion: TypeAlias = Callable[[CombiningOp, Sequence[Reg]], Elements]
-
 COMMUTATIVE = (
     *(arith.AddfOp, arith.MulfOp, arith.MaximumfOp, arith.MinimumfOp, arith.MaxnumfOp, arith.MinnumfOp),
     *(arith.AddiOp, arith.MuliOp, arith.AndIOp, arith.OrIOp, arith.XOrIOp),
@@ -42,16 +39,16 @@ def reduction_plan(op: ReduceOp, layout: Layout, result: Layout | None, means: M
     return plan_reduction(layout, op.axis.value.data, result or nowhere, sizes, means)
 
 
-def lower_reduction(low: Lowering, op: ReduceOp, lower_region: LowerRegion) -> tuple[Registers, ...]:
+def lower_reduction(low: Lowering, op: ReduceOp) -> None:
     """The combined elements of each operand, in every thread that has any of them."""
     axis, layout = op.axis.value.data, low.layout(op.srcs[0])
     result = low.layout(op.result[0]) if is_tile(op.result[0]) else None
     plan = reduction_plan(op, layout, result, low.means)
 
     def combine(a: Elements, b: Elements) -> Elements:
-        return lower_region(op, (*a, *b))
+        return combined(low, op, a, b)
 
-    def combined(places: Iterable[Vector], columns: Sequence[Registers], along: int) -> Totals:
+    def along_registers(places: Iterable[Vector], columns: Sequence[Registers], along: int) -> Totals:
         """A thread's elements, combined along a dimension."""
         found: Totals = {}
         for at, elements in zip(places, zip(*columns, strict=True), strict=True):
@@ -59,7 +56,7 @@ def lower_reduction(low: Lowering, op: ReduceOp, lower_region: LowerRegion) -> t
             found[where] = combine(found[where], elements) if where in found else elements
         return found
 
-    totals = combined(layout.registers, [low.values[source] for source in op.srcs], axis)
+    totals = along_registers(layout.registers, [low.values[source] for source in op.srcs], axis)
     for bit, step in plan.shared:
         totals = _shared_out(low, totals, bit, step, combine)
     for bit in plan.joined:
@@ -72,12 +69,13 @@ def lower_reduction(low: Lowering, op: ReduceOp, lower_region: LowerRegion) -> t
         }
     rank = len(layout.shape) - 1
     if plan.gathered:
-        totals = combined(plan.gathered[0].result.registers, _exchanged(low, op, totals, plan.gathered), rank)
+        totals = along_registers(plan.gathered[0].result.registers, _exchanged(low, op, totals, plan.gathered), rank)
     if plan.spread:
         columns = _exchanged(low, op, totals, plan.spread)
         totals = dict(zip(plan.spread[0].result.registers, zip(*columns, strict=True), strict=True))
     places = [()] if result is None else result.registers
-    return tuple(tuple(totals[at][number] for at in places) for number in range(len(op.srcs)))
+    for number, each in enumerate(op.result):
+        low.values[each] = tuple(totals[at][number] for at in places)
 
 
 def _commutes(op: ReduceOp) -> bool:
@@ -130,8 +128,11 @@ def from_lane(low: Lowering, elements: Sequence[Elements], bit: int) -> list[Ele
     return [tuple(shuffled(low, each, lane) for each in element) for element in elements]
 
 
-def returned(op: CombiningOp) -> Sequence[SSAValue]:
-    """The values at the end of the region of a reduction or scan."""
-    end = op.combine.block.last_op
+def combined(low: Lowering, op: CombiningOp, a: Elements, b: Elements) -> Elements:
+    """The region of a reduction or scan on the elements of two halves."""
+    block = op.combine.block
+    low.values.update(zip(block.args, ((each,) for each in (*a, *b)), strict=True))
+    low.lower_block(block)
+    end = block.last_op
     assert isinstance(end, ReduceReturnOp | ScanReturnOp)
-    return end.values
+    return tuple(map(low.scalar, end.values))

@@ -11,8 +11,8 @@ from itertools import groupby
 
 from louver.compile.lower.tiles.exchange import as_number, as_truth, load_shared
 from louver.compile.lower.tiles.numbers import choose
-from louver.compile.lower.tiles.reduce import Elements, LowerRegion, from_lane, ordered
-from louver.compile.lower.tiles.state import Lowering, Registers
+from louver.compile.lower.tiles.reduce import Elements, combined, from_lane, ordered
+from louver.compile.lower.tiles.state import Lowering
 from louver.ir.tile import ScanOp
 from louver.ir.tile.layout import LANE_BITS, Vector
 from louver.isa.instruction import REGISTER_BITS
@@ -20,9 +20,9 @@ from louver.isa.memory import Store
 from louver.ptx.module import Address, Reg
 
 
-def lower_scan(low: Lowering, op: ScanOp, lower_region: LowerRegion) -> tuple[Registers, ...]:
+def lower_scan(low: Lowering, op: ScanOp) -> None:
     """The combined elements of each operand, where its elements are."""
-    scan = _Scan(low, op, lower_region)
+    scan = _Scan(low, op)
     axis, layout = op.axis.value.data, low.layout(op.srcs[0])
     threads = {step[axis]: bit for bit, step in enumerate(layout.thread)}
     lines: dict[Vector, list[int]] = {}
@@ -43,7 +43,7 @@ def lower_scan(low: Lowering, op: ScanOp, lower_region: LowerRegion) -> tuple[Re
         for line in lines.values() if in_warp else [range(len(layout.registers))]:
             for weight in together:
                 join(weight, line)
-    return tuple(tuple(column) for column in zip(*scan.found, strict=True))
+    low.values.update(zip(op.result, zip(*scan.found, strict=True), strict=True))
 
 
 class _Scan:
@@ -52,8 +52,8 @@ class _Scan:
     `found` changes in place, so that no instruction keeps its operands in registers while it waits for others.
     """
 
-    def __init__(self, low: Lowering, op: ScanOp, lower_region: LowerRegion) -> None:
-        self.low, self.op, self.lower_region = low, op, lower_region
+    def __init__(self, low: Lowering, op: ScanOp) -> None:
+        self.low, self.op = low, op
         self.reverse = bool(op.reverse.value.data)
         self.totals: list[Elements] = list(zip(*(low.values[source] for source in op.srcs), strict=True))
         self.found = [tuple(map(low.copy, each)) for each in self.totals]
@@ -64,7 +64,7 @@ class _Scan:
         for pair in pairs:
             first, second = reversed(pair) if self.reverse else pair
             total = self._combine(self.totals[first], self.totals[second])
-            self._replace(second, self._combined(self.totals[first], self.found[second]))
+            self._replace(second, combined(self.low, self.op, self.totals[first], self.found[second]))
             self.totals[first] = self.totals[second] = total
 
     def join_threads(self, bit: int, numbers: Sequence[int]) -> None:
@@ -75,7 +75,7 @@ class _Scan:
         first = low.k.setp("ne" if self.reverse else "eq", "u32", low.k.and_(low.thread, 1 << bit), 0)
         for number in numbers:
             own = self.found[number]
-            joined = self._combined(others[self.totals[number]], own)
+            joined = combined(self.low, self.op, others[self.totals[number]], own)
             self._replace(number, tuple(choose(low, first, a, b) for a, b in zip(own, joined, strict=True)))
         # Both threads combine in the same order, so that both get the same total.
         whole = {each: self._combine(*ordered(low, first, each, others[each])) for each in mine}
@@ -88,11 +88,8 @@ class _Scan:
 
     def _combine(self, a: Elements, b: Elements) -> Elements:
         if (a, b) not in self._made:
-            self._made[a, b] = self._combined(a, b)
+            self._made[a, b] = combined(self.low, self.op, a, b)
         return self._made[a, b]
-
-    def _combined(self, a: Elements, b: Elements) -> Elements:
-        return self.lower_region(self.op, (*a, *b))
 
 
 def _from_thread(low: Lowering, op: ScanOp, elements: Sequence[Elements], bit: int) -> list[Elements]:

@@ -94,9 +94,9 @@ def lower_join(low: Lowering, op: JoinOp) -> Registers:
     return tuple(parts[place[-1]][source.register_of(place[:-1])] for place in result.registers)
 
 
-def lower_split(low: Lowering, op: SplitOp) -> tuple[Registers, Registers]:
+def lower_split(low: Lowering, op: SplitOp) -> None:
     """The elements whose last index is 0, and those where it is 1."""
     source, result = low.layout(op.src), low.layout(op.first)
     registers = low.values[op.src]
-    parts = [tuple(registers[source.register_of((*place, part))] for place in result.registers) for part in (0, 1)]
-    return parts[0], parts[1]
+    for part, half in enumerate(op.results):
+        low.values[half] = tuple(registers[source.register_of((*place, part))] for place in result.registers)

@@ -12,8 +12,13 @@ from louver.ir.tile.layout import Steps
 from louver.ir.tile.staging import slot_bytes, tile_of
 
 
-def lower_slot(low: Lowering, op: SlotOp) -> Registers:
+def place_memory(low: Lowering, op: LocalAllocOp) -> Registers:
     """A tile in shared memory is the number of bytes before it."""
+    return (low.constant(low.rooms.staged[op.result], "b32"),)
+
+
+def lower_slot(low: Lowering, op: SlotOp) -> Registers:
+    """The tile in a slot, so many bytes on."""
     memory = op.memory.owner
     assert isinstance(memory, LocalAllocOp)
     start, size, index = low.rooms.staged[op.memory], slot_bytes(memory.result), low.scalar(op.index)

@@ -13,16 +13,12 @@ from typing import Literal, cast
 from xdsl.dialects.builtin import Float32Type
 from xdsl.ir import Attribute, Operation
 
-from louver.compile.lower.tiles.numbers import extended, is_integer
 from louver.compile.lower.tiles.packing import pack_elements, unpack_elements
-from louver.compile.lower.tiles.state import Lowering, register_class
-from louver.compile.plan.encode.shared_access import WORD, Memory, Way, sums
+from louver.compile.lower.tiles.state import Lowering
+from louver.compile.lower.tiles.vectors import load_elements, store_elements
+from louver.compile.plan.encode.shared_access import Memory, Way, sums
 from louver.ir.tile.layout import Layout, Steps, Vector
-from louver.isa.bytes import LoadByte, StoreByte
-from louver.isa.convert import ConvertInteger
-from louver.isa.instruction import RegType
 from louver.isa.matrix import LoadMatrix, StoreMatrix
-from louver.isa.memory import Load, Store
 from louver.isa.move import Bitcast
 from louver.ptx.module import Address, Reg
 
@@ -87,7 +83,7 @@ def put(place: Place, layout: Layout, way: Way, part: Part, registers: Mapping[V
             words = tuple(_word(low, elements, size) for elements in groups)
             low.k.emit(StoreMatrix(way.transposed, cast("Literal[1, 2, 4]", len(words))), place.address(first), words)
         else:
-            _store(low, place.address(first), groups[0], size, guard)
+            store_elements(low, "shared", place.address(first), groups[0], size, guard)
 
 
 def take(place: Place, layout: Layout, way: Way, part: Part, element: Attribute, op: Operation) -> dict[Vector, Reg]:
@@ -95,9 +91,9 @@ def take(place: Place, layout: Layout, way: Way, part: Part, element: Attribute,
     low, size, found = place.low, place.tile.size, dict[Vector, Reg]()
     for first in sums(way.rest(layout, part.apart), part.first):
         if not way.matrices:
-            kind = register_class(element, op)
-            loaded = _load(low, place.address(first), 1 << len(way.inside), element, kind, size)
-            found.update(zip(sums(way.inside, first), loaded, strict=True))
+            places = sums(way.inside, first)
+            loaded = load_elements(low, "shared", place.address(first), element, op, [None] * len(places))
+            found.update(zip(places, loaded, strict=True))
             continue
         words = low.k.regs("b32", 1 << len(way.at_once))
         load = LoadMatrix(way.transposed, cast("Literal[1, 2, 4]", len(words)))
@@ -120,40 +116,3 @@ def _elements(low: Lowering, word: Reg, count: int, element: Attribute, size: in
     if count > 1:
         return unpack_elements(low, word, count, element, size)
     return [low.emit(Bitcast("f32"), word) if isinstance(element, Float32Type) else word]
-
-
-def _store(low: Lowering, address: Address, elements: Sequence[Reg], size: int, guard: Reg | None) -> None:
-    """Neighbours, by one store."""
-    k, count = low.k, len(elements)
-    if size < WORD and count * size >= WORD:
-        each = WORD // size
-        elements = [pack_elements(low, elements[number : number + each], size) for number in range(0, count, each)]
-    elif count > 1 and size < WORD:
-        elements = [pack_elements(low, elements, size)]
-    elif size < WORD and elements[0].type == "b32":
-        elements = [k.low_half(elements[0])]
-    if count * size == 1:
-        k.emit(StoreByte("shared"), address, elements[0], guard=guard)
-    else:
-        vector = cast("Literal[1, 2, 4]", len(elements))
-        values = elements[0] if vector == 1 else tuple(elements)
-        k.emit(Store("shared", elements[0].type, vector), address, values, guard=guard)
-
-
-def _load(low: Lowering, address: Address, count: int, element: Attribute, kind: RegType, size: int) -> Sequence[Reg]:
-    """Neighbours, by one load, each as a tile has it."""
-    if count > 1 or size >= WORD:
-        wide: RegType = kind if size >= WORD else "b32" if count * size >= WORD else "b16"
-        words = low.k.regs(wide, count if size >= WORD else max(1, count * size // WORD))
-        load = Load("shared", wide, cast("Literal[1, 2, 4]", len(words)))
-        low.k.emit(load, words[0] if len(words) == 1 else tuple(words), address)
-        each = count // len(words)
-        return (
-            words
-            if size >= WORD
-            else [one for word in words for one in unpack_elements(low, word, each, element, size)]
-        )
-    narrow = is_integer(element)
-    result = low.k.reg("b16" if narrow else kind)
-    low.k.emit(LoadByte("shared") if size == 1 else Load("shared", result.type), result, address)
-    return [extended(low, low.emit(ConvertInteger("u32", "u16"), result), element) if narrow else result]

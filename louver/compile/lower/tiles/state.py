@@ -20,6 +20,7 @@ from xdsl.dialects.builtin import (
     IntegerType,
 )
 from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Block as IrBlock
 
 from louver.compile.lower.tiles.facts import WHOLE, Facts, Known, Test
 from louver.compile.plan.encode.exchange_plan import Means
@@ -121,7 +122,7 @@ class Byte:
 
 @dataclass(slots=True)
 class Lowering:
-    """k: the builder. warps: of a CTA. prologue: what is computed once, before everything else.
+    """k: the builder. warps: of a CTA. prologue: what is computed once, before everything else. lower_block: lowers a region.
 
     multiplies: whether warpgroups multiply anything from here on. pending: whether such products are under way. promoted: totals, and
     what is added to each when they are done.
@@ -138,6 +139,7 @@ class Lowering:
     target: Target
     rooms: Rooms
     runs: Runs
+    lower_block: Callable[[IrBlock], None]
     values: dict[SSAValue, Registers] = field(default_factory=dict[SSAValue, Registers])
     accesses: Accesses = field(default_factory=Accesses)
     known: Known = field(default_factory=Known)

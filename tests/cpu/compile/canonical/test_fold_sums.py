@@ -1,4 +1,4 @@
-"""A product that is added to a sum becomes one that begins with the sum; promoted sums and elements moved one by one stay."""
+"""A product that is added to a sum becomes one that begins with the sum. Of register tiles promoted sums and elements moved one by one stay."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from louver.compile.canonical.fold_sums import fold_sums
 from louver.ir.context import parse_ir
 from louver.ir.interpret import run_kernel
 from support.golden import Golden
-from support.pass_golden import check_pass
+from support.pass_golden import before, check_pass
 
 KERNEL = """builtin.module {
   tt.func public @k(%x: !tt.ptr<f16> MARK, %y: !tt.ptr<f32>, %N: i32) attributes {noinline = false} {
@@ -52,12 +52,16 @@ def test_before_and_after(golden: Golden) -> None:
     check_pass(golden, "fold-sums", parse_ir(FOLDED))
 
 
+def test_products_before_and_after(golden: Golden) -> None:
+    check_pass(golden, "add-in-place", before("add-in-place", "rest_of_k"))
+
+
 @pytest.mark.parametrize("form", STAYS)
 def test_what_stays(form: str) -> None:
     module = parse_ir(STAYS[form])
-    before = str(module)
+    text = str(module)
     fold_sums(module)
-    assert str(module) == before
+    assert str(module) == text
 
 
 def test_kernels_keep_their_results(rng: np.random.Generator) -> None:
