@@ -1,4 +1,4 @@
-"""Figures 9 and 10 of NM-SpMM (docs/nm.md): f32 products of vectors N:M@L beside cuBLAS, over the paper's 100 points.
+"""Figures 9 and 10 of NM-SpMM (docs/nm.md): products of vectors N:M@L beside cuBLAS, over the paper's 100 points or others.
 
 A point is m tokens and a weight of n × k. In Louver's words it is M×N×K: rows of the weight, tokens, inner size.
 """
@@ -11,12 +11,14 @@ from typing import Any
 
 import louver
 from louver.compile.plan.schedule import Schedule, list_rows, lists_of
+from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
 from louver.formats.tensor import SparseTensor
 from louver.frontend.problem import Kind, Problem
-from louver.library.blocking import F32, intensity
+from louver.library.blocking import intensity
 from louver.library.execute import schedule_for
 from louver.measure.launches import compile_all
+from louver.measure.operands import torch_dtype
 from louver.measure.protocol import Protocol
 from louver.measure.report.nm import CUBLAS, KINDS
 from louver.measure.vectors import Drawn, Multiplied, drawn, microseconds
@@ -39,7 +41,23 @@ QUICK_TOKENS, QUICK_WEIGHTS = (512, 4096), ((4096, 4096),)
 """The points of a quick run, that of Figure 10 among them."""
 
 PROTOCOL = Protocol(rounds=3, burst_seconds=0.02, pause_seconds=0.01, launches=3, graph_seconds=0.002, rotation_bytes=0)
-"""CUDA cores do not reach the power limit, so short bursts at the full clock suffice."""
+"""CUDA cores do not reach the power limit, so short bursts at the full clock suffice. Tensor cores do not reach it in them either."""
+
+Points = Mapping[tuple[int, int], Sequence[int]]
+"""The numbers of tokens by rows and columns of a weight."""
+
+
+def paper_points(*, quick: bool) -> Points:
+    """The paper's, or few of them."""
+    return dict.fromkeys(QUICK_WEIGHTS, QUICK_TOKENS) if quick else dict.fromkeys(WEIGHTS, TOKENS)
+
+
+def points_of(shapes: Iterable[tuple[int, int, int]]) -> Points:
+    """Those of products M×N×K."""
+    found: dict[tuple[int, int], list[int]] = {}
+    for m, n, k in shapes:
+        found.setdefault((m, k), []).append(n)
+    return found
 
 
 def patterns(length: int) -> tuple[Pattern, ...]:
@@ -47,25 +65,23 @@ def patterns(length: int) -> tuple[Pattern, ...]:
     return tuple(Pattern.parse(f"{each}@{length}") for each in SPARSITIES)
 
 
-def problem_of(kind: Kind, pattern: Pattern) -> Problem:
-    """The library's problem of a product of f32."""
-    return Problem(kind, "f32", "f32", "f32", pattern=str(pattern), b_layout="n_major")
+def problem_of(kind: Kind, pattern: Pattern, dtype: str = "f32") -> Problem:
+    """The library's problem of a product of one element type."""
+    return Problem(kind, dtype, dtype, dtype, pattern=str(pattern), b_layout="n_major")
 
 
-def compile_ahead(
-    weights: Iterable[tuple[int, int]], tokens: Sequence[int], chosen: Sequence[Pattern], place: Device
-) -> None:
+def compile_ahead(points: Points, chosen: Sequence[Pattern], dtype: str, place: Device) -> None:
     """Compile what the library will run, side by side."""
-    sizes = [(m, n, k) for m, k in weights for n in tokens]
+    sizes = [(m, n, k) for (m, k), tokens in points.items() for n in tokens]
     wanted = {
         (problem, schedule_for(problem, *each, place, aligned_output=True)): None
-        for problem in (problem_of(kind, pattern) for kind in KINDS for pattern in chosen)
+        for problem in (problem_of(kind, pattern, dtype) for kind in KINDS for pattern in chosen)
         for each in sizes
     }
     compile_all(wanted, place.target)
 
 
-def flop_per_byte(schedule: Schedule, pattern: Pattern, k: int) -> float:
+def flop_per_byte(schedule: Schedule, pattern: Pattern, k: int, dtype: str = "f32") -> float:
     """Equation (3) for a schedule's tile, C moved once for all of K: FLOP for each byte, zeros not counted.
 
     A tile loads whole groups of the tokens' rows of K, or for each of its lists the rows that the list's windows keep together.
@@ -74,7 +90,7 @@ def flop_per_byte(schedule: Schedule, pattern: Pattern, k: int) -> float:
     if schedule.ring.metadata == "global":
         windows = -(-list_rows(str(pattern), schedule) // pattern.length)
         share = lists_of(str(pattern), schedule) * pattern.kept_by(windows)
-    return intensity((tile.n, groups * pattern.m * share), (groups * pattern.n, tile.m)) / F32
+    return intensity((tile.n, groups * pattern.m * share), (groups * pattern.n, tile.m)) / element_type(dtype).bytes
 
 
 def contenders(
@@ -82,7 +98,7 @@ def contenders(
 ) -> dict[str, Multiplied]:
     """The library and cuBLAS, each with tokens [K, N] (`matmul`) and [N, K] (`linear`). cuBLAS multiplies the first weight, zeros and all."""
     x, (m, n) = b.t().contiguous(), (len(given[0].dense), b.shape[1])
-    y, turned = torch.empty(m, n, device="cuda"), torch.empty(n, m, device="cuda")
+    y, turned = b.new_empty(m, n), b.new_empty(n, m)
 
     def both(weight: Any, matmul: Callable[..., Any], linear: Callable[..., Any]) -> tuple[Multiplied, Multiplied]:
         return (
@@ -99,7 +115,12 @@ def contenders(
 
 
 def measure_weight(
-    torch: Any, weight: tuple[int, int], tokens: Sequence[int], chosen: Sequence[Pattern], protocol: Protocol
+    torch: Any,
+    weight: tuple[int, int],
+    tokens: Sequence[int],
+    chosen: Sequence[Pattern],
+    dtype: str,
+    protocol: Protocol,
 ) -> list[dict[str, Any]]:
     """Rows of the record for a weight [M, K] of each pattern and for each number of tokens: JSON values, see `louver.measure.report.nm`.
 
@@ -107,17 +128,17 @@ def measure_weight(
     """
     (m, k), place = weight, require_device()
     generator = torch.Generator(device="cuda").manual_seed(0)
-    given = [drawn(torch, generator, m, k, pattern, "f32") for pattern in chosen]
+    given = [drawn(torch, generator, m, k, pattern, dtype) for pattern in chosen]
     sparse = {each.pattern: each.sparse() for each in given}
     rows: list[dict[str, Any]] = []
     for n in tokens:
-        b = torch.randn(k, n, generator=generator, device="cuda")
-        us = microseconds(torch, contenders(torch, given, sparse, b), b, "f32", str(chosen[0]), protocol)
+        b = torch.randn(k, n, generator=generator, device="cuda").to(torch_dtype(torch, dtype))
+        us = microseconds(torch, contenders(torch, given, sparse, b), b, dtype, str(chosen[0]), protocol)
         for pattern in chosen:
-            schedule = schedule_for(problem_of("matmul", pattern), m, n, k, place, aligned_output=True)
+            schedule = schedule_for(problem_of("matmul", pattern, dtype), m, n, k, place, aligned_output=True)
             own = {kind: us[f"{pattern} {kind}"] for kind in KINDS}
             row = {"shape": [m, n, k], "pattern": str(pattern)}
             row |= {"us": own | {f"{CUBLAS} {kind}": us[f"{CUBLAS} {kind}"] for kind in KINDS}}
-            row |= {"flop_per_byte": round(flop_per_byte(schedule, pattern, k), 3), "schedule": schedule.flat()}
+            row |= {"flop_per_byte": round(flop_per_byte(schedule, pattern, k, dtype), 3), "schedule": schedule.flat()}
             rows.append(row)
     return rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +10,7 @@ from louver.cli.commands.bench import picture
 from louver.cli.commands.notes import note
 from louver.measure.budget import Budget
 from louver.measure.machine import header, require_torch, tf32_products
-from louver.measure.nm import (
-    PROTOCOL,
-    QUICK_TOKENS,
-    QUICK_WEIGHTS,
-    TOKENS,
-    WEIGHTS,
-    compile_ahead,
-    measure_weight,
-    patterns,
-)
+from louver.measure.nm import PROTOCOL, compile_ahead, measure_weight, paper_points, patterns, points_of
 from louver.measure.nm_ladder import CASES, QUICK_CASES, ladder_patterns, measure_ladder
 from louver.measure.record import write_record
 from louver.measure.report.header import SCHEMA
@@ -28,25 +20,35 @@ from louver.measure.report.table import Table
 from louver.runtime.device import require_device
 
 
-def bench_nm(length: int, out: Path, *, quick: bool, budget: float | None = None) -> Result:
-    """Measure the points; write `nm.json` (after every weight) and `nm.png` into `out`.
+def bench_nm(
+    length: int,
+    out: Path,
+    *,
+    quick: bool,
+    dtype: str = "f32",
+    shapes: Sequence[tuple[int, int, int]] = (),
+    budget: float | None = None,
+) -> Result:
+    """Measure the points; write `nm.json` (after every weight) and `nm.png` into `out`, of other types than f32 `nm-DTYPE.json`.
 
-    length: L of the vectors. budget: seconds for all of it, see `Budget`; the record names the weights that they did not suffice for.
+    length: L of the vectors. shapes: products M×N×K in place of the paper's. budget: seconds for all of it, see `Budget`; the record
+    names the weights that they did not suffice for.
     Raises CannotMeasureError where this machine cannot, ArithmeticError when a result is wrong.
     """
     time_left, torch = Budget(budget), require_torch()
     chosen = patterns(length)
-    weights, tokens = (QUICK_WEIGHTS, QUICK_TOKENS) if quick else (WEIGHTS, TOKENS)
-    record, path = _record(torch, "nm", length), out / "nm.json"
-    compile_ahead(weights, tokens, chosen, require_device())
-    for index, weight in enumerate(weights):
+    points = points_of(shapes) if shapes else paper_points(quick=quick)
+    record, path = _record(torch, "nm", length), out / ("nm.json" if dtype == "f32" else f"nm-{dtype}.json")
+    record["dtype"] = dtype
+    compile_ahead(points, chosen, dtype, require_device())
+    for index, (weight, tokens) in enumerate(points.items()):
         if not time_left.suffices():
-            missing = ["×".join(map(str, left)) for left in weights[index:]]
+            missing = ["×".join(map(str, left)) for left in list(points)[index:]]
             record["missing"] = {"reason": "the time that the run was given ended", "weights": missing}
             note(f"no time left for {', '.join(missing)}")
             break
         with time_left.spending() as spent, tf32_products(torch, allowed=False):
-            record["rows"] += measure_weight(torch, weight, tokens, chosen, PROTOCOL)
+            record["rows"] += measure_weight(torch, weight, tokens, chosen, dtype, PROTOCOL)
             write_record(path, record)
             torch.cuda.empty_cache()
         note(f"{weight[0]}×{weight[1]}: {spent.seconds:.0f} s")

@@ -1,4 +1,4 @@
-"""Records of f32 products of vectors N:M@L beside cuBLAS: the figures of NM-SpMM (docs/nm.md).
+"""Records of products of vectors N:M@L beside cuBLAS: the figures of NM-SpMM (docs/nm.md).
 
 The files are JSON: `{"schema": 1, "kind": "nm", "device": …, "versions": {…}, "protocol": …, "rows": [{"shape": [M, N, K], "pattern":
 "8:32@32", "us": {"matmul": 1.0, "linear": 1.0, "cublas matmul": 3.0, "cublas linear": 3.0}, "flop_per_byte": 20.0, …}, …]}`: tokens come
@@ -57,14 +57,20 @@ class NmRow:
 
 @dataclass(frozen=True, slots=True)
 class NmRecord(Header):
-    """A whole file."""
+    """A whole file. dtype: the element type of all operands."""
 
     rows: tuple[NmRow, ...]
+    dtype: str = "f32"
+
+    @property
+    def title(self) -> str:
+        """Of a table or a picture of all points."""
+        return f"{self.dtype} vectors N:M@L, times as fast as cuBLAS {self.dtype}"
 
 
 def nm_record(data: Mapping[str, Any]) -> NmRecord:
     """A record from its JSON values. Raises KeyError, TypeError or ValueError for others."""
-    return NmRecord(*header_of(data, "nm", "nm-ladder"), tuple(map(_row, data["rows"])))
+    return NmRecord(*header_of(data, "nm", "nm-ladder"), tuple(map(_row, data["rows"])), data.get("dtype", "f32"))
 
 
 def _row(row: Mapping[str, Any]) -> NmRow:
@@ -102,7 +108,7 @@ def nm_table(record: NmRecord) -> Table:
             cells = [f"{number:.2f}" for number in numbers]
             cells += [f"{geometric_mean(each):.2f}" if each else NONE for each in means]
             shown.append((str(pattern), kind, str(len(speeds)), *cells))
-    return Table(f"f32 vectors N:M@L, times as fast as cuBLAS f32, on {record.device}", columns, shown)
+    return Table(f"{record.title}, on {record.device}", columns, shown)
 
 
 def versions_of(record: NmRecord) -> list[str]:

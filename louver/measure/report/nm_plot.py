@@ -15,7 +15,6 @@ WIDTH, PANEL, HEAD, FOOT = 12.0, 2.6, 0.6, 0.7
 
 FOOT_COLUMNS = 230
 MARGINS = {"left": 0.05, "right": 0.99, "top": 0.88, "bottom": 0.18}
-TITLE = "f32 vectors N:M@L, times as fast as cuBLAS f32"
 TITLE_LADDER = "NM-SpMM's versions, times as fast as cuBLAS f32"
 LAYOUTS = {"matmul": "tokens [K, N]", "linear": "tokens [N, K]"}
 STYLES = {"matmul": "-", "linear": ":"}
@@ -30,10 +29,10 @@ def plot_nm(record: NmRecord, path: Path) -> Path:
 
     Raises ValueError without rows and ModuleNotFoundError without Matplotlib.
     """
-    panels, roof = by_pattern(_rows(record)), ROOFS.get(record.device)
+    panels, roof = by_pattern(_rows(record)), ROOFS.get(record.device) if record.dtype == "f32" else None
     roofed = [row for row in record.rows if row.shape == ROOFLINE_SHAPE and "matmul" in row.us]
     lines = -(-len(panels) // 2)
-    bands = _bands(record, lines + bool(roof and roofed), TITLE)
+    bands = _bands(record, lines + bool(roof and roofed), record.title)
     for axes, (pattern, rows) in zip(_panels(bands, len(panels)), panels.items(), strict=True):
         _speeds(axes, pattern, rows)
         _legend(bands, axes)
@@ -89,7 +88,7 @@ def _speeds(axes: Any, pattern: Pattern, rows: list[NmRow]) -> None:
     for places in list(groups.values())[1:]:
         axes.axvline(places[0] - 0.5, color=MUTED, linewidth=0.6)
     axes.set_xticks([(places[0] + places[-1]) / 2 for places in groups.values()], [f"{n:,}" for n in groups])
-    axes.set_xlabel("tokens, each with the paper's weights in its order", fontsize=8, color=INK)
+    axes.set_xlabel("tokens, each with the weights in their order", fontsize=8, color=INK)
     axes.set_ylim(0, 1.15 * max(pattern.rescaling, *axes.get_ylim()))
     clean(axes, grid="y")
     titles(axes, f"{rows[0].sparsity}: {pattern}")

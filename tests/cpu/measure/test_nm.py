@@ -77,7 +77,9 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     cuda = SimpleNamespace(empty_cache=lambda: None)
     torch = SimpleNamespace(backends=SimpleNamespace(cuda=SimpleNamespace(matmul=matmul)), cuda=cuda)
 
-    def measure_weight(_torch: Any, weight: Any, tokens: Any, chosen: Any, _protocol: Any) -> list[dict[str, Any]]:
+    def measure_weight(
+        _torch: Any, weight: Any, tokens: Any, chosen: Any, _dtype: Any, _protocol: Any
+    ) -> list[dict[str, Any]]:
         assert not matmul.allow_tf32
         us = {"cublas matmul": 12.0, "cublas linear": 14.0}
         return [
@@ -117,6 +119,18 @@ def test_the_points_are_shown_written_and_drawn(machine: Any, tmp_path: Path) ->
     ]
     (row,) = [r for r in read_nm(tmp_path / "nm.json").rows if r.shape[1] == 4096 and r.sparsity == "87.5%"]
     assert row.tflops("matmul") == pytest.approx(2 * 4096**3 / 8 / 1.5e6)
+
+
+def test_other_types_and_shapes_have_records_of_their_own(machine: Any, tmp_path: Path) -> None:
+    found, _ = printed(
+        tmp_path, "nm", "--dtype", "bf16", "--length", "128", "--shapes", "64x128x256,64x512x256,32x8x64"
+    )
+    assert [row["shape"] for row in found["rows"][::4]] == [[64, 128, 256], [64, 512, 256], [32, 8, 64]]
+    record = read_nm(tmp_path / "nm-bf16.json")
+    assert (record.dtype, record.title) == ("bf16", "bf16 vectors N:M@L, times as fast as cuBLAS bf16")
+    assert (tmp_path / "nm-bf16.png").exists() and not (tmp_path / "nm.json").exists()
+    result = CliRunner().invoke(app, ["bench", "nm", "--quick", "--shapes", "64x128x256"])
+    assert "--quick chooses the shapes: give it or --shapes, not both" in result.stderr
 
 
 def test_without_time_the_record_says_what_is_missing(machine: Any, tmp_path: Path) -> None:
