@@ -15,12 +15,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import IntegerType, ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
@@ -31,7 +31,10 @@ from louver.compile.rewrite.insert import insert_before
 from louver.compile.rewrite.narrow_sums import narrow_sums
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.arith import ExtSIOp, TruncIOp
-from louver.ir.comparisons import CmpiOp, SelectOp
+from louver.ir.comparisons import CmpiOp
+from louver.ir.interpret.arithmetic import ARITHMETIC
+from louver.ir.interpret.fault import Fault
+from louver.ir.interpret.values import dtype_of
 from louver.ir.llvm import AssumeOp
 from louver.ir.polynomial import Polynomial
 from louver.ir.refusal import UnsupportedKernelError, unsupported
@@ -45,7 +48,7 @@ from louver.ir.tile import (
     MakeTensorDescriptorOp,
 )
 
-Integers = NDArray[np.int64]
+Integers = NDArray[Any]
 
 LARGEST = 256
 """Constants that a numbering may go by, so that grids around three times each of them can be tried."""
@@ -289,14 +292,17 @@ def _grids(axes: tuple[Axis, Axis], culprit: Operation) -> Iterator[tuple[int, i
 def _covers(axes: tuple[Axis, Axis], limits: Sequence[CmpiOp], grid: dict[int, int], m: int, n: int) -> bool:
     """Whether the programs of `grid` compute each of m × n tiles once, and each of them is below every limit."""
     numbers = np.meshgrid(*(np.arange(count) for count in grid.values()), indexing="ij")
-    programs = {axis: each.ravel().astype(np.int64) for axis, each in zip(grid, numbers, strict=True)}
+    programs = {axis: each.ravel().astype(np.int32) for axis, each in zip(grid, numbers, strict=True)}
     run = _Numbering(programs, (m * n,), grid, axes, (m, n), {})
-    row, column = (run.number(axis) for axis in axes)
-    if not (((row >= 0) & (row < m) & (column >= 0) & (column < n)).all()):
+    try:
+        row, column = (run.number(axis).astype(np.int64) for axis in axes)
+        inside = (row >= 0) & (row < m) & (column >= 0) & (column < n)
+        if not inside.all() or (np.bincount(row * n + column, minlength=m * n) != 1).any():
+            return False
+        return all(_is_start(limit, axes) or run.is_below(limit) for limit in limits)
+    except Fault:
+        # A number that is divided by 0 is no tile's.
         return False
-    if (np.bincount(row * n + column, minlength=m * n) != 1).any():
-        return False
-    return all(_is_start(limit, axes) or run.is_below(limit) for limit in limits)
 
 
 def _is_start(limit: CmpiOp, axes: tuple[Axis, Axis]) -> bool:
@@ -342,29 +348,21 @@ class _Numbering:
         return found
 
     def _value(self, value: SSAValue) -> Integers:
-        shape = self.shape
-        counted = _counted(value, self.axes)
+        op, counted, number = value.owner, _counted(value, self.axes), constant_integer(value)
         if counted is not None:
-            return np.full(shape, self.counts[self.axes.index(counted)], np.int64)
-        constant = constant_integer(value)
-        if constant is not None:
-            return np.full(shape, constant, np.int64)
-        op = value.owner
+            number = self.counts[self.axes.index(counted)]
+        elif isinstance(op, GetNumProgramsOp):
+            number = self.grid[op.axis.value.data]
+        if number is not None:
+            return np.full(self.shape, number, dtype_of(value.type))
         match op:
             case GetProgramIdOp():
                 return self.programs[op.axis.value.data]
-            case GetNumProgramsOp():
-                return np.full(shape, self.grid[op.axis.value.data], np.int64)
-            case ExtSIOp():
-                return self.value(op.input)
-            case TruncIOp():
-                return self.value(op.input).astype(np.int32).astype(np.int64)
-            case SelectOp():
-                return np.where(self.value(op.cond) != 0, self.value(op.lhs), self.value(op.rhs))
-            case CmpiOp() if op.name_of_predicate in _COMPARISONS:
-                return _COMPARISONS[op.name_of_predicate](self.value(op.lhs), self.value(op.rhs)).astype(np.int64)
-            case _ if isinstance(op, tuple(_BINARY)):
-                return _BINARY[type(op)](self.value(op.operands[0]), self.value(op.operands[1]))
+            case Operation() if type(op) in ARITHMETIC and all(
+                isinstance(each.type, IntegerType) for each in op.operands
+            ):
+                (found,) = ARITHMETIC[type(op)](op, [self.value(each) for each in op.operands])
+                return cast(Integers, found)
             case Operation():
                 raise unsupported(
                     "a tile's number must be integer arithmetic on program numbers, sizes and constants", op
@@ -381,33 +379,3 @@ class _Numbering:
                     block,
                     "make it a constexpr",
                 )
-
-
-def _quotient(a: Integers, b: Integers) -> Integers:
-    """Rounded towards zero; 0 where b is 0, which no program of a grid may meet."""
-    safe = np.where(b == 0, 1, b)
-    return np.where(b == 0, 0, np.sign(a) * np.sign(safe) * (np.abs(a) // np.abs(safe)))
-
-
-_BINARY: dict[type[Operation], Callable[[Integers, Integers], Integers]] = {
-    arith.AddiOp: np.add,
-    arith.SubiOp: np.subtract,
-    arith.MuliOp: np.multiply,
-    arith.DivSIOp: _quotient,
-    arith.CeilDivSIOp: lambda a, b: _quotient(a + b - 1, b),
-    arith.RemSIOp: lambda a, b: a - _quotient(a, b) * b,
-    arith.MinSIOp: np.minimum,
-    arith.MaxSIOp: np.maximum,
-    arith.AndIOp: np.bitwise_and,
-    arith.OrIOp: np.bitwise_or,
-    arith.XOrIOp: np.bitwise_xor,
-}
-
-_COMPARISONS: dict[str, Callable[[Integers, Integers], NDArray[np.bool_]]] = {
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "slt": np.less,
-    "sle": np.less_equal,
-    "sgt": np.greater,
-    "sge": np.greater_equal,
-}
