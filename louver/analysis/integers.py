@@ -10,7 +10,7 @@ from xdsl.ir import SSAValue
 
 from louver.ir.arith import ExtSIOp
 from louver.ir.splat import splat_of
-from louver.ir.tile import BroadcastOp, Index, SplatOp
+from louver.ir.tile import BroadcastOp, ExpandDimsOp, Index, SplatOp
 
 
 def position(value: SSAValue, among: Sequence[SSAValue]) -> int:
@@ -29,6 +29,13 @@ def constant_integer(value: SSAValue) -> int | None:
         number = splat_of(op.value)
         return number if isinstance(number, int) else None
     return None
+
+
+def constant_everywhere(value: SSAValue) -> int | None:
+    """The same, of an integer that is extended or repeated too."""
+    while isinstance(value.owner, SplatOp | BroadcastOp | ExpandDimsOp | ExtSIOp):
+        value = value.owner.operands[0]
+    return constant_integer(value)
 
 
 def literal(entry: Index) -> int | None:

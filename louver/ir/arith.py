@@ -13,7 +13,7 @@ from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
 from louver.ir.comparisons import CmpfOp, CmpiOp, SelectOp
-from louver.ir.tile.types import as_tensor
+from louver.ir.tile.types import as_tensor, element_of
 
 
 class _Conversion(IRDLOperation):
@@ -126,11 +126,17 @@ class TruncIOp(_Resize):
 
 
 def _bits(value: SSAValue) -> int:
-    tensor = as_tensor(value.type)
-    element = value.type if tensor is None else tensor.element_type
+    element = element_of(value.type)
     if not isinstance(element, IntegerType):
         raise VerifyException(f"expected integers of a stated width, got {value.type}")
     return element.bitwidth
+
+
+DIVISIONS = (
+    *(arith.DivSIOp, arith.DivUIOp, arith.RemSIOp, arith.RemUIOp),
+    *(arith.FloorDivSIOp, arith.CeilDivSIOp, arith.CeilDivUIOp),
+)
+"""Operations that take no divisor of 0."""
 
 
 _OURS: dict[type[Operation], type[Operation]] = {

@@ -11,7 +11,7 @@ from xdsl.ir import Operation, SSAValue
 from louver.ir.arith import ARITH
 from louver.ir.comparisons import CmpfOp, CmpiOp, SelectOp
 from louver.ir.tile import ExternElementwiseOp
-from louver.ir.tile.types import as_tensor
+from louver.ir.tile.types import element_of
 from louver.isa.elementwise import CHOICES, ELEMENTWISE_STEPS
 
 _CLASSES: dict[str, type[Operation]] = {op.name: op for op in (*ARITH.operations, *math.Math.operations)}
@@ -75,5 +75,4 @@ def apply_step(step: str, *operands: SSAValue) -> Operation:
 
 
 def _is_integer(value: SSAValue) -> bool:
-    tensor = as_tensor(value.type)
-    return isinstance(value.type if tensor is None else tensor.element_type, IntegerType)
+    return isinstance(element_of(value.type), IntegerType)

@@ -6,26 +6,16 @@ since its addresses may be valid under the condition alone, divides integers, or
 
 from __future__ import annotations
 
-from xdsl.dialects import arith, scf
+from xdsl.dialects import scf
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.traits import is_side_effect_free
 
 from louver.compile.rewrite.insert import insert_before
+from louver.ir.arith import DIVISIONS
 from louver.ir.comparisons import SelectOp
 from louver.ir.tile import FuncOp
-
-_DIVISIONS = (
-    arith.DivSIOp,
-    arith.DivUIOp,
-    arith.RemSIOp,
-    arith.RemUIOp,
-    arith.CeilDivSIOp,
-    arith.CeilDivUIOp,
-    arith.FloorDivSIOp,
-)
-"""Operations that are undefined for some operands, and may stand in a branch for that reason."""
 
 
 def select_branches(module: ModuleOp) -> None:
@@ -39,7 +29,7 @@ def select_branches(module: ModuleOp) -> None:
 def _only_computes(op: Operation) -> bool:
     if isinstance(op, scf.YieldOp):
         return True
-    return not op.regions and not isinstance(op, _DIVISIONS) and is_side_effect_free(op)
+    return not op.regions and not isinstance(op, DIVISIONS) and is_side_effect_free(op)
 
 
 def _select(branch: scf.IfOp) -> None:

@@ -46,7 +46,7 @@ from louver.ir.tile import (
     ReshapeOp,
     TransOp,
 )
-from louver.ir.tile.types import as_tensor, tensor_like, tensor_of
+from louver.ir.tile.types import as_tensor, element_of, tensor_like, tensor_of
 
 
 @irdl_op_definition
@@ -201,9 +201,7 @@ def spell(module: ModuleOp) -> None:
 
 
 def _bitcast(op: PointerCastOp) -> Operation:
-    tensor = as_tensor(op.src.type)
-    element = op.src.type if tensor is None else tensor.element_type
-    return op if isinstance(element, PointerType) else arith.BitcastOp(op.src, op.result.type)
+    return op if isinstance(element_of(op.src.type), PointerType) else arith.BitcastOp(op.src, op.result.type)
 
 
 def _cat(op: CatOp) -> Operation:
@@ -212,8 +210,7 @@ def _cat(op: CatOp) -> Operation:
 
 
 def _mulhi(op: MulhiUIOp) -> Operation:
-    tensor = as_tensor(op.x.type)
-    if (op.x.type if tensor is None else tensor.element_type) != i32:
+    if element_of(op.x.type) != i32:
         raise unsupported("umulhi takes 32-bit integers", op, "compute wider products from 32-bit halves")
     return upper_half(op.operands, op.result.type)
 

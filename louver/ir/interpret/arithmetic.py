@@ -24,11 +24,6 @@ from louver.ir.splat import splat_of
 from louver.ir.tile import ClampFOp, ExternElementwiseOp, FpToFpOp
 from louver.isa.elementwise import ELEMENTWISE_STEPS
 
-DIVISIONS = (
-    arith.DivSIOp, arith.FloorDivSIOp, arith.CeilDivSIOp, arith.RemSIOp, arith.DivUIOp, arith.CeilDivUIOp, arith.RemUIOp,
-)  # fmt: skip
-"""Operations that take no divisor of 0."""
-
 Handler: TypeAlias = Callable[[Any, Sequence[Any]], Sequence[Value]]
 """The results of an operation, for its operands' values."""
 

@@ -14,8 +14,9 @@ import numpy as np
 from xdsl.dialects import arith
 from xdsl.ir import Operation
 
+from louver.ir.arith import DIVISIONS
 from louver.ir.comparisons import SelectOp
-from louver.ir.interpret.arithmetic import DIVISIONS, Handler
+from louver.ir.interpret.arithmetic import Handler
 from louver.ir.interpret.tiles import checked
 from louver.ir.interpret.values import Shaded, Truths, Value, View, plain, shaded, undefined_of
 from louver.ir.tile import (

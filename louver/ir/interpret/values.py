@@ -14,7 +14,7 @@ from xdsl.ir import Attribute, Operation
 from louver.formats.dtypes import element_type
 from louver.ir.interpret.fault import Fault
 from louver.ir.tile import element_name
-from louver.ir.tile.types import as_tensor
+from louver.ir.tile.types import as_tensor, element_of
 
 Array: TypeAlias = NDArray[Any]
 Offsets: TypeAlias = NDArray[np.int64]
@@ -212,9 +212,7 @@ def shaded(value: Value, undefined: Truths, loads: frozenset[Operation]) -> Valu
 
 def dtype_of(type_: Attribute) -> np.dtype[Any]:
     """The NumPy dtype of a scalar type, or of a tensor type's elements. Raises Fault for types that NumPy has no dtype for."""
-    tensor = as_tensor(type_)
-    element = type_ if tensor is None else tensor.element_type
-    match element:
+    match element := element_of(type_):
         case IntegerType() if element.width.data == 1:
             return np.dtype(np.bool_)
         case IntegerType() if element.width.data in (16, 64):

@@ -21,7 +21,7 @@ from xdsl.irdl import (
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
-from louver.ir.tile.types import PointerType, as_tensor, tensor_like
+from louver.ir.tile.types import PointerType, as_tensor, element_of, tensor_like
 
 
 @irdl_op_definition
@@ -106,7 +106,6 @@ class PointerCastOp(IRDLOperation):
 
 
 def _verify_pointers(what: str, type_: Attribute) -> None:
-    tensor = as_tensor(type_)
-    element = type_ if tensor is None else tensor.element_type
+    element = element_of(type_)
     if not isinstance(element, PointerType) or isinstance(element.pointee, TensorType):
         raise VerifyException(f"{what} pointers to elements, got {type_}")

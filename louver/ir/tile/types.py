@@ -34,6 +34,12 @@ def as_tensor(type_: Attribute) -> AnyTensor | None:
     return cast(AnyTensor, type_) if isinstance(type_, TensorType) else None
 
 
+def element_of(type_: Attribute) -> Attribute:
+    """A tensor's element type, or the type of a scalar."""
+    tensor = as_tensor(type_)
+    return type_ if tensor is None else tensor.element_type
+
+
 def tensor_of(value: SSAValue) -> AnyTensor:
     """The type of a value that must be a ranked tensor. Raises TypeError for others."""
     tensor = as_tensor(value.type)

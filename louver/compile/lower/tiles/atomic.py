@@ -13,9 +13,10 @@ from louver.compile.lower.tiles.memory import each_of, layout_of
 from louver.compile.lower.tiles.neighbours import accesses
 from louver.compile.lower.tiles.numbers import bits_of, element_bytes, is_integer
 from louver.compile.lower.tiles.packing import WORD, pack_elements
-from louver.compile.lower.tiles.state import Lowering, Registers, element_of
+from louver.compile.lower.tiles.state import Lowering, Registers
 from louver.ir.refusal import unsupported
 from louver.ir.tile import AtomicCASOp, AtomicOp, AtomicRMWOp
+from louver.ir.tile.types import element_of
 from louver.isa.instruction import REGISTER_BITS
 from louver.isa.memory import MAX_BYTES, AddVector, AtomicAdd, AtomicCompareAndSwap, AtomicUpdate
 from louver.isa.move import Bitcast

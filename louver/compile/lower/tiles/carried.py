@@ -8,10 +8,10 @@ from xdsl.ir import Operation, SSAValue
 
 from louver.compile.lower.tiles.numbers import element_bytes
 from louver.compile.lower.tiles.packing import WORD, pack_elements, unpack_elements
-from louver.compile.lower.tiles.state import Lowering, Registers, element_of, register_class
+from louver.compile.lower.tiles.state import Lowering, Registers, register_class
 from louver.compile.plan.encode.anchors import is_tile
 from louver.ir.tile import MmaAttr
-from louver.ir.tile.types import register_encoding
+from louver.ir.tile.types import element_of, register_encoding
 
 
 @dataclass(frozen=True, slots=True)

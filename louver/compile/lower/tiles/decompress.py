@@ -10,9 +10,10 @@ from typing import TypeAlias
 
 from louver.compile.lower.tiles.numbers import bits_of, element_bytes, is_integer
 from louver.compile.lower.tiles.packing import WORD, pack_elements, unpack_elements
-from louver.compile.lower.tiles.state import Lowering, Registers, element_of
+from louver.compile.lower.tiles.state import Lowering, Registers
 from louver.ir.tile import CompressOp, DecompressOp
 from louver.ir.tile.layout import Vector
+from louver.ir.tile.types import element_of
 from louver.isa.bits import PermuteBytes
 from louver.isa.metadata import CODE_BITS, INDEX_BITS
 from louver.ptx.module import Reg

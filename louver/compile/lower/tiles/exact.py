@@ -13,11 +13,12 @@ from xdsl.ir import SSAValue
 
 from louver.compile.lower.tiles.shared import place_of
 from louver.compile.lower.tiles.staging import Part, Place, put, take
-from louver.compile.lower.tiles.state import Lowering, Registers, element_of
+from louver.compile.lower.tiles.state import Lowering, Registers
 from louver.compile.plan.encode.shared_access import best_way, sums
 from louver.ir.tile import BlockedAttr, DotOp, SharedAttr
 from louver.ir.tile.shared import SharedLayout
 from louver.ir.tile.staging import in_shared, tile_of
+from louver.ir.tile.types import element_of
 from louver.isa.memory import MAX_BYTES
 from louver.isa.move import Bitcast
 from louver.isa.scalar import Binary

@@ -10,11 +10,12 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from louver.compile.lower.tiles.numbers import element_bytes
 from louver.compile.lower.tiles.staging import Part, Place, put, take
-from louver.compile.lower.tiles.state import Lowering, Registers, element_of, register_class
+from louver.compile.lower.tiles.state import Lowering, Registers, register_class
 from louver.compile.plan.encode.exchange_plan import ExchangePlan, Means, conversion, plan_exchange
 from louver.compile.plan.encode.shared_access import sums
 from louver.ir.tile import ConvertLayoutOp, GatherOp
 from louver.ir.tile.layout import Layout, Vector
+from louver.ir.tile.types import element_of
 from louver.isa.convert import ConvertInteger
 from louver.isa.instruction import REGISTER_BITS, RegType
 from louver.isa.memory import Load, Store

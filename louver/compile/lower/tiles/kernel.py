@@ -33,7 +33,7 @@ from louver.compile.lower.tiles.shapes import (
     lower_split,
 )
 from louver.compile.lower.tiles.shared import lower_slot, place_memory, put_tile, take_tile
-from louver.compile.lower.tiles.state import Lowering, Registers, Rooms, element_of, register_class
+from louver.compile.lower.tiles.state import Lowering, Registers, Rooms, register_class
 from louver.compile.lower.tiles.sums import Made, derived, summed
 from louver.compile.lower.tiles.warpgroup_dot import DotInParts, lower_warpgroup_dot
 from louver.compile.plan.encode.anchors import is_tile
@@ -81,6 +81,7 @@ from louver.ir.tile import (
 from louver.ir.tile.multiples import has_known_addresses
 from louver.ir.tile.staging import in_shared
 from louver.ir.tile.syntax import AXES
+from louver.ir.tile.types import element_of
 from louver.isa.floating import Fma
 from louver.isa.instruction import LANES
 from louver.isa.targets import Target

@@ -12,12 +12,12 @@ from xdsl.ir import SSAValue
 from louver.compile.lower.tiles.neighbours import accesses
 from louver.compile.lower.tiles.numbers import element_bytes
 from louver.compile.lower.tiles.packing import WORD, pack_elements
-from louver.compile.lower.tiles.state import Lowering, Registers, element_of
+from louver.compile.lower.tiles.state import Lowering, Registers
 from louver.compile.lower.tiles.vectors import load_elements, store_elements
 from louver.compile.plan.encode.anchors import is_tile
 from louver.ir.tile import DotOperandAttr, LoadOp, StoreOp
 from louver.ir.tile.layout import Layout
-from louver.ir.tile.types import register_encoding
+from louver.ir.tile.types import element_of, register_encoding
 from louver.ptx.module import Reg
 
 

@@ -13,12 +13,13 @@ from xdsl.dialects.builtin import Float32Type, IndexType, IntegerType
 from xdsl.ir import Attribute, Operation
 
 from louver.compile.lower.tiles.facts import Test
-from louver.compile.lower.tiles.state import Byte, Lowering, Registers, element_of, register_class
+from louver.compile.lower.tiles.state import Byte, Lowering, Registers, register_class
 from louver.ir import arith as ours
 from louver.ir.comparisons import CmpfOp, CmpiOp, SelectOp
 from louver.ir.elementwise import step_of
 from louver.ir.refusal import unsupported
 from louver.ir.tile import ELEMENTS, AddPtrOp, ClampFOp, FpToFpOp, PointerCastOp, PointerType, PtrToIntOp, element_name
+from louver.ir.tile.types import element_of
 from louver.isa.bits import ExtractField, PermuteBytes
 from louver.isa.convert import ConvertInteger, F32ToInteger, Fp8, HalfPairFromFp8, IntegerToF32, IntegerToHalf
 from louver.isa.elementwise import ELEMENTWISE_STEPS

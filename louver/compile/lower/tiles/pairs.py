@@ -11,9 +11,10 @@ from xdsl.dialects.builtin import Float16Type, IntegerType
 from xdsl.ir import Operation
 
 from louver.compile.lower.tiles.packing import pack_elements
-from louver.compile.lower.tiles.state import Lowering, Registers, element_of
+from louver.compile.lower.tiles.state import Lowering, Registers
 from louver.ir import arith as ours
 from louver.ir.elementwise import step_of
+from louver.ir.tile.types import element_of
 from louver.isa.bits import PermuteBytes
 from louver.isa.packed import PackedBinary, PackedOp
 from louver.ptx.module import Reg

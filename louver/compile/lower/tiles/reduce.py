@@ -9,12 +9,13 @@ from xdsl.dialects import arith
 
 from louver.compile.lower.tiles.exchange import exchanged_bytes, shuffled, through_shared
 from louver.compile.lower.tiles.numbers import choose
-from louver.compile.lower.tiles.state import Lowering, Registers, element_of
+from louver.compile.lower.tiles.state import Lowering, Registers
 from louver.compile.plan.encode.anchors import is_tile
 from louver.compile.plan.encode.exchange_plan import ExchangePlan, Means
 from louver.compile.plan.encode.reduction_plan import ReductionPlan, plan_reduction
 from louver.ir.tile import CombiningOp, ReduceOp, ReduceReturnOp, ScanReturnOp
 from louver.ir.tile.layout import LANE_BITS, Layout, Vector
+from louver.ir.tile.types import element_of
 from louver.isa.instruction import LANES
 from louver.ptx.module import Reg
 

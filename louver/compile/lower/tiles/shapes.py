@@ -7,14 +7,14 @@ from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FloatAttr, IntegerAt
 from xdsl.ir import Operation
 
 from louver.compile.lower.tiles.numbers import from_f32
-from louver.compile.lower.tiles.state import Lowering, Registers, element_of, register_class
+from louver.compile.lower.tiles.state import Lowering, Registers, register_class
 from louver.compile.lower.tiles.sums import plus_constant
 from louver.compile.plan.encode.anchors import is_tile
 from louver.ir.refusal import unsupported
 from louver.ir.splat import first_of, is_splat
 from louver.ir.tile import BroadcastOp, ExpandDimsOp, JoinOp, MakeRangeOp, ReshapeOp, SplatOp, SplitOp, TransOp
 from louver.ir.tile.layout import Layout, Vector
-from louver.ir.tile.types import tensor_of
+from louver.ir.tile.types import element_of, tensor_of
 from louver.isa.instruction import RegType
 from louver.ptx.module import Reg
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from xdsl.ir import Operation, SSAValue
 
 from louver.compile.lower.tiles.staging import Part, Place, put, take
-from louver.compile.lower.tiles.state import Lowering, Registers, element_of
+from louver.compile.lower.tiles.state import Lowering, Registers
 from louver.compile.plan.encode.shared_access import best_way
 from louver.ir.tile import ConvertLayoutOp, LocalAllocOp, LocalStoreOp, SlotOp
 from louver.ir.tile.layout import Steps
 from louver.ir.tile.staging import slot_bytes, tile_of
+from louver.ir.tile.types import element_of
 
 
 def place_memory(low: Lowering, op: LocalAllocOp) -> Registers:

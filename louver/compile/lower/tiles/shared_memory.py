@@ -10,7 +10,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from louver.compile.lower.tiles.exact import PART_ALIGNMENT, parts_bytes
 from louver.compile.lower.tiles.exchange import conversion_of, exchange_plan
-from louver.compile.lower.tiles.state import Rooms, element_of, register_class
+from louver.compile.lower.tiles.state import Rooms, register_class
 from louver.compile.plan.encode.anchors import is_tile
 from louver.compile.plan.encode.exchange_plan import ExchangePlan, Means
 from louver.compile.plan.encode.unit import by_warpgroups, in_parts
@@ -32,7 +32,7 @@ from louver.ir.tile import (
 from louver.ir.tile.boxes import BARRIER_BYTES
 from louver.ir.tile.layout import LANE_BITS, Layout
 from louver.ir.tile.staging import in_shared, slot_bytes, tile_of
-from louver.ir.tile.types import register_encoding, tensor_of
+from louver.ir.tile.types import element_of, register_encoding, tensor_of
 from louver.isa.instruction import LANES, REGISTER_BITS
 from louver.isa.swizzle import BANK_LINE
 from louver.isa.targets import Target

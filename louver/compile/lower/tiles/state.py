@@ -28,7 +28,7 @@ from louver.compile.plan.feeds.chunks import Runs
 from louver.ir.refusal import unsupported
 from louver.ir.tile import PointerType
 from louver.ir.tile.layout import Layout
-from louver.ir.tile.types import as_tensor, register_encoding, tensor_of
+from louver.ir.tile.types import register_encoding, tensor_of
 from louver.isa.instruction import LANES, REGISTER_BITS, Instruction, RegType
 from louver.isa.scalar import Not
 from louver.isa.special import Elect
@@ -40,12 +40,6 @@ from louver.ptx.module import Block, Imm, Reg
 from louver.ptx.validate import provides
 
 Registers = tuple[Reg, ...]
-
-
-def element_of(type_: Attribute) -> Attribute:
-    """A tensor's element type, or the type of a scalar."""
-    tensor = as_tensor(type_)
-    return type_ if tensor is None else tensor.element_type
 
 
 def register_class(element: Attribute, op: Operation) -> RegType:

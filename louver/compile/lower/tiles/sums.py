@@ -13,10 +13,11 @@ from xdsl.ir import Operation
 
 from louver.compile.lower.tiles.facts import WHOLE, Facts, Sum
 from louver.compile.lower.tiles.numbers import bits_of, element_bytes, is_integer
-from louver.compile.lower.tiles.state import Lowering, element_of
+from louver.compile.lower.tiles.state import Lowering
 from louver.ir import arith as ours
 from louver.ir.comparisons import SelectOp
 from louver.ir.tile import AddPtrOp, PointerType
+from louver.ir.tile.types import element_of
 from louver.isa.convert import ConvertInteger
 from louver.isa.instruction import REGISTER_BITS, RegType
 from louver.isa.scalar import MultiplyWide

@@ -18,7 +18,7 @@ from xdsl.dialects.builtin import DenseArrayBase, FixedBitwidthType, i64
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from louver.analysis.effects import has_no_effect
-from louver.analysis.integers import constant_integer, position
+from louver.analysis.integers import constant_everywhere, constant_integer, position
 from louver.ir.arith import ExtSIOp, ExtUIOp, TruncIOp
 from louver.ir.comparisons import CmpiOp, SelectOp
 from louver.ir.tile import (
@@ -36,7 +36,7 @@ from louver.ir.tile import (
     StoreOp,
     TransOp,
 )
-from louver.ir.tile.types import as_tensor, tensor_of
+from louver.ir.tile.types import as_tensor, element_of, tensor_of
 from louver.isa.async_copy import CopyBytes
 
 CHUNK = "louver.chunk"
@@ -245,7 +245,7 @@ class Runs:
             case arith.MuliOp():
                 return self._product(op, first, last)
             case AddPtrOp():
-                pointer = _element(op.ptr)
+                pointer = element_of(op.ptr.type)
                 assert isinstance(pointer, PointerType)
                 size = _bytes(pointer.pointee)
                 if not _stays(last, count):
@@ -271,7 +271,7 @@ class Runs:
     def _product(self, op: arith.MuliOp, first: Run, last: Run) -> Run | None:
         multiple = min(first.multiple * last.multiple, WHOLE)
         for run, by in ((first, op.rhs), (last, op.lhs)):
-            factor = _number(by)
+            factor = constant_everywhere(by)
             if factor is not None:
                 return Run(run.step * factor, multiple)
         return Run(0, multiple) if first.step == last.step == 0 else None
@@ -279,13 +279,13 @@ class Runs:
     def _quotient(self, op: Operation, first: Run, last: Run, dimension: int, count: int) -> Run | None:
         if first.step or last.step:
             return None
-        by, whole, added = _number(op.operands[1]), first.multiple, op.operands[0].owner
+        by, whole, added = constant_everywhere(op.operands[1]), first.multiple, op.operands[0].owner
         if by is None or by < 1:
             return Run(0, 1)
         by = 1 << by if isinstance(op, arith.ShRUIOp | arith.ShRSIOp) else by
         if isinstance(op, arith.DivUIOp) and isinstance(added, arith.AddiOp):
             # A summand of a multiple of the divisor is lost.
-            more, before = _number(added.rhs), self.of(added.lhs, dimension, count)
+            more, before = constant_everywhere(added.rhs), self.of(added.lhs, dimension, count)
             if more is not None and 0 <= more < by and before is not None and before.step == 0:
                 whole = max(whole, before.multiple)
         return Run(0, whole // by if whole % by == 0 else 1)
@@ -316,23 +316,11 @@ def _by_element(op: Operation) -> bool:
     return not op.regions and len(op.results) == 1 and len(set(tiles)) <= 1
 
 
-def _element(value: SSAValue) -> object:
-    tensor = as_tensor(value.type)
-    return value.type if tensor is None else tensor.element_type
-
-
 def _bytes(element: object) -> int:
     """Bytes of an element in memory; 0 for those that are not whole bytes."""
     if isinstance(element, PointerType):
         return 8
     return element.bitwidth // 8 if isinstance(element, FixedBitwidthType) else 0
-
-
-def _number(value: SSAValue) -> int | None:
-    """The constant that an integer is, or each element of a tile."""
-    while isinstance(value.owner, SplatOp | BroadcastOp | ExpandDimsOp | ExtSIOp):
-        value = value.owner.operands[0]
-    return constant_integer(value)
 
 
 def _counts(value: SSAValue) -> bool:
