@@ -8,6 +8,7 @@ element differs from the float64 reference, 3 without a GPU.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,21 @@ def products(m: int, n: int, k: int, a_type: str, b_type: str) -> dict[str, int]
     return found
 
 
+def verdict(count: Callable[[], dict[str, int]]) -> int:
+    """The exit status: 3 without a GPU, 1 where elements differ, which are counted by name."""
+    found = current_device()
+    if not isinstance(found, Device):
+        print(found)
+        return 3
+    counted = count()
+    wrong = {name: differ for name, differ in counted.items() if differ}
+    for name, differ in wrong.items():
+        print(f"{name}: {differ} elements differ")
+    if not wrong:
+        print(f"exact: {', '.join(counted)}")
+    return 1 if wrong else 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("m", "n", "k"):
@@ -91,17 +107,7 @@ def main() -> int:
     for name in ("a", "b"):
         parser.add_argument(name, choices=sorted({pair[0] for pair in PRODUCTS}))
     args = parser.parse_args()
-    found = current_device()
-    if not isinstance(found, Device):
-        print(found)
-        return 3
-    counted = products(args.m, args.n, args.k, args.a, args.b)
-    wrong = {name: count for name, count in counted.items() if count}
-    for name, count in wrong.items():
-        print(f"{name}: {count} elements differ")
-    if not wrong:
-        print(f"exact: {', '.join(counted)}")
-    return 1 if wrong else 0
+    return verdict(lambda: products(args.m, args.n, args.k, args.a, args.b))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from one_product import differing, draw
+from one_product import differing, draw, verdict
 
 import louver
 from louver.compile.plan.schedule import Schedule
@@ -26,7 +26,6 @@ from louver.isa.targets import SM_90A
 from louver.library.configure import deepest
 from louver.library.rows import Rows
 from louver.library.state import TensorState
-from louver.runtime.device import Device, current_device
 from louver.runtime.memory import DeviceArray
 
 M, N, K = 336, 528, 1072
@@ -171,17 +170,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("group", choices=GROUPS)
     args = parser.parse_args()
-    found = current_device()
-    if not isinstance(found, Device):
-        print(found)
-        return 3
-    counted = {name: run(structure) for name, structure in GROUPS[args.group].items()}
-    wrong = {name: count for name, count in counted.items() if count}
-    for name, count in wrong.items():
-        print(f"{name}: {count} elements differ")
-    if not wrong:
-        print(f"exact: {', '.join(counted)}")
-    return 1 if wrong else 0
+    return verdict(lambda: {name: run(structure) for name, structure in GROUPS[args.group].items()})
 
 
 if __name__ == "__main__":

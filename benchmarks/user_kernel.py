@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,7 +23,7 @@ import numpy as np
 import louver
 from louver.user.arguments import classify
 from louver.user.compiled import Wanted, record_of
-from louver.user.hints import Hints
+from louver.user.hints import REGISTER_TILES, Hints
 from louver.user.source import TritonSource
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -32,28 +31,20 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 SHAPE = (4096, 8192, 8192)
 TILES = {"f16": {"BM": 128, "BN": 256, "BK": 64}, "e4m3": {"BM": 128, "BN": 256, "BK": 128}}
 ROUNDS = 5
-LIMIT_SECONDS = 120
+
+HINTS = {"linear": {}, "linear by register tiles": {"family": REGISTER_TILES}}
+"""Of the kernel that is compiled."""
 
 
 def wanted(name: str) -> Wanted:
-    """A kernel for arguments of its usual types."""
+    """The kernel for arguments of its usual types."""
     import triton_kernels
 
     s = louver.compress(louver.prune(np.ones((128, 64), np.float16), "2:4"), "2:4")
     array = np.ones((128, 128), np.float16)
-    if name == "small_dot":
-        given = {"d": array, "a": s, "b": array, "BLOCK_M": 32, "BLOCK_N": 16, "BLOCK_K": 64}
-    else:
-        given = {"y": array, "w": s, "x": array, "M": 4096, "N": 8192, "K": 8192, **TILES["f16"]}
-    source = TritonSource(getattr(triton_kernels, name))
-    return Wanted(source, classify(source.parameters, given).kind, Hints(), "bulk", "sm_90a")
-
-
-def kernels() -> list[str]:
-    """The kernels that the installed Triton takes."""
-    import triton.language as tl
-
-    return ["small_dot", "linear"] if hasattr(tl, "make_block_ptr") else ["linear"]
+    given = {"y": array, "w": s, "x": array, "M": 4096, "N": 8192, "K": 8192, **TILES["f16"]}
+    source = TritonSource(triton_kernels.linear)
+    return Wanted(source, classify(source.parameters, given).kind, Hints.of(HINTS[name]), "bulk", "sm_90a")
 
 
 def take(name: str) -> float:
@@ -68,7 +59,7 @@ def start_times(rounds: int = ROUNDS) -> list[dict[str, Any]]:
     """Median seconds with an empty cache and with a full one, by kernel. Raises RuntimeError when a process fails."""
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as bytecode:
-        for name in kernels():
+        for name in HINTS:
             seconds: dict[str, list[float]] = {"cold": [], "warm": []}
             for number in range(rounds + 1):
                 with tempfile.TemporaryDirectory() as directory:
@@ -89,17 +80,11 @@ def _medians(name: str, seconds: dict[str, list[float]]) -> dict[str, Any]:
 
 def _process(name: str, directory: str, bytecode: str) -> float:
     given = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    done = subprocess.run(
-        [sys.executable, __file__, "--take", name],
-        env={**given, "LOUVER_CACHE_DIR": directory, "PYTHONPYCACHEPREFIX": bytecode},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_SECONDS,
-        check=False,
-    )
-    if done.returncode:
-        raise RuntimeError(f"a process that compiles {name} failed: {done.stderr.strip()}")
-    return float(done.stdout)
+    command = [sys.executable, __file__, "--take", name]
+    # The process that is timed imports no more than a user's.
+    from louver.measure.start import in_new_process
+
+    return in_new_process(command, directory, {**given, "PYTHONPYCACHEPREFIX": bytecode})
 
 
 def speed(torch: Any, dtype: str) -> tuple[dict[str, Any], dict[str, float]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeAlias, cast
 
 from louver.compile.plan.schedule import FIELDS, Schedule
@@ -13,7 +13,7 @@ from louver.frontend.problem import Problem
 from louver.isa.targets import Target
 from louver.library.configure import deepest
 from louver.ptx.assembler import ptxas_version
-from louver.runtime.cache import source_hash
+from louver.runtime.cache import by_fields, source_hash
 
 LEAST_CLASS = 8
 """The smallest size class; the narrowest tile is as wide."""
@@ -98,7 +98,7 @@ def size_class(size: int) -> int:
 
 def problem_facts(problem: Problem) -> dict[str, Any]:
     """A problem by the names of its fields, as JSON has it."""
-    return json.loads(json.dumps({f.name: getattr(problem, f.name) for f in fields(problem)}, default=_by_name))
+    return json.loads(json.dumps({f.name: getattr(problem, f.name) for f in fields(problem)}, default=by_fields))
 
 
 def place_of(
@@ -125,9 +125,3 @@ def problem_of(place: Place) -> Problem:
         return Problem(**cast("dict[str, Any]", plain))
     except (TypeError, ValueError) as error:
         raise UnusableEntryError(f"this version of Louver does not know its problem: {error}") from error
-
-
-def _by_name(part: Any) -> Any:
-    if is_dataclass(part) and not isinstance(part, type):
-        return {"type": type(part).__name__, **{f.name: getattr(part, f.name) for f in fields(part)}}
-    raise TypeError(f"a problem is made of JSON values and dataclasses of them, got {type(part).__name__}")

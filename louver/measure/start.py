@@ -11,6 +11,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
@@ -33,15 +35,16 @@ def start_times(rounds: int = ROUNDS) -> dict[str, list[float]]:
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as directory:
             for state in ("compile", "read from disk"):
-                for place, seconds in _run(directory).items():
+                for place, seconds in in_new_process([sys.executable, "-m", "louver.measure.start"], directory).items():
                     found.setdefault(f"{state}, {place}", []).append(seconds)
     return found
 
 
-def _run(directory: str) -> dict[str, float]:
+def in_new_process(command: Sequence[str], directory: str, environment: Mapping[str, str] = os.environ) -> Any:
+    """The JSON that a process prints whose kernels are cached in `directory`. Raises RuntimeError with its output when it fails."""
     done = subprocess.run(
-        [sys.executable, "-m", "louver.measure.start"],
-        env={**os.environ, "LOUVER_CACHE_DIR": directory},
+        command,
+        env={**environment, "LOUVER_CACHE_DIR": directory},
         capture_output=True,
         text=True,
         timeout=LIMIT_SECONDS,

@@ -77,7 +77,7 @@ def problem_key(*parts: Any, target: str, ptxas: str, source: str | None = None)
     by default. Raises TypeError for a part that has no canonical form.
     """
     whole = {"parts": parts, "target": target, "ptxas": ptxas, "source": source or source_hash()}
-    return _hash(json.dumps(whole, sort_keys=True, separators=(",", ":"), default=_canonical))
+    return _hash(json.dumps(whole, sort_keys=True, separators=(",", ":"), default=by_fields))
 
 
 def ptx_hash(ptx: str, *, ptxas: str) -> str:
@@ -264,8 +264,9 @@ def _seal(name: str, content: bytes) -> bytes:
     return _MAGIC + digest.digest()
 
 
-def _canonical(part: Any) -> Any:
+def by_fields(part: Any) -> Any:
+    """A record as JSON values. Raises TypeError for anything else, which a problem is not made of."""
     if is_dataclass(part) and not isinstance(part, type):
         # The type's name keeps apart records with equal fields, nested ones too.
         return {"type": type(part).__name__, **{f.name: getattr(part, f.name) for f in fields(part)}}
-    raise TypeError(f"a problem's key is made of JSON values and dataclasses of them, got {type(part).__name__}")
+    raise TypeError(f"a problem is made of JSON values and dataclasses of them, got {type(part).__name__}")

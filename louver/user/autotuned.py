@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -11,13 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from louver.runtime.adapters import make_wait
 from louver.runtime.device import device
-from louver.runtime.driver import is_capturing
 from louver.user.arguments import Call, canonical, plain
 from louver.user.compiled import Wanted, find, target_of
 from louver.user.config_outcomes import explain_candidates
 from louver.user.decorated_call import Given
 from louver.user.decorators import Candidate, Layers
 from louver.user.dense import launch_decorated
+from louver.user.device_and_stream import refuse_capture
 from louver.user.explanation import Explanation
 from louver.user.hints import Hints
 from louver.user.hook_copies import rehearsed
@@ -76,10 +75,8 @@ class AutotunedKernel(JitKernel):
         if attempt is None:
             return
         attempt.ready.launch()
-        call = attempt.call
-        meta = {name: value for name, value in call.given.items() if name not in call.held}
-        sparse = tuple(weakref.ref(each) for each in call.sparse.values())
-        recent = LaunchedCall(attempt.ready.launch, attempt.sizes, meta, sparse, self._source.constants, given.ordinal)
+        launch, constants = attempt.ready.launch, self._source.constants
+        recent = LaunchedCall.of(launch, attempt.sizes, attempt.call, constants, given.ordinal)
         if attempt.candidate.hook is None:
             self._recent.keep(args, kwargs, recent)
         else:
@@ -94,7 +91,7 @@ class AutotunedKernel(JitKernel):
         # Launches that are timed, and hooks, write: the arrays hold again what they held.
         writes = self._layers.hooked or self._remembered(given) is None
         if writes:
-            self._refuse_capture(given)
+            refuse_capture(self._source.name, "tuned", given.stream)
         _wait(given)
         with closing(DeviceSnapshot(given.arrays.values() if writes else (), ordinal, given.stream)) as kept:
             try:
@@ -203,7 +200,7 @@ class AutotunedKernel(JitKernel):
         """Try all candidates, and time those that are left. refused: the one that was chosen before and does not fit this call."""
         from louver.user.timed_choice import Choice
 
-        self._refuse_capture(given)
+        refuse_capture(self._source.name, "tuned", given.stream)
         with self._lock:
             now = self._remembered(given)
             if now is not None and (refused is None or now.config is not refused.config):
@@ -250,13 +247,6 @@ class AutotunedKernel(JitKernel):
                 if wanted is not None and find(wanted, given.ordinal) is None:
                     self._never.add(wanted.key)
         return found, refused
-
-    def _refuse_capture(self, given: Given) -> None:
-        if is_capturing(given.stream):
-            raise RuntimeError(
-                f"{self._source.name} must be tuned before its stream is captured: make the call once before the capture, or call "
-                f"louver.jit({self._source.name}).prepare[grid](…) with the same arguments"
-            )
 
     def _key(self, given: Given) -> Hashable:
         """The key of a choice: Triton's key, and all else that decides the kernels."""

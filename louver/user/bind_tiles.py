@@ -9,6 +9,7 @@ from louver.ir.conditions import Conditions, Reach, SparseView
 from louver.ir.polynomial import Numbers
 from louver.isa.metadata import WARP_ROWS
 from louver.library.forms import as_stored
+from louver.runtime.dlpack import row_major
 from louver.user.arguments import Call
 from louver.user.checked_call import CheckedCall
 
@@ -22,10 +23,10 @@ def check_tiles(name: str, conditions: Conditions, sparse: Sequence[str], call: 
     for argument in sparse:
         s = checked.sparse(argument)
         given = {part: _described(call, argument, part) for part in ("shape", "stride")}
-        if given["shape"] and (given["shape"] != tuple(s.shape) or given["stride"] != _contiguous(s.shape)):
+        if given["shape"] and (given["shape"] != tuple(s.shape) or given["stride"] != row_major(s.shape)):
             raise ValueError(
                 f"{name} must be given the sizes and strides of the dense tensor for {argument!r}, "
-                f"{list(s.shape)} and {list(_contiguous(s.shape))}, got {list(given['shape'])} and "
+                f"{list(s.shape)} and {list(row_major(s.shape))}, got {list(given['shape'])} and "
                 f"{list(given['stride'])}"
             )
         if s.size % s.pattern.m:
@@ -55,7 +56,7 @@ def _check_view(name: str, view: SparseView, s: SparseTensor, numbers: Numbers) 
             f"{name} describes {argument!r} as matrices of a batch, in {len(view.strides) + 1} dimensions, got {list(s.shape)}"
         )
     counts = shape[:-1] if many else (s.rows,)
-    steps = _contiguous(shape)[0 if many else len(shape) - 2 : -1]
+    steps = row_major(shape)[0 if many else len(shape) - 2 : -1]
     for place, (stride, apart, count) in enumerate(zip(strides, steps, counts, strict=True), 1):
         rows = place == len(strides)
         # A single row has no neighbours, but its stride may say how long it is, or how many rows a matrix has.
@@ -120,10 +121,3 @@ def _described(call: Call, argument: str, part: str) -> tuple[int, ...]:
 
 def _sizes(shape: tuple[int, ...]) -> str:
     return "×".join(map(str, shape))
-
-
-def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    steps = [1]
-    for size in reversed(shape[1:]):
-        steps.insert(0, steps[0] * size)
-    return tuple(steps)

@@ -8,6 +8,7 @@ from typing import Any
 
 from louver.formats.tensor import SparseTensor
 from louver.runtime.arrays import view
+from louver.runtime.dlpack import row_major
 
 
 @dataclass(slots=True)
@@ -41,10 +42,7 @@ class TensorDescriptor:
     def from_tensor(cls, base: Any, block_shape: Sequence[int]) -> TensorDescriptor:
         """All of an array, or of a sparse tensor."""
         if isinstance(base, SparseTensor):
-            strides = [1]
-            for size in reversed(base.shape[1:]):
-                strides.insert(0, strides[0] * size)
-            return cls(base, base.shape, strides, block_shape)
+            return cls(base, base.shape, row_major(base.shape), block_shape)
         found = view(base)
         return cls(base, found.shape, found.strides, block_shape)
 

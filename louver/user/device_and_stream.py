@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from louver.formats.tensor import SparseTensor
 from louver.runtime.adapters import DEFAULT_STREAMS
 from louver.runtime.arrays import ArrayView
+from louver.runtime.driver import is_capturing
 
 
 def place(name: str, found: Mapping[str, ArrayView], sparse: Mapping[str, SparseTensor]) -> tuple[int | None, int]:
@@ -25,6 +26,15 @@ def place(name: str, found: Mapping[str, ArrayView], sparse: Mapping[str, Sparse
         if device not in (None, array.device):
             raise _apart(name, (first, array.device), (other, device))
     return array.device, _stream(name, arrays)
+
+
+def refuse_capture(name: str, what: str, stream: int) -> None:
+    """Raises RuntimeError while `stream` is being captured, before which a kernel must be `what`: "compiled", say."""
+    if is_capturing(stream):
+        raise RuntimeError(
+            f"{name} must be {what} before its stream is captured: make the call once before the capture, or call "
+            f"louver.jit({name}).prepare[grid](…) with the same arguments"
+        )
 
 
 def _stream(name: str, arrays: Sequence[tuple[str, ArrayView]]) -> int:

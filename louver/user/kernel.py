@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -88,11 +87,7 @@ class JitKernel:
         for array in call.arrays.values():
             make_wait(array, stream)
         bound.launch()
-        meta = {name: value for name, value in call.given.items() if name not in call.held}
-        sparse = tuple(weakref.ref(each) for each in call.sparse.values())
-        self._recent.keep(
-            args, kwargs, LaunchedCall(bound.launch, sizes, meta, sparse, self._source.constants, ordinal)
-        )
+        self._recent.keep(args, kwargs, LaunchedCall.of(bound.launch, sizes, call, self._source.constants, ordinal))
 
     def _prepare(self, grid: Grid, *args: Any, **kwargs: Any) -> None:
         call, hints = self._call(args, kwargs)

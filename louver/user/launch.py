@@ -19,11 +19,12 @@ from louver.library.forms import TILE_PARTS, Form, Operand, ProductForms, tile_f
 from louver.library.state import TensorState
 from louver.runtime.callers import callers_level
 from louver.runtime.device import device
-from louver.runtime.driver import device_context, is_capturing
+from louver.runtime.driver import device_context
 from louver.runtime.module import BoundLaunch, LoadedKernel
 from louver.user.arguments import Call
 from louver.user.binding import bind_call
 from louver.user.compiled import Variant, Wanted, find, loaded, target_of
+from louver.user.device_and_stream import refuse_capture
 from louver.user.gated_pairs import is_made, operand
 from louver.user.hints import Hints
 from louver.user.source import KernelSource
@@ -108,9 +109,4 @@ class DeviceMemory:
         return encoded_map(box, place, numbers)
 
     def _refuse_capture(self, what: str) -> None:
-        if is_capturing(self.stream):
-            name = self.source.name
-            raise RuntimeError(
-                f"{name} must be {what} before its stream is captured: make the call once before the capture, or call "
-                f"louver.jit({name}).prepare[grid](…) with the same arguments"
-            )
+        refuse_capture(self.source.name, what, self.stream)

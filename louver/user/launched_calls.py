@@ -11,6 +11,7 @@ from typing import Any, cast
 from louver.formats.tensor import SparseTensor
 from louver.runtime.known_calls import KnownCalls, keep_recent
 from louver.runtime.module import BoundLaunch
+from louver.user.arguments import Call
 from louver.user.source import Constant
 
 RECENT_CALLS = 512
@@ -37,6 +38,15 @@ class LaunchedCall:
     constants: tuple[Constant, ...]
     ordinal: int
     sent: dict[int, BoundLaunch] = field(default_factory=dict[int, BoundLaunch])
+
+    @classmethod
+    def of(
+        cls, launch: BoundLaunch, grid: tuple[int, ...], call: Call, constants: tuple[Constant, ...], ordinal: int
+    ) -> LaunchedCall:
+        """Of a call, without its arrays."""
+        meta = {name: value for name, value in call.given.items() if name not in call.held}
+        sparse = tuple(weakref.ref(each) for each in call.sparse.values())
+        return cls(launch, grid, meta, sparse, constants, ordinal)
 
     @property
     def alive(self) -> bool:

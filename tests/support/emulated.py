@@ -37,6 +37,11 @@ def smem(offset: int) -> Address:
     return Address("smem", offset)
 
 
+def _place(at: int | Reg) -> Address:
+    """An offset in the dynamic shared memory, or the address in a register."""
+    return smem(at) if isinstance(at, int) else Address(at)
+
+
 @dataclass(frozen=True, slots=True)
 class Probe(Effect):
     """A test's own instruction: what the machine offers, spelled out by the test."""
@@ -101,7 +106,7 @@ class Sketch(KernelBuilder):
         return self.if_(self.setp("eq", "u32", self.special("%cluster_ctarank"), index))
 
     def arrive(self, barrier: int | Reg) -> None:
-        self.emit(MbarrierArrive(), smem(barrier) if isinstance(barrier, int) else Address(barrier))
+        self.emit(MbarrierArrive(), _place(barrier))
 
     def arrive_remote(self, barrier: int, rank: int) -> None:
         mapped = self.reg("b32")
@@ -109,13 +114,12 @@ class Sketch(KernelBuilder):
         self.emit(MbarrierArrive(remote=True), Address(mapped))
 
     def expect(self, barrier: int | Reg, size: int) -> None:
-        self.emit(MbarrierArriveExpect(), smem(barrier) if isinstance(barrier, int) else Address(barrier), size)
+        self.emit(MbarrierArriveExpect(), _place(barrier), size)
 
     def await_(self, barrier: int | Reg, parity: int | Reg) -> None:
         with self.loop() as loop:
             done = self.reg("pred")
-            place = smem(barrier) if isinstance(barrier, int) else Address(barrier)
-            self.emit(MbarrierTryWait(), done, place, parity)
+            self.emit(MbarrierTryWait(), done, _place(barrier), parity)
             loop.repeat_if(done, negated=True)
 
     def base(self) -> Reg:
@@ -132,10 +136,9 @@ class Sketch(KernelBuilder):
     def bulk_load(
         self, name: str, at: Sequence[int | Reg], to: int | Reg, barrier: int | Reg, mask: int | None = None
     ) -> None:
-        place = smem(to) if isinstance(to, int) else Address(to)
-        bar = smem(barrier) if isinstance(barrier, int) else Address(barrier)
         extra = [] if mask is None else [self.mov(mask, kind="b16")]
-        self.emit(BulkTensorLoad(mask is not None), place, self.map(name), _vector(at), bar, *extra)
+        load = BulkTensorLoad(mask is not None)
+        self.emit(load, _place(to), self.map(name), _vector(at), _place(barrier), *extra)
 
     def bulk_store(self, name: str, at: Sequence[int | Reg], source: int) -> None:
         self.emit(BulkTensorStore(), self.map(name), _vector(at), smem(source))
@@ -158,12 +161,11 @@ class Sketch(KernelBuilder):
     def load(self, offset: int | Reg) -> Reg:
         """A b32 of shared memory: at a constant offset, or at the address in a register."""
         result = self.reg("b32")
-        self.emit(Load("shared", "b32"), result, smem(offset) if isinstance(offset, int) else Address(offset))
+        self.emit(Load("shared", "b32"), result, _place(offset))
         return result
 
     def store(self, offset: int | Reg, value: int | Reg) -> None:
-        place = smem(offset) if isinstance(offset, int) else Address(offset)
-        self.emit(Store("shared", "b32"), place, self.mov(value) if isinstance(value, int) else value)
+        self.emit(Store("shared", "b32"), _place(offset), self.mov(value) if isinstance(value, int) else value)
 
     def own(self, offset: int) -> Reg:
         """Address of this thread's b32 in an array at `offset`."""

@@ -21,7 +21,7 @@ from louver.isa.prepack import columns_per_load, prepack
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Address, Kernel, Module, Param, Reg
 from louver.ptx.printer import print_module
-from support.warpgroup import ROWS, densify, integers, natural_indices, random_codes, read_as
+from support.warpgroup import ROWS, DenseForm, integers, natural_indices, random_codes
 
 THREADS = 128
 WARPS = [slice(16 * warp, 16 * warp + 16) for warp in range(4)]
@@ -52,7 +52,7 @@ def over_warps(fragment: Fragment, matrix: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class WarpProduct:
+class WarpProduct(DenseForm):
     """values: A's stored ones, [64, columns]. b: [k, 8]. codes: [64, groups] or None.
 
     steps: per instruction, the form (its selector set), the registers of A and B, uint32 [count, 128], and the metadata
@@ -65,22 +65,9 @@ class WarpProduct:
     codes: np.ndarray | None
     steps: tuple[tuple[Mma, np.ndarray, np.ndarray, np.ndarray | None], ...]
 
-    def dense_a(self) -> np.ndarray:
-        """A as float64 [64, k]."""
-        values = read_as(self.form.a, self.values).astype(np.float64)
-        return values if self.codes is None else densify(self.codes, values, self.form.metadata_map.group)
-
-    def exact_b(self) -> np.ndarray:
-        """B as float64 [k, 8]."""
-        return read_as(self.form.b, self.b).astype(np.float64)
-
     def reference(self, c: np.ndarray) -> np.ndarray:
         """The exact result, float64 [64, 8], before any rounding."""
         return self.dense_a() @ self.exact_b() + c.astype(np.float64)
-
-    def magnitude(self, c: np.ndarray) -> np.ndarray:
-        """The sum of the terms' magnitudes, float64 [64, 8]."""
-        return np.abs(self.dense_a()) @ np.abs(self.exact_b()) + np.abs(c.astype(np.float64))
 
     def matrix(self, registers: np.ndarray) -> np.ndarray:
         """D, [64, 8] of its dtype, from its registers, uint32 [count, 128]."""

@@ -7,6 +7,7 @@ The CPU tests run it through `Wgmma.meaning`, the GPU tests through the hardware
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -67,8 +68,31 @@ def densify(codes: np.ndarray, values: np.ndarray, group: int) -> np.ndarray:
     return dense
 
 
+class DenseForm:
+    """What a product computes, by its operands in natural form."""
+
+    form: Any
+    values: np.ndarray
+    b: np.ndarray
+    codes: np.ndarray | None
+
+    def exact_b(self) -> np.ndarray:
+        """B as float64 [k, n]."""
+        return read_as(self.form.b, self.b).astype(np.float64)
+
+    def dense_a(self) -> np.ndarray:
+        """A as float64 [64, k]."""
+        values = read_as(self.form.a, self.values).astype(np.float64)
+        return values if self.codes is None else densify(self.codes, values, self.form.metadata_map.group)
+
+    def magnitude(self, d: np.ndarray | None) -> np.ndarray:
+        """The sum of the terms' magnitudes, float64 [64, n], for error bounds. d: what is added to."""
+        total = np.abs(self.dense_a()) @ np.abs(self.exact_b())
+        return total if d is None else total + np.abs(d.astype(np.float64))
+
+
 @dataclass(frozen=True)
-class Product:
+class Product(DenseForm):
     """Operands in natural form, and in the form that the instructions read.
 
     values: [64, stored columns]. b: [k, n]. codes: [64, groups] or None. window: the shared-memory image.
@@ -82,17 +106,6 @@ class Product:
     codes: np.ndarray | None
     window: np.ndarray
     steps: tuple[tuple[Wgmma, int | np.ndarray, int, np.ndarray | None], ...]
-
-    def exact_b(self) -> np.ndarray:
-        """B as float64 [k, n]."""
-        return read_as(self.form.b, self.b).astype(np.float64)
-
-    def dense_a(self) -> np.ndarray:
-        """A as float64 [64, k]."""
-        values = read_as(self.form.a, self.values).astype(np.float64)
-        if self.codes is None:
-            return values
-        return densify(self.codes, values, self.form.metadata_map.group)
 
     def reference(self, d: np.ndarray | None) -> np.ndarray:
         """The exact result, float64 [64, n], before any rounding."""
@@ -117,11 +130,6 @@ class Product:
         for i, (step, a, b_desc, meta) in enumerate(self.steps):
             registers = step.meaning(registers, a, b_desc, meta, d is not None or i > 0, self.window)
         return self.matrix(registers)
-
-    def magnitude(self, d: np.ndarray | None) -> np.ndarray:
-        """The sum of the terms' magnitudes, float64 [64, n], for error bounds."""
-        total = np.abs(self.dense_a()) @ np.abs(self.exact_b())
-        return total if d is None else total + np.abs(d.astype(np.float64))
 
 
 def starting(rng: np.random.Generator, form: Wgmma) -> np.ndarray:

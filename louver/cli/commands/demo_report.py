@@ -11,10 +11,10 @@ from typing import Any
 import louver
 from louver.cli.commands.demo_sentences import PATTERN, Embedded
 from louver.formats.regular import Target
-from louver.measure.report.layers import LayerRow, layers_json, layers_markdown
+from louver.measure.report.layers import LayerRow, layers_json, layers_table
 from louver.measure.report.plots import plot_layers
-from louver.measure.report.products import ProductRow, products_json, products_markdown
-from louver.measure.report.sentences import in_words, sentences_json, sentences_markdown
+from louver.measure.report.products import ProductRow, each_product, products_json
+from louver.measure.report.sentences import in_words, sentences_json, sentences_table
 from louver.measure.report.sentences_plot import plot_sentences
 from louver.runtime.device import current_device
 
@@ -63,7 +63,9 @@ class Report:
     def markdown(self) -> str:
         """The closing sentence, the plot and every table."""
         found = self.sentences
-        sentences = found if isinstance(found, str) else sentences_markdown(list(found.rows.values())) + MEANINGS
+        sentences = (
+            found if isinstance(found, str) else sentences_table(list(found.rows.values())).markdown() + MEANINGS
+        )
         parts = (
             f"# {self.summary}",
             self.closing(),
@@ -71,10 +73,11 @@ class Report:
             "## Sentences",
             sentences,
             "## Products beside float64",
-            products_markdown(self.products) + BOUND,
+            each_product(self.products).markdown() + BOUND,
             f"The schedule of the compiled product: `{self.schedule}`",
             "## Weights",
-            layers_markdown(self.layers) + "\nerror: ‖weight − pruned‖ / ‖weight‖ (Frobenius), after the conversion.",
+            layers_table(self.layers).markdown()
+            + "\nerror: ‖weight − pruned‖ / ‖weight‖ (Frobenius), after the conversion.",
         )
         return "\n\n".join(part.strip() for part in parts) + "\n"
 

@@ -42,12 +42,12 @@ def examine() -> tuple[Fact, ...]:
         package("numpy", "numpy", "core", "formats, reference path, emulator"),
         package("ml_dtypes", "ml_dtypes", "core", "bfloat16 and 8-bit floats"),
         package("xdsl", "xdsl", "core", "compiling: tile IR and schedule IR"),
-        ptxas(),
-        nvdisasm(),
-        cache_directory(),
-        tuned_schedules(),
+        _guarded("ptxas", "core", "PTX to machine code (needs no GPU)", _ptxas),
+        _guarded("nvdisasm", "optional", "`louver compile --emit sass`", _nvdisasm),
+        _guarded("kernel cache", "optional", "warm starts from disk", _cache),
+        _guarded("tuned schedules", "optional", "schedules as measured (`louver tune --show` lists them)", _tuned),
         package("cuda-bindings", "cuda.bindings", "gpu", "loading and launching kernels"),
-        driver(),
+        _guarded("driver", "gpu", "loading and launching kernels", _driver),
         gpu(),
         package("torch", "torch", "optional", "PyTorch tensors in and out"),
         package("triton", "triton", "optional", "Triton kernels as input"),
@@ -69,31 +69,6 @@ def package(distribution: str, module: str, kind: Kind, enables: str) -> Fact:
         return Fact(distribution, True, "version unknown", kind, enables)
     except ImportError as error:
         return Fact(distribution, False, str(error), kind, enables)
-
-
-def ptxas() -> Fact:
-    """The assembler from the pinned wheel, and its version."""
-    return _guarded("ptxas", "core", "PTX to machine code (needs no GPU)", _ptxas)
-
-
-def nvdisasm() -> Fact:
-    """The disassembler, which `--emit sass` needs."""
-    return _guarded("nvdisasm", "optional", "`louver compile --emit sass`", _nvdisasm)
-
-
-def cache_directory() -> Fact:
-    """The folder of compiled kernels, if a file can be made there."""
-    return _guarded("kernel cache", "optional", "warm starts from disk", _cache)
-
-
-def tuned_schedules() -> Fact:
-    """The schedules that were measured, and how many of them are passed over."""
-    return _guarded("tuned schedules", "optional", "schedules as measured (`louver tune --show` lists them)", _tuned)
-
-
-def driver() -> Fact:
-    """The GPU driver's version."""
-    return _guarded("driver", "gpu", "loading and launching kernels", _driver)
 
 
 def gpu() -> Fact:
@@ -138,12 +113,14 @@ def _guarded(name: str, kind: Kind, enables: str, look: Callable[[], str]) -> Fa
 
 
 def _ptxas() -> str:
+    """The version of the assembler from the pinned wheel."""
     from louver.ptx.assembler import ptxas_version
 
     return ptxas_version()
 
 
 def _nvdisasm() -> str:
+    """The version of the disassembler."""
     from louver.ptx.sass import WHEEL, find_nvdisasm
 
     path = find_nvdisasm()
@@ -154,6 +131,7 @@ def _nvdisasm() -> str:
 
 
 def _cache() -> str:
+    """The folder of compiled kernels, if a file can be made there."""
     from louver.runtime.cache import cache_directory as directory
     from louver.runtime.folder import OwnFolder
 
@@ -163,6 +141,7 @@ def _cache() -> str:
 
 
 def _tuned() -> str:
+    """The number of schedules that were measured, and how many of them are passed over."""
     from louver.isa.targets import target
     from louver.library.tuned import kept, tables
     from louver.library.tuned_entry import Entry, status

@@ -58,20 +58,18 @@ def examine(reader: TensorReader, tensor: StoredTensor, pattern: Pattern) -> Ent
     """Read one tensor, in pieces. The pattern is checked along a sparse tensor's own axis, the last of a dense matrix."""
     form = tensor.form
     if isinstance(form, SparseForm):
-        report = joined(
-            (check(dense_of(piece), pattern, listed=0) for piece in reader.pieces(tensor, pattern)), pattern
-        )
-        return Entry(tensor.name, form.dtype.name, form.shape, tensor.nbytes, str(form.pattern), report)
-    element = known_element(form)
-    dtype = DTYPES[form.dtype].name if element is None else element.name
-    if element is not None and len(form.shape) >= 2:
-        report = joined(
-            (check(dense_of(piece), pattern, listed=0) for piece in reader.pieces(tensor, pattern)), pattern
-        )
+        dtype, kind, checked = form.dtype.name, str(form.pattern), True
     else:
-        report = None
+        element = known_element(form)
+        dtype, kind = DTYPES[form.dtype].name if element is None else element.name, "dense"
+        checked = element is not None and len(form.shape) >= 2
+    report = None
+    if checked:
+        pieces = (dense_of(piece) for piece in reader.pieces(tensor, pattern))
+        report = joined((check(piece, pattern, listed=0) for piece in pieces), pattern)
+    else:
         reader.verify(tensor)
-    return Entry(tensor.name, dtype, form.shape, tensor.nbytes, "dense", report)
+    return Entry(tensor.name, dtype, form.shape, tensor.nbytes, kind, report)
 
 
 def dense_of(tensor: Tensor) -> NDArray[Any]:
@@ -100,17 +98,16 @@ def histogram_text(report: CheckReport) -> str:
 def entry_json(entry: Entry) -> dict[str, Any]:
     """An entry as JSON values; those about the pattern are null where it makes no sense."""
     report = entry.report
-    return {
-        "name": entry.name,
-        "dtype": entry.dtype,
-        "shape": list(entry.shape),
-        "form": entry.form,
-        "bytes": entry.stored,
-        "holds": None if report is None else report.ok,
-        "groups": None if report is None else report.groups,
-        "offending": None if report is None else report.offending,
-        "histogram": None if report is None else list(report.histogram),
-    }
+    found: dict[str, Any] = dict.fromkeys(("holds", "groups", "offending", "histogram"))
+    if report is not None:
+        found = {
+            "holds": report.ok,
+            "groups": report.groups,
+            "offending": report.offending,
+            "histogram": list(report.histogram),
+        }
+    facts = {"name": entry.name, "dtype": entry.dtype, "shape": list(entry.shape)}
+    return {**facts, "form": entry.form, "bytes": entry.stored, **found}
 
 
 def entries_table(entries: list[Entry], pattern: Pattern, title: str) -> Table:

@@ -1,4 +1,4 @@
-"""Results of pruning and compressing each weight, as records, a terminal table, Markdown and JSON."""
+"""Results of pruning and compressing each weight, as records, a table and JSON."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from louver.measure.report.table import NAME, Column, Table
-from louver.measure.report.text import shown
 
 HEADINGS = ("tensor", "shape", "type", "dense", "stored", "ratio", "error")
 
@@ -68,20 +67,12 @@ def _total_cells(rows: Sequence[LayerRow]) -> tuple[str, ...]:
     return (f"{len(rows)} tensors", "", "", size_text(dense), size_text(stored), ratio, f"{error:.4f}")
 
 
-def layers_table(rows: Sequence[LayerRow], title: str) -> Table:
-    """The rows and their total, for a terminal."""
+def layers_table(rows: Sequence[LayerRow], title: str = "") -> Table:
+    """The rows and their total."""
     columns = tuple(
         Column(name, right=name not in ("tensor", "type"), least=NAME if name == "tensor" else 0) for name in HEADINGS
     )
     return Table(title, columns, [cells(row) for row in rows], footer=_total_cells(rows))
-
-
-def layers_markdown(rows: Sequence[LayerRow]) -> str:
-    """The rows and their total as a Markdown table."""
-    lines = [markdown_line(HEADINGS), markdown_line(("---", "---:", "---", "---:", "---:", "---:", "---:"))]
-    lines += [markdown_line(cells(row)) for row in rows]
-    lines.append(markdown_line(tuple(f"**{cell}**" if cell else "" for cell in _total_cells(rows))))
-    return "\n".join(lines) + "\n"
 
 
 def layers_json(rows: Sequence[LayerRow]) -> dict[str, Any]:
@@ -99,8 +90,3 @@ def size_text(size: int) -> str:
         if size >= scale:
             return f"{size / scale:.1f} {unit}"
     return f"{size} B"
-
-
-def markdown_line(row: Sequence[str]) -> str:
-    """One line of a Markdown table."""
-    return "| " + " | ".join(shown(cell).replace("|", "\\|") for cell in row) + " |"

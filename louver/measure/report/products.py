@@ -1,4 +1,4 @@
-"""Results of each product that was run and checked, as records, a terminal table, Markdown and JSON."""
+"""Results of each product that was run and checked, as records, tables and JSON."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from louver.measure.report.layers import markdown_line
 from louver.measure.report.table import Column, Table
 
 HEADINGS = ("product", "M×N×K", "ran on", "seconds", "within the bound")
@@ -58,10 +57,10 @@ def _kind_cells(rows: Sequence[ProductRow]) -> tuple[str, ...]:
     return (shape, str(len(rows)), path, f"{sum(row.seconds for row in rows):.3f}", within)
 
 
-def products_markdown(rows: Sequence[ProductRow]) -> str:
-    """The rows as a Markdown table."""
-    lines = [markdown_line(HEADINGS), markdown_line(("---", "---:", "---", "---:", "---"))]
-    return "\n".join(lines + [markdown_line(cells(row)) for row in rows]) + "\n"
+def each_product(rows: Sequence[ProductRow]) -> Table:
+    """A line for each product."""
+    columns = tuple(Column(name, right=name in ("M×N×K", "seconds")) for name in HEADINGS)
+    return Table("", columns, [cells(row) for row in rows])
 
 
 def products_json(rows: Sequence[ProductRow]) -> list[dict[str, Any]]:

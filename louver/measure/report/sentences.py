@@ -1,4 +1,4 @@
-"""Sentence embeddings by pruned weights beside those by the stored ones, as records, a terminal table, Markdown and JSON.
+"""Sentence embeddings by pruned weights beside those by the stored ones, as records, a table and JSON.
 
 Embeddings are [2·n, width], each of length 1. Sentences i and i + n say the same: they are paraphrases.
 """
@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.measure.report.layers import markdown_line
 from louver.measure.report.table import Column, Table
 
 HEADINGS = ("weights", "kept", "mean cosine", "least", "rank corr.", "finds paraphrase")
@@ -84,16 +83,10 @@ def cells(row: SentenceRow) -> tuple[str, ...]:
     return (row.weights, f"{row.kept:.0%}", *cosines, f"{row.found} of {row.sentences}")
 
 
-def sentences_table(rows: Sequence[SentenceRow], title: str) -> Table:
-    """The rows, for a terminal."""
+def sentences_table(rows: Sequence[SentenceRow], title: str = "") -> Table:
+    """The rows."""
     columns = tuple(Column(name, right=name != "weights") for name in HEADINGS)
     return Table(title, columns, [cells(row) for row in rows])
-
-
-def sentences_markdown(rows: Sequence[SentenceRow]) -> str:
-    """The rows as a Markdown table."""
-    lines = [markdown_line(HEADINGS), markdown_line(("---", *["---:"] * (len(HEADINGS) - 1)))]
-    return "\n".join(lines + [markdown_line(cells(row)) for row in rows]) + "\n"
 
 
 def sentences_json(rows: Sequence[SentenceRow]) -> list[dict[str, Any]]:

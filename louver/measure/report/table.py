@@ -63,6 +63,14 @@ class Table:
                 yield rule
             yield from self._line(row, widths)
 
+    def markdown(self) -> str:
+        """The table as Markdown, without its title; the footer is bold."""
+        rules = tuple("---:" if column.right else "---" for column in self.columns)
+        rows = [tuple(column.heading for column in self.columns), rules, *self.rows]
+        if self.footer is not None:
+            rows.append(tuple(f"**{cell}**" if cell else "" for cell in self.footer))
+        return "".join("| " + " | ".join(shown(cell).replace("|", "\\|") for cell in row) + " |\n" for row in rows)
+
     def _all_rows(self) -> Iterator[Sequence[str]]:
         yield from self.rows
         if self.footer is not None:

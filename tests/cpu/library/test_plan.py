@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import threading
 import weakref
 from typing import Any
 
@@ -21,6 +20,7 @@ from louver.runtime import device
 from louver.runtime.device import NoDeviceError
 from support.fake_gpu import FakeGpu, FakeTorch, Launch, Map, Parameter, Tensor
 from support.signatures import grid
+from support.threads import in_threads
 
 M, K = 136, 72
 CAPTURING = 0xCA
@@ -324,23 +324,14 @@ def only_of(gpu: FakeGpu) -> list[Map]:
 def test_threads_share_a_plan(gpu: FakeGpu, torch: FakeTorch, s: SparseTensor) -> None:
     p = louver.plan("linear", s, n=16)
     wanted: set[tuple[int, int]] = set()
-    failures: list[BaseException] = []
 
-    def work() -> None:
-        try:
-            for n in range(1, 60):
-                x, y = Tensor((n, K)), Tensor((n, M))
-                wanted.add((x.address, n))
-                p(x, out=y)
-        except BaseException as error:
-            failures.append(error)
+    def work(_: int) -> None:
+        for n in range(1, 60):
+            x, y = Tensor((n, K)), Tensor((n, M))
+            wanted.add((x.address, n))
+            p(x, out=y)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    in_threads(work, range(4))
     got = {(v.address, v.rows) for launch in gpu.launches for v in launch.arguments.values() if isinstance(v, Map)}
     assert wanted <= got and len(gpu.launches) == len(wanted)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
-import threading
 import weakref
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +27,7 @@ from louver.user.device_and_stream import place
 from louver.user.gated_pairs import pairs
 from support.fake_gpu import FakeGpu, FakeTorch, Launch, Map, Tensor
 from support.sparse import random_bits, same_bits
+from support.threads import in_threads
 
 pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference path")
 
@@ -559,18 +559,8 @@ def test_memory_is_given_back_when_no_stream_reads_it(gpu: FakeGpu, torch: FakeT
 
 def test_threads_derive_a_form_once(gpu: FakeGpu, torch: FakeTorch, s: SparseTensor) -> None:
     t = resident(s)
-    state, start = t.derived.of(TensorState), threading.Barrier(4)
-    found: list[Any] = []
-
-    def work() -> None:
-        start.wait()
-        found.append(state.operand(t, 0))
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    state = t.derived.of(TensorState)
+    found = in_threads(lambda _: state.operand(t, 0), range(4))
     assert len({each.positions for each in found}) == 1 and len(gpu.launches) == 1
 
 

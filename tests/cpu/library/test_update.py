@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from louver.library.forms import Values, tile_values
 from louver.library.state import TensorState
 from louver.user.gated_pairs import pairs
 from support.fake_gpu import FakeGpu, FakeTorch, Map, Tensor
+from support.threads import in_threads
 
 pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference path")
 
@@ -140,11 +140,7 @@ def test_threads_may_update_what_was_never_used(rng: np.random.Generator) -> Non
         for _ in range(50):
             s.update_(other_values(s))
 
-    threads = [threading.Thread(target=work, args=(s,)) for s in (gate, up)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, (gate, up))
     np.testing.assert_array_equal(pair.values, louver.gated(gate, up).values)
 
 

@@ -20,33 +20,9 @@ from louver.measure.verify import in_f16_range, verify
 from louver.runtime.arrays import view
 from louver.runtime.cache import KernelCache
 from support.fake_gpu import FakeTorch, Tensor, recording
+from support.torch_on_cpu import OnCpu
 
 KINDS = [("f16", "f16"), ("bf16", "bf16"), ("e4m3", "f16"), ("s8", "f16"), ("s8", "s32"), ("f32", "f32")]
-
-
-class OnCpu:
-    """PyTorch, whatever device is asked for."""
-
-    def __init__(self, torch: Any) -> None:
-        self._torch = torch
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._torch, name)
-
-    def Generator(self, device: str) -> Any:
-        return self._torch.Generator()
-
-    def randn(self, *shape: int, device: str, **options: Any) -> Any:
-        return self._torch.randn(*shape, **options)
-
-    def randint(self, *limits: Any, device: str, **options: Any) -> Any:
-        return self._torch.randint(*limits, **options)
-
-    def zeros(self, *shape: int, device: str, **options: Any) -> Any:
-        return self._torch.zeros(*shape, **options)
-
-    def empty(self, *shape: int, device: str, **options: Any) -> Any:
-        return self._torch.empty(*shape, **options)
 
 
 @pytest.fixture

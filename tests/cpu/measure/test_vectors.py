@@ -13,19 +13,7 @@ from louver.measure import vectors as module
 from louver.measure.nm import KINDS, contenders
 from louver.measure.protocol import Protocol
 from louver.measure.vectors import Drawn, drawn, microseconds
-
-
-class OnCpu:
-    """PyTorch, whatever device is asked for."""
-
-    def __init__(self, torch: Any) -> None:
-        self._torch = torch
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._torch, name)
-        if name not in ("rand", "randn", "randint", "arange", "zeros", "empty"):
-            return found
-        return lambda *given, device=None, **options: found(*given, **options)
+from support.torch_on_cpu import OnCpu
 
 
 @pytest.fixture

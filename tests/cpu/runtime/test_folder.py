@@ -14,6 +14,7 @@ import pytest
 
 from louver.runtime import folder as module
 from louver.runtime.folder import OwnFolder
+from support.threads import in_threads
 
 
 @pytest.fixture
@@ -147,18 +148,14 @@ def test_one_thread_at_a_time_holds_a_lock(folder: OwnFolder) -> None:
     inside: list[int] = []
     seen: list[int] = []
 
-    def take() -> None:
+    def take(_: int) -> None:
         with folder.locked("x.lock", 60):
             inside.append(1)
             seen.append(len(inside))
             threading.Event().wait(0.01)
             inside.pop()
 
-    threads = [threading.Thread(target=take) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(take, range(8))
     assert seen == [1] * 8 and not folder.files()
 
 

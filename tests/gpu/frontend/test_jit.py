@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-import threading
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
 from support.device_products import guarded, to_numpy, to_torch
 from support.jit import arguments, batch_source, grid_of, kept_kernel, output, result, tile_source
+from support.threads import in_threads
 from support.triton import has_block_pointers, require_block_pointers
 from support.triton.cases import CASES
 from support.triton.products import Given, compiled, given
@@ -263,23 +263,16 @@ def test_calls_go_to_the_caller_s_stream(rng: np.random.Generator, torch: Any) -
 def test_threads_share_a_kernel(rng: np.random.Generator, torch: Any) -> None:
     kernel = kept_kernel("made_descriptors")
     cases = [given(rng, "made_descriptors", compiled("made_descriptors"), 200 + 8 * i, 136, 264) for i in range(4)]
-    outs: list[Any] = [None] * len(cases)
 
-    def work(number: int) -> None:
-        case = cases[number]
+    def work(case: Given) -> Any:
         with torch.cuda.stream(torch.cuda.Stream()):
             known = on_device(arguments(case, output(case)))
             for _ in range(20):
                 kernel[grid_of(case)](**known)
             torch.cuda.current_stream().synchronize()
-            outs[number] = to_numpy(known["d"]).copy()
+            return to_numpy(known["d"]).copy()
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(cases))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for case, out in zip(cases, outs, strict=True):
+    for case, out in zip(cases, in_threads(work, cases), strict=True):
         case.assert_close(out)
 
 

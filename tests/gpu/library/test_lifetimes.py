@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 import louver
 from support.device_products import FORMS, Form, compute, dense_operand, to_numpy, to_torch
 from support.products import assert_exact, operands
+from support.threads import in_threads
 
 
 def test_weights_dropped_while_a_kernel_waits_for_its_turn(rng: np.random.Generator, torch: Any) -> None:
@@ -55,23 +55,12 @@ def test_callers_arrays_are_not_kept(rng: np.random.Generator, torch: Any, form:
 def test_threads_share_a_tensor(rng: np.random.Generator, torch: Any) -> None:
     given = operands(rng, 300, 1, 520)
     parts = [operands(rng, 1, 40 + 8 * index, 520).b for index in range(8)]
-    wrong: list[BaseException] = []
-    start = threading.Barrier(len(parts))
 
     def work(b: np.ndarray) -> None:
-        try:
-            expected = given.a.astype(np.float32) @ b.astype(np.float32)
-            with torch.cuda.stream(torch.cuda.Stream()):
-                start.wait()
-                for _ in range(10):
-                    y = louver.matmul(given.s, to_torch(b), out_dtype="f32")
-                    np.testing.assert_array_equal(to_numpy(y), expected)
-        except BaseException as error:
-            wrong.append(error)
+        expected = given.a.astype(np.float32) @ b.astype(np.float32)
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for _ in range(10):
+                y = louver.matmul(given.s, to_torch(b), out_dtype="f32")
+                np.testing.assert_array_equal(to_numpy(y), expected)
 
-    threads = [threading.Thread(target=work, args=(b,)) for b in parts]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong, wrong
+    in_threads(work, parts)

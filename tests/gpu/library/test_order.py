@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,8 @@ from support.device_products import (
     to_numpy,
     to_torch,
 )
-from support.products import assert_exact, operands
+from support.products import Operands, assert_exact, operands
+from support.threads import in_threads
 
 # Layouts that are read in place and ones that are copied first.
 LAYOUTS = ({}, {"offset": 1, "gap": 3})
@@ -100,19 +100,10 @@ def test_layouts_give_the_same_bits(rng: np.random.Generator) -> None:
 
 def test_threads_on_their_own_streams(rng: np.random.Generator, torch: Any) -> None:
     cases = [operands(rng, 100 + 7 * i, 50 + 5 * i, 300 + i) for i in range(6)]
-    wrong: list[BaseException] = []
 
-    def work(index: int) -> None:
-        try:
-            with torch.cuda.stream(torch.cuda.Stream()):
-                for _ in range(5):
-                    assert_exact(to_numpy(louver.matmul(cases[index].s, to_torch(cases[index].b))), cases[index])
-        except BaseException as error:
-            wrong.append(error)
+    def work(case: Operands) -> None:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for _ in range(5):
+                assert_exact(to_numpy(louver.matmul(case.s, to_torch(case.b))), case)
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(cases))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong, wrong
+    in_threads(work, cases)

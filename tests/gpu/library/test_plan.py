@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +21,7 @@ from support.device_products import (
     to_torch,
 )
 from support.products import assert_close, assert_exact, operands
+from support.threads import in_threads
 
 SIZES = [(300, 16, 520), (136, 1, 72), (4096, 200, 256)]
 
@@ -168,22 +168,13 @@ def test_threads_share_a_plan(rng: np.random.Generator, torch: Any) -> None:
     given = operands(rng, 300, 64, 520)
     p = louver.plan("linear", given.s, n=64)
     x = to_torch(given.b.T)
-    wrong: list[str] = []
 
-    def work() -> None:
-        try:
-            with torch.cuda.stream(torch.cuda.Stream()):
-                for n in (64, 1, 33, 64, 7) * 5:
-                    part = x[:n].clone()
-                    got = to_numpy(p(part)).T
-                    assert_exact(got, replace(given, b=given.b[:, :n]))
-        except BaseException as error:
-            wrong.append(repr(error))
+    def work(_: int) -> None:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for n in (64, 1, 33, 64, 7) * 5:
+                part = x[:n].clone()
+                got = to_numpy(p(part)).T
+                assert_exact(got, replace(given, b=given.b[:, :n]))
 
     torch.cuda.synchronize()
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong, wrong
+    in_threads(work, range(4))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from louver.library.execute import schedule_for
 from louver.runtime.device import Device, require_device
 from support.device_products import to_numpy, to_torch
 from support.products import Operands, assert_close, assert_exact, operands
+from support.threads import in_threads
 
 SHAPES = {
     "few-tokens": (512, 16, 4096),
@@ -110,22 +110,15 @@ def test_threads_and_streams_share_a_weight_and_no_workspace(rng: np.random.Gene
     x = to_torch(np.ascontiguousarray(given.b.T))
     expected = louver.linear(x, given.s)
     torch.cuda.synchronize()
-    wrong: list[int] = []
 
-    def work(number: int) -> None:
+    def work(_: int) -> None:
         with torch.cuda.stream(torch.cuda.Stream()):
             for _ in range(200):
                 y = louver.linear(x, given.s)
             torch.cuda.current_stream().synchronize()
-            if not torch.equal(y, expected):
-                wrong.append(number)
+            assert torch.equal(y, expected)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    in_threads(work, range(4))
 
 
 @pytest.mark.parametrize("dtype", ["f16", "e4m3"])

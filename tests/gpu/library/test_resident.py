@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +18,7 @@ from louver.runtime.memory import DeviceArray, read_bytes
 from support.device_products import to_numpy, to_torch
 from support.products import Operands, assert_exact, operands
 from support.sparse import random_bits, same_bits
+from support.threads import in_threads
 
 
 def rows_on_gpu(torch: Any, array: np.ndarray, gap: int = 0) -> Any:
@@ -152,26 +152,15 @@ def test_threads_and_streams_share_a_tensor(rng: np.random.Generator, torch: Any
     parts = [operands(rng, 1, 40 + 8 * index, 520).b for index in range(8)]
     t = resident(torch, given.s)
     torch.cuda.synchronize()
-    wrong: list[BaseException] = []
-    start = threading.Barrier(len(parts))
 
     def work(b: np.ndarray) -> None:
-        try:
-            expected = given.a.astype(np.float32) @ b.astype(np.float32)
-            with torch.cuda.stream(torch.cuda.Stream()):
-                dense = to_torch(b)
-                start.wait()
-                for _ in range(10):
-                    np.testing.assert_array_equal(to_numpy(louver.matmul(t, dense, out_dtype="f32")), expected)
-        except BaseException as error:
-            wrong.append(error)
+        expected = given.a.astype(np.float32) @ b.astype(np.float32)
+        with torch.cuda.stream(torch.cuda.Stream()):
+            dense = to_torch(b)
+            for _ in range(10):
+                np.testing.assert_array_equal(to_numpy(louver.matmul(t, dense, out_dtype="f32")), expected)
 
-    threads = [threading.Thread(target=work, args=(b,)) for b in parts]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong, wrong
+    in_threads(work, parts)
 
 
 def changed(torch: Any, rng: np.random.Generator, given: Operands, t: SparseTensor, how: str) -> Operands:

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
@@ -11,6 +8,7 @@ from louver.runtime.driver import DriverError, api, call, device_context, is_cap
 from louver.runtime.memory import DeviceArray, DeviceBuffer
 from louver.runtime.module import ArgumentPack, LoadedKernel, load
 from support import kernels
+from support.threads import in_threads
 
 N = 100_003
 
@@ -64,31 +62,15 @@ def test_arguments_may_change_as_soon_as_a_launch_returns(rng: np.random.Generat
 def test_a_fresh_thread_may_launch(rng: np.random.Generator, stream: int) -> None:
     x, y, dx, dy = operands(rng, stream)
     arguments = pack(dx, dy, 2.0)
-    failed = in_thread(lambda: axpy().launch(-(-N // 128), arguments, stream))
-    assert failed is None
+    in_threads(lambda _: axpy().launch(-(-N // 128), arguments, stream), [0])
     assert np.array_equal(dy.numpy(), y + 2 * x)
 
 
 def test_a_fresh_thread_may_launch_on_the_default_stream(rng: np.random.Generator) -> None:
     x, y, dx, dy = operands(rng, 0)
     kernel, arguments = axpy(), pack(dx, dy, 2.0)
-    assert in_thread(lambda: kernel.launch(-(-N // 128), arguments)) is None
+    in_threads(lambda _: kernel.launch(-(-N // 128), arguments), [0])
     assert np.array_equal(dy.numpy(), y + 2 * x)
-
-
-def in_thread(work: Callable[[], None]) -> BaseException | None:
-    caught: list[BaseException] = []
-
-    def guarded() -> None:
-        try:
-            work()
-        except BaseException as error:
-            caught.append(error)
-
-    thread = threading.Thread(target=guarded)
-    thread.start()
-    thread.join()
-    return caught[0] if caught else None
 
 
 def test_launches_are_captured_and_replayed(rng: np.random.Generator, stream: int) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from louver.measure.report.layers import LayerRow, layers_json, layers_markdown, layers_table, size_text, total
+from louver.measure.report.layers import LayerRow, layers_json, layers_table, size_text, total
 from louver.measure.report.plots import MOST_BARS, plot_layers
 
 
@@ -41,7 +41,7 @@ def test_table_shows_every_row_and_the_total(rng: np.random.Generator) -> None:
 
 
 def test_markdown_has_as_many_cells_in_each_line(rng: np.random.Generator) -> None:
-    lines = layers_markdown(some_rows(rng, 3)).splitlines()
+    lines = layers_table(some_rows(rng, 3)).markdown().splitlines()
     assert len(lines) == 2 + 3 + 1
     assert {line.count("|") for line in lines} == {lines[0].count("|")}
 

@@ -13,7 +13,6 @@ from louver.measure.report.sentences import (
     in_words,
     sentence_row,
     sentences_json,
-    sentences_markdown,
     sentences_table,
 )
 from louver.measure.report.sentences_plot import plot_sentences
@@ -81,7 +80,7 @@ def test_the_table_fits_eighty_columns_without_folding() -> None:
 
 
 def test_markdown_and_json_hold_the_rows() -> None:
-    lines = sentences_markdown(ROWS).splitlines()
+    lines = sentences_table(ROWS).markdown().splitlines()
     assert len(lines) == 2 + len(ROWS) and len({line.count("|") for line in lines}) == 1
     assert json.loads(json.dumps(sentences_json(ROWS)))[1]["least_cosine"] == 0.6543
 
