@@ -1,7 +1,8 @@
 """Products whose rows of K are gathered, beside cuBLAS: `python benchmarks/gathered.py --out FILE.json`.
 
-Weights [M, K] of bf16 or f32 with vectors N:M@L, tokens [K, N], outputs [M, N]. Each candidate schedule is timed, and for bf16 the dense
-product of Louver's own. Products of f32 run on CUDA cores, cuBLAS's too. A contender's first result is compared with float64 on some rows, by the library's bound. Graph replays are
+Weights [M, K] with vectors N:M@L, tokens [K, N], outputs [M, N]: bf16 of bf16 and e4m3, f32 of f32, s32 of s8. Each candidate schedule is timed,
+and for bf16 the dense product of Louver's own. Products of f32 run on CUDA cores, cuBLAS's too. cuBLAS gets 8-bit tokens turned, in its one layout
+for them, and the turn is not timed. A contender's first result is compared with float64 on some rows, by the library's bound. Graph replays are
 interleaved; the median of the rounds counts. Operands are the same in each launch.
 """
 
@@ -10,20 +11,21 @@ from __future__ import annotations
 import argparse
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from louver.compile.plan.schedule import Schedule
+from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
 from louver.frontend.problem import Problem
 from louver.isa.targets import Target, target
 from louver.library.configure import METADATA, Demand, TileShape, deepest
 from louver.library.ranges import Cutting
 from louver.measure.machine import header, require_torch
-from louver.measure.operands import placed, torch_dtype
+from louver.measure.operands import converted, placed, torch_dtype
 from louver.measure.protocol import Protocol
 from louver.measure.record import write_record
 from louver.measure.vectors import Drawn, Multiplied, drawn, launched, microseconds, on_host
@@ -36,13 +38,22 @@ PATTERNS = ("4:8", "3:8", "2:8", "1:8", "6:8")
 
 LENGTHS = (128, 64)
 
-DTYPES = ("bf16", "f32")
+OUTPUTS = {"bf16": "bf16", "f32": "f32", "e4m3": "bf16", "s8": "s32"}
+"""Element types of outputs, by those of operands."""
 
 PROTOCOL = Protocol(rounds=5, burst_seconds=0.05)
 
 
-TILES = {
-    "bf16": ((128, 256, 2, 1), (128, 192, 2, 1), (128, 128, 2, 1), (256, 128, 2, 1), (64, 256, 1, 1), (64, 128, 1, 1)),
+TENSOR_CORES = (
+    (128, 256, 2, 1),
+    (128, 192, 2, 1),
+    (128, 128, 2, 1),
+    (256, 128, 2, 1),
+    (64, 256, 1, 1),
+    (64, 128, 1, 1),
+)
+
+TILES = dict.fromkeys(OUTPUTS, TENSOR_CORES) | {
     "f32": ((256, 128, 2, 1), (128, 128, 2, 1), (128, 128, 1, 2), (128, 64, 2, 1), (64, 128, 1, 1), (64, 64, 1, 2)),
 }
 """Rows, columns, consumers, and CTAs on an SM."""
@@ -59,7 +70,8 @@ def schedules(problem: Problem, machine: Target, sizes: tuple[int, int, int]) ->
         *((each, steps) for each in METADATA[1:] for steps in (1, SHORT) if problem.unit == "fma"),
     )
     for (m, n, consumers, resident), (metadata, steps) in itertools.product(TILES[problem.a], ways):
-        shape = TileShape(m, n, consumers, {2: 64}, dict.fromkeys((16, 32), 16), resident=resident, steps=steps)
+        raster = dict.fromkeys((8, 16, 32), 16)
+        shape = TileShape(m, n, consumers, {2: 64, 4: 32}, raster, resident=resident, steps=steps)
         try:
             schedule = deepest(problem, shape.schedule(demand, bulk=True, metadata=metadata), machine)
         except ValueError:
@@ -73,10 +85,10 @@ def schedules(problem: Problem, machine: Target, sizes: tuple[int, int, int]) ->
 def contenders(torch: Any, given: Drawn, b: Any, y: Any, place: Device, dtype: str) -> Iterator[tuple[str, Multiplied]]:
     """cuBLAS, and each schedule of the dense and of the gathered product."""
     m, k = given.dense.shape
-    yield "cublas", Multiplied(given.dense, lambda _: torch.mm(given.dense, b, out=y), y)
-    # A dense product of f32 reads tf32.
+    yield "cublas", Multiplied(given.dense, cublas(torch, given.dense, b, y, dtype), y)
+    # A dense product of f32 reads tf32, one of 8 bits tokens [N, K].
     for pattern in (None, str(given.pattern)) if dtype == "bf16" else (str(given.pattern),):
-        problem = Problem("matmul", dtype, dtype, dtype, pattern=pattern, b_layout="n_major")
+        problem = Problem("matmul", dtype, dtype, OUTPUTS[dtype], pattern=pattern, b_layout="n_major")
         for schedule in schedules(problem, target(place.target), (m, b.shape[1], k)):
             if pattern is None:
                 # No metadata: a dense product is given an address that it does not read.
@@ -87,14 +99,26 @@ def contenders(torch: Any, given: Drawn, b: Any, y: Any, place: Device, dtype: s
             yield name, launched(torch, operand, problem, schedule, place, given.dense, b, y)
 
 
+def cublas(torch: Any, weight: Any, b: Any, y: Any, dtype: str) -> Callable[[int], object]:
+    """The dense product weight [M, K] @ b [K, N], by PyTorch."""
+    if element_type(dtype).bits > 8:
+        return lambda _: torch.mm(weight, b, out=y)
+    turned = b.view(torch.uint8).t().contiguous().view(b.dtype).t()
+    if dtype == "s8":
+        return lambda _: torch._int_mm(weight, turned, out=y)
+    one = torch.ones((), device="cuda")
+    scales = {"scale_a": one, "scale_b": one}
+    return lambda _: torch._scaled_mm(weight, turned, **scales, out_dtype=y.dtype, use_fast_accum=True, out=y)
+
+
 def measure(
     torch: Any, generator: Any, shape: tuple[int, int, int], pattern: Pattern, place: Device, dtype: str
 ) -> dict[str, Any]:
     """A row of the record: microseconds of each contender."""
     m, n, k = shape
     given = drawn(torch, generator, m, k, pattern, dtype)
-    b = torch.randn(k, n, device="cuda", dtype=torch_dtype(torch, dtype))
-    y = torch.empty(m, n, device="cuda", dtype=b.dtype)
+    b = converted(torch, torch.randn(k, n, device="cuda"), dtype)
+    y = torch.empty(m, n, device="cuda", dtype=torch_dtype(torch, OUTPUTS[dtype]))
     us = microseconds(torch, dict(contenders(torch, given, b, y, place, dtype)), b, dtype, str(pattern), PROTOCOL)
     return {"shape": [m, n, k], "dtype": dtype, "pattern": str(pattern), "us": us}
 
@@ -118,7 +142,12 @@ def main() -> None:
     parser.add_argument(
         "--shapes", default=",".join("x".join(map(str, each)) for each in SHAPES), help="MxNxK, separated by commas"
     )
-    parser.add_argument("--dtype", choices=DTYPES, default="bf16")
+    parser.add_argument(
+        "--dtype",
+        type=lambda name: element_type(name, OUTPUTS).name,
+        default="bf16",
+        help=f"of operands: {', '.join(OUTPUTS)}",
+    )
     parser.add_argument("--budget", type=float, default=3600, help="seconds after which no shape is begun")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()

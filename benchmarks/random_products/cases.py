@@ -11,7 +11,7 @@ import numpy as np
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import MAX_GROUP, Pattern, lifted_pattern
 from louver.frontend.problem import PRODUCTS
-from louver.ir.product import GATHERABLE, unit_of
+from louver.ir.product import unit_of
 from random_products.options import Rng, Setting, draw_options, entries, is_rounding
 
 EDGES = (1, 2, 7, 8, 9, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1024, 1025)
@@ -100,8 +100,9 @@ def _group(rng: Rng, index: int, vectors: float) -> Group:
     kind = ("linear", "matmul")[index // len(_OPERANDS) % 2]
     pattern = lifted_pattern(operands[0])
     if rng.random() < vectors:
-        element = str(rng.choice(GATHERABLE))
-        operands, pattern = (element, element), _vectors(rng)
+        # Each way of gathering as often as the others: 8-bit types have many pairs.
+        pairs = _PAIRS[int(rng.choice(list(_PAIRS)))]
+        operands, pattern = pairs[int(rng.integers(len(pairs)))], _vectors(rng)
     setting = Setting(kind, *operands, str(rng.choice(PRODUCTS[operands])), pattern)
     layout = str(rng.choice(LAYOUTS, p=[0.45, 0.45, 0.1]))
     narrowest, widest = WIDTHS[int(rng.integers(len(WIDTHS)))]
@@ -112,6 +113,13 @@ _OPERANDS = [("f16", "f16"), ("bf16", "bf16"), ("e4m3", "e4m3"), ("s8", "s8"), (
     pair for pair in PRODUCTS if element_type(pair[0]).bits != 16
 ]
 """Sparse and dense operand of one group after the other: every pair, the common ones more often."""
+
+
+_PAIRS = {
+    bits: [pair for pair in PRODUCTS if element_type(pair[0]).bits == bits]
+    for bits in sorted({element_type(a).bits for a, _ in PRODUCTS})
+}
+"""Sparse and dense operand by bits of an element."""
 
 
 def _vectors(rng: Rng) -> str:

@@ -11,7 +11,7 @@ from typing import Literal
 from louver.formats.dtypes import multiplied_as
 from louver.formats.pattern import Pattern, lifted_pattern
 from louver.frontend.epilogue import ADDENDS, NO_EPILOGUE, Epilogue
-from louver.ir.product import GATHERABLE, Unit, selection_of, unit_of
+from louver.ir.product import Unit, selection_of, unit_of
 from louver.isa.wgmma import ACCUMULATORS, FP8, INTEGER, TRANSPOSABLE
 
 Kind = Literal["matmul", "linear"]
@@ -74,7 +74,7 @@ class Problem:
     tokens and M output features, all row-major.
     pattern: of `a`, None for a dense one; "auto" becomes the one whose metadata tensor cores read, 2:4, or 1:2 for f32.
     b_layout: "k_major" stores the dense operand as [N, K] with K contiguous, "n_major" as [K, N] with N contiguous.
-    8-bit ones are K-major; of vectors N:M@L, which take those of `GATHERABLE`, they are N-major. accumulate: see `modes_of`; "auto" becomes "f32", or "s32" for integers,
+    8-bit ones are K-major; of vectors N:M@L all are N-major. accumulate: see `modes_of`; "auto" becomes "f32", or "s32" for integers,
     and "fast" becomes "f32".
     bias: None, or "row" for a vector [M] that is added to the sum before the result is rounded to `out`. bias_element: its
     element type, see `BIAS`; "auto" becomes the operands' type, else the output's, else the one it is added in.
@@ -120,10 +120,6 @@ class Problem:
         self._settle("bias_element", biases, next(t for t in (self.a, self.out, self.sum) if t in biases))
         if self.out == "s32" and self.epilogue.floating:
             raise ValueError("an epilogue computes in f32 and cannot store s32: store f32, f16 or s8")
-        if self.gathers and self.b not in GATHERABLE:
-            raise ValueError(
-                f"rows of K are gathered of {', '.join(GATHERABLE)}, got {self.b} for {self.pattern}: convert both operands"
-            )
         if self.b_layout == "n_major" and not self.gathers and self.b not in TRANSPOSABLE:
             raise ValueError(
                 f"the tensor cores transpose 16-bit operands only: an N-major dense operand is f16 or bf16, got {self.b}: "

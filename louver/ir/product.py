@@ -58,9 +58,6 @@ def selection_of(pattern: str | None) -> Selection:
     return "lifted" if pattern in ("2:4", "1:2") else "indexed"
 
 
-GATHERABLE = (*TRANSPOSABLE, "f32")
-"""Element types of a dense operand whose rows of K are gathered."""
-
 Unit: TypeAlias = Literal["wgmma", "fma"]
 """The multiplier of a product: tensor cores, or CUDA cores, whose products of f32 are exact where tensor cores read tf32."""
 
@@ -68,6 +65,12 @@ Unit: TypeAlias = Literal["wgmma", "fma"]
 def unit_of(pattern: str | None, element: str) -> Unit:
     """The unit of a left operand of that pattern and element type."""
     return "fma" if element == "f32" and selection_of(pattern) == "indexed" else "wgmma"
+
+
+def turns(pattern: str | None, element: str) -> bool:
+    """Whether gathered rows of K of that element type are turned on their way: tensor cores read them K-major alone."""
+    indexed = selection_of(pattern) == "indexed"
+    return indexed and unit_of(pattern, element) == "wgmma" and element not in TRANSPOSABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +314,11 @@ class ProductNest:
         return self.a.depth
 
     @property
+    def turns(self) -> bool:
+        """Whether rows of K are gathered, and turned on their way."""
+        return turns(self.a.pattern, self.b.element)
+
+    @property
     def batch(self) -> Size | None:
         """The number of products; None for one."""
         return None if self.store.batch is None else self.store.batch.extent
@@ -320,11 +328,10 @@ def require_rows(nest: ProductNest) -> None:
     """Raises ValueError unless units multiply the left operand: rows along K, and rows of the right one that can be gathered for it."""
     if not nest.a.k_major:
         raise ValueError(f"the left operand must have K contiguous, got M contiguous in {nest.a.argument}")
-    if nest.a.selection == "indexed" and (nest.b.k_major or nest.b.element not in GATHERABLE):
-        layout = "K" if nest.b.k_major else "N"
+    if nest.a.selection == "indexed" and nest.b.k_major:
         raise ValueError(
-            f"of {nest.a.pattern}, rows of K are gathered from a dense operand of {' or '.join(GATHERABLE)} with N contiguous, got "
-            f"{nest.b.element} with {layout} contiguous"
+            f"of {nest.a.pattern}, rows of K are gathered from a dense operand with N contiguous, got "
+            f"{nest.b.element} with K contiguous"
         )
 
 

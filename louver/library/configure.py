@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from louver.compile.plan.layout import (
     BLOCK_ROWS,
+    blocks_bytes,
     dense_layout,
     metadata_bytes,
     output_layout,
@@ -29,6 +30,7 @@ from louver.ir.product import (
     Unit,
     require_sparse,
     selection_of,
+    turns,
     unit_of,
     walk,
 )
@@ -86,8 +88,8 @@ class TileShape:
     staging: columns staged at a time for bulk stores, by bytes of an output; others by `output_layout`. raster: rows of tiles walked
     before the next column, by bits of an element, while the L2 cache keeps the values; none for a tile that leaves the cache alone.
     lean: for bulk stores of outputs in `staging`, and epilogues of few reads: the sums leave no more registers. sums, unit: the kind of
-    sums and the multiplier that it is for; None for any. resident: CTAs on an SM. steps: elements of K that a stage
-    holds, in multiples of those of most tiles.
+    sums and the multiplier that it is for; None for any. turns: whether it is for gathered rows that are turned; None for all. resident: CTAs on an
+    SM. steps: elements of K that a stage holds, in multiples of those of most tiles.
     """
 
     m: int
@@ -98,15 +100,19 @@ class TileShape:
     lean: bool = False
     sums: Literal["plain", "promoted", "f16"] | None = None
     unit: Unit | None = None
+    turns: bool | None = None
     resident: Literal[1, 2] = 1
     steps: float = 1
 
     @classmethod
-    def of(cls, m: int, n: int, consumers: int, unit: Unit) -> TileShape:
-        """The one in `TILES` for that multiplier, or another of that size."""
-        units = (None, unit)
-        known = (each for each in TILES if (each.m, each.n, each.consumers) == (m, n, consumers) and each.unit in units)
+    def of(cls, m: int, n: int, consumers: int, demand: Demand) -> TileShape:
+        """The one in `TILES` for such rows and their multiplier, or another of that size."""
+        known = (each for each in TILES if (each.m, each.n, each.consumers) == (m, n, consumers) and each.reads(demand))
         return next(known, cls(m, n, consumers, raster=RASTER if n >= WIDEST else {}))
+
+    def reads(self, demand: Demand) -> bool:
+        """Whether it is for such rows and their multiplier."""
+        return self.unit in (None, demand.unit) and self.turns in (None, demand.turns)
 
     def schedule(self, demand: Demand, *, bulk: bool, **others: Any) -> Schedule:
         """A schedule of this tile, for many columns of tiles. bulk: the output can be stored so. others: fields that are given."""
@@ -123,8 +129,8 @@ class TileShape:
         return Schedule.of(**{**fields, **others})
 
     def suits(self, demand: Demand, *, bulk: bool) -> bool:
-        """Whether it is for such sums, multipliers, outputs and epilogues."""
-        if self.sums not in (None, demand.sums) or self.unit not in (None, demand.unit):
+        """Whether it is for such sums, rows, outputs and epilogues."""
+        if self.sums not in (None, demand.sums) or not self.reads(demand):
             return False
         staged = stageable(self.n, demand.out, transposed=demand.transposed, gated=demand.gated)
         room = element_type(demand.out).bytes in self.staging and demand.reads <= MOST_READS
@@ -154,10 +160,13 @@ class TileShape:
 TILES = (
     # Sums in f16 take half the registers: twice the rows, and less to load for each.
     TileShape(256, WIDEST, 4, {1: 64, 2: 32, 4: 16}, RASTER, sums="f16"),
+    # Few staged columns leave room for the blocks that are turned, beside three stages.
+    TileShape(128, WIDEST, 2, {2: 64, 4: 32}, RASTER, turns=True),
     # The first half is on its way while the other is staged.
     TileShape(128, WIDEST, 2, {2: 128}, RASTER),
-    # The fewest bytes a product of which two consumers hold the sums. The staged columns leave room for four stages.
-    TileShape(256, 192, 2, {2: 96, 4: 48}, {32: 12, 16: 12, 8: 12}, lean=True, sums="plain"),
+    # The fewest bytes a product of which two consumers hold the sums. The staged columns leave room for four stages. A producer that turns
+    # rows leaves them too few registers.
+    TileShape(256, 192, 2, {2: 96, 4: 48}, {32: 12, 16: 12, 8: 12}, lean=True, sums="plain", turns=False),
     TileShape(128, 192, 2, sums="promoted"),
     *(TileShape(128, n, 2) for n in TILE_N[:-1]),
     *(TileShape(64, n, 1) for n in TILE_N[:-1]),
@@ -224,6 +233,11 @@ class Demand:
     def unit(self) -> Unit:
         """Its multiplier."""
         return unit_of(self.pattern, self.a)
+
+    @property
+    def turns(self) -> bool:
+        """Whether rows of b are gathered, and turned on their way."""
+        return turns(self.pattern, self.b)
 
     @property
     def sums(self) -> Literal["plain", "promoted", "f16"]:
@@ -309,7 +323,7 @@ def choose_for(
         times[schedule] = cutting.cycles(cutting.whole(*sizes), *sizes, sm_count)
         cut = cutting.best(*sizes, sm_count)
         tile, roles = schedule.tile, schedule.roles
-        if cuts and cut.cut and TileShape.of(tile.m, tile.n, roles.consumers, demand.unit).cuts(demand):
+        if cuts and cut.cut and TileShape.of(tile.m, tile.n, roles.consumers, demand).cuts(demand):
             times[schedule.changed(work="ranges")] = cutting.cycles(cut, *sizes, sm_count) / (1 - CUT_MARGIN)
     best = min(times, key=lambda each: times[each])
     # One column of tiles reads each value once, and all its tiles the dense operand.
@@ -394,7 +408,7 @@ def _shape_for(nest: ProductNest, demand: Demand, given: Mapping[str, Any], targ
     # The widest tile is the library's for sums in f16, with its warpgroups.
     preferred = (4, *CONSUMERS) if (nest.tile_m, nest.tile_n) == (256, WIDEST) else CONSUMERS
     for number in (given["consumers"],) if "consumers" in given else preferred:
-        shape = TileShape.of(nest.tile_m, nest.tile_n, number, demand.unit)
+        shape = TileShape.of(nest.tile_m, nest.tile_n, number, demand)
         try:
             _check_registers(demand, shape.schedule(demand, bulk=False, **given), target)
         except ValueError as error:
@@ -415,7 +429,10 @@ def deepest(problem: Problem, schedule: Schedule, target: Target) -> Schedule:
 
 def _check_registers(demand: Demand, schedule: Schedule, target: Target) -> None:
     lists = lists_of(demand.pattern, schedule)
-    check_registers(schedule, demand.accumulator, target, promoted=demand.promoted, lists=lists, unit=demand.unit)
+    promoted, turned = demand.promoted, demand.turns
+    check_registers(
+        schedule, demand.accumulator, target, promoted=promoted, lists=lists, unit=demand.unit, turned=turned
+    )
 
 
 def _deepest(demand: Demand, schedule: Schedule, target: Target) -> Schedule:
@@ -426,13 +443,14 @@ def _deepest(demand: Demand, schedule: Schedule, target: Target) -> Schedule:
     picked = None
     if demand.selection == "indexed" and schedule.ring.metadata != "global":
         picked = require_picks(demand.pattern, demand.unit, schedule)
-    stage += max(lists_of(demand.pattern, schedule), 1) * dense_layout(schedule, demand.b, demand.b_major, picked).bytes
+    major = "k" if demand.turns else demand.b_major
+    stage += max(lists_of(demand.pattern, schedule), 1) * dense_layout(schedule, demand.b, major, picked).bytes
     stage += metadata_bytes(schedule, demand.a, demand.selection)
-    staging = 0
+    beside = blocks_bytes(schedule, lists_of(demand.pattern, schedule)) if demand.turns else 0
     if schedule.store.way == "bulk":
-        staging = output_layout(schedule, demand.out, transposed=demand.transposed, gated=demand.gated).bytes
+        beside += output_layout(schedule, demand.out, transposed=demand.transposed, gated=demand.gated).bytes
     room = target.shared_bytes(schedule.occupancy.resident)
-    stages = (room - BARRIER_ROOM - staging) // stage
+    stages = (room - BARRIER_ROOM - beside) // stage
     if stages < 2:
         raise ValueError(
             f"two stages of {stage} bytes do not fit the {room} bytes of shared memory of {target.name}: use a smaller tile"

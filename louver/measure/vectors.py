@@ -26,7 +26,7 @@ from louver.library.numerics import accumulation
 from louver.library.ranges import Cutting
 from louver.measure.graph import prepare, take_turns
 from louver.measure.launches import launches, rows_of
-from louver.measure.operands import placed, torch_dtype
+from louver.measure.operands import NEVER, converted, placed
 from louver.measure.protocol import Protocol, median
 from louver.measure.verify import beside_float64
 from louver.runtime.device import Device
@@ -68,18 +68,22 @@ def drawn(torch: Any, generator: Any, m: int, k: int, pattern: Pattern, dtype: s
     order = torch.rand(windows, groups, pattern.m, generator=generator, device="cuda").argsort(dim=2)
     kept = order[:, :, : pattern.n].sort(dim=2).values
     rows = (kept + torch.arange(groups, device="cuda")[:, None] * pattern.m).reshape(windows, -1)
-    values = torch.randn(m, rows.shape[1], generator=generator, device="cuda").to(torch_dtype(torch, dtype))
+    values = converted(torch, torch.randn(m, rows.shape[1], generator=generator, device="cuda"), dtype)
     index = rows.repeat_interleave(pattern.length, dim=0)[:m]
-    values = values.masked_fill(index >= k, 0)
-    dense = torch.zeros(m, groups * pattern.m, device="cuda", dtype=values.dtype).scatter_(1, index, values)
-    return Drawn(pattern, dtype, on_host(torch, values, dtype), rows.cpu().numpy(), dense[:, :k].contiguous())
+    # As raw bits: PyTorch scatters no 8-bit floats.
+    raw = values.view(_raw(torch, dtype)).masked_fill(index >= k, 0)
+    dense = torch.zeros(m, groups * pattern.m, device="cuda", dtype=raw.dtype).scatter_(1, index, raw)
+    dense = dense[:, :k].contiguous().view(values.dtype)
+    return Drawn(pattern, dtype, on_host(torch, raw, dtype), rows.cpu().numpy(), dense)
 
 
 def on_host(torch: Any, tensor: Any, dtype: str) -> NDArray[Any]:
     """A torch tensor as a NumPy array."""
-    element = element_type(dtype)
-    raw = torch.int16 if element.bytes == 2 else torch.int32
-    return tensor.cpu().view(raw).numpy().view(element.numpy)
+    return tensor.cpu().view(_raw(torch, dtype)).numpy().view(element_type(dtype).numpy)
+
+
+def _raw(torch: Any, dtype: str) -> Any:
+    return {1: torch.uint8, 2: torch.int16, 4: torch.int32}[element_type(dtype).bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +111,16 @@ def microseconds(
 ) -> dict[str, float]:
     """Microseconds of a launch of each contender, in bursts, interleaved, the operands the same in each launch.
 
-    b: tokens [K, N]. pattern: of the sparse weights; its multiplier gives the bound of errors. Raises ArithmeticError for a wrong result.
+    b: tokens [K, N]. dtype: of the operands. pattern: of the sparse weights; its multiplier gives the bound of errors. Raises ArithmeticError
+    for a wrong result.
     """
     accumulate = accumulation(dtype, unit=unit_of(pattern, dtype))
     for name, contender in contenders.items():
-        contender.y.fill_(math.nan)
+        out = element_type(contender.y.dtype)
+        contender.y.fill_(math.nan if out.floating else NEVER)
         contender.call(0)
         rows = torch.randint(len(contender.y), (SAMPLE,), device="cuda")
-        agreement = beside_float64(contender.dense, b.t(), contender.y, rows, dtype, accumulate)
+        agreement = beside_float64(contender.dense, b.t(), contender.y, rows, out.name, accumulate)
         if not agreement.ok:
             sizes = "×".join(map(str, (len(contender.y), b.shape[1], len(b))))
             raise ArithmeticError(

@@ -89,9 +89,12 @@ class Arithmetic(BuilderCore):
         return self._result(MultiplyWide(add=True), "b64", None, a, b, c)
 
     def div(self, a: Number, b: Number) -> Reg:
-        """a / b, rounded down; nothing is emitted to divide a register by 1."""
+        """a / b, rounded down; nothing is emitted to divide a register by 1. ptxas makes no shift of a division by a power of two."""
         if isinstance(a, Reg) and b in (1, Imm(1)):
             return a
+        divisor = b.value if isinstance(b, Imm) else b
+        if isinstance(divisor, int) and divisor > 0 and divisor & (divisor - 1) == 0:
+            return self.shr(a, divisor.bit_length() - 1)
         return self._binary("div", a, b)
 
     def min(self, a: Number, b: Number) -> Reg:
@@ -136,6 +139,10 @@ class Arithmetic(BuilderCore):
     def and_pred(self, a: Reg, b: Reg) -> Reg:
         """Both predicates."""
         return self._result(Binary("and", "pred"), "pred", None, a, b)
+
+    def or_pred(self, a: Reg, b: Reg) -> Reg:
+        """Either predicate."""
+        return self._result(Binary("or", "pred"), "pred", None, a, b)
 
     def setp(self, compare: str, kind: Literal["s32", "u32", "s64", "u64", "f32"], a: Number, b: Number) -> Reg:
         """A predicate: `a compare b`."""

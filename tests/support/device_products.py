@@ -16,6 +16,10 @@ from louver.runtime.arrays import view
 from support.products import Operands
 
 Array = NDArray[Any]
+
+NAN_BYTE = 0x7F
+"""NaN as an 8-bit float; the greatest integer."""
+
 Form = Literal["linear", "matmul k_major", "matmul n_major", "right k_major", "right n_major"]
 """Ways to ask for a product, with the layout of the dense operand; "right": the sparse operand is on the right."""
 FORMS: tuple[Form, ...] = get_args(Form)
@@ -75,7 +79,11 @@ def guarded(
         strides[axis] = stride
         stride = stride * shape[axis] + (gap if position == 0 else 0)
     margin = 1024
-    whole = torch.full((2 * margin + offset + stride,), math.nan, dtype=torch_dtype(dtype), device="cuda")
+    size = 2 * margin + offset + stride
+    if element_type(dtype).bytes == 1:
+        whole = torch.full((size,), NAN_BYTE, dtype=torch.uint8, device="cuda").view(torch_dtype(dtype))
+    else:
+        whole = torch.full((size,), math.nan, dtype=torch_dtype(dtype), device="cuda")
     return Guarded(whole, whole.as_strided(shape, strides, margin + offset))
 
 

@@ -41,7 +41,7 @@ def vectors(rng: np.random.Generator, m: int, k: int, text: str, dtype: str = "f
     groups, windows = pattern.groups(k), -(-m // pattern.length)
     rows = np.stack([_window(rng, pattern, groups) for _ in range(windows)])
     of_rows = np.repeat(rows, pattern.length, axis=0)[:m]
-    values = rng.integers(-LARGEST, LARGEST + 1, of_rows.shape)
+    values = rng.integers(0 if dtype == "u8" else -LARGEST, LARGEST + 1, of_rows.shape)
     values[of_rows >= k] = 0
     a = np.zeros((m, groups * pattern.m), np.int64)
     np.put_along_axis(a, of_rows, values, axis=1)

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
 from louver.compile.check.barriers import GRIDS, Barrier, Clock, join
-from louver.compile.check.events import ROWS, Event, Reads
+from louver.compile.check.events import BLOCKS, POINTERS, ROWS, Event, Reads
 from louver.compile.check.refuse import broken
 from louver.compile.check.stages import Group, Stage, Write
+from louver.ir.sched.turned import TurnOp
 from louver.isa.targets import WARPGROUP_THREADS, WARPS_PER_WARPGROUP
 
 Fact = TypeVar("Fact")
@@ -26,7 +27,7 @@ Rings: TypeAlias = Sequence[Mapping[str, Sequence[Stage]]]
 class Agent:
     """One warpgroup of a role in one CTA; one thread if the role is single. index: its place in clocks.
 
-    proxied: its clock at its last proxy fence. cleared: the tile has promoted sums. partial: blocks whose accumulators hold what is still to be promoted.
+    proxied: its clock at its last proxy fence. turned: the position for which its threads have arrived after they stored. cleared: the tile has promoted sums. partial: blocks whose accumulators hold what is still to be promoted.
     """
 
     index: int
@@ -39,6 +40,7 @@ class Agent:
     flight: deque[Group] = field(default_factory=deque[Group])
     fenced: bool = False
     proxied: Clock = field(init=False)
+    turned: int = -1
     words: dict[int, dict[int, tuple[int, int]]] = field(default_factory=dict[int, "dict[int, tuple[int, int]]"])
     cleared: bool = False
     partial: set[int] = field(default_factory=set[int])
@@ -82,13 +84,25 @@ class Agent:
             case "expect":
                 barrier = self._barrier(event, self.cta, event.position)
                 barrier.arrive(self.clock, event.position // len(self._stages(event, self.cta)), 1, 0, event)
-            case "load":
-                self._load(event)
-            case "gather":
-                self._gather(event)
+            case "load" | "gather" | "point" | "blocks" | "turn":
+                self._bring(event)
             case "proxy_fence":
                 self.proxied = list(self.clock)
         return True
+
+    def _bring(self, event: Event) -> None:
+        """Operands to a stage, or on their way to one."""
+        match event.action.kind:
+            case "gather":
+                self._gather(event)
+            case "point":
+                self._derive(event, ROWS, "pointers are made of the entries of their own step")
+            case "blocks":
+                self._derive(event, POINTERS, "blocks are copied by the pointers of their own step")
+            case "turn":
+                self._turn(event)
+            case _:
+                self._load(event)
 
     def _check_grids(self, event: Event) -> None:
         if event.action.kind == "wait_grids":
@@ -133,16 +147,47 @@ class Agent:
 
     def _gather(self, event: Event) -> None:
         """Each thread arrives when what it has copied is there."""
-        held = self.words.get(ROWS, {}).get(0)
-        if held != (event.tile, event.step):
-            text = "none" if held is None else f"those of tile {held[0]}, step {held[1]}"
-            raise broken("a gather takes the entries of its own step", text, event)
-        barrier = self._barrier(event, self.cta, event.position)
-        phase = event.position // len(self._stages(event, self.cta))
-        stages = self.rings[self.cta][_given(event.action.copy).ring]
+        self._take(event, ROWS, event.step, "a gather takes the entries of its own step")
+        self._store(event)
+        self._arrive(event)
+
+    def _turn(self, event: Event) -> None:
+        """Each thread arrives behind its last store."""
+        part = event.action.number
+        self._take(event, BLOCKS - part, event.step, "a turn takes the blocks of its own step")
+        if event.position == self.turned:
+            raise broken("threads arrive when they have stored all of a stage", f"part {part} behind that", event)
+        self._store(event)
+        if isinstance(event.action.op, TurnOp) and event.action.op.last is not None:
+            self.turned = event.position
+            self._arrive(event)
+
+    def _store(self, event: Event) -> None:
+        """A write of all threads to the stage in hand."""
+        copy, phase = _given(event.action.copy), event.position // len(self._stages(event, self.cta))
+        stages = self.rings[self.cta][copy.ring]
         stage = stages[event.position % len(stages)]
-        stage.write(Write(0, stage.bytes, barrier, phase, generic=True), event.position, self.clock, event)
-        barrier.arrive(self.clock, phase, WARPGROUP_THREADS, 0, event)
+        end = copy.offset + (stage.bytes if copy.bytes is None else copy.bytes)
+        barrier = self._barrier(event, self.cta, event.position)
+        stage.write(Write(copy.offset, end, barrier, phase, generic=True), event.position, self.clock, event)
+
+    def _arrive(self, event: Event) -> None:
+        """Each thread arrives."""
+        phase = event.position // len(self._stages(event, self.cta))
+        self._barrier(event, self.cta, event.position).arrive(self.clock, phase, WARPGROUP_THREADS, 0, event)
+
+    def _derive(self, event: Event, source: int, rule: str) -> None:
+        """Registers are filled from what others hold of the same step, if there is one."""
+        for step in _given(event.fill).steps.values():
+            self._take(event, source, step, rule)
+        self._fill(event)
+
+    def _take(self, event: Event, source: int, step: int, rule: str) -> None:
+        """Raises ProtocolError unless registers hold what belongs to that step."""
+        held = self.words.get(source, {}).get(0)
+        if held != (event.tile, step):
+            text = "none" if held is None else f"those of tile {held[0]}, step {held[1]}"
+            raise broken(rule, text, event)
 
     def _release(self, event: Event) -> None:
         """Each warp arrives for itself, in its own CTA."""

@@ -28,6 +28,7 @@ from louver.compile.check.refuse import ProtocolError, broken
 from louver.compile.check.stages import Stage
 from louver.ir.sched import ops, staged
 from louver.ir.sched.gathered import GatherOp
+from louver.ir.sched.turned import TurnOp
 from louver.isa.prepack import WORDS
 
 ROUNDS = 3
@@ -63,7 +64,11 @@ def _check_memory(kernel: ops.KernelOp) -> None:
                 f"rings and barriers must not overlap in shared memory, got bytes {begin} to {last} for "
                 f"@{name}, and the next one (or the end) at {limit}"
             )
-    copied = {op.ring.data for op in kernel.walk() if isinstance(op, ops.BulkLoadOp | staged.CopyMetadataOp | GatherOp)}
+    copied = {
+        op.ring.data
+        for op in kernel.walk()
+        if isinstance(op, ops.BulkLoadOp | staged.CopyMetadataOp | GatherOp | TurnOp)
+    }
     for op in kernel.walk():
         if isinstance(op, ops.BulkStoreOp) and op.ring.data in copied:
             raise ProtocolError(

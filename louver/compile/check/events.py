@@ -12,6 +12,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from louver.ir.sched import ops, staged
 from louver.ir.sched.gathered import GatherOp, LoadRowsOp, ProxyFenceOp
+from louver.ir.sched.turned import CopyBlocksOp, PointRowsOp, TurnOp
 from louver.ir.sched.types import MapType
 from louver.isa.prepack import WORDS, columns_per_load
 
@@ -21,6 +22,9 @@ Kind: TypeAlias = Literal[
     "expect",
     "load",
     "gather",
+    "point",
+    "blocks",
+    "turn",
     "proxy_fence",
     "wait",
     "release",
@@ -43,7 +47,8 @@ Kind: TypeAlias = Literal[
 class Action:
     """The effect of an operation, each time that it runs.
 
-    barriers: those that are waited for or arrived at. number: lag of a release, groups that a wait of products leaves in flight.
+    barriers: those that are waited for or arrived at. number: lag of a release, groups that a wait of products leaves in flight, the part
+    that is turned.
     copy: of a load. reads: of products. open: whether it touches memory that grids before a dependent launch may use.
     """
 
@@ -216,9 +221,9 @@ class Walk:
         match op:
             case ops.LoadMetadataOp():
                 return self._metadata(op)
-            case LoadRowsOp():
+            case LoadRowsOp() | PointRowsOp() | CopyBlocksOp():
                 begin = self._value(op.step) + op.ahead.value.data
-                return Fill(ROWS, self.tile, {0: begin} if begin < self.items[self.tile].last else {})
+                return Fill(_register_set(op), self.tile, {0: begin} if begin < self.items[self.tile].last else {})
             case staged.ReadMetadataOp():
                 return Fill(op.set.value.data, self.tile, dict.fromkeys(range(self.words), self.step))
             case _:
@@ -248,8 +253,15 @@ def words_a_step(kernel: ops.KernelOp) -> int:
 ROWS = -1
 """The register set that holds entries of lists, whose one word is a step's entries."""
 
+POINTERS = -2
+"""The register set that holds pointers to rows, whose one word is a step's."""
+
+BLOCKS = -3
+"""The register set that holds a step's blocks of part 0; the other parts' follow downwards."""
+
 _PLAIN: Mapping[type[Operation], Kind] = {
     LoadRowsOp: "metadata",
+    PointRowsOp: "point",
     ProxyFenceOp: "proxy_fence",
     ops.LoadMetadataOp: "metadata",
     ops.MmaFenceOp: "fence",
@@ -283,6 +295,12 @@ def _action(op: Operation, role: str) -> Action | None:
             return Action("load", op, role, op.barriers.data, copy=_copy(op), open=_map(op).operand.data != "a")
         case GatherOp():
             return Action("gather", op, role, op.barriers.data, copy=Copy(op.ring.data, 0, None, None), open=True)
+        case CopyBlocksOp():
+            return Action("blocks", op, role, open=True)
+        case TurnOp():
+            size, part = op.bytes.value.data, op.part.value.data
+            copy = Copy(op.ring.data, part * size, size, None)
+            return Action("turn", op, role, op.barriers.data, number=part, copy=copy)
         case staged.CopyMetadataOp():
             return Action("load", op, role, op.barriers.data, copy=Copy(op.ring.data, 0, op.bytes.value.data, None))
         case staged.ReadMetadataOp():
@@ -302,6 +320,16 @@ def _action(op: Operation, role: str) -> Action | None:
             raise ValueError(f"the check has no rule for {op.name}: add what it does to louver.compile.check")
         case _:
             return None
+
+
+def _register_set(op: LoadRowsOp | PointRowsOp | CopyBlocksOp) -> int:
+    match op:
+        case LoadRowsOp():
+            return ROWS
+        case PointRowsOp():
+            return POINTERS
+        case CopyBlocksOp():
+            return BLOCKS - op.part.value.data
 
 
 def _map(op: ops.BulkLoadOp) -> MapType:

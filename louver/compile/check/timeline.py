@@ -81,7 +81,7 @@ class _Clock:
             case "acquire" | "wait":
                 end = max(begin, self._passed(agent, event))
                 self._add(agent, event, "wait", begin, end)
-            case "load" | "gather":
+            case "load" | "gather" | "turn":
                 arrival = self._copy(agent, event)
             case "mma":
                 self._multiply(agent, event)
@@ -107,7 +107,7 @@ class _Clock:
         copy = event.action.copy
         assert copy is not None
         rings = agent.rings[agent.cta]
-        whole = sum(stages[0].bytes for name, stages in rings.items() if name != "d")
+        whole = sum(stages[0].bytes for name, stages in rings.items() if name not in ("d", "blocks"))
         size = rings[copy.ring][0].bytes if copy.bytes is None else copy.bytes
         begin = max(self.now[agent.index], self.copied[agent.cta])
         self.copied[agent.cta] = end = begin + self.lengths.copies * size / whole

@@ -1,16 +1,20 @@
-"""Rows of the dense operand that lists name, as schedule IR: lists go to registers a step ahead, rows to the stage."""
+"""Rows of the dense operand that lists name, as schedule IR: lists go to registers a step ahead, rows to the stage, or to registers first
+where they are turned.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from xdsl.dialects.builtin import IntAttr, StringAttr
+from xdsl.dialects.builtin import IntAttr, StringAttr, UnitAttr
 from xdsl.ir import Attribute, SSAValue
 
 from louver.compile.generate.generation import Generation
 from louver.compile.plan.schedule import Schedule
+from louver.compile.plan.turned import PART_BYTES, Turned
 from louver.ir.sched import ops
 from louver.ir.sched.gathered import GatherOp, LoadRowsOp
+from louver.ir.sched.turned import CopyBlocksOp, PointRowsOp, TurnOp
 from louver.ir.sched.types import PointerType, SizeType
 from louver.isa.swizzle import CHUNK
 from louver.isa.targets import WARPGROUP_THREADS
@@ -30,7 +34,7 @@ def gathered_parameters(plan: Generation) -> dict[str, Attribute]:
     Raises ValueError for a stage of fewer pieces than threads copy at a time.
     """
     tile, pieces = plan.schedule.tile, plan.b.swizzle // CHUNK
-    if tile.k * pieces < WARPGROUP_THREADS:
+    if not plan.nest.turns and tile.k * pieces < WARPGROUP_THREADS:
         raise ValueError(
             f"{WARPGROUP_THREADS} threads gather {CHUNK} bytes each, got tile_k {tile.k} of {tile.n} columns, {tile.k * pieces} such pieces: "
             "use a longer step or a wider tile"
@@ -45,7 +49,44 @@ def gathered_parameters(plan: Generation) -> dict[str, Attribute]:
     return types
 
 
-def load_rows(
+def first_rows(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:
+    """All that a tile's first step finds in registers."""
+    _load_rows(plan, values, tile, step, 0)
+    if plan.nest.turns:
+        _point_rows(plan, values, tile, step, 0)
+        _load_rows(plan, values, tile, step, 1)
+        for part in range(_parts(plan)):
+            _copy_blocks(step, part, 0)
+
+
+def fill_stage(
+    plan: Generation,
+    values: dict[str, SSAValue],
+    tile: Sequence[SSAValue],
+    step: SSAValue,
+    begin: Callable[[], None],
+) -> None:
+    """A step's rows, and what the next steps find in registers. begin: acquires the stage and begins the copies of the values."""
+    if not plan.nest.turns:
+        begin()
+        _gather(plan, values, tile)
+        _load_rows(plan, values, tile, step, 1)
+        return
+    _point_rows(plan, values, tile, step, 1)
+    _load_rows(plan, values, tile, step, 2)
+    begin()
+    parts = _parts(plan)
+    for part in range(parts):
+        _turn(plan, part, last=part == parts - 1)
+        _copy_blocks(step, part, 1)
+
+
+def _parts(plan: Generation) -> int:
+    tile = plan.schedule.tile
+    return plan.lists * Turned(tile.n, tile.k).parts
+
+
+def _load_rows(
     plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue, ahead: int
 ) -> None:
     """Entries of the tile's lists for a step."""
@@ -60,15 +101,45 @@ def load_rows(
     )
 
 
-def gather(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue]) -> None:
+def _gather(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue]) -> None:
     """The rows that the entries in hand name, to the stage in hand."""
     _, n, *entry = tile
     GatherOp(
         operands=[values["b_rows"], n, [] if plan.nest.b.batch is None else entry],
-        properties={
-            "count": ops.i32_attr(plan.lists),
-            "swizzle": ops.i32_attr(plan.b.swizzle),
-            "ring": StringAttr("b"),
-            "barriers": StringAttr("full"),
-        },
+        properties={"count": ops.i32_attr(plan.lists), **_place(plan)},
     )
+
+
+def _place(plan: Generation) -> dict[str, Attribute]:
+    """The place where rows go."""
+    return {
+        "swizzle": ops.i32_attr(plan.b.swizzle),
+        "ring": StringAttr("b"),
+        "barriers": StringAttr("full"),
+    }
+
+
+def _point_rows(
+    plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue, ahead: int
+) -> None:
+    _, n, *entry = tile
+    PointRowsOp(
+        operands=[values["b_rows"], n, step, [] if plan.nest.b.batch is None else entry],
+        properties={"ahead": ops.i32_attr(ahead)},
+    )
+
+
+def _copy_blocks(step: SSAValue, part: int, ahead: int) -> None:
+    properties: dict[str, Attribute] = {"part": ops.i32_attr(part), "ahead": ops.i32_attr(ahead)}
+    CopyBlocksOp(operands=[step], properties={**properties, "ring": StringAttr("blocks")})
+
+
+def _turn(plan: Generation, part: int, *, last: bool) -> None:
+    properties: dict[str, Attribute] = {
+        "part": ops.i32_attr(part),
+        "source": StringAttr("blocks"),
+        "bytes": ops.i32_attr(PART_BYTES),
+        "count": ops.i32_attr(plan.lists),
+        **_place(plan),
+    }
+    TurnOp(properties=properties | ({"last": UnitAttr()} if last else {}))

@@ -15,7 +15,7 @@ from xdsl.dialects.builtin import ArrayAttr, IntAttr, ModuleOp, StringAttr, Unit
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from louver.compile.generate.epilogue import build_epilogue, epilogue_parameters
-from louver.compile.generate.gather import gather, gathered_parameters, load_rows, require_gatherable
+from louver.compile.generate.gather import fill_stage, first_rows, gathered_parameters, require_gatherable
 from louver.compile.generate.generation import Generation
 from louver.compile.generate.multiply import begin, constant, loop, multiply, require_multiply_add
 from louver.compile.generate.places import place
@@ -68,7 +68,8 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
     picked = None
     if selection != "lifted" and schedule.ring.metadata != "global":
         picked = require_picks(nest.a.pattern, unit, schedule)
-    check_registers(schedule, nest.accumulator, target, promoted=nest.promoted is not None, lists=lists, unit=unit)
+    promoted, turned = nest.promoted is not None, nest.turns
+    check_registers(schedule, nest.accumulator, target, promoted=promoted, lists=lists, unit=unit, turned=turned)
     if nest.promoted is not None and nest.promoted < schedule.tile.k:
         raise ValueError(
             f"sums are promoted once a K step at most, got {nest.promoted} columns (max_num_imprecise_acc) and tile_k "
@@ -81,7 +82,7 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
         schedule,
         target,
         values_layout(schedule, nest.a.element, selection),
-        dense_layout(schedule, nest.b.element, "k" if nest.b.k_major else "mn", picked),
+        dense_layout(schedule, nest.b.element, "k" if nest.b.k_major or turned else "mn", picked),
         None
         if schedule.store.way == "direct"
         else output_layout(schedule, nest.store.element, transposed=nest.store.transposed, gated=nest.gated),
@@ -104,7 +105,7 @@ def _warpgroup_product(nest: ProductNest, schedule: Schedule) -> Wgmma:
         b=multiplied_as(nest.b.element),
         d=nest.accumulator,
         sparse=nest.a.selection == "lifted",
-        transpose_b=not nest.b.k_major,
+        transpose_b=not (nest.b.k_major or nest.turns),
     )
 
 
@@ -163,6 +164,8 @@ def _kernel(plan: Generation) -> ops.KernelOp:
     with ImplicitBuilder(body):
         _ring("a", schedule.ring.stages, plan.a.bytes)
         _ring("b", schedule.ring.stages, max(plan.lists, 1) * plan.b.bytes)
+        if plan.blocks:
+            _ring("blocks", 1, plan.blocks)
         if plan.d is not None:
             _ring("d", 1, plan.d.bytes)
         if plan.staged:
@@ -196,7 +199,7 @@ def _roles(plan: Generation, values: dict[str, SSAValue]) -> None:
         _role("consumer", 0, 1, None, _consumer(plan, values))
         return
     unit = unit_of(plan.nest.a.pattern, plan.nest.a.element)
-    registers, own = register_split(schedule, plan.target, lists=plan.lists, unit=unit)
+    registers, own = register_split(schedule, plan.target, lists=plan.lists, unit=unit, turned=plan.nest.turns)
     producers: dict[str, tuple[Operand, ...]] = {"producer": ("sparse", "dense")}
     if schedule.occupancy.dependent and not plan.gathers:
         producers = {"values": ("sparse",), "dense": ("dense",)}
@@ -269,22 +272,23 @@ def _wait_for_grids(plan: Generation, reads: bool) -> None:
 
 
 def _gather_stage(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:
-    """One thread begins the copies of the values; all copy rows, and load the lists' entries for the next step behind that."""
-    ops.AcquireOp(properties={"barriers": StringAttr("empty")})
-    values_of = Block()
-    with ImplicitBuilder(values_of):
-        ops.ExpectOp(properties={"barriers": StringAttr("full")})
-        _fill_sparse(plan, values, tile, step)
-    staged.OneThreadOp(regions=[Region(values_of)])
-    gather(plan, values, tile)
-    load_rows(plan, values, tile, step, 1)
+    """One thread begins the copies of the values; all bring rows."""
+
+    def begin() -> None:
+        ops.AcquireOp(properties={"barriers": StringAttr("empty")})
+        values_of = Block()
+        with ImplicitBuilder(values_of):
+            ops.ExpectOp(properties={"barriers": StringAttr("full")})
+            _fill_sparse(plan, values, tile, step)
+        staged.OneThreadOp(regions=[Region(values_of)])
+
+    fill_stage(plan, values, tile, step, begin)
 
 
 def _first_rows(plan: Generation, values: dict[str, SSAValue]) -> Region:
     block = _tile_block(plan)
     with ImplicitBuilder(block):
-        first = block.args[-1] if plan.schedule.cuts else constant(0)
-        load_rows(plan, values, _origin(plan, block), first, 0)
+        first_rows(plan, values, _origin(plan, block), block.args[-1] if plan.schedule.cuts else constant(0))
     return Region(block)
 
 

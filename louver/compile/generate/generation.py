@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from louver.compile.plan.layout import OperandLayout, OutputLayout
+from louver.compile.plan.layout import OperandLayout, OutputLayout, blocks_bytes
 from louver.compile.plan.schedule import Schedule, list_rows, lists_of
 from louver.ir.product import ProductNest
 from louver.isa.prepack import WORDS, columns_per_load
@@ -55,6 +55,11 @@ class Generation:
     def lists(self) -> int:
         """Lists of a tile; 0 where nothing is gathered."""
         return lists_of(self.nest.a.pattern, self.schedule)
+
+    @property
+    def blocks(self) -> int:
+        """Bytes of the blocks that a producer's threads turn; 0 where they turn none."""
+        return blocks_bytes(self.schedule, self.lists) if self.nest.turns else 0
 
     @property
     def word_columns(self) -> int:

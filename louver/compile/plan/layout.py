@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from louver.compile.plan.schedule import Schedule
+from louver.compile.plan.turned import PART_BYTES, Turned
 from louver.formats.dtypes import element_type
 from louver.formats.lists import PICK_BYTES, PICKERS
 from louver.formats.pattern import Pattern
@@ -149,6 +150,11 @@ def metadata_bytes(schedule: Schedule, element: str, selection: Selection) -> in
     if selection == "indexed":
         return schedule.tile.m // PICKERS * schedule.tile.k * PICK_BYTES
     return schedule.tile.m // 64 * WARPGROUP_THREADS * 4 * metadata_words(schedule, element)
+
+
+def blocks_bytes(schedule: Schedule, lists: int) -> int:
+    """Bytes of the blocks that a producer's threads copy and turn, of so many lists: all of a step."""
+    return lists * Turned(schedule.tile.n, schedule.tile.k).parts * PART_BYTES
 
 
 def parts_together(registers: int) -> int:

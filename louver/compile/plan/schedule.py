@@ -269,7 +269,14 @@ def accumulator_registers(schedule: Schedule, accumulator: str, *, promoted: boo
 
 
 def check_registers(
-    schedule: Schedule, accumulator: str, target: Target, *, promoted: bool, lists: int = 0, unit: Unit = "wgmma"
+    schedule: Schedule,
+    accumulator: str,
+    target: Target,
+    *,
+    promoted: bool,
+    lists: int = 0,
+    unit: Unit = "wgmma",
+    turned: bool = False,
 ) -> None:
     """Raises ValueError for sums that a consumer's registers cannot hold. Targets that share out no registers are not checked."""
     if not target.setmaxnreg_step:
@@ -277,7 +284,7 @@ def check_registers(
     needed = accumulator_registers(schedule, accumulator, promoted=promoted) + WORKING_REGISTERS
     if unit == "fma":
         needed += MULTIPLIED_REGISTERS + 4 * FmaBlock(schedule.tile.n).lane_columns
-    _, held = register_split(schedule, target, lists=lists, unit=unit)
+    _, held = register_split(schedule, target, lists=lists, unit=unit, turned=turned)
     beside = f", with {schedule.occupancy.resident} CTAs on an SM," if schedule.occupancy.resident > 1 else ""
     if needed > min(held, target.registers_per_thread):
         kind = f"promoted {accumulator}" if promoted else accumulator
@@ -314,6 +321,12 @@ def lists_of(pattern: str | None, schedule: Schedule) -> int:
 GATHERING_REGISTERS = 28
 """Registers of a producer's thread that gathers, beside entries of lists and places of a stage: addresses, sizes."""
 
+TURNING_REGISTERS = 60
+"""Registers of a producer's thread that turns rows, for a block on its way, places of a stage, addresses and sizes."""
+
+TURNED_REGISTERS = 12
+"""The same for each list: entries and pointers."""
+
 GATHERED_LINES = 16
 """Lines of a stage that a producer warpgroup fills at a time: 8 threads a line of 128 bytes."""
 
@@ -324,16 +337,21 @@ def entry_registers(schedule: Schedule, target: Target) -> int:
     return target.registers_per_sm // (schedule.roles.threads * schedule.occupancy.resident) // step * step
 
 
-def register_split(schedule: Schedule, target: Target, *, lists: int = 0, unit: Unit = "wgmma") -> tuple[int, int]:
+def register_split(
+    schedule: Schedule, target: Target, *, lists: int = 0, unit: Unit = "wgmma", turned: bool = False
+) -> tuple[int, int]:
     """setmaxnreg targets (producer, consumer): the CTA's registers shared out so that consumers hold their accumulators.
 
-    lists: of rows to gather, in a tile. All threads of the producer copy then, in place of one that begins copies. For CUDA cores that
-    one copies picks too, and finds the step's first group.
+    lists: of rows to gather, in a tile. All threads of the producer copy then, in place of one that begins copies; turned: through their
+    registers. For CUDA cores that one copies picks too, and finds the step's first group.
     There are no more registers to share than `entry_registers`.
     """
     step, entry = target.setmaxnreg_step, entry_registers(schedule, target)
     producer = target.setmaxnreg_min + (step if unit == "fma" else 0)
     if lists:
-        producer = -(-(GATHERING_REGISTERS + (lists + 1) * schedule.tile.k // GATHERED_LINES) // step) * step
+        needed = GATHERING_REGISTERS + (lists + 1) * schedule.tile.k // GATHERED_LINES
+        if turned:
+            needed = TURNING_REGISTERS + lists * TURNED_REGISTERS
+        producer = -(-needed // step) * step
     consumer = (entry * (1 + schedule.roles.consumers) - producer) // schedule.roles.consumers
     return producer, min(target.setmaxnreg_max, consumer // step * step)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xdsl.ir import Dialect
 
-from louver.ir.sched import epilogue, gathered, ops, staged, types
+from louver.ir.sched import epilogue, gathered, ops, staged, turned, types
 
 SCHED = Dialect(
     "sched",
@@ -30,6 +30,9 @@ SCHED = Dialect(
         staged.ReadMetadataOp,
         gathered.LoadRowsOp,
         gathered.GatherOp,
+        turned.PointRowsOp,
+        turned.CopyBlocksOp,
+        turned.TurnOp,
         gathered.ProxyFenceOp,
         ops.MmaFenceOp,
         ops.MmaOp,

@@ -87,6 +87,10 @@ PROBLEMS = {
         Problem("matmul", "bf16", "bf16", "bf16", pattern="2:8@64", b_layout="n_major"),
         Schedule.of(tile_n=64, stages=3),
     ),
+    "matmul-turned": (
+        Problem("matmul", "s8", "u8", "s32", pattern="2:8@128", b_layout="n_major", batch="both"),
+        Schedule.of(tile_n=128, tile_k=128, stages=3),
+    ),
 }
 
 

@@ -11,18 +11,20 @@ import pytest
 from louver.compile.plan.schedule import Schedule
 from louver.compile.products import compile_product
 from louver.emulator import Earliest, Latest, Order, Seeded
-from louver.formats.dtypes import element_type
+from louver.formats.dtypes import ELEMENT_TYPES, element_type
 from louver.formats.lists import GatheredRows, gathered_rows, picks
 from louver.formats.pattern import Pattern
-from louver.frontend.problem import Problem
+from louver.frontend.problem import PRODUCTS, Problem
 from louver.ir.product import unit_of
-from louver.isa.targets import SM_90A
+from louver.isa.memory import Store
+from louver.isa.targets import SM_90A, WARPS_PER_WARPGROUP
 from louver.library.configure import choose
 from louver.library.emulate import emulate
+from louver.library.numerics import accumulation, compare
 from louver.library.ranges import Ranges
 from louver.library.reference import exact_product
 from louver.ptx.assembler import assemble
-from support.gathered import vectors
+from support.gathered import Vectors, vectors
 from support.products import LARGEST
 
 pytestmark = pytest.mark.sampled(10)
@@ -73,10 +75,28 @@ PICKING = {
 PATTERNS = ("2:8@128", "4:8@64", "1:8@192", "2:4@32", "3:5@33", "6:8", "1:16@1000")
 """A list for a tile or for a warpgroup; unions of several windows, of parts of windows, and of almost all of K."""
 
+TURNED = {
+    "one-part": NARROW.changed(tile_k=128),
+    "short-step": NARROW.changed(tile_n=128, tile_k=64),
+    "three-parts": NARROW.changed(tile_n=192, tile_k=128, stages=2),
+    "two-blocks": NARROW.changed(tile_m=256, tile_k=128, stages=2),
+    "three-consumers": NARROW.changed(tile_m=192, tile_k=128, consumers=3),
+    "one-consumer": NARROW.changed(tile_m=64, tile_k=128, consumers=1, stages=1, in_flight=0),
+    "bulk": NARROW.changed(tile_n=128, tile_k=128, store="bulk", staging=32),
+    "ranges": NARROW.changed(tile_k=128, work="ranges"),
+    "dependent": NARROW.changed(tile_k=128, dependent=True),
+}
+
 F32 = {"a": "f32", "b": "f32", "out": "f32"}
+
+E4M3 = {"a": "e4m3", "b": "e4m3", "out": "bf16"}
+
+BYTES = [pair for pair in PRODUCTS if element_type(pair[0]).bits == 8]
 
 FEW = (136, 40, 102)
 """M, N, K for CUDA cores, whose multiply-adds take the emulator long: two tiles of rows, two steps and more, a tail of each size."""
+
+NARROWS = {"f16": NARROW, "bf16": NARROW, "e4m3": TURNED["one-part"], "s8": TURNED["short-step"]}
 
 ORDERS: dict[str, Order] = {"earliest": Earliest(), "latest": Latest(), "seeded": Seeded(5)}
 
@@ -97,8 +117,9 @@ def check(
     given = vectors(rng, m, k, problem.pattern, problem.a)
     # Of f32, numbers that tf32 cannot hold.
     most = 1 << 14 if problem.a == "f32" else LARGEST
-    b = rng.integers(-most, most + 1, (k, n)).astype(given.values.dtype)
-    bias = rng.integers(-LARGEST, LARGEST + 1, m).astype(given.values.dtype) if problem.bias else None
+    b = rng.integers(0 if problem.b == "u8" else -most, most + 1, (k, n)).astype(element_type(problem.b).numpy)
+    addends = element_type(problem.bias_element).numpy
+    bias = rng.integers(-LARGEST, LARGEST + 1, m).astype(addends) if problem.bias else None
     rows = given.rows(schedule)
     steps, tiles = -(-rows.kept // schedule.tile.k), -(-m // schedule.tile.m) * -(-n // schedule.tile.n)
     ranges = Ranges(tiles, 1, min(steps, 2), -(-steps // 2)) if schedule.cuts else None
@@ -141,43 +162,107 @@ def test_rows_that_no_window_picks_are_not_multiplied(rng: np.random.Generator) 
     np.testing.assert_array_equal(y.astype(np.float64), expected)
 
 
+@pytest.mark.parametrize("pattern", ["2:8@128", "4:8@64", "3:5@33", "6:8"])
+@pytest.mark.parametrize("name", TURNED)
+def test_every_structure_that_turns_rows(rng: np.random.Generator, name: str, pattern: str) -> None:
+    """Rows of whole pieces, and rows whose last piece is not whole."""
+    for n in (80, 72):
+        check(rng, problem_of(pattern, **E4M3), (264, n, 508), TURNED[name])
+
+
+@pytest.mark.parametrize(("a", "b"), BYTES)
+def test_every_pair_of_types_that_is_turned(rng: np.random.Generator, a: str, b: str) -> None:
+    out = PRODUCTS[a, b][0]
+    for schedule in (TURNED["one-part"], TURNED["short-step"]):
+        check(rng, problem_of("3:8@64", a=a, b=b, out=out), (100, 51, 300), schedule)
+
+
+@pytest.mark.parametrize(("a", "b"), [("s8", "s8"), ("u8", "s8"), ("e4m3", "e4m3"), ("e5m2", "e4m3")])
+def test_turned_rows_of_any_data(rng: np.random.Generator, a: str, b: str) -> None:
+    """Integers of all values bit for bit, normal floats by the bound."""
+    given, schedule, kept = vectors(rng, 130, 500, "3:8@128"), TURNED["one-part"], ELEMENT_TYPES[a]
+    values, dense = (drawn(rng, element, shape) for element, shape in ((a, given.values.shape), (b, (500, 77))))
+    values[np.repeat(given.windows, 128, axis=0)[:130] >= 500] = 0
+    whole = np.zeros((130, 504), kept.numpy)
+    np.put_along_axis(whole, np.repeat(given.windows, 128, axis=0)[:130], values, axis=1)
+    changed = Vectors(given.pattern, values, given.windows, whole[:, :500])
+    problem = problem_of("3:8@128", a=a, b=b, out=PRODUCTS[a, b][0])
+    y, _ = emulate(compile_product(problem, schedule), changed.rows(schedule), dense)
+    expected, magnitude = exact_product(changed.a, dense)
+    if not kept.floating:
+        np.testing.assert_array_equal(y, expected)
+        return
+    agreement = compare(y, expected, magnitude, 500, problem.out, accumulation(a, problem.accumulate))
+    assert agreement.ok, agreement
+
+
+def drawn(rng: np.random.Generator, element: str, shape: tuple[int, ...]) -> np.ndarray:
+    kind = element_type(element)
+    if kind.floating:
+        return rng.standard_normal(shape).astype(kind.numpy)
+    return rng.integers(0, 256, shape).astype(np.uint8).view(kind.numpy)
+
+
+def test_a_warp_stores_turned_words_to_all_banks(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the swizzle: of the producer's stores of words, no two lanes' lie in one bank."""
+    banks: list[int] = []
+    execute = Store.execute
+
+    def seen(op: Store, warp: Any, *inputs: Any) -> Any:
+        if op.space == "shared" and op.count == 1 and warp.index < WARPS_PER_WARPGROUP:
+            banks.append(len(np.unique(inputs[0] // 4 % 32)))
+        return execute(op, warp, *inputs)
+
+    monkeypatch.setattr(Store, "execute", seen)
+    for name in ("one-part", "short-step"):
+        check(rng, problem_of("2:8@128", **E4M3), (128, 60, 300), TURNED[name])
+    assert len(banks) > 100 and set(banks) == {32}
+
+
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("pattern", ["2:8@128", "4:8@64"])
-def test_whatever_completes_first(rng: np.random.Generator, pattern: str, order: str) -> None:
-    problem = problem_of(pattern, a="bf16", b="bf16", out="f32", kind="linear", bias="row")
-    check(rng, problem, (200, 130, 1100), NARROW.changed(stages=2), ORDERS[order])
+@pytest.mark.parametrize("element", ["bf16", "e4m3"])
+def test_whatever_completes_first(rng: np.random.Generator, element: str, pattern: str, order: str) -> None:
+    problem = problem_of(pattern, a=element, b=element, out="f32", kind="linear", bias="row")
+    check(rng, problem, (200, 130, 1100), NARROWS[element].changed(stages=2), ORDERS[order])
 
 
-@pytest.mark.parametrize("size", [1, 7, 9, 63, 65, 127, 129, 257])
-def test_tails(rng: np.random.Generator, size: int) -> None:
+@pytest.mark.parametrize("size", [1, 7, 9, 16, 63, 65, 127, 129, 257])
+@pytest.mark.parametrize("element", ["f16", "e4m3"])
+def test_tails(rng: np.random.Generator, element: str, size: int) -> None:
     for sizes in ((size, 65, 300), (65, size, 300), (65, 65, size)):
-        check(rng, problem_of("3:8@64", out="f32"), sizes, NARROW.changed(stages=2))
+        problem = problem_of("3:8@64", a=element, b=element, out="f32")
+        check(rng, problem, sizes, NARROWS[element].changed(stages=2))
 
 
-def test_rows_that_no_list_names_are_not_read(rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("element", ["f16", "e4m3"])
+@pytest.mark.parametrize("n", [48, 50])
+def test_rows_that_no_list_names_are_not_read(rng: np.random.Generator, element: str, n: int) -> None:
     """Nor what is behind the columns of N: the first rows of K are NaN, and no window names them."""
-    given = vectors(rng, 128, 512, "2:8@64")
+    given, schedule = vectors(rng, 128, 512, "2:8@64", element), NARROWS[element]
     windows = np.where(given.windows < 8, given.windows + 1024, given.windows)
-    values = np.where(np.repeat(windows, 64, axis=0) >= 512, 0, given.values).astype(np.float16)
-    b = rng.integers(-4, 5, (512, 50)).astype(np.float16)
+    values = np.where(np.repeat(windows, 64, axis=0) >= 512, 0, given.values).astype(given.values.dtype)
+    b = rng.integers(-4, 5, (512, n)).astype(values.dtype)
     expected, _ = exact_product(np.where(np.arange(512) < 8, 0, given.a), b)
     b[:8] = math.nan
     changed = type(given)(given.pattern, values, windows, given.a)
-    y, _ = emulate(compile_product(problem_of("2:8@64"), NARROW), changed.rows(NARROW), b)
+    problem = problem_of("2:8@64", a=element, b=element)
+    y, _ = emulate(compile_product(problem, schedule), changed.rows(schedule), b)
     np.testing.assert_array_equal(y.astype(np.float64), expected)
 
 
 @pytest.mark.parametrize("batch", ["dense", "both"])
-def test_batches(rng: np.random.Generator, batch: Any) -> None:
-    problem = problem_of("2:8@64", batch=batch)
-    given = [vectors(rng, 200, 300, "2:8@64") for _ in range(2)]
-    b = rng.integers(-4, 5, (2, 300, 70)).astype(np.float16)
-    parts = [each.rows(NARROW) for each in given]
+@pytest.mark.parametrize("element", ["f16", "s8"])
+def test_batches(rng: np.random.Generator, element: str, batch: Any) -> None:
+    problem, schedule = problem_of("2:8@64", a=element, b=element, batch=batch), NARROWS[element]
+    given = [vectors(rng, 200, 300, "2:8@64", element) for _ in range(2)]
+    b = rng.integers(-4, 5, (2, 300, 70)).astype(element_type(element).numpy)
+    parts = [each.rows(schedule) for each in given]
     rows, a = parts[0], [given[0].a, given[0].a]
     if batch == "both":
         values, lists = np.stack([p.values for p in parts]), np.concatenate([p.lists for p in parts])
         rows, a = GatheredRows(values, lists, rows.list_rows, 300), [each.a for each in given]
-    y, _ = emulate(compile_product(problem, NARROW), rows, b, sm_count=3)
+    y, _ = emulate(compile_product(problem, schedule), rows, b, sm_count=3)
     for entry in range(2):
         expected, _ = exact_product(a[entry], b[entry])
         np.testing.assert_array_equal(y[entry].astype(np.float64), expected)
@@ -185,7 +270,7 @@ def test_batches(rng: np.random.Generator, batch: Any) -> None:
 
 @pytest.mark.parametrize("n", [64, 256, 4096])
 @pytest.mark.parametrize("pattern", ["4:8@256", "4:8@128", "4:8@64", "2:8@32"])
-@pytest.mark.parametrize("element", ["bf16", "f32"])
+@pytest.mark.parametrize("element", ["bf16", "f32", "e4m3", "s8"])
 def test_what_the_model_chooses_assembles_without_spills(pattern: str, n: int, element: str) -> None:
     problem = problem_of(pattern, a=element, b=element, out=element)
     schedule = choose(problem, 4096, n, SM_90A, 132, aligned_output=True)
@@ -207,6 +292,20 @@ def test_what_the_model_chooses_assembles_without_spills(pattern: str, n: int, e
 def test_schedules_that_cannot_gather(changed: dict[str, Any], rule: str) -> None:
     with pytest.raises(ValueError, match=rule):
         compile_product(problem_of("2:8@64"), NARROW.changed(**changed))
+
+
+@pytest.mark.parametrize(
+    ("changed", "rule"),
+    [
+        ({"tile_n": 96}, "64 columns of 128 rows, got tile_n 96: use a multiple of 64"),
+        ({"tile_k": 64}, "128 columns of 64 rows, got tile_n 64: use a multiple of 128"),
+        ({"tile_k": 32}, "tile_k of e4m3 is 64 or 128, got 32"),
+        ({"tile_m": 256, "tile_n": 256, "stages": 2}, "use a smaller tile"),
+    ],
+)
+def test_schedules_that_cannot_turn_rows(changed: dict[str, Any], rule: str) -> None:
+    with pytest.raises(ValueError, match=rule):
+        compile_product(problem_of("2:8@64", **E4M3), TURNED["one-part"].changed(**changed))
 
 
 @pytest.mark.parametrize(
@@ -250,9 +349,9 @@ def test_a_box_of_an_odd_number_of_rows_is_filled_up(rng: np.random.Generator) -
     check(rng, problem_of("26:29@16", **F32), (70, 20, 140), PICKED.changed(tile_n=16, stages=3))
 
 
-@pytest.mark.parametrize("element", ["f16", "f32"])
+@pytest.mark.parametrize("element", ["f16", "f32", "e4m3"])
 def test_windows_that_keep_rows_past_k_alone(rng: np.random.Generator, element: str) -> None:
-    pattern, schedule = Pattern.parse("2:22@16"), LANES if element == "f32" else NARROW
+    pattern, schedule = Pattern.parse("2:22@16"), LANES if element == "f32" else NARROWS[element]
     values = np.zeros((40, 2), element_type(element).numpy)
     s = gathered_rows(values, np.array([[3, 4]] * 3), pattern.length, 2, schedule.tile.m)
     b = rng.integers(-4, 5, (2, 64)).astype(values.dtype)

@@ -75,6 +75,16 @@ STRUCTURES = {
         Schedule.of(tile_n=16, tile_k=128, stages=2),
         1,
     ),
+    "gathered-turned": (
+        Problem("matmul", "s8", "s8", "s32", pattern="2:8@128", b_layout="n_major"),
+        Schedule.of(tile_n=128, tile_k=128, stages=2),
+        1,
+    ),
+    "gathered-turned-two-lists": (
+        Problem("matmul", "e4m3", "e4m3", "f32", pattern="2:8@64", b_layout="n_major"),
+        Schedule.of(tile_n=64, tile_k=128, stages=3, dependent=True),
+        1,
+    ),
     "cuda-cores": (
         Problem("matmul", "f32", "f32", "f32", pattern="2:8@64", b_layout="n_major"),
         Schedule.of(tile_m=64, tile_n=64, tile_k=32, stages=2, in_flight=0, consumers=1),
@@ -117,7 +127,11 @@ def attempts(compiled: CompiledProduct, sms: int, rng: np.random.Generator, coun
             (4 * round_steps - 1, Ranges(2, 0, 2, 2 * round_steps)),
             (5 * granule - 1, Ranges(2, 0, 5, granule)),
         ]
-    for steps, ranges in cuts[:count]:
+    given = [(n, *cut) for cut in cuts[:count]]
+    if compiled.nest.turns:
+        # Rows whose last piece is not whole are copied by instructions of their own.
+        given.append((n - 3, *cuts[0]))
+    for n, steps, ranges in given:
         k = schedule.tile.k * steps - columns + 8
         if compiled.nest.a.selection == "indexed":
             # So many columns are kept of four times as many.

@@ -7,10 +7,11 @@ from contextlib import AbstractContextManager, ExitStack
 
 from xdsl.ir import Block
 
-from louver.compile.lower.products import bulk_store, gather, operands, ranges
+from louver.compile.lower.products import bulk_store, gather, operands, ranges, turn
 from louver.compile.lower.products.batch_indices import entries_of, load_entry
 from louver.compile.lower.products.state import Lowering, Origin, RolePosition, TileState, TileWalk
 from louver.ir.sched import ops, staged
+from louver.ir.sched.gathered import GatherOp
 from louver.isa.instruction import LANES
 from louver.isa.sync import GridWait, LaunchDependents
 from louver.isa.targets import WARPGROUP_THREADS, WARPS_PER_WARPGROUP
@@ -91,8 +92,10 @@ def _start_role(low: Lowering, role: ops.RoleOp) -> None:
     if _multiplies(role):
         tile_m, _, _ = low.tile
         operands.open_consumer(low, role, tile_m // (64 * role.warpgroups.value.data))
-    elif low.gathers is not None:
+    elif isinstance(low.gathers, GatherOp):
         gather.open_gatherer(low, low.gathers)
+    elif low.gathers is not None:
+        turn.open_turner(low, low.gathers)
     low.lower_block(role.body.block)
 
 
@@ -130,6 +133,7 @@ def lower_tiles(low: Lowering, op: ops.TilesOp) -> None:
         with k.loop(uniform=True) as loop:
             _bind(low, op.body.block, walk.here)
             low.tile_state = _first_step(low, walk.here)
+            low.end = low.tile_state.last
             low.lower_block(op.body.block)
             k.add(tile, stride, into=tile)
             if walk.ahead is None:
@@ -161,6 +165,7 @@ def _begin(low: Lowering, op: ops.TilesOp, at: Origin) -> None:
     if low.kernel.unit.sparse:
         operands.open_tile(low, op, at)
     _bind(low, op.ahead.block, at)
+    low.end = _last_step(low, at)
     low.lower_block(op.ahead.block)
 
 
@@ -178,9 +183,13 @@ def _origin(low: Lowering, op: ops.TilesOp) -> Origin:
 
 def _first_step(low: Lowering, at: Origin) -> TileState:
     """The tile's steps: all of K, or the range in hand."""
-    if at.first is None or at.last is None:
-        return TileState(low.k.mov(0), 0, low.named["steps"])
-    return TileState(low.k.mov(at.first), at.first, at.last)
+    last = _last_step(low, at)
+    return TileState(low.k.mov(0), 0, last) if at.first is None else TileState(low.k.mov(at.first), at.first, last)
+
+
+def _last_step(low: Lowering, at: Origin) -> Reg:
+    """The step behind the tile's last one."""
+    return low.named["steps"] if at.last is None else at.last
 
 
 def _move_to(low: Lowering, tile: Reg, to: Origin) -> None:

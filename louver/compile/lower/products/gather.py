@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from louver.compile.lower.products.batch_indices import entry_of_metadata
 from louver.compile.lower.products.stages import barrier_address
-from louver.compile.lower.products.state import Gatherer, Lowering
+from louver.compile.lower.products.state import Gatherer, ListEntries, Lowering
 from louver.formats.dtypes import element_type
 from louver.formats.lists import LIST_COLUMNS
 from louver.ir.sched.gathered import GatherOp, LoadRowsOp
@@ -40,7 +40,8 @@ def open_gatherer(low: Lowering, op: GatherOp) -> None:
         swizzled = k.xor(piece, k.and_(line, pieces - 1))
         places.append(k.mad_lo(row, span, k.shl(swizzled, CHUNK.bit_length() - 1)))
     entries = tuple(tuple(k.regs("b32", rows)) for _ in range(op.count.value.data))
-    low.gatherer = Gatherer(first, piece, tuple(places), tile_n * _bytes(op) // span, span, tile_k * span, entries)
+    low.listed = ListEntries(first, entries)
+    low.gatherer = Gatherer(piece, tuple(places), tile_n * _bytes(op) // span, span, tile_k * span)
 
 
 def _bytes(op: GatherOp) -> int:
@@ -50,18 +51,18 @@ def _bytes(op: GatherOp) -> int:
 
 def load_rows(low: Lowering, op: LoadRowsOp) -> None:
     """Entries of a step, several a load. Ordinary loads, which stay between the barrier operations around them."""
-    k, gatherer = low.k, low.gatherer
+    k, listed = low.k, low.listed
     list_rows = op.list_rows.value.data
     step, ahead = low.number(op.step), op.ahead.value.data
     guard = None
     if ahead:
         step = k.add(step, ahead)
-        guard = k.setp("lt", "u32", step, low.tile_state.last)
+        guard = k.setp("lt", "u32", step, low.end)
     lists = k.div(k.add(low.sizes["M"], list_rows - 1), list_rows)
     pitch = k.and_(k.add(low.sizes["kept"], LIST_COLUMNS - 1), ~(LIST_COLUMNS - 1) & 0xFFFFFFFF)
-    column = k.add(k.mul_lo(step, low.tile[2]), gatherer.first)
+    column = k.add(k.mul_lo(step, low.tile[2]), listed.first)
     first = k.div(low.number(op.row), list_rows)
-    for number, registers in enumerate(gatherer.entries):
+    for number, registers in enumerate(listed.entries):
         which = k.min(k.add(first, number) if number else first, k.sub(lists, 1))
         if op.entry is not None:
             which = k.mad_lo(entry_of_metadata(low, low.register(op.entry)), lists, which)
@@ -82,7 +83,7 @@ def gather(low: Lowering, op: GatherOp) -> None:
     if op.entry is not None:
         place = k.mad_lo(k.widen_u64(low.register(op.entry)), low.sizes["b_batch_pitch"], place)
     stage = k.mad_lo(position.stage, ring.stage_bytes, low.named["smem"])
-    for number, entries in enumerate(gatherer.entries):
+    for number, entries in enumerate(low.listed.entries):
         begin = ring.offset + number * gatherer.boxes * gatherer.box_bytes
         for entry, offset in zip(entries, gatherer.places, strict=True):
             exists = k.setp("lt", "u32", entry, low.sizes["K"])
@@ -106,6 +107,7 @@ def _inside(low: Lowering, column: Reg, size: int) -> list[Reg]:
 
 
 def drain(low: Lowering) -> None:
-    """A thread waits for its copies before it ends."""
-    low.k.emit(AsyncCommit())
+    """A thread waits for its copies before it ends; those of blocks are in groups."""
+    if isinstance(low.gathers, GatherOp):
+        low.k.emit(AsyncCommit())
     low.k.emit(AsyncWait())

@@ -19,6 +19,7 @@ from louver.compile.lower.products import (
     stage_metadata,
     stages,
     store,
+    turn,
 )
 from louver.compile.lower.products.batch_indices import entry_in_hand
 from louver.compile.lower.products.multiply_add import multiply_add
@@ -26,6 +27,7 @@ from louver.compile.lower.products.state import Barriers, Lowering, Ring
 from louver.ir.refusal import source_location
 from louver.ir.sched import ops, staged
 from louver.ir.sched.gathered import GatherOp, LoadRowsOp, ProxyFenceOp
+from louver.ir.sched.turned import CopyBlocksOp, PointRowsOp, TurnOp
 from louver.ir.sched.types import MapType, PointerType, SizeType
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.core import Number
@@ -52,7 +54,7 @@ def _lower_kernel(kernel: ops.KernelOp) -> Kernel:
         dynamic_shared=kernel.shared_bytes.value.data,
     )
     rings, barriers, depth = _layout(kernel)
-    gathers = next((op for op in kernel.walk() if isinstance(op, GatherOp)), None)
+    gathers = next((op for op in kernel.walk() if isinstance(op, GatherOp | TurnOp)), None)
     low = Lowering(kernel, builder, rings, barriers, depth, lambda block: _lower_block(low, block), gathers)
     _load_parameters(low, names)
     control.enter(low)
@@ -157,6 +159,9 @@ _RULES: dict[type[Operation], Rule] = {
     staged.ReadMetadataOp: stage_metadata.read,
     LoadRowsOp: gather.load_rows,
     GatherOp: gather.gather,
+    PointRowsOp: turn.point_rows,
+    CopyBlocksOp: turn.copy_blocks,
+    TurnOp: turn.turn,
     ProxyFenceOp: stages.proxy_fence,
     ops.MmaFenceOp: multiply.fence,
     ops.MmaOp: multiply.mma,

@@ -10,8 +10,10 @@ from typing import NamedTuple
 from xdsl.ir import Block, SSAValue
 
 from louver.compile.plan.layout import BLOCK_ROWS
+from louver.compile.plan.turned import Turned
 from louver.ir.sched import ops
 from louver.ir.sched.gathered import GatherOp
+from louver.ir.sched.turned import TurnOp
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Imm, Reg
 
@@ -113,20 +115,58 @@ class ConsumerState:
 
 
 @dataclass(frozen=True, slots=True)
-class Gatherer:
-    """A thread's part of each list's rows in a stage: neighbouring rows from `first` on, and of each the same piece of 16 bytes of a line.
-
-    piece: its number. places: bytes from the rows' start in a stage to the piece of each row, in the first box. boxes: side by side, of
-    lines of `span` bytes, `box_bytes` each. entries: registers [list][row] with the rows of K that are copied.
-    """
+class ListEntries:
+    """A thread's entries of a step's lists, neighbouring ones from `first` on: registers [list][row]."""
 
     first: Reg
+    entries: tuple[tuple[Reg, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Gatherer:
+    """A thread's part of each list's rows in a stage: of each of its rows the same piece of 16 bytes of a line.
+
+    piece: its number. places: bytes from the rows' start in a stage to the piece of each row, in the first box. boxes: side by side, of
+    lines of `span` bytes, `box_bytes` each.
+    """
+
     piece: Reg
     places: tuple[Reg, ...]
     boxes: int
     span: int
     box_bytes: int
-    entries: tuple[tuple[Reg, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Turner:
+    """A thread's blocks of gathered rows. parts: of all lists.
+
+    column: of the tile, where its first piece begins. whole: predicate, whether rows are whole pieces. own: address of its first piece in the ring of blocks, without the ring's offset.
+    places: bytes from a part's first column to the words of four columns, in the order in which they are stored, and to those of the next
+    four. pairs, fours: selectors that turn 4×4 bytes, in that order.
+    """
+
+    turned: Turned
+    parts: int
+    column: Reg
+    whole: Reg
+    own: Reg
+    places: tuple[tuple[Reg, ...], ...]
+    pairs: tuple[Reg, Reg]
+    fours: tuple[Reg, Reg]
+
+
+@dataclass(frozen=True, slots=True)
+class Pointers:
+    """A thread's rows of a step: addresses [list][row] from column `column` on, and predicates, which of them K does not have.
+
+    more: predicate, whether the tile has that step; None where it has.
+    """
+
+    column: Reg
+    rows: tuple[tuple[Reg, ...], ...]
+    missing: tuple[tuple[Reg, ...], ...]
+    more: Reg | None
 
 
 @dataclass(slots=True)
@@ -135,7 +175,8 @@ class Lowering:
 
     values: what holds each SSA value. sizes: the kernel's sizes by name. named: thread indices and counts.
     warpgroup (index in its role, one of `warpgroups`; each takes as many rows of a tile) and the states
-    below are set where a role, a tile or a consumer begins.
+    below are set where a role, a tile or a consumer begins. end: the step behind the last one of the tile that loads are for, in hand or
+    begun ahead.
     """
 
     kernel: ops.KernelOp
@@ -144,7 +185,7 @@ class Lowering:
     barriers: dict[str, Barriers]
     stages: int
     lower_block: Callable[[Block], None]
-    gathers: GatherOp | None = None
+    gathers: GatherOp | TurnOp | None = None
     values: dict[SSAValue, Reg | Imm] = field(default_factory=dict[SSAValue, "Reg | Imm"])
     sizes: dict[str, Reg] = field(default_factory=dict[str, Reg])
     named: dict[str, Reg] = field(default_factory=dict[str, Reg])
@@ -154,8 +195,12 @@ class Lowering:
     position: RolePosition = field(init=False)
     walk: TileWalk = field(init=False)
     tile_state: TileState = field(init=False)
+    end: Reg = field(init=False)
     consumer: ConsumerState = field(init=False)
+    listed: ListEntries = field(init=False)
     gatherer: Gatherer = field(init=False)
+    turner: Turner = field(init=False)
+    pointers: Pointers = field(init=False)
 
     @property
     def tile(self) -> tuple[int, int, int]:

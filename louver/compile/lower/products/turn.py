@@ -1,0 +1,137 @@
+"""Gathered rows that all threads of a producer turn (`louver.compile.plan.turned`).
+
+Four neighbouring lanes copy 64 bytes of a row, and the fours of a warp copy eight rows. A lane's rows are `ROWS` neighbouring entries of
+a list, a *quad*; a warp's quads are those of two chunks of a line, half a line apart. Lanes of neighbouring pieces store different columns
+of four, in an order that begins with the lane's own. So the 32 words that a warp stores at a time lie in all banks, whatever the swizzle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from louver.compile.lower.products.stages import barrier_address
+from louver.compile.lower.products.state import ListEntries, Lowering, Pointers, Turner
+from louver.compile.plan.turned import PART_BYTES, ROWS, WARP_PIECES, Turned
+from louver.ir.sched.turned import CopyBlocksOp, PointRowsOp, TurnOp
+from louver.isa.async_copy import AsyncCommit, AsyncCopy, AsyncWait
+from louver.isa.instruction import LANES
+from louver.isa.swizzle import BANK_LINE, CHUNK
+from louver.isa.targets import WARPGROUP_THREADS
+from louver.ptx.module import Address, Imm, Reg
+
+WORDS = CHUNK // ROWS
+"""Words of a piece, each of `ROWS` columns."""
+
+PAIRS = (0x5140, 0x7362)
+"""Bytes of two rows' words, by turns: of their first two columns, and of the others."""
+
+FOURS = (0x5410, 0x7632)
+"""Halves of two such words: their first column's rows, and their second one's."""
+
+
+def open_turner(low: Lowering, op: TurnOp) -> None:
+    """Registers that live through a role that turns rows."""
+    k, span, lists = low.k, op.swizzle.value.data, op.count.value.data
+    turned = Turned(low.tile[1], low.tile[2])
+    lane, warp = k.and_(low.named["tid"], LANES - 1), k.and_(k.shr(low.named["tid"], 5), 3)
+    piece, of_eight = k.and_(lane, WARP_PIECES - 1), k.shr(lane, 2)
+    group = k.and_(warp, turned.groups - 1)
+    chunk = k.mad_lo(k.shr(of_eight, 2), turned.groups, group)
+    word = k.and_(of_eight, WORDS - 1)
+    # Pieces of a part: those of a row's first 64 columns, then of the next.
+    column = k.add(k.shl(piece, 4), k.mul_lo(k.div(warp, turned.groups), WARP_PIECES * CHUNK))
+    fixed = k.mad_lo(column, span, k.shl(word, 2))
+    places = tuple(
+        tuple(_place(low, fixed, chunk, k.xor(piece, index) if index else piece, span, odd) for index in range(ROWS))
+        for odd in range(2)
+    )
+    entries = tuple(tuple(k.regs("b32", ROWS)) for _ in range(lists))
+    low.listed = ListEntries(k.shl(k.mad_lo(chunk, WORDS, word), 2), entries)
+    own = k.mad_lo(k.and_(low.named["tid"], WARPGROUP_THREADS - 1), CHUNK, low.named["smem"])
+    selectors = _either(low, PAIRS, piece, 2), _either(low, FOURS, piece, 1)
+    whole = k.setp("eq", "u32", k.and_(low.sizes["N"], CHUNK - 1), 0)
+    low.turner = Turner(turned, lists * turned.parts, column, whole, own, places, *selectors)
+
+
+def _place(low: Lowering, fixed: Reg, chunk: Reg, column: Reg, span: int, odd: int) -> Reg:
+    """Bytes from a part's first column to where a word of the lane goes: of column `column` of four, or (odd) of the four behind it."""
+    k = low.k
+    line = k.div(k.add(column, ROWS * odd) if odd else column, BANK_LINE // span)
+    swizzled = k.xor(chunk, k.and_(line, span // CHUNK - 1))
+    return k.add(k.mad_lo(column, span, k.shl(swizzled, 4)), fixed)
+
+
+def _either(low: Lowering, selectors: Sequence[int], piece: Reg, bit: int) -> tuple[Reg, Reg]:
+    """Both selectors, the other one first for lanes whose piece has that bit."""
+    k = low.k
+    first, second = map(Imm, selectors)
+    is_set = k.setp("ne", "u32", k.and_(piece, bit), 0)
+    return k.selp(second, first, is_set), k.selp(first, second, is_set)
+
+
+def point_rows(low: Lowering, op: PointRowsOp) -> None:
+    """Of each list a pointer for each row to the lane's first piece of it, and whether it is none of K."""
+    k, entries = low.k, low.listed.entries
+    column = k.add(low.number(op.column), low.turner.column)
+    place = k.widen_u64(column)
+    if op.entry is not None:
+        place = k.mad_lo(k.widen_u64(low.register(op.entry)), low.sizes["b_batch_pitch"], place)
+    source, pitch = k.add(low.register(op.source), place), low.sizes["b_pitch"]
+    rows = tuple(tuple(k.mad_lo(k.widen_u64(entry), pitch, source) for entry in each) for each in entries)
+    missing = tuple(tuple(k.setp("ge", "u32", entry, low.sizes["K"]) for entry in each) for each in entries)
+    ahead = op.ahead.value.data
+    more = k.setp("lt", "u32", k.add(low.number(op.step), ahead), low.end) if ahead else None
+    low.pointers = Pointers(column, rows, missing, more)
+
+
+def copy_blocks(low: Lowering, op: CopyBlocksOp) -> None:
+    """A group of the thread's copies, an empty one too, so that as many are under way at each turn."""
+    k, pointers, turner = low.k, low.pointers, low.turner
+    part, ring = op.part.value.data, low.rings[op.ring.data]
+    number, index = divmod(part, turner.turned.parts)
+    first = index * turner.turned.columns
+    column, n = k.add(pointers.column, first), low.sizes["N"]
+    rows = [
+        (Address(turner.own, ring.offset + _own(part, row)), Address(pointer, first), missing)
+        for row, (pointer, missing) in enumerate(zip(pointers.rows[number], pointers.missing[number], strict=True))
+    ]
+    with k.if_(turner.whole, uniform=True) as branch:
+        outside = k.setp("ge", "u32", column, n)
+        for target, source, missing in rows:
+            k.emit(AsyncCopy(), target, source, k.or_pred(missing, outside), guard=pointers.more)
+    # A copy of some bytes takes ptxas eight instructions.
+    with branch.otherwise():
+        inside = k.min(k.sub(n, k.min(column, n)), CHUNK)
+        for target, source, missing in rows:
+            k.emit(AsyncCopy(partial=True), target, source, k.selp(Imm(0), inside, missing), guard=pointers.more)
+    k.emit(AsyncCommit())
+
+
+def _own(part: int, row: int) -> int:
+    """Bytes from a thread's first piece to another one: neighbouring threads' pieces of a row lie side by side."""
+    return part * PART_BYTES + row * WARPGROUP_THREADS * CHUNK
+
+
+def turn(low: Lowering, op: TurnOp) -> None:
+    """Words of four rows, in the order in which the lane's columns of four are stored."""
+    k, turner, ring, stage = low.k, low.turner, low.rings[op.ring.data], low.position.stage
+    part, span = op.part.value.data, op.swizzle.value.data
+    base = k.mad_lo(stage, ring.stage_bytes, low.named["smem"])
+    targets = [[k.add(base, place) for place in each] for each in turner.places]
+    begin = ring.offset + part * op.bytes.value.data
+    k.emit(AsyncWait(turner.parts - 1))
+    block = [k.regs("b32", WORDS) for _ in range(ROWS)]
+    for row, registers in enumerate(block):
+        k.load_shared(registers, Address(turner.own, low.rings[op.source.data].offset + _own(part, row)))
+    for word, rows in enumerate(zip(*block, strict=True)):
+        for target, turned in zip(targets[word % 2], _turned(low, rows), strict=True):
+            k.store_shared(Address(target, begin + word * ROWS * span), turned)
+    if op.last is not None:
+        k.mbarrier_arrive(Address(barrier_address(low, stage), low.barriers[op.barriers.data].offset))
+
+
+def _turned(low: Lowering, rows: Sequence[Reg]) -> list[Reg]:
+    k, turner = low.k, low.turner
+    a, b, c, d = rows
+    pairs = [(k.permute(a, b, each), k.permute(c, d, each)) for each in turner.pairs]
+    return [k.permute(upper, lower, each) for upper, lower in pairs for each in turner.fours]
