@@ -44,6 +44,7 @@ ALTERNATIVES: tuple[Mapping[str, Any], ...] = (
     {"staging": 16},
     {"staging": 32},
     {"staging": 128},
+    {"stages": 8},
     {"stages": 3},
     {"stages": 2},
 )
