@@ -88,6 +88,12 @@ class FakeGpu(FakeDriver):
     def __post_init__(self) -> None:
         super().__init__()
 
+    def only_launch(self) -> Launch:
+        """The one launch since the last time."""
+        (launch,) = self.launches
+        self.launches.clear()
+        return launch
+
     def encode(self, result: int, dtype: int, rank: int, address: int, sizes: int, strides: int, *rest: int) -> int:
         inner, rows, *batch = (ctypes.c_uint64 * rank).from_address(sizes)
         pitch, *batch_pitch = (ctypes.c_uint64 * (rank - 1)).from_address(strides)

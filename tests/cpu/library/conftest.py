@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +9,7 @@ from louver.library import host, plan, products
 from louver.runtime import device
 from louver.runtime.cache import KernelCache
 from louver.runtime.device import NoDevice
-from support.fake_gpu import FakeGpu, FakeTorch, recording
+from support.fake_gpu import FakeGpu, recording
 
 
 @pytest.fixture(autouse=True)
@@ -22,24 +21,12 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     host._say_once.cache_clear()
 
 
-@pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> KernelCache:
-    return KernelCache(tmp_path_factory.mktemp("kernels"))
-
-
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch, kernels: KernelCache, no_gpu: None) -> Iterator[FakeGpu]:
     """A device that records, with nothing loaded; kernels are compiled once for all tests."""
     with recording(monkeypatch, kernels) as made:
         monkeypatch.setattr(host, "current_device", device.current_device)
         yield made
-
-
-@pytest.fixture
-def torch(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
-    made = FakeTorch()
-    monkeypatch.setitem(sys.modules, "torch", made)
-    return made
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 import louver
 from louver.formats.tensor import SparseTensor
 from louver.library import compiled
-from support.fake_gpu import FakeGpu, FakeTorch, Launch, Map, Tensor
+from support.fake_gpu import FakeGpu, FakeTorch, Map, Tensor
 from support.signatures import grid
 
 M, K = 136, 72
@@ -21,13 +21,6 @@ def s(rng: np.random.Generator) -> SparseTensor:
     return louver.compress(louver.prune(rng.standard_normal((M, K)).astype(np.float16), "2:4"), "2:4")
 
 
-def only(gpu: FakeGpu) -> Launch:
-    """The one launch since the last time."""
-    (launch,) = gpu.launches
-    gpu.launches.clear()
-    return launch
-
-
 def test_a_batch_is_one_launch(gpu: FakeGpu, torch: FakeTorch, s: SparseTensor, checked: list[str]) -> None:
     for strides, k_rows in (((K * 64, 64, 1), True), ((64, 4 * 64, 1), True), ((80 * 64, 1, 80), False)):
         checked.clear()
@@ -35,7 +28,7 @@ def test_a_batch_is_one_launch(gpu: FakeGpu, torch: FakeTorch, s: SparseTensor, 
             b = Tensor((4, K, 64), strides=strides, address=address)
             y = louver.matmul(s, b)
             assert y.shape == (4, M, 64)
-            launch = only(gpu)
+            launch = gpu.only_launch()
             inner, rows, pitch = (64, K, 2 * strides[1]) if k_rows else (K, 64, 160)
             assert Map(b.address, inner, rows, pitch, 4, 2 * strides[0]) in launch.arguments.values()
             assert launch.grid == grid(launch.kernel.signature, M, 64, 132, 4)
@@ -49,7 +42,7 @@ def test_batches_of_weights_warm_up(gpu: FakeGpu, torch: FakeTorch, rng: np.rand
         for _ in range(3):
             b = Tensor(shape)
             assert louver.matmul(several, b).shape == (3, M, 64)
-            read = only(gpu).arguments
+            read = gpu.only_launch().arguments
             assert read["batch"] == 3
             dense = Map(b.address, 64, K, 128, 3, 2 * K * 64) if own else Map(b.address, 64, K, 128)
             assert dense in read.values()
@@ -63,7 +56,7 @@ def test_views_of_tokens_are_a_batch_when_warm_too(gpu: FakeGpu, torch: FakeTorc
         x = Tensor((2, 200, K), strides=(K, 2 * K, 1))
         out = Tensor((2, 200, M), strides=(M, 2 * M, 1))
         louver.linear(x, s, out=out, c=c)
-        read = only(gpu).arguments
+        read = gpu.only_launch().arguments
         assert Map(x.address, K, 200, 4 * K, 2, 2 * K) in read.values()
         assert (read["N"], read["batch"], read["pitch_c"], read["batch_pitch_c"]) == (200, 2, M, 200 * M)
         assert Map(out.address, M, 200, 4 * M, 2, 2 * M) in read.values() or read["batch_pitch"] == M
@@ -81,7 +74,7 @@ def test_plans_of_batches(gpu: FakeGpu, torch: FakeTorch, s: SparseTensor, rng: 
         p = louver.plan("matmul", weights, n=64, batch=batch, like=x if batch is None else None)
         loaded = len(compiled._loaded())
         assert p(x).shape == (p.batch, M, 64)
-        assert only(gpu).arguments["batch"] == p.batch and len(compiled._loaded()) == loaded
+        assert gpu.only_launch().arguments["batch"] == p.batch and len(compiled._loaded()) == loaded
     p = louver.plan("matmul", s, n=64, batch=4)
     with pytest.raises(ValueError, match="the plan is for a batch of dense operands, got single products"):
         p(Tensor((K, 64)))

@@ -20,7 +20,7 @@ from louver.library.tuned import Entry, decide, keep
 from louver.library.tuned_entry import place_of
 from louver.ptx.assembler import assemble
 from louver.runtime.device import device
-from support.fake_gpu import FakeGpu, FakeTorch, Launch, Tensor
+from support.fake_gpu import FakeGpu, FakeTorch, Tensor
 from support.fused import FULL
 from support.products import operands
 
@@ -110,12 +110,6 @@ def weight() -> SparseTensor:
     return louver.compress(louver.prune(rng.standard_normal((M, K)).astype(np.float16), "2:4"), "2:4")
 
 
-def only(gpu: FakeGpu) -> Launch:
-    (launch,) = gpu.launches
-    gpu.launches.clear()
-    return launch
-
-
 def test_each_launch_of_a_plan_may_begin_early_and_no_other_does(gpu: FakeGpu, torch: FakeTorch) -> None:
     s, x, y = weight(), Tensor((16, K)), Tensor((16, M))
     p = louver.plan("linear", s, n=16, like=x, dependent=True)
@@ -132,10 +126,10 @@ def test_each_launch_of_a_plan_may_begin_early_and_no_other_does(gpu: FakeGpu, t
             assert launch.stream == stream and launch.kernel.launch.schedule.occupancy.dependent
         gpu.launches.clear()
     louver.linear(x, s, out=y)
-    assert gpu.called("cuLaunchKernel") and not only(gpu).kernel.launch.schedule.occupancy.dependent
+    assert gpu.called("cuLaunchKernel") and not gpu.only_launch().kernel.launch.schedule.occupancy.dependent
     other = louver.plan("linear", s, n=16, like=x)
     other(x, out=y)
-    assert not only(gpu).kernel.launch.schedule.occupancy.dependent
+    assert not gpu.only_launch().kernel.launch.schedule.occupancy.dependent
 
 
 def test_a_warm_call_only_launches_and_may_be_captured(gpu: FakeGpu, torch: FakeTorch) -> None:

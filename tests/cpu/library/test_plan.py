@@ -18,7 +18,7 @@ from louver.library.configure import choose
 from louver.library.prepare import _classes
 from louver.runtime import device
 from louver.runtime.device import NoDeviceError
-from support.fake_gpu import FakeGpu, FakeTorch, Launch, Map, Parameter, Tensor
+from support.fake_gpu import FakeGpu, FakeTorch, Map, Parameter, Tensor
 from support.signatures import grid
 from support.threads import in_threads
 
@@ -36,13 +36,6 @@ def s(rng: np.random.Generator) -> SparseTensor:
     return weight(rng)
 
 
-def only(gpu: FakeGpu) -> Launch:
-    """The one launch since the last time."""
-    (launch,) = gpu.launches
-    gpu.launches.clear()
-    return launch
-
-
 def test_a_plan_binds_what_it_is_called_with(gpu: FakeGpu, torch: FakeTorch, s: SparseTensor) -> None:
     bias = Tensor((M,))
     p = louver.plan("linear", s, n=16, bias=bias, like=Tensor((16, K)))
@@ -52,7 +45,7 @@ def test_a_plan_binds_what_it_is_called_with(gpu: FakeGpu, torch: FakeTorch, s: 
         x, y = Tensor((n, K)), Tensor((n, M))
         for _ in range(3):
             assert p(x, out=y) is y
-            launch = only(gpu)
+            launch = gpu.only_launch()
             assert launch.stream == stream
             assert launch.kernel.launch.schedule.tile.n == 16, "the kernel is the planned one"
             assert launch.grid == grid(launch.kernel.signature, M, n, 132)
@@ -88,7 +81,7 @@ def test_linear_warms_and_follows_its_arguments(
             x, bias = Tensor(shape), Parameter((M,)) if with_bias else None
             y = louver.linear(x, s, bias)
             assert y.shape == (*shape[:-1], M) and y.dtype is torch.float16
-            read = only(gpu).arguments
+            read = gpu.only_launch().arguments
             assert Map(x.address, K, n, 2 * K) in read.values() and read["N"] == n
             assert read.get("bias", 0) == (bias.address if bias else 0)
     assert len(checked) == 3, "one slow call for each shape"
@@ -100,7 +93,7 @@ def test_matmul_warms_in_both_layouts(gpu: FakeGpu, torch: FakeTorch, s: SparseT
             b = Tensor((K, 64), strides=strides)
             y = louver.matmul(s, b, out_dtype="f32")
             assert y.shape == (M, 64) and y.dtype is torch.float32
-            read = only(gpu).arguments
+            read = gpu.only_launch().arguments
             assert Map(b.address, *rows, 2 * max(strides)) in read.values()
 
 
@@ -190,7 +183,7 @@ def test_outputs_of_any_alignment_get_a_kernel_that_can_write_them(
         for offset, store in ((0, "d_map"), (2, "direct"), (16, "d_map"), (8, "direct")):
             y.address = start + offset
             p(x, out=y)
-            read = only(gpu).arguments
+            read = gpu.only_launch().arguments
             in_bulk = any(isinstance(v, Map) and v.address == y.address for v in read.values())
             assert in_bulk == (store == "d_map")
             assert in_bulk or read["d"] == y.address
@@ -204,7 +197,7 @@ def test_columns_between_an_inputs_columns_may_be_written(
     y = Tensor((16, 64), strides=(128, 1), address=x.address + 128)
     for _ in range(2):
         assert louver.linear(x, s, out=y) is y
-        assert only(gpu).arguments["N"] == 16
+        assert gpu.only_launch().arguments["N"] == 16
     y.address += 64
     with pytest.raises(ValueError, match="overlap"):
         louver.linear(x, s, out=y)
@@ -276,7 +269,7 @@ def test_calls_are_remembered_up_to_a_bound(
         for _ in range(3):
             x, y = Tensor((n, K)), Tensor((n, M))
             p(x, out=y)
-            read = only(gpu).arguments
+            read = gpu.only_launch().arguments
             assert Map(x.address, K, n, 2 * K) in read.values() and read["N"] == n
     assert len(p._warm.calls) <= 3 and all(len(call.launches) <= 2 for call in p._warm.calls.values())
 
@@ -411,7 +404,7 @@ def test_options_are_bound_and_followed(gpu: FakeGpu, torch: FakeTorch, s: Spars
         for moved in (Tensor((16, M), strides=(M + 8, 1)), c):
             options = {"scale": scale, "dense_scale": tokens, "c": moved, "alpha": alpha, "beta": beta}
             assert louver.linear(x, s, out=y, activation="relu", **options) is y
-            read = only(gpu).arguments
+            read = gpu.only_launch().arguments
             assert (read["scale"], read["dense_scale"], read["c"]) == (scale.address, tokens.address, moved.address)
             assert (str(read["alpha"]), read["beta"], read["pitch_c"]) == (str(float(alpha)), beta, M + 8)
             loaded = len(gpu.called("cuModuleLoadData"))
@@ -431,7 +424,7 @@ def test_a_gated_pair_reads_both_halves(gpu: FakeGpu, torch: FakeTorch, rng: np.
     for _ in range(3):
         y = p(x)
         assert y.shape == (16, M)
-        read = only(gpu).arguments
+        read = gpu.only_launch().arguments
         assert (read["bias"], read["bias_up"]) == (bias.address, bias.address + 2 * M)
         assert (read["scale"], read["scale_up"]) == (scale.address, scale.address + 4 * M)
         assert (read["M"], read["d"]) == (2 * M, y.address)
@@ -445,10 +438,10 @@ def test_a_plan_takes_new_options_of_its_epilogue(gpu: FakeGpu, torch: FakeTorch
         other, result = Tensor((n,), "float32"), Tensor((n, M))
         for alpha in (2.0, 3.0):
             p(Tensor((n, K)), out=result, dense_scale=other, alpha=alpha)
-            read = only(gpu).arguments
+            read = gpu.only_launch().arguments
             assert (read["dense_scale"], read["alpha"], read["N"]) == (other.address, alpha, n)
     p(x, out=y)
-    assert only(gpu).arguments["dense_scale"] == tokens.address
+    assert gpu.only_launch().arguments["dense_scale"] == tokens.address
     with pytest.raises(ValueError, match="got options for .* make another plan"):
         p(x, out=y, c=Tensor((16, M)))
     with pytest.raises(ValueError, match="have one for each of 16"):
@@ -472,7 +465,7 @@ def test_nothing_wrong_slips_through_with_warm_options(
     x, y, c, scale = Tensor((16, K)), Tensor((16, M)), Tensor((16, M)), Tensor((M,), "float32")
     for given in (c, y, c):
         louver.linear(x, s, out=y, c=given, scale=scale)
-        assert only(gpu).arguments["c"] == given.address
+        assert gpu.only_launch().arguments["c"] == given.address
     match what:
         case "overlaps":
             c.address = y.address + 2 * M
@@ -502,4 +495,4 @@ def test_a_capture_names_what_to_prepare(
     eval(f"louver.prepare(s, n=16, {call})", {"louver": louver, "s": s})
     torch.stream = CAPTURING
     louver.linear(x, s, out=y, **given)
-    assert only(gpu).arguments.get("alpha") == given.get("alpha")
+    assert gpu.only_launch().arguments.get("alpha") == given.get("alpha")

@@ -147,13 +147,6 @@ M, K = 512, 4096
 CHOSEN = cutting(choose(LINEAR, M, 16, SM_90A, SMS, aligned_output=True, k=K, cuts=True))
 
 
-def only(gpu: FakeGpu) -> Launch:
-    """The one launch since the last time."""
-    (launch,) = gpu.launches
-    gpu.launches.clear()
-    return launch
-
-
 def cut_of(launch: Launch) -> tuple[Any, ...]:
     return tuple(launch.arguments.get(name) for name in ("whole", "parts", "part_steps"))
 
@@ -165,7 +158,7 @@ def test_a_product_of_few_tokens_is_cut_in_the_workspace_of_its_stream(gpu: Fake
         torch.stream = stream
         for _ in range(2):
             louver.linear(x, s, out=y)
-            launch = only(gpu)
+            launch = gpu.only_launch()
             best = CHOSEN.best(M, 16, K, 1, SMS)
             assert cut_of(launch) == (0, best.parts, best.part_steps)
             assert launch.grid == best.items
@@ -183,7 +176,7 @@ def test_a_product_whose_k_cannot_be_cut_has_no_workspace(
     schedule = choose(LINEAR, M, 16, SM_90A, SMS, aligned_output=True).changed(work="ranges")
     monkeypatch.setitem(tuned._SOURCES, "tuned", lambda _: Entry(wanted, schedule.flat()))
     louver.linear(Tensor((16, 256)), weight(k=256), out=Tensor((16, M)))
-    launch = only(gpu)
+    launch = gpu.only_launch()
     assert launch.grid == launch.arguments["whole"]
     assert launch.arguments["workspace"] == launch.arguments["counters"] == 0
 
@@ -191,7 +184,7 @@ def test_a_product_whose_k_cannot_be_cut_has_no_workspace(
 def test_each_capture_has_a_workspace_of_its_own_when_it_is_replayed_too(gpu: FakeGpu, torch: FakeTorch) -> None:
     s, x, y = weight(), Tensor((16, K)), Tensor((16, M))
     louver.linear(x, s, out=y)
-    eager = only(gpu).arguments["workspace"]
+    eager = gpu.only_launch().arguments["workspace"]
     found = []
     for capture in (3, 4):
         gpu.captures[0] = capture
@@ -203,7 +196,7 @@ def test_each_capture_has_a_workspace_of_its_own_when_it_is_replayed_too(gpu: Fa
         gpu.launches.clear()
         del gpu.captures[0]
         louver.linear(x, s, out=y)
-        assert only(gpu).arguments["workspace"] == eager
+        assert gpu.only_launch().arguments["workspace"] == eager
     assert len({eager, *found}) == 3
 
 
@@ -220,25 +213,25 @@ def test_a_first_call_may_be_captured_after_prepare(gpu: FakeGpu, torch: FakeTor
     louver.prepare(s, n=16, batch_invariant=True)
     gpu.captures[5] = 1
     louver.linear(x, s, out=y)
-    captured = only(gpu).arguments["workspace"]
+    captured = gpu.only_launch().arguments["workspace"]
     louver.linear(x, s, out=y, batch_invariant=True)
-    assert "workspace" not in only(gpu).arguments
+    assert "workspace" not in gpu.only_launch().arguments
     del gpu.captures[5]
     louver.linear(x, s, out=y)
-    assert only(gpu).arguments["workspace"] != captured
+    assert gpu.only_launch().arguments["workspace"] != captured
 
 
 def test_a_plan_cuts_as_for_its_own_n_and_a_larger_call_for_its_own(gpu: FakeGpu, torch: FakeTorch) -> None:
     s = weight()
     p = louver.plan("linear", s, n=16, like=Tensor((16, K)))
     p(Tensor((16, K)))
-    planned = only(gpu)
+    planned = gpu.only_launch()
     for n in (1, 9, 16):
         p(Tensor((n, K)))
-        assert cut_of(only(gpu)) == cut_of(planned)
+        assert cut_of(gpu.only_launch()) == cut_of(planned)
     p(Tensor((1024, K)))
     best = CHOSEN.best(M, 1024, K, 1, SMS)
-    assert cut_of(only(gpu)) == (best.whole, best.parts, best.part_steps) != cut_of(planned)
+    assert cut_of(gpu.only_launch()) == (best.whole, best.parts, best.part_steps) != cut_of(planned)
 
 
 def test_batch_invariant_is_true_or_false() -> None:

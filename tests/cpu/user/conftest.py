@@ -1,17 +1,12 @@
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 import pytest
 
 from louver.runtime.cache import KernelCache
 from support.fake_gpu import FakeGpu, FakeTorch, recording
-
-
-@pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> KernelCache:
-    return KernelCache(tmp_path_factory.mktemp("kernels"))
+from support.tuned_calls import Clock
 
 
 @pytest.fixture
@@ -22,7 +17,5 @@ def gpu(monkeypatch: pytest.MonkeyPatch, kernels: KernelCache) -> Iterator[FakeG
 
 
 @pytest.fixture
-def torch(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
-    made = FakeTorch()
-    monkeypatch.setitem(sys.modules, "torch", made)
-    return made
+def clock(gpu: FakeGpu, torch: FakeTorch) -> Clock:
+    return Clock(gpu)

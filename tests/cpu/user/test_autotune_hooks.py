@@ -24,11 +24,6 @@ def s(rng: np.random.Generator) -> louver.SparseTensor:
     return louver.compress(louver.prune(rng.standard_normal((M, K)).astype(np.float16), "2:4"), "2:4")
 
 
-@pytest.fixture
-def clock(gpu: FakeGpu, torch: FakeTorch) -> Clock:
-    return Clock(gpu)
-
-
 def test_arrays_are_reset_and_restored_around_timed_launches(
     gpu: FakeGpu, clock: Clock, s: louver.SparseTensor
 ) -> None:

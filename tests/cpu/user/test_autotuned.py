@@ -21,11 +21,6 @@ def s(rng: np.random.Generator) -> louver.SparseTensor:
     return louver.compress(louver.prune(rng.standard_normal((M, K)).astype(np.float16), "2:4"), "2:4")
 
 
-@pytest.fixture
-def clock(gpu: FakeGpu, torch: FakeTorch) -> Clock:
-    return Clock(gpu)
-
-
 @pytest.mark.parametrize("fast", STYLES)
 def test_the_fastest_config_is_launched(gpu: FakeGpu, clock: Clock, s: louver.SparseTensor, fast: str) -> None:
     kernel, _ = decorated()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
@@ -26,14 +25,7 @@ from support.pass_golden import before, check_pass
 from support.sizes import size, sizes
 from support.triton.cases import kept
 from support.triton.splits import SPLITS, split_call, split_kernel
-
-
-def changed_text(name: str, *changes: tuple[str, str]) -> str:
-    text = kept(name)
-    for old, new in changes:
-        assert len(re.findall(old, text)) == 1, (old, re.findall(old, text))
-        text = re.sub(old, new, text)
-    return text
+from support.triton.texts import changed_text
 
 
 def nest(name: str, *changes: tuple[str, str]) -> ProductNest:
