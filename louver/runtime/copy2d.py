@@ -1,13 +1,16 @@
 """Copying a matrix of any strides and alignment into rows, such as a tensor map can describe.
 
-Two kernels for each element size, both streaming and free of tensor maps: one reads along rows, neighbours in a warp next
-to each other in a row; the other, for matrices whose columns are contiguous, reads along columns and turns 32 × 32 tiles
-round in shared memory. So either unit stride is read and written in whole sectors. Addresses are 64 bits wide throughout.
+Kernels for each element size, all streaming and free of tensor maps: one reads along rows, neighbours in a warp next
+to each other in a row; the others, for matrices whose columns are contiguous, read along columns and turn tiles
+round in shared memory. So either unit stride is read and written in whole sectors. Where alignment and sizes allow, elements of 1 and 2
+bytes are turned in words of 4 bytes. Addresses are 64 bits wide throughout.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from louver.runtime.built import load_built
@@ -17,15 +20,48 @@ from louver.runtime.module import ArgumentPack, LoadedKernel
 if TYPE_CHECKING:
     from louver.ptx.module import Kernel
 
-TILE = 32
-"""Rows and columns of a tile."""
+LANES = 32
+
+WORD_BYTES = 4
 
 THREADS = 256
 """Of a CTA: eight warps, each with every eighth row of a tile."""
 
 ELEMENT_BYTES = (1, 2, 4)
 
-_CTAS_PER_SM = 8
+_CTAS_PER_SM = 32
+"""More than an SM holds at a time, so that those which end early make room for others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copying:
+    """A kernel. transposed: it reads along columns. packed: in words of neighbours of a column, for which every address and step, and both
+    sizes, are whole words.
+    """
+
+    element_bytes: int
+    transposed: bool
+    packed: bool = False
+
+    @property
+    def elements(self) -> int:
+        """Elements that a thread loads and stores at a time."""
+        return WORD_BYTES // self.element_bytes if self.packed else 1
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Rows and columns that a CTA copies at a time: eight loads of each thread or more, where it turns them."""
+        side = LANES * self.elements
+        return side, 2 * side if self.transposed and not self.packed else side
+
+    @classmethod
+    def all(cls, element_bytes: int, *, transposed: bool) -> Iterator[Copying]:
+        """The kernels for matrices that are contiguous one way."""
+        yield cls(element_bytes, transposed)
+        if transposed and element_bytes < WORD_BYTES:
+            yield cls(element_bytes, transposed, packed=True)
+
+
 _PARAMETERS = ("u64", "u64", "u64", "u64", "u64", "u32", "u32", "u32", "u32", "u64", "u64", "u32", "u32")
 
 
@@ -56,14 +92,19 @@ def copy_matrix(
     _check(source, shape, (*strides, entry_stride), element_bytes, destination, (pitch, apart))
     if not 1 <= entries < 1 << 31:
         raise ValueError(f"a batch has 1 to 2^31 - 1 entries, got {entries}")
+    row_step, column_step = (stride * element_bytes for stride in strides)
     transposed = is_transposed(strides)
-    kernel = _loaded(ordinal, element_bytes, transposed)
-    _ready()[ordinal, element_bytes, transposed] = kernel
+    steps = (source, column_step, entry_stride * element_bytes, destination, pitch, apart)
+    words = element_bytes < WORD_BYTES and not any(step % WORD_BYTES for step in steps)
+    words = words and not any(size * element_bytes % WORD_BYTES for size in shape)
+    wanted = Copying(element_bytes, transposed, packed=transposed and strides[0] == 1 and words)
+    if (ordinal, wanted) not in _ready():
+        _make_ready(ordinal, element_bytes, transposed)
+    kernel = _ready()[ordinal, wanted]
     ctas = _CTAS_PER_SM * kernel.device.sm_count
-    row_groups, column_groups = groups(rows, columns, ctas)
+    row_groups, column_groups = groups(rows, columns, wanted.tile, ctas)
     entry_groups = min(entries, max(1, ctas // (row_groups * column_groups)))
     pack = ArgumentPack(_PARAMETERS)
-    row_step, column_step = (stride * element_bytes for stride in strides)
     pack.bind(
         source,
         destination,
@@ -85,12 +126,13 @@ def copy_matrix(
 def load_copies(ordinal: int, element_bytes: int) -> None:
     """Load the kernels that copy elements of a size, so that copies may be captured."""
     for transposed in (False, True):
-        _ready()[ordinal, element_bytes, transposed] = _loaded(ordinal, element_bytes, transposed)
+        _make_ready(ordinal, element_bytes, transposed)
 
 
 def check_copies(ordinal: int, element_bytes: int, strides: tuple[int, ...], stream: int) -> None:
     """Raises RuntimeError when the kernel that copies a matrix of these strides would have to be loaded while `stream` is captured."""
-    if (ordinal, element_bytes, is_transposed(strides)) not in _ready() and is_capturing(stream):
+    first = next(Copying.all(element_bytes, transposed=is_transposed(strides)))
+    if (ordinal, first) not in _ready() and is_capturing(stream):
         raise RuntimeError(
             "the kernels that copy operands must be loaded before a stream is captured: call louver.prepare before the "
             "capture, or give an operand with rows of unit stride whose address and pitch are multiples of 16 bytes"
@@ -98,8 +140,13 @@ def check_copies(ordinal: int, element_bytes: int, strides: tuple[int, ...], str
 
 
 @functools.cache
-def _ready() -> dict[tuple[int, int, bool], LoadedKernel]:
+def _ready() -> dict[tuple[int, Copying], LoadedKernel]:
     return {}
+
+
+def _make_ready(ordinal: int, element_bytes: int, transposed: bool) -> None:
+    for each in Copying.all(element_bytes, transposed=transposed):
+        _ready()[ordinal, each] = _loaded(ordinal, each)
 
 
 def is_transposed(strides: tuple[int, ...]) -> bool:
@@ -108,25 +155,24 @@ def is_transposed(strides: tuple[int, ...]) -> bool:
     return row_stride < column_stride
 
 
-def groups(rows: int, columns: int, ctas: int) -> tuple[int, int]:
+def groups(rows: int, columns: int, tile: tuple[int, int], ctas: int) -> tuple[int, int]:
     """The numbers of CTAs that share the rows and the columns of a matrix, together about `ctas` at most; each takes every so-manieth tile."""
-    column_groups = min(-(-columns // TILE), ctas)
-    row_groups = min(-(-rows // TILE), max(1, ctas // column_groups))
+    column_groups = min(-(-columns // tile[1]), ctas)
+    row_groups = min(-(-rows // tile[0]), max(1, ctas // column_groups))
     return row_groups, column_groups
 
 
-def build(element_bytes: int, *, transposed: bool) -> Kernel:
+def build(copying: Copying) -> Kernel:
     """The kernel; its parameters are those that `copy_matrix` binds. It runs on the emulator too."""
     from louver.runtime.copy2d_kernel import build_kernel
 
-    return build_kernel(element_bytes, transposed=transposed)
+    return build_kernel(copying)
 
 
 @functools.cache
-def _loaded(ordinal: int, element_bytes: int, transposed: bool) -> LoadedKernel:
-    return load_built(
-        ordinal, "copy2d", element_bytes, transposed, build=lambda: build(element_bytes, transposed=transposed)
-    )
+def _loaded(ordinal: int, copying: Copying) -> LoadedKernel:
+    facts = copying.element_bytes, copying.transposed, copying.packed
+    return load_built(ordinal, "copy2d", *facts, build=lambda: build(copying))
 
 
 def _check(

@@ -1,14 +1,14 @@
 """The kernels of `louver.runtime.copy2d`, written on the PTX builder.
 
-A CTA takes tiles of 32 × 32 elements: of every `entry_groups`-th matrix rows of tiles `row_groups` apart, in them every
-`column_groups`-th tile. Lane and warp
-name a column and a row of the tile, in the transposing kernel a row and a column while it reads:
+A CTA takes tiles of `Copying.tile`: of every `entry_groups`-th matrix rows of tiles `row_groups` apart, in them every
+`column_groups`-th tile. Lane and warp name a column and a row of the tile. The transposing kernels read blocks of e × e elements
+instead, e the elements of a word: e words of a lane, each of e neighbours of a column, which become e words of rows.
 
     reads along rows            reads along columns, writes along rows
-    warp w, lane l              in: column w + 8i, row l    slot 33·(w + 8i) + l
-    row w + 8i, column l        out: row w + 8i, column l   slot 33·l + w + 8i
+    row w + 8i, column l        in:  block row l, block column w + 8i   slot P·(32q + l) + w + 8i for row q of a block
+                                out: row e·(w + 8i) + q, word l         slot P·(32q + w + 8i) + l
 
-The odd pitch of 33 slots spreads a warp's accesses over all 32 banks both ways.
+P, the pitch of a row in slots of 4 bytes, is odd: a warp's accesses are spread over all 32 banks both ways.
 """
 
 from __future__ import annotations
@@ -20,12 +20,9 @@ from louver.isa.instruction import Instruction, RegType
 from louver.isa.memory import Load, Store
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Address, Kernel, Param, Reg
-from louver.runtime.copy2d import THREADS, TILE
+from louver.runtime.copy2d import LANES, THREADS, WORD_BYTES, Copying
 
-_WARPS = THREADS // 32
-_STEPS = TILE // _WARPS
-_SLOT_BYTES = 4
-_SLOTS = TILE + 1
+_WARPS = THREADS // LANES
 _PARAMS = (
     Param("source", "u64"),
     Param("destination", "u64"),
@@ -62,8 +59,9 @@ _ELEMENTS = {
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """A kernel under construction: its builder, its elements, its parameters in registers, this thread's lane and warp."""
+    """A kernel under construction: which, its builder, its elements, its parameters in registers, this thread's lane and warp."""
 
+    copying: Copying
     k: KernelBuilder
     elements: _Elements
     args: dict[str, Reg]
@@ -90,28 +88,31 @@ class _Copy:
         """Write the destination's element; nothing outside the matrix."""
         k, args = self.k, self.args
         line = k.add(args["destination"], k.mul_lo(k.widen_u64(row), args["pitch"]))
-        address = k.mad_wide(column, self.elements.bytes, line)
+        address = k.mad_wide(column, self.copying.element_bytes, line)
         k.emit(self.elements.store, Address(address), value, guard=self.inside(row, column))
 
 
-def build_kernel(element_bytes: int, *, transposed: bool) -> Kernel:
-    """The copy kernel for elements of 1, 2 or 4 bytes; `transposed` reads along columns.
+def build_kernel(copying: Copying) -> Kernel:
+    """The copy kernel for elements of 1, 2 or 4 bytes.
 
     The grid is entry_groups × row_groups × column_groups CTAs; none is more than there are matrices, or tiles that way.
     """
-    name = f"copy_{'columns' if transposed else 'rows'}_{8 * element_bytes}"
-    shared = TILE * _SLOTS * _SLOT_BYTES if transposed else 0
+    way = "rows" if not copying.transposed else "words" if copying.packed else "columns"
+    name = f"copy_{way}_{8 * copying.element_bytes}"
+    tile_rows, tile_columns = copying.tile
+    shared = tile_rows * _pitch(copying) if copying.transposed else 0
     k = KernelBuilder(name, _PARAMS, threads=THREADS, dynamic_shared=shared)
     args = {param.name: k.ld_param(param.name) for param in _PARAMS}
     thread = k.special("%tid.x")
-    copy = _Copy(k, _ELEMENTS[element_bytes], args, k.and_(thread, 31), k.shr(thread, 5))
+    elements = _ELEMENTS[copying.element_bytes * copying.elements]
+    copy = _Copy(copying, k, elements, args, k.and_(thread, LANES - 1), k.shr(thread, 5))
     cta = k.special("%ctaid.x")
     group = k.div(cta, args["column_groups"])
     column_group = k.sub(cta, k.mul_lo(group, args["column_groups"]))
     entry_group = k.div(group, args["row_groups"])
     row_group = k.sub(group, k.mul_lo(entry_group, args["row_groups"]))
-    first_row, first_column = k.mul_lo(row_group, TILE), k.mul_lo(column_group, TILE)
-    row_stride, column_stride = k.mul_lo(args["row_groups"], TILE), k.mul_lo(args["column_groups"], TILE)
+    first_row, first_column = k.mul_lo(row_group, tile_rows), k.mul_lo(column_group, tile_columns)
+    row_stride, column_stride = k.mul_lo(args["row_groups"], tile_rows), k.mul_lo(args["column_groups"], tile_columns)
     entry, row, column = k.mov(entry_group), k.mov(0), k.mov(0)
     for address, step in (("source", "entry_step"), ("destination", "entry_pitch")):
         k.add(args[address], k.mul_lo(k.widen_u64(entry), args[step]), into=args[address])
@@ -121,7 +122,7 @@ def build_kernel(element_bytes: int, *, transposed: bool) -> Kernel:
         with k.loop(uniform=True) as rows:
             k.mov(first_column, into=column)
             with k.loop(uniform=True) as columns:
-                if transposed:
+                if copying.transposed:
                     _turn_tile(copy, row, column)
                 else:
                     _copy_tile(copy, row, column)
@@ -139,27 +140,49 @@ def build_kernel(element_bytes: int, *, transposed: bool) -> Kernel:
 def _copy_tile(copy: _Copy, row: Reg, column: Reg) -> None:
     k = copy.k
     mine = k.add(column, copy.lane)
-    lines = [k.add(k.add(row, copy.warp), _WARPS * i) for i in range(_STEPS)]
+    lines = [k.add(k.add(row, copy.warp), _WARPS * i) for i in range(copy.copying.tile[0] // _WARPS)]
     # All loads before the first store: they wait for memory together.
     values = [copy.load(line, mine) for line in lines]
     for line, value in zip(lines, values, strict=True):
         copy.store(line, mine, value)
 
 
+def _pitch(copying: Copying) -> int:
+    """Bytes from a row of slots to the next."""
+    return (copying.tile[1] // copying.elements + 1) * WORD_BYTES
+
+
 def _turn_tile(copy: _Copy, row: Reg, column: Reg) -> None:
-    k, kind = copy.k, copy.elements.register
-    slots = k.shared_symbol()
-    mine = k.add(row, copy.lane)
-    values = [copy.load(mine, k.add(k.add(column, copy.warp), _WARPS * i)) for i in range(_STEPS)]
-    written = k.add(slots, k.mul_lo(k.mad_lo(copy.warp, _SLOTS, copy.lane), _SLOT_BYTES))
-    for i, value in enumerate(values):
-        k.emit(Store("shared", kind), Address(written, i * _WARPS * _SLOTS * _SLOT_BYTES), value)
+    k, kind, pitch = copy.k, copy.elements.register, _pitch(copy.copying)
+    each, (rows, columns) = copy.copying.elements, copy.copying.tile
+    slots, words = k.shared_symbol(), columns // each
+    mine = k.mad_lo(copy.lane, each, row)
+    firsts = [k.mad_lo(k.add(copy.warp, i), each, column) for i in range(0, words, _WARPS)]
+    blocks = [[copy.load(mine, k.add(first, j) if j else first) for j in range(each)] for first in firsts]
+    written = k.add(slots, k.add(k.mul_lo(copy.lane, pitch), k.mul_lo(copy.warp, WORD_BYTES)))
+    for i, block in enumerate(blocks):
+        for q, word in enumerate(_turned(k, block)):
+            k.emit(Store("shared", kind), Address(written, LANES * q * pitch + i * _WARPS * WORD_BYTES), word)
     k.barrier_sync(0, THREADS)
-    mine = k.add(column, copy.lane)
-    read = k.add(slots, k.mul_lo(k.mad_lo(copy.lane, _SLOTS, copy.warp), _SLOT_BYTES))
-    for i in range(_STEPS):
-        value = k.reg(kind)
-        k.emit(Load("shared", kind), value, Address(read, i * _WARPS * _SLOT_BYTES))
-        copy.store(k.add(k.add(row, copy.warp), _WARPS * i), mine, value)
+    read = k.add(slots, k.add(k.mul_lo(copy.warp, pitch), k.mul_lo(copy.lane, WORD_BYTES)))
+    for i in range(rows // _WARPS):
+        q, block = divmod(i * _WARPS, LANES)
+        line = k.add(k.mad_lo(k.add(copy.warp, block), each, row), q)
+        for word in range(0, words, LANES):
+            value = k.reg(kind)
+            k.emit(Load("shared", kind), value, Address(read, i * _WARPS * pitch + word * WORD_BYTES))
+            copy.store(line, k.mad_lo(k.add(copy.lane, word), each, column), value)
     # The next tile is written only when every warp has read this one.
     k.barrier_sync(0, THREADS)
+
+
+def _turned(k: KernelBuilder, block: list[Reg]) -> list[Reg]:
+    """Words of the rows of a block, of words of its columns."""
+    if len(block) == 1:
+        return block
+    if len(block) == 2:
+        a, b = block
+        return [k.permute(a, b, each) for each in (0x5410, 0x7632)]
+    a, b, c, d = block
+    pairs = [(k.permute(a, b, each), k.permute(c, d, each)) for each in (0x5140, 0x7362)]
+    return [k.permute(upper, lower, each) for upper, lower in pairs for each in (0x5410, 0x7632)]

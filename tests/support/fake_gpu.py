@@ -123,7 +123,7 @@ class FakeGpu(FakeDriver):
 
 def _copy(table: int, function: Any) -> None:
     """A kernel of `copy2d`, run where its arrays are in the process's memory."""
-    (width,) = {key[1] for key, kernel in copy2d._ready().items() if kernel.function == function}
+    (width,) = {key[1].element_bytes for key, kernel in copy2d._ready().items() if kernel.function == function}
     pointers = (ctypes.c_void_p * len(copy2d._PARAMETERS)).from_address(table)
     kinds = {"u32": ctypes.c_uint32, "u64": ctypes.c_uint64}
     source, destination, row, column, pitch, rows, columns, _, _, step, apart, entries, _ = (

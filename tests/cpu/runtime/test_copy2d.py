@@ -7,7 +7,7 @@ import pytest
 
 from louver.runtime import built, copy2d
 from louver.runtime.cache import KernelCache
-from louver.runtime.copy2d import TILE, copy_matrix, groups, is_transposed
+from louver.runtime.copy2d import Copying, copy_matrix, groups, is_transposed
 
 GOOD: dict[str, Any] = {
     "source": 0x1002,
@@ -51,10 +51,10 @@ def test_the_kernel_is_chosen_by_the_smaller_stride() -> None:
 @pytest.mark.parametrize("shape", [(1, 1), (33, 1), (1, 33), (4096, 4096), (1, 1 << 20), (1 << 20, 1), (64, 1 << 30)])
 def test_ctas_cover_the_tiles_and_are_few(shape: tuple[int, int]) -> None:
     rows, columns = shape
-    row_groups, column_groups = groups(rows, columns, 1000)
-    assert 1 <= row_groups <= -(-rows // TILE) and 1 <= column_groups <= -(-columns // TILE)
+    row_groups, column_groups = groups(rows, columns, (32, 64), 1000)
+    assert 1 <= row_groups <= -(-rows // 32) and 1 <= column_groups <= -(-columns // 64)
     assert row_groups * column_groups <= 1000
-    tiles = -(-rows // TILE) * -(-columns // TILE)
+    tiles = -(-rows // 32) * -(-columns // 64)
     assert row_groups * column_groups >= min(tiles, 500)
 
 
@@ -71,11 +71,40 @@ def test_a_copy_is_one_launch(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Non
     fake.calls.clear()
     copy_matrix(**GOOD, ordinal=1, stream=5)
     copy_matrix(**{**GOOD, "strides": (1, 5)})
-    assert asked == [(1, 2, False), (0, 2, True)]
+    turning = list(Copying.all(2, transposed=True))
+    assert asked == [(1, Copying(2, transposed=False)), *((0, each) for each in turning)]
     launches = fake.called("cuLaunchKernel")
     assert [launch[1:4] for launch in launches] == [(1, 1, 1), (1, 1, 1)]
     assert launches[0][8] == 5
     assert fake.reads == [0x1002, 0x1002]
+
+
+@pytest.mark.parametrize(
+    ("changes", "packed"),
+    [
+        ({}, True),
+        ({"source": 0x1002}, False),
+        ({"strides": (1, 9)}, False),
+        ({"strides": (2, 10)}, False),
+        ({"shape": (5, 8)}, False),
+        ({"shape": (6, 7)}, False),
+        ({"pitch": 18}, False),
+        ({"destination": 0x2002}, False),
+        ({"entry_stride": 3}, False),
+        ({"entry_pitch": 98}, False),
+    ],
+)
+def test_words_are_turned_where_all_are_whole(
+    changes: dict[str, Any], packed: bool, fake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from louver.runtime.module import load
+
+    kernels = {each: load(b"code", "copy", threads=copy2d.THREADS) for each in Copying.all(2, transposed=True)}
+    monkeypatch.setattr(copy2d, "_ready", lambda: {(0, copying): kernel for copying, kernel in kernels.items()})
+    sent: list[Any] = []
+    monkeypatch.setattr(type(kernels[Copying(2, True)]), "launch", lambda self, *_: sent.append(self))
+    copy_matrix(**{**GOOD, "source": 0x1000, "shape": (6, 8), "strides": (1, 10), **changes})
+    assert sent == [kernels[Copying(2, True, packed=packed)]]
 
 
 @pytest.mark.parametrize("transposed", [False, True])
@@ -85,10 +114,11 @@ def test_the_kernels_assemble_cleanly(element_bytes: int, transposed: bool) -> N
     from louver.ptx.module import Module
     from louver.ptx.printer import print_module
 
-    kernel = copy2d.build(element_bytes, transposed=transposed)
-    for target in ("sm_80", "sm_90a"):
-        assembly = assemble(print_module(Module(target, [kernel])), target)
-        assert assembly.clean, assembly.warnings
+    for copying in Copying.all(element_bytes, transposed=transposed):
+        kernel = copy2d.build(copying)
+        for target in ("sm_80", "sm_90a"):
+            assembly = assemble(print_module(Module(target, [kernel])), target)
+            assert assembly.clean, assembly.warnings
 
 
 def test_a_kernel_is_compiled_once_and_kept(fake: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

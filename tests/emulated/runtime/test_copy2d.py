@@ -5,7 +5,7 @@ import pytest
 
 from louver.emulator import Earliest, GlobalMemory, Latest, Order, run
 from louver.ptx.module import Kernel
-from louver.runtime.copy2d import build, groups, is_transposed
+from louver.runtime.copy2d import Copying, build, groups, is_transposed
 from support.removal import survey, undetected
 
 UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32}
@@ -19,6 +19,7 @@ def copied(
     *,
     ctas: int = 4,
     transposed: bool | None = None,
+    packed: bool = False,
     order: Order | None = None,
     extra_pitch: int = 0,
     kernel: Kernel | None = None,
@@ -39,10 +40,9 @@ def copied(
     count, entry_stride = entries
     out = np.full((count * entry_rows, pitch // size), UNSIGNED[size](0xEEEEEEEE & (2 ** (8 * size) - 1)))
     destination = memory.add("destination", out)
-    row_groups, column_groups = groups(rows, columns, ctas)
+    copying = Copying(size, is_transposed(strides) if transposed is None else transposed, packed)
+    row_groups, column_groups = groups(rows, columns, copying.tile, ctas)
     entry_groups = min(count, max(1, ctas // (row_groups * column_groups)))
-    if kernel is None:
-        kernel = build(size, transposed=is_transposed(strides) if transposed is None else transposed)
     arguments = {
         "source": source.address + start * size,
         "destination": destination,
@@ -58,7 +58,13 @@ def copied(
         "entries": count,
         "entry_groups": entry_groups,
     }
-    run(kernel, entry_groups * row_groups * column_groups, arguments, memory=memory, order=order or Latest())
+    run(
+        kernel or build(copying),
+        entry_groups * row_groups * column_groups,
+        arguments,
+        memory=memory,
+        order=order or Latest(),
+    )
     return out
 
 
@@ -91,6 +97,17 @@ def test_every_view_is_copied(
     last = start + (shape[0] - 1) * strides[0] + (shape[1] - 1) * strides[1]
     buffer = rng.integers(0, 2 ** (8 * size), last + 1, dtype=UNSIGNED[size])
     check(buffer, start, shape, strides)
+
+
+@pytest.mark.parametrize("ctas", [1, 5])
+@pytest.mark.parametrize("size", [1, 2])
+def test_columns_are_turned_in_words(size: int, ctas: int, rng: np.random.Generator) -> None:
+    buffer = rng.integers(0, 2 ** (8 * size), 3 * 200 * 160, dtype=UNSIGNED[size])
+    check(buffer, 4, (196, 140), (1, 200), packed=True, ctas=ctas, extra_pitch=4)
+    check(buffer, 8, (4, 4), (1, 4), packed=True, alignment=size)
+    out = copied(buffer, 0, (40, 68), (1, 44), packed=True, ctas=ctas, entries=(3, 40 * 200))
+    expected = np.lib.stride_tricks.as_strided(buffer, (3, 40, 68), tuple(size * step for step in (8000, 1, 44)))
+    np.testing.assert_array_equal(out[:, :68], expected.reshape(-1, 68))
 
 
 @pytest.mark.parametrize("transposed", [False, True])
@@ -160,14 +177,15 @@ def test_far_addresses_are_reached(strides: tuple[int, int], rng: np.random.Gene
     check(buffer, 3, (2, 40) if strides[1] == 1 else (40, 2), strides)
 
 
-def test_every_barrier_is_needed(rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("packed", [False, True])
+def test_every_barrier_is_needed(packed: bool, rng: np.random.Generator) -> None:
     buffer = rng.integers(0, 2**16, 100 * 70, dtype=np.uint16)
     expected = buffer.reshape(70, 100).T
 
     def attempt(kernel: Kernel, order: Order) -> None:
-        out = copied(buffer, 0, (100, 70), (1, 100), ctas=1, kernel=kernel, order=order)
+        out = copied(buffer, 0, (100, 70), (1, 100), ctas=1, kernel=kernel, order=order, packed=packed)
         assert np.array_equal(out[:, :70], expected)
 
-    outcomes = survey(build(2, transposed=True), attempt)
+    outcomes = survey(build(Copying(2, transposed=True, packed=packed)), attempt)
     assert len(outcomes) == 2
     assert not undetected(outcomes)
