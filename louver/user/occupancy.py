@@ -75,8 +75,8 @@ def with_room(kernel: CompiledKernel, warps: int | None) -> Assembled:
     found = _with_ctas(found, found.kernel.made)
     made = found.kernel.made
     assert isinstance(made, CompiledTiles)
-    for wanted in WARPS_OF_SM:
-        ctas = min(wanted // found.warps, made.ctas_by_shared, made.ctas or wanted)
+    # Several numbers of warps may be one number of CTAs.
+    for ctas in dict.fromkeys(min(each // found.warps, made.ctas_by_shared, made.ctas or each) for each in WARPS_OF_SM):
         registers = found.registers * made.signature.threads * ctas
         if ctas <= 1 or registers <= made.target.registers_per_sm:
             break
