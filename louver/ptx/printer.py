@@ -74,7 +74,9 @@ def instruction_text(node: Inst) -> str:
 def _version(module: Module) -> tuple[int, int]:
     needs = [target(module.target).min_ptx]
     needs += [CLUSTER_PTX for kernel in module.kernels if kernel.cluster > 1]
-    needs += [node.op.requires.ptx for kernel in module.kernels for node in kernel.body.walk() if isinstance(node, Inst)]
+    needs += [
+        node.op.requires.ptx for kernel in module.kernels for node in kernel.body.walk() if isinstance(node, Inst)
+    ]
     return max(needs)
 
 
