@@ -26,16 +26,36 @@ def make_context() -> Context:
 _HEXADECIMAL = re.compile(r"dense<0x([0-9A-Fa-f]+)>(?=\s*:\s*tensor<(?:\d+x)*b?f\d)")
 
 
+_SPLAT = re.compile(
+    r"dense<(true|false|-?\d+|0\.0+e\+00)>(?=\s*:\s*tensor<(?:\d+x)+(i(?:1|8|16|32|64)|bf16|f8\w+)[,>])"
+)
+
+
 def spell_for_xdsl(text: str) -> str:
     """`dense<0xFF800000>` of floats as `dense<"0x000080FF">`: xDSL takes the first for the number 4286578688, not for its bits.
 
-    A loop that carries nothing gets the parentheses that xDSL wants.
+    So are one integer or zero for all elements of a tile: else xDSL makes a number for each of them, which takes most of the time of reading
+    a kernel. A loop that carries nothing gets the parentheses that xDSL wants.
     """
 
     def spelled(found: re.Match[str]) -> str:
         return f'dense<"0x{bytes.fromhex(found[1])[::-1].hex().upper()}">'
 
-    return _HEXADECIMAL.sub(spelled, text).replace("scf.while :", "scf.while () :")
+    return _SPLAT.sub(_in_bytes, _HEXADECIMAL.sub(spelled, text)).replace("scf.while :", "scf.while () :")
+
+
+def _in_bytes(found: re.Match[str]) -> str:
+    """The bytes of a constant as xDSL has them."""
+    text, type_ = found[1], found[2]
+    if not type_.startswith("i"):
+        return f'dense<"0x{"0000" if type_ == "bf16" else "00"}">' if "." in text else found[0]
+    bits = int(type_[1:])
+    value = {"true": 1, "false": 0}.get(text) if text.isalpha() else int(text) if "." not in text else None
+    if value is None or not -(1 << (bits - 1)) <= value < 1 << bits:
+        # The parser says what is wrong.
+        return found[0]
+    signed = value - (1 << bits) if value >> (bits - 1) > 0 else value
+    return f'dense<"0x{signed.to_bytes(-(-bits // 8), "little", signed=True).hex().upper()}">'
 
 
 def parse_ir(text: str, name: str = "<ir>") -> ModuleOp:

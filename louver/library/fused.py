@@ -44,8 +44,8 @@ def given_of(
     return Given(bias, dense_bias, scale, dense_scale, c, out_scale, alpha, beta)
 
 
-Place: TypeAlias = "int | float | str | None"
-"""Of one option: an array's address, a number or its text, None where it is not given."""
+Place: TypeAlias = int | float | str
+"""Of one option that is given: an array's address, a number or its text."""
 
 FACTORS = ("alpha", "scale", "dense_scale")
 """Options whose numbers the kernel takes as one, their product."""
@@ -83,13 +83,14 @@ class Fused:
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property
+    def names(self) -> list[str]:
+        """The options that are given, in the order of `Given`."""
+        return [name for name in Given._fields if name in self.arrays or name in self.numbers]
+
+    @property
     def places(self) -> tuple[Place, ...]:
-        """Address or number of each option, in the order of `Given`; empty without options."""
-        if not self.arrays and not self.numbers:
-            return ()
-        return tuple(
-            self.arrays[name].address if name in self.arrays else self.numbers.get(name) for name in Given._fields
-        )
+        """Address or number of each option that is given."""
+        return tuple(self.arrays[name].address if name in self.arrays else self.numbers[name] for name in self.names)
 
     def bind(self, places: Sequence[Place]) -> Bound:
         """The values that a launch binds when these options are at these places."""
@@ -97,9 +98,7 @@ class Fused:
             return NOTHING_BOUND
         pointers: dict[str, int] = {}
         numbers = {"alpha": 1.0, "beta": 1.0}
-        for name, place in zip(Given._fields, places, strict=True):
-            if place is None:
-                continue
+        for name, place in zip(self.names, places, strict=True):
             if name not in self.arrays:
                 numbers["alpha" if name in FACTORS else name] = float(place) * (
                     numbers["alpha"] if name in FACTORS else 1.0

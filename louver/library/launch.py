@@ -12,6 +12,7 @@ from louver.library.forms import Operand
 from louver.library.fused import NOTHING_BOUND, Bound
 from louver.library.ranges import Cutting, Ranges, with_workspace
 from louver.library.rows import Rows
+from louver.runtime.adapters import DEFAULT_STREAMS
 from louver.runtime.driver import capture_question, is_capturing
 from louver.runtime.module import BoundLaunch, LoadedKernel
 from louver.runtime.workspace import workspace
@@ -20,22 +21,25 @@ from louver.runtime.workspace import workspace
 class CapturedApart:
     """A launch that has a workspace: its stream's, or one of its own for each capture of the stream.
 
-    send, recover: as a `BoundLaunch` has them.
+    send, recover: as a `BoundLaunch` has them. On the legacy default stream, where no capture can begin, nothing is asked before a launch.
     """
 
-    __slots__ = ("_bind", "_capture", "_eager", "_stream")
+    __slots__ = ("_bind", "_capture", "_eager", "_stream", "send")
 
     def __init__(self, bind: Callable[[int], BoundLaunch], stream: int) -> None:
         self._bind = bind
         self._stream = stream
         self._capture = capture_question(stream)
-        self._eager = None if is_capturing(stream) else bind(stream)
+        self._eager = eager = None if is_capturing(stream) else bind(stream)
+        self.send: Callable[[], tuple[Any, ...]] = self._send
+        if eager is not None and stream in DEFAULT_STREAMS:
+            self.send = eager.send
 
     def on(self, stream: int) -> CapturedApart:
         """The same launch on another stream, with its workspace."""
         return CapturedApart(self._bind, stream)
 
-    def send(self) -> tuple[Any, ...]:
+    def _send(self) -> tuple[Any, ...]:
         """Send it. Gives a tuple with the driver's result code."""
         code, capture = self._capture()
         # The name keeps the launch, and with it the arguments that the driver reads.

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import compress
 from typing import Any
 
 from louver.library.bind import Sized
@@ -21,13 +22,17 @@ from louver.library.launch import Launcher, Sendable
 from louver.library.request import Request
 from louver.library.rows import Rows
 from louver.runtime.arrays import ArrayView
-from louver.runtime.known_calls import KnownCalls, keep_recent
+from louver.runtime.dlpack import row_major
+from louver.runtime.known_calls import KnownCalls, Same, keep_recent, never
 
 RECENT_CALLS = 256
 """Kinds of calls remembered for a sparse tensor or a plan."""
 
 RECENT_ADDRESSES = 64
 """Combinations of addresses remembered for a kind of call."""
+
+MISSES = 16
+"""Calls after which tensors that a kind of call does not recognize by its guard get another one: it takes as long as some calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,24 +49,44 @@ class Placed:
 class WarmCall:
     """One kind of call: everything is fixed but the places of its arrays, the values of its numbers and the stream.
 
-    empty: makes an output. launches: by places, see `WarmCalls`.
+    options: as given to `WarmCalls.launch`. ordinal: of the device. kinds: types of the options with values, or `NOTHING` itself. empty: makes
+    an output. launches: by places, see `WarmCalls`. same, alone: whether tensors have the facts of its x, output and options; of its x and
+    options, where it makes its output. missed: calls of this kind that these did not recognize.
     """
 
     __slots__ = (
+        "_arrays",
         "_c_is_like_out",
         "_dense_bytes",
         "_out_bytes",
         "_placed",
         "_reads",
+        "alone",
         "empty",
+        "kinds",
         "launches",
+        "missed",
+        "options",
+        "ordinal",
+        "same",
     )
 
-    def __init__(self, request: Request, out: ArrayView, placed: Placed) -> None:
+    def __init__(self, options: Hashable, request: Request, out: ArrayView, placed: Placed) -> None:
         fused = placed.fused
-        # torch.empty with its device named takes half the time of a tensor's new_empty.
+        self.options = options
+        self.ordinal = out.device or 0
+        self.kinds: tuple[Any, ...] = ()
+        self._arrays: tuple[bool, ...] = ()
+        self.same: Same = never
+        self.alone: Same = never
+        self.missed = 0
+        # With strides and a device, torch makes a tensor in less time than by `empty` or `new_empty`.
         self.empty: Callable[[], Any] = partial(
-            sys.modules["torch"].empty, request.shape, dtype=out.owner.dtype, device=out.owner.device
+            sys.modules["torch"].empty_strided,
+            request.shape,
+            row_major(request.shape),
+            dtype=out.owner.dtype,
+            device=out.owner.device,
         )
         self._dense_bytes = _extent(request.dense)
         self._out_bytes = _extent(out)
@@ -73,8 +98,24 @@ class WarmCall:
         # A record must not keep the caller's arrays: their facts are enough.
         facts = fused.moved_to_facts()
         self._placed = replace(placed, fused=facts)
-        self._reads = [(name, facts.arrays.get(name)) for name in Given._fields]
+        self._reads = [(name, facts.arrays.get(name)) for name in facts.names]
         self.launches: dict[tuple[Place, ...], Sendable] = {}
+
+    def guard(
+        self, made: Callable[[Sequence[Any]], Same], types: tuple[type, ...], x: Any, given: Given, out: Any
+    ) -> None:
+        """Recognize calls with the facts of these tensors from now on. made: see `KnownCalls.guard`."""
+        self.kinds = NOTHING if given is NOTHING else tuple(map(type, given))
+        self._arrays = tuple([kind in types for kind in self.kinds])
+        same = made([*([x] if out is None else [x, out]), *compress(given, self._arrays)])
+        self.same, self.alone = (never, same) if out is None else (same, never)
+
+    def takes(self, x: Any, given: Given, out: Any) -> bool:
+        """Whether a call that has options with values is of this kind."""
+        if tuple(map(type, given)) != self.kinds:
+            return False
+        arrays = compress(given, self._arrays)
+        return self.alone(x, *arrays) if out is None else self.same(x, out, *arrays)
 
     def bind(self, dense: int, out: int, stream: int, *options: Place) -> Sendable | None:
         """The launch with dense operand, output and options at these places, kept in `launches`; None when they need the checks
@@ -110,32 +151,42 @@ class WarmCall:
 class WarmCalls(KnownCalls[WarmCall]):
     """The kinds of calls seen lately for one sparse tensor or plan."""
 
-    __slots__ = ()
+    __slots__ = ("_latest",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._latest: WarmCall | None = None
 
     def launch(self, options: Hashable, x: Any, given: Given, out: Any) -> Any:
         """The output, its computation sent to torch's current stream; None, and nothing done, unless the call is known.
 
         options: all that decides about the call besides arrays and numbers.
         """
-        types = self.types
-        if type(x) not in types:
-            return None
+        # Read once: another thread may set it.
+        call = self._latest
         try:
-            ordinal = x.get_device()
-            call = self.calls.get(_key(types, options, x, ordinal, given, out))
-        except (RuntimeError, TypeError):
+            if call is None or call.options != options:
+                call = self._find(options, x, given, out)
+            elif given is call.kinds:
+                if not (call.alone(x) if out is None else call.same(x, out)):
+                    call = self._find(options, x, given, out)
+            elif not call.takes(x, given, out):
+                call = self._find(options, x, given, out)
+        except (RuntimeError, TypeError, ValueError):
             # Tensors without strides (sparse, nested), options that are none: the checks say what is wrong.
             return None
         if call is None:
             return None
         made = call.empty() if out is None else out
-        places: tuple[Any, ...] = (x.data_ptr(), made.data_ptr(), self.stream(ordinal))
+        places: tuple[Any, ...] = (x.data_ptr(), made.data_ptr(), self.stream(call.ordinal))
         if given is not NOTHING:
+            types = self.types
             # Written out: a function call for each of the options would cost as much as the launch's arguments.
             places += tuple(
                 [
-                    None if value is None else value.data_ptr() if type(value) in types else value or repr(value)
+                    value.data_ptr() if type(value) in types else value or repr(value)
                     for value in given
+                    if value is not None
                 ]
             )
         launch = call.launches.get(places) or call.bind(*places)
@@ -146,6 +197,19 @@ class WarmCalls(KnownCalls[WarmCall]):
             launch.recover(int(code))
         return made
 
+    def _find(self, options: Hashable, x: Any, given: Given, out: Any) -> WarmCall | None:
+        """The call by its key, which raises for what only the checks can judge. It is the latest then."""
+        types, latest = self.types, self._latest
+        call = self.calls.get(_key(types, options, x, x.get_device(), given, out)) if type(x) in types else None
+        if call is not None and self.guard is not None:
+            self._latest = call
+            if call is latest:
+                # PyTorch's guards heed its modes, such as inference_mode, and know no call that gives a tensor twice.
+                call.missed += 1
+                if call.missed % MISSES == 0:
+                    call.guard(self.guard, types, x, given, out)
+        return call
+
     def keep(
         self, options: Hashable, arrays: tuple[Any, Given, Any], request: Request, out: ArrayView, placed: Placed
     ) -> None:
@@ -155,7 +219,10 @@ class WarmCalls(KnownCalls[WarmCall]):
             return
         with contextlib.suppress(TypeError):
             key = _key(self.types, options, x, x.get_device(), given, result)
-            keep_recent(self.calls, key, WarmCall(request, out, placed), RECENT_CALLS)
+            call = keep_recent(self.calls, key, WarmCall(options, request, out, placed), RECENT_CALLS)
+            if self.guard is not None:
+                call.guard(self.guard, self.types, x, given, result)
+                self._latest = call
 
 
 def _key(types: tuple[type, ...], options: Hashable, x: Any, ordinal: int, given: Given, out: Any) -> Hashable:

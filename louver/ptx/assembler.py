@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -142,22 +142,65 @@ def ptxas_version() -> str:
     return match.group(1) if match else printed.stdout.strip().splitlines()[-1]
 
 
+class Assembling:
+    """An assembly of PTX text that has begun, in a process of its own. A context: who leaves it without the assembly ends the process."""
+
+    __slots__ = ("_files", "_process", "_ptx", "_result", "_started", "_target")
+
+    def __init__(self, ptx: str, target: str = "sm_90a", *, options: Sequence[str] = ()) -> None:
+        """As `assemble`."""
+        ptxas = find_ptxas()
+        self._ptx, self._target = ptx, target
+        self._files = ExitStack()
+        self._result = self._files.enter_context(memory_file())
+        with memory_file(ptx.encode()) as source:
+            self._started = time.perf_counter()
+            # ptxas copies what is on "-" to the temporary folder, and reads a path in place.
+            self._process = subprocess.Popen(
+                [str(ptxas), f"-arch={target}", "-v", *options, "-o", path_of(self._result), path_of(source)],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                stdin=subprocess.DEVNULL,
+                pass_fds=(source, self._result),
+            )
+
+    def __enter__(self) -> Assembling:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+        self._files.close()
+
+    def takes(self, seconds: float) -> bool:
+        """Whether it is not done when so many seconds have passed from now."""
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return True
+        return False
+
+    def assembly(self) -> Assembly:
+        """The assembly, waited for, once. Raises as `assemble`."""
+        try:
+            log, _ = self._process.communicate(timeout=TIMEOUT)
+        except subprocess.TimeoutExpired:
+            raise AssemblyError(f"ptxas must end within {TIMEOUT} s, got no result: make the kernel smaller") from None
+        seconds = time.perf_counter() - self._started
+        cubin = os.pread(self._result, os.fstat(self._result).st_size, 0)
+        if self._process.returncode or not cubin:
+            raise AssemblyError(_explain(log, self._ptx, self._target))
+        return Assembly(cubin, _resources(log), _warnings(log), ptxas_version(), seconds)
+
+
 def assemble(ptx: str, target: str = "sm_90a", *, options: Sequence[str] = ()) -> Assembly:
     """Assemble PTX text for `target`; options: further ones of ptxas, such as "-O1".
 
     Raises AssemblyError when ptxas refuses the text or takes longer than `TIMEOUT`.
     """
-    ptxas = find_ptxas()
-    with memory_file(ptx.encode()) as source, memory_file() as result:
-        started = time.perf_counter()
-        # ptxas copies what is on "-" to the temporary folder, and reads a path in place.
-        command = [str(ptxas), f"-arch={target}", "-v", *options, "-o", path_of(result), path_of(source)]
-        status, log = _run(command, (source, result))
-        seconds = time.perf_counter() - started
-        cubin = os.pread(result, os.fstat(result).st_size, 0)
-    if status or not cubin:
-        raise AssemblyError(_explain(log, ptx, target))
-    return Assembly(cubin, _resources(log), _warnings(log), ptxas_version(), seconds)
+    with Assembling(ptx, target, options=options) as begun:
+        return begun.assembly()
 
 
 @contextmanager
@@ -175,22 +218,6 @@ def memory_file(content: bytes = b"") -> Generator[int]:
 def path_of(handle: int) -> str:
     """The path by which a program that is given the descriptor `handle` (`pass_fds`) opens its file."""
     return f"/proc/self/fd/{handle}"
-
-
-def _run(command: list[str], files: Sequence[int]) -> tuple[int, str]:
-    try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            timeout=TIMEOUT,
-            check=False,
-            pass_fds=files,
-        )
-    except subprocess.TimeoutExpired:
-        raise AssemblyError(f"ptxas must end within {TIMEOUT} s, got no result: make the kernel smaller") from None
-    return done.returncode, done.stdout + done.stderr
 
 
 def _resources(log: str) -> tuple[KernelResources, ...]:

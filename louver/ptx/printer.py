@@ -53,6 +53,11 @@ def module_lines(module: Module) -> list[Line]:
     return lines
 
 
+def min_ctas_line(kernel: Kernel) -> str:
+    """The line of a kernel's head that says how many CTAs share an SM at least."""
+    return f".minnctapersm {kernel.min_ctas}"
+
+
 def register_name(register: Reg) -> str:
     """A register as PTX has it, such as "%rd3"."""
     return f"{PREFIX[register.type]}{register.index}"
@@ -69,8 +74,10 @@ def instruction_text(node: Inst) -> str:
 def _version(module: Module) -> tuple[int, int]:
     needs = [target(module.target).min_ptx]
     needs += [CLUSTER_PTX for kernel in module.kernels if kernel.cluster > 1]
-    forms = {node.op for kernel in module.kernels for node in kernel.body.walk() if isinstance(node, Inst)}
-    return max([*needs, *(form.requires.ptx for form in forms)])
+    needs += [
+        node.op.requires.ptx for kernel in module.kernels for node in kernel.body.walk() if isinstance(node, Inst)
+    ]
+    return max(needs)
 
 
 def _argument(operand: Operand, arg: Arg) -> str:
@@ -119,7 +126,7 @@ class _Printer:
             *params,
             ")",
             f".reqntid {kernel.threads}, 1, 1",
-            f".minnctapersm {kernel.min_ctas}",
+            min_ctas_line(kernel),
             *cluster,
             "{",
             *_declarations(kernel),

@@ -14,6 +14,9 @@ from louver.ptx.module import Address, Arg, Block, If, Imm, Inst, Kernel, Module
 SHARED_SYMBOL = "smem"
 """The name of a kernel's dynamic shared memory."""
 
+_REGISTERS = ("value", "register")
+"""Kinds of operands that may be a register."""
+
 IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*|_[A-Za-z0-9_]+")
 
 
@@ -40,6 +43,9 @@ def check_arguments(op: Instruction, args: tuple[Arg, ...]) -> None:
         names = ", ".join(operand.name for operand in operands) or "none"
         raise ValueError(f"{op.mnemonic} takes {len(operands)} operands ({names}), got {len(args)}")
     for operand, arg in zip(operands, args, strict=True):
+        if isinstance(arg, Reg) and arg.type == operand.type and operand.count == 1 and operand.kind in _REGISTERS:
+            # Most are such: a kernel has thousands of instructions.
+            continue
         problem = _problem(operand, arg)
         if problem:
             raise ValueError(f"{op.mnemonic}: operand {operand.name} {problem}")

@@ -4,18 +4,24 @@ registers a thread where more CTAs then fit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
+import os
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 
 from louver.compile.choose_family import CompiledKernel
 from louver.compile.tiles import SM_WARPS, CompiledTiles, compile_tiles, ctas_of
 from louver.ir.tile import LocalStoreOp
 from louver.isa.instruction import LANES
 from louver.ptx import assembler
-from louver.ptx.assembler import Assembly, AssemblyError
+from louver.ptx.assembler import Assembling, Assembly, AssemblyError
 
 MOST_WARPS = 16
 """Warps of a CTA beyond which each thread has fewer registers than it can name."""
 
+
+SLOW = 0.15
+"""Seconds of an assembly after which those that may follow it begin: most kernels take less."""
 
 WARPS_OF_SM = (SM_WARPS, 20, 12)
 """Warps that share an SM's registers, best first: 128 registers a thread, 96 or 168. One waits for memory while another multiplies."""
@@ -67,29 +73,56 @@ def with_room(kernel: CompiledKernel, warps: int | None) -> Assembled:
 
     warps: the user's choice, or None for Louver's.
     """
-    found = Assembled.of(kernel)
-    if warps is None:
-        found = _with_warps(found)
-    if not isinstance(found.kernel.made, CompiledTiles) or found.spilled:
-        return found
+    if not isinstance(kernel.made, CompiledTiles):
+        return Assembled.of(kernel)
+    with ExitStack() as begun:
+        first, ahead = _begin(kernel.made, begun)
+        found = Assembled(kernel, first.assembly())
+        if warps is None:
+            found = _with_warps(found)
+        return found if found.spilled else _closer(found, ahead)
+
+
+def _begin(made: CompiledTiles, begun: ExitStack) -> tuple[Assembling, dict[str, Assembling]]:
+    """The assembly of a kernel, and by their PTX those that may follow it, on other cores, if it takes long. begun: ends what nobody wants."""
+    name = made.target.name
+    first = begun.enter_context(assembler.Assembling(made.ptx, name))
+    texts: list[str] = []
+    if first.takes(SLOW):
+        cores = len(os.sched_getaffinity(0)) - 1
+        texts = [made.with_ctas(count).ptx for count in _numbers_of_ctas(made)[:cores]]
+    return first, {text: begun.enter_context(assembler.Assembling(text, name)) for text in texts}
+
+
+def _closer(found: Assembled, ahead: dict[str, Assembling]) -> Assembled:
+    """A kernel whose CTAs are more on an SM, by smaller rings or fewer registers, if one assembles cleanly. ahead: assemblies that have begun."""
+    assert isinstance(found.kernel.made, CompiledTiles)
     found = _with_ctas(found, found.kernel.made)
     made = found.kernel.made
     assert isinstance(made, CompiledTiles)
-    for wanted in WARPS_OF_SM:
-        ctas = min(wanted // found.warps, made.ctas_by_shared, made.ctas or wanted)
+    for ctas in _numbers_of_ctas(made):
         registers = found.registers * made.signature.threads * ctas
-        if ctas <= 1 or registers <= made.target.registers_per_sm:
+        if registers <= made.target.registers_per_sm:
             break
         if registers * LEAST_SHARE > made.target.registers_per_sm:
             continue
+        closer = replace(found.kernel, made=made.with_ctas(ctas))
+        waiting = ahead.get(closer.made.ptx)
         try:
-            closer = Assembled.of(CompiledKernel(made.with_ctas(ctas), kernel.refusal))
+            tried = Assembled.of(closer) if waiting is None else Assembled(closer, waiting.assembly())
         except AssemblyError:
             # A product of a warpgroup has more sums than so few registers hold.
             continue
-        if closer.assembly.clean:
-            return closer
+        if tried.assembly.clean:
+            return tried
     return found
+
+
+def _numbers_of_ctas(made: CompiledTiles) -> list[int]:
+    """The CTAs that may share an SM, at least two, best first. Several numbers of warps may be one number of CTAs."""
+    warps = made.signature.threads // LANES
+    found = dict.fromkeys(min(each // warps, made.ctas_by_shared, made.ctas or each) for each in WARPS_OF_SM)
+    return list(itertools.takewhile(lambda count: count > 1, found))
 
 
 def _with_ctas(found: Assembled, made: CompiledTiles) -> Assembled:

@@ -243,6 +243,40 @@ class Parameter(Tensor):
     pass
 
 
+class TensorGuards:
+    """As PyTorch's of the same name: a comparison of tensors with the facts of those that it was made of. made: how many there were; passed: checks
+    that did.
+    """
+
+    made = 0
+    passed = 0
+
+    def __init__(
+        self,
+        *tensors: Tensor,
+        dynamic_dims_sizes: list[list[int | None]],
+        dynamic_dims_strides: list[list[int | None]],
+    ) -> None:
+        TensorGuards.made += 1
+        assert [list(each.shape) for each in tensors] == dynamic_dims_sizes, "each size is checked"
+        assert [list(each.stride()) for each in tensors] == dynamic_dims_strides, "each stride is checked"
+        self._facts = [_facts(each) for each in tensors]
+
+    def check(self, *tensors: Any) -> bool:
+        if len(tensors) != len(self._facts):
+            raise TypeError("wrong length")
+        if len(set(map(id, tensors))) < len(tensors):
+            return False
+        # Arrays of other types are passed over, as by PyTorch.
+        same = all(isinstance(each, Tensor) for each in tensors) and list(map(_facts, tensors)) == self._facts
+        TensorGuards.passed += same
+        return same
+
+
+def _facts(tensor: Tensor) -> tuple[Any, ...]:
+    return type(tensor), tensor.dtype, tensor.shape, tensor.stride(), tensor.get_device(), tensor.is_neg()
+
+
 @dataclass
 class FakeTorch:
     """Stands in for the module torch. stream: handle of the current stream."""
@@ -253,7 +287,10 @@ class FakeTorch:
     strided: str = "strided"
 
     def __post_init__(self) -> None:
-        self._C = SimpleNamespace(_cuda_getCurrentRawStream=lambda ordinal: self.stream)
+        guards = SimpleNamespace(TensorGuards=TensorGuards)
+        self._C = SimpleNamespace(
+            _cuda_getCurrentRawStream=lambda ordinal: self.stream, _dynamo=SimpleNamespace(guards=guards)
+        )
         for name, dtype in _DTYPES.items():
             setattr(self, name, dtype)
         self.cuda = SimpleNamespace(device_count=lambda: 2)
@@ -264,6 +301,11 @@ class FakeTorch:
     @staticmethod
     def device(kind: str, index: int) -> Any:
         return SimpleNamespace(type=kind, index=index)
+
+    def empty_strided(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Dtype, device: Any) -> Tensor:
+        made = self.empty(shape, dtype, device)
+        assert made.stride() == strides
+        return made
 
     def empty(self, shape: tuple[int, ...], dtype: Dtype, device: Any) -> Tensor:
         whole = np.empty(math.prod(shape) * dtype.nbytes + 512, np.uint8)

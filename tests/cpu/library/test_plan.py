@@ -128,10 +128,13 @@ WRONG: list[tuple[str, str]] = [
 ]
 
 
+@pytest.mark.parametrize("guarded", [True, False])
 @pytest.mark.parametrize(("what", "rule"), WRONG)
 def test_nothing_wrong_slips_through_a_warm_plan(
-    gpu: FakeGpu, torch: FakeTorch, s: SparseTensor, what: str, rule: str
+    gpu: FakeGpu, torch: FakeTorch, s: SparseTensor, what: str, rule: str, guarded: bool
 ) -> None:
+    if not guarded:
+        del torch._C._dynamo
     x, y, bias = Tensor((16, K)), Tensor((16, M)), Tensor((M,))
     p = louver.plan("linear", s, n=16, bias=bias, like=x)
     for _ in range(2):

@@ -183,18 +183,19 @@ def test_a_product_whose_k_cannot_be_cut_has_no_workspace(
 
 def test_each_capture_has_a_workspace_of_its_own_when_it_is_replayed_too(gpu: FakeGpu, torch: FakeTorch) -> None:
     s, x, y = weight(), Tensor((16, K)), Tensor((16, M))
+    torch.stream = 5
     louver.linear(x, s, out=y)
     eager = gpu.only_launch().arguments["workspace"]
     found = []
     for capture in (3, 4):
-        gpu.captures[0] = capture
+        gpu.captures[5] = capture
         louver.linear(x, s, out=y)
         louver.linear(x, s, out=y)
         one, other = gpu.launches
         assert one.arguments["workspace"] == other.arguments["workspace"]
         found.append(one.arguments["workspace"])
         gpu.launches.clear()
-        del gpu.captures[0]
+        del gpu.captures[5]
         louver.linear(x, s, out=y)
         assert gpu.only_launch().arguments["workspace"] == eager
     assert len({eager, *found}) == 3

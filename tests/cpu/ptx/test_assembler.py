@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ import pytest
 
 from louver.isa.wgmma import Wgmma
 from louver.ptx import assembler
-from louver.ptx.assembler import AssemblerMissingError, AssemblyError, assemble, find_ptxas, ptxas_version
+from louver.ptx.assembler import AssemblerMissingError, Assembling, AssemblyError, assemble, find_ptxas, ptxas_version
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Address, Module, Param
 from louver.ptx.printer import print_module
@@ -114,14 +115,50 @@ def test_options_reach_the_assembler() -> None:
         assemble(kernels.AXPY, options=["--no-such-option"])
 
 
-def test_an_endless_assembly_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forever(command: list[str], **options: object) -> None:
-        assert options["stdin"] == subprocess.DEVNULL
-        raise subprocess.TimeoutExpired(command, 1)
+@pytest.fixture
+def endless(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An assembler that never ends; the file that has its process's number."""
+    script, number = tmp_path / "ptxas", tmp_path / "number"
+    script.write_text(f"#!/bin/sh\necho $$ > {number}\nexec sleep 600\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(assembler, "find_ptxas", lambda: script)
+    return number
 
-    monkeypatch.setattr(assembler.subprocess, "run", forever)
-    with pytest.raises(AssemblyError, match="ptxas must end within"):
+
+def ended(number: Path) -> bool:
+    try:
+        os.kill(int(number.read_text()), 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_an_endless_assembly_is_given_up(monkeypatch: pytest.MonkeyPatch, endless: Path) -> None:
+    monkeypatch.setattr(assembler, "TIMEOUT", 1)
+    with pytest.raises(AssemblyError, match="ptxas must end within 1 s"):
         assemble(kernels.AXPY)
+    assert ended(endless)
+
+
+def test_an_assembly_that_nobody_wants_ends(endless: Path) -> None:
+    with Assembling(kernels.AXPY) as begun:
+        while not (endless.exists() and endless.read_text()):
+            assert begun.takes(0.01)
+        assert not ended(endless)
+    assert ended(endless)
+
+
+def test_assemblies_begun_at_once_are_those_of_one_after_the_other() -> None:
+    texts = [kernels.AXPY, kernels.AXPY.replace("add.u64", "ad.u64"), kernels.AXPY.replace("sm_90a", "sm_90")]
+    begun = [Assembling(text) for text in texts]
+    for text, each in zip(texts, begun, strict=True):
+        with each:
+            if "ad.u64" in text.replace("add.u64", ""):
+                with pytest.raises(AssemblyError, match="refuses the module"):
+                    each.assembly()
+                continue
+            assert each.assembly().cubin == assemble(text).cubin
+            assert not each.takes(0)
 
 
 def test_the_temporary_folder_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -39,7 +39,11 @@ def kernels(tmp_path: Path) -> KernelCache:
 def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The functions that were called of those that compile, in order."""
     made: list[str] = []
-    for module, name in ((choose_family, "compile_tile_ir"), (choose_family, "compile_tiles"), (assembler, "assemble")):
+    for module, name in (
+        (choose_family, "compile_tile_ir"),
+        (choose_family, "compile_tiles"),
+        (assembler, "Assembling"),
+    ):
         real: Any = getattr(module, name)
 
         def counted(*args: Any, name: str = name, real: Any = real, **more: Any) -> Any:
@@ -66,7 +70,7 @@ def s(rng: np.random.Generator) -> louver.SparseTensor:
     return louver.compress(louver.prune(rng.standard_normal((M, K)).astype(np.float16), "2:4"), "2:4")
 
 
-ONCE_TILES = ["compile_tile_ir", "compile_tiles", "assemble"]
+ONCE_TILES = ["compile_tile_ir", "compile_tiles", "Assembling"]
 
 
 def test_the_first_call_of_what_is_no_product_compiles_once(gpu: FakeGpu, torch: FakeTorch, steps: list[str]) -> None:
@@ -123,7 +127,7 @@ def test_a_product_is_one_kernel_whatever_is_aligned(
     source = kept_source("made_descriptors")
     kernel, known = JitKernel(source, Hints()), product_arguments(s)
     kernel[GRID](**known)
-    once = ["compile_tile_ir", "assemble"]
+    once = ["compile_tile_ir", "Assembling"]
     assert steps == once and len(source.asked) == 1
     fewer = known | {"M": 200 - 7, "a": louver.compress(s.dense()[:-7], "2:4")}
     kernel[GRID](**fewer)
@@ -141,7 +145,7 @@ def test_an_emulated_product_compiles_once(steps: list[str], s: louver.SparseTen
     kernel = kept_kernel("made_descriptors")
     kernel.emulate[GRID](**known)
     assert kernel.explain(**known | {"M": 193}).family == "product"
-    assert steps == ["compile_tile_ir", "assemble"], "the emulator needs no assembler"
+    assert steps == ["compile_tile_ir", "Assembling"], "the emulator needs no assembler"
 
 
 def wanted(source: KeptSource, s: louver.SparseTensor, **hints: Any) -> Wanted:

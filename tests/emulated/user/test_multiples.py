@@ -13,6 +13,7 @@ from louver.ir.context import parse_ir
 from louver.ir.tile import FuncOp
 from louver.ir.tile.multiples import mark_apart
 from louver.runtime.arrays import view
+from louver.user import occupancy
 from louver.user.arguments import Call, Kind
 from louver.user.compiled import apart_of, multiples_of
 from louver.user.hints import Hints
@@ -154,3 +155,15 @@ def test_rings_shrink_where_registers_let_two_ctas_share_an_sm(scaled: bool) -> 
     # The page of a kernel compiles it again by what the kernel says of itself.
     again = compile_tiles(tile, warps=8, ctas=shared.ctas, registers=shared.registers, ahead=shared.ahead)
     assert again.with_ctas(shared.kernel.min_ctas).ptx == shared.ptx
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+def test_assemblies_that_begin_ahead_make_the_same_kernel(monkeypatch: pytest.MonkeyPatch, scaled: bool) -> None:
+    tile = parse_ir(DotLoop("f16", (128, 128, 64), warps=8, scaled=scaled).text())
+    made = compile_tiles(tile, warps=8)
+    monkeypatch.setattr(occupancy, "SLOW", 600)
+    alone = with_room(CompiledKernel(made, ""), 8)
+    monkeypatch.setattr(occupancy, "SLOW", 0)
+    monkeypatch.setattr(occupancy.os, "sched_getaffinity", lambda _: set(range(8)))
+    ahead = with_room(CompiledKernel(made, ""), 8)
+    assert ahead.kernel.made.ptx == alone.kernel.made.ptx and ahead.assembly.cubin == alone.assembly.cubin

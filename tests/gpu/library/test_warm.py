@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import louver
+from louver.runtime.known_calls import KnownCalls
 from support.device_products import (
     FORMS,
     Form,
@@ -148,6 +149,23 @@ def test_wrong_calls_are_refused_after_right_ones(rng: np.random.Generator, torc
         with pytest.raises(ValueError, match=match):
             wrong()
     assert_exact(to_numpy(out).T, given)
+
+
+def test_guards_of_pytorch_know_each_fact(torch: Any) -> None:
+    calls = KnownCalls[None]()
+    assert calls.know_torch() and calls.guard is not None
+    x = torch.empty(16, 16, dtype=torch.float16, device="cuda")
+    same = calls.guard([x])
+    assert same(x) and same(torch.empty_like(x)) and not same(None)
+    others = [x.bfloat16(), x[:8], x.t()[:, :], x[:, ::2], x.view(16, 1, 16), x.cpu(), torch.nn.Parameter(x)]
+    others += [
+        torch._neg_view(x),
+        x.to_sparse(),
+        torch.empty_strided((16, 16), (1, 16), dtype=x.dtype, device=x.device),
+    ]
+    assert not any(same(each) for each in others)
+    x.data = x.data[:8]
+    assert not same(x)
 
 
 def test_streams_in_turn(rng: np.random.Generator, torch: Any) -> None:

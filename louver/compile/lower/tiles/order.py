@@ -6,16 +6,18 @@ thread has. So an instruction without effects moves down to its first reader. Lo
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
 from louver.isa.async_copy import AsyncCommit, AsyncCopy, AsyncWait
 from louver.isa.barrier import MbarrierArriveExpect, MbarrierInit, MbarrierInvalidate, MbarrierTryWait
 from louver.isa.bulk import BulkTensorLoad
 from louver.isa.bytes import LoadByte, StoreByte
-from louver.isa.instruction import Pure
+from louver.isa.instruction import Instruction, Pure
 from louver.isa.matrix import LoadMatrix, StoreMatrix
 from louver.isa.memory import AddVector, AtomicAdd, AtomicCompareAndSwap, AtomicUpdate, Load, Store
 from louver.isa.sync import BarrierSync, FenceGpu, FenceProxyAsync, WarpSync
@@ -33,12 +35,31 @@ _ORDERS = (
 _LOADS = (Load, LoadByte, LoadMatrix)
 
 
+class _Facts(NamedTuple):
+    """Of an instruction: the registers that it reads and writes; whether it has no effect but its result, loads memory, and stops loads."""
+
+    reads: list[Reg]
+    writes: list[Reg]
+    moves: bool
+    loads: bool
+    orders: bool
+
+
+Facts: TypeAlias = "dict[int, _Facts]"
+"""By the instructions' identities: found once, and asked for many times."""
+
+
 def order_by_demand(body: Block) -> None:
     """A kernel's body, in place."""
-    _drop_unread(body)
-    writes = Counter(register for node in body.walk() if isinstance(node, Inst) for register in written(node))
+    facts: Facts = {
+        id(node): _Facts(list(read(node)), list(written(node)), *_traits(type(node.op)))
+        for node in body.walk()
+        if isinstance(node, Inst)
+    }
+    _drop_unread(body, facts)
+    writes = Counter(register for node in body.walk() if isinstance(node, Inst) for register in facts[id(node)].writes)
     for block in _blocks(body):
-        block.nodes = _Order(block, writes).nodes
+        block.nodes = _Order(block, writes, facts).nodes
 
 
 def _blocks(block: Block) -> Iterator[Block]:
@@ -58,13 +79,11 @@ def _inside(node: Node) -> list[Block]:
             return []
 
 
-def _moves(node: Node) -> bool:
-    """Whether a node has no effect but its result."""
-    return isinstance(node, Inst) and (isinstance(node.op, Pure) or _loads(node))
-
-
-def _loads(node: Inst) -> bool:
-    return isinstance(node.op, _LOADS)
+@functools.cache
+def _traits(kind: type[Instruction]) -> tuple[bool, bool, bool]:
+    """Whether an operation has no effect but its result, loads memory, and stops loads."""
+    loads = issubclass(kind, _LOADS)
+    return loads or issubclass(kind, Pure), loads, issubclass(kind, _ORDERS)
 
 
 def written(node: Inst) -> Iterator[Reg]:
@@ -104,53 +123,56 @@ def _registers(arg: Arg) -> Iterator[Reg]:
             pass
 
 
-def _drop_unread(body: Block) -> None:
+def _drop_unread(body: Block, facts: Facts) -> None:
     """Without the instructions whose results nothing reads that has an effect."""
     writers: dict[Reg, list[Inst]] = {}
     pending: list[Reg] = []
     for node in body.walk():
-        match node:
-            case Inst() if _moves(node):
-                for register in written(node):
-                    writers.setdefault(register, []).append(node)
-            case Inst():
-                pending += read(node)
-            case _:
-                pending.append(node.condition)
+        if not isinstance(node, Inst):
+            pending.append(node.condition)
+        elif (of := facts[id(node)]).moves:
+            for register in of.writes:
+                writers.setdefault(register, []).append(node)
+        else:
+            pending += of.reads
     seen: set[Reg] = set()
     while pending:
         register = pending.pop()
         if register not in seen:
             seen.add(register)
             for writer in writers.get(register, ()):
-                pending += read(writer)
+                pending += facts[id(writer)].reads
     for block in list(_blocks(body)):
         block.nodes = [
-            node for node in block.nodes if not isinstance(node, Inst) or not _moves(node) or seen & set(written(node))
+            node
+            for node in block.nodes
+            if not isinstance(node, Inst) or not (of := facts[id(node)]).moves or not seen.isdisjoint(of.writes)
         ]
 
 
 @dataclass(eq=False, slots=True)
 class _Unit:
-    """Instructions that move together: one, or a load and what its result is where it is not done."""
+    """Instructions that move together: one, or a load and what its result is where it is not done. loads: whether it loads memory. number: its
+    place among those that wait.
+    """
 
-    nodes: list[Node]
-    reads: list[Reg] = field(default_factory=list[Reg])
+    nodes: list[Inst]
+    reads: list[Reg]
+    writes: list[Reg]
+    loads: bool
+    number: int = 0
     placed: bool = False
-
-    @property
-    def loads(self) -> bool:
-        """Whether it loads memory."""
-        last = self.nodes[-1]
-        return isinstance(last, Inst) and _loads(last)
 
 
 class _Order:
-    def __init__(self, block: Block, writes: Counter[Reg]) -> None:
+    def __init__(self, block: Block, writes: Counter[Reg], facts: Facts) -> None:
         self.nodes: list[Node] = []
         self.makers: dict[Reg, _Unit] = {}
+        self.readers: dict[Reg, list[_Unit]] = {}
         self.waiting: dict[_Unit, None] = {}
+        self.loading: dict[_Unit, None] = {}
         self.writes = writes
+        self.facts = facts
         units = self._units(block)
         for index, node in enumerate(block.nodes):
             unit = units.get(index)
@@ -159,51 +181,67 @@ class _Order:
                     self._before_group(block.nodes[index + 1 :])
                 self._fixed(node)
             elif unit.nodes[-1] is node:
-                self.waiting[unit] = None
-                self.makers.update(dict.fromkeys((reg for each in unit.nodes for reg in _results(each)), unit))
+                self._wait(unit, index)
         self._place(list(self.waiting))
+
+    def _wait(self, unit: _Unit, number: int) -> None:
+        unit.number = number
+        self.waiting[unit] = None
+        if unit.loads:
+            self.loading[unit] = None
+        for register in unit.reads:
+            self.readers.setdefault(register, []).append(unit)
+        self.makers.update(dict.fromkeys(unit.writes, unit))
 
     def _units(self, block: Block) -> dict[int, _Unit]:
         """The units that move, by the places of their instructions."""
         found: dict[int, _Unit] = {}
         starts: dict[Reg, int] = {}
         for index, node in enumerate(block.nodes):
-            if not isinstance(node, Inst) or not _moves(node):
+            if not isinstance(node, Inst) or not (of := self.facts[id(node)]).moves:
                 continue
-            results = list(written(node))
+            results = of.writes
             if node.guard is None:
                 if all(self.writes[register] == 1 for register in results):
-                    found[index] = _Unit([node], list(read(node)))
+                    found[index] = _Unit([node], of.reads, results, of.loads)
                 elif len(results) == 1:
                     starts[results[0]] = index
             elif all(self.writes[register] == 2 and register in starts for register in results):
                 places = [starts[register] for register in results]
-                nodes = [block.nodes[place] for place in places]
+                nodes = [each for place in places if isinstance(each := block.nodes[place], Inst)] + [node]
                 inner = set(results)
-                reads = [register for each in (*nodes, node) for register in read(each) if register not in inner]
-                found.update(dict.fromkeys((*places, index), _Unit([*nodes, node], reads)))
+                read = [register for each in nodes for register in self.facts[id(each)].reads if register not in inner]
+                written = [register for each in nodes for register in self.facts[id(each)].writes]
+                found.update(dict.fromkeys((*places, index), _Unit(nodes, read, written, of.loads)))
         return found
 
     def _before_group(self, following: Iterable[Node]) -> None:
         """All that the products of a group read, before their fence, and what is made of the sums that they change."""
         group = list(itertools.takewhile(lambda node: not _commits(node), following))
-        changed = {register for node in group for register in _results(node)}
+        changed = {register for node in group if isinstance(node, Inst) for register in self.facts[id(node)].writes}
         for unit in self.waiting:
             if not changed.isdisjoint(unit.reads):
-                changed.update(register for node in unit.nodes for register in _results(node))
+                changed.update(unit.writes)
         self._place([unit for unit in self.waiting if not changed.isdisjoint(unit.reads)])
         for node in group:
-            self._place([self.makers[register] for register in read(node) if register in self.makers])
+            self._make(node)
 
     def _fixed(self, node: Node) -> None:
         """A node that stays where it is, behind all that it reads and that must come before it."""
         inside = [node, *(each for block in _inside(node) for each in block.walk())]
-        instructions = [each for each in inside if isinstance(each, Inst)]
-        changed = {register for each in instructions for register in written(each)}
-        orders = any(isinstance(each.op, _ORDERS) for each in instructions)
-        self._place([unit for unit in self.waiting if (orders and unit.loads) or not changed.isdisjoint(unit.reads)])
-        self._place([self.makers[register] for register in read(node) if register in self.makers])
+        facts = [self.facts[id(each)] for each in inside if isinstance(each, Inst)]
+        changed = {register for each in facts for register in each.writes}
+        first = {unit for register in changed for unit in self.readers.get(register, ()) if not unit.placed}
+        if any(each.orders for each in facts):
+            first.update(self.loading)
+        self._place(sorted(first, key=lambda unit: unit.number))
+        self._make(node)
         self.nodes.append(node)
+
+    def _make(self, node: Node) -> None:
+        """Place what a node reads."""
+        reads = self.facts[id(node)].reads if isinstance(node, Inst) else read(node)
+        self._place([self.makers[register] for register in reads if register in self.makers])
 
     def _place(self, wanted: Iterable[_Unit]) -> None:
         """Units, each behind those that it reads."""
@@ -220,12 +258,9 @@ class _Order:
                 if not unit.placed:
                     unit.placed = True
                     self.waiting.pop(unit, None)
+                    self.loading.pop(unit, None)
                     self.nodes += unit.nodes
 
 
 def _commits(node: Node) -> bool:
     return isinstance(node, Inst) and isinstance(node.op, WgmmaCommit)
-
-
-def _results(node: Node) -> Iterator[Reg]:
-    return written(node) if isinstance(node, Inst) else iter(())
