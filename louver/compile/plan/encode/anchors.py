@@ -33,7 +33,7 @@ from louver.compile.plan.encode.unit import (
     warpgroup_encoding,
 )
 from louver.compile.plan.feeds.chunks import Runs, chunk_of
-from louver.compile.plan.feeds.staged_operands import loaded_along, staged_operands
+from louver.compile.plan.feeds.staged_operands import is_computed, loaded_along, staged_operands
 from louver.ir.tile import (
     AtomicCASOp,
     AtomicOp,
@@ -113,14 +113,8 @@ def choose_warps(function: FuncOp, *, warpgroups: bool = True) -> int:
         return count
     least = max(WARPS_PER_WARPGROUP, max(held) // (MOST_SUMS * LANES))
     # Warps that compute an operand wait for each other once a step: two CTAs of few warps wait less than one of many.
-    computes = len(dots) == 1 and any(_is_computed(each) and element_bits(each) > 8 for each in (dots[0].a, dots[0].b))
+    computes = len(dots) == 1 and any(is_computed(each) and element_bits(each) > 8 for each in (dots[0].a, dots[0].b))
     return least if computes else max(count, least)
-
-
-def _is_computed(operand: SSAValue) -> bool:
-    """Whether threads compute an operand of what they have loaded."""
-    owner = operand.owner
-    return _is_computed(owner.src) if isinstance(owner, TransOp) else not isinstance(owner, LoadOp | Block)
 
 
 def element_bits(value: SSAValue) -> int:

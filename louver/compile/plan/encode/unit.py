@@ -47,6 +47,11 @@ def product_shape(op: DotOp) -> tuple[int, int]:
     return (columns, rows) if is_transposed(op) else (rows, columns)
 
 
+def product_left(op: DotOp) -> tuple[SSAValue, int]:
+    """The product's A, and its dimension that is K."""
+    return (op.b, 0) if is_transposed(op) else (op.a, 1)
+
+
 def warpgroup_encoding(op: DotOp, warps: int, staged: Mapping[SSAValue, int], registers: int) -> MmaAttr | None:
     """The encoding of a dot's sums in products of warpgroups; None where warps multiply it.
 
@@ -77,8 +82,9 @@ def by_warpgroups(op: DotOp) -> bool:
 
 
 def multiplies(op: DotOp, staged: Mapping[SSAValue, int]) -> bool:
-    """Whether warpgroups can multiply a dot's operands, however many there are. The product's A may be in registers if it is dense."""
-    if op.b not in staged or (op.a not in staged and op.sparse_index is not None):
+    """Whether warpgroups can multiply a dot's operands, however many there are. The product's A may be in registers."""
+    left, _ = product_left(op)
+    if any(value not in staged for value in (op.a, op.b) if value is not left):
         return False
     if not isinstance(tensor_of(op.d).element_type, Float32Type | Float16Type | IntegerType):
         return False
@@ -91,7 +97,7 @@ def multiplies(op: DotOp, staged: Mapping[SSAValue, int]) -> bool:
         or COLUMNS not in legal_n(names[0])
     ):
         return False
-    along_k = staged.get(op.a, 1) == 1 and staged[op.b] == 0
+    along_k = staged.get(op.a, 1) == 1 and staged.get(op.b, 0) == 0
     if not along_k and op.parts == 1 and any(name not in TRANSPOSABLE for name in names):
         return False
     sparse = op.sparse_index is not None
@@ -153,7 +159,7 @@ def warpgroup_instruction(op: DotOp, encoding: MmaAttr) -> Wgmma:
     # Operands in parts are turned.
     across = [op.parts == 1 and _across(value, k) for value, k in ((op.a, 1), (op.b, 0))]
     a_across, b_across = reversed(across) if is_transposed(op) else across
-    source = "shared" if isinstance(register_encoding(op.a.type), SharedAttr) else "registers"
+    source = "shared" if isinstance(register_encoding(product_left(op)[0].type), SharedAttr) else "registers"
     names, sparse = _names(op), op.sparse_index is not None
     return Wgmma(encoding.columns, *names, _sums(op), sparse, source, transpose_a=a_across, transpose_b=b_across)
 

@@ -18,7 +18,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from louver.analysis.elementwise import ELEMENTWISE
 from louver.analysis.integers import constant_integer, position
-from louver.compile.plan.encode.unit import is_transposed, multiplies
+from louver.compile.plan.encode.unit import is_transposed, multiplies, product_left
 from louver.ir.comparisons import SelectOp
 from louver.ir.tile import (
     AddPtrOp,
@@ -82,6 +82,11 @@ def staged_operands(function: FuncOp, *, warpgroups: bool = True) -> dict[SSAVal
         made = _made(op, found)
         if made and room.fits(found, *made) and multiplies(op, {**found, **made}):
             found |= made
+    for op in dots if wide and warpgroups else ():
+        left, k = product_left(op)
+        if found.get(left) == k and _stays(op, left) and multiplies(op, found):
+            # Each warp computes the rows that it multiplies: no thread waits for another one.
+            del found[left]
     for op in dots:
         # Warps take it from memory as they need it; to a warpgroup it comes with the operands.
         if wide and op.metadata is not None and multiplies(op, found):
@@ -136,10 +141,23 @@ def _made(op: DotOp, known: Mapping[SSAValue, int]) -> dict[SSAValue, int]:
         turns = element_name(tensor_of(value).element_type) in TRANSPOSABLE
         summed = _summed_along(value) if turns else None
         along = k if summed is None else summed
-        fits = op.sparse_index is None and value is op.a and turns and along == k
+        fits = value is product_left(op)[0] and turns and along == k
         if value not in known and not fits and row_bytes(value, along) >= CHUNK:
             found[value] = along
     return found
+
+
+def _stays(op: DotOp, left: SSAValue) -> bool:
+    """Whether threads compute a product's A, of elements that they can take as its registers have them."""
+    if op.parts > 1 or element_name(tensor_of(left).element_type) not in TRANSPOSABLE or not is_computed(left):
+        return False
+    return all(isinstance(use.operation, DotOp) and product_left(use.operation)[0] is left for use in left.uses)
+
+
+def is_computed(operand: SSAValue) -> bool:
+    """Whether threads compute an operand of what they have loaded."""
+    owner = operand.owner
+    return is_computed(owner.src) if isinstance(owner, TransOp) else not isinstance(owner, LoadOp | Block)
 
 
 def tile_bytes(value: SSAValue) -> int:
