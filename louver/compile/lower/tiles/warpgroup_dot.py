@@ -212,7 +212,9 @@ def _left(
 
     def registers(part: int, row: int, k: int) -> tuple[Reg, ...]:
         if (row, k) not in known:
-            known[row, k] = fragment_parts(low, partial(_at, a, row, k // kept), product.a_fragment, product.a, op.parts)
+            known[row, k] = fragment_parts(
+                low, partial(_at, a, row, k // kept), product.a_fragment, product.a, op.parts
+            )
         return known[row, k][part]
 
     return registers
