@@ -65,6 +65,7 @@ FORMS = {
     "f16, raised, half a word": DotLoop("f16", (64, 128, 32), raised=True, sparse="b"),
     "bf16, raised, two words": DotLoop("bf16", (128, 64, 128), raised=True, sparse="b", warps=8),
     "s8, raised": DotLoop("s8", (64, 64, 64), raised=True, sparse="b"),
+    "f16, dense, turned": DotLoop("f16", (128, 64, 64), sparse="none", along_k=False, scaled=True),
     "f16, raised on the left": DotLoop("f16", (64, 64, 64), raised=True),
     "bf16, raised on the left, half a word": DotLoop("bf16", (128, 64, 32), raised=True),
     "s8, raised on the left": DotLoop("s8", (64, 64, 64), raised=True),

@@ -35,7 +35,8 @@ from louver.compile.plan.encode.unit import (
     warpgroup_encoding,
 )
 from louver.compile.plan.feeds.chunks import Runs, chunk_of
-from louver.compile.plan.feeds.staged_operands import is_computed, loaded_along, staged_operands
+from louver.compile.plan.feeds.neighbours import is_computed, loaded_along
+from louver.compile.plan.feeds.staged_operands import staged_operands
 from louver.ir.tile import (
     AtomicCASOp,
     AtomicOp,

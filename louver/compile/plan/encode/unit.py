@@ -13,6 +13,7 @@ from xdsl.ir import Operation, SSAValue
 from louver.analysis.elementwise import ELEMENTWISE
 from louver.analysis.integers import is_zero
 from louver.analysis.promotion import promotion
+from louver.compile.plan.feeds.neighbours import is_computed, loaded_along
 from louver.formats.dtypes import multiplied_as
 from louver.ir.tile import DotOp, MmaAttr, SharedAttr, element_name
 from louver.ir.tile.encodings import numbers_of
@@ -37,8 +38,25 @@ PART_COLUMNS = 128
 
 
 def is_transposed(op: DotOp) -> bool:
-    """Whether the product is the transpose of the dot: the instruction's A is the sparse operand."""
-    return op.sparse_index is not None and op.sparse_index.value.data == 1
+    """Whether the product is the transpose of the dot: the instruction's A is the sparse operand, or one that is computed."""
+    sums = register_encoding(op.d.type)
+    if isinstance(sums, MmaAttr):
+        return bool(sums.transposed.data)
+    if op.sparse_index is not None:
+        return op.sparse_index.value.data == 1
+    return _gains_by_turning(op)
+
+
+def _gains_by_turning(op: DotOp) -> bool:
+    """Whether products of warpgroups read less shared memory for the transpose of a dense dot. Its A is computed, in registers if it lies
+    along K.
+    """
+    if op.parts > 1 or is_computed(op.a) or not is_computed(op.b) or (along := loaded_along(op.b)) is None:
+        return False
+    if element_name(tensor_of(op.b).element_type) not in TRANSPOSABLE:
+        return False
+    rows, columns = tensor_of(op.d).get_shape()
+    return columns % ROWS == 0 and columns * (rows + (ROWS if along else 0)) < rows * (columns + ROWS)
 
 
 def product_shape(op: DotOp) -> tuple[int, int]:
