@@ -102,10 +102,10 @@ def multiply_kept(function: FuncOp) -> Multiplied:
 def _is_sum(op: ReduceOp) -> bool:
     """Whether a reduction adds the elements of one tile."""
     block = op.combine.block
-    end = block.last_op
-    first = block.first_op
-    adds = isinstance(first, arith.AddfOp | arith.AddiOp) and set(first.operands) == set(block.args)
-    return len(op.srcs) == 1 and adds and end is not None and list(end.operands) == list(first.results)
+    adds, end = block.first_op, block.last_op
+    if len(op.srcs) != 1 or not isinstance(adds, arith.AddfOp | arith.AddiOp) or end is None:
+        return False
+    return set(adds.operands) == set(block.args) and list(end.operands) == list(adds.results)
 
 
 def _where(op: Operation) -> str:
