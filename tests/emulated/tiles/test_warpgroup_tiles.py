@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from xdsl.dialects import scf
 
-from louver.compile.tiles import compile_tiles
+from louver.compile.tiles import CompiledTiles, compile_tiles
 from louver.emulator import Earliest, Latest, Seeded
 from louver.emulator.order import Order
 from louver.ir.context import parse_ir
 from louver.ir.tile import AsyncCopyOp, LoadOp, LocalStoreOp
 from louver.ptx.assembler import assemble
 from louver.ptx.module import Kernel, Module
-from support.dot_loops import TYPES, DotLoop
+from support.dot_loops import TYPES, DotLoop, LoopRun
 from support.emulate_tiles import emulate_tiles
 from support.removal import Outcome, survey, undetected
 
@@ -202,15 +202,28 @@ def test_every_wait_fence_and_barrier_is_needed_and_its_absence_noticed(rng: np.
     m, n, k = loop.tile
     run = loop.drawn(rng, m, n, k * 6 - 32 // TYPES[loop.element][0].itemsize)
 
-    def attempt(kernel: Kernel, order: Order) -> None:
-        run.emulate(made, order, kernel)
-
-    outcomes = survey(made.kernel, attempt)
+    outcomes = _survey(run, made)
     kinds = {outcome.removal.what.split()[0] for outcome in outcomes}
     assert len(outcomes) >= 7, kinds
     unnoticed = unneeded(outcomes)
     wanted = {"barrier": NEEDLESS[name], **NEEDLESS_FENCES.get(name, {})}
     assert {each: unnoticed.count(each) for each in unnoticed} == wanted
+
+
+def test_an_operand_computed_in_its_own_step_is_fenced_once(rng: np.random.Generator) -> None:
+    loop = FORMS["f16, dense, turned"]
+    made = compile_tiles(parse_ir(loop.text()), ahead=False)
+    run = loop.drawn(rng, 128, 64, 64 * 6 - 16)
+    run.emulate(made)
+    assert made.ptx.count("fence.proxy.async") == 1
+    assert unneeded(_survey(run, made)).count("fence") == 0
+
+
+def _survey(run: LoopRun, made: CompiledTiles) -> Sequence[Outcome]:
+    def attempt(kernel: Kernel, order: Order) -> None:
+        run.emulate(made, order, kernel)
+
+    return survey(made.kernel, attempt)
 
 
 def unneeded(outcomes: Sequence[Outcome]) -> list[str]:
