@@ -310,7 +310,4 @@ def test_products_of_products(rng: np.random.Generator, left: bool, boxes: bool)
     if not boxes:
         # The fence and the barrier before the loop are made again in it, before the first products.
         needless = {"fence": 1, "barrier": needless["barrier"] + 1}
-    elif not left:
-        # Boxes need no fence in the loop, and the barrier before it: either fence before the first products does for the query.
-        needless["fence"] = 2
     assert {each: unnoticed.count(each) for each in unnoticed} == needless
