@@ -79,9 +79,10 @@ class DotLoop:
 {self._load("x", m, k, t)}
 {self._load("y", n, k, u) if self.along_k else self._load("y", k, n, u, across=True)}
 {self._multiplied("x", m, k, t) if self.factors and self.sparse == "a" else ""}
+{self._raised("x", "x_f", f"tensor<{m}x{k}x{t}>") if self.raised and self.sparse == "a" else ""}
 {self._multiplied("y", n, k, t) if self.factors and self.sparse == "b" else ""}
 {self._turned(n, k, t)}
-    %p = tt.dot {"%x_f" if self.factors and self.sparse == "a" else "%x"}, %bt, {begin}{precision} {taken}: tensor<{m}x{k}x{t}> * tensor<{k}x{n}x{t}> -> tensor<{m}x{n}x{s}>
+    %p = tt.dot {"%x_f" if (self.factors or self.raised) and self.sparse == "a" else "%x"}, %bt, {begin}{precision} {taken}: tensor<{m}x{k}x{t}> * tensor<{k}x{n}x{t}> -> tensor<{m}x{n}x{s}>
 {self._scaled_sum(m, n, k) if self.blocks else ""}
     scf.yield {"%q" if self.blocks else "%p"} : tensor<{m}x{n}x{s}>
   }}"""
@@ -152,15 +153,19 @@ class DotLoop:
         if self.scaled:
             lines.append(f"    %y2 = arith.addf %y, %y : {tile}")
             taken = "%y2"
-        if self.raised:
-            one, add = ("1", "addi") if t == "i8" else ("1.0", "addf")
-            lines.append(f"    %y_1 = arith.constant dense<{one}> : {tile}")
-            lines.append(f"    %y2 = arith.{add} %y, %y_1 : {tile}")
+        if self.raised and self.sparse != "a":
+            lines.append(self._raised("y", "y2", tile))
             taken = "%y2"
         if self.along_k:
             lines.append(f"    %bt = tt.trans {taken} {{order = array<i32: 1, 0>}} : {tile} -> tensor<{k}x{n}x{t}>")
             return "\n".join(lines)
         return "\n".join(lines).replace("%y2 =", "%bt =")
+
+    @staticmethod
+    def _raised(name: str, result: str, tile: str) -> str:
+        one, add = ("1", "addi") if tile.endswith("xi8>") else ("1.0", "addf")
+        return f"""    %{name}_1 = arith.constant dense<{one}> : {tile}
+    %{result} = arith.{add} %{name}, %{name}_1 : {tile}"""
 
     @staticmethod
     def _multiplied(name: str, rows: int, columns: int, t: str) -> str:
@@ -238,7 +243,8 @@ class DotLoop:
         given: dict[str, Any] = {"d": d, "a": a, "b": b if self.along_k else np.ascontiguousarray(b.T)}
         if self.sparse in given:
             given[self.sparse] = louver.compress(given[self.sparse], pattern)
-        b = b + b.dtype.type(1) if self.raised else b
+        if self.raised:
+            a, b = (a + a.dtype.type(1), b) if self.sparse == "a" else (a, b + b.dtype.type(1))
         if self.factors:
             # Products with powers of two are exact; integers wrap.
             given["f"] = (rng.integers(-3, 4, k) if a.dtype == np.int8 else 2.0 ** rng.integers(-3, 4, k)).astype(

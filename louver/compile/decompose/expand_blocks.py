@@ -36,6 +36,8 @@ from louver.ir.tile import (
     AnyTensor,
     AtomicRMWOp,
     BroadcastOp,
+    CompressOp,
+    DecompressOp,
     DescriptorLoadOp,
     DescriptorReduceOp,
     DescriptorStoreOp,
@@ -272,8 +274,12 @@ def _checked(op: LoadOp | StoreOp) -> Sequence[int]:
 
 
 def metadata_loads(function: FuncOp) -> frozenset[Operation]:
-    """The loads whose result is metadata of a dot, by way of moves and loops."""
-    pending = [op.metadata for op in function.body.walk() if isinstance(op, DotOp) and op.metadata is not None]
+    """The loads whose result is metadata, by way of moves and loops."""
+    pending = [
+        op.metadata
+        for op in function.body.walk()
+        if isinstance(op, DotOp | DecompressOp | CompressOp) and op.metadata is not None
+    ]
     found: set[Operation] = set()
     seen: set[SSAValue] = set()
     while pending:

@@ -1,6 +1,6 @@
 """multiply-kept: a dot of a decompressed tile multiplies kept values again, if the operations between keep zeros zero.
 
-Valid tile IR in and out, without sparse types (after decompose-sparse-tensors). Casts, factors, masks and activations with f(0) = 0 act on
+Valid tile IR in and out, without sparse types (after decompose-sparse-tensors). A sum along K of such a tile adds kept values alone. Casts, factors, masks and activations with f(0) = 0 act on
 kept values as on all elements. A dense tile that takes part, such as factors along K, is compressed: each thread picks the elements
 that the metadata keeps. Other dots stay dense, and the pass gives the reason.
 
@@ -28,7 +28,18 @@ from louver.ir.interpret.arithmetic import ARITHMETIC
 from louver.ir.interpret.values import dtype_of
 from louver.ir.refusal import source_location
 from louver.ir.splat import first_of, is_splat
-from louver.ir.tile import FORMATS, BroadcastOp, CompressOp, DecompressOp, DotOp, FuncOp, SplatOp, TransOp, element_name
+from louver.ir.tile import (
+    FORMATS,
+    BroadcastOp,
+    CompressOp,
+    DecompressOp,
+    DotOp,
+    FuncOp,
+    ReduceOp,
+    SplatOp,
+    TransOp,
+    element_name,
+)
 from louver.ir.tile.metadata import divides
 from louver.ir.tile.parts import KEPT
 from louver.ir.tile.types import as_tensor, tensor_of
@@ -73,6 +84,10 @@ def multiply_kept(function: FuncOp) -> Multiplied:
         if kept.bits != own:
             layouts[root] = tensor_of(kept.op.operands[kept.index]).element_type
         kept.multiply()
+    for op in [op for op in function.body.walk() if isinstance(op, ReduceOp) and _is_sum(op)]:
+        summed = _Kept(op, 0)
+        if summed.refusal() is None:
+            summed.add()
     for op in function.body.walk():
         if (
             isinstance(op, DecompressOp | CompressOp)
@@ -82,6 +97,15 @@ def multiply_kept(function: FuncOp) -> Multiplied:
             op.properties["bits"] = IntegerAttr(_element_bits(element), i32)
     remove_dead(function)
     return Multiplied(layouts, tuple(dict.fromkeys(reasons)))
+
+
+def _is_sum(op: ReduceOp) -> bool:
+    """Whether a reduction adds the elements of one tile."""
+    block = op.combine.block
+    adds, end = block.first_op, block.last_op
+    if len(op.srcs) != 1 or not isinstance(adds, arith.AddfOp | arith.AddiOp) or end is None:
+        return False
+    return set(adds.operands) == set(block.args) and list(end.operands) == list(adds.results)
 
 
 def _where(op: Operation) -> str:
@@ -152,9 +176,11 @@ class _DenseError(Exception):
 
 @dataclass(slots=True)
 class _Kept:
-    """Operand `index` of a dot, as changed kept values. origins: where the sparse tile is decompressed that it is made of."""
+    """Operand `index` of a dot, or of a sum along K, as changed kept values. origins: where the sparse tile is decompressed that it is
+    made of.
+    """
 
-    op: DotOp
+    op: DotOp | ReduceOp
     index: int
     origins: dict[DecompressOp, int] = field(default_factory=dict[DecompressOp, int])
     _made: dict[SSAValue, SSAValue] = field(default_factory=dict[SSAValue, SSAValue])
@@ -162,6 +188,11 @@ class _Kept:
     @property
     def bits(self) -> int:
         return _bits(self.op.operands[self.index])
+
+    @property
+    def columns(self) -> int:
+        """The dimension that is K."""
+        return 1 - self.index if isinstance(self.op, DotOp) else self.op.axis.value.data
 
     @property
     def origin(self) -> DecompressOp:
@@ -172,7 +203,7 @@ class _Kept:
         value = self.op.operands[self.index]
         # Of several sparse tensors one says where zeros are; the tiles of the others are as good as dense.
         found: dict[tuple[SSAValue, ...], list[tuple[DecompressOp, int]]] = {}
-        for origin, columns in sparse_origins(value, 1 - self.index):
+        for origin, columns in sparse_origins(value, self.columns):
             found.setdefault(tuple(origin.operands), []).append((origin, columns))
         reasons: list[str] = []
         for origins in found.values():
@@ -188,6 +219,11 @@ class _Kept:
         """Raises _DenseError where a product cannot take kept values. origins: each with the dimension of its own that is K."""
         if any(origin.parts.columns != columns for origin, columns in origins):
             self._refuse("the dot sums along the axis that is not sparse", value)
+        zero = background(value, self.origins)
+        if zero is None or zero != 0:
+            self._refuse("an operation changes its zeros", value)
+        if isinstance(self.op, ReduceOp):
+            return
         tensor, name = tensor_of(value), element_name(tensor_of(value).element_type)
         group = MAPS[_bits(self.origin.src)].group
         formats = [each for each in FORMATS.values() if name in each.elements and each.group == group]
@@ -196,9 +232,6 @@ class _Kept:
         size = tensor.get_shape()[self.index], tensor.get_shape()[1 - self.index]
         if not divides(size, tensor.element_type):
             raise _DenseError(f"a product of {name} takes more of K than a tile of {size[0]} x {size[1]} has")
-        zero = background(value, self.origins)
-        if zero is None or zero != 0:
-            self._refuse("an operation changes its zeros", value)
 
     @staticmethod
     def _refuse(reason: str, value: SSAValue) -> NoReturn:
@@ -207,12 +240,17 @@ class _Kept:
 
     def multiply(self) -> None:
         """Make the dot one of kept values."""
-        op, columns = self.op, 1 - self.index
+        op = self.op
+        assert isinstance(op, DotOp)
         operands = [op.a, op.b]
-        operands[self.index] = self._changed(operands[self.index], columns)
-        new = op.decomposed(operands[0], operands[1], self._metadata(columns), self.index)
+        operands[self.index] = self._changed(operands[self.index], self.columns)
+        new = op.decomposed(operands[0], operands[1], self._metadata(self.columns), self.index)
         new.location = op.location
         Rewriter.replace_op(op, new)
+
+    def add(self) -> None:
+        """Make the sum one of kept values."""
+        self.op.operands[0] = self._changed(self.op.operands[0], self.columns)
 
     def _metadata(self, columns: int) -> SSAValue:
         """Of a tile whose dimension `columns` is K."""

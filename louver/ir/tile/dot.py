@@ -246,7 +246,7 @@ def _verify_registers(op: DotOp, sparse: int | None) -> None:
         if isinstance(sums, MmaAttr) and sums.of_warpgroup and meta != METADATA:
             if isinstance(encoding, SharedAttr):
                 continue
-            if index or sparse is not None:
+            if index != sums.transposed.data:
                 raise VerifyException(f"operand {index} of a dot of version 3 is in shared memory, got {encoding}")
         if not isinstance(encoding, DotOperandAttr) or not _is_operand(encoding, sums, index, meta):
             raise VerifyException(

@@ -1,7 +1,8 @@
-"""Encodings of the values and metadata of a sparse tile: each thread has the groups that it has of the dense tile.
+"""Encodings of the values and metadata of a sparse tile: each thread has those of the groups of which it has dense elements.
 
 Bits of an element's row and column say which value and which entry of the metadata it needs, each bit by itself. So steps of the dense
-tile's layout are steps of both parts, but for those within a group, or between the codes of an entry: there is nothing to move by them.
+tile's layout are steps of both parts, but for those within a group, or between the codes of an entry: there is nothing to move by them,
+and threads that differ by them have the same values or entries.
 """
 
 from __future__ import annotations
@@ -69,14 +70,14 @@ class Parts:
         return self.map.group // KEPT
 
     def values(self, layout: Layout) -> Layout:
-        """The layout of the kept values. Raises ValueError where threads share an entry."""
-        self._check(layout, self.together)
+        """The layout of the kept values. Raises ValueError where threads share a group of two."""
+        self._check(layout, KEPT if self.kept == 1 else 1)
         inside = tuple(self._joined(0, 1 << bit) for bit in range(self.kept.bit_length() - 1))
         return _moved(layout, self._halved(layout.shape), self.value, inside)
 
     def dense(self, layout: Layout) -> Layout:
-        """The layout of a dense tile with this one of kept values. Raises ValueError where threads share an entry."""
-        self._check(layout, self.together // KEPT)
+        """The layout of a dense tile with this one of kept values. Raises ValueError where threads share a group."""
+        self._check(layout, self.kept)
         row, column = self._split(layout.shape)
         inside = tuple(self._joined(0, 1 << bit) for bit in range(self.map.group.bit_length() - 1))
         return _moved(layout, self._joined(row, column * KEPT), self.first, inside)
@@ -89,7 +90,7 @@ class Parts:
 
     def _check(self, layout: Layout, together: int) -> None:
         if any(0 < self._split(step)[1] < together for step in layout.thread):
-            raise ValueError(f"a thread has all {self.together} columns of an entry, got {list(layout.thread)}")
+            raise ValueError(f"a thread has {together} neighbours along K, got {list(layout.thread)}")
 
     def _halved(self, shape: Vector) -> Vector:
         row, column = self._split(shape)

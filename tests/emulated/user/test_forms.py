@@ -48,6 +48,22 @@ def test_unmasked_rows_and_heads_are_copied_in_boxes(file: str, name: str, dimen
     assert report is not None and any(f"bulk.tensor.{dimensions}d" in each for each in report.instructions)
 
 
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("sparse_tiles", "sparse tile added"),
+        ("sparse_tiles", "sparse tile masked along K"),
+        ("sparse_tiles", "sparse tile summed"),
+        ("sparse_tiles", "sum along the axis that is not sparse"),
+        ("scaled", "int8 activations"),
+    ],
+)
+def test_tiles_that_are_changed_are_copied_in_boxes(file: str, name: str) -> None:
+    report = run(replace(forms(file)[name], small=Sizes(136, 144, 208, 128, 128, 64)), sparse=True)
+    assert report is not None and any("bulk.tensor.2d" in each for each in report.instructions)
+    assert not any(each.startswith("cp.async.c") for each in report.instructions)
+
+
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("form", EVERY)
 def test_dense_by_the_interpreter(form: Form) -> None:

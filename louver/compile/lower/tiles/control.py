@@ -12,6 +12,7 @@ from louver.compile.lower.tiles.carried import Carried
 from louver.compile.lower.tiles.facts import Facts
 from louver.compile.lower.tiles.numbers import bits_of, is_integer, signed_type
 from louver.compile.lower.tiles.state import Lowering, Registers
+from louver.compile.plan.encode.unit import by_warpgroups
 from louver.ir.tile import (
     AsyncCopyOp,
     AsyncWaitOp,
@@ -84,12 +85,22 @@ def _may_follow(low: Lowering, *blocks: Block) -> None:
             case LocalStoreOp():
                 low.have_put(op.slot, fenced=fenced)
             case ConvertLayoutOp() if in_shared(op.result):
-                low.have_put(op.result, fenced=fenced)
+                low.have_put(op.result, fenced=fenced or _fenced_behind(low, op))
             case DotOp():
                 # It fences the parts that it stores.
                 pass
             case _:
                 low.accesses.unfenced |= op in low.rooms.exchanges and not fenced
+
+
+def _fenced_behind(low: Lowering, put: ConvertLayoutOp) -> bool:
+    """Whether products of warpgroups follow in the block of an operation that stores a tile for them: they fence it first."""
+    if low.rooms.multiplied.isdisjoint(low.rooms.tiles[put.result]):
+        return False
+    op = put.next_op
+    while op is not None and not (isinstance(op, DotOp) and by_warpgroups(op) and op.parts == 1):
+        op = op.next_op
+    return op is not None
 
 
 def _in_branch(op: Operation, blocks: Sequence[Block]) -> bool:

@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from louver.compile.lower.tiles.numbers import bits_of, element_bytes, is_integer
 from louver.compile.lower.tiles.packing import WORD, pack_elements, unpack_elements
 from louver.compile.lower.tiles.state import Lowering, Registers
 from louver.ir.tile import CompressOp, DecompressOp
-from louver.ir.tile.layout import Vector
+from louver.ir.tile.layout import Layout, Vector
 from louver.ir.tile.types import element_of
 from louver.isa.bits import PermuteBytes
 from louver.isa.metadata import CODE_BITS, INDEX_BITS
@@ -36,6 +36,9 @@ PAIRS = (0x5140, 0x7362)
 BYTE, HALF = 8, 16
 """Bits."""
 
+LOWEST = 15
+"""The lowest code of an entry."""
+
 Table: TypeAlias = tuple[int, ...]
 """A byte of a selector for each value of an index."""
 
@@ -47,7 +50,11 @@ def lower_decompress(low: Lowering, op: DecompressOp) -> Registers:
     """The elements of a dense tile: kept values among zeros."""
     parts, layout, element = op.parts, low.layout(op.result), element_of(op.result.type)
     values, size = low.layout(op.src), element_bytes(element, op)
-    codes = _Codes(low, op, _placing(size))
+    inside = sorted({parts.index(at) for at in layout.registers})
+    weights = [parts.index(step) for step in layout.thread]
+    others = _sums_of({weight for weight in weights if weight})
+    tables = {own: _placing(size, [own | each for each in inside]) for own in others}
+    codes = _Codes(low, op, layout, tables, weights)
     found: dict[Vector, Sequence[Reg]] = {}
     for at in layout.registers:
         value = parts.value(at)
@@ -62,8 +69,9 @@ def lower_decompress(low: Lowering, op: DecompressOp) -> Registers:
         packed = pack_elements(low, kept, size)
         wide = packed if packed.type == "b32" else low.k.pack_b32(packed, packed)
         words = [low.emit(PermuteBytes(), wide, 0, selector) for selector in codes.selectors(at)]
-        found[value] = [each for word in words for each in unpack_elements(low, word, WORD // size, element, size)]
-    return tuple(found[parts.value(at)][parts.index(at)] for at in layout.registers)
+        count = min(len(inside), WORD // size)
+        found[value] = [each for word in words for each in unpack_elements(low, word, count, element, size)]
+    return tuple(found[parts.value(at)][inside.index(parts.index(at))] for at in layout.registers)
 
 
 def lower_compress(low: Lowering, op: CompressOp) -> Registers:
@@ -71,7 +79,7 @@ def lower_compress(low: Lowering, op: CompressOp) -> Registers:
     parts, layout, element = op.parts, low.layout(op.result), element_of(op.src.type)
     dense, boolean = low.layout(op.src), is_integer(element) and bits_of(element) == 1
     size = 1 if boolean else element_bytes(element, op)
-    codes = _Codes(low, op, _taking(size))
+    codes = _Codes(low, op, dense, {0: _taking(size)}, ())
     words: dict[Registers, Sequence[Reg]] = {}
     found: dict[Vector, Sequence[Reg]] = {}
     for at in layout.registers:
@@ -120,9 +128,17 @@ def _chosen(low: Lowering, codes: _Codes, at: Vector, group: Registers) -> Seque
     return [first, last]
 
 
-def _placing(size: int) -> Tables:
-    """Tables for a group's elements: bytes of its kept values, which are the low ones of a register, or zeros."""
-    nibbles = [(n // size, n % size) for n in range(FOUR * size)]
+def _sums_of(bits: Iterable[int]) -> list[int]:
+    """The sums of any of these numbers, which share no bit."""
+    found = [0]
+    for bit in sorted(bits):
+        found += [bit + each for each in found]
+    return found
+
+
+def _placing(size: int, indices: Sequence[int]) -> Tables:
+    """Tables for these elements of a group: bytes of its kept values, which are the low ones of a register, or zeros."""
+    nibbles = [(index, byte) for index in indices for byte in range(size)]
     first = [tuple(byte if element == index else ZEROS for index in range(FOUR)) for element, byte in nibbles]
     second = [
         tuple((size + byte) ^ ZEROS if element == index else 0 for index in range(FOUR)) for element, byte in nibbles
@@ -146,37 +162,93 @@ def _joined(nibbles: Sequence[Table]) -> list[Table]:
 
 
 class _Codes:
-    """The codes of a thread's groups in the metadata of a tile. tables: of the selectors that are made of them."""
+    """The codes of a thread's groups in the metadata of a tile.
 
-    def __init__(self, low: Lowering, op: DecompressOp | CompressOp, tables: Tables) -> None:
+    dense: the layout of the dense tile. tables: of the selectors that are made of codes, by the number in its group of a thread's first
+    element. weights: of that number, of the bits of the thread's number.
+    """
+
+    def __init__(
+        self,
+        low: Lowering,
+        op: DecompressOp | CompressOp,
+        dense: Layout,
+        tables: Mapping[int, Tables],
+        weights: Sequence[int],
+    ) -> None:
         assert op.metadata is not None
-        self._low, self._parts, self._tables = low, op.parts, tables
+        parts = op.parts
+        self._low, self._parts, self._tables, self._weights = low, parts, tables, weights
         self._entries, self._layout = low.values[op.metadata], low.layout(op.metadata)
-        self._known: dict[Reg, Sequence[Sequence[Reg]]] = {}
+        self._by = low.combined([parts.shift(step) for step in dense.thread])
+        self._known: dict[Sequence[int], Sequence[Sequence[Reg]]] = {}
+        self._shifted: dict[int, Reg] = {}
         self._tests: dict[tuple[Reg, int], Reg] = {}
+        # Where a thread has only some of the codes of an entry, those of several entries become one.
+        inside = {shift for step in dense.register if (shift := parts.shift(step))}
+        self._mask = sum(LOWEST << shift for shift in _sums_of(inside))
+        self._offsets = [0]
+        for bit in (2 * CODE_BITS, CODE_BITS):
+            if bit not in inside:
+                self._offsets += [bit + each for each in self._offsets]
+        entries = sorted(set(map(self._number, dense.registers)))
+        self._packs: dict[int, tuple[Sequence[int], int]] = {}
+        for first in range(0, len(entries), len(self._offsets)):
+            pack = tuple(entries[first : first + len(self._offsets)])
+            self._packs.update((each, (pack, offset)) for each, offset in zip(pack, self._offsets, strict=False))
 
     def test(self, at: Vector, bit: int) -> Reg:
         """Whether a bit of the code is set that an element's group has."""
-        entry, mask = self._entry(at), 1 << self._parts.shift(at) + bit
+        entry, mask = self._entry(self._number(at)), 1 << self._parts.shift(at) + bit
         if (entry, mask) not in self._tests:
             self._tests[entry, mask] = self._low.k.setp("ne", "u32", self._low.k.and_(entry, mask), 0)
         return self._tests[entry, mask]
 
     def selectors(self, at: Vector) -> Sequence[Reg]:
         """The selectors for an element's group, each in the low half of a register."""
-        entry = self._entry(at)
-        if entry not in self._known:
-            self._known[entry] = self._made(entry)
-        return [each[self._parts.shift(at) // CODE_BITS] for each in self._known[entry]]
+        pack, offset = self._packs[self._number(at)]
+        if pack not in self._known:
+            self._known[pack] = self._made(self._packed(pack))
+        return [each[(self._parts.shift(at) + offset) // CODE_BITS] for each in self._known[pack]]
 
-    def _entry(self, at: Vector) -> Reg:
-        return self._entries[self._layout.register_of(self._parts.entry(at))]
+    def _number(self, at: Vector) -> int:
+        """The register of the entry of an element's group."""
+        return self._layout.register_of(self._parts.entry(at))
+
+    def _entry(self, number: int) -> Reg:
+        """An entry, the thread's first code lowest."""
+        if number not in self._shifted:
+            self._shifted[number] = self._own_codes(self._entries[number])
+        return self._shifted[number]
+
+    def _own_codes(self, entries: Reg) -> Reg:
+        return entries if self._by is None else self._low.k.shr(entries, self._by)
+
+    def _packed(self, pack: Sequence[int]) -> Reg:
+        """The thread's codes of several entries in one register."""
+        k, total = self._low.k, None
+        if len(pack) == 1:
+            return self._entry(pack[0])
+        pairs = [tuple(self._entries[each] for each in pack[first : first + 2]) for first in range(0, len(pack), 2)]
+        together = [word for each in pairs if (word := self._low.packed.get(each)) is not None]
+        if 2 * len(together) == len(pack):
+            # Two entries are the halves of a register.
+            words, mask = [self._own_codes(each) for each in together], self._mask << HALF | self._mask
+        else:
+            words, mask = list(map(self._entry, pack)), self._mask
+        for part, offset in zip(words, self._offsets[:: len(pack) // len(words)], strict=False):
+            part = k.and_(part, mask)
+            part = k.shl(part, offset) if offset else part
+            total = part if total is None else k.or_(total, part)
+        assert total is not None
+        return total if len(words) == len(pack) else k.or_(total, k.shr(total, HALF - self._offsets[1]))
 
     def _made(self, entry: Reg) -> Sequence[Sequence[Reg]]:
         """For each word of a group, the selectors of an entry's groups."""
         low, k = self._low, self._low.k
         indices = k.and_(entry, FIRST_INDICES), k.and_(k.shr(entry, INDEX_BITS), FIRST_INDICES)
-        rows = [self._bytes(indices, tables) for tables in self._tables]
+        count = len(next(iter(self._tables.values())))
+        rows = [self._bytes(indices, number) for number in range(count)]
         if len(rows) == 1:
             return [[rows[0], *(k.shr(rows[0], BYTE * number) for number in range(1, FOUR))]]
         found: list[Sequence[Reg]] = []
@@ -185,20 +257,39 @@ class _Codes:
             found.append([each for pair in pairs for each in (pair, k.shr(pair, HALF))])
         return found
 
-    def _bytes(self, indices: tuple[Reg, Reg], tables: tuple[Table, Table]) -> Reg:
+    def _bytes(self, indices: tuple[Reg, Reg], number: int) -> Reg:
         """A byte of the selectors of four groups. The first index of a code is never 3, the second never 0."""
-        legal = tables[0][:-1], tables[1][1:]
-        same = 0
-        for each in legal:
-            same ^= each[0] if len(set(each)) == 1 else 0
+        tables = {own: each[number] for own, each in self._tables.items()}
+        same = dict.fromkeys(tables, 0)
+        changing: list[int] = []
+        for which, legal in ((0, slice(0, -1)), (1, slice(1, None))):
+            if any(len(set(each[which][legal])) > 1 for each in tables.values()):
+                changing.append(which)
+            else:
+                same = {own: same[own] ^ each[which][legal][0] for own, each in tables.items()}
         found: Reg | None = None
-        for index, table, used in zip(indices, tables, legal, strict=True):
-            if len(set(used)) > 1:
-                word = self._low.constant(
-                    sum((each ^ same) << BYTE * number for number, each in enumerate(table)), "b32"
-                )
-                taken = self._low.emit(PermuteBytes(), word, 0, index)
-                found = taken if found is None else self._low.k.xor(found, taken)
-                same = 0
+        for which in changing:
+            words = {
+                own: sum((byte ^ same[own]) << BYTE * place for place, byte in enumerate(each[which]))
+                for own, each in tables.items()
+            }
+            taken = self._low.emit(PermuteBytes(), self._own(words), 0, indices[which])
+            found = taken if found is None else self._low.k.xor(found, taken)
+            same = dict.fromkeys(tables, 0)
         assert found is not None
         return found
+
+    def _own(self, words: Mapping[int, int]) -> Reg:
+        """The word that is the thread's, of those for each number of a thread's first element in its group."""
+        low, chosen = self._low, {own: self._low.constant(word, "b32") for own, word in words.items()}
+        for bit in (1, 2):
+            if not any(own & bit for own in chosen):
+                continue
+            weight = low.combined([each & bit for each in self._weights])
+            assert weight is not None
+            with low.k.inside(low.prologue):
+                here = low.k.setp("ne", "u32", weight, 0)
+                chosen = {
+                    own: low.k.selp(chosen[own | bit], word, here) for own, word in chosen.items() if not own & bit
+                }
+        return chosen[0]

@@ -16,7 +16,7 @@ from louver.compile.lower.tiles.dot import Operand, fragment_parts, metadata_wor
 from louver.compile.lower.tiles.exact import PartedOperands, part_pairs, without_nan
 from louver.compile.lower.tiles.packing import WORD, pack_elements, unpack_elements
 from louver.compile.lower.tiles.state import Lowering, Registers
-from louver.compile.plan.encode.unit import is_transposed, promoted_columns, warpgroup_instruction
+from louver.compile.plan.encode.unit import is_transposed, product_left, promoted_columns, warpgroup_instruction
 from louver.ir.tile import DotOp, MmaAttr
 from louver.ir.tile.encodings import numbers_of
 from louver.ir.tile.layout import LANE_BITS
@@ -201,18 +201,20 @@ def _left(
     low: Lowering, op: DotOp, operands: PartedOperands, product: Wgmma, groups: int
 ) -> Callable[[int, int, int], Reg | tuple[Reg, ...]]:
     """The product's A, a part from a row and a column of K on: a descriptor, or registers. groups: warpgroups along the rows."""
-    transposed = is_transposed(op)
-    value = op.b if transposed else op.a
+    value, k_dimension = product_left(op)
+    kept = product.k // product.k_stored
     if product.a_source == "shared":
-        matrices = _matrices(low, operands, value, k_dimension=0 if transposed else 1, rows=(ROWS, groups, WARP_BITS))
+        matrices = _matrices(low, operands, value, k_dimension=k_dimension, rows=(ROWS, groups, WARP_BITS))
         size = tile_of(value).size
-        return lambda part, row, k: _part(low, matrices[min(part, 1)], row, k * product.k_stored // product.k, size)
-    a = Operand(low.values[value], low.layout(value), transposed)
+        return lambda part, row, k: _part(low, matrices[min(part, 1)], row, k // kept, size)
+    a = Operand(low.values[value], low.layout(value), is_transposed(op))
     known: dict[tuple[int, int], Sequence[tuple[Reg, ...]]] = {}
 
     def registers(part: int, row: int, k: int) -> tuple[Reg, ...]:
         if (row, k) not in known:
-            known[row, k] = fragment_parts(low, partial(_at, a, row, k), product.a_fragment, product.a, op.parts)
+            known[row, k] = fragment_parts(
+                low, partial(_at, a, row, k // kept), product.a_fragment, product.a, op.parts
+            )
         return known[row, k][part]
 
     return registers

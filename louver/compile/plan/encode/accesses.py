@@ -8,7 +8,7 @@ from typing import cast
 from louver.compile.plan.encode.anchors import memory_bits
 from louver.compile.plan.encode.shared_access import SCHEDULERS
 from louver.compile.plan.feeds.chunks import Runs
-from louver.compile.plan.feeds.staged_operands import strides
+from louver.compile.plan.feeds.neighbours import strides
 from louver.ir.tile import (
     AtomicRMWOp,
     LoadOp,

@@ -23,17 +23,20 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
+from louver.analysis.elementwise import ELEMENTWISE
 from louver.compile.plan.encode.copied import copied_loads
 from louver.compile.plan.encode.unit import (
     MOST_SUMS,
     held_sums,
     is_transposed,
     multiplies,
+    product_left,
     product_shape,
     warpgroup_encoding,
 )
 from louver.compile.plan.feeds.chunks import Runs, chunk_of
-from louver.compile.plan.feeds.staged_operands import loaded_along, staged_operands
+from louver.compile.plan.feeds.neighbours import is_computed, loaded_along
+from louver.compile.plan.feeds.staged_operands import staged_operands
 from louver.ir.tile import (
     AtomicCASOp,
     AtomicOp,
@@ -113,14 +116,8 @@ def choose_warps(function: FuncOp, *, warpgroups: bool = True) -> int:
         return count
     least = max(WARPS_PER_WARPGROUP, max(held) // (MOST_SUMS * LANES))
     # Warps that compute an operand wait for each other once a step: two CTAs of few warps wait less than one of many.
-    computes = len(dots) == 1 and any(_is_computed(each) and element_bits(each) > 8 for each in (dots[0].a, dots[0].b))
+    computes = len(dots) == 1 and any(is_computed(each) and element_bits(each) > 8 for each in (dots[0].a, dots[0].b))
     return least if computes else max(count, least)
-
-
-def _is_computed(operand: SSAValue) -> bool:
-    """Whether threads compute an operand of what they have loaded."""
-    owner = operand.owner
-    return _is_computed(owner.src) if isinstance(owner, TransOp) else not isinstance(owner, LoadOp | Block)
 
 
 def element_bits(value: SSAValue) -> int:
@@ -208,7 +205,7 @@ class Natures:
         self.apart = _dots_apart(operations)
         self.operands = staged_operands(function, warpgroups=self.warpgroups) if staged else {}
         for op in operations:
-            if isinstance(op, DecompressOp) and op.columns is not None:
+            if isinstance(op, DecompressOp) and op.columns is not None and not self._goes_to_registers(op.result):
                 self._found[op.result] = _whole_entries(op, warps)
         self._settle(operations)
         self.staged = {value: along for value, along in self.operands.items() if self.of(value) is None}
@@ -238,17 +235,30 @@ class Natures:
 
     def keeps(self, value: SSAValue) -> bool:
         """Whether a tile with an encoding by nature is computed there alone, because it is not cheaply computed again."""
-        computed = Block | DotOp | DecompressOp | Anchor | scf.ForOp | scf.IfOp | scf.WhileOp
+        computed = Block | DotOp | Anchor | scf.ForOp | scf.IfOp | scf.WhileOp
         return value in self.operands or value in self.kept or isinstance(value.owner, computed)
 
     def home(self, value: SSAValue) -> Encoding | None:
         """The encoding in which a tile is computed that is computed in one alone."""
         return self.kept.get(value) or self.of(value)
 
-    def with_entries(self, op: CompressOp, encoding: Encoding) -> Encoding:
-        """The encoding in which kept elements are found that are wanted in one: a thread has all that an entry of metadata is for."""
+    def _goes_to_registers(self, value: SSAValue) -> bool:
+        """Whether nothing but products of warpgroups take what is made of a tile element by element, from registers."""
+        users = [use.operation for use in value.uses]
+        return bool(users) and all(
+            product_left(user)[0] is value and value not in self.operands
+            if isinstance(user, DotOp)
+            else isinstance(user, (TransOp, *ELEMENTWISE)) and all(map(self._goes_to_registers, user.results))
+            for user in users
+        )
+
+    def with_groups(self, op: CompressOp | DecompressOp, encoding: Encoding) -> Encoding:
+        """The encoding in which a tile is decompressed, or compressed, that is wanted in one: its own, or one with whole groups."""
+        if (nature := self.of(op.result)) is not None:
+            return nature
+        layout = encoding.layout(tensor_of(op.result).get_shape())
         try:
-            op.parts.dense(encoding.layout(tensor_of(op.result).get_shape()))
+            op.parts.dense(layout) if isinstance(op, CompressOp) else op.parts.values(layout)
         except ValueError:
             return _whole_entries(op, self.warps)
         return encoding

@@ -14,7 +14,7 @@ from xdsl.ir import SSAValue
 from louver.compile.plan.encode.unit import multiplies
 from louver.compile.plan.feeds.chunks import chunk_of
 from louver.compile.plan.feeds.copied_loads import addresses, may_be_copied, only_user
-from louver.compile.plan.feeds.staged_operands import loaded_along, row_bytes, tile_bytes
+from louver.compile.plan.feeds.neighbours import loaded_along, row_bytes, tile_bytes
 from louver.compile.plan.feeds.steps_ahead import Sources, computed, only_loads
 from louver.ir.tile import DotOp, FuncOp, LoadOp, TransOp
 from louver.ir.tile.types import as_tensor, tensor_of

@@ -72,8 +72,8 @@ class Demands:
         wanted = self.of(value)
         if value in self.natures.copied:
             return [self.natures.copied[value][0]]
-        if isinstance(value.owner, CompressOp):
-            return list(dict.fromkeys(self.natures.with_entries(value.owner, each) for each in wanted))
+        if isinstance(value.owner, CompressOp | DecompressOp):
+            return list(dict.fromkeys(self.natures.with_groups(value.owner, each) for each in wanted))
         nature = self.natures.home(value)
         return [nature] if nature is not None and wanted and self.natures.keeps(value) else wanted
 
@@ -97,8 +97,8 @@ class Demands:
         if value in self.natures.copied:
             encoding, _ = self.natures.copied[value]
         owner = value.owner
-        if isinstance(owner, CompressOp):
-            encoding = self.natures.with_entries(owner, encoding)
+        if isinstance(owner, CompressOp | DecompressOp):
+            encoding = self.natures.with_groups(owner, encoding)
         if isinstance(owner, Block):
             self._argument(owner, value, encoding)
         elif isinstance(owner, scf.ForOp):

@@ -14,7 +14,7 @@ from louver.compile.plan.encode.demand import anchored_operands, multiplied_oper
 from louver.compile.plan.encode.stores import layouts_of_accesses
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.refusal import unsupported
-from louver.ir.tile import CompressOp, ConvertLayoutOp, DotOp, FuncOp, SharedAttr, StoreOp
+from louver.ir.tile import CompressOp, ConvertLayoutOp, DecompressOp, DotOp, FuncOp, SharedAttr, StoreOp
 from louver.ir.tile.encodings import Encoding
 from louver.ir.tile.types import as_tensor, tensor_of
 
@@ -92,8 +92,8 @@ class _Rewrite:
                     return
                 case _ if isinstance(op, _Anchored):
                     self._anchor(op, new)
-                case CompressOp():
-                    self._compressed(op, new)
+                case CompressOp() | DecompressOp():
+                    self._in_groups(op, new)
                 case _ if any(map(is_tile, op.results)):
                     for encoding in dict.fromkeys(each for value in op.results for each in self.demands.made(value)):
                         self._computed(op, encoding, new)
@@ -114,12 +114,12 @@ class _Rewrite:
         for before, after in zip(op.results, made.results, strict=True):
             if before in self.natures.copied:
                 self._taken(before, after, new)
-            elif self.natures.keeps(before):
+            elif self.natures.keeps(before) and not isinstance(op, CompressOp | DecompressOp):
                 self._known(before, {encoding: after}, new)
             else:
                 self.known[before, encoding] = after
 
-    def _compressed(self, op: CompressOp, new: Block) -> None:
+    def _in_groups(self, op: CompressOp | DecompressOp, new: Block) -> None:
         made: dict[Encoding | None, SSAValue] = {}
         for encoding in self.demands.made(op.result):
             self._computed(op, encoding, new)

@@ -13,6 +13,7 @@ from xdsl.ir import Operation, SSAValue
 from louver.analysis.elementwise import ELEMENTWISE
 from louver.analysis.integers import is_zero
 from louver.analysis.promotion import promotion
+from louver.compile.plan.feeds.neighbours import is_computed, loaded_along
 from louver.formats.dtypes import multiplied_as
 from louver.ir.tile import DotOp, MmaAttr, SharedAttr, element_name
 from louver.ir.tile.encodings import numbers_of
@@ -37,14 +38,36 @@ PART_COLUMNS = 128
 
 
 def is_transposed(op: DotOp) -> bool:
-    """Whether the product is the transpose of the dot: the instruction's A is the sparse operand."""
-    return op.sparse_index is not None and op.sparse_index.value.data == 1
+    """Whether the product is the transpose of the dot: the instruction's A is the sparse operand, or one that is computed."""
+    sums = register_encoding(op.d.type)
+    if isinstance(sums, MmaAttr):
+        return bool(sums.transposed.data)
+    if op.sparse_index is not None:
+        return op.sparse_index.value.data == 1
+    return _gains_by_turning(op)
+
+
+def _gains_by_turning(op: DotOp) -> bool:
+    """Whether products of warpgroups read less shared memory for the transpose of a dense dot. Its A is computed, in registers if it lies
+    along K.
+    """
+    if op.parts > 1 or is_computed(op.a) or not is_computed(op.b) or (along := loaded_along(op.b)) is None:
+        return False
+    if element_name(tensor_of(op.b).element_type) not in TRANSPOSABLE:
+        return False
+    rows, columns = tensor_of(op.d).get_shape()
+    return columns % ROWS == 0 and columns * (rows + (ROWS if along else 0)) < rows * (columns + ROWS)
 
 
 def product_shape(op: DotOp) -> tuple[int, int]:
     """Rows and columns of the product."""
     rows, columns = tensor_of(op.d).get_shape()
     return (columns, rows) if is_transposed(op) else (rows, columns)
+
+
+def product_left(op: DotOp) -> tuple[SSAValue, int]:
+    """The product's A, and its dimension that is K."""
+    return (op.b, 0) if is_transposed(op) else (op.a, 1)
 
 
 def warpgroup_encoding(op: DotOp, warps: int, staged: Mapping[SSAValue, int], registers: int) -> MmaAttr | None:
@@ -77,8 +100,9 @@ def by_warpgroups(op: DotOp) -> bool:
 
 
 def multiplies(op: DotOp, staged: Mapping[SSAValue, int]) -> bool:
-    """Whether warpgroups can multiply a dot's operands, however many there are. The product's A may be in registers if it is dense."""
-    if op.b not in staged or (op.a not in staged and op.sparse_index is not None):
+    """Whether warpgroups can multiply a dot's operands, however many there are. The product's A may be in registers."""
+    left, _ = product_left(op)
+    if any(value not in staged for value in (op.a, op.b) if value is not left):
         return False
     if not isinstance(tensor_of(op.d).element_type, Float32Type | Float16Type | IntegerType):
         return False
@@ -91,7 +115,7 @@ def multiplies(op: DotOp, staged: Mapping[SSAValue, int]) -> bool:
         or COLUMNS not in legal_n(names[0])
     ):
         return False
-    along_k = staged.get(op.a, 1) == 1 and staged[op.b] == 0
+    along_k = staged.get(op.a, 1) == 1 and staged.get(op.b, 0) == 0
     if not along_k and op.parts == 1 and any(name not in TRANSPOSABLE for name in names):
         return False
     sparse = op.sparse_index is not None
@@ -153,7 +177,7 @@ def warpgroup_instruction(op: DotOp, encoding: MmaAttr) -> Wgmma:
     # Operands in parts are turned.
     across = [op.parts == 1 and _across(value, k) for value, k in ((op.a, 1), (op.b, 0))]
     a_across, b_across = reversed(across) if is_transposed(op) else across
-    source = "shared" if isinstance(register_encoding(op.a.type), SharedAttr) else "registers"
+    source = "shared" if isinstance(register_encoding(product_left(op)[0].type), SharedAttr) else "registers"
     names, sparse = _names(op), op.sparse_index is not None
     return Wgmma(encoding.columns, *names, _sums(op), sparse, source, transpose_a=a_across, transpose_b=b_across)
 

@@ -22,6 +22,7 @@ from xdsl.rewriter import Rewriter
 
 from louver.analysis.access import Access, Dimension, access
 from louver.analysis.atoms import Iteration
+from louver.analysis.elementwise import ELEMENTWISE
 from louver.analysis.launch_size import launch_size
 from louver.compile.canonical.describe_tiles import Describer
 from louver.compile.decompose.expand_blocks import metadata_loads
@@ -29,7 +30,7 @@ from louver.compile.rewrite.descriptors import EVERY
 from louver.compile.signature import ArgumentParameter, BoxParameter
 from louver.ir.polynomial import Part, Polynomial, Size
 from louver.ir.refusal import UnsupportedKernelError
-from louver.ir.tile import DescriptorType, DotOp, FuncOp, LoadOp, TransOp
+from louver.ir.tile import CompressOp, DecompressOp, DescriptorType, DotOp, FuncOp, LoadOp, TransOp
 from louver.ir.tile.shared import SharedLayout
 from louver.ir.tile.types import tensor_of
 from louver.isa.targets import TENSOR_MAP_MAX_BOX
@@ -44,7 +45,7 @@ def describe_boxes(function: FuncOp, parameters: Sequence[ArgumentParameter]) ->
     boxes = _Boxes(function, parameters)
     metadata = metadata_loads(function)
     for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp)]:
-        for load in [op for op in loop.body.block.ops if isinstance(op, LoadOp) and _is_multiplied(op)]:
+        for load in [op for op in loop.body.block.ops if isinstance(op, LoadOp) and _is_multiplied(op.result)]:
             try:
                 boxes.describe(load, metadata=load in metadata)
             except UnsupportedKernelError:
@@ -67,12 +68,17 @@ def used_boxes(function: FuncOp, boxes: Sequence[BoxParameter]) -> tuple[BoxPara
     return tuple(each for index, each in enumerate(boxes, first) if index not in idle)
 
 
-def _is_multiplied(load: LoadOp) -> bool:
-    """Whether a tile, or its transpose, is an operand of dots and nothing else."""
-    uses = list(load.result.uses)
-    if len(uses) == 1 and isinstance(uses[0].operation, TransOp):
-        uses = list(uses[0].operation.result.uses)
-    return bool(uses) and all(isinstance(use.operation, DotOp) for use in uses)
+def _is_multiplied(value: SSAValue) -> bool:
+    """Whether dots multiply a tile, or what is made of it element by element."""
+    users = [use.operation for use in value.uses]
+    return any(
+        isinstance(user, DotOp)
+        or (
+            isinstance(user, (TransOp, DecompressOp, CompressOp, *ELEMENTWISE))
+            and any(map(_is_multiplied, user.results))
+        )
+        for user in users
+    )
 
 
 @dataclass(slots=True)

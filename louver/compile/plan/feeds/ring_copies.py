@@ -38,8 +38,8 @@ from louver.compile.plan.feeds.copied_loads import (
     may_be_copied,
     only_user,
 )
+from louver.compile.plan.feeds.neighbours import loaded_along
 from louver.compile.plan.feeds.next_copies import begin_next, loop_around
-from louver.compile.plan.feeds.staged_operands import loaded_along
 from louver.compile.plan.feeds.steps_ahead import (
     Sources,
     guarded_mask,

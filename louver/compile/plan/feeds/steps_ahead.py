@@ -178,9 +178,14 @@ def splat(value: SSAValue, like: AnyTensor) -> SplatOp:
 
 
 def loaded_again(before: Operation, load: LoadOp, known: dict[SSAValue, SSAValue], guard: SSAValue) -> SSAValue:
-    """A load once more, where `guard` holds. Elements are undefined where there is nothing to load: nothing reads them."""
+    """A load once more, where `guard` holds. Elements are undefined where there is nothing to load: nothing reads them.
+
+    A box there may be any part of its array, or zeros.
+    """
     other = None if load.other is None else known.get(load.other, load.other)
     new = LoadOp(known.get(load.ptr, load.ptr), guarded_mask(before, load, known, guard), other)
+    if load.box is not None:
+        new = new.found_in(load.box, [known.get(each, each) for each in load.place])
     new.properties |= {name: value for name, value in load.properties.items() if name != "operandSegmentSizes"}
     new.attributes = dict(load.attributes)
     insert(before, new, load)
