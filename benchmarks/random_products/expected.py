@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from louver.ir.product import unit_of
+from louver.formats.pattern import Pattern
+from louver.ir.product import selection_of, unit_of
+from louver.isa.wgmma import FP8
 from louver.library import numerics
 
 F32_UNIT = 2.0**-23
@@ -87,8 +89,12 @@ def product(xp: Any, a: Any, b: Any, operand: str, pattern: str, accumulate: str
     operand, pattern: of the sparse operand. accumulate: the mode asked for, "auto" for the usual one.
     """
     how = numerics.accumulation(operand, accumulate, unit=unit_of(pattern, operand))
+    columns, vectors = a.shape[1], Pattern.parse(pattern)
+    if operand in FP8 and selection_of(pattern) == "indexed":
+        # The bound counts the instructions of a 2:4 operand, which stores half of its columns.
+        columns = max(columns, 2 * vectors.groups(columns) * vectors.n)
     # Of an output that rounds nothing by itself, so that what is absolute comes from the sums.
-    relative, absolute, summed = numerics.coefficients(a.shape[1], "s32", how)
+    relative, absolute, summed = numerics.coefficients(columns, "s32", how)
     value = a @ b
     return Expected(xp, value, relative * abs(value) + summed * (abs(a) @ abs(b)) + absolute)
 

@@ -203,7 +203,7 @@ def plan(
     columns of b) that the kernel is chosen for, 0 or more; calls may have any N. out_dtype: as in `louver.matmul`. like: an array
     as calls will have it, which gives the device, the element type and the layout; by default the current device and s's element
     type. layout: of the dense operand, "k_major" (row-major tokens [N, K]) or "n_major" (row-major b [K, N]: the default of s @ b
-    for 16-bit types, which alone have it). batch: the number of dense operands, as in `prepare`; by default
+    for 16-bit types and patterns that gather, which alone have it). batch: the number of dense operands, as in `prepare`; by default
     as many as `like` or s has; of a linear plan with one weight, whose tokens are one axis otherwise, a batch's entries are what
     a second stride walks. bias, dense_bias, scale, dense_scale, c, out_scale, alpha, beta, activation, accumulate, batch_invariant: as
     in `louver.matmul`, arrays on the device, for N = n (c [n, out] or [out, n]); the calls read the arrays anew, and may give others.

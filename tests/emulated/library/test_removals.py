@@ -76,13 +76,8 @@ STRUCTURES = {
         1,
     ),
     "gathered-turned": (
-        Problem("matmul", "s8", "s8", "s32", pattern="2:8@128", b_layout="n_major"),
-        Schedule.of(tile_n=128, tile_k=128, stages=2),
-        1,
-    ),
-    "gathered-turned-two-lists": (
-        Problem("matmul", "e4m3", "e4m3", "f32", pattern="2:8@64", b_layout="n_major"),
-        Schedule.of(tile_n=64, tile_k=128, stages=3, dependent=True),
+        Problem("matmul", "s8", "s8", "f16", pattern="2:8@64", b_layout="n_major"),
+        Schedule.of(tile_m=64, consumers=1, tile_n=128, tile_k=128, stages=2, store="bulk", staging=32, dependent=True),
         1,
     ),
     "cuda-cores": (
@@ -130,7 +125,7 @@ def attempts(compiled: CompiledProduct, sms: int, rng: np.random.Generator, coun
     given = [(n, *cut) for cut in cuts[:count]]
     if compiled.nest.turns:
         # Rows whose last piece is not whole are copied by instructions of their own.
-        given.append((n - 3, *cuts[0]))
+        given.append((n - 8, *cuts[0]))
     for n, steps, ranges in given:
         k = schedule.tile.k * steps - columns + 8
         if compiled.nest.a.selection == "indexed":

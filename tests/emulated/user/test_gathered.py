@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import louver
+from louver.formats.dtypes import element_type
 from louver.formats.tensor import SparseTensor
 from louver.measure.forms import bind
 from louver.user.explanation import Explanation
@@ -61,6 +62,23 @@ def test_f32_runs_on_cuda_cores(rng: np.random.Generator, pattern: str) -> None:
     louver.jit(kernel).emulate[call.grid](**known)
     expected = known["a"].dense().astype(np.float64) @ known["b"].astype(np.float64)
     np.testing.assert_array_equal(known["c"], expected.astype(np.float16).astype(np.float32))
+
+
+@pytest.mark.parametrize("pattern", ["2:8@64", "3:8"])
+def test_8_bit_floats_are_turned(rng: np.random.Generator, pattern: str) -> None:
+    """Rows of 104 bytes, 112 bytes apart."""
+    kernel, call, known, outs = given("mm, sparse left", rng, pattern)
+    e4m3 = element_type("e4m3").numpy
+    known["a"] = louver.compress(known["a"].dense().astype(e4m3), pattern)
+    wide = np.full((known["b"].shape[0], 112), np.nan, e4m3)
+    known["b"] = wide[:, : known["b"].shape[1]]
+    known["b"][...] = rng.integers(-4, 5, known["b"].shape)
+    known["sbk"] = 112
+    assert louver.jit(kernel).explain(**known).family == "product"
+    louver.jit(kernel).emulate[call.grid](**known)
+    (y,) = outs.values()
+    expected = known["a"].dense().astype(np.float64) @ known["b"].astype(np.float64)
+    np.testing.assert_array_equal(y.astype(np.float64), expected.astype(y.dtype).astype(np.float64))
 
 
 def test_tokens_by_k_are_refused(rng: np.random.Generator) -> None:
