@@ -7,12 +7,9 @@ from dataclasses import dataclass
 
 from louver.formats.dtypes import ElementType
 from louver.formats.transposable import INFINITE, SCALE, SIDE, best, number
-from louver.isa.bits import ExtractField
-from louver.isa.convert import HalfPairFromFp8, IntegerToF32
 from louver.isa.floating import Sign
-from louver.isa.move import Bitcast
 from louver.isa.scalar import Binary
-from louver.library.streaming.lanes import Byte, Lanes, assemble
+from louver.library.streaming.lanes import Byte, Lanes, assemble, numbers
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Reg
 
@@ -61,33 +58,9 @@ def _sizes(lanes: Lanes, element: ElementType, plane: Reg) -> list[Reg]:
     """The summands of a score for the elements of a plane, f32 each."""
     k = lanes.k
     found: list[Reg] = []
-    for value in _numbers(lanes, element, plane):
+    for value in numbers(lanes, element, plane):
         size, bounded = k.regs("f32", 2)
         k.emit(Sign("abs", "f32"), size, value)
         k.emit(Binary("min", "f32"), bounded, k.mul_f32(size, SCALE), INFINITE)
         found.append(bounded)
     return found
-
-
-def _numbers(lanes: Lanes, element: ElementType, plane: Reg) -> list[Reg]:
-    k = lanes.k
-    match element.name:
-        case "f16" | "bf16":
-            return [k.to_f32(element.name, half) for half in k.halves(plane)]
-        case "e4m3" | "e5m2":
-            pairs = k.regs("b32", 2)
-            for pair, half in zip(pairs, k.halves(plane), strict=True):
-                k.emit(HalfPairFromFp8(element.name), pair, half)
-            return [k.to_f32("f16", half) for pair in pairs for half in k.halves(pair)]
-        case "s8" | "u8":
-            kind = "s32" if element.name == "s8" else "u32"
-            found = k.regs("f32", lanes.count)
-            for place, value in enumerate(found):
-                whole = k.reg("b32")
-                k.emit(ExtractField(kind), whole, plane, 8 * place, 8)
-                k.emit(IntegerToF32(kind), value, whole)
-            return found
-        case _:
-            value = k.reg("f32")
-            k.emit(Bitcast("f32"), value, plane)
-            return [value]

@@ -18,14 +18,13 @@ from dataclasses import dataclass
 
 from louver.formats.transposable import SIDE
 from louver.isa.fragments import ROWS
-from louver.isa.memory import AtomicUpdate
 from louver.isa.targets import WARPGROUP_THREADS
 from louver.library.streaming.blocks import kept_in_blocks
 from louver.library.streaming.frame import Frame, Span
 from louver.library.streaming.lanes import Byte
 from louver.library.streaming.natural import Natural
 from louver.library.streaming.place import Corner, Place, ahead
-from louver.library.streaming.record import KEY_BITS, NO_GROUP, TILE_STEPS, Streaming
+from louver.library.streaming.record import TILE_STEPS, Streaming
 from louver.library.streaming.turned import Tile
 from louver.library.streaming.words import Words
 from louver.ptx.module import Kernel, Reg
@@ -92,9 +91,7 @@ class _Note:
         )
         groups = k.div(k.add(frame.shape[1], m - 1), m)
         whole = k.mad_wide(k.mad_lo(self.place.entry, frame.shape[0], self.place.rows[row]), groups, k.widen_u64(group))
-        listed = k.and_pred(k.and_pred(inside, wrong), k.setp("ge", "u64", whole, frame.args["listed_from"]))
-        key = k.sub(NO_GROUP, k.add(k.shl(whole, KEY_BITS), k.widen_u64(count)))
-        k.emit(AtomicUpdate("max", "u64"), frame.counter("listed"), key, guard=listed)
+        frame.list_group(whole, count, k.and_pred(inside, wrong))
 
 
 def _compress(frame: Frame) -> None:

@@ -12,6 +12,7 @@ from louver.formats.transposable import PATTERN as TRANSPOSABLE
 from louver.isa.fragments import ROWS
 from louver.isa.metadata import GROUPS, MAPS, MetadataMap
 from louver.isa.prepack import WORDS
+from louver.isa.targets import WARPGROUP_THREADS
 
 Kind = Literal["prune", "check", "compress", "dense", "prepack"]
 
@@ -19,11 +20,11 @@ Layout = Literal[1, 2, 4, "rows"]
 """Of metadata: words of a load (`louver.isa.prepack.split`), or "rows" for `metadata_rows`."""
 
 MAX_GROUP: Final = 16
-"""Largest M of a pattern: a thread holds whole groups in registers."""
+"""Largest M of a pattern whose groups a thread holds in registers."""
 
 
-def streams(pattern: Pattern) -> bool:
-    """Whether kernels take a pattern: of elements, of which a thread holds a group, and that drops any."""
+def fits_thread(pattern: Pattern) -> bool:
+    """Whether a thread holds groups of a pattern in registers: of few elements, some of which it drops. Others are worked on by window."""
     return pattern.length == 1 and pattern.n < pattern.m <= MAX_GROUP
 
 
@@ -38,15 +39,15 @@ TILE_STEPS: Final = WORDS
 
 COUNTERS: Final = ("broken", "lost", "listed")
 """Numbers of 64 bits that kernels leave, from 0. broken: threads that saw a group with more than N non-zeros, or an illegal index.
-lost: -0.0 without a slot. listed: `NO_GROUP` less 256 times the least number of a group to list and its non-zeros. Behind
+lost: -0.0 without a slot. listed: `NO_GROUP` less 2^`KEY_BITS` times the least number of a group to list and its non-zeros. Behind
 them a checking kernel has the counts of groups with 1, 2, … M non-zeros."""
 
 COPYING_CTAS: Final = 4
 BUSY_CTAS: Final = 16
 """Measured at 28672×4096 in f16 (perf log, section 29)."""
 
-KEY_BITS: Final = 8
-"""Bits of a listed group's non-zeros."""
+KEY_BITS: Final = 9
+"""Bits of a listed group's non-zeros, 256 at most."""
 
 NO_GROUP: Final = (1 << 64) - 1
 
@@ -70,6 +71,13 @@ class Access:
             raise ValueError(f"tiles are turned by accesses of at least 4 bytes, got {self.width}")
 
 
+def check_arrays(kind: str, source: Access | None, out: Access | None) -> None:
+    """Raises ValueError for other dense arrays than those of a kind."""
+    arrays = {"prune": (True, True), "check": (True, False), "compress": (True, False), "dense": (False, True)}
+    if arrays.get(kind, (False, False)) != (source is not None, out is not None):
+        raise ValueError(f"a kernel of kind {kind} has other dense arrays, got {source} and {out}")
+
+
 @dataclass(frozen=True, slots=True)
 class Tiling:
     """The division of matrices of a pattern into tiles, and of these into what a thread takes.
@@ -82,7 +90,7 @@ class Tiling:
 
     def __post_init__(self) -> None:
         element_type(self.element, SPARSE_TYPES)
-        if not streams(self.pattern):
+        if not fits_thread(self.pattern):
             raise ValueError(
                 f"streaming kernels take patterns N:M of elements, N below M and M at most {MAX_GROUP}, got {self.pattern}"
             )
@@ -158,9 +166,9 @@ class Tiling:
         return self.columns * self.type.bytes
 
     @property
-    def turns(self) -> bool:
-        """Whether tiles can be turned: their rows are whole lines of all banks of shared memory."""
-        return self.row_bytes % (8 * VECTOR_BYTES) == 0
+    def turned_bytes(self) -> int:
+        """Bytes of a column that an access moves at most, 0 where tiles cannot be turned: their rows are not whole lines of all banks."""
+        return 0 if self.row_bytes % (8 * VECTOR_BYTES) else VECTOR_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,12 +194,10 @@ class Streaming(Tiling):
 
     def __post_init__(self) -> None:
         Tiling.__post_init__(self)
-        dense = {"prune": (True, True), "check": (True, False), "compress": (True, False), "dense": (False, True)}
-        if dense.get(self.kind, (False, False)) != (self.source is not None, self.out is not None):
-            raise ValueError(f"a kernel of kind {self.kind} has other dense arrays, got {self.source} and {self.out}")
+        check_arrays(self.kind, self.source, self.out)
         accesses = [access for access in (self.source, self.out) if access is not None]
         for access in accesses:
-            whole = self.turns if access.columns else 4 * self.span_words % access.width == 0
+            whole = self.turned_bytes if access.columns else 4 * self.span_words % access.width == 0
             if access.width < self.type.bytes or not whole:
                 raise ValueError(f"tiles of {self.pattern} in {self.element} are not reached by {access}")
         if self.transposable and (self.pattern != TRANSPOSABLE or self.method is None):
@@ -212,6 +218,11 @@ class Streaming(Tiling):
     def ctas_per_sm(self) -> int:
         """CTAs that share the tiles of an SM. Those that compute much for each byte wait less with more of them."""
         return BUSY_CTAS if self.transposable or self.kind in ("check", "prepack") else COPYING_CTAS
+
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA."""
+        return WARPGROUP_THREADS
 
     @property
     def min_ctas(self) -> int:
