@@ -23,7 +23,7 @@ Span = tuple[int, int]
 
 def _tile_bytes(record: Streaming) -> int:
     """Shared memory of a tile, for kernels that turn one."""
-    turns = record.both or any(access is not None and access.columns for access in (record.source, record.out))
+    turns = any(access is not None and access.columns for access in (record.source, record.out))
     return Tile.bytes(record) if turns else 0
 
 

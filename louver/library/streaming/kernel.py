@@ -6,8 +6,7 @@ words of metadata are of (`louver.isa.metadata`), whatever the kernel does, so t
     16-bit types and tf32   rows r and r + 8, four threads side by side, a step at a time
     8-bit types             row r, two threads side by side, two steps at a time
 
-Transposable masks need four rows in a thread. Their tile is that of the other orientation, turned, so that the second half of a
-compressing kernel is an ordinary one, of the tile in shared memory.
+Transposable masks need four rows in a thread.
 """
 
 from __future__ import annotations
@@ -17,15 +16,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from louver.formats.transposable import SIDE
-from louver.isa.fragments import ROWS
 from louver.isa.targets import WARPGROUP_THREADS
 from louver.library.streaming.blocks import kept_in_blocks
 from louver.library.streaming.frame import Frame, Span
 from louver.library.streaming.lanes import Byte
 from louver.library.streaming.natural import Natural
 from louver.library.streaming.place import Corner, Place, ahead
-from louver.library.streaming.record import TILE_STEPS, Streaming
-from louver.library.streaming.turned import Tile
+from louver.library.streaming.record import Streaming
 from louver.library.streaming.words import Words
 from louver.ptx.module import Kernel, Reg
 
@@ -152,32 +149,18 @@ def _prepack(frame: Frame) -> None:
 
 # --- transposable masks ------------------------------------------------------------------------------------------------
 def _prune_blocks(frame: Frame) -> None:
-    k, record = frame.k, frame.record
-    source, tile = frame.source(), Tile(k, record)
-    out = None if record.both else frame.out()
-    natural = frame.natural() if record.both else None
-    with frame.tiles() as corner:
-        with _quads(frame, corner) as (place, row, column):
-            source.open(place)
-            rows = _pruned(frame, [source.load(number, 0) for number in range(SIDE)])
-            if out is not None:
-                out.open(place)
-                for number, units in enumerate(rows):
-                    out.store(number, 0, [word for planes in units for word in frame.groups.lanes.in_order(planes)])
-            if natural is not None:
-                natural.open(place)
-                for number, units in enumerate(rows):
-                    _store(frame, natural, (number, 0), units)
-                _turn(frame, tile, rows, row, column)
-        if record.both:
-            k.barrier_sync(0, WARPGROUP_THREADS)
-            _compress_turned(frame, tile, corner)
-            k.barrier_sync(0, WARPGROUP_THREADS)
+    source, out = frame.source(), frame.out()
+    with frame.tiles() as corner, _quads(frame, corner) as place:
+        source.open(place)
+        rows = _pruned(frame, [source.load(number, 0) for number in range(SIDE)])
+        out.open(place)
+        for number, units in enumerate(rows):
+            out.store(number, 0, [word for planes in units for word in frame.groups.lanes.in_order(planes)])
 
 
 @contextmanager
-def _quads(frame: Frame, corner: Corner) -> Generator[tuple[Place, Reg, Reg]]:
-    """The thread's four rows at a time of a tile, one span of each: their place, and the first row and column in the tile."""
+def _quads(frame: Frame, corner: Corner) -> Generator[Place]:
+    """The thread's four rows at a time of a tile, one span of each."""
     k, record = frame.k, frame.record
     rows, columns = record.tile
     across = columns // record.span
@@ -187,7 +170,7 @@ def _quads(frame: Frame, corner: Corner) -> Generator[tuple[Place, Reg, Reg]]:
         first = k.add(corner.row, row)
         whole = k.add(k.mul_lo(frame.column_tile, across), span)
         four = [k.add(first, number) for number in range(SIDE)]
-        yield Place.at(k, record, corner.entry, four, whole, frame.shape), row, k.mul_lo(span, record.span)
+        yield Place.at(k, record, corner.entry, four, whole, frame.shape)
         k.add(row, apart, into=row)
         passes.repeat_if(k.setp("lt", "u32", row, rows))
 
@@ -201,32 +184,3 @@ def _pruned(frame: Frame, rows: Sequence[Sequence[Reg]]) -> list[list[list[Reg]]
         for units, of_row, kept in zip(found, planes, masks, strict=True):
             units.append([k.and_(plane, mask) for plane, mask in zip(of_row, kept, strict=True)])
     return found
-
-
-def _turn(frame: Frame, tile: Tile, rows: Sequence[Sequence[Sequence[Reg]]], row: Reg, column: Reg) -> None:
-    """Put four rows, given as planes, into the tile of the other orientation: a plane is of columns four apart."""
-    k, lanes = frame.k, frame.record.lanes
-    line, mark = tile.row(column), tile.mark(column)
-    for number in range(0, SIDE, lanes):
-        place = k.add(line, k.xor(k.mul_lo(k.add(row, number), frame.record.type.bytes), mark))
-        for unit, planes in enumerate(zip(*rows[number : number + lanes], strict=True)):
-            for i, of_rows in enumerate(zip(*planes, strict=True)):
-                tile.put(place, of_rows, [SIDE * (unit * lanes + lane) + i for lane in range(lanes)])
-
-
-def _compress_turned(frame: Frame, tile: Tile, corner: Corner) -> None:
-    k, record = frame.k, frame.record
-    rows, size = frame.shape[1], frame.shape[0]
-    values, pitch, indices = (frame.args[f"turned_{name}"] for name in ("values", "pitch", "indices"))
-    natural = Natural(k, record, values, pitch, indices, rows, size)
-    mine = [k.mad_lo(frame.column_tile, ROWS, row) for row in frame.rows]
-    span = k.mad_lo(corner.number, TILE_STEPS * record.spans, frame.span)
-    place = Place.at(k, record, corner.entry, mine, span, (rows, size))
-    tile.open(frame.rows, frame.span)
-
-    def work(spans: Sequence[Span], place: Place) -> None:
-        for one, words in zip(spans, [tile.load(*one) for one in spans], strict=True):
-            _store(frame, natural, one, frame.groups.planes(words))
-        tile.advance(2 // len(frame.rows))
-
-    frame.follow(place, frame.steps(corner.row, size), work, natural)

@@ -21,7 +21,7 @@ from louver.formats.select import Norm
 from louver.formats.tensor import ROW_ALIGNMENT
 from louver.formats.transposable import PATTERN as TRANSPOSABLE
 from louver.library.streaming.matrices import Shape, Steps, access, matrices
-from louver.library.streaming.record import Access, Kind, Layout, Streaming, Tiling, fits_thread
+from louver.library.streaming.record import VECTOR_BYTES, Access, Both, Kind, Layout, Streaming, Tiling, fits_thread
 from louver.library.streaming.windows.record import WORD_BYTES, Windowed
 from louver.runtime.arrays import ArrayView, overlaps
 from louver.runtime.built import load_built
@@ -96,6 +96,10 @@ def build(record: Record) -> Kernel:
         from louver.library.streaming.windows.kernel import build as build_windowed
 
         return build_windowed(record)
+    if isinstance(record, Both):
+        from louver.library.streaming.both import build as build_both
+
+        return build_both(record)
     from louver.library.streaming.kernel import build
 
     return build(record)
@@ -194,11 +198,14 @@ def compress_both_into(source: ArrayView, along: Stored, across: Stored) -> Laun
     check_transposable(TRANSPOSABLE, len(source.shape), call.axis)
     shape = call.shape
     turned = _Call(call.element, TRANSPOSABLE, -1, Shape(shape.entries, shape.size, shape.rows), ())
-    arguments = call.stored(along, source)
-    others = turned.stored(across, source)
-    for name in ("values", "pitch", "indices"):
-        arguments[f"turned_{name}"] = others[name]
-    return call.launch("compress", arguments, source=source, method="magnitude", transposable=True)
+    arguments, others = call.stored(along, source), turned.stored(across, source)
+    arguments |= {f"turned_{name}": address for name, address in others.items()}
+    if shape.empty:
+        return Launch(None)
+    width = min(VECTOR_BYTES, 8 * call.element.bytes)
+    indices = gcd(index_bytes(TRANSPOSABLE, TRANSPOSABLE.groups(shape.rows)), across.indices, 4)
+    record = Both(call.element.name, access(source, shape, call.steps[0], along=width, down=0), indices)
+    return call.tiled(record, arguments | call.places({"source": source}))
 
 
 def dense_into(stored: Stored, out: ArrayView, pattern: str | Pattern, counters: int, *, axis: int = -1) -> Launch:
@@ -298,22 +305,15 @@ class _Call:
         exact: bool = False,
     ) -> Launch:
         """The launch of a kernel of that kind."""
-        shape, given = self.shape, dict(arguments or {})
-        if shape.empty:
+        given = dict(arguments or {})
+        if self.shape.empty:
             return Launch(None)
         views = {name: view for name, view in (("source", source), ("out", out)) if view is not None}
-        for (name, view), steps in zip(views.items(), self.steps, strict=False):
-            parts = (
-                ("", view.address),
-                *zip(("_row", "_column", "_entry"), (s * view.element.bytes for s in steps), strict=True),
-            )
-            given |= {f"{name}{part}": number for part, number in parts}
         if fits_thread(self.pattern):
             tiling = Tiling(self.element.name, self.pattern)
             turned = 0 if transposable else tiling.turned_bytes
             accesses = self._accesses(views, along=4 * tiling.span_words, down=turned)
-            addresses = [number for name, number in given.items() if name.endswith("indices")]
-            indices = self._index_width(tiling, addresses, transposable)
+            indices = self._index_width(tiling, given.get("indices", 0))
             record = Streaming(
                 tiling.element,
                 tiling.pattern,
@@ -327,10 +327,22 @@ class _Call:
             )
         else:
             record = self._windowed(kind, views, None if method is None else norm, words, exact)
-        rows, columns = record.tile
+        return self.tiled(record, given | self.places(views))
+
+    def places(self, views: dict[str, ArrayView]) -> dict[str, int]:
+        """Arguments for dense arrays."""
+        found: dict[str, int] = {}
+        for (name, view), steps in zip(views.items(), self.steps, strict=False):
+            row, column, entry = (step * view.element.bytes for step in steps)
+            found |= {name: view.address, f"{name}_row": row, f"{name}_column": column, f"{name}_entry": entry}
+        return found
+
+    def tiled(self, record: Record, arguments: dict[str, int]) -> Launch:
+        """The launch of a kernel on all tiles."""
+        shape, (rows, columns) = self.shape, record.tile
         below = -(-shape.rows // rows)
-        given |= {"rows": shape.rows, "size": shape.size, "row_tiles": below, "tiles": below * shape.entries}
-        return Launch(record, given, (-(-shape.size // columns), below * shape.entries))
+        sizes = {"rows": shape.rows, "size": shape.size, "row_tiles": below, "tiles": below * shape.entries}
+        return Launch(record, arguments | sizes, (-(-shape.size // columns), below * shape.entries))
 
     def _accesses(self, views: dict[str, ArrayView], *, along: int, down: int) -> dict[str, Access]:
         return {
@@ -354,11 +366,9 @@ class _Call:
             self.element.name, self.pattern, kind, "l1" if norm and length == 1 else norm, **accesses, exact=exact
         )
 
-    def _index_width(self, tiling: Tiling, addresses: Sequence[int], transposable: bool) -> int:
-        """Bytes of an access of indices: as many as their addresses, a row's and a span's allow."""
-        sizes = [self.shape.size, *([self.shape.rows] if transposable else [])]
-        rows = [index_bytes(self.pattern, self.pattern.groups(size)) for size in sizes]
-        return gcd(tiling.index_bytes, *rows, *addresses, 4)
+    def _index_width(self, tiling: Tiling, address: int) -> int:
+        """Bytes of an access of indices: as many as their address, a row's and a span's allow."""
+        return gcd(tiling.index_bytes, index_bytes(self.pattern, self.pattern.groups(self.shape.size)), address, 4)
 
 
 def _check_out(source: ArrayView, out: ArrayView) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 from louver.formats.codes import CODE_PARTS
 from louver.formats.dtypes import SPARSE_TYPES, ElementType, element_type
@@ -178,7 +178,7 @@ class Streaming(Tiling):
     kind: prune (dense to dense), check (dense to counts), compress (dense to values, indices and metadata), dense (values and indices
     to dense), prepack (indices to metadata).
     method: of `prune`, for a kernel that prunes; a compressing kernel without one takes arrays that keep the pattern.
-    transposable: prune by transposable masks; a compressing kernel then gives both orientations.
+    transposable: prune by transposable masks.
     source, out: the dense arrays that the kind has. indices: bytes of an access of indices. words: the metadata's layout, if any.
     exact: a checking kernel lists groups with fewer than N non-zeros too.
     """
@@ -200,19 +200,16 @@ class Streaming(Tiling):
             whole = self.turned_bytes if access.columns else 4 * self.span_words % access.width == 0
             if access.width < self.type.bytes or not whole:
                 raise ValueError(f"tiles of {self.pattern} in {self.element} are not reached by {access}")
-        if self.transposable and (self.pattern != TRANSPOSABLE or self.method is None):
-            raise ValueError(f"transposable masks are {TRANSPOSABLE}, by a method, got {self.pattern}, {self.method}")
-        if self.transposable and (self.words is not None or any(access.columns for access in accesses)):
-            raise ValueError("kernels of transposable masks read rows, and give no metadata")
+        if self.transposable and (self.pattern != TRANSPOSABLE or self.method is None or self.kind != "prune"):
+            raise ValueError(
+                f"arrays are pruned by transposable masks of {TRANSPOSABLE}, got {self.pattern}, {self.method} for kind {self.kind}"
+            )
+        if self.transposable and any(access.columns for access in accesses):
+            raise ValueError("kernels of transposable masks read and write rows")
         if self.indices not in (1, 2, 4) or self.index_bytes % self.indices:
             raise ValueError(f"indices of {self.index_bytes} bytes a span are not moved by {self.indices}")
         if self.words is not None and not self.multiplied:
             raise ValueError(f"products of {self.element} take no {self.pattern}, so it has no metadata")
-
-    @property
-    def both(self) -> bool:
-        """Whether the kernel compresses both orientations."""
-        return self.transposable and self.kind == "compress"
 
     @property
     def ctas_per_sm(self) -> int:
@@ -226,8 +223,8 @@ class Streaming(Tiling):
 
     @property
     def min_ctas(self) -> int:
-        """CTAs for which an SM must have registers. Both orientations take up to 234 of a thread unless told to leave room for more."""
-        return 4 if self.both and self.indices == self.index_bytes else 1
+        """CTAs for which an SM must have registers."""
+        return 1
 
     @property
     def counts(self) -> bool:
@@ -236,5 +233,55 @@ class Streaming(Tiling):
 
     @property
     def tile(self) -> tuple[int, int]:
-        """Rows and columns of a tile. Those of transposable masks are a tile of the other orientation, turned."""
+        """Rows and columns of a tile. Those of transposable masks are turned: a thread has four rows."""
         return (self.columns, ROWS) if self.transposable else (ROWS, self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """The kernel that prunes by transposable masks, and compresses the result along rows and along columns.
+
+    source: the array, read along rows. indices: bytes of an access of the indices along columns, of which rows and address are
+    multiples.
+    """
+
+    element: str
+    source: Access
+    indices: int = 1
+    kind: ClassVar[Kind] = "compress"
+    pattern: ClassVar[Pattern] = TRANSPOSABLE
+    out: ClassVar[None] = None
+    counts: ClassVar[bool] = False
+    threads: ClassVar[int] = WARPGROUP_THREADS
+    tile: ClassVar[tuple[int, int]] = (256, 64)
+    # A tile is much work, so that each may have a CTA of its own.
+    ctas_per_sm: ClassVar[int] = 64
+
+    def __post_init__(self) -> None:
+        size = element_type(self.element, SPARSE_TYPES).bytes
+        if self.source.columns or not size <= self.source.width <= min(8 * size, VECTOR_BYTES):
+            raise ValueError(
+                f"squares of {self.element} are read along rows, at most 8 elements at once, got {self.source}"
+            )
+        if self.indices not in (1, 2, 4):
+            raise ValueError(f"indices are moved by 1, 2 or 4 bytes, got {self.indices}")
+
+    @property
+    def type(self) -> ElementType:
+        """The element type."""
+        return element_type(self.element)
+
+    @property
+    def min_ctas(self) -> int:
+        """CTAs for which an SM must have registers; a square of 32 bits needs more of them."""
+        return 3 if self.type.bits == 32 else 4
+
+    @property
+    def column_bytes(self) -> int:
+        """Bytes of a tile's stored values of a column."""
+        return self.tile[0] // 2 * self.type.bytes
+
+    @property
+    def list_bytes(self) -> int:
+        """Bytes of a tile's indices of a column: a code of 4 bits for each four rows."""
+        return self.tile[0] // 8

@@ -89,11 +89,16 @@ class Frame(Base):
             k.add(place, len(found), into=place)
             columns.repeat_if(k.setp("lt", "u32", place, m))
 
+    def divided(self, number: Reg, by: int) -> tuple[Reg, Reg]:
+        """The quotient and the remainder of a number of a thread, a column or a slot in the tile, and a constant: without a division."""
+        k = self.k
+        # Numbers and divisors are up to 2^10, so the product fits 32 bits, and the quotient is off by less than 2^-10.
+        quotient = k.shr(k.mul_lo(number, -(-(1 << 21) // by)), 21)
+        return quotient, k.sub(number, k.mul_lo(quotient, by))
+
     def in_group(self, column: Reg) -> tuple[Reg, Reg]:
         """The group of a column of the tile, and its place there."""
-        k, m = self.k, self.record.pattern.m
-        group = k.div(column, m)
-        return group, k.sub(column, k.mul_lo(group, m))
+        return self.divided(column, self.record.pattern.m)
 
     # --- the walk down ---------------------------------------------------------------------------------------------
     def height(self, corner: Corner) -> Reg:
@@ -112,8 +117,7 @@ class Frame(Base):
         k, threads = self.k, self.record.threads
         phases = threads // across
         if phases:
-            phase = k.div(self.thread, across)
-            number = k.sub(self.thread, k.mul_lo(phase, across))
+            phase, number = self.divided(self.thread, across)
             busy = k.setp("lt", "u32", phase, phases)
             yield Share(number, k.mul_lo(phase, self._batch), busy, phases * self._batch)
             return

@@ -20,7 +20,7 @@ def store_list(frame: Frame, corner: Corner) -> None:
         for number in range(each):
             slot = k.add(k.mul_lo(byte, each), number)
             (column,) = frame.read(frame.lists, slot)
-            index = k.sub(column, k.mul_lo(k.div(slot, n), m))
+            index = k.sub(column, k.mul_lo(frame.divided(slot, n)[0], m))
             inside = k.setp("lt", "u32", k.add(frame.first_slot(), slot), frame.kept)
             packed = k.or_(packed, k.shl(k.selp(index, 0, inside), bits * number))
         there = k.setp("lt", "u32", byte, count)
@@ -42,8 +42,7 @@ def load_list(frame: Frame, corner: Corner) -> None:
         index = k.and_(k.shr(word, k.and_(bit, 7)), (1 << bits) - 1)
         inside = k.setp("lt", "u32", k.add(frame.first_slot(), slot), frame.kept)
         _note(frame, k.setp("ne", "u32", k.selp(0, index, inside), 0))
-        legal = k.sub(slot, k.mul_lo(k.div(slot, n), n))
-        frame.write(frame.lists, slot, [k.selp(index, legal, inside)])
+        frame.write(frame.lists, slot, [k.selp(index, frame.divided(slot, n)[1], inside)])
 
 
 def check_list(frame: Frame) -> None:
@@ -51,7 +50,7 @@ def check_list(frame: Frame) -> None:
     k, record = frame.k, frame.record
     n, m = record.pattern.n, record.pattern.m
     with frame.each(record.slots) as slot:
-        first = k.setp("eq", "u32", slot, k.mul_lo(k.div(slot, n), n))
+        first = k.setp("eq", "u32", frame.divided(slot, n)[1], 0)
         (index,) = frame.read(frame.lists, slot)
         (before,) = frame.read(frame.lists, k.selp(slot, k.sub(slot, 1), first))
         _note(frame, k.setp("lt", "u32", index, k.selp(0, k.add(before, 1), first)))

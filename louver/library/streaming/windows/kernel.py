@@ -75,7 +75,7 @@ def _check(frame: Frame) -> None:
         if record.type.floating:
             with frame.each(record.columns) as column:
                 (key,) = frame.read(frame.keys, column)
-                (count,) = frame.read(frame.flags, k.div(column, m))
+                (count,) = frame.read(frame.flags, frame.in_group(column)[0])
                 within = k.setp("le", "u32", count, n)
                 with k.if_(k.and_pred(within, k.setp("eq", "u32", key, NEGATIVE))):
                     _count_lost(frame, corner, column, k.setp("ge", "u32", _rank(frame, column, key), n))
