@@ -9,13 +9,13 @@ from typing import TypeAlias
 from louver.isa.memory import AtomicAdd, AtomicUpdate
 from louver.library.streaming.groups import Found
 from louver.library.streaming.place import Corner
-from louver.library.streaming.record import COUNTERS, KEY_BITS, NO_GROUP, Both, Streaming
+from louver.library.streaming.record import COUNTERS, KEY_BITS, NO_GROUP, Squared, Streaming
 from louver.library.streaming.windows.record import Windowed
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Address, Param, Reg
 
-Record: TypeAlias = Streaming | Windowed | Both
-"""A kernel on groups that threads hold, on windows, or on squares of both orientations."""
+Record: TypeAlias = Streaming | Windowed | Squared
+"""A kernel on groups that threads hold, on windows, or on squares."""
 
 
 def parameters(record: Record) -> tuple[Param, ...]:
@@ -31,7 +31,7 @@ def parameters(record: Record) -> tuple[Param, ...]:
         names += ["values", "pitch"]
     if record.kind in ("compress", "dense", "prepack"):
         names.append("indices")
-    if isinstance(record, Both):
+    if isinstance(record, Squared) and record.kind == "compress":
         names += ["turned_values", "turned_pitch", "turned_indices"]
     if isinstance(record, Streaming) and record.words is not None:
         names.append("words")

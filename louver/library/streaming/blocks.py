@@ -1,4 +1,4 @@
-"""Transposable masks on a GPU: `louver.formats.transposable`, block by block, on planes of four rows."""
+"""Transposable masks on a GPU: `louver.formats.transposable`, block by block."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from math import inf
 from typing import Final
 
 from louver.formats.dtypes import ElementType
-from louver.formats.transposable import INFINITE, SCALE, SIDE, best, number
+from louver.formats.transposable import INFINITE, SCALE, best
 from louver.isa.floating import Sign
 from louver.isa.scalar import Binary
-from louver.library.streaming.lanes import Byte, Lanes, assemble, numbers
+from louver.library.streaming.lanes import Lanes, numbers
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Reg
 
@@ -43,23 +43,6 @@ def best_mask(k: KernelBuilder, sizes: Sequence[Sequence[Reg]], place: Callable[
     """The transposable mask of a block. sizes: of its elements, by row and column. place: the bit of each, by row and column."""
     elements = [[_Sum(k, size, place(row, column)) for column, size in enumerate(of)] for row, of in enumerate(sizes)]
     return k.mov(best(elements, _Sum.add, _Sum.larger).mask)
-
-
-def kept_in_blocks(lanes: Lanes, element: ElementType, rows: Sequence[Sequence[Reg]]) -> list[list[Reg]]:
-    """Masks of the planes of four rows: the transposable ones of as many blocks as a register has elements."""
-    k, size = lanes.k, lanes.bits // 8
-    masks: list[Reg] = []
-    for block in range(lanes.count):
-        # Conversions of other blocks are dropped; those of this one are not made ahead, since they take registers.
-        sizes = bound(k, element, [[scaled(lanes, element, plane)[block] for plane in row] for row in rows])
-        masks.append(best_mask(k, sizes, number))
-    # The upper and the lower half of each mask, a byte, in the elements of a register of their own.
-    places: list[list[Byte]] = [[(mask, half) for mask in masks for _ in range(size)] for half in range(2)]
-    halves = assemble(k, places)
-    return [
-        [lanes.spread(k.shl(halves[row // 2], lanes.bits - 1 - SIDE * (row % 2) - column)) for column in range(SIDE)]
-        for row in range(SIDE)
-    ]
 
 
 def scaled(lanes: Lanes, element: ElementType, word: Reg) -> list[Reg]:

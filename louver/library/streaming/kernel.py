@@ -5,23 +5,17 @@ words of metadata are of (`louver.isa.metadata`), whatever the kernel does, so t
 
     16-bit types and tf32   rows r and r + 8, four threads side by side, a step at a time
     8-bit types             row r, two threads side by side, two steps at a time
-
-Transposable masks need four rows in a thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from louver.formats.transposable import SIDE
-from louver.isa.targets import WARPGROUP_THREADS
-from louver.library.streaming.blocks import kept_in_blocks
 from louver.library.streaming.frame import Frame, Span
 from louver.library.streaming.lanes import Byte
 from louver.library.streaming.natural import Natural
-from louver.library.streaming.place import Corner, Place, ahead
+from louver.library.streaming.place import Place, ahead
 from louver.library.streaming.record import Streaming
 from louver.library.streaming.words import Words
 from louver.ptx.module import Kernel, Reg
@@ -30,12 +24,7 @@ from louver.ptx.module import Kernel, Reg
 def build(record: Streaming) -> Kernel:
     """The kernel of a record. Its grid is tiles of columns × at most as many tiles below each other as there are."""
     frame = Frame(record)
-    if record.transposable:
-        _prune_blocks(frame)
-    else:
-        {"prune": _prune, "check": _check, "compress": _compress, "dense": _expand, "prepack": _prepack}[record.kind](
-            frame
-        )
+    {"prune": _prune, "check": _check, "compress": _compress, "dense": _expand, "prepack": _prepack}[record.kind](frame)
     return frame.k.finish()
 
 
@@ -145,42 +134,3 @@ def _prepack(frame: Frame) -> None:
         frame.stream(tile, work, natural)
         metadata.store(tile)
     frame.leave_found()
-
-
-# --- transposable masks ------------------------------------------------------------------------------------------------
-def _prune_blocks(frame: Frame) -> None:
-    source, out = frame.source(), frame.out()
-    with frame.tiles() as corner, _quads(frame, corner) as place:
-        source.open(place)
-        rows = _pruned(frame, [source.load(number, 0) for number in range(SIDE)])
-        out.open(place)
-        for number, units in enumerate(rows):
-            out.store(number, 0, [word for planes in units for word in frame.groups.lanes.in_order(planes)])
-
-
-@contextmanager
-def _quads(frame: Frame, corner: Corner) -> Generator[Place]:
-    """The thread's four rows at a time of a tile, one span of each."""
-    k, record = frame.k, frame.record
-    rows, columns = record.tile
-    across = columns // record.span
-    apart = SIDE * WARPGROUP_THREADS // across
-    span, row = k.and_(frame.thread, across - 1), k.mul_lo(k.div(frame.thread, across), SIDE)
-    with k.loop(uniform=True) as passes:
-        first = k.add(corner.row, row)
-        whole = k.add(k.mul_lo(frame.column_tile, across), span)
-        four = [k.add(first, number) for number in range(SIDE)]
-        yield Place.at(k, record, corner.entry, four, whole, frame.shape)
-        k.add(row, apart, into=row)
-        passes.repeat_if(k.setp("lt", "u32", row, rows))
-
-
-def _pruned(frame: Frame, rows: Sequence[Sequence[Reg]]) -> list[list[list[Reg]]]:
-    """The planes of each row's units, pruned by the masks of their blocks. rows: words."""
-    k, groups = frame.k, frame.groups
-    found: list[list[list[Reg]]] = [[] for _ in rows]
-    for planes in zip(*(groups.planes(row) for row in rows), strict=True):
-        masks = kept_in_blocks(groups.lanes, frame.record.type, planes)
-        for units, of_row, kept in zip(found, planes, masks, strict=True):
-            units.append([k.and_(plane, mask) for plane, mask in zip(of_row, kept, strict=True)])
-    return found

@@ -21,7 +21,7 @@ from louver.formats.select import Norm
 from louver.formats.tensor import ROW_ALIGNMENT
 from louver.formats.transposable import PATTERN as TRANSPOSABLE
 from louver.library.streaming.matrices import Shape, Steps, access, matrices
-from louver.library.streaming.record import VECTOR_BYTES, Access, Both, Kind, Layout, Streaming, Tiling, fits_thread
+from louver.library.streaming.record import VECTOR_BYTES, Access, Kind, Layout, Squared, Streaming, Tiling, fits_thread
 from louver.library.streaming.windows.record import WORD_BYTES, Windowed
 from louver.runtime.arrays import ArrayView, overlaps
 from louver.runtime.built import load_built
@@ -96,10 +96,10 @@ def build(record: Record) -> Kernel:
         from louver.library.streaming.windows.kernel import build as build_windowed
 
         return build_windowed(record)
-    if isinstance(record, Both):
-        from louver.library.streaming.both import build as build_both
+    if isinstance(record, Squared):
+        from louver.library.streaming.squared import build as build_squared
 
-        return build_both(record)
+        return build_squared(record)
     from louver.library.streaming.kernel import build
 
     return build(record)
@@ -141,7 +141,9 @@ def prune_into(
     # Blocks lie in one matrix, rows in any.
     call = _Call.of(pattern, axis, source, out, batch=transposable)
     _check_out(source, out)
-    return call.launch("prune", source=source, out=out, method=method, norm=norm, transposable=transposable)
+    if transposable:
+        return call.squared("prune", {}, {"source": source, "out": out})
+    return call.launch("prune", source=source, out=out, method=method, norm=norm)
 
 
 def check_into(
@@ -200,12 +202,8 @@ def compress_both_into(source: ArrayView, along: Stored, across: Stored) -> Laun
     turned = _Call(call.element, TRANSPOSABLE, -1, Shape(shape.entries, shape.size, shape.rows), ())
     arguments, others = call.stored(along, source), turned.stored(across, source)
     arguments |= {f"turned_{name}": address for name, address in others.items()}
-    if shape.empty:
-        return Launch(None)
-    width = min(VECTOR_BYTES, 8 * call.element.bytes)
     indices = gcd(index_bytes(TRANSPOSABLE, TRANSPOSABLE.groups(shape.rows)), across.indices, 4)
-    record = Both(call.element.name, access(source, shape, call.steps[0], along=width, down=0), indices)
-    return call.tiled(record, arguments | call.places({"source": source}))
+    return call.squared("compress", arguments, {"source": source}, indices)
 
 
 def dense_into(stored: Stored, out: ArrayView, pattern: str | Pattern, counters: int, *, axis: int = -1) -> Launch:
@@ -300,7 +298,6 @@ class _Call:
         out: ArrayView | None = None,
         method: Literal["magnitude"] | None = None,
         norm: Norm = "l2",
-        transposable: bool = False,
         words: Layout | None = None,
         exact: bool = False,
     ) -> Launch:
@@ -311,15 +308,13 @@ class _Call:
         views = {name: view for name, view in (("source", source), ("out", out)) if view is not None}
         if fits_thread(self.pattern):
             tiling = Tiling(self.element.name, self.pattern)
-            turned = 0 if transposable else tiling.turned_bytes
-            accesses = self._accesses(views, along=4 * tiling.span_words, down=turned)
+            accesses = self._accesses(views, along=4 * tiling.span_words, down=tiling.turned_bytes)
             indices = self._index_width(tiling, given.get("indices", 0))
             record = Streaming(
                 tiling.element,
                 tiling.pattern,
                 kind,
                 method,
-                transposable,
                 **accesses,
                 indices=indices,
                 words=words,
@@ -328,6 +323,20 @@ class _Call:
         else:
             record = self._windowed(kind, views, None if method is None else norm, words, exact)
         return self.tiled(record, given | self.places(views))
+
+    def squared(
+        self,
+        kind: Literal["prune", "compress"],
+        arguments: dict[str, int],
+        views: dict[str, ArrayView],
+        indices: int = 1,
+    ) -> Launch:
+        """The launch of a kernel of transposable masks."""
+        if self.shape.empty:
+            return Launch(None)
+        accesses = self._accesses(views, along=min(VECTOR_BYTES, 8 * self.element.bytes), down=0)
+        record = Squared(self.element.name, kind, **accesses, indices=indices)
+        return self.tiled(record, arguments | self.places(views))
 
     def places(self, views: dict[str, ArrayView]) -> dict[str, int]:
         """Arguments for dense arrays."""

@@ -178,19 +178,19 @@ class Streaming(Tiling):
     kind: prune (dense to dense), check (dense to counts), compress (dense to values, indices and metadata), dense (values and indices
     to dense), prepack (indices to metadata).
     method: of `prune`, for a kernel that prunes; a compressing kernel without one takes arrays that keep the pattern.
-    transposable: prune by transposable masks.
     source, out: the dense arrays that the kind has. indices: bytes of an access of indices. words: the metadata's layout, if any.
     exact: a checking kernel lists groups with fewer than N non-zeros too.
     """
 
     kind: Kind
     method: Literal["magnitude"] | None = None
-    transposable: bool = False
     source: Access | None = None
     out: Access | None = None
     indices: int = 1
     words: Layout | None = None
     exact: bool = False
+    threads: ClassVar[int] = WARPGROUP_THREADS
+    min_ctas: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         Tiling.__post_init__(self)
@@ -200,12 +200,6 @@ class Streaming(Tiling):
             whole = self.turned_bytes if access.columns else 4 * self.span_words % access.width == 0
             if access.width < self.type.bytes or not whole:
                 raise ValueError(f"tiles of {self.pattern} in {self.element} are not reached by {access}")
-        if self.transposable and (self.pattern != TRANSPOSABLE or self.method is None or self.kind != "prune"):
-            raise ValueError(
-                f"arrays are pruned by transposable masks of {TRANSPOSABLE}, got {self.pattern}, {self.method} for kind {self.kind}"
-            )
-        if self.transposable and any(access.columns for access in accesses):
-            raise ValueError("kernels of transposable masks read and write rows")
         if self.indices not in (1, 2, 4) or self.index_bytes % self.indices:
             raise ValueError(f"indices of {self.index_bytes} bytes a span are not moved by {self.indices}")
         if self.words is not None and not self.multiplied:
@@ -214,17 +208,7 @@ class Streaming(Tiling):
     @property
     def ctas_per_sm(self) -> int:
         """CTAs that share the tiles of an SM. Those that compute much for each byte wait less with more of them."""
-        return BUSY_CTAS if self.transposable or self.kind in ("check", "prepack") else COPYING_CTAS
-
-    @property
-    def threads(self) -> int:
-        """Threads of a CTA."""
-        return WARPGROUP_THREADS
-
-    @property
-    def min_ctas(self) -> int:
-        """CTAs for which an SM must have registers."""
-        return 1
+        return BUSY_CTAS if self.kind in ("check", "prepack") else COPYING_CTAS
 
     @property
     def counts(self) -> bool:
@@ -233,24 +217,25 @@ class Streaming(Tiling):
 
     @property
     def tile(self) -> tuple[int, int]:
-        """Rows and columns of a tile. Those of transposable masks are turned: a thread has four rows."""
-        return (self.columns, ROWS) if self.transposable else (ROWS, self.columns)
+        """Rows and columns of a tile."""
+        return ROWS, self.columns
 
 
 @dataclass(frozen=True, slots=True)
-class Both:
-    """The kernel that prunes by transposable masks, and compresses the result along rows and along columns.
+class Squared:
+    """A kernel of transposable masks, on squares of 8 × 8 elements.
 
-    source: the array, read along rows. indices: bytes of an access of the indices along columns, of which rows and address are
-    multiples.
+    kind: prune (dense to dense), or compress (dense to values and indices along rows, and along columns).
+    source, out: the dense arrays that the kind has, reached along rows.
+    indices: bytes of an access of the indices along columns, of which rows and address are multiples.
     """
 
     element: str
+    kind: Literal["prune", "compress"]
     source: Access
+    out: Access | None = None
     indices: int = 1
-    kind: ClassVar[Kind] = "compress"
     pattern: ClassVar[Pattern] = TRANSPOSABLE
-    out: ClassVar[None] = None
     counts: ClassVar[bool] = False
     threads: ClassVar[int] = WARPGROUP_THREADS
     tile: ClassVar[tuple[int, int]] = (256, 64)
@@ -259,10 +244,12 @@ class Both:
 
     def __post_init__(self) -> None:
         size = element_type(self.element, SPARSE_TYPES).bytes
-        if self.source.columns or not size <= self.source.width <= min(8 * size, VECTOR_BYTES):
-            raise ValueError(
-                f"squares of {self.element} are read along rows, at most 8 elements at once, got {self.source}"
-            )
+        check_arrays(self.kind, self.source, self.out)
+        for access in (self.source, self.out):
+            if access is not None and (access.columns or not size <= access.width <= min(8 * size, VECTOR_BYTES)):
+                raise ValueError(
+                    f"squares of {self.element} are reached along rows, at most 8 elements at once, got {access}"
+                )
         if self.indices not in (1, 2, 4):
             raise ValueError(f"indices are moved by 1, 2 or 4 bytes, got {self.indices}")
 
@@ -273,8 +260,8 @@ class Both:
 
     @property
     def min_ctas(self) -> int:
-        """CTAs for which an SM must have registers; a square of 32 bits needs more of them."""
-        return 3 if self.type.bits == 32 else 4
+        """CTAs for which an SM must have registers. Squares of 32 bits need more of them, as do addresses of single elements."""
+        return 3 if self.type.bits == 32 or self.source.width == self.type.bytes else 4
 
     @property
     def column_bytes(self) -> int:

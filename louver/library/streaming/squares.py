@@ -49,19 +49,34 @@ def has_zero(lanes: Lanes, rows: Sequence[Words]) -> Reg:
     return k.setp("ne", "u32", k.and_(found, lanes.top), 0)
 
 
-def clear(lanes: Lanes, rows: Sequence[Words], bits: Bits) -> None:
-    """Make all elements +0.0 that are not kept, and leave the bits of those that are not +0.0."""
+def masked(lanes: Lanes, rows: Sequence[Words], bits: Bits) -> list[list[Reg]]:
+    """The rows with +0.0 where no bit is set."""
+    k, count = lanes.k, lanes.count
+    # A product with these ones has bit j of a word's where element j begins.
+    spread = sum(1 << place * (lanes.bits - 1) for place in range(count))
+    found: list[list[Reg]] = []
+    for row, words in enumerate(rows):
+        found.append([])
+        for number, word in enumerate(words):
+            own = k.and_(k.shr(bits[row // SIDE], SQUARE * (row % SIDE) + number * count), (1 << count) - 1)
+            ones = k.and_(k.mul_lo(own, spread), lanes.each(1)) if count > 1 else own
+            found[-1].append(k.and_(word, k.mul_lo(ones, (1 << lanes.bits) - 1)))
+    return found
+
+
+def nonzero(lanes: Lanes, rows: Sequence[Words]) -> Bits:
+    """The bits of elements that are not +0.0."""
     k = lanes.k
-    for top, some in zip((0, SIDE), bits, strict=True):
-        left = k.mov(0)
+    halves: list[Reg] = []
+    for top in (0, SIDE):
+        found = k.mov(0)
         for row, words in enumerate(rows[top : top + SIDE]):
             for column in range(SQUARE):
-                word, bit = words[column // lanes.count], 1 << SQUARE * row + column
                 own = (1 << lanes.bits) - 1 << lanes.bits * (column % lanes.count)
-                kept_here = k.setp("ne", "u32", k.and_(some, bit), 0)
-                k.selp(word, k.and_(word, ~own & 0xFFFFFFFF), kept_here, into=word)
-                left = k.or_(left, k.selp(bit, 0, k.setp("ne", "u32", k.and_(word, own), 0)))
-        k.mov(left, into=some)
+                some = k.setp("ne", "u32", k.and_(words[column // lanes.count], own), 0)
+                found = k.or_(found, k.selp(1 << SQUARE * row + column, 0, some))
+        halves.append(found)
+    return halves[0], halves[1]
 
 
 def turned(k: KernelBuilder, bits: Bits) -> Bits:

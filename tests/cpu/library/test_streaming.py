@@ -25,7 +25,7 @@ from louver.library.streaming.launches import (
     prepack_into,
     prune_into,
 )
-from louver.library.streaming.record import Access, Both, Layout, Streaming
+from louver.library.streaming.record import Access, Layout, Squared, Streaming
 from louver.library.streaming.windows.record import Windowed
 from louver.ptx.assembler import assemble
 from louver.ptx.module import Module
@@ -50,11 +50,10 @@ def records() -> Iterator[Record]:
             yield Streaming(element, pattern, "dense", out=access)
         if words:
             yield Streaming(element, pattern, "prepack", words="rows")
-        for access in (FAST, one):
-            yield Streaming(element, Pattern(2, 4), "prune", "magnitude", True, access, access)
         for access in (Access(min(16, 8 * one.width)), one):
+            yield Squared(element, "prune", access, access)
             for indices in (1, 2, 4):
-                yield Both(element, access, indices)
+                yield Squared(element, "compress", access, indices=indices)
 
 
 WINDOWS = {
@@ -105,9 +104,6 @@ def test_kernels_assemble_cleanly(record: Record) -> None:
         ({"out": None}, "a kernel of kind prune has other dense arrays, got .* and None"),
         ({"kind": "prepack"}, "a kernel of kind prepack has other dense arrays"),
         ({"source": Access(1)}, "tiles of 2:4 in f16 are not reached by Access\\(width=1"),
-        ({"transposable": True, "method": None}, "transposable masks of 2:4, got 2:4, None for kind prune"),
-        ({"transposable": True, "kind": "compress", "out": None}, "got 2:4, magnitude for kind compress"),
-        ({"transposable": True, "out": TURNED}, "kernels of transposable masks read and write rows"),
         ({"indices": 3}, "indices of 2 bytes a span are not moved by 3"),
         ({"pattern": Pattern(2, 8), "words": 4}, "products of f16 take no 2:8, so it has no metadata"),
     ],
@@ -144,13 +140,15 @@ def test_records_on_windows_that_no_kernel_has(fields: dict[str, Any], message: 
         ("s32", FAST, 1, "got 's32'"),
         ("s8", FAST, 1, "at most 8 elements at once, got Access\\(width=16"),
         ("f16", Access(1), 1, "at most 8 elements at once"),
-        ("f16", TURNED, 1, "squares of f16 are read along rows"),
+        ("f16", TURNED, 1, "squares of f16 are reached along rows"),
         ("f16", FAST, 8, "indices are moved by 1, 2 or 4 bytes, got 8"),
     ],
 )
 def test_squares_that_no_kernel_has(element: str, access: Access, indices: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Both(element, access, indices)
+        Squared(element, "compress", access, indices=indices)
+    with pytest.raises(ValueError, match="a kernel of kind prune has other dense arrays"):
+        Squared("f16", "prune", FAST)
 
 
 @pytest.mark.parametrize(("n", "m", "length"), [(1, 2, 5), (255, 256, 3), (7, 255, 1), (1, 1, 4), (3, 129, 2)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import gcd, lcm
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 from louver.formats.codes import index_bits
 from louver.formats.dtypes import SPARSE_TYPES, ElementType, element_type
@@ -44,6 +44,7 @@ class Windowed:
     source: Access | None = None
     out: Access | None = None
     exact: bool = False
+    min_ctas: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         element_type(self.element, SPARSE_TYPES)
@@ -142,11 +143,6 @@ class Windowed:
             return BUSY_CTAS
         tile = self.height * self.columns * self.type.bytes
         return max(COPYING_CTAS, min(BUSY_CTAS, REREAD_BYTES // tile))
-
-    @property
-    def min_ctas(self) -> int:
-        """CTAs for which an SM must have registers."""
-        return 1
 
     @property
     def counts(self) -> bool:
