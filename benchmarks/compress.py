@@ -1,6 +1,6 @@
 """Streaming kernels beside a copy: `python benchmarks/compress.py --out FILE.json`.
 
-Dense weights [M, K] are on the GPU. Each kernel is timed beside a copy that moves as many bytes as the kernel must, half of them read
+Dense weights [M, K] are on the GPU. Of a pattern other than 2:4 the kernels are those that it has: prune, check, compress, dense. Each kernel is timed beside a copy that moves as many bytes as the kernel must, half of them read
 and half written. The share is the copy's time over the kernel's. A kernel's results are compared with NumPy's first, bit for bit, on
 some rows. Graph replays are interleaved; the median of the rounds counts. Weights rotate, so that none stays in the L2 cache. PyTorch's
 functions are timed by events: cuSPARSELt's compress of a pruned weight, and pruning with both orientations by CUTLASS.
@@ -21,8 +21,10 @@ import numpy as np
 import louver
 from louver.formats.codes import index_bytes
 from louver.formats.dtypes import element_type
+from louver.formats.pattern import Pattern
+from louver.formats.rows import Windows
 from louver.formats.tensor import row_pitch
-from louver.formats.transposable import PATTERN
+from louver.formats.transposable import PATTERN as TRANSPOSABLE
 from louver.isa.prepack import WORDS, prepacked_shape
 from louver.library.forms import Metadata
 from louver.library.streaming.launches import (
@@ -68,50 +70,69 @@ class Kernel:
     source: Any = None
 
 
-def kernels(torch: Any, dense: Any, dtype: str) -> dict[str, Kernel]:
+def kernels(torch: Any, dense: Any, dtype: str, pattern: Pattern) -> dict[str, Kernel]:
     """All kernels on a weight. Some read what others write, in this order."""
     (m, k), size = dense.shape, dense.element_size()
-    pruned, out, whole = louver.prune(dense, PATTERN), torch.empty_like(dense), m * k * size
-    along, across = room(torch, m, k, dtype), room(torch, k, m, dtype)
-    words = torch.empty(4 * prod(prepacked_shape(m, k, dtype)), dtype=torch.uint8, device="cuda")
-    counters = torch.zeros(3 + PATTERN.m, dtype=torch.int64, device="cuda")
-    packed, to, turned, count = (WORDS, words.data_ptr()), stored(along), stored(across), counters.data_ptr()
-    indices, seen, seen_pruned, seen_out = along[1].numel(), view(dense), view(pruned), view(out)
-
-    rows = np.ascontiguousarray(view(dense[:ROWS]).to_numpy())
-    kept, blocks = louver.prune(rows, PATTERN), louver.prune(rows, PATTERN, transposable=True)
-    natural, both = parts(along, louver.compress(kept, PATTERN)), parts(along, louver.compress(blocks, PATTERN))
-    ready = (words, Metadata().host(louver.compress(kept, PATTERN)))
-    compressed = whole + whole // 2 + indices
-    return {
-        "prune": Kernel(prune_into(seen, seen_out, PATTERN), 2 * whole, ((out, kept),)),
-        "prune by blocks": Kernel(prune_into(seen, seen_out, PATTERN, transposable=True), 2 * whole, ((out, blocks),)),
+    pruned, out, whole = louver.prune(dense, pattern), torch.empty_like(dense), m * k * size
+    along = room(torch, m, k, dtype, pattern)
+    counters = torch.zeros(3 + pattern.m, dtype=torch.int64, device="cuda")
+    to, count, indices = stored(along), counters.data_ptr(), along[1].numel()
+    seen, seen_pruned, seen_out = view(dense), view(pruned), view(out)
+    # Whole windows.
+    rows = np.ascontiguousarray(view(dense[: -(-ROWS // pattern.length) * pattern.length]).to_numpy())
+    kept = louver.prune(rows, pattern)
+    natural = parts(along, louver.compress(kept, pattern))
+    compressed = whole + whole * pattern.n // pattern.m + indices
+    crowded = np.zeros(pattern.m - pattern.n, np.int64)
+    made = {
+        "prune": Kernel(prune_into(seen, seen_out, pattern), 2 * whole, ((out, kept),)),
         "check": Kernel(
-            check_into(seen_pruned, PATTERN, count), whole, ((counters[5:], np.zeros(2, np.int64)),), pruned
+            check_into(seen_pruned, pattern, count), whole, ((counters[3 + pattern.n :], crowded),), pruned
+        ),
+        "compress pruned": Kernel(compress_into(seen_pruned, to, pattern, counters=count), compressed, natural, pruned),
+        "compress": Kernel(compress_into(seen, to, pattern, method="magnitude"), compressed, natural),
+    }
+    if pattern == TRANSPOSABLE:
+        made |= two_of_four(torch, dense, dtype, rows, along, out, count)
+    return made | {"dense": Kernel(dense_into(to, seen_out, pattern, count), compressed, ((out, kept),))}
+
+
+def two_of_four(
+    torch: Any, dense: Any, dtype: str, rows: Any, along: tuple[Any, Any], out: Any, count: int
+) -> dict[str, Kernel]:
+    """The kernels of transposable masks, and of metadata. rows: the first ones of the weight, on the host."""
+    (m, k), whole, indices = dense.shape, dense.numel() * dense.element_size(), along[1].numel()
+    across = room(torch, k, m, dtype, TRANSPOSABLE)
+    words = torch.empty(4 * prod(prepacked_shape(m, k, dtype)), dtype=torch.uint8, device="cuda")
+    packed, to, turned, seen = (WORDS, words.data_ptr()), stored(along), stored(across), view(dense)
+    blocks = louver.prune(rows, TRANSPOSABLE, transposable=True)
+    kept = louver.compress(rows, TRANSPOSABLE, method="magnitude")
+    ready = (words, Metadata().host(kept))
+    both = parts(along, louver.compress(blocks, TRANSPOSABLE))
+    return {
+        "prune by blocks": Kernel(
+            prune_into(seen, view(out), TRANSPOSABLE, transposable=True), 2 * whole, ((out, blocks),)
         ),
         "both orientations": Kernel(
             compress_both_into(seen, to, turned),
             2 * (whole + indices),
-            (*both, *parts(across, louver.compress(blocks, PATTERN, axis=0))),
+            (*both, *parts(across, louver.compress(blocks, TRANSPOSABLE, axis=0))),
         ),
-        "compress pruned": Kernel(compress_into(seen_pruned, to, PATTERN, counters=count), compressed, natural, pruned),
-        "compress": Kernel(compress_into(seen, to, PATTERN, method="magnitude"), compressed, natural),
         "compress to ready": Kernel(
-            compress_into(seen, to, PATTERN, method="magnitude", words=packed),
-            compressed + words.numel(),
-            (*natural, ready),
+            compress_into(seen, to, TRANSPOSABLE, method="magnitude", words=packed),
+            whole + whole // 2 + indices + words.numel(),
+            (*parts(along, kept), ready),
         ),
         "prepack": Kernel(prepack_into(to.indices, (1, m, k), dtype, packed, count), indices + words.numel(), (ready,)),
-        "dense": Kernel(dense_into(to, seen_out, PATTERN, count), compressed, ((out, kept),)),
     }
 
 
-def room(torch: Any, rows: int, size: int, dtype: str) -> tuple[Any, Any]:
+def room(torch: Any, rows: int, size: int, dtype: str, pattern: Pattern) -> tuple[Any, Any]:
     """Values [rows, pitch] as bytes, and indices."""
-    groups = PATTERN.groups(size)
-    pitch = row_pitch(groups * PATTERN.n, element_type(dtype))
-    widths = pitch, index_bytes(PATTERN, groups)
-    values, indices = (torch.empty(rows, width, dtype=torch.uint8, device="cuda") for width in widths)
+    windows = Windows((rows, size), 1, pattern)
+    pitch = row_pitch(windows.groups * pattern.n, element_type(dtype))
+    shapes = (rows, pitch), (windows.count, index_bytes(pattern, windows.groups))
+    values, indices = (torch.empty(*shape, dtype=torch.uint8, device="cuda") for shape in shapes)
     return values, indices
 
 
@@ -165,13 +186,19 @@ def by_events(torch: Any, call: Callable[[], object]) -> float | str:
         return str(error).splitlines()[0]
 
 
-def measure(torch: Any, shape: tuple[int, int], dtype: str) -> dict[str, Any]:
+def measure(torch: Any, shape: tuple[int, int], dtype: str, pattern: Pattern) -> dict[str, Any]:
     """A row of the record: microseconds of each kernel, and of the copy beside it."""
     m, k = shape
     sets = PROTOCOL.sets(m * k * element_type(dtype).bytes)
     weights = [converted(torch, torch.randn(m, k, device="cuda"), dtype) for _ in range(sets)]
-    made = [kernels(torch, weight, dtype) for weight in weights]
-    row: dict[str, Any] = {"shape": list(shape), "dtype": dtype, "kernels": {}, "libraries": {}}
+    made = [kernels(torch, weight, dtype, pattern) for weight in weights]
+    row: dict[str, Any] = {
+        "shape": list(shape),
+        "dtype": dtype,
+        "pattern": str(pattern),
+        "kernels": {},
+        "libraries": {},
+    }
     for name, first in made[0].items():
 
         def call(index: int, name: str = name) -> None:
@@ -185,7 +212,9 @@ def measure(torch: Any, shape: tuple[int, int], dtype: str) -> dict[str, Any]:
         times = interleave(bursts, PROTOCOL.rounds, lambda: time.sleep(PROTOCOL.pause_seconds))
         us = {each: round(median(taken) * 1e6, 3) for each, taken in times.items()}
         row["kernels"][name] = us | {"bytes": first.moved, "share": round(us["copy"] / us["kernel"], 4)}
-    for name, library in libraries(torch, weights, louver.prune(weights[0], PATTERN)):
+    if pattern != TRANSPOSABLE:
+        return row
+    for name, library in libraries(torch, weights, louver.prune(weights[0], pattern)):
         row["libraries"][name] = by_events(torch, library)
     return row
 
@@ -193,12 +222,13 @@ def measure(torch: Any, shape: tuple[int, int], dtype: str) -> dict[str, Any]:
 def line(row: dict[str, Any]) -> str:
     """Time and share of each kernel."""
     shares = [f"{name} {us['kernel']:.1f} us ({us['share']:.0%})" for name, us in row["kernels"].items()]
-    return f"{row['shape']} {row['dtype']}: {', '.join(shares)}; {row['libraries']}"
+    return f"{row['shape']} {row['dtype']} {row['pattern']}: {', '.join(shares)}; {row['libraries']}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dtype", default=",".join(DTYPES), help="element types, separated by commas")
+    parser.add_argument("--pattern", type=Pattern.parse, default=TRANSPOSABLE, help="N:M or N:M@L, 2:4 by default")
     parser.add_argument("--budget", type=float, default=3600, help="seconds after which no shape is begun")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
@@ -207,7 +237,7 @@ def main() -> None:
         for shape in SHAPES:
             if time.monotonic() - begin > given.budget:
                 break
-            rows.append(measure(torch, shape, dtype))
+            rows.append(measure(torch, shape, dtype, given.pattern))
             print(line(rows[-1]), flush=True)
             record = {"kind": "compress", **header(torch), "protocol": __doc__, "rows": rows}
             write_record(given.out, record)

@@ -1,8 +1,7 @@
 """`louver.prune`, `check`, `compress` and `dense` of arrays on a GPU. `louver.formats` finds this by the package's name.
 
 Kernels go to the stream that the array's library works on now, and results are of that library, on the same device. A function waits
-for the facts of the data that it needs, to raise an error or to count. Groups that no thread holds, of more than 16 elements, vectors, and
-patterns that keep all go through the host.
+for the facts of the data that it needs, to raise an error or to count.
 """
 
 from __future__ import annotations
@@ -13,13 +12,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-import louver
 from louver.formats.check import CheckReport, Group, too_many
 from louver.formats.codes import index_bytes
 from louver.formats.dtypes import SPARSE_TYPES, ElementType, element_type
 from louver.formats.pattern import Pattern
 from louver.formats.prune import check_method
-from louver.formats.rows import Windows, normal_axis, row_count
+from louver.formats.rows import Windows, normal_axis
 from louver.formats.select import Norm
 from louver.formats.tensor import SparseTensor, row_pitch
 from louver.formats.transposable import PATTERN as TRANSPOSABLE
@@ -37,7 +35,7 @@ from louver.library.streaming.launches import (
     dense_into,
     prune_into,
 )
-from louver.library.streaming.record import COUNTERS, KEY_BITS, NO_GROUP, streams
+from louver.library.streaming.record import COUNTERS, KEY_BITS, NO_GROUP
 from louver.runtime.adapters import empty_rows
 from louver.runtime.arrays import ArrayView, empty_like_kind, view
 from louver.runtime.driver import is_capturing
@@ -50,19 +48,15 @@ def prune(
     """See `louver.prune`."""
     source = _seen(w)
     check_method(method, norm)
-    if _by_host(source, pattern):
-        host = louver.prune(source.to_numpy(), pattern, axis=axis, method=method, norm=norm, transposable=transposable)
-        return _moved(host, source)
     out = empty_like_kind(source, source.shape, source.element)
-    _send(prune_into(source, view(out), pattern, axis=axis, method=method, transposable=transposable), source)
+    launch = prune_into(source, view(out), pattern, axis=axis, method=method, norm=norm, transposable=transposable)
+    _send(launch, source)
     return out
 
 
 def check(w: Any, pattern: str | Pattern, *, axis: int, exact: bool, listed: int) -> CheckReport:
     """See `louver.check`."""
     source, pattern = _seen(w), Pattern.parse(pattern)
-    if _by_host(source, pattern):
-        return louver.check(source.to_numpy(), pattern, axis=axis, exact=exact, listed=listed)
     found = _check(source, pattern, axis, exact=exact)
     axis = normal_axis(axis, len(source.shape))
     windows = Windows(source.shape, axis, pattern)
@@ -86,8 +80,6 @@ def check(w: Any, pattern: str | Pattern, *, axis: int, exact: bool, listed: int
 def compress(w: Any, pattern: str | Pattern, *, axis: int, method: Literal["magnitude"] | None) -> SparseTensor:
     """See `louver.compress`."""
     source, pattern = _seen(w), Pattern.parse(pattern)
-    if _by_host(source, pattern):
-        return louver.compress(source.to_numpy(), pattern, axis=axis, method=method).to(source.device)
     axis = normal_axis(axis, len(source.shape))
     values, indices, to = _empty(source, pattern, axis)
     counters = _Counters(source) if method is None else None
@@ -130,8 +122,6 @@ def compress_both(w: Any) -> tuple[SparseTensor, SparseTensor]:
 def dense(s: SparseTensor) -> Any:
     """See `SparseTensor.dense`."""
     values, indices = view(s.values), view(s.indices)
-    if _by_host(values, s.pattern):
-        return _moved(s.to("cpu").dense(), values)
     out = empty_like_kind(values, s.shape, s.dtype)
     counters = _Counters(values)
     stored = Stored(values.address, pitch_of(values), indices.address)
@@ -159,13 +149,6 @@ def _seen(w: Any) -> ArrayView:
         raise ValueError("a sparse tensor has at least one dimension, got a scalar: give an array")
     element_type(found.element, SPARSE_TYPES)
     return found
-
-
-def _by_host(like: ArrayView, pattern: str | Pattern) -> bool:
-    by_host = not streams(Pattern.parse(pattern))
-    if by_host:
-        _check_waits(like)
-    return by_host
 
 
 def _check_waits(like: ArrayView) -> None:
@@ -216,11 +199,12 @@ def _listed(counters: NDArray[np.uint64]) -> tuple[int, int]:
 
 def _empty(source: ArrayView, pattern: Pattern, axis: int) -> tuple[Any, Any, Stored]:
     """The values and the indices of a sparse tensor, of undefined contents, and where they are."""
-    groups, rows = pattern.groups(source.shape[axis]), row_count(source.shape, axis)
+    windows = Windows(source.shape, axis, pattern)
+    groups, rows = windows.groups, windows.rows
     pitch = row_pitch(groups * pattern.n, source.element)
     place = source.device or 0, source.stream or 0
     values = empty_rows(source.kind, (rows, groups * pattern.n), source.element, pitch, *place)
-    indices = empty_like_kind(source, (rows, index_bytes(pattern, groups)), _BYTE)
+    indices = empty_like_kind(source, (windows.count, index_bytes(pattern, groups)), _BYTE)
     return values, indices, Stored(view(values).address, pitch, view(indices).address)
 
 

@@ -15,6 +15,7 @@ from louver.formats.codes import index_bytes
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
 from louver.isa.prepack import prepacked_shape
+from louver.library.streaming.base import Record
 from louver.library.streaming.launches import COUNTER_BYTES, Launch, Stored, build
 from louver.library.streaming.record import Streaming
 from louver.ptx.module import Kernel
@@ -26,7 +27,7 @@ POISON = 0xA5
 
 
 @functools.lru_cache(maxsize=256)
-def built(record: Streaming) -> Kernel:
+def built(record: Record) -> Kernel:
     """A kernel, built once."""
     return build(record)
 
@@ -68,15 +69,27 @@ class Device:
         return self.memory.add("counters", data).address, data
 
     def stored(
-        self, rows: int, size: int, pattern: Pattern, bits: int, *, pitch: int = 0, offset: int = 0
+        self,
+        rows: int,
+        size: int,
+        pattern: Pattern,
+        bits: int,
+        *,
+        lists: int | None = None,
+        pitch: int = 0,
+        offset: int = 0,
     ) -> tuple[Stored, Array, Array]:
-        """Room for a sparse tensor: values as bytes [rows, pitch], and indices. offset: bytes of misalignment of the indices."""
+        """Room for a sparse tensor: values as bytes [rows, pitch], and indices, in as many lists as rows unless told otherwise.
+
+        offset: bytes of misalignment of the indices.
+        """
         groups = pattern.groups(size)
         pitch += -(-groups * pattern.n * bits // 8 // 16) * 16
         values, held = self.poisoned(rows * pitch)
         per_row = index_bytes(pattern, groups)
-        indices, codes = self.poisoned(rows * per_row, offset=offset)
-        return Stored(values, pitch, indices), held.reshape(rows, pitch), codes.reshape(rows, per_row)
+        lists = rows if lists is None else lists
+        indices, codes = self.poisoned(lists * per_row, offset=offset)
+        return Stored(values, pitch, indices), held.reshape(rows, pitch), codes.reshape(lists, per_row)
 
     def run(self, launch: Launch, *, order: Order | None = None, kernel: Kernel | None = None) -> None:
         """Run a launch to its end, each CTA with all tiles below each other. kernel: instead of the launch's."""
@@ -85,7 +98,7 @@ class Device:
             run(kernel, launch.grid(sms=0), launch.arguments, memory=self.memory, order=order or Latest())
 
 
-def run_in_place(record: Streaming, grid: tuple[int, int, int], arguments: dict[str, int]) -> None:
+def run_in_place(record: Record, grid: tuple[int, int, int], arguments: dict[str, int]) -> None:
     """Run a kernel on arrays that are in the process's memory, at these addresses."""
     memory = GlobalMemory()
     for name, nbytes in _extents(record, arguments).items():
@@ -94,7 +107,7 @@ def run_in_place(record: Streaming, grid: tuple[int, int, int], arguments: dict[
     run(built(record), grid, arguments, memory=memory)
 
 
-def _extents(record: Streaming, a: dict[str, int]) -> dict[str, int]:
+def _extents(record: Record, a: dict[str, int]) -> dict[str, int]:
     """Bytes of each array of a launch, by the parameter that has its address."""
     rows, size, pattern = a["rows"], a["size"], record.pattern
     entries = a["tiles"] // a["row_tiles"]
@@ -104,11 +117,12 @@ def _extents(record: Streaming, a: dict[str, int]) -> dict[str, int]:
             steps = (entries, a[f"{name}_entry"]), (rows, a[f"{name}_row"]), (size, a[f"{name}_column"])
             found[name] = sum((count - 1) * step for count, step in steps) + record.type.bytes
     for prefix, count, along in (("", rows, size), ("turned_", size, rows)):
+        lists = -(-count // pattern.length)
         if f"{prefix}values" in a:
             found[f"{prefix}values"] = entries * count * a[f"{prefix}pitch"]
         if f"{prefix}indices" in a:
-            found[f"{prefix}indices"] = entries * count * index_bytes(pattern, pattern.groups(along))
-    if "words" in a:
+            found[f"{prefix}indices"] = entries * lists * index_bytes(pattern, pattern.groups(along))
+    if isinstance(record, Streaming) and record.words is not None:
         per_word = 16 * pattern.m
         whole = entries * -(-rows // 16) * -(-size // per_word) * 128
         found["words"] = (

@@ -1,20 +1,22 @@
-"""Transposable masks on a GPU: `louver.formats.transposable`, block by block, on planes of four rows."""
+"""Transposable masks on a GPU: `louver.formats.transposable`, block by block."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
+from typing import Final
 
 from louver.formats.dtypes import ElementType
-from louver.formats.transposable import INFINITE, SCALE, SIDE, best, number
-from louver.isa.bits import ExtractField
-from louver.isa.convert import HalfPairFromFp8, IntegerToF32
+from louver.formats.transposable import INFINITE, SCALE, best
 from louver.isa.floating import Sign
-from louver.isa.move import Bitcast
 from louver.isa.scalar import Binary
-from louver.library.streaming.lanes import Byte, Lanes, assemble
+from louver.library.streaming.lanes import Lanes, numbers
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Reg
+
+WIDE: Final = ("f32", "tf32", "bf16")
+"""Types whose sums may overflow f32. Those of others are 256 times as large as on the host, and so are all that they are compared with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,57 +39,33 @@ class _Sum:
         return _Sum(k, k.selp(other.score, self.score, second), k.selp(other.mask, self.mask, second))
 
 
-def kept_in_blocks(lanes: Lanes, element: ElementType, rows: Sequence[Sequence[Reg]]) -> list[list[Reg]]:
-    """Masks of the planes of four rows: the transposable ones of as many blocks as a register has elements."""
-    k, size = lanes.k, lanes.bits // 8
-    sizes = [[_sizes(lanes, element, plane) for plane in row] for row in rows]
-    masks: list[Reg] = []
-    for block in range(lanes.count):
-        elements = [
-            [_Sum(k, of_plane[block], number(row, column)) for column, of_plane in enumerate(of_row)]
-            for row, of_row in enumerate(sizes)
-        ]
-        masks.append(k.mov(best(elements, _Sum.add, _Sum.larger).mask))
-    # The upper and the lower half of each mask, a byte, in the elements of a register of their own.
-    places: list[list[Byte]] = [[(mask, half) for mask in masks for _ in range(size)] for half in range(2)]
-    halves = assemble(k, places)
-    return [
-        [lanes.spread(k.shl(halves[row // 2], lanes.bits - 1 - SIDE * (row % 2) - column)) for column in range(SIDE)]
-        for row in range(SIDE)
-    ]
+def best_mask(k: KernelBuilder, sizes: Sequence[Sequence[Reg]], place: Callable[[int, int], int]) -> Reg:
+    """The transposable mask of a block. sizes: of its elements, by row and column. place: the bit of each, by row and column."""
+    elements = [[_Sum(k, size, place(row, column)) for column, size in enumerate(of)] for row, of in enumerate(sizes)]
+    return k.mov(best(elements, _Sum.add, _Sum.larger).mask)
 
 
-def _sizes(lanes: Lanes, element: ElementType, plane: Reg) -> list[Reg]:
-    """The summands of a score for the elements of a plane, f32 each."""
-    k = lanes.k
-    found: list[Reg] = []
-    for value in _numbers(lanes, element, plane):
-        size, bounded = k.regs("f32", 2)
-        k.emit(Sign("abs", "f32"), size, value)
-        k.emit(Binary("min", "f32"), bounded, k.mul_f32(size, SCALE), INFINITE)
-        found.append(bounded)
-    return found
+def scaled(lanes: Lanes, element: ElementType, word: Reg) -> list[Reg]:
+    """The elements of a register as f32, of which `bound` makes the summands of a score: those of narrow types are 256 times as large."""
+    values = numbers(lanes, element, word)
+    return [lanes.k.mul_f32(value, SCALE) for value in values] if element.name in WIDE else values
 
 
-def _numbers(lanes: Lanes, element: ElementType, plane: Reg) -> list[Reg]:
-    k = lanes.k
-    match element.name:
-        case "f16" | "bf16":
-            return [k.to_f32(element.name, half) for half in k.halves(plane)]
-        case "e4m3" | "e5m2":
-            pairs = k.regs("b32", 2)
-            for pair, half in zip(pairs, k.halves(plane), strict=True):
-                k.emit(HalfPairFromFp8(element.name), pair, half)
-            return [k.to_f32("f16", half) for pair in pairs for half in k.halves(pair)]
-        case "s8" | "u8":
-            kind = "s32" if element.name == "s8" else "u32"
-            found = k.regs("f32", lanes.count)
-            for place, value in enumerate(found):
-                whole = k.reg("b32")
-                k.emit(ExtractField(kind), whole, plane, 8 * place, 8)
-                k.emit(IntegerToF32(kind), value, whole)
-            return found
-        case _:
-            value = k.reg("f32")
-            k.emit(Bitcast("f32"), value, plane)
-            return [value]
+def bound(k: KernelBuilder, element: ElementType, block: Sequence[Sequence[Reg]]) -> list[list[Reg]]:
+    """The summands of a block's scores. Infinities and NaNs become finite, in a branch for the few blocks that have any."""
+    every = [value for row in block for value in row]
+    if element.floating:
+        total = _size(k, every[0])
+        for value in every[1:]:
+            total = k.add_f32(total, _size(k, value))
+        with k.if_(k.setp("lt", "f32", total, inf), negated=True):
+            for value in every:
+                k.emit(Binary("min", "f32"), value, _size(k, value), INFINITE)
+    # Sizes are taken behind the branch, so that the assembler makes them part of each sum.
+    return [[_size(k, value) for value in row] for row in block]
+
+
+def _size(k: KernelBuilder, value: Reg) -> Reg:
+    size = k.reg("f32")
+    k.emit(Sign("abs", "f32"), size, value)
+    return size

@@ -1,21 +1,19 @@
-"""The frame of streaming kernels: parameters, the walk over tiles, what is counted."""
+"""The frame of kernels whose threads hold groups: places in a tile, the walk over its spans, what is counted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 from louver.isa.instruction import LANES
-from louver.isa.memory import AtomicAdd
 from louver.isa.metadata import GROUPS
 from louver.isa.targets import WARPGROUP_THREADS
-from louver.library.streaming.groups import Found, Groups
+from louver.library.streaming.base import Base
+from louver.library.streaming.groups import Groups
 from louver.library.streaming.natural import Natural
 from louver.library.streaming.place import Corner, Place, Rows, Stream, ahead
-from louver.library.streaming.record import COUNTERS, SPAN_BYTES, TILE_STEPS, Streaming
+from louver.library.streaming.record import SPAN_BYTES, TILE_STEPS, Streaming
 from louver.library.streaming.turned import Tile, Turned
-from louver.ptx.builder import KernelBuilder
-from louver.ptx.module import Address, Param, Reg
+from louver.ptx.module import Address, Reg
 
 WARPS = WARPGROUP_THREADS // LANES
 
@@ -23,56 +21,23 @@ Span = tuple[int, int]
 """The number of a thread's row, and of the steps ahead."""
 
 
-def parameters(record: Streaming) -> tuple[Param, ...]:
-    """The parameters of a kernel.
-
-    rows, size: of an entry. row_tiles: tiles of an entry, below each other; tiles: those of all entries. NAME, NAME_row,
-    NAME_column, NAME_entry: address of a dense array, and bytes between its rows, the elements of a row, and entries.
-    """
-    names: list[str] = []
-    for name, access in (("source", record.source), ("out", record.out)):
-        names += [name, f"{name}_row", f"{name}_column", f"{name}_entry"] if access else []
-    if record.kind in ("compress", "dense"):
-        names += ["values", "pitch"]
-    if record.kind in ("compress", "dense", "prepack"):
-        names.append("indices")
-    if record.both:
-        names += ["turned_values", "turned_pitch", "turned_indices"]
-    if record.words is not None:
-        names.append("words")
-    if record.counts:
-        names.append("counters")
-    if record.kind == "check":
-        names.append("listed_from")
-    numbers = ("rows", "size", "row_tiles", "tiles")
-    return (*(Param(name, "u32") for name in numbers), *(Param(name, "u64") for name in names))
-
-
 def _tile_bytes(record: Streaming) -> int:
     """Shared memory of a tile, for kernels that turn one."""
-    turns = record.both or any(access is not None and access.columns for access in (record.source, record.out))
+    turns = any(access is not None and access.columns for access in (record.source, record.out))
     return Tile.bytes(record) if turns else 0
 
 
-class Frame:
-    """A kernel under construction. rows, span: of this thread, counted in a tile. column_tile: number of its tiles' columns."""
+class Frame(Base):
+    """A kernel under construction whose threads hold groups. rows, span: of this thread, counted in a tile."""
 
     def __init__(self, record: Streaming) -> None:
         self.record = record
-        name = f"stream_{record.kind}_{record.element}_{record.pattern.n}_{record.pattern.m}"
         tally = 4 * WARPS * record.pattern.m if record.kind == "check" else 0
-        shared = _tile_bytes(record) + tally
-        self.k = k = KernelBuilder(
-            name, parameters(record), threads=WARPGROUP_THREADS, min_ctas=record.min_ctas, dynamic_shared=shared
-        )
-        self.args = {param.name: k.ld_param(param.name) for param in parameters(record)}
-        self.shape = self.args["rows"], self.args["size"]
-        self.thread = k.special("%tid.x")
+        super().__init__(record, shared=_tile_bytes(record) + tally)
+        k = self.k
         row, self.span = self._thread_place()
         self.rows = tuple(k.add(row, offset) for offset in record.row_offsets)
-        self.column_tile = k.special("%ctaid.x")
         self.groups = Groups(k, record)
-        self.found = Found.none(k)
 
     def _thread_place(self) -> tuple[Reg, Reg]:
         k, record = self.k, self.record
@@ -115,21 +80,6 @@ class Frame:
         return Natural(self.k, self.record, values, pitch, self.args["indices"], *self.shape)
 
     # --- the walk --------------------------------------------------------------------------------------------------
-    @contextmanager
-    def tiles(self) -> Generator[Corner]:
-        """The CTA's tiles: those below each other that are `gridDim.y` apart, over all entries."""
-        k, args = self.k, self.args
-        rows, columns = self.record.tile
-        number = k.special("%ctaid.y")
-        apart = k.special("%nctaid.y")
-        column = k.mul_lo(self.column_tile, columns)
-        with k.loop(uniform=True) as every:
-            entry = k.div(number, args["row_tiles"])
-            below = k.sub(number, k.mul_lo(entry, args["row_tiles"]))
-            yield Corner(entry, below, k.mul_lo(below, rows), column)
-            k.add(number, apart, into=number)
-            every.repeat_if(k.setp("lt", "u32", number, args["tiles"]))
-
     def stream(self, corner: Corner, work: Callable[[Sequence[Span], Place], None], *streams: Stream) -> None:
         """Do the work on all spans of a tile, two at a time."""
         k = self.k
@@ -169,20 +119,6 @@ class Frame:
         return k.div(k.add(left, m - 1), m)
 
     # --- counts ----------------------------------------------------------------------------------------------------
-    def counter(self, name: str) -> Address:
-        """The address of a number that the kernel leaves."""
-        return Address(self.args["counters"], 8 * COUNTERS.index(name))
-
-    def leave_found(self) -> None:
-        """Leave what the thread has found, if it has found anything."""
-        k = self.k
-        if not self.record.counts:
-            return
-        broken = k.setp("ne", "u32", self.found.violated, 0)
-        k.emit(AtomicAdd("u64"), self.counter("broken"), 1, guard=broken)
-        lost = k.setp("ne", "u32", self.found.lost, 0)
-        k.emit(AtomicAdd("u64"), self.counter("lost"), k.widen_u64(self.found.lost), guard=lost)
-
     def leave_tally(self, tally: Sequence[Reg]) -> None:
         """Add up the counts of all threads, a warp at a time, then the warps'."""
         k, count = self.k, len(tally)
@@ -203,5 +139,4 @@ class Frame:
                 of_warp = k.reg("b32")
                 k.load_shared((of_warp,), Address(theirs, 4 * count * number))
                 k.add(total, of_warp, into=total)
-            counter = k.mad_wide(self.thread, 8, self.args["counters"])
-            k.emit(AtomicAdd("u64"), Address(counter, 8 * len(COUNTERS)), k.widen_u64(total))
+            self.leave_count(self.thread, total)

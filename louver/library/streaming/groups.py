@@ -58,7 +58,7 @@ class Groups:
     def compressed(self, units: Sequence[Sequence[Reg]], found: Found) -> tuple[list[Reg], list[Byte]]:
         """The words of a span's values, and its bytes of indices, from the planes of its units."""
         pattern = self.record.pattern
-        if self.record.method is not None and not self.record.transposable:
+        if self.record.method is not None:
             masks = [largest(self.lanes, self.record.type, planes, pattern.n) for planes in units]
         else:
             masks = self._marked_first(units, found)
@@ -93,8 +93,6 @@ class Groups:
         marks = [marked(lanes, planes) for planes in units]
         # All that is not +0.0 is stored where there is room for it.
         kept = [spared(lanes, of_unit, n) for of_unit in marks]
-        if self.record.transposable:
-            return kept
         crowded = k.mov(0)
         for of_unit in marks:
             crowded = k.or_(crowded, at_least(k, [holds(k, mark) for mark in of_unit], n + 1))

@@ -5,28 +5,18 @@ words of metadata are of (`louver.isa.metadata`), whatever the kernel does, so t
 
     16-bit types and tf32   rows r and r + 8, four threads side by side, a step at a time
     8-bit types             row r, two threads side by side, two steps at a time
-
-Transposable masks need four rows in a thread. Their tile is that of the other orientation, turned, so that the second half of a
-compressing kernel is an ordinary one, of the tile in shared memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from louver.formats.transposable import SIDE
-from louver.isa.fragments import ROWS
-from louver.isa.memory import AtomicUpdate
-from louver.isa.targets import WARPGROUP_THREADS
-from louver.library.streaming.blocks import kept_in_blocks
 from louver.library.streaming.frame import Frame, Span
 from louver.library.streaming.lanes import Byte
 from louver.library.streaming.natural import Natural
-from louver.library.streaming.place import Corner, Place, ahead
-from louver.library.streaming.record import KEY_BITS, NO_GROUP, TILE_STEPS, Streaming
-from louver.library.streaming.turned import Tile
+from louver.library.streaming.place import Place, ahead
+from louver.library.streaming.record import Streaming
 from louver.library.streaming.words import Words
 from louver.ptx.module import Kernel, Reg
 
@@ -34,12 +24,7 @@ from louver.ptx.module import Kernel, Reg
 def build(record: Streaming) -> Kernel:
     """The kernel of a record. Its grid is tiles of columns × at most as many tiles below each other as there are."""
     frame = Frame(record)
-    if record.transposable:
-        _prune_blocks(frame)
-    else:
-        {"prune": _prune, "check": _check, "compress": _compress, "dense": _expand, "prepack": _prepack}[record.kind](
-            frame
-        )
+    {"prune": _prune, "check": _check, "compress": _compress, "dense": _expand, "prepack": _prepack}[record.kind](frame)
     return frame.k.finish()
 
 
@@ -92,9 +77,7 @@ class _Note:
         )
         groups = k.div(k.add(frame.shape[1], m - 1), m)
         whole = k.mad_wide(k.mad_lo(self.place.entry, frame.shape[0], self.place.rows[row]), groups, k.widen_u64(group))
-        listed = k.and_pred(k.and_pred(inside, wrong), k.setp("ge", "u64", whole, frame.args["listed_from"]))
-        key = k.sub(NO_GROUP, k.add(k.shl(whole, KEY_BITS), k.widen_u64(count)))
-        k.emit(AtomicUpdate("max", "u64"), frame.counter("listed"), key, guard=listed)
+        frame.list_group(whole, count, k.and_pred(inside, wrong))
 
 
 def _compress(frame: Frame) -> None:
@@ -151,85 +134,3 @@ def _prepack(frame: Frame) -> None:
         frame.stream(tile, work, natural)
         metadata.store(tile)
     frame.leave_found()
-
-
-# --- transposable masks ------------------------------------------------------------------------------------------------
-def _prune_blocks(frame: Frame) -> None:
-    k, record = frame.k, frame.record
-    source, tile = frame.source(), Tile(k, record)
-    out = None if record.both else frame.out()
-    natural = frame.natural() if record.both else None
-    with frame.tiles() as corner:
-        with _quads(frame, corner) as (place, row, column):
-            source.open(place)
-            rows = _pruned(frame, [source.load(number, 0) for number in range(SIDE)])
-            if out is not None:
-                out.open(place)
-                for number, units in enumerate(rows):
-                    out.store(number, 0, [word for planes in units for word in frame.groups.lanes.in_order(planes)])
-            if natural is not None:
-                natural.open(place)
-                for number, units in enumerate(rows):
-                    _store(frame, natural, (number, 0), units)
-                _turn(frame, tile, rows, row, column)
-        if record.both:
-            k.barrier_sync(0, WARPGROUP_THREADS)
-            _compress_turned(frame, tile, corner)
-            k.barrier_sync(0, WARPGROUP_THREADS)
-
-
-@contextmanager
-def _quads(frame: Frame, corner: Corner) -> Generator[tuple[Place, Reg, Reg]]:
-    """The thread's four rows at a time of a tile, one span of each: their place, and the first row and column in the tile."""
-    k, record = frame.k, frame.record
-    rows, columns = record.tile
-    across = columns // record.span
-    apart = SIDE * WARPGROUP_THREADS // across
-    span, row = k.and_(frame.thread, across - 1), k.mul_lo(k.div(frame.thread, across), SIDE)
-    with k.loop(uniform=True) as passes:
-        first = k.add(corner.row, row)
-        whole = k.add(k.mul_lo(frame.column_tile, across), span)
-        four = [k.add(first, number) for number in range(SIDE)]
-        yield Place.at(k, record, corner.entry, four, whole, frame.shape), row, k.mul_lo(span, record.span)
-        k.add(row, apart, into=row)
-        passes.repeat_if(k.setp("lt", "u32", row, rows))
-
-
-def _pruned(frame: Frame, rows: Sequence[Sequence[Reg]]) -> list[list[list[Reg]]]:
-    """The planes of each row's units, pruned by the masks of their blocks. rows: words."""
-    k, groups = frame.k, frame.groups
-    found: list[list[list[Reg]]] = [[] for _ in rows]
-    for planes in zip(*(groups.planes(row) for row in rows), strict=True):
-        masks = kept_in_blocks(groups.lanes, frame.record.type, planes)
-        for units, of_row, kept in zip(found, planes, masks, strict=True):
-            units.append([k.and_(plane, mask) for plane, mask in zip(of_row, kept, strict=True)])
-    return found
-
-
-def _turn(frame: Frame, tile: Tile, rows: Sequence[Sequence[Sequence[Reg]]], row: Reg, column: Reg) -> None:
-    """Put four rows, given as planes, into the tile of the other orientation: a plane is of columns four apart."""
-    k, lanes = frame.k, frame.record.lanes
-    line, mark = tile.row(column), tile.mark(column)
-    for number in range(0, SIDE, lanes):
-        place = k.add(line, k.xor(k.mul_lo(k.add(row, number), frame.record.type.bytes), mark))
-        for unit, planes in enumerate(zip(*rows[number : number + lanes], strict=True)):
-            for i, of_rows in enumerate(zip(*planes, strict=True)):
-                tile.put(place, of_rows, [SIDE * (unit * lanes + lane) + i for lane in range(lanes)])
-
-
-def _compress_turned(frame: Frame, tile: Tile, corner: Corner) -> None:
-    k, record = frame.k, frame.record
-    rows, size = frame.shape[1], frame.shape[0]
-    values, pitch, indices = (frame.args[f"turned_{name}"] for name in ("values", "pitch", "indices"))
-    natural = Natural(k, record, values, pitch, indices, rows, size)
-    mine = [k.mad_lo(frame.column_tile, ROWS, row) for row in frame.rows]
-    span = k.mad_lo(corner.number, TILE_STEPS * record.spans, frame.span)
-    place = Place.at(k, record, corner.entry, mine, span, (rows, size))
-    tile.open(frame.rows, frame.span)
-
-    def work(spans: Sequence[Span], place: Place) -> None:
-        for one, words in zip(spans, [tile.load(*one) for one in spans], strict=True):
-            _store(frame, natural, one, frame.groups.planes(words))
-        tile.advance(2 // len(frame.rows))
-
-    frame.follow(place, frame.steps(corner.row, size), work, natural)

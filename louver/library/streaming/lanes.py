@@ -13,6 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from louver.formats.dtypes import ElementType
+from louver.isa.bits import ExtractField
+from louver.isa.convert import HalfPairFromFp8, IntegerToF32
+from louver.isa.move import Bitcast
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Reg
 
@@ -119,3 +123,28 @@ def _assembled(k: KernelBuilder, target: Sequence[Byte], pairs: dict[tuple[Byte,
 
 def _selector(places: Sequence[int]) -> int:
     return sum(place << 4 * at for at, place in enumerate(places))
+
+
+def numbers(lanes: Lanes, element: ElementType, plane: Reg) -> list[Reg]:
+    """The elements of a register, each as f32: exact but for the payloads of NaNs."""
+    k = lanes.k
+    match element.name:
+        case "f16" | "bf16":
+            return [k.to_f32(element.name, half) for half in k.halves(plane)]
+        case "e4m3" | "e5m2":
+            pairs = k.regs("b32", 2)
+            for pair, half in zip(pairs, k.halves(plane), strict=True):
+                k.emit(HalfPairFromFp8(element.name), pair, half)
+            return [k.to_f32("f16", half) for pair in pairs for half in k.halves(pair)]
+        case "s8" | "u8":
+            kind = "s32" if element.name == "s8" else "u32"
+            found = k.regs("f32", lanes.count)
+            for place, value in enumerate(found):
+                whole = k.reg("b32")
+                k.emit(ExtractField(kind), whole, plane, 8 * place, 8)
+                k.emit(IntegerToF32(kind), value, whole)
+            return found
+        case _:
+            value = k.reg("f32")
+            k.emit(Bitcast("f32"), value, plane)
+            return [value]

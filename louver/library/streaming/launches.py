@@ -17,16 +17,19 @@ from louver.formats.dtypes import SPARSE_TYPES, ElementType, element_type
 from louver.formats.pattern import Pattern
 from louver.formats.prune import check_method, check_transposable
 from louver.formats.rows import normal_axis
+from louver.formats.select import Norm
 from louver.formats.tensor import ROW_ALIGNMENT
 from louver.formats.transposable import PATTERN as TRANSPOSABLE
 from louver.library.streaming.matrices import Shape, Steps, access, matrices
-from louver.library.streaming.record import Layout, Streaming, Tiling
+from louver.library.streaming.record import VECTOR_BYTES, Access, Kind, Layout, Squared, Streaming, Tiling, fits_thread
+from louver.library.streaming.windows.record import WORD_BYTES, Windowed
 from louver.runtime.arrays import ArrayView, overlaps
 from louver.runtime.built import load_built
 from louver.runtime.driver import is_capturing
 from louver.runtime.module import ArgumentPack, LoadedKernel
 
 if TYPE_CHECKING:
+    from louver.library.streaming.base import Record
     from louver.ptx.module import Kernel
 
 COUNTER_BYTES = 16
@@ -40,17 +43,12 @@ MOST_CTAS = 65_535
 class Stored:
     """The place of a sparse tensor's natural arrays on a device, all entries' rows one after the other.
 
-    values: address of [rows, kept]. pitch: bytes from a row to the next. indices: address of [rows, index bytes], without gaps.
+    values: address of [rows, kept]. pitch: bytes from a row to the next. indices: address of [windows, index bytes], without gaps.
     """
 
     values: int
     pitch: int
     indices: int
-
-    def ranges(self, tiling: Tiling, rows: int, size: int) -> list[tuple[int, int]]:
-        """First and last byte, plus one, of both arrays."""
-        per_row = index_bytes(tiling.pattern, tiling.pattern.groups(size))
-        return [(self.values, self.values + rows * self.pitch), (self.indices, self.indices + rows * per_row)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +58,7 @@ class Launch:
     record: None where there is nothing to do. arguments: by parameter. tiles: side by side, and below each other.
     """
 
-    record: Streaming | None
+    record: Record | None
     arguments: dict[str, int] = field(default_factory=dict[str, int])
     tiles: tuple[int, int] = (0, 0)
 
@@ -92,25 +90,33 @@ class Launch:
         return across, min(below, max(1, self.record.ctas_per_sm * sms // across), MOST_CTAS), 1
 
 
-def build(record: Streaming) -> Kernel:
+def build(record: Record) -> Kernel:
     """The kernel of a record. It runs on the emulator too."""
+    if isinstance(record, Windowed):
+        from louver.library.streaming.windows.kernel import build as build_windowed
+
+        return build_windowed(record)
+    if isinstance(record, Squared):
+        from louver.library.streaming.squared import build as build_squared
+
+        return build_squared(record)
     from louver.library.streaming.kernel import build
 
     return build(record)
 
 
-def _loaded(ordinal: int, record: Streaming) -> LoadedKernel:
+def _loaded(ordinal: int, record: Record) -> LoadedKernel:
     return load_built(ordinal, "streaming", record, build=lambda: build(record))
 
 
 @functools.cache
-def _ready() -> dict[tuple[int, Streaming], LoadedKernel]:
+def _ready() -> dict[tuple[int, Record], LoadedKernel]:
     return {}
 
 
 @functools.cache
-def _parameter_types(record: Streaming) -> dict[str, Any]:
-    from louver.library.streaming.frame import parameters
+def _parameter_types(record: Record) -> dict[str, Any]:
+    from louver.library.streaming.base import parameters
 
     return {param.name: param.type for param in parameters(record)}
 
@@ -123,10 +129,11 @@ def prune_into(
     *,
     axis: int = -1,
     method: Literal["magnitude"] = "magnitude",
+    norm: Norm = "l2",
     transposable: bool = False,
 ) -> Launch:
     """`louver.prune` of a device array into another of the same shape and type; they must not overlap."""
-    check_method(method)
+    check_method(method, norm)
     if transposable:
         ndim = len(source.shape)
         check_transposable(Pattern.parse(pattern), ndim, normal_axis(axis, ndim))
@@ -134,7 +141,9 @@ def prune_into(
     # Blocks lie in one matrix, rows in any.
     call = _Call.of(pattern, axis, source, out, batch=transposable)
     _check_out(source, out)
-    return call.launch("prune", source=source, out=out, method=method, transposable=transposable)
+    if transposable:
+        return call.squared("prune", {}, {"source": source, "out": out})
+    return call.launch("prune", source=source, out=out, method=method, norm=norm)
 
 
 def check_into(
@@ -190,12 +199,11 @@ def compress_both_into(source: ArrayView, along: Stored, across: Stored) -> Laun
     call = _Call.of(TRANSPOSABLE, -1, source, batch=True)
     check_transposable(TRANSPOSABLE, len(source.shape), call.axis)
     shape = call.shape
-    turned = _Call(call.tiling, -1, Shape(shape.entries, shape.size, shape.rows), ())
-    arguments = call.stored(along, source)
-    others = turned.stored(across, source)
-    for name in ("values", "pitch", "indices"):
-        arguments[f"turned_{name}"] = others[name]
-    return call.launch("compress", arguments, source=source, method="magnitude", transposable=True)
+    turned = _Call(call.element, TRANSPOSABLE, -1, Shape(shape.entries, shape.size, shape.rows), ())
+    arguments, others = call.stored(along, source), turned.stored(across, source)
+    arguments |= {f"turned_{name}": address for name, address in others.items()}
+    indices = gcd(index_bytes(TRANSPOSABLE, TRANSPOSABLE.groups(shape.rows)), across.indices, 4)
+    return call.squared("compress", arguments, {"source": source}, indices)
 
 
 def dense_into(stored: Stored, out: ArrayView, pattern: str | Pattern, counters: int, *, axis: int = -1) -> Launch:
@@ -218,9 +226,9 @@ def prepack_into(
     """
     kind = element_type(element)
     group = 2 if kind.bits == 32 else 4
-    tiling = Tiling(kind.name, Pattern(group // 2, group))
+    element_type(kind.name, SPARSE_TYPES)
     layout, address = words
-    call = _Call(tiling, -1, Shape(*shape), ())
+    call = _Call(kind, Pattern(group // 2, group), -1, Shape(*shape), ())
     arguments = {"indices": indices, "words": address, "counters": counters}
     return call.launch("prepack", arguments, words=layout)
 
@@ -230,14 +238,11 @@ def prepack_into(
 class _Call:
     """The matrices of a call. steps: of each dense array."""
 
-    tiling: Tiling
+    element: ElementType
+    pattern: Pattern
     axis: int
     shape: Shape
     steps: Sequence[Steps]
-
-    @property
-    def pattern(self) -> Pattern:
-        return self.tiling.pattern
 
     @classmethod
     def of(cls, pattern: str | Pattern, axis: int, *views: ArrayView, batch: bool = False) -> _Call:
@@ -256,12 +261,13 @@ class _Call:
         if not view.shape:
             raise ValueError("a sparse tensor has at least one dimension, got a scalar: give an array")
         number = normal_axis(axis, len(view.shape))
-        shape, steps = matrices(views, number, batch=batch)
-        return cls(Tiling(element.name, kept), number, shape, steps)
+        # Windows lie in one matrix too.
+        shape, steps = matrices(views, number, batch=batch or kept.length > 1)
+        return cls(element, kept, number, shape, steps)
 
     def stored(self, to: Stored, dense: ArrayView) -> dict[str, int]:
         """Arguments for the arrays of a sparse tensor, which must not overlap the dense one."""
-        needed = self.pattern.groups(self.shape.size) * self.pattern.n * self.tiling.type.bytes
+        needed = self.pattern.groups(self.shape.size) * self.pattern.n * self.element.bytes
         if to.values % ROW_ALIGNMENT or to.pitch % ROW_ALIGNMENT:
             raise ValueError(
                 f"values and their pitch are multiples of {ROW_ALIGNMENT} bytes, got {to.values:#x} and {to.pitch}: use row_pitch()"
@@ -269,62 +275,109 @@ class _Call:
         if to.pitch < needed:
             raise ValueError(f"a row of values takes {needed} bytes, got a pitch of {to.pitch}: widen it")
         first, last = dense.byte_range
-        for begin, end in to.ranges(self.tiling, self.shape.entries * self.shape.rows, self.shape.size):
-            if begin < last and first < end:
+        rows, lists = self.shape.entries * self.shape.rows, self.shape.entries * self._windows
+        per_list = index_bytes(self.pattern, self.pattern.groups(self.shape.size))
+        for begin, nbytes in ((to.values, rows * to.pitch), (to.indices, lists * per_list)):
+            if begin < last and first < begin + nbytes:
                 raise ValueError(
                     "the arrays of the sparse tensor and the dense array overlap: give them memory of their own"
                 )
         return {"values": to.values, "pitch": to.pitch, "indices": to.indices}
 
+    @property
+    def _windows(self) -> int:
+        """Lists of indices of an entry."""
+        return -(-self.shape.rows // self.pattern.length)
+
     def launch(
         self,
-        kind: Literal["prune", "check", "compress", "dense", "prepack"],
+        kind: Kind,
         arguments: dict[str, int] | None = None,
         *,
         source: ArrayView | None = None,
         out: ArrayView | None = None,
         method: Literal["magnitude"] | None = None,
-        transposable: bool = False,
+        norm: Norm = "l2",
         words: Layout | None = None,
         exact: bool = False,
     ) -> Launch:
         """The launch of a kernel of that kind."""
-        shape, given = self.shape, dict(arguments or {})
-        if shape.empty:
+        given = dict(arguments or {})
+        if self.shape.empty:
             return Launch(None)
-        accesses: dict[str, Any] = {}
         views = {name: view for name, view in (("source", source), ("out", out)) if view is not None}
-        for (name, view), steps in zip(views.items(), self.steps, strict=False):
-            accesses[name] = access(view, shape, steps, self.pattern, turn=not transposable)
-            parts = (
-                ("", view.address),
-                *zip(("_row", "_column", "_entry"), (s * view.element.bytes for s in steps), strict=True),
+        if fits_thread(self.pattern):
+            tiling = Tiling(self.element.name, self.pattern)
+            accesses = self._accesses(views, along=4 * tiling.span_words, down=tiling.turned_bytes)
+            indices = self._index_width(tiling, given.get("indices", 0))
+            record = Streaming(
+                tiling.element,
+                tiling.pattern,
+                kind,
+                method,
+                **accesses,
+                indices=indices,
+                words=words,
+                exact=exact,
             )
-            given |= {f"{name}{part}": number for part, number in parts}
-        indices = self._index_width(
-            [number for name, number in given.items() if name.endswith("indices")], transposable
-        )
-        record = Streaming(
-            self.tiling.element,
-            self.pattern,
-            kind,
-            method,
-            transposable,
-            **accesses,
-            indices=indices,
-            words=words,
-            exact=exact,
-        )
-        rows, columns = record.tile
-        below = -(-shape.rows // rows)
-        given |= {"rows": shape.rows, "size": shape.size, "row_tiles": below, "tiles": below * shape.entries}
-        return Launch(record, given, (-(-shape.size // columns), below * shape.entries))
+        else:
+            record = self._windowed(kind, views, None if method is None else norm, words, exact)
+        return self.tiled(record, given | self.places(views))
 
-    def _index_width(self, addresses: Sequence[int], transposable: bool) -> int:
-        """Bytes of an access of indices: as many as their addresses, a row's and a span's allow."""
-        sizes = [self.shape.size, *([self.shape.rows] if transposable else [])]
-        rows = [index_bytes(self.pattern, self.pattern.groups(size)) for size in sizes]
-        return gcd(self.tiling.index_bytes, *rows, *addresses, 4)
+    def squared(
+        self,
+        kind: Literal["prune", "compress"],
+        arguments: dict[str, int],
+        views: dict[str, ArrayView],
+        indices: int = 1,
+    ) -> Launch:
+        """The launch of a kernel of transposable masks."""
+        if self.shape.empty:
+            return Launch(None)
+        accesses = self._accesses(views, along=min(VECTOR_BYTES, 8 * self.element.bytes), down=0)
+        record = Squared(self.element.name, kind, **accesses, indices=indices)
+        return self.tiled(record, arguments | self.places(views))
+
+    def places(self, views: dict[str, ArrayView]) -> dict[str, int]:
+        """Arguments for dense arrays."""
+        found: dict[str, int] = {}
+        for (name, view), steps in zip(views.items(), self.steps, strict=False):
+            row, column, entry = (step * view.element.bytes for step in steps)
+            found |= {name: view.address, f"{name}_row": row, f"{name}_column": column, f"{name}_entry": entry}
+        return found
+
+    def tiled(self, record: Record, arguments: dict[str, int]) -> Launch:
+        """The launch of a kernel on all tiles."""
+        shape, (rows, columns) = self.shape, record.tile
+        below = -(-shape.rows // rows)
+        sizes = {"rows": shape.rows, "size": shape.size, "row_tiles": below, "tiles": below * shape.entries}
+        return Launch(record, arguments | sizes, (-(-shape.size // columns), below * shape.entries))
+
+    def _accesses(self, views: dict[str, ArrayView], *, along: int, down: int) -> dict[str, Access]:
+        return {
+            name: access(view, self.shape, steps, along=along, down=down)
+            for (name, view), steps in zip(views.items(), self.steps, strict=False)
+        }
+
+    def _windowed(
+        self, kind: Kind, views: dict[str, ArrayView], norm: Norm | None, words: Layout | None, exact: bool
+    ) -> Windowed:
+        if kind == "prepack" or words is not None:
+            raise ValueError(f"products of {self.element} take no {self.pattern}, so it has no metadata")
+        length, size = self.pattern.length, self.element.bytes
+        accesses = self._accesses(views, along=WORD_BYTES, down=length * size)
+        if any(each.columns for each in accesses.values()):
+            accesses = {name: each if each.columns else Access(size) for name, each in accesses.items()}
+        else:
+            accesses = dict.fromkeys(accesses, min(accesses.values(), key=lambda each: each.width))
+        # Elements are compared by their magnitudes, which squares may lose.
+        return Windowed(
+            self.element.name, self.pattern, kind, "l1" if norm and length == 1 else norm, **accesses, exact=exact
+        )
+
+    def _index_width(self, tiling: Tiling, address: int) -> int:
+        """Bytes of an access of indices: as many as their address, a row's and a span's allow."""
+        return gcd(tiling.index_bytes, index_bytes(self.pattern, self.pattern.groups(self.shape.size)), address, 4)
 
 
 def _check_out(source: ArrayView, out: ArrayView) -> None:

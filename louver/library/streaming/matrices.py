@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd, prod
 
-from louver.formats.pattern import Pattern
-from louver.library.streaming.record import VECTOR_BYTES, Access, Tiling
+from louver.library.streaming.record import VECTOR_BYTES, Access
 from louver.runtime.arrays import ArrayView
 
 MOST = 1 << 31
@@ -77,16 +76,18 @@ def _merged(shape: Sequence[int], strides: Sequence[Sequence[int]], axes: Sequen
     return found
 
 
-def access(view: ArrayView, shape: Shape, steps: Steps, pattern: Pattern, *, turn: bool) -> Access:
-    """The access of kernels to an array: as many bytes at once as its address, its steps and its sizes allow. turn: tiles may be turned."""
+def access(view: ArrayView, shape: Shape, steps: Steps, *, along: int, down: int) -> Access:
+    """The access of kernels to an array: as many bytes at once as its address, its steps and its sizes allow.
+
+    along: bytes of a row that a kernel moves at once, at most; down: those of a column, 0 for none. Both are multiples of what is moved.
+    """
     size = view.element.bytes
     row, column, entry = (step * size for step in steps)
     whole = gcd(view.address, entry if shape.entries > 1 else 0, VECTOR_BYTES)
-    tiling = Tiling(view.element.name, pattern)
     if column == size or shape.size == 1:
-        width = gcd(whole, row if shape.rows > 1 else 0, shape.size * size, 4 * tiling.span_words)
+        width = gcd(whole, row if shape.rows > 1 else 0, shape.size * size, along)
         return Access(max(width, size))
-    width = gcd(whole, column, shape.rows * size)
-    if turn and row == size and width >= 4 and tiling.turns:
+    width = gcd(whole, column, shape.rows * size, down)
+    if down and row == size and width >= 4:
         return Access(width, columns=True)
     return Access(size)

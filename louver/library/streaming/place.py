@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from louver.isa.bytes import LoadByte, StoreByte
+from louver.isa.convert import ConvertInteger
 from louver.isa.memory import Load, Store
 from louver.library.streaming.record import Access, Streaming
 from louver.ptx.builder import KernelBuilder
@@ -124,31 +125,11 @@ class Rows:
 
     def load(self, row: int, step: int) -> list[Reg]:
         """The words of a span; zeros outside of the matrix."""
-        k, width = self.k, self.access.width
-        if width >= 4:
-            words: list[Reg] = []
-            for address, inside in self._accesses(row, step):
-                chunk = [k.mov(0) for _ in range(width // 4)]
-                k.load_global(chunk, address, guard=inside, read_only=True)
-                words += chunk
-            return words
-        pieces: list[Reg] = []
-        load = LoadByte() if width == 1 else Load("global", "b16", read_only=True)
-        for address, inside in self._accesses(row, step):
-            pieces.append(k.mov(0, kind="b16"))
-            k.emit(load, pieces[-1], address, guard=inside)
-        return joined(k, pieces, width)
+        return loaded(self.k, self._accesses(row, step), self.access.width)
 
     def store(self, row: int, step: int, words: Sequence[Reg]) -> None:
         """Write the words of a span; nothing outside of the matrix."""
-        k, width = self.k, self.access.width
-        for number, (address, inside) in enumerate(self._accesses(row, step)):
-            at = number * width
-            if width >= 4:
-                k.store_global(address, words[at // 4 : (at + width) // 4], guard=inside)
-            else:
-                piece = k.low_half(k.shr(words[at // 4], 8 * (at % 4)) if at % 4 else words[at // 4])
-                k.emit(StoreByte() if width == 1 else Store("global", "b16"), address, piece, guard=inside)
+        put(self.k, self._accesses(row, step), self.access.width, words)
 
     def _accesses(self, row: int, step: int) -> list[tuple[Address, Reg]]:
         """Addresses of a span's accesses, and whether the matrix has what they reach."""
@@ -168,7 +149,42 @@ class Rows:
         return found
 
 
+Accesses = Iterable[tuple[Address, Reg]]
+"""Addresses, and whether there is anything."""
+
+
+def loaded(k: KernelBuilder, accesses: Accesses, width: int) -> list[Reg]:
+    """The words that accesses of so many bytes read, one after the other; zeros where there is nothing, and behind less than a word."""
+    words: list[Reg] = []
+    pieces: list[Reg] = []
+    load = LoadByte() if width == 1 else Load("global", "b16", read_only=True)
+    for address, inside in accesses:
+        if width >= 4:
+            chunk = [k.mov(0) for _ in range(width // 4)]
+            k.load_global(chunk, address, guard=inside, read_only=True)
+            words += chunk
+        else:
+            pieces.append(k.mov(0, kind="b16"))
+            k.emit(load, pieces[-1], address, guard=inside)
+    return words + joined(k, pieces, width)
+
+
+def put(k: KernelBuilder, accesses: Accesses, width: int, words: Sequence[Reg]) -> None:
+    """The inverse of `loaded`."""
+    for number, (address, inside) in enumerate(accesses):
+        at = number * width
+        if width >= 4:
+            k.store_global(address, words[at // 4 : (at + width) // 4], guard=inside)
+        else:
+            piece = k.low_half(k.shr(words[at // 4], 8 * (at % 4)) if at % 4 else words[at // 4])
+            k.emit(StoreByte() if width == 1 else Store("global", "b16"), address, piece, guard=inside)
+
+
 def joined(k: KernelBuilder, pieces: Sequence[Reg], width: int) -> list[Reg]:
-    """The words of 16-bit registers that hold 1 or 2 bytes each, in memory order."""
+    """The words of 16-bit registers that hold 1 or 2 bytes each, in memory order; of a lone one with zeros behind it."""
+    if len(pieces) == 1:
+        word = k.reg("b32")
+        k.emit(ConvertInteger("u32", "u16"), word, pieces[0])
+        return [word]
     pairs = [k.pack_b32(low, high) for low, high in zip(pieces[::2], pieces[1::2], strict=True)]
     return pairs if width == 2 else [k.permute(a, b, 0x6420) for a, b in zip(pairs[::2], pairs[1::2], strict=True)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 from louver.formats.codes import CODE_PARTS
 from louver.formats.dtypes import SPARSE_TYPES, ElementType, element_type
@@ -12,6 +12,7 @@ from louver.formats.transposable import PATTERN as TRANSPOSABLE
 from louver.isa.fragments import ROWS
 from louver.isa.metadata import GROUPS, MAPS, MetadataMap
 from louver.isa.prepack import WORDS
+from louver.isa.targets import WARPGROUP_THREADS
 
 Kind = Literal["prune", "check", "compress", "dense", "prepack"]
 
@@ -19,11 +20,11 @@ Layout = Literal[1, 2, 4, "rows"]
 """Of metadata: words of a load (`louver.isa.prepack.split`), or "rows" for `metadata_rows`."""
 
 MAX_GROUP: Final = 16
-"""Largest M of a pattern: a thread holds whole groups in registers."""
+"""Largest M of a pattern whose groups a thread holds in registers."""
 
 
-def streams(pattern: Pattern) -> bool:
-    """Whether kernels take a pattern: of elements, of which a thread holds a group, and that drops any."""
+def fits_thread(pattern: Pattern) -> bool:
+    """Whether a thread holds groups of a pattern in registers: of few elements, some of which it drops. Others are worked on by window."""
     return pattern.length == 1 and pattern.n < pattern.m <= MAX_GROUP
 
 
@@ -38,15 +39,15 @@ TILE_STEPS: Final = WORDS
 
 COUNTERS: Final = ("broken", "lost", "listed")
 """Numbers of 64 bits that kernels leave, from 0. broken: threads that saw a group with more than N non-zeros, or an illegal index.
-lost: -0.0 without a slot. listed: `NO_GROUP` less 256 times the least number of a group to list and its non-zeros. Behind
+lost: -0.0 without a slot. listed: `NO_GROUP` less 2^`KEY_BITS` times the least number of a group to list and its non-zeros. Behind
 them a checking kernel has the counts of groups with 1, 2, … M non-zeros."""
 
 COPYING_CTAS: Final = 4
 BUSY_CTAS: Final = 16
 """Measured at 28672×4096 in f16 (perf log, section 29)."""
 
-KEY_BITS: Final = 8
-"""Bits of a listed group's non-zeros."""
+KEY_BITS: Final = 9
+"""Bits of a listed group's non-zeros, 256 at most."""
 
 NO_GROUP: Final = (1 << 64) - 1
 
@@ -70,6 +71,13 @@ class Access:
             raise ValueError(f"tiles are turned by accesses of at least 4 bytes, got {self.width}")
 
 
+def check_arrays(kind: str, source: Access | None, out: Access | None) -> None:
+    """Raises ValueError for other dense arrays than those of a kind."""
+    arrays = {"prune": (True, True), "check": (True, False), "compress": (True, False), "dense": (False, True)}
+    if arrays.get(kind, (False, False)) != (source is not None, out is not None):
+        raise ValueError(f"a kernel of kind {kind} has other dense arrays, got {source} and {out}")
+
+
 @dataclass(frozen=True, slots=True)
 class Tiling:
     """The division of matrices of a pattern into tiles, and of these into what a thread takes.
@@ -82,7 +90,7 @@ class Tiling:
 
     def __post_init__(self) -> None:
         element_type(self.element, SPARSE_TYPES)
-        if not streams(self.pattern):
+        if not fits_thread(self.pattern):
             raise ValueError(
                 f"streaming kernels take patterns N:M of elements, N below M and M at most {MAX_GROUP}, got {self.pattern}"
             )
@@ -158,9 +166,9 @@ class Tiling:
         return self.columns * self.type.bytes
 
     @property
-    def turns(self) -> bool:
-        """Whether tiles can be turned: their rows are whole lines of all banks of shared memory."""
-        return self.row_bytes % (8 * VECTOR_BYTES) == 0
+    def turned_bytes(self) -> int:
+        """Bytes of a column that an access moves at most, 0 where tiles cannot be turned: their rows are not whole lines of all banks."""
+        return 0 if self.row_bytes % (8 * VECTOR_BYTES) else VECTOR_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,53 +178,37 @@ class Streaming(Tiling):
     kind: prune (dense to dense), check (dense to counts), compress (dense to values, indices and metadata), dense (values and indices
     to dense), prepack (indices to metadata).
     method: of `prune`, for a kernel that prunes; a compressing kernel without one takes arrays that keep the pattern.
-    transposable: prune by transposable masks; a compressing kernel then gives both orientations.
     source, out: the dense arrays that the kind has. indices: bytes of an access of indices. words: the metadata's layout, if any.
     exact: a checking kernel lists groups with fewer than N non-zeros too.
     """
 
     kind: Kind
     method: Literal["magnitude"] | None = None
-    transposable: bool = False
     source: Access | None = None
     out: Access | None = None
     indices: int = 1
     words: Layout | None = None
     exact: bool = False
+    threads: ClassVar[int] = WARPGROUP_THREADS
+    min_ctas: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         Tiling.__post_init__(self)
-        dense = {"prune": (True, True), "check": (True, False), "compress": (True, False), "dense": (False, True)}
-        if dense.get(self.kind, (False, False)) != (self.source is not None, self.out is not None):
-            raise ValueError(f"a kernel of kind {self.kind} has other dense arrays, got {self.source} and {self.out}")
+        check_arrays(self.kind, self.source, self.out)
         accesses = [access for access in (self.source, self.out) if access is not None]
         for access in accesses:
-            whole = self.turns if access.columns else 4 * self.span_words % access.width == 0
+            whole = self.turned_bytes if access.columns else 4 * self.span_words % access.width == 0
             if access.width < self.type.bytes or not whole:
                 raise ValueError(f"tiles of {self.pattern} in {self.element} are not reached by {access}")
-        if self.transposable and (self.pattern != TRANSPOSABLE or self.method is None):
-            raise ValueError(f"transposable masks are {TRANSPOSABLE}, by a method, got {self.pattern}, {self.method}")
-        if self.transposable and (self.words is not None or any(access.columns for access in accesses)):
-            raise ValueError("kernels of transposable masks read rows, and give no metadata")
         if self.indices not in (1, 2, 4) or self.index_bytes % self.indices:
             raise ValueError(f"indices of {self.index_bytes} bytes a span are not moved by {self.indices}")
         if self.words is not None and not self.multiplied:
             raise ValueError(f"products of {self.element} take no {self.pattern}, so it has no metadata")
 
     @property
-    def both(self) -> bool:
-        """Whether the kernel compresses both orientations."""
-        return self.transposable and self.kind == "compress"
-
-    @property
     def ctas_per_sm(self) -> int:
         """CTAs that share the tiles of an SM. Those that compute much for each byte wait less with more of them."""
-        return BUSY_CTAS if self.transposable or self.kind in ("check", "prepack") else COPYING_CTAS
-
-    @property
-    def min_ctas(self) -> int:
-        """CTAs for which an SM must have registers. Both orientations take up to 234 of a thread unless told to leave room for more."""
-        return 4 if self.both and self.indices == self.index_bytes else 1
+        return BUSY_CTAS if self.kind in ("check", "prepack") else COPYING_CTAS
 
     @property
     def counts(self) -> bool:
@@ -225,5 +217,58 @@ class Streaming(Tiling):
 
     @property
     def tile(self) -> tuple[int, int]:
-        """Rows and columns of a tile. Those of transposable masks are a tile of the other orientation, turned."""
-        return (self.columns, ROWS) if self.transposable else (ROWS, self.columns)
+        """Rows and columns of a tile."""
+        return ROWS, self.columns
+
+
+@dataclass(frozen=True, slots=True)
+class Squared:
+    """A kernel of transposable masks, on squares of 8 × 8 elements.
+
+    kind: prune (dense to dense), or compress (dense to values and indices along rows, and along columns).
+    source, out: the dense arrays that the kind has, reached along rows.
+    indices: bytes of an access of the indices along columns, of which rows and address are multiples.
+    """
+
+    element: str
+    kind: Literal["prune", "compress"]
+    source: Access
+    out: Access | None = None
+    indices: int = 1
+    pattern: ClassVar[Pattern] = TRANSPOSABLE
+    counts: ClassVar[bool] = False
+    threads: ClassVar[int] = WARPGROUP_THREADS
+    tile: ClassVar[tuple[int, int]] = (256, 64)
+    # A tile is much work, so that each may have a CTA of its own.
+    ctas_per_sm: ClassVar[int] = 64
+
+    def __post_init__(self) -> None:
+        size = element_type(self.element, SPARSE_TYPES).bytes
+        check_arrays(self.kind, self.source, self.out)
+        for access in (self.source, self.out):
+            if access is not None and (access.columns or not size <= access.width <= min(8 * size, VECTOR_BYTES)):
+                raise ValueError(
+                    f"squares of {self.element} are reached along rows, at most 8 elements at once, got {access}"
+                )
+        if self.indices not in (1, 2, 4):
+            raise ValueError(f"indices are moved by 1, 2 or 4 bytes, got {self.indices}")
+
+    @property
+    def type(self) -> ElementType:
+        """The element type."""
+        return element_type(self.element)
+
+    @property
+    def min_ctas(self) -> int:
+        """CTAs for which an SM must have registers. Squares of 32 bits need more of them, as do addresses of single elements."""
+        return 3 if self.type.bits == 32 or self.source.width == self.type.bytes else 4
+
+    @property
+    def column_bytes(self) -> int:
+        """Bytes of a tile's stored values of a column."""
+        return self.tile[0] // 2 * self.type.bytes
+
+    @property
+    def list_bytes(self) -> int:
+        """Bytes of a tile's indices of a column: a code of 4 bits for each four rows."""
+        return self.tile[0] // 8

@@ -37,8 +37,10 @@ CASES = [
     ("f32", "1:2", (7, 20), -1),
     ("bf16", "4:4", (6, 23), -1),
     ("bf16", "2:8@4", (2, 10, 24), -1),
+    ("e4m3", "3:8@16", (2, 24, 50), 1),
+    ("s8", "100:200@3", (201, 5), 0),
 ]
-"""Groups of 64, vectors and patterns that keep all go through the host."""
+"""Groups of 64, vectors and patterns that keep all have kernels of their own."""
 
 
 def on_gpu(array: np.ndarray, ordinal: int = 0) -> Tensor:
@@ -96,6 +98,13 @@ def test_only_counts_travel(gpu: FakeGpu, torch: FakeTorch, rng: np.random.Gener
     assert travelled(gpu) == 2 * 16
     louver.check(kept, "2:4")
     assert travelled(gpu) == 2 * 16 + 8 * 7
+    gpu.calls.clear()
+    kept = louver.prune(on_gpu(w), "2:8@4")
+    louver.compress(on_gpu(w), "2:8@4", method="magnitude")
+    assert not gpu.called("cuMemcpyDtoHAsync") and not gpu.called("cuStreamSynchronize"), "nothing is waited for"
+    louver.compress(kept, "2:8@4").dense()
+    louver.check(kept, "2:8@4")
+    assert travelled(gpu) == 2 * 16 + 8 * 11
     assert not gpu.called("cuMemcpyHtoDAsync")
 
 
@@ -250,7 +259,6 @@ def test_captures(gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator) -> N
     for waits in (
         lambda: louver.compress(kept, "2:4"),
         lambda: louver.check(kept, "2:4"),
-        lambda: louver.prune(w, "16:64"),
         t.dense,
     ):
         with pytest.raises(

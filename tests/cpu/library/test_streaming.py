@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
 from louver.formats.tensor import row_pitch
+from louver.library.streaming.base import Record
 from louver.library.streaming.launches import (
     Launch,
     Stored,
@@ -23,7 +25,8 @@ from louver.library.streaming.launches import (
     prepack_into,
     prune_into,
 )
-from louver.library.streaming.record import Access, Layout, Streaming
+from louver.library.streaming.record import Access, Layout, Squared, Streaming
+from louver.library.streaming.windows.record import Windowed
 from louver.ptx.assembler import assemble
 from louver.ptx.module import Module
 from louver.ptx.printer import print_module
@@ -34,7 +37,7 @@ PATTERNS = {"f16": "2:4", "bf16": "8:16", "e4m3": "2:4", "e5m2": "3:8", "s8": "1
 FAST, TURNED = Access(16), Access(16, columns=True)
 
 
-def records() -> Iterator[Streaming]:
+def records() -> Iterator[Record]:
     """Each kind on each type, by the widest accesses, by those of one element, and turned."""
     for element, text in PATTERNS.items():
         pattern, one = Pattern.parse(text), Access(element_type(element).bytes)
@@ -47,16 +50,43 @@ def records() -> Iterator[Streaming]:
             yield Streaming(element, pattern, "dense", out=access)
         if words:
             yield Streaming(element, pattern, "prepack", words="rows")
-        for access in (FAST, one):
-            yield Streaming(element, Pattern(2, 4), "prune", "magnitude", True, access, access)
-            both = Streaming(element, Pattern(2, 4), "compress", "magnitude", True, access)
-            yield both
-            yield replace(both, indices=both.index_bytes)
+        for access in (Access(min(16, 8 * one.width)), one):
+            yield Squared(element, "prune", access, access)
+            for indices in (1, 2, 4):
+                yield Squared(element, "compress", access, indices=indices)
+
+
+WINDOWS = {
+    "f16": "2:8@128",
+    "bf16": "16:64",
+    "e4m3": "4:8@32",
+    "e5m2": "100:256@8",
+    "s8": "7:255@64",
+    "u8": "1:3@5",
+    "f32": "16:32@32",
+}
+
+
+def windowed() -> Iterator[Windowed]:
+    """The same of kernels on windows."""
+    for element, text in WINDOWS.items():
+        pattern, size = Pattern.parse(text), element_type(element).bytes
+        down = gcd(16, pattern.length * size)
+        accesses = [Access(4), Access(size), *([Access(down, columns=True)] if down >= 4 else [])]
+        for access in dict.fromkeys(accesses):
+            for norm in ("l1", "l2"):
+                yield Windowed(element, pattern, "prune", norm, access, access)
+            yield Windowed(element, pattern, "check", source=access, exact=True)
+            yield Windowed(element, pattern, "compress", "l2", access)
+            yield Windowed(element, pattern, "compress", source=access)
+            yield Windowed(element, pattern, "dense", out=access)
+            if access.columns:
+                yield Windowed(element, pattern, "prune", "l2", access, Access(size))
 
 
 @pytest.mark.sampled(9)
-@pytest.mark.parametrize("record", [pytest.param(each, id=str(i)) for i, each in enumerate(records())])
-def test_kernels_assemble_cleanly(record: Streaming) -> None:
+@pytest.mark.parametrize("record", [pytest.param(each, id=str(i)) for i, each in enumerate([*records(), *windowed()])])
+def test_kernels_assemble_cleanly(record: Record) -> None:
     assembly = assemble(print_module(Module("sm_90a", [build(record)])))
     assert assembly.clean, (record, assembly.kernels, [warning.text for warning in assembly.warnings])
 
@@ -74,8 +104,6 @@ def test_kernels_assemble_cleanly(record: Streaming) -> None:
         ({"out": None}, "a kernel of kind prune has other dense arrays, got .* and None"),
         ({"kind": "prepack"}, "a kernel of kind prepack has other dense arrays"),
         ({"source": Access(1)}, "tiles of 2:4 in f16 are not reached by Access\\(width=1"),
-        ({"transposable": True, "method": None}, "transposable masks are 2:4, by a method, got 2:4, None"),
-        ({"transposable": True, "out": TURNED}, "kernels of transposable masks read rows, and give no metadata"),
         ({"indices": 3}, "indices of 2 bytes a span are not moved by 3"),
         ({"pattern": Pattern(2, 8), "words": 4}, "products of f16 take no 2:8, so it has no metadata"),
     ],
@@ -84,6 +112,54 @@ def test_records_that_no_kernel_has(fields: dict[str, Any], message: str) -> Non
     legal = {"element": "f16", "pattern": Pattern(2, 4), "kind": "prune", "method": "magnitude"}
     with pytest.raises(ValueError, match=message):
         Streaming(**{**legal, "source": FAST, "out": FAST, **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"pattern": Pattern(2, 8)}, "groups of 2:8 fit a thread, which another kernel uses"),
+        ({"element": "s64"}, "got 's64'"),
+        ({"source": None}, "a kernel of kind prune has other dense arrays"),
+        ({"norm": None}, "compared by a norm to be pruned, got None for kind prune"),
+        ({"kind": "check", "out": None}, "compared by a norm to be pruned, got l2 for kind check"),
+        ({"source": Access(8)}, "windows of 2:8@12 in f16 are not reached by"),
+        ({"source": Access(1)}, "windows of 2:8@12 in f16 are not reached by"),
+        ({"source": TURNED}, "windows of 2:8@12 in f16 are not reached by"),
+        ({"source": Access(8, columns=True)}, "windows of 2:8@12 in f16 are not reached by"),
+    ],
+)
+def test_records_on_windows_that_no_kernel_has(fields: dict[str, Any], message: str) -> None:
+    legal = {"element": "f16", "pattern": Pattern(2, 8, 12), "kind": "prune", "norm": "l2"}
+    with pytest.raises(ValueError, match=message):
+        Windowed(**{**legal, "source": Access(4), "out": Access(4), **fields})
+
+
+@pytest.mark.parametrize(
+    ("element", "access", "indices", "message"),
+    [
+        ("s32", FAST, 1, "got 's32'"),
+        ("s8", FAST, 1, "at most 8 elements at once, got Access\\(width=16"),
+        ("f16", Access(1), 1, "at most 8 elements at once"),
+        ("f16", TURNED, 1, "squares of f16 are reached along rows"),
+        ("f16", FAST, 8, "indices are moved by 1, 2 or 4 bytes, got 8"),
+    ],
+)
+def test_squares_that_no_kernel_has(element: str, access: Access, indices: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Squared(element, "compress", access, indices=indices)
+    with pytest.raises(ValueError, match="a kernel of kind prune has other dense arrays"):
+        Squared("f16", "prune", FAST)
+
+
+@pytest.mark.parametrize(("n", "m", "length"), [(1, 2, 5), (255, 256, 3), (7, 255, 1), (1, 1, 4), (3, 129, 2)])
+@pytest.mark.parametrize("element", ["f32", "f16", "s8"])
+def test_tiles_have_whole_blocks_and_bytes(element: str, n: int, m: int, length: int) -> None:
+    """A block's columns are a thread's, and no two CTAs write a byte of indices."""
+    size = element_type(element).bytes
+    for width in {size, 4}:
+        record = Windowed(element, Pattern(n, m, length), "check", source=Access(width))
+        assert record.groups >= 1 and record.columns <= record.threads * record.block_columns <= 1024
+        assert record.columns % record.block_columns == 0 and record.slots * record.index_bits % 8 == 0
 
 
 @pytest.mark.parametrize(
@@ -136,7 +212,11 @@ WORDS: tuple[Layout, int] = (4, 5 << 20)
         (lambda: compress_into(W, TO, "1:2", method="magnitude", words=WORDS), "products of f16 take no 1:2"),
         (lambda: compress_both_into(there(1 << 20, (64,)), TO, TO), "the last two axes, got 1 dimensions"),
         (lambda: check_into(there(1 << 20, ()), "2:4", 64), "at least one dimension, got a scalar"),
-        (lambda: check_into(W, "2:17", 64), "M at most 16, got 2:17"),
+        (lambda: compress_into(W, TO, "2:8@4", method="magnitude", words=WORDS), "products of f16 take no 2:8@4"),
+        (
+            lambda: compress_into(W, replace(TO, indices=(1 << 20) - 5), "8:16@4", method="magnitude"),
+            "and the dense array overlap",
+        ),
         (
             lambda: check_into(there(1 << 20, (1, 1 << 31), strides=(1, 0)), "2:4", 64),
             "fewer than 2\\^31 rows and elem",

@@ -275,8 +275,26 @@ def test_pruned_by_blocks(dtype: str, shape: tuple[int, ...], layout: str, rng: 
     [("f16", (262, 72)), ("bf16", (2, 5, 70)), ("e5m2", (12, 96)), ("u8", (33, 66)), ("f32", (131, 20))],
 )
 def test_both_orientations(dtype: str, shape: tuple[int, ...], rng: np.random.Generator) -> None:
-    w, device = random_bits(rng, shape, dtype), Device()
-    found = []
+    check_both(random_bits(rng, shape, dtype))
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "e4m3", "s8", "f32"])
+def test_both_orientations_of_few_zeros(dtype: str, layout: str, rng: np.random.Generator) -> None:
+    """Squares without zeros, some with one, with -0.0, or with an infinity or a NaN. All are equal in some."""
+    element, shape = element_type(dtype), (264, 80)
+    w = (rng.standard_normal(shape) * 20).astype(element.numpy)
+    bits_of(w)[bits_of(w) & element.magnitude_mask == 0] = 1
+    w[:16, 8:24] = 1
+    special = [0] if element.negative_zero is None else [0, element.negative_zero, element.largest_magnitude]
+    for number in [*special, element.magnitude_mask]:
+        bits_of(w)[rng.random(shape) < 0.004] = number
+    check_both(LAYOUTS[layout](w))
+
+
+def check_both(w: Array) -> None:
+    device, found = Device(), []
     for s in louver.compress_both(w):
         found.append((s, *device.stored(s.rows, s.size, s.pattern, s.dtype.bits, pitch=16)))
     device.run(compress_both_into(device.place(w), found[0][1], found[1][1]))

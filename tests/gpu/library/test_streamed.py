@@ -17,6 +17,7 @@ from louver.runtime.memory import read_bytes
 from support.device_products import to_numpy, to_torch
 from support.products import assert_exact, operands
 from support.sparse import bits_of, random_bits, same_bits
+from support.windows import adversarial, close_sums
 
 DTYPES = ("f16", "bf16", "e4m3", "e5m2", "s8", "u8", "f32")
 
@@ -69,20 +70,35 @@ def compare(torch: Any, rng: np.random.Generator, w: np.ndarray, layout: str, pa
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("pattern", ["2:4", "1:2", "3:8", "16:64"])
+@pytest.mark.parametrize("pattern", ["2:4", "1:2", "3:8", "16:64", "2:8@4", "4:16@32", "3:7@5", "100:256@64", "3:3@2"])
 def test_as_on_the_host(rng: np.random.Generator, torch: Any, pattern: str, dtype: str, layout: str) -> None:
     compare(torch, rng, random_bits(rng, (333, 1002), dtype), layout, pattern, -1)
     compare(torch, rng, random_bits(rng, (2, 130, 77), dtype), layout, pattern, 1)
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_norms(rng: np.random.Generator, torch: Any, dtype: str, norm: Any) -> None:
+    """Sums in the order of the rows: many are a unit apart, or equal."""
+    for layout in LAYOUTS:
+        for data in (random_bits, adversarial, close_sums):
+            w = data(rng, (200, 330), dtype)
+            for pattern in ("2:8@64", "16:32@37", "1:4@1000"):
+                there = louver.prune(laid_out(torch, w, layout), pattern, norm=norm)
+                assert same_bits(to_numpy(there), louver.prune(w, pattern, norm=norm))
+
+
+@pytest.mark.parametrize("seed", range(200))
 def test_random_shapes(torch: Any, seed: int) -> None:
     rng = np.random.default_rng(seed)
     m = int(rng.integers(2, 17))
     shape = tuple(int(size) for size in rng.integers(1, 200, rng.integers(1, 4)))
     pattern = f"{rng.integers(1, m)}:{m}" if rng.random() < 0.6 else ("2:4" if rng.random() < 0.7 else "1:2")
+    if seed % 2:
+        m = int(rng.integers(1, 257))
+        pattern = f"{rng.integers(1, m + 1)}:{m}@{rng.integers(1, 150)}"
     layout = rng.choice([name for name in LAYOUTS if len(shape) > 1 or name != "columns"])
-    w = random_bits(rng, shape, rng.choice(DTYPES))
+    w = adversarial(rng, shape, str(rng.choice(DTYPES)))
     compare(torch, rng, w, layout, pattern, int(rng.integers(-len(shape), len(shape))))
 
 
@@ -128,23 +144,24 @@ def test_a_large_weight(rng: np.random.Generator, torch: Any) -> None:
     assert louver.check(kept, "2:4").ok and not louver.check(w, "2:4").ok
 
 
-def test_a_captured_graph_prunes_again(rng: np.random.Generator, torch: Any) -> None:
+@pytest.mark.parametrize("pattern", ["2:4", "4:16@32"])
+def test_a_captured_graph_prunes_again(rng: np.random.Generator, torch: Any, pattern: str) -> None:
     first, second = (random_bits(rng, (70, 264), "f16") for _ in range(2))
     w = to_torch(first)
     for function in (louver.prune, lambda w, pattern: louver.compress(w, pattern, method="magnitude").values):
-        function(w, "2:4")
+        function(w, pattern)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        kept = louver.prune(w, "2:4")
-        s = louver.compress(w, "2:4", method="magnitude")
+        kept = louver.prune(w, pattern)
+        s = louver.compress(w, pattern, method="magnitude")
         with pytest.raises(RuntimeError, match="waits for its result, and its stream is being captured"):
-            louver.check(w, "2:4")
+            louver.check(w, pattern)
     for given in (first, second):
         w.copy_(to_torch(given))
         graph.replay()
         torch.cuda.synchronize()
-        assert same_bits(to_numpy(kept), louver.prune(given, "2:4"))
-        assert same_tensor(s, louver.compress(given, "2:4", method="magnitude"))
+        assert same_bits(to_numpy(kept), louver.prune(given, pattern))
+        assert same_tensor(s, louver.compress(given, pattern, method="magnitude"))
 
 
 def test_streams(rng: np.random.Generator, torch: Any) -> None:
@@ -167,8 +184,25 @@ def test_streams(rng: np.random.Generator, torch: Any) -> None:
         torch.testing.assert_close(y, x @ expected.T, rtol=0.02, atol=2.0)
 
 
-def test_illegal_indices(rng: np.random.Generator, torch: Any) -> None:
-    t = louver.compress(to_torch(random_bits(rng, (70, 264), "f16")), "2:4", method="magnitude")
-    t.indices[40, 3] = 0x40
-    with pytest.raises(ValueError, match="got 0x0 in row 40, group 6"):
+def test_a_large_weight_of_vectors(rng: np.random.Generator, torch: Any) -> None:
+    """More windows than CTAs, and tiles that the L2 cache does not hold."""
+    for w in (torch.randn(28672, 4096, device="cuda", dtype=torch.float16), torch.randn(4096, 28672, device="cuda").T):
+        t = louver.compress(w, "2:8@128", method="magnitude")
+        kept = louver.prune(w, "2:8@128")
+        assert torch.equal(t.dense(), kept) and louver.check(kept, "2:8@128", exact=True).ok
+        sums = torch.zeros(224, 4096, device="cuda")
+        for row in range(128):
+            sums += w.reshape(224, 128, 4096)[:, row].float() ** 2
+        order = sums.view(224, -1, 8).argsort(dim=-1, descending=True, stable=True)[..., :2].sort(dim=-1).values
+        assert torch.equal(order.reshape(224, -1).cpu(), torch.from_numpy(t.unpacked_indices()).long())
+
+
+@pytest.mark.parametrize(
+    ("pattern", "place", "message"),
+    [("2:4", (40, 3), "got 0x0 in row 40"), ("2:16@8", (5, 3), "increase and are under 16")],
+)
+def test_illegal_indices(rng: np.random.Generator, torch: Any, pattern: str, place: Any, message: str) -> None:
+    t = louver.compress(to_torch(random_bits(rng, (70, 264), "f16")), pattern, method="magnitude")
+    t.indices[place] = 0x40 if pattern == "2:4" else 0x11
+    with pytest.raises(ValueError, match=message):
         t.dense()

@@ -1,0 +1,172 @@
+"""Squares of 8 × 8 elements, 2:4 along both axes: what is kept of them as bits, as codes and as stored values, row by row.
+
+Bits: two registers, byte r of which is a row of four, bit c its element c. Codes: the same, two of 4 bits a row, as a byte of indices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from louver.formats.dtypes import ElementType
+from louver.formats.transposable import SIDE
+from louver.library.streaming.blocks import best_mask, bound, scaled
+from louver.library.streaming.lanes import Lanes
+from louver.ptx.builder import KernelBuilder
+from louver.ptx.module import Reg
+
+SQUARE = 2 * SIDE
+"""Rows and columns."""
+
+Words = Sequence[Reg]
+"""A row of a square, or a group of one, in memory order."""
+
+Bits = tuple[Reg, Reg]
+"""Of rows 0 to 3, and 4 to 7."""
+
+
+def kept(lanes: Lanes, element: ElementType, rows: Sequence[Words]) -> Bits:
+    """The bits that the transposable masks of a square's four blocks keep."""
+    k, wide = lanes.k, SIDE // lanes.count
+    halves: list[Reg] = []
+    for top in (0, SIDE):
+        masks: list[Reg] = []
+        for left in (0, 1):
+            words = [row[left * wide : (left + 1) * wide] for row in rows[top : top + SIDE]]
+            sizes = bound(
+                k, element, [[value for word in row for value in scaled(lanes, element, word)] for row in words]
+            )
+            masks.append(best_mask(k, sizes, lambda row, column, left=left: 1 << SQUARE * row + SIDE * left + column))
+        halves.append(k.or_(*masks))
+    return halves[0], halves[1]
+
+
+def has_zero(lanes: Lanes, rows: Sequence[Words]) -> Reg:
+    """Whether some element is +0.0; perhaps too where a neighbour of one has but the lowest bit set."""
+    k = lanes.k
+    found = k.mov(0)
+    for word in (word for row in rows for word in row):
+        found = k.logic(lambda a, b, c: a & ~b | c, k.sub(word, lanes.each(1)), word, found)
+    return k.setp("ne", "u32", k.and_(found, lanes.top), 0)
+
+
+def masked(lanes: Lanes, rows: Sequence[Words], bits: Bits) -> list[list[Reg]]:
+    """The rows with +0.0 where no bit is set."""
+    k, count = lanes.k, lanes.count
+    # A product with these ones has bit j of a word's where element j begins.
+    spread = sum(1 << place * (lanes.bits - 1) for place in range(count))
+    found: list[list[Reg]] = []
+    for row, words in enumerate(rows):
+        found.append([])
+        for number, word in enumerate(words):
+            own = k.and_(k.shr(bits[row // SIDE], SQUARE * (row % SIDE) + number * count), (1 << count) - 1)
+            ones = k.and_(k.mul_lo(own, spread), lanes.each(1)) if count > 1 else own
+            found[-1].append(k.and_(word, k.mul_lo(ones, (1 << lanes.bits) - 1)))
+    return found
+
+
+def nonzero(lanes: Lanes, rows: Sequence[Words]) -> Bits:
+    """The bits of elements that are not +0.0."""
+    k = lanes.k
+    halves: list[Reg] = []
+    for top in (0, SIDE):
+        found = k.mov(0)
+        for row, words in enumerate(rows[top : top + SIDE]):
+            for column in range(SQUARE):
+                own = (1 << lanes.bits) - 1 << lanes.bits * (column % lanes.count)
+                some = k.setp("ne", "u32", k.and_(words[column // lanes.count], own), 0)
+                found = k.or_(found, k.selp(1 << SQUARE * row + column, 0, some))
+        halves.append(found)
+    return halves[0], halves[1]
+
+
+def turned(k: KernelBuilder, bits: Bits) -> Bits:
+    """The bits of columns: three exchanges of digits of a bit's row and column."""
+    upper, lower = (_exchanged(k, _exchanged(k, x, 7, 0x00AA00AA), 14, 0x0000CCCC) for x in bits)
+    low = 0x0F0F0F0F
+    return (
+        k.logic(lambda a, b, c: a & c | b & ~c, upper, k.shl(lower, 4), low),
+        k.logic(lambda a, b, c: a & c | b & ~c, k.shr(upper, 4), lower, low),
+    )
+
+
+def _exchanged(k: KernelBuilder, x: Reg, apart: int, low: int) -> Reg:
+    """Each bit of `low` exchanged with the one so many places above."""
+    moved = k.logic(lambda a, b, c: (a ^ b) & c, x, k.shr(x, apart), low)
+    return k.logic(lambda a, b, c: a ^ b ^ c, x, moved, k.shl(moved, apart))
+
+
+def filled(k: KernelBuilder, bits: Reg) -> Reg:
+    """Bits of which each four have two: those with fewer take their lowest others."""
+    for _ in range(2):
+        pairs = k.add(k.and_(bits, 0x55555555), k.and_(k.shr(bits, 1), 0x55555555))
+        counts = k.add(k.and_(pairs, 0x33333333), k.and_(k.shr(pairs, 2), 0x33333333))
+        missing = k.logic(lambda a, b, c: ~a & b, k.shr(counts, 1), 0x11111111, 0)
+        # The sum carries over the ones below the lowest zero.
+        bits = k.or_(bits, k.add(bits, missing))
+    return bits
+
+
+def codes(k: KernelBuilder, bits: Reg) -> Reg:
+    """The codes of each four bits, two of which are set: the place of the lower one, and 4 times that of the upper."""
+    below, above = k.shr(bits, 1), k.shl(bits, 1)
+    # Bits 0 and 2 of a code: the lower place is 1; the upper one is 1 or 3.
+    even = k.logic(lambda a, b, c: c & ~a & b | ~c & (~a | b), bits, below, 0x11111111)
+    # Bits 1 and 3: the lower place is 2; the upper one is 2 or 3.
+    odd = k.logic(lambda a, b, c: c & ~a & ~b | ~c & (a | b), bits, above, 0x22222222)
+    return k.logic(lambda a, b, c: a & c | b & ~c, even, odd, 0x55555555)
+
+
+def columns(lanes: Lanes, rows: Sequence[Words]) -> list[list[Reg]]:
+    """The columns of a square, in memory order down."""
+    found: list[list[Reg]] = [[] for _ in range(SQUARE)]
+    for top in range(0, SQUARE, lanes.count):
+        for number, words in enumerate(zip(*rows[top : top + lanes.count], strict=True)):
+            for place, word in enumerate(lanes.planes(words, lanes.count)):
+                found[number * lanes.count + place].append(word)
+    return found
+
+
+def stored(lanes: Lanes, rows: Sequence[Words], codes: Reg) -> list[list[Reg]]:
+    """The stored values of four rows of a square, by their codes."""
+    return {8: _stored_bytes, 16: _stored_halves, 32: _stored_words}[lanes.bits](lanes.k, rows, codes)
+
+
+def _stored_bytes(k: KernelBuilder, rows: Sequence[Words], codes: Reg) -> list[list[Reg]]:
+    found: list[list[Reg]] = []
+    for pair in (0, 2):
+        # A byte of codes becomes four selectors: of the row's first word, and of its second.
+        places = k.permute(codes, 0, pair | 4 << 4 | pair + 1 << 8 | 4 << 12)
+        places = k.logic(lambda a, b, c: (a | b) & c, places, k.shl(places, 4), 0x0F0F0F0F)
+        places = k.logic(lambda a, b, c: (a | b) & c, places, k.shl(places, 2), 0x33333333)
+        places = k.or_(places, 0x44004400)
+        (a, b), (c, d) = rows[pair : pair + 2]
+        found += [[k.permute(a, b, places)], [k.permute(c, d, k.shr(places, 16))]]
+    return found
+
+
+def _stored_halves(k: KernelBuilder, rows: Sequence[Words], codes: Reg) -> list[list[Reg]]:
+    table = k.mov(0x76543210)
+    lower, upper = k.and_(codes, 0x77777777), k.and_(k.shr(codes, 2), 0x77777777)
+    found: list[list[Reg]] = [[] for _ in rows]
+    for half in (0, 1):
+        # The selectors of each place's two bytes; bit 2 of a place is another's.
+        first, second = (k.permute(table, table, k.shr(places, 16) if half else places) for places in (lower, upper))
+        for number in range(4):
+            row, group = 2 * half + number // 2, number % 2
+            low, high = rows[row][2 * group : 2 * group + 2]
+            found[row].append(k.permute(low, high, k.permute(first, second, number | 4 + number << 4)))
+    return found
+
+
+def _stored_words(k: KernelBuilder, rows: Sequence[Words], codes: Reg) -> list[list[Reg]]:
+    found: list[list[Reg]] = []
+    for row, words in enumerate(rows):
+        values: list[Reg] = []
+        for group in (0, 1):
+            a, b, c, d = words[SIDE * group : SIDE * group + SIDE]
+            at = SQUARE * row + SIDE * group
+            bits = [k.setp("ne", "u32", k.and_(codes, 1 << at + bit), 0) for bit in range(4)]
+            values.append(k.selp(c, k.selp(b, a, bits[0]), bits[1]))
+            values.append(k.selp(k.selp(d, c, bits[2]), b, bits[3]))
+        found.append(values)
+    return found

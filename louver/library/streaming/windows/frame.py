@@ -1,0 +1,190 @@
+"""The frame of kernels on windows: a thread's columns of a tile, arrays as it walks down them, what the threads share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import gcd
+
+from louver.library.streaming.base import Base
+from louver.library.streaming.lanes import Lanes
+from louver.library.streaming.place import Corner
+from louver.library.streaming.record import Access
+from louver.library.streaming.windows.cells import Cells
+from louver.library.streaming.windows.record import Windowed
+from louver.ptx.module import Address, Reg
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A thread's part of the walk down some columns. first: its first block's row. number: of its column. busy: whether it has any.
+
+    Each `apart` rows it takes as many blocks as it has under way.
+    """
+
+    number: Reg
+    first: Reg | int
+    busy: Reg
+    apart: int
+
+
+class Frame(Base):
+    """A kernel under construction. keys, flags, lists: addresses of 32 bits for each column in shared memory."""
+
+    def __init__(self, record: Windowed) -> None:
+        self.record = record
+        super().__init__(record, shared=3 * 4 * record.columns)
+        self.keys = self.k.shared_symbol()
+        self.flags = self.k.add(self.keys, 4 * record.columns)
+        self.lists = self.k.add(self.flags, 4 * record.columns)
+        m, n = record.pattern.m, record.pattern.n
+        self.groups = self.k.div(self.k.add(self.shape[1], m - 1), m)
+        self.kept = self.k.mul_lo(self.groups, n)
+
+    @property
+    def lanes(self) -> Lanes:
+        """Operations on elements side by side."""
+        return Lanes(self.k, self.record.type.bits)
+
+    def meet(self) -> None:
+        """Wait for all threads of the CTA."""
+        self.k.barrier_sync(0, self.record.threads)
+
+    @contextmanager
+    def each(self, count: int) -> Generator[Reg]:
+        """For so many numbers, from 0 on, a thread each."""
+        k = self.k
+        number = k.mov(self.thread)
+        with k.while_(lambda: k.setp("lt", "u32", number, count)):
+            yield number
+            k.add(number, self.record.threads, into=number)
+
+    # --- shared memory ---------------------------------------------------------------------------------------------
+    def read(self, array: Reg, number: Reg, count: int = 1) -> list[Reg]:
+        """So many numbers of an array in shared memory; 2 and 4 begin at a multiple."""
+        found = self.k.regs("b32", count)
+        self.k.load_shared(found, Address(self.k.mad_lo(number, 4, array)))
+        return found
+
+    def write(self, array: Reg, number: Reg, values: Sequence[Reg], guard: Reg | None = None) -> None:
+        """Write some numbers to an array in shared memory."""
+        self.k.store_shared(Address(self.k.mad_lo(number, 4, array)), values, guard=guard)
+
+    @contextmanager
+    def group(self, array: Reg, group: Reg) -> Generator[tuple[Reg, list[Reg]]]:
+        """For the columns of a group of the tile, some at once: the first one's place in the group, and what an array has for them."""
+        k, m = self.k, self.record.pattern.m
+        step = gcd(m, 4)
+        vectors = max(count for count in range(1, 6) if m // step % count == 0)
+        at, place = k.mad_lo(group, 4 * m, array), k.mov(0)
+        with k.loop() as columns:
+            found: list[Reg] = []
+            for number in range(vectors):
+                some = k.regs("b32", step)
+                k.load_shared(some, Address(at, 4 * step * number))
+                found += some
+            yield place, found
+            k.add(at, 4 * len(found), into=at)
+            k.add(place, len(found), into=place)
+            columns.repeat_if(k.setp("lt", "u32", place, m))
+
+    def divided(self, number: Reg, by: int) -> tuple[Reg, Reg]:
+        """The quotient and the remainder of a number of a thread, a column or a slot in the tile, and a constant: without a division."""
+        k = self.k
+        # Numbers and divisors are up to 2^10, so the product fits 32 bits, and the quotient is off by less than 2^-10.
+        quotient = k.shr(k.mul_lo(number, -(-(1 << 21) // by)), 21)
+        return quotient, k.sub(number, k.mul_lo(quotient, by))
+
+    def in_group(self, column: Reg) -> tuple[Reg, Reg]:
+        """The group of a column of the tile, and its place there."""
+        return self.divided(column, self.record.pattern.m)
+
+    # --- the walk down ---------------------------------------------------------------------------------------------
+    def height(self, corner: Corner) -> Reg:
+        """Rows of the window."""
+        return self.k.min(self.k.sub(self.shape[0], corner.row), self.record.height)
+
+    def blocks(self) -> Share:
+        """The part of a thread that takes the columns of its own blocks, all rows in their order."""
+        k, record = self.k, self.record
+        number = k.mul_lo(self.thread, record.block_columns)
+        return Share(number, 0, k.setp("lt", "u32", number, record.columns), self._batch)
+
+    @contextmanager
+    def shares(self, across: int) -> Generator[Share]:
+        """The parts of a thread where so many columns are taken, each by as many threads as there are."""
+        k, threads = self.k, self.record.threads
+        phases = threads // across
+        if phases:
+            phase, number = self.divided(self.thread, across)
+            busy = k.setp("lt", "u32", phase, phases)
+            yield Share(number, k.mul_lo(phase, self._batch), busy, phases * self._batch)
+            return
+        number = k.mov(self.thread)
+        with k.loop(uniform=True) as passes:
+            yield Share(k.min(number, across - 1), 0, k.setp("lt", "u32", number, across), self._batch)
+            k.add(number, threads, into=number)
+            passes.repeat_if(k.setp("lt", "u32", k.sub(number, self.thread), across))
+
+    def down(self, corner: Corner, share: Share, cells: Sequence[Cells], work: Callable[[], None]) -> None:
+        """Do the work on all blocks of some cells, `at_once` of them at a time."""
+        k, height = self.k, self.height(corner)
+        done = k.mov(0)
+        with k.loop() as rows:
+            work()
+            for each in cells:
+                each.go(share.apart, share.apart - self._batch)
+            k.add(done, share.apart, into=done)
+            rows.repeat_if(k.setp("lt", "u32", done, height))
+
+    def dense(self, name: str, corner: Corner, share: Share, column: Reg, *, alone: bool = False) -> Cells:
+        """A dense array from a column of the tile on. alone: that column only."""
+        k, record = self.k, self.record
+        access = record.source if name == "source" else record.out
+        assert access is not None
+        if alone and not access.columns:
+            access = Access(record.type.bytes)
+        base, row_step, column_step, entry_step = (self.args[name + part] for part in ("", "_row", "_column", "_entry"))
+        place = k.add(corner.column, column)
+        at = k.add(base, k.mul_lo(k.widen_u64(corner.entry), entry_step))
+        at = k.add(at, k.mul_lo(k.widen_u64(k.add(corner.row, share.first)), row_step))
+        at = k.add(at, k.mul_lo(k.widen_u64(place), column_step))
+        inside = k.and_pred(share.busy, k.setp("lt", "u32", place, self.shape[1]))
+        return Cells(k, record.type, access, record.block_rows, at, row_step, self._left(corner, share, inside))
+
+    def values(self, corner: Corner, share: Share, slot: Reg, there: Reg) -> Cells:
+        """The stored values of a slot of the tile, if it is there."""
+        k, record = self.k, self.record
+        row = k.mad_lo(corner.entry, self.shape[0], k.add(corner.row, share.first))
+        place = k.add(self.first_slot(), slot)
+        at = k.mad_wide(place, record.type.bytes, self.args["values"])
+        at = k.add(at, k.mul_lo(k.widen_u64(row), self.args["pitch"]))
+        inside = k.and_pred(k.and_pred(share.busy, there), k.setp("lt", "u32", place, self.kept))
+        access = Access(record.type.bytes)
+        return Cells(
+            k, record.type, access, record.block_rows, at, self.args["pitch"], self._left(corner, share, inside)
+        )
+
+    @property
+    def _batch(self) -> int:
+        """Rows that a thread has under way."""
+        return self.record.at_once * self.record.block_rows
+
+    def _left(self, corner: Corner, share: Share, inside: Reg) -> Reg:
+        return self.k.selp(self.k.sub(self.height(corner), share.first), 0, inside)
+
+    # --- indices ---------------------------------------------------------------------------------------------------
+    def first_slot(self) -> Reg:
+        """The number of the tile's first slot in a row."""
+        return self.k.mul_lo(self.column_tile, self.record.slots)
+
+    def list_at(self, corner: Corner) -> tuple[Reg, Reg]:
+        """The address of the tile's first byte of indices, and how many the list has from there on."""
+        k, record = self.k, self.record
+        bits = record.index_bits
+        row_bytes = k.shr(k.add(k.mul_lo(self.kept, bits), 7), 3)
+        window = k.mad_lo(corner.entry, self.args["row_tiles"], corner.number)
+        first = k.mul_lo(self.column_tile, record.slots * bits // 8)
+        at = k.add(k.mad_wide(window, row_bytes, self.args["indices"]), k.widen_u64(first))
+        return at, k.sub(row_bytes, first)
