@@ -12,8 +12,8 @@ from louver.library.execute import schedule_for
 from louver.library.launch import Sendable
 from louver.library.state import TensorState
 from louver.measure.contenders import DENSE_CALLS, REFUSALS, Contender, CuSparseLt, cublas
+from louver.measure.launches import rows_of
 from louver.measure.operands import Operands
-from louver.measure.schedules import rows_of
 from louver.measure.verify import verify
 
 Work: TypeAlias = Callable[[], Any]
