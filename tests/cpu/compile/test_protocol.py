@@ -20,14 +20,13 @@ from louver.compile.plan.schedule import Schedule
 from louver.frontend.builder import build_tile_ir
 from louver.frontend.problem import Problem, Tile
 from louver.ir.sched import ops, staged
-from louver.ir.sched.gathered import GatherOp, LoadRowsOp, ProxyFenceOp
-from louver.ir.sched.turned import CopyBlocksOp, PointRowsOp, TurnOp
 from louver.isa.targets import SM_90A
 from louver.library.configure import TILE_N, choose
 from louver.library.tuned import tables
 from louver.library.tuned_entry import problem_of
 from louver.measure.tune_search import neighbours
 from louver.ptx.printer import print_module
+from support.protocol import add, assigned, drop, found, set_number
 
 MANY = 1 << 20
 PROBLEMS = {
@@ -41,13 +40,6 @@ PROBLEMS = {
     "indexed": Problem("matmul", pattern="2:8@64", b_layout="n_major"),
     "turned": Problem("matmul", "e4m3", "e4m3", "f16", pattern="2:8@128", b_layout="n_major"),
 }
-
-
-def assigned(problem: Problem, schedule: Schedule) -> ModuleOp:
-    tile = Tile(schedule.tile.m, schedule.tile.n, schedule.tile.k)
-    module = generate(read_nest(build_tile_ir(problem, tile)), schedule, SM_90A)
-    assign_shared_memory(module, SM_90A)
-    return module
 
 
 def schedules(problem: Problem) -> Iterator[Schedule]:
@@ -108,31 +100,6 @@ RANGES = Schedule.of(tile_n=128, stages=4, work="ranges")
 ALONE = Schedule.of(tile_m=64, consumers=1, stages=1, specialized=False, in_flight=0)
 DEPENDENT = Schedule.of(tile_n=128, stages=4, metadata="stage", dependent=True)
 DEPENDENT_ALONE = ALONE.changed(dependent=True)
-
-
-def found(kernel: ops.KernelOp, kind: type[Any], index: int = 0, role: str = "") -> Any:
-    inside = [op for op in kernel.walk() if isinstance(op, ops.RoleOp) and op.sym_name.data == role]
-    return [op for op in (inside[0] if role else kernel).walk() if isinstance(op, kind)][index]
-
-
-def drop(kind: type[Any], index: int = 0, role: str = "") -> Callable[[ops.KernelOp], None]:
-    return lambda kernel: found(kernel, kind, index, role).detach()
-
-
-def barriers(kernel: ops.KernelOp, name: str) -> ops.BarriersOp:
-    return next(op for op in kernel.walk() if isinstance(op, ops.BarriersOp) and op.sym_name.data == name)
-
-
-def set_number(kind: type[Any], field: str, value: int, index: int = 0) -> Callable[[ops.KernelOp], None]:
-    return lambda kernel: setattr(found(kernel, kind, index), field, ops.i32_attr(value))
-
-
-def add(name: str, field: str, more: int) -> Callable[[ops.KernelOp], None]:
-    def change(kernel: ops.KernelOp) -> None:
-        op = barriers(kernel, name)
-        setattr(op, field, ops.i32_attr(getattr(op, field).value.data + more))
-
-    return change
 
 
 def swap_sets(kernel: ops.KernelOp) -> None:
@@ -346,78 +313,6 @@ MUTATIONS: dict[str, tuple[Schedule, Callable[[ops.KernelOp], None], str]] = {
     ),
     "ranges: no release": (RANGES, drop(ops.ReleaseOp, 1), "every wait ends"),
 }
-
-
-GATHERED: dict[str, tuple[Callable[[ops.KernelOp], None], str]] = {
-    "no proxy fence": (
-        drop(ProxyFenceOp),
-        "only after a proxy fence behind the wait for it, got stage 0 of @b with none",
-    ),
-    "no wait": (drop(ops.WaitOp), "reads a stage only after its bytes have arrived, got stage 0"),
-    "no acquire": (drop(ops.AcquireOp), "only when it knows that the one before has ended|has been waited for"),
-    "no gather": (drop(GatherOp), "every wait ends, .* stage 0 of @full with 1 of 129 arrivals"),
-    "no entries": (drop(LoadRowsOp, 1), "takes the entries of its own step, got none"),
-    "entries of one step alone": (drop(LoadRowsOp), "takes the entries of its own step, got those of tile 0, step 0"),
-    "entries too far ahead": (set_number(LoadRowsOp, "ahead", 2), "its own step, got those of tile 0, step 2"),
-    "too few arrivals": (add("full", "arrivals", -1), "no more, got 128 of 128|gets the arrivals"),
-    "no next tile": (drop(ops.NextTileOp), "its own step, got those of tile 0"),
-}
-
-
-@pytest.mark.parametrize("name", GATHERED)
-def test_a_broken_gather_is_refused(name: str) -> None:
-    change, message = GATHERED[name]
-    module = assigned(PROBLEMS["indexed"], Schedule.of(tile_n=64, stages=4))
-    check_protocol(module)
-    (kernel,) = module.body.block.ops
-    assert isinstance(kernel, ops.KernelOp)
-    change(kernel)
-    with pytest.raises(ValueError, match=message):
-        check_protocol(module)
-
-
-def turn_last_first(kernel: ops.KernelOp) -> None:
-    """The part with which threads arrive before the other one."""
-    first, last = (found(kernel, TurnOp, index) for index in range(2))
-    last.detach()
-    first.parent.insert_op_before(last, first)
-
-
-TURNED: dict[str, tuple[Callable[[ops.KernelOp], None], str]] = {
-    "no proxy fence": (
-        drop(ProxyFenceOp),
-        "only after a proxy fence behind the wait for it, got stage 0 of @b with none",
-    ),
-    "no acquire": (drop(ops.AcquireOp), "only when it knows that the one before has ended|has been waited for"),
-    "no last turn": (drop(TurnOp, 1), "every wait ends, .* stage 0 of @full with 1 of 129 arrivals"),
-    "no first turn": (drop(TurnOp), "copies fill the whole stage that products read, got 8192 of 16384 bytes of stage"),
-    "the last part first": (turn_last_first, "when they have stored all of a stage, got part 0 behind that"),
-    "blocks of one step alone": (
-        drop(CopyBlocksOp),
-        "a turn takes the blocks of its own step, got those of tile 0, step 0",
-    ),
-    "no first blocks": (drop(CopyBlocksOp, 2), "a turn takes the blocks of its own step, got none"),
-    "blocks too far ahead": (set_number(CopyBlocksOp, "ahead", 2), "by the pointers of their own step, got those of"),
-    "pointers of one step alone": (drop(PointRowsOp), "by the pointers of their own step, got those of tile 0, step 0"),
-    "no first pointers": (drop(PointRowsOp, 1), "by the pointers of their own step, got none"),
-    "entries of two steps alone": (drop(LoadRowsOp), "the entries of their own step, got those of tile 0, step 1"),
-    "entries too far ahead": (set_number(LoadRowsOp, "ahead", 3), "the entries of their own step, got those of tile"),
-    "no first entries": (drop(LoadRowsOp, 1), "made of the entries of their own step, got none"),
-    "too few arrivals": (add("full", "arrivals", -1), "no more, got 128 of 128|gets the arrivals"),
-    "no next tile": (drop(ops.NextTileOp), "of their own step, got those of tile 0"),
-}
-
-
-@pytest.mark.parametrize("name", TURNED)
-def test_a_broken_turn_is_refused(name: str) -> None:
-    change, message = TURNED[name]
-    module = assigned(PROBLEMS["turned"], Schedule.of(tile_n=128, tile_k=128, stages=4))
-    check_protocol(module)
-    (kernel,) = module.body.block.ops
-    assert isinstance(kernel, ops.KernelOp)
-    change(kernel)
-    with pytest.raises(ValueError, match=message):
-        check_protocol(module)
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
