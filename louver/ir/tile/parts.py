@@ -17,6 +17,9 @@ from louver.isa.metadata import CODE_BITS, ENTRY_CODES, GROUPS, MAPS, MetadataMa
 KEPT = 2
 """Of so many elements along the sparse axis one is kept: of four two, or of two one."""
 
+PAIR = 2
+"""Neighbours along the sparse axis that a thread has, at least."""
+
 
 @dataclass(frozen=True, slots=True)
 class Parts:
@@ -70,8 +73,8 @@ class Parts:
         return self.map.group // KEPT
 
     def values(self, layout: Layout) -> Layout:
-        """The layout of the kept values. Raises ValueError where threads share a group of two."""
-        self._check(layout, KEPT if self.kept == 1 else 1)
+        """The layout of the kept values. Raises ValueError where a thread has a single element of a group."""
+        self._check(layout, PAIR)
         inside = tuple(self._joined(0, 1 << bit) for bit in range(self.kept.bit_length() - 1))
         return _moved(layout, self._halved(layout.shape), self.value, inside)
 

@@ -11,16 +11,18 @@ from louver.ir.tile.parts import Parts
 from louver.isa.metadata import CODE_BITS, GROUPS, MAPS
 
 
+@pytest.mark.parametrize("together", [2, 4, 16])
 @pytest.mark.parametrize("columns", [0, 1])
 @pytest.mark.parametrize("bits", MAPS)
-def test_each_thread_has_the_values_and_codes_of_its_elements(bits: int, columns: int) -> None:
+def test_each_thread_has_the_values_and_codes_of_its_elements(bits: int, columns: int, together: int) -> None:
+    """Those of whole entries, of parts of one, and of parts of a group."""
     parts = Parts.of(bits, columns)
     rows, groups = 32, 2 * GROUPS
     size = (rows, groups * parts.map.group)
     shape, metadata = size, (rows // 16, 2 * WORD_ENTRIES)
     if not columns:
         shape, metadata = shape[::-1], metadata[::-1]
-    layout = BlockedAttr.default(shape, 4, parts.together, (columns, 1 - columns), whole=True).layout(shape)
+    layout = BlockedAttr.default(shape, 4, together, (columns, 1 - columns), whole=True).layout(shape)
     values, entries = parts.values(layout), parts.entries(layout, metadata)
     words = np.arange(32 * 8).reshape(32, 8)
     lanes, places = MAPS[bits].coordinates()
@@ -55,9 +57,12 @@ def test_a_dense_tile_follows_from_its_kept_values(bits: int, columns: int) -> N
     assert {parts.first(at) for at in kept.registers} <= set(dense.registers)
 
 
-def test_threads_do_not_share_an_entry() -> None:
-    layout = BlockedAttr.default((16, 64), 1, 8, whole=True).layout((16, 64))
-    with pytest.raises(ValueError, match="a thread has all 16 columns of an entry, got"):
-        Parts.of(16, 1).values(layout)
-    with pytest.raises(ValueError, match="a thread has all 16 columns of an entry, got"):
-        Parts.of(16, 1).dense(BlockedAttr.default((16, 32), 1, 4, whole=True).layout((16, 32)))
+@pytest.mark.parametrize("bits", MAPS)
+def test_threads_share_a_group_by_two_elements_alone(bits: int) -> None:
+    parts = Parts.of(bits, 1)
+    layout = BlockedAttr.default((16, 64), 1, 1, whole=True).layout((16, 64))
+    with pytest.raises(ValueError, match="a thread has 2 neighbours along K, got"):
+        parts.values(layout)
+    if parts.kept > 1:
+        with pytest.raises(ValueError, match="a thread has 2 neighbours along K, got"):
+            parts.dense(layout)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from louver.compile.lower.tiles.numbers import bits_of, element_bytes, is_integer
@@ -13,6 +13,7 @@ from louver.compile.lower.tiles.packing import WORD, pack_elements, unpack_eleme
 from louver.compile.lower.tiles.state import Lowering, Registers
 from louver.ir.tile import CompressOp, DecompressOp
 from louver.ir.tile.layout import Layout, Vector
+from louver.ir.tile.parts import PAIR
 from louver.ir.tile.types import element_of
 from louver.isa.bits import PermuteBytes
 from louver.isa.metadata import CODE_BITS, INDEX_BITS
@@ -52,8 +53,7 @@ def lower_decompress(low: Lowering, op: DecompressOp) -> Registers:
     values, size = low.layout(op.src), element_bytes(element, op)
     inside = sorted({parts.index(at) for at in layout.registers})
     weights = [parts.index(step) for step in layout.thread]
-    others = _sums_of({weight for weight in weights if weight})
-    tables = {own: _placing(size, [own | each for each in inside]) for own in others}
+    tables = {own: _placing(size, [own | each for each in inside]) for own in {0, *weights}}
     codes = _Codes(low, op, layout, tables, weights)
     found: dict[Vector, Sequence[Reg]] = {}
     for at in layout.registers:
@@ -128,14 +128,6 @@ def _chosen(low: Lowering, codes: _Codes, at: Vector, group: Registers) -> Seque
     return [first, last]
 
 
-def _sums_of(bits: Iterable[int]) -> list[int]:
-    """The sums of any of these numbers, which share no bit."""
-    found = [0]
-    for bit in sorted(bits):
-        found += [bit + each for each in found]
-    return found
-
-
 def _placing(size: int, indices: Sequence[int]) -> Tables:
     """Tables for these elements of a group: bytes of its kept values, which are the low ones of a register, or zeros."""
     nibbles = [(index, byte) for index in indices for byte in range(size)]
@@ -185,8 +177,8 @@ class _Codes:
         self._shifted: dict[int, Reg] = {}
         self._tests: dict[tuple[Reg, int], Reg] = {}
         # Where a thread has only some of the codes of an entry, those of several entries become one.
-        inside = {shift for step in dense.register if (shift := parts.shift(step))}
-        self._mask = sum(LOWEST << shift for shift in _sums_of(inside))
+        inside = {parts.shift(step) for step in dense.register}
+        self._mask = sum(LOWEST << shift for shift in {parts.shift(at) for at in dense.registers})
         self._offsets = [0]
         for bit in (2 * CODE_BITS, CODE_BITS):
             if bit not in inside:
@@ -281,15 +273,10 @@ class _Codes:
 
     def _own(self, words: Mapping[int, int]) -> Reg:
         """The word that is the thread's, of those for each number of a thread's first element in its group."""
-        low, chosen = self._low, {own: self._low.constant(word, "b32") for own, word in words.items()}
-        for bit in (1, 2):
-            if not any(own & bit for own in chosen):
-                continue
-            weight = low.combined([each & bit for each in self._weights])
-            assert weight is not None
-            with low.k.inside(low.prologue):
-                here = low.k.setp("ne", "u32", weight, 0)
-                chosen = {
-                    own: low.k.selp(chosen[own | bit], word, here) for own, word in chosen.items() if not own & bit
-                }
-        return chosen[0]
+        low = self._low
+        if len(words) == 1:
+            return low.constant(words[0], "b32")
+        first = low.combined(self._weights)
+        assert first is not None
+        with low.k.inside(low.prologue):
+            return low.k.selp(words[PAIR], words[0], low.k.setp("ne", "u32", first, 0))

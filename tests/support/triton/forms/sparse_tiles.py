@@ -106,6 +106,7 @@ _CHANGES = [
     ("sparse s8 scaled by rows", "rows", "s8", "bf16"),
     ("sparse tile decaying", "decaying", "f16", "f16"),
     ("sparse s8 by columns", "columns", "s8", "f16"),
+    ("sparse s8 added", "added", "s8", "f16"),
     ("sparse f32 by columns", "columns", "f32", "f32"),
     ("sparse f32 masked along K", "masked along K", "f32", "f32"),
 ]  # fmt: skip
