@@ -221,9 +221,10 @@ def _tile(loop: scf.ForOp, load: LoadOp) -> _Tile | None:
     along = along if turn is None else 1 - along
     chunk = 0 if load.box is not None else chunk_of(load, along)
     both = [load] if first is None else [load, first]
-    if any((each.box is None) != (load.box is None) or not may_be_copied(each) for each in both):
+    if not all(map(may_be_copied, both)) or (load.box is not None and loaded_along(load.result) != along):
         return None
-    if load.box is not None and any(loaded_along(each.result) != along for each in both):
+    if first is not None and any(each.box is not None for each in both):
+        # Nothing would wait for the box that the last step brings.
         return None
     if load.box is None and (not chunk or any(chunk_of(each, along) != chunk for each in both)):
         return None
