@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import gcd
 
 from xdsl.dialects import arith, scf
-from xdsl.ir import Block, BlockArgument, SSAValue
+from xdsl.ir import Block, SSAValue
 
-from louver.analysis.integers import literal, position
+from louver.analysis.integers import literal
+from louver.analysis.passages import came_from
 from louver.ir.arith import ExtSIOp, TruncIOp
 from louver.ir.comparisons import SelectOp
 from louver.ir.tile import FuncOp, Index
@@ -38,37 +40,20 @@ def _multiple_if(entry: Index, of: int, assumed: frozenset[SSAValue]) -> Needs |
         case arith.SubiOp(lhs=left, rhs=right) if _is_rest(right, left, of):
             return NOTHING
         case arith.AddiOp(lhs=left, rhs=right) | arith.SubiOp(lhs=left, rhs=right):
-            return _both(left, right, of, assumed)
+            return _all((left, right), of, assumed)
         case arith.MinSIOp(lhs=left, rhs=right) | arith.MaxSIOp(lhs=left, rhs=right) | SelectOp(lhs=left, rhs=right):
-            return _both(left, right, of, assumed)
+            return _all((left, right), of, assumed)
         case ExtSIOp(input=inner) | TruncIOp(input=inner):
             return _multiple_if(inner, of, assumed)
-        case scf.ForOp() as loop:
-            return _carried(loop, position(entry, loop.results), entry, of, assumed)
-        case scf.WhileOp() as loop:
-            return _multiple_if(_condition(loop).args[position(entry, loop.results)], of, assumed)
-        case Block() as block if isinstance(loop := block.parent_op(), scf.WhileOp):
-            assert isinstance(entry, BlockArgument)
-            if block is loop.after_region.block:
-                return _multiple_if(_condition(loop).args[entry.index], of, assumed)
-            end = loop.after_region.block.last_op
-            assert end is not None
-            return _both(loop.arguments[entry.index], end.operands[entry.index], of, assumed | {entry})
         case Block() as block if isinstance(block.parent_op(), FuncOp):
             return frozenset({(entry, of)})
-        case Block() as block if isinstance(loop := block.parent_op(), scf.ForOp):
-            assert isinstance(entry, BlockArgument)
-            if entry.index == 0:
-                return _both(loop.lb, loop.step, of, assumed)
-            return _carried(loop, entry.index - 1, entry, of, assumed)
+        case Block() as block if isinstance(loop := block.parent_op(), scf.ForOp) and entry is block.args[0]:
+            return _all((loop.lb, loop.step), of, assumed)
+        case Block() | scf.ForOp() | scf.WhileOp() if sources := came_from(entry):
+            # By induction: the first value is one, and each is one if that before it is.
+            return _all(sources, of, assumed | {entry})
         case _:
             return None
-
-
-def _condition(loop: scf.WhileOp) -> scf.ConditionOp:
-    end = loop.before_region.block.last_op
-    assert isinstance(end, scf.ConditionOp)
-    return end
 
 
 def _is_rest(value: SSAValue, whole: SSAValue, of: int) -> bool:
@@ -81,9 +66,14 @@ def _is_rest(value: SSAValue, whole: SSAValue, of: int) -> bool:
             return False
 
 
-def _both(left: SSAValue, right: SSAValue, of: int, assumed: frozenset[SSAValue]) -> Needs | None:
-    needs = _multiple_if(left, of, assumed), _multiple_if(right, of, assumed)
-    return None if needs[0] is None or needs[1] is None else needs[0] | needs[1]
+def _all(values: Iterable[SSAValue], of: int, assumed: frozenset[SSAValue]) -> Needs | None:
+    found = NOTHING
+    for value in values:
+        needs = _multiple_if(value, of, assumed)
+        if needs is None:
+            return None
+        found |= needs
+    return found
 
 
 def _product(left: SSAValue, right: SSAValue, of: int, assumed: frozenset[SSAValue]) -> Needs | None:
@@ -95,10 +85,3 @@ def _product(left: SSAValue, right: SSAValue, of: int, assumed: frozenset[SSAVal
         return NOTHING
     shown = [each for each in needs if each is not None]
     return min(shown, key=len, default=None)
-
-
-def _carried(loop: scf.ForOp, index: int, value: SSAValue, of: int, assumed: frozenset[SSAValue]) -> Needs | None:
-    """By induction: the first value is one, and each is one if that before it is."""
-    end = loop.body.block.last_op
-    assert end is not None
-    return _both(loop.iter_args[index], end.operands[index], of, assumed | {value, loop.body.block.args[index + 1]})

@@ -13,6 +13,7 @@ from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, Operation, SSAValue, Use
 from xdsl.traits import is_side_effect_free
 
+from louver.analysis.passages import passed_to
 from louver.ir.refusal import unsupported
 from louver.ir.tile import (
     AtomicRMWOp,
@@ -72,13 +73,9 @@ class _Spread:
                     raise unsupported(_RULE, op, _ADVICE)
                 if isinstance(op, AtomicRMWOp):
                     self.follow(op.result, rows)
-            case scf.ForOp() if use.index > 2:
-                self.follow(op.body.block.args[use.index - 2], rows)
-                self.follow(op.results[use.index - 3], rows)
-            case scf.YieldOp() if isinstance(parent := op.parent_op(), scf.ForOp | scf.IfOp):
-                self.follow(parent.results[use.index], rows)
-                if isinstance(parent, scf.ForOp):
-                    self.follow(parent.body.block.args[use.index + 1], rows)
+            case scf.ForOp() | scf.YieldOp():
+                for name in passed_to(op, use.index):
+                    self.follow(name, rows)
             case DotOp():
                 self.follow(op.d, _of_dot(op, use.index, rows))
             case ReduceOp():

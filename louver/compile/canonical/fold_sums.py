@@ -19,6 +19,7 @@ from xdsl.rewriter import Rewriter
 from louver.analysis.integers import is_zero
 from louver.analysis.promotion import promotion
 from louver.compile.rewrite.insert import insert
+from louver.compile.rewrite.operand_chain import operand_chain
 from louver.ir.tile import DotOp, FuncOp, element_name
 from louver.ir.tile.multiples import has_known_addresses
 from louver.ir.tile.types import tensor_of
@@ -33,18 +34,29 @@ def fold_sums(module: ModuleOp) -> None:
 
 
 def add_in_place(module: ModuleOp) -> None:
-    """In place, of products: each dot that is added to a sum of dots, or to zeros. What an epilogue adds stays behind the sum."""
+    """In place, of products: each dot that is added to a sum of dots, or to zeros. What an epilogue adds stays behind the sum, and so
+    do sums of two products.
+    """
     for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
         _fold(function, _adds_to)
 
 
 def _adds_to(dot: DotOp, value: SSAValue) -> bool:
-    """Whether a tile is zeros, one that a loop carries, or that of a dot before."""
+    """Whether a tile is zeros, one that a loop carries, or that of a dot before, of another piece of the same matrices."""
     owner = value.owner
     if isinstance(owner, DotOp):
-        return owner.parent is dot.parent and owner.is_before_in_block(dot)
+        return owner.parent is dot.parent and owner.is_before_in_block(dot) and _reads_like(owner, dot)
     carried = isinstance(owner, Block) and isinstance(owner.parent_op(), scf.ForOp)
     return carried or isinstance(owner, scf.ForOp) or is_zero(value)
+
+
+def _reads_like(dot: DotOp, other: DotOp) -> bool:
+    """Whether both multiply pieces of the same two matrices."""
+    for left, right, dimension in ((dot.a, other.a, -1), (dot.b, other.b, -2)):
+        one, two = operand_chain(left, dot, dimension), operand_chain(right, other, dimension)
+        if one is None or two is None or not one.reads_like(two):
+            return False
+    return True
 
 
 def _fold(function: FuncOp, may: Callable[[DotOp, SSAValue], bool]) -> None:

@@ -15,6 +15,7 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.utils.exceptions import VerifyException
 
+from louver.analysis.passages import passages, passed_to
 from louver.compile.canonical.turn_across import mark_across
 from louver.frontend.ttir import SPARSE_MARK
 from louver.ir.refusal import unsupported
@@ -151,7 +152,8 @@ def _find(function: FuncOp, marked: Encodings) -> Encodings:
         found = _spread(marked, dense)
         mixed: set[SSAValue] = set()
         for op in function.body.walk():
-            for group in _meeting(op):
+            for passage in passages(op) if isinstance(op, scf.ForOp | scf.IfOp) else ():
+                group = (*passage.sources, *passage.names)
                 names = {found.get(value) for value in group}
                 if len(names) > 1:
                     _require_tiles(group, names, op)
@@ -168,18 +170,6 @@ def _require_tiles(group: Sequence[SSAValue], names: set[SparseAttr | None], op:
         carried = next((value.name_hint for value in group if isinstance(value, BlockArgument)), None) or "a value"
         text = " and ".join(sorted("dense" if each is None else str(each) for each in names))
         raise unsupported(f"a value that a loop or branch passes on must have one encoding; {carried} is {text}", op)
-
-
-def _meeting(op: Operation) -> list[tuple[SSAValue, ...]]:
-    """Values that a loop or branch makes one of the other, in groups."""
-    if isinstance(op, scf.ForOp):
-        end = op.body.block.last_op
-        assert end is not None
-        return list(zip(op.iter_args, op.body.block.args[1:], end.operands, op.results, strict=True))
-    if isinstance(op, scf.IfOp) and op.results:
-        ends = [region.block.last_op for region in op.regions]
-        return list(zip(op.results, *(end.operands for end in ends if end is not None), strict=True))
-    return []
 
 
 def _spread(marked: Encodings, dense: set[SSAValue]) -> Encodings:
@@ -203,15 +193,8 @@ def _spread(marked: Encodings, dense: set[SSAValue]) -> Encodings:
 def _results(op: Operation, index: int) -> Sequence[SSAValue]:
     """The results that have the encoding of operand `index` too."""
     match op:
-        case scf.ForOp() if index >= 3:
-            return (op.body.block.args[index - 2], op.results[index - 3])
-        case scf.YieldOp():
-            parent = op.parent_op()
-            if isinstance(parent, scf.ForOp):
-                return (parent.body.block.args[index + 1], parent.results[index])
-            if isinstance(parent, scf.IfOp):
-                return (parent.results[index],)
-            return ()
+        case scf.ForOp() | scf.YieldOp():
+            return passed_to(op, index)
         case TransOp():
             return op.results
         case ReshapeOp(src=source, result=result):

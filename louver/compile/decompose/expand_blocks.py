@@ -24,7 +24,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from louver.analysis.integers import position
+from louver.analysis.passages import came_from
 from louver.compile.rewrite.insert import begin_with, end_with
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.arith import ExtSIOp
@@ -292,18 +292,8 @@ def metadata_loads(function: FuncOp) -> frozenset[Operation]:
                 found.add(value.owner)
             case TransOp() | ReshapeOp():
                 pending.append(value.owner.src)
-            case scf.ForOp() | scf.IfOp() as op:
-                ends = [region.block.last_op for region in op.regions if region.blocks]
-                index = position(value, op.results)
-                pending += [end.operands[index] for end in ends if end is not None]
-                pending += [op.iter_args[index]] if isinstance(op, scf.ForOp) else []
-            case Block() as block if isinstance(loop := block.parent_op(), scf.ForOp):
-                index = position(value, block.args) - 1
-                end = block.last_op
-                assert end is not None
-                pending += [loop.iter_args[index], end.operands[index]]
             case _:
-                pass
+                pending += came_from(value)
     return frozenset(found)
 
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn, cast
 
 import numpy as np
-from xdsl.dialects import arith, scf
+from xdsl.dialects import arith
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, FixedBitwidthType, IntegerAttr, TensorType, i32
-from xdsl.ir import Attribute, Block, Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.analysis.elementwise import ELEMENTWISE
-from louver.analysis.integers import position
+from louver.analysis.passages import came_from
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.comparisons import SelectOp
 from louver.ir.interpret.arithmetic import ARITHMETIC
@@ -124,21 +124,9 @@ def _element_bits(element: Attribute) -> int:
 
 def _root(value: SSAValue) -> SSAValue:
     """The argument that a tile, or a pointer or descriptor, of metadata is of."""
-    while True:
-        owner = value.owner
-        if isinstance(owner, Block):
-            loop = owner.parent_op()
-            if not isinstance(loop, scf.ForOp):
-                return value
-            value = loop.iter_args[position(value, owner.args) - 1]
-        elif isinstance(owner, scf.ForOp):
-            value = owner.iter_args[position(value, owner.results)]
-        elif isinstance(owner, scf.IfOp):
-            end = owner.true_region.block.last_op
-            assert end is not None
-            value = end.operands[position(value, owner.results)]
-        else:
-            value = owner.operands[0]
+    while sources := came_from(value) or (value.owner.operands if isinstance(value.owner, Operation) else ()):
+        value = sources[0]
+    return value
 
 
 def sparse_origins(value: SSAValue, columns: int) -> Iterator[tuple[DecompressOp, int]]:

@@ -9,7 +9,6 @@ builtin.module {
     %x_tensor = tt.make_tensor_descriptor %x, [%M, %K], [%3, 1] : <f16>, <tensor<64x64xf16>>
     %c0_i32 = arith.constant 0 : i32
     %4 = arith.constant dense<0.000000e+00> : tensor<128x64xf32>
-    %5 = arith.constant dense<0.000000e+00> : tensor<128x64xf32>
     %c128_i32 = arith.constant 128 : i32
     %c64_i32 = arith.constant 64 : i32
     %block = tt.get_program_id x : i32
@@ -18,19 +17,18 @@ builtin.module {
     %m = arith.muli %block, %c64_i32 : i32
     %n = tt.get_program_id y : i32
     %n_1 = arith.muli %n, %c128_i32 : i32
-    %6 = arith.constant 64 : i32
-    %total = scf.for %step = %c0_i32 to %K step %6 iter_args(%total_1 = %4) -> (tensor<128x64xf32>) : i32 {
+    %5 = arith.constant 64 : i32
+    %total = scf.for %step = %c0_i32 to %K step %5 iter_args(%total_1 = %4) -> (tensor<128x64xf32>) : i32 {
       %tokens = tt.descriptor_load %x_tensor[%m, %step] : !tt.tensordesc<tensor<64x64xf16>> -> tensor<64x64xf16>
-      %7 = tt.descriptor_load %w_tensor[%expert_1, %n_1, %step] : !tt.tensordesc<tensor<1x128x64xf16, #tt.sparse<"NV24">>> -> tensor<1x128x64xf16, #tt.sparse<"NV24">>
-      %8 = tt.reshape %7 : tensor<1x128x64xf16, #tt.sparse<"NV24">> -> tensor<128x64xf16, #tt.sparse<"NV24">>
-      %9 = tt.trans %tokens {order = array<i32: 1, 0>} : tensor<64x64xf16> -> tensor<64x64xf16>
-      %10 = tt.dot %8, %9, %5, inputPrecision = tf32 : tensor<128x64xf16, #tt.sparse<"NV24">> * tensor<64x64xf16> -> tensor<128x64xf32>
-      %11 = arith.addf %total_1, %10 : tensor<128x64xf32>
-      scf.yield %11 : tensor<128x64xf32>
+      %6 = tt.descriptor_load %w_tensor[%expert_1, %n_1, %step] : !tt.tensordesc<tensor<1x128x64xf16, #tt.sparse<"NV24">>> -> tensor<1x128x64xf16, #tt.sparse<"NV24">>
+      %7 = tt.reshape %6 : tensor<1x128x64xf16, #tt.sparse<"NV24">> -> tensor<128x64xf16, #tt.sparse<"NV24">>
+      %8 = tt.trans %tokens {order = array<i32: 1, 0>} : tensor<64x64xf16> -> tensor<64x64xf16>
+      %9 = tt.dot %7, %8, %total_1, inputPrecision = tf32 : tensor<128x64xf16, #tt.sparse<"NV24">> * tensor<64x64xf16> -> tensor<128x64xf32>
+      scf.yield %9 : tensor<128x64xf32>
     }
     %total_2 = tt.trans %total {order = array<i32: 1, 0>} : tensor<128x64xf32> -> tensor<64x128xf32>
-    %12 = arith.truncf %total_2 : tensor<64x128xf32> to tensor<64x128xf16>
-    tt.descriptor_store %y_tensor[%m, %n_1], %12 : !tt.tensordesc<tensor<64x128xf16>>, tensor<64x128xf16>
+    %10 = arith.truncf %total_2 : tensor<64x128xf32> to tensor<64x128xf16>
+    tt.descriptor_store %y_tensor[%m, %n_1], %10 : !tt.tensordesc<tensor<64x128xf16>>, tensor<64x128xf16>
     tt.return
   }
 }

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
+from louver.analysis.passages import passed_to
 from louver.compile.lower.tiles.exact import PART_ALIGNMENT, parts_bytes
 from louver.compile.lower.tiles.exchange import conversion_of, exchange_plan
 from louver.compile.lower.tiles.state import Rooms, register_class
@@ -160,15 +161,11 @@ class _Walk:
         return last
 
 
-def _names(op: Operation, index: int) -> list[SSAValue]:
+def _names(op: Operation, index: int) -> Sequence[SSAValue]:
     """The other names that an operation gives to the operand of this index, a tile in shared memory."""
     match op:
-        case scf.ForOp() if index >= 3:
-            return [op.body.block.args[index - 2], op.results[index - 3]]
-        case scf.YieldOp():
-            parent = op.parent_op()
-            inner = [parent.body.block.args[index + 1]] if isinstance(parent, scf.ForOp) else []
-            return [*inner, parent.results[index]] if parent is not None else []
+        case scf.ForOp() | scf.YieldOp():
+            return passed_to(op, index)
         case _:
             return [result for result in op.results if in_shared(result)]
 

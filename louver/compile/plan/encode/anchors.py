@@ -24,6 +24,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from louver.analysis.elementwise import ELEMENTWISE
+from louver.analysis.passages import passages
 from louver.compile.plan.encode.copied import copied_loads
 from louver.compile.plan.encode.unit import (
     MOST_SUMS,
@@ -420,25 +421,10 @@ def memory_bits(element: Attribute) -> int:
 
 
 def _passed_on(op: Operation) -> list[tuple[SSAValue, ...]]:
-    """Values that a loop or branch makes one of the other, in groups."""
-    match op:
-        case scf.ForOp():
-            end = _end(op.body.block)
-            return list(zip(end, op.iter_args, op.body.block.args[1:], op.results, strict=True))
-        case scf.IfOp() if op.results:
-            return list(zip(op.results, *(_end(region.block) for region in op.regions), strict=True))
-        case scf.WhileOp():
-            before, after = op.before_region.block, op.after_region.block
-            passed = zip(_end(before)[1:], after.args, op.results, strict=True)
-            return [*zip(_end(after), op.arguments, before.args, strict=True), *passed]
-        case _:
-            return []
-
-
-def _end(block: Block) -> Sequence[SSAValue]:
-    last = block.last_op
-    assert last is not None
-    return last.operands
+    """Values that a loop or branch makes one of the other, in groups; the first one that has an encoding decides."""
+    if isinstance(op, scf.IfOp):
+        return [(*each.names, *each.sources) for each in passages(op)]
+    return [(*reversed(each.sources), *each.names) for each in passages(op)]
 
 
 def _fits(encoding: Encoding, shape: Sequence[int]) -> bool:

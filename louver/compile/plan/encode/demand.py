@@ -12,7 +12,7 @@ from xdsl.dialects import arith, scf
 from xdsl.ir import Block, Operation, SSAValue
 
 from louver.analysis.elementwise import ELEMENTWISE
-from louver.analysis.integers import position
+from louver.analysis.passages import came_from, passages
 from louver.compile.plan.encode.anchors import Anchor, Natures, element_bits, is_tile
 from louver.ir.refusal import unsupported
 from louver.ir.tile import (
@@ -99,30 +99,11 @@ class Demands:
         owner = value.owner
         if isinstance(owner, CompressOp | DecompressOp):
             encoding = self.natures.with_groups(owner, encoding)
-        if isinstance(owner, Block):
-            self._argument(owner, value, encoding)
-        elif isinstance(owner, scf.ForOp):
-            self._want(_passed_by_loop(owner, position(value, owner.results), encoding))
-        elif isinstance(owner, scf.IfOp):
-            index = position(value, owner.results)
-            self._want([(_end(region.block)[index], encoding) for region in owner.regions])
-        elif not isinstance(owner, DotOp | Anchor | scf.WhileOp):
+        passing = owner.parent_op() if isinstance(owner, Block) else owner
+        if isinstance(passing, scf.ForOp | scf.IfOp):
+            self._want([(each, encoding) for each in came_from(value)])
+        elif isinstance(owner, Operation) and not isinstance(owner, DotOp | Anchor | scf.WhileOp):
             self._want(operand_encodings(owner, encoding))
-
-    def _argument(self, block: Block, value: SSAValue, encoding: Encoding) -> None:
-        parent = block.parent_op()
-        if isinstance(parent, scf.ForOp):
-            self._want(_passed_by_loop(parent, position(value, block.args) - 1, encoding))
-
-
-def _passed_by_loop(loop: scf.ForOp, index: int, encoding: Encoding) -> Wanted:
-    return [(loop.iter_args[index], encoding), (_end(loop.body.block)[index], encoding)]
-
-
-def _end(block: Block) -> Sequence[SSAValue]:
-    last = block.last_op
-    assert last is not None
-    return last.operands
 
 
 def anchored_operands(op: Operation, natures: Natures) -> Wanted:
@@ -142,15 +123,11 @@ def anchored_operands(op: Operation, natures: Natures) -> Wanted:
         case GatherOp():
             return [(operand, natures.default(operand)) for operand in op.operands]
         case scf.WhileOp():
-            before, after = op.before_region.block, op.after_region.block
-            groups = [*zip(op.arguments, before.args, _end(after), strict=True)]
-            groups += [(value, argument) for value, argument in zip(_end(before)[1:], after.args, strict=True)]
             return [
-                (each, natures.default(group[1]))
-                for group in groups
-                if is_tile(group[1])
-                for each in group
-                if each is not group[1]
+                (each, natures.default(passage.names[0]))
+                for passage in passages(op)
+                if is_tile(passage.names[0])
+                for each in passage.sources
             ]
         case _:
             return []

@@ -18,7 +18,8 @@ from xdsl.dialects.builtin import DenseArrayBase, FixedBitwidthType, i64
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from louver.analysis.effects import has_no_effect
-from louver.analysis.integers import constant_everywhere, constant_integer, position
+from louver.analysis.integers import constant_everywhere, constant_integer
+from louver.analysis.passages import came_from
 from louver.ir.arith import ExtSIOp, ExtUIOp, TruncIOp
 from louver.ir.comparisons import CmpiOp, SelectOp
 from louver.ir.tile import (
@@ -176,18 +177,17 @@ class Runs:
             if value.index == 0:
                 lower, step = (self.of(each, dimension, count) for each in (loop.lb, loop.step))
                 return lower and step and lower.meets(step)
-            return self._carried(loop, value.index - 1, value, dimension, count)
+            return self._carried(value, dimension, count)
         return Run(0, self.multiples.get(value, 1)) if count == 1 else None
 
-    def _carried(self, loop: scf.ForOp, index: int, value: SSAValue, dimension: int, count: int) -> Run | None:
+    def _carried(self, value: SSAValue, dimension: int, count: int) -> Run | None:
         """The facts of a carried value: those of its first value, weakened until each iteration keeps them (induction)."""
-        end = loop.body.block.last_op
-        assert end is not None
-        found = self.of(loop.iter_args[index], dimension, count)
+        first, next_ = came_from(value)
+        found = self.of(first, dimension, count)
         while found is not None:
             known = dict(self._known)
             self._known[value, dimension, count] = found
-            following = self.of(end.operands[index], dimension, count)
+            following = self.of(next_, dimension, count)
             after = following and found.meets(following)
             if after == found:
                 break
@@ -211,12 +211,8 @@ class Runs:
             case ExpandDimsOp() | BroadcastOp() | TransOp():
                 inner = _inside(op, dimension)
                 return self.of(op.src, 0, 1) if inner is None else self.of(op.src, inner, count)
-            case scf.ForOp():
-                return self._carried_out(op, position(value, op.results), dimension, count)
-            case scf.IfOp():
-                ends = [region.block.last_op for region in op.regions]
-                index = position(value, op.results)
-                left, right = (self.of(end.operands[index], dimension, count) for end in ends if end is not None)
+            case scf.ForOp() | scf.IfOp():
+                left, right = (self.of(each, dimension, count) for each in came_from(value))
                 return left and right and left.meets(right)
             case SelectOp(cond=condition, lhs=left, rhs=right):
                 one, other = self.of(left, dimension, count), self.of(right, dimension, count)
@@ -226,12 +222,6 @@ class Runs:
                 return self._computed(op, runs, dimension, count) if len(runs) == len(op.operands) else None
             case _:
                 return None
-
-    def _carried_out(self, loop: scf.ForOp, index: int, dimension: int, count: int) -> Run | None:
-        end = loop.body.block.last_op
-        assert end is not None
-        left, right = (self.of(each, dimension, count) for each in (loop.iter_args[index], end.operands[index]))
-        return left and right and left.meets(right)
 
     def _computed(self, op: Operation, runs: Sequence[Run], dimension: int, count: int) -> Run | None:
         """Of an operation on elements that are runs."""

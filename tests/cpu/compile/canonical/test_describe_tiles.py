@@ -224,7 +224,14 @@ REFUSED = {
     ),
     "tiles numbered by bits": (
         GROUPED, [(r"%tile_n = arith.divsi %tile_m, %rows_7", "%tile_n = arith.shrsi %tile_m, %rows_7")],
-        "a tile's number must be integer arithmetic on program numbers, sizes and constants, got .*arith.shrsi",
+        "every tile of the output must be computed by exactly one program",
+    ),
+    "tiles numbered by rounded numbers": (
+        GROUPED,
+        [(r"%tile_n = arith.divsi %tile_m, %rows_7",
+          "%number = arith.sitofp %tile_m : i32 to f32\n    %rounded = arith.fptosi %number : f32 to i32\n    "
+          "%tile_n = arith.divsi %rounded, %rows_7")],
+        "a tile's number must be integer arithmetic on program numbers, sizes and constants, got.*arith.fptosi",
     ),
     "rows and columns of one number": (
         GROUPED, [(r"%n_read = arith.muli %tile_n, ", "%n_read = arith.muli %tile_m_9, ")], "the row and the column of a tile must be computed as two numbers",

@@ -1,0 +1,62 @@
+"""How loops and branches pass values on: from operands and ends of regions to arguments of regions and results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects import scf
+from xdsl.ir import Block, Operation, SSAValue
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """Values of which one is passed on, that from before a loop first, and the names that it has then."""
+
+    sources: tuple[SSAValue, ...]
+    names: tuple[SSAValue, ...]
+
+
+def passages(op: Operation | None) -> list[Passage]:
+    """What a loop or branch passes on, in the order in which its regions yield it; nothing for other operations."""
+    match op:
+        case scf.ForOp():
+            arguments = op.body.block.args[1:]
+            passed = zip(op.iter_args, _end(op.body.block), arguments, op.results, strict=True)
+            return [Passage((first, next_), (argument, result)) for first, next_, argument, result in passed]
+        case scf.IfOp() if op.results:
+            ends = zip(*(_end(region.block) for region in op.regions), strict=True)
+            return [Passage(sources, (result,)) for sources, result in zip(ends, op.results, strict=True)]
+        case scf.WhileOp():
+            before, after = op.before_region.block, op.after_region.block
+            carried = zip(op.arguments, _end(after), before.args, strict=True)
+            checked = zip(_end(before)[1:], after.args, op.results, strict=True)
+            return [
+                *(Passage((first, next_), (argument,)) for first, next_, argument in carried),
+                *(Passage((value,), (argument, result)) for value, argument, result in checked),
+            ]
+        case _:
+            return []
+
+
+def came_from(value: SSAValue) -> Sequence[SSAValue]:
+    """The values of which one is an argument or result of a loop or branch; none for other values, and for a loop's number."""
+    op = value.owner.parent_op() if isinstance(value.owner, Block) else value.owner
+    found = (passage.sources for passage in passages(op) if any(name is value for name in passage.names))
+    return next(found, ())
+
+
+def passed_to(op: Operation, index: int) -> Sequence[SSAValue]:
+    """The names that operand `index` of a `scf.for`, or of a yield in one or in a branch, has after that; else none."""
+    parent = op.parent_op()
+    if isinstance(op, scf.ForOp) and index >= 3:
+        return passages(op)[index - 3].names
+    if isinstance(op, scf.YieldOp) and isinstance(parent, scf.ForOp | scf.IfOp):
+        return passages(parent)[index].names
+    return ()
+
+
+def _end(block: Block) -> Sequence[SSAValue]:
+    last = block.last_op
+    assert last is not None
+    return last.operands
