@@ -27,8 +27,8 @@ from louver.formats.tensor import row_pitch
 from louver.formats.transposable import PATTERN as TRANSPOSABLE
 from louver.isa.prepack import WORDS, prepacked_shape
 from louver.library.forms import Metadata
+from louver.library.streaming.launch import Launch
 from louver.library.streaming.launches import (
-    Launch,
     Stored,
     check_into,
     compress_both_into,

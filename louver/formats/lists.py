@@ -144,9 +144,13 @@ def describe_lists(s: SparseTensor, list_rows: int) -> str | None:
     )
 
 
+def list_pitch(kept: int) -> int:
+    """Entries of a list in memory, for so many rows of K."""
+    return -(-max(1, kept) // LIST_COLUMNS) * LIST_COLUMNS
+
+
 def _padded(lists: list[NDArray[np.int32]], k: int) -> NDArray[np.int32]:
-    pitch = -(-max(1, *map(len, lists)) // LIST_COLUMNS) * LIST_COLUMNS
-    whole = np.full((len(lists), pitch), k, np.int32)
+    whole = np.full((len(lists), list_pitch(max(map(len, lists)))), k, np.int32)
     for number, each in enumerate(lists):
         whole[number, : len(each)] = each
     return whole

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, NamedTuple, cast
@@ -19,7 +20,7 @@ from louver.compile.plan.layout import metadata_words
 from louver.compile.plan.schedule import Schedule, list_rows
 from louver.compile.signature import Part
 from louver.formats.dtypes import element_type, multiplied_as, raw_bits
-from louver.formats.lists import gathered, picked
+from louver.formats.lists import PICK_BYTES, PICKERS, gathered, list_pitch, picked
 from louver.formats.tensor import SparseTensor, row_pitch
 from louver.ir.product import selection_of
 from louver.isa.metadata import PADDING_CODE
@@ -28,6 +29,8 @@ from louver.isa.product_meaning import f32_to_tf32
 from louver.library.boxes import METADATA_SLACK, Held
 from louver.library.resident import pitch_of, write_rows
 from louver.library.rows import Rows
+from louver.library.streaming.derived.launches import lists_into, picks_into, round_into
+from louver.library.streaming.launch import Launch
 from louver.library.streaming.launches import COUNTER_BYTES, prepack_into
 from louver.library.streaming.record import Layout
 from louver.runtime.arrays import view
@@ -120,6 +123,10 @@ class RoundedValues(Form):
     def host(self, s: SparseTensor) -> NDArray[Any]:
         return pitched(f32_to_tf32(s.values))
 
+    def derive(self, s: SparseTensor, to: int, stream: int) -> None:
+        values = view(s.values)
+        round_into(values, pitch_of(values), (to, self.pitch(s))).send(s.device or 0, stream)
+
 
 @dataclass(frozen=True, slots=True)
 class Metadata(Form):
@@ -199,10 +206,31 @@ class RowLists(Form):
     rows: int
 
     def nbytes(self, s: SparseTensor) -> int:
-        return self.host(s.to("cpu")).nbytes
+        if self._united(s):
+            return self.host(s.to("cpu")).nbytes
+        entries, m, _ = _matrices(s)
+        return 4 * entries * -(-m // self.rows) * list_pitch(s.kept)
 
     def host(self, s: SparseTensor) -> NDArray[np.int32]:
         return gathered(as_stored(s), self.rows).lists
+
+    def derive(self, s: SparseTensor, to: int, stream: int) -> None:
+        # Lists of several windows are sorted, without those that repeat: NumPy does that.
+        if self._united(s):
+            _derive_on_host(self, s, to, stream)
+            return
+        place, indices = (to, list_pitch(s.kept)), view(s.indices).address
+        _derive_checked(
+            self,
+            s,
+            to,
+            stream,
+            lambda counters: lists_into(indices, s.pattern, _matrices(s), self.rows, place, counters),
+        )
+
+    def _united(self, s: SparseTensor) -> bool:
+        """Whether a list may be of several windows."""
+        return s.pattern.length % self.rows != 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,10 +240,21 @@ class Picks(Form):
     step: int
 
     def nbytes(self, s: SparseTensor) -> int:
-        return self.host(s.to("cpu")).nbytes
+        entries, m, _ = _matrices(s)
+        return PICK_BYTES * entries * (-(-m // 64) * 64 // PICKERS) * -(-s.kept // self.step) * self.step
 
     def host(self, s: SparseTensor) -> NDArray[np.uint32]:
         return picked(as_stored(s), self.step)
+
+    def derive(self, s: SparseTensor, to: int, stream: int) -> None:
+        indices = view(s.indices).address
+        _derive_checked(
+            self,
+            s,
+            to,
+            stream,
+            lambda counters: picks_into(indices, s.pattern, _matrices(s), self.step, to, counters),
+        )
 
 
 FORMS: tuple[type[Form], ...] = (Values, RoundedValues, Metadata, TileMetadata, GatheredValues, RowLists, Picks)
@@ -348,14 +387,26 @@ def _entries(s: SparseTensor, m: int) -> list[NDArray[np.uint8]]:
 
 
 def _prepack(form: Form, s: SparseTensor, element: str, words: tuple[Layout, int], stream: int) -> None:
-    """Write the metadata of a tensor on a device by a streaming kernel, and wait for it. Illegal codes are the host's to name."""
+    """Write the metadata of a tensor on a device by a streaming kernel, and wait for it."""
+    indices = view(s.indices).address
+    _derive_checked(
+        form, s, words[1], stream, lambda counters: prepack_into(indices, _matrices(s), element, words, counters)
+    )
+
+
+def _matrices(s: SparseTensor) -> tuple[int, int, int]:
+    """How many matrices a tensor has, their rows, and their elements along the sparse axis."""
     m, k = as_stored(s).shape[-2:]
+    return prod(s.shape[:-2]), m, k
+
+
+def _derive_checked(form: Form, s: SparseTensor, to: int, stream: int, launch: Callable[[int], Launch]) -> None:
+    """Write a form by a kernel that counts illegal indices at an address, and wait for it. They are the host's to name."""
     counters = DeviceBuffer(COUNTER_BYTES, ordinal=s.device or 0, stream=stream)
     counters.fill(0)
-    launch = prepack_into(view(s.indices).address, (s.rows // m, m, k), element, words, counters.address)
-    launch.send(counters.ordinal, stream)
+    launch(counters.address).send(counters.ordinal, stream)
     if counters.read().any():
-        _derive_on_host(form, s, words[1], stream)
+        _derive_on_host(form, s, to, stream)
 
 
 def _derive_on_host(form: Form, s: SparseTensor, to: int, stream: int) -> None:

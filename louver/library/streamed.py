@@ -25,9 +25,9 @@ from louver.isa.prepack import WORDS, prepacked_shape
 from louver.library.forms import Metadata
 from louver.library.resident import pitch_of
 from louver.library.state import TensorState
+from louver.library.streaming.launch import Launch
 from louver.library.streaming.launches import (
     COUNTER_BYTES,
-    Launch,
     Stored,
     check_into,
     compress_both_into,

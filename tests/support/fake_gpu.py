@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from louver.library import compiled
-from louver.library.streaming import launches
+from louver.library.streaming import launch as streaming
 from louver.runtime import adapters, built, copy2d, driver, tensormap
 from louver.runtime.cache import KernelCache
 from louver.runtime.memory import DeviceBuffer
@@ -31,7 +31,7 @@ CACHED = (
     compiled._loaded,
     copy2d._loaded,
     copy2d._ready,
-    launches._ready,
+    streaming._ready,
     adapters.torch_stream,
 )
 
@@ -143,9 +143,9 @@ def _copy(table: int, function: Any) -> None:
 
 def _stream(grid: tuple[int, int, int], table: int, function: Any) -> None:
     """A streaming kernel, run on the emulator, where its arrays are in the process's memory."""
-    for (_, record), kernel in launches._ready().items():
+    for (_, record), kernel in streaming._ready().items():
         if kernel.function == function:
-            types = launches._parameter_types(record)
+            types = streaming._parameter_types(record)
             pointers = (ctypes.c_void_p * len(types)).from_address(table)
             kinds = {"u32": ctypes.c_uint32, "u64": ctypes.c_uint64}
             read = (kinds[kind].from_address(at or 0).value for kind, at in zip(types.values(), pointers, strict=True))

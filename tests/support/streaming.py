@@ -16,7 +16,9 @@ from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
 from louver.isa.prepack import prepacked_shape
 from louver.library.streaming.base import Record
-from louver.library.streaming.launches import COUNTER_BYTES, Launch, Stored, build
+from louver.library.streaming.derived.record import Derived
+from louver.library.streaming.launch import Launch, build
+from louver.library.streaming.launches import COUNTER_BYTES, Stored
 from louver.library.streaming.record import Streaming
 from louver.ptx.module import Kernel
 from louver.runtime.arrays import ArrayView
@@ -110,6 +112,12 @@ def run_in_place(record: Record, grid: tuple[int, int, int], arguments: dict[str
 def _extents(record: Record, a: dict[str, int]) -> dict[str, int]:
     """Bytes of each array of a launch, by the parameter that has its address."""
     rows, size, pattern = a["rows"], a["size"], record.pattern
+    if isinstance(record, Derived):
+        found = {"out": 4 * rows * size}
+        if record.kind == "round":
+            return found | {"values": (rows - 1) * a["pitch"] + 4 * a["kept"]}
+        entries = rows // (a["lists"] if record.kind == "list" else 4 * a["blocks"] * a["steps"])
+        return found | {"indices": entries * a["windows"] * a["list_bytes"], "counters": COUNTER_BYTES}
     entries = a["tiles"] // a["row_tiles"]
     found: dict[str, int] = {}
     for name in ("source", "out"):

@@ -7,15 +7,17 @@ from contextlib import contextmanager
 from typing import TypeAlias
 
 from louver.isa.memory import AtomicAdd, AtomicUpdate
+from louver.library.streaming.derived.record import Derived
 from louver.library.streaming.groups import Found
 from louver.library.streaming.place import Corner
-from louver.library.streaming.record import COUNTERS, KEY_BITS, NO_GROUP, Squared, Streaming
+from louver.library.streaming.record import COUNTERS, KEY_BITS, NO_GROUP, Streaming
+from louver.library.streaming.squares.record import Squared
 from louver.library.streaming.windows.record import Windowed
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Address, Param, Reg
 
-Record: TypeAlias = Streaming | Windowed | Squared
-"""A kernel on groups that threads hold, on windows, or on squares."""
+Record: TypeAlias = Streaming | Windowed | Squared | Derived
+"""A kernel on groups that threads hold, on windows, on squares, or on single elements."""
 
 
 def parameters(record: Record) -> tuple[Param, ...]:
@@ -24,6 +26,8 @@ def parameters(record: Record) -> tuple[Param, ...]:
     rows, size: of an entry. row_tiles: tiles of an entry, below each other; tiles: those of all entries. NAME, NAME_row,
     NAME_column, NAME_entry: address of a dense array, and bytes between its rows, the elements of a row, and entries.
     """
+    if isinstance(record, Derived):
+        return (*(Param(name, "u32") for name in record.numbers), *(Param(name, "u64") for name in record.addresses))
     names: list[str] = []
     for name, access in (("source", record.source), ("out", record.out)):
         names += [name, f"{name}_row", f"{name}_column", f"{name}_entry"] if access else []

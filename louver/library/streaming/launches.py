@@ -6,11 +6,10 @@ written before `send`. Errors are ValueErrors with the rule.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import gcd
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from louver.formats.codes import index_bytes
 from louver.formats.dtypes import SPARSE_TYPES, ElementType, element_type
@@ -20,23 +19,26 @@ from louver.formats.rows import normal_axis
 from louver.formats.select import Norm
 from louver.formats.tensor import ROW_ALIGNMENT
 from louver.formats.transposable import PATTERN as TRANSPOSABLE
+from louver.library.streaming.launch import Launch
 from louver.library.streaming.matrices import Shape, Steps, access, matrices
-from louver.library.streaming.record import VECTOR_BYTES, Access, Kind, Layout, Squared, Streaming, Tiling, fits_thread
+from louver.library.streaming.record import (
+    VECTOR_BYTES,
+    Access,
+    Kind,
+    Layout,
+    Streaming,
+    Tiling,
+    fits_thread,
+)
+from louver.library.streaming.squares.record import Squared
 from louver.library.streaming.windows.record import WORD_BYTES, Windowed
 from louver.runtime.arrays import ArrayView, overlaps
-from louver.runtime.built import load_built
-from louver.runtime.driver import is_capturing
-from louver.runtime.module import ArgumentPack, LoadedKernel
 
 if TYPE_CHECKING:
     from louver.library.streaming.base import Record
-    from louver.ptx.module import Kernel
 
 COUNTER_BYTES = 16
 """Of the counters of all kinds but `check`: two numbers of 64 bits."""
-
-MOST_CTAS = 65_535
-"""Of a grid along y."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,76 +51,6 @@ class Stored:
     values: int
     pitch: int
     indices: int
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """A kernel and its arguments.
-
-    record: None where there is nothing to do. arguments: by parameter. tiles: side by side, and below each other.
-    """
-
-    record: Record | None
-    arguments: dict[str, int] = field(default_factory=dict[str, int])
-    tiles: tuple[int, int] = (0, 0)
-
-    def send(self, ordinal: int = 0, stream: int = 0) -> None:
-        """Send it to a stream of a device, and return without waiting.
-
-        Raises RuntimeError for a kernel that is not loaded yet while the stream is being captured.
-        """
-        if self.record is None:
-            return
-        kernel = _ready().get((ordinal, self.record))
-        if kernel is None:
-            if is_capturing(stream):
-                raise RuntimeError(
-                    f"the kernel for {self.record.kind} of these arrays must be loaded before its stream is captured: make the same "
-                    "call once before the capture"
-                )
-            kernel = _loaded(ordinal, self.record)
-            _ready()[ordinal, self.record] = kernel
-        types = _parameter_types(self.record)
-        pack = ArgumentPack([types[name] for name in types])
-        pack.bind(*(self.arguments[name] for name in types))
-        kernel.launch(self.grid(kernel.device.sm_count), pack, stream)
-
-    def grid(self, sms: int) -> tuple[int, int, int]:
-        """CTAs along x, y and z, on a device with so many SMs."""
-        assert self.record is not None
-        across, below = self.tiles
-        return across, min(below, max(1, self.record.ctas_per_sm * sms // across), MOST_CTAS), 1
-
-
-def build(record: Record) -> Kernel:
-    """The kernel of a record. It runs on the emulator too."""
-    if isinstance(record, Windowed):
-        from louver.library.streaming.windows.kernel import build as build_windowed
-
-        return build_windowed(record)
-    if isinstance(record, Squared):
-        from louver.library.streaming.squared import build as build_squared
-
-        return build_squared(record)
-    from louver.library.streaming.kernel import build
-
-    return build(record)
-
-
-def _loaded(ordinal: int, record: Record) -> LoadedKernel:
-    return load_built(ordinal, "streaming", record, build=lambda: build(record))
-
-
-@functools.cache
-def _ready() -> dict[tuple[int, Record], LoadedKernel]:
-    return {}
-
-
-@functools.cache
-def _parameter_types(record: Record) -> dict[str, Any]:
-    from louver.library.streaming.base import parameters
-
-    return {param.name: param.type for param in parameters(record)}
 
 
 # --- kinds -------------------------------------------------------------------------------------------------------------

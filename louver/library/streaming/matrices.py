@@ -55,7 +55,7 @@ def matrices(views: Sequence[ArrayView], axis: int, *, batch: bool) -> tuple[Sha
         strides = " and ".join(str(list(view.strides)) for view in views)
         raise ValueError(
             f"a dense array of shape {list(shape)} is walked by two strides beside that of its sparse axis {axis}, got strides "
-            f"{strides}: make a contiguous copy first"
+            f"{strides}: make a contiguous copy first, with the sparse axis among the last two"
         )
     (entries, entry_steps), (rows, row_steps) = walks
     steps = [(row, view.strides[axis], entry) for view, row, entry in zip(views, row_steps, entry_steps, strict=True)]

@@ -8,7 +8,6 @@ from typing import ClassVar, Final, Literal
 from louver.formats.codes import CODE_PARTS
 from louver.formats.dtypes import SPARSE_TYPES, ElementType, element_type
 from louver.formats.pattern import Pattern
-from louver.formats.transposable import PATTERN as TRANSPOSABLE
 from louver.isa.fragments import ROWS
 from louver.isa.metadata import GROUPS, MAPS, MetadataMap
 from louver.isa.prepack import WORDS
@@ -219,56 +218,3 @@ class Streaming(Tiling):
     def tile(self) -> tuple[int, int]:
         """Rows and columns of a tile."""
         return ROWS, self.columns
-
-
-@dataclass(frozen=True, slots=True)
-class Squared:
-    """A kernel of transposable masks, on squares of 8 × 8 elements.
-
-    kind: prune (dense to dense), or compress (dense to values and indices along rows, and along columns).
-    source, out: the dense arrays that the kind has, reached along rows.
-    indices: bytes of an access of the indices along columns, of which rows and address are multiples.
-    """
-
-    element: str
-    kind: Literal["prune", "compress"]
-    source: Access
-    out: Access | None = None
-    indices: int = 1
-    pattern: ClassVar[Pattern] = TRANSPOSABLE
-    counts: ClassVar[bool] = False
-    threads: ClassVar[int] = WARPGROUP_THREADS
-    tile: ClassVar[tuple[int, int]] = (256, 64)
-    # A tile is much work, so that each may have a CTA of its own.
-    ctas_per_sm: ClassVar[int] = 64
-
-    def __post_init__(self) -> None:
-        size = element_type(self.element, SPARSE_TYPES).bytes
-        check_arrays(self.kind, self.source, self.out)
-        for access in (self.source, self.out):
-            if access is not None and (access.columns or not size <= access.width <= min(8 * size, VECTOR_BYTES)):
-                raise ValueError(
-                    f"squares of {self.element} are reached along rows, at most 8 elements at once, got {access}"
-                )
-        if self.indices not in (1, 2, 4):
-            raise ValueError(f"indices are moved by 1, 2 or 4 bytes, got {self.indices}")
-
-    @property
-    def type(self) -> ElementType:
-        """The element type."""
-        return element_type(self.element)
-
-    @property
-    def min_ctas(self) -> int:
-        """CTAs for which an SM must have registers. Squares of 32 bits need more of them, as do addresses of single elements."""
-        return 3 if self.type.bits == 32 or self.source.width == self.type.bytes else 4
-
-    @property
-    def column_bytes(self) -> int:
-        """Bytes of a tile's stored values of a column."""
-        return self.tile[0] // 2 * self.type.bytes
-
-    @property
-    def list_bytes(self) -> int:
-        """Bytes of a tile's indices of a column: a code of 4 bits for each four rows."""
-        return self.tile[0] // 8

@@ -17,7 +17,15 @@ import pytest
 import louver
 from louver.compile.plan.layout import metadata_words
 from louver.formats.tensor import SparseTensor
-from louver.library.forms import GatheredValues, Metadata, RowLists, TileMetadata, Values, on_device, tile_values
+from louver.library.forms import (
+    GatheredValues,
+    Metadata,
+    RowLists,
+    TileMetadata,
+    Values,
+    on_device,
+    tile_values,
+)
 from louver.library.state import TensorState
 from louver.library.streaming.launches import COUNTER_BYTES
 from louver.runtime.arrays import view
@@ -26,6 +34,7 @@ from louver.runtime.memory import DeviceArray
 from louver.user.device_and_stream import place
 from louver.user.gated_pairs import pairs
 from support.fake_gpu import FakeGpu, FakeTorch, Launch, Map, Tensor
+from support.fake_resident import TRIPS, WAITS, calls, contents, on_gpu, read, resident
 from support.sparse import random_bits, same_bits
 from support.threads import in_threads
 
@@ -35,45 +44,9 @@ M, K = 40, 72
 CAPTURING = 0xCA
 """The stream that the recording driver says is being captured."""
 
-TRIPS = ("cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync")
-WAITS = ("cuCtxSynchronize", "cuStreamSynchronize", "cuEventSynchronize")
-
 
 def weight(rng: np.random.Generator, shape: tuple[int, ...] = (M, K), dtype: str = "f16") -> SparseTensor:
     return louver.compress(louver.prune(random_bits(rng, shape, dtype), "2:4"), "2:4")
-
-
-def on_gpu(array: np.ndarray, ordinal: int = 0) -> Tensor:
-    """A fake PyTorch tensor of these elements and strides, and as far off a multiple of 16 bytes."""
-    extent = sum((size - 1) * stride for size, stride in zip(array.shape, array.strides, strict=True)) + array.itemsize
-    whole = np.zeros(extent + 32, np.uint8)
-    start = -whole.ctypes.data % 16 + array.ctypes.data % 16
-    made = np.ndarray(array.shape, array.dtype, whole, start, array.strides)
-    made[...] = array
-    return Tensor.of(made, ordinal=ordinal)
-
-
-def resident(s: SparseTensor, ordinal: int = 0) -> SparseTensor:
-    """The tensor of arrays that a user has on a GPU."""
-    return replace(s, values=on_gpu(s.values, ordinal), indices=on_gpu(s.indices, ordinal))
-
-
-def contents(array: Any) -> np.ndarray:
-    return np.ascontiguousarray(view(array).to_numpy())
-
-
-def calls(gpu: FakeGpu, names: tuple[str, ...]) -> list[str]:
-    return [name for name, _ in gpu.calls if name in names]
-
-
-def read(gpu: FakeGpu, address: int, nbytes: int) -> bytes:
-    return bytes(gpu.memory[address][address - gpu_start(gpu, address) :][:nbytes])
-
-
-def gpu_start(gpu: FakeGpu, address: int) -> int:
-    import ctypes
-
-    return ctypes.addressof(gpu.memory[address])
 
 
 def products(gpu: FakeGpu) -> list[Launch]:

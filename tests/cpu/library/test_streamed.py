@@ -230,6 +230,8 @@ def test_arrays_that_no_kernel_takes(gpu: FakeGpu, torch: FakeTorch) -> None:
     apart = Tensor((4, 4, 4, 8), strides=(512, 16, 128, 1))
     with pytest.raises(ValueError, match="two strides beside that of its sparse axis 3, got strides .*: make a contig"):
         louver.prune(apart, "2:4")
+    with pytest.raises(ValueError, match="of its sparse axis 1, .* with the sparse axis among the last two"):
+        louver.compress(Tensor((2, 8, 3, 5)), "2:4@5", axis=1, method="magnitude")
     assert not gpu.launches
 
 

@@ -14,10 +14,10 @@ from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
 from louver.formats.tensor import row_pitch
 from louver.library.streaming.base import Record
+from louver.library.streaming.derived.record import Derived
+from louver.library.streaming.launch import Launch, build
 from louver.library.streaming.launches import (
-    Launch,
     Stored,
-    build,
     check_into,
     compress_both_into,
     compress_into,
@@ -25,7 +25,8 @@ from louver.library.streaming.launches import (
     prepack_into,
     prune_into,
 )
-from louver.library.streaming.record import Access, Layout, Squared, Streaming
+from louver.library.streaming.record import Access, Layout, Streaming
+from louver.library.streaming.squares.record import Squared
 from louver.library.streaming.windows.record import Windowed
 from louver.ptx.assembler import assemble
 from louver.ptx.module import Module
@@ -227,6 +228,14 @@ WORDS: tuple[Layout, int] = (4, 5 << 20)
 def test_launches_that_are_refused(call: Callable[[], Launch], message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "rows", "step"), [(Pattern(2, 4), 1, 8), (Pattern(2, 8, 48), 32, 8), (Pattern(2, 8, 32), 16, 12)]
+)
+def test_forms_that_no_kernel_derives(pattern: Pattern, rows: int, step: int) -> None:
+    with pytest.raises(ValueError, match="indices of windows that are whole"):
+        Derived("pick", pattern, rows, step)
 
 
 def test_nothing_to_do() -> None:

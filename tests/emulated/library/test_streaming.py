@@ -13,8 +13,8 @@ from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
 from louver.formats.tensor import SparseTensor
 from louver.isa.prepack import metadata_rows, prepack, split
+from louver.library.streaming.launch import Launch
 from louver.library.streaming.launches import (
-    Launch,
     check_into,
     compress_both_into,
     compress_into,

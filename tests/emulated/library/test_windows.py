@@ -14,7 +14,8 @@ from louver.formats.pattern import Pattern
 from louver.formats.rows import Windows, normal_axis
 from louver.formats.select import Norm
 from louver.formats.tensor import SparseTensor
-from louver.library.streaming.launches import Launch, check_into, compress_into, dense_into, prune_into
+from louver.library.streaming.launch import Launch
+from louver.library.streaming.launches import check_into, compress_into, dense_into, prune_into
 from louver.library.streaming.record import COUNTERS, KEY_BITS, NO_GROUP, Access
 from louver.library.streaming.windows.record import Windowed
 from louver.ptx.module import Kernel

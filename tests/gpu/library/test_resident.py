@@ -11,7 +11,7 @@ import pytest
 
 import louver
 from louver.formats.tensor import SparseTensor
-from louver.library.forms import Metadata, TileMetadata, Values, on_device
+from louver.library.forms import Metadata, Picks, RoundedValues, RowLists, TileMetadata, Values, on_device
 from louver.library.state import TensorState
 from louver.runtime.arrays import view
 from louver.runtime.memory import DeviceArray, read_bytes
@@ -72,6 +72,27 @@ def test_forms_are_the_ones_that_numpy_defines(
         for form in (Values(packed=True), Metadata(1), Metadata(2), Metadata(4), TileMetadata(dtype)):
             held = on_device(form, t, 0)
             assert read_bytes(held.address, held.nbytes, ordinal=0, stream=0).tobytes() == form.host(s).tobytes()
+
+
+@pytest.mark.parametrize("pattern", ["2:8@32", "4:16@64", "1:3@128", "2:4@16", "20:100@4096"])
+@pytest.mark.parametrize("shape", [(70, 45), (2, 130, 1000), (4096, 4096)])
+def test_lists_and_picks_are_the_ones_that_numpy_defines(
+    rng: np.random.Generator, torch: Any, shape: tuple[int, ...], pattern: str
+) -> None:
+    s = louver.compress(random_bits(rng, shape, "f32"), pattern, method="magnitude")
+    length = s.pattern.length
+    for t in (resident(torch, s), s.to("cuda")):
+        for form in (*(RowLists(rows) for rows in (16, 32, 64, 128) if length % rows == 0), Picks(8), Picks(32)):
+            held = on_device(form, t, 0)
+            assert read_bytes(held.address, held.nbytes, ordinal=0, stream=0).tobytes() == form.host(s).tobytes()
+
+
+def test_rounded_values_are_the_ones_that_numpy_defines(rng: np.random.Generator, torch: Any) -> None:
+    s = louver.compress(random_bits(rng, (300, 1002), "f32"), "1:2", method="magnitude")
+    for t in (resident(torch, s), resident(torch, s, 8)):
+        held = on_device(RoundedValues(), t, 0)
+        found = read_bytes(held.address, held.nbytes, ordinal=0, stream=0)
+        assert found.tobytes() == RoundedValues().host(s).tobytes()
 
 
 @pytest.mark.parametrize("gap", [0, 1, 16])

@@ -16,12 +16,13 @@ from louver.formats.transposable import SIDE
 from louver.isa.bytes import LoadByte, StoreByte
 from louver.isa.convert import ConvertInteger
 from louver.isa.memory import Load
-from louver.library.streaming import squares
 from louver.library.streaming.base import Base
 from louver.library.streaming.lanes import Lanes
 from louver.library.streaming.place import Corner, loaded, put
-from louver.library.streaming.record import VECTOR_BYTES, Access, Squared
-from louver.library.streaming.squares import SQUARE
+from louver.library.streaming.record import VECTOR_BYTES, Access
+from louver.library.streaming.squares import bits as squares
+from louver.library.streaming.squares.bits import SQUARE
+from louver.library.streaming.squares.record import Squared
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Address, Kernel, Reg
 

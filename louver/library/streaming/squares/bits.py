@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from louver.formats.dtypes import ElementType
 from louver.formats.transposable import SIDE
-from louver.library.streaming.blocks import best_mask, bound, scaled
 from louver.library.streaming.lanes import Lanes
+from louver.library.streaming.squares.blocks import best_mask, bound, scaled
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Reg
 

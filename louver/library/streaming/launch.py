@@ -1,0 +1,95 @@
+"""Launches of streaming kernels: built, loaded and sent."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from louver.library.streaming.derived.record import Derived
+from louver.library.streaming.squares.record import Squared
+from louver.library.streaming.windows.record import Windowed
+from louver.runtime.built import load_built
+from louver.runtime.driver import is_capturing
+from louver.runtime.module import ArgumentPack, LoadedKernel
+
+if TYPE_CHECKING:
+    from louver.library.streaming.base import Record
+    from louver.ptx.module import Kernel
+
+MOST_CTAS = 65_535
+"""Of a grid along y."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A kernel and its arguments.
+
+    record: None where there is nothing to do. arguments: by parameter. tiles: side by side, and below each other.
+    """
+
+    record: Record | None
+    arguments: dict[str, int] = field(default_factory=dict[str, int])
+    tiles: tuple[int, int] = (0, 0)
+
+    def send(self, ordinal: int = 0, stream: int = 0) -> None:
+        """Send it to a stream of a device, and return without waiting.
+
+        Raises RuntimeError for a kernel that is not loaded yet while the stream is being captured.
+        """
+        if self.record is None:
+            return
+        kernel = _ready().get((ordinal, self.record))
+        if kernel is None:
+            if is_capturing(stream):
+                raise RuntimeError(
+                    f"the kernel for {self.record.kind} of these arrays must be loaded before its stream is captured: make the same "
+                    "call once before the capture"
+                )
+            kernel = _loaded(ordinal, self.record)
+            _ready()[ordinal, self.record] = kernel
+        types = _parameter_types(self.record)
+        pack = ArgumentPack([types[name] for name in types])
+        pack.bind(*(self.arguments[name] for name in types))
+        kernel.launch(self.grid(kernel.device.sm_count), pack, stream)
+
+    def grid(self, sms: int) -> tuple[int, int, int]:
+        """CTAs along x, y and z, on a device with so many SMs."""
+        assert self.record is not None
+        across, below = self.tiles
+        return across, min(below, max(1, self.record.ctas_per_sm * sms // across), MOST_CTAS), 1
+
+
+def build(record: Record) -> Kernel:
+    """The kernel of a record. It runs on the emulator too."""
+    if isinstance(record, Windowed):
+        from louver.library.streaming.windows.kernel import build as build_windowed
+
+        return build_windowed(record)
+    if isinstance(record, Derived):
+        from louver.library.streaming.derived.kernel import build as build_derived
+
+        return build_derived(record)
+    if isinstance(record, Squared):
+        from louver.library.streaming.squares.kernel import build as build_squared
+
+        return build_squared(record)
+    from louver.library.streaming.kernel import build
+
+    return build(record)
+
+
+def _loaded(ordinal: int, record: Record) -> LoadedKernel:
+    return load_built(ordinal, "streaming", record, build=lambda: build(record))
+
+
+@functools.cache
+def _ready() -> dict[tuple[int, Record], LoadedKernel]:
+    return {}
+
+
+@functools.cache
+def _parameter_types(record: Record) -> dict[str, Any]:
+    from louver.library.streaming.base import parameters
+
+    return {param.name: param.type for param in parameters(record)}
