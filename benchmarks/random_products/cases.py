@@ -38,7 +38,10 @@ GROUPS_OF_VECTORS = (1, 2, 4, 5, 8, 16, 32, 64, 255, 256)
 """M of half of their patterns."""
 
 VECTORS = 1 / 3
-"""The share of groups with vectors N:M@L, unless it is said."""
+"""The share of groups with vectors, unless it is said."""
+
+SHARED = 1 / 4
+"""The share of these with V:N:M; the others have N:M@L."""
 
 WINDOWS = ("pruned", "random", "alike", "apart")
 """Which rows of K windows keep: those of the largest norm; any; all windows the same; neighbours as different ones as can be."""
@@ -123,9 +126,11 @@ _PAIRS = {
 
 
 def _vectors(rng: Rng) -> str:
-    """A pattern N:M@L. A few have no kernel with an element type, such as 1:2 of f16: the product is refused."""
+    """A pattern N:M@L or 2:M@VL. A few have no kernel with an element type, such as 1:2 of f16: the product is refused."""
     some = round(math.exp(rng.uniform(0, math.log(MAX_GROUP))))
     m = int(rng.choice(GROUPS_OF_VECTORS)) if rng.random() < 0.5 else some
+    if rng.random() < SHARED:
+        return str(Pattern(2, max(m, 5), int(rng.choice(LENGTHS[1:])), shared=4))
     n = int(rng.integers(1, m + 1)) if rng.random() < 0.7 else int(rng.choice((1, m)))
     return str(Pattern(n, m, int(rng.choice(LENGTHS))))
 

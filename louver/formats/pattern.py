@@ -109,6 +109,10 @@ class Pattern:
         return f"{self.n}:{self.m}" + (f"{mark}{self.length}" if self.length > 1 or mark == "@V" else "")
 
 
+LIFTED_PATTERNS: Final = ("2:4", "1:2")
+"""Patterns whose metadata tensor cores read."""
+
+
 def lifted_pattern(operand: str) -> str:
     """The pattern along K whose metadata the tensor cores read with an element type: one of two for 32 bits, else two of four."""
     return "1:2" if element_type(operand).bits == 32 else "2:4"
