@@ -77,10 +77,10 @@ def gathered_rows(
         return GatheredRows(values, _padded([each[0] for each in covered], k), list_rows, k, codes)
     if codes is not None:
         lists, most = _padded([each.ravel() for each in covered], k), max(map(len, covered))
-        row = np.arange(m)
-        part = row // length - row // list_rows * list_rows // length
+        each_row: NDArray[np.int64] = np.arange(m, dtype=np.int64)
+        part = each_row // length - each_row // list_rows * list_rows // length
         spread = np.zeros((m, most, kept), values.dtype)
-        spread[row, part] = values
+        spread[each_row, part] = values
         return GatheredRows(spread.reshape(m, -1), lists, list_rows, k, _placed_codes(codes, part, most, kept // 2))
     unions = [np.unique(each[each < k]) for each in covered]
     # All windows may keep rows past K alone; a product has a column to multiply all the same.
@@ -147,7 +147,7 @@ def _placed_codes(codes: NDArray[np.uint8], part: NDArray[np.int64], parts: int,
     whole = np.full((len(codes), count + count % 2), FILLER, np.uint8)
     own = np.stack([codes & 15, codes >> 4], axis=-1).reshape(len(codes), -1)[:, :groups]
     whole[:, :count].reshape(len(codes), parts, groups)[np.arange(len(codes)), part] = own
-    return whole[:, 0::2] | whole[:, 1::2] << 4
+    return whole[:, 0::2] | whole[:, 1::2] << np.uint8(4)
 
 
 def gathered(s: SparseTensor, list_rows: int) -> GatheredRows:

@@ -86,6 +86,11 @@ STRUCTURES = {
         Schedule.of(tile_n=16, tile_k=128, stages=2),
         1,
     ),
+    "shared-vectors-turned": (
+        Problem("matmul", "s8", "s8", "s32", pattern="2:8@V64", b_layout="n_major"),
+        Schedule.of(tile_n=64, tile_k=128, stages=2),
+        1,
+    ),
     "shared-vectors-in-the-stage": (
         Problem("matmul", pattern="2:8@V64", b_layout="n_major"),
         Schedule.of(tile_n=64, stages=3, metadata="stage"),

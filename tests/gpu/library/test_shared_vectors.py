@@ -40,19 +40,19 @@ SCHEDULES = {
 }
 
 
-@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "s8"])
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("size", SIZES)
 def test_products_are_exact(rng: np.random.Generator, torch: Any, size: str, pattern: str, dtype: str) -> None:
     """NaN lies around the dense operand, and between its rows."""
     m, n, k = SIZES[size]
     s, a = shared(rng, (m, k), pattern, dtype)
-    b = rng.integers(-4, 5, (k, n)).astype(s.dtype.numpy)
+    b, out = rng.integers(-4, 5, (k, n)).astype(s.dtype.numpy), "s32" if dtype == "s8" else "f32"
     expected, _ = exact_product(a, b)
-    for gap, order in ((0, (0, 1)), (-n % 8 + 8, (0, 1)), (3, (1, 0))):
-        y = to_numpy(louver.matmul(s, filled(b, gap=gap, order=order), out_dtype="f32"))
+    for gap, order in ((0, (0, 1)), (-n % 16 + 16, (0, 1)), (3, (1, 0))):
+        y = to_numpy(louver.matmul(s, filled(b, gap=gap, order=order), out_dtype=out))
         np.testing.assert_array_equal(y, expected)
-    y = to_numpy(louver.linear(to_torch(np.ascontiguousarray(b.T)), s.to(0), out_dtype="f32")).T
+    y = to_numpy(louver.linear(to_torch(np.ascontiguousarray(b.T)), s.to(0), out_dtype=out)).T
     np.testing.assert_array_equal(y, expected)
 
 
