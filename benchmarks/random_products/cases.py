@@ -11,7 +11,7 @@ import numpy as np
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import MAX_GROUP, Pattern, lifted_pattern
 from louver.frontend.problem import PRODUCTS
-from louver.ir.product import unit_of
+from louver.ir.product import has_unit, unit_of
 from random_products.options import Rng, Setting, draw_options, entries, is_rounding
 
 EDGES = (1, 2, 7, 8, 9, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1024, 1025)
@@ -103,9 +103,11 @@ def _group(rng: Rng, index: int, vectors: float) -> Group:
     kind = ("linear", "matmul")[index // len(_OPERANDS) % 2]
     pattern = lifted_pattern(operands[0])
     if rng.random() < vectors:
+        pattern = _vectors(rng)
         # Each way of gathering as often as the others: 8-bit types have many pairs.
-        pairs = _PAIRS[int(rng.choice(list(_PAIRS)))]
-        operands, pattern = pairs[int(rng.integers(len(pairs)))], _vectors(rng)
+        ways = [pairs for pairs in _PAIRS.values() if has_unit(pattern, pairs[0][0])]
+        pairs = ways[int(rng.integers(len(ways)))]
+        operands = pairs[int(rng.integers(len(pairs)))]
     setting = Setting(kind, *operands, str(rng.choice(PRODUCTS[operands])), pattern)
     layout = str(rng.choice(LAYOUTS, p=[0.45, 0.45, 0.1]))
     narrowest, widest = WIDTHS[int(rng.integers(len(WIDTHS)))]
@@ -126,7 +128,7 @@ _PAIRS = {
 
 
 def _vectors(rng: Rng) -> str:
-    """A pattern N:M@L or 2:M@VL. A few have no kernel with an element type, such as 1:2 of f16: the product is refused."""
+    """A pattern N:M@L or 2:M@VL."""
     some = round(math.exp(rng.uniform(0, math.log(MAX_GROUP))))
     m = int(rng.choice(GROUPS_OF_VECTORS)) if rng.random() < 0.5 else some
     if rng.random() < SHARED:
