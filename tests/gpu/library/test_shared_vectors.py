@@ -19,7 +19,7 @@ from louver.library.numerics import accumulation, compare
 from louver.library.ranges import Cutting
 from louver.library.reference import exact_product
 from louver.library.state import TensorState
-from louver.measure.schedules import rows_of
+from louver.measure.launches import rows_of
 from support.device_products import filled, to_numpy, to_torch
 from support.gathered import shared
 
