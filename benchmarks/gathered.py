@@ -1,8 +1,8 @@
 """Products whose rows of K are gathered, beside cuBLAS: `python benchmarks/gathered.py --out FILE.json`.
 
-Weights [M, K] with vectors N:M@L, tokens [K, N], outputs [M, N]: bf16 of bf16 and e4m3, f32 of f32, s32 of s8. Each candidate schedule is timed,
-and for bf16 the dense product of Louver's own. Products of f32 run on CUDA cores, cuBLAS's too. cuBLAS gets 8-bit tokens turned, in its one layout
-for them, and the turn is not timed. A contender's first result is compared with float64 on some rows, by the library's bound. Graph replays are
+Weights [M, K] with vectors N:M@L or V:N:M, tokens [K, N], outputs [M, N]: bf16 of bf16 and e4m3, f32 of f32, s32 of s8. Each candidate schedule is
+timed, and for bf16 the dense product of Louver's own. Products of f32 run on CUDA cores, cuBLAS's too. cuBLAS gets 8-bit tokens turned, in its one
+layout for them, and the turn is not timed. A contender's first result is compared with float64 on some rows, by the library's bound. Graph replays are
 interleaved; the median of the rounds counts. Operands are the same in each launch.
 """
 
@@ -65,10 +65,8 @@ SHORT = 0.5
 def schedules(problem: Problem, machine: Target, sizes: tuple[int, int, int]) -> Iterator[Schedule]:
     """Tiles with rings as deep as they can be, by gathered rows and by picked ones, whole and, where that cuts any, in ranges of K."""
     demand = Demand.of_problem(problem)
-    ways = (
-        (METADATA[0], 1),
-        *((each, steps) for each in METADATA[1:] for steps in (1, SHORT) if problem.unit == "fma"),
-    )
+    others = METADATA[1:] if problem.unit == "fma" or demand.selection.lifted else ()
+    ways = ((METADATA[0], 1), *itertools.product(others, (1, SHORT) if problem.unit == "fma" else (1,)))
     for (m, n, consumers, resident), (metadata, steps) in itertools.product(TILES[problem.a], ways):
         raster = dict.fromkeys((8, 16, 32), 16)
         shape = TileShape(m, n, consumers, {2: 64, 4: 32}, raster, resident=resident, steps=steps)
@@ -94,7 +92,7 @@ def contenders(torch: Any, given: Drawn, b: Any, y: Any, place: Device, dtype: s
                 # No metadata: a dense product is given an address that it does not read.
                 operand = placed(on_host(torch, given.dense, dtype), np.zeros(4, np.uint32), place.ordinal)
             else:
-                operand = given.operand(problem, schedule, place)
+                operand = given.operand(schedule, place)
             name = f"{'dense' if pattern is None else 'gathered'} {schedule}"
             yield name, launched(torch, operand, problem, schedule, place, given.dense, b, y)
 
@@ -138,7 +136,9 @@ def line(row: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--patterns", default=",".join(PATTERNS), help="N:M, separated by commas")
-    parser.add_argument("--lengths", default=",".join(map(str, LENGTHS)), help="L, separated by commas")
+    parser.add_argument(
+        "--lengths", default=",".join(map(str, LENGTHS)), help="L, or VL for V:N:M, separated by commas"
+    )
     parser.add_argument(
         "--shapes", default=",".join("x".join(map(str, each)) for each in SHAPES), help="MxNxK, separated by commas"
     )

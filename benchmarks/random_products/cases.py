@@ -11,7 +11,7 @@ import numpy as np
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import MAX_GROUP, Pattern, lifted_pattern
 from louver.frontend.problem import PRODUCTS
-from louver.ir.product import unit_of
+from louver.ir.product import has_unit, unit_of
 from random_products.options import Rng, Setting, draw_options, entries, is_rounding
 
 EDGES = (1, 2, 7, 8, 9, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1024, 1025)
@@ -38,7 +38,10 @@ GROUPS_OF_VECTORS = (1, 2, 4, 5, 8, 16, 32, 64, 255, 256)
 """M of half of their patterns."""
 
 VECTORS = 1 / 3
-"""The share of groups with vectors N:M@L, unless it is said."""
+"""The share of groups with vectors, unless it is said."""
+
+SHARED = 1 / 4
+"""The share of these with V:N:M; the others have N:M@L."""
 
 WINDOWS = ("pruned", "random", "alike", "apart")
 """Which rows of K windows keep: those of the largest norm; any; all windows the same; neighbours as different ones as can be."""
@@ -100,9 +103,11 @@ def _group(rng: Rng, index: int, vectors: float) -> Group:
     kind = ("linear", "matmul")[index // len(_OPERANDS) % 2]
     pattern = lifted_pattern(operands[0])
     if rng.random() < vectors:
+        pattern = _vectors(rng)
         # Each way of gathering as often as the others: 8-bit types have many pairs.
-        pairs = _PAIRS[int(rng.choice(list(_PAIRS)))]
-        operands, pattern = pairs[int(rng.integers(len(pairs)))], _vectors(rng)
+        ways = [pairs for pairs in _PAIRS.values() if has_unit(pattern, pairs[0][0])]
+        pairs = ways[int(rng.integers(len(ways)))]
+        operands = pairs[int(rng.integers(len(pairs)))]
     setting = Setting(kind, *operands, str(rng.choice(PRODUCTS[operands])), pattern)
     layout = str(rng.choice(LAYOUTS, p=[0.45, 0.45, 0.1]))
     narrowest, widest = WIDTHS[int(rng.integers(len(WIDTHS)))]
@@ -123,9 +128,11 @@ _PAIRS = {
 
 
 def _vectors(rng: Rng) -> str:
-    """A pattern N:M@L. A few have no kernel with an element type, such as 1:2 of f16: the product is refused."""
+    """A pattern N:M@L or 2:M@VL."""
     some = round(math.exp(rng.uniform(0, math.log(MAX_GROUP))))
     m = int(rng.choice(GROUPS_OF_VECTORS)) if rng.random() < 0.5 else some
+    if rng.random() < SHARED:
+        return str(Pattern(2, max(m, 5), int(rng.choice(LENGTHS[1:])), shared=4))
     n = int(rng.integers(1, m + 1)) if rng.random() < 0.7 else int(rng.choice((1, m)))
     return str(Pattern(n, m, int(rng.choice(LENGTHS))))
 

@@ -90,7 +90,7 @@ def product(xp: Any, a: Any, b: Any, operand: str, pattern: str, accumulate: str
     """
     how = numerics.accumulation(operand, accumulate, unit=unit_of(pattern, operand))
     columns, vectors = a.shape[1], Pattern.parse(pattern)
-    if operand in FP8 and selection_of(pattern) == "indexed":
+    if operand in FP8 and selection_of(pattern).indexed:
         # The bound counts the instructions of a 2:4 operand, which stores half of its columns.
         columns = max(columns, 2 * vectors.groups(columns) * vectors.n)
     # Of an output that rounds nothing by itself, so that what is absolute comes from the sums.

@@ -48,25 +48,29 @@ def _sparse(rng: np.random.Generator, case: Case, shape: tuple[int, ...]) -> tup
         return a, louver.compress(a, pattern)
     entries, groups, count = math.prod(leading), pattern.groups(k), -(-rows // pattern.length)
     indices = windows(rng, case, pattern, entries * count, groups)
-    columns = (indices + np.arange(groups)[:, None] * pattern.m).reshape(entries, count, -1)
-    of_rows = columns[:, np.arange(rows) // pattern.length].reshape(entries * rows, -1)
+    window = (np.arange(entries)[:, None] * count + np.arange(rows) // pattern.length).ravel()
+    if pattern.shared > pattern.n:
+        own = rng.random((len(window), groups, pattern.shared), np.float32).argsort(axis=-1)[:, :, : pattern.n]
+        indices = np.take_along_axis(indices[window], np.sort(own, axis=-1) if case.ordered else own, axis=-1)
+        window = np.arange(len(window))
+    of_rows = (indices + np.arange(groups)[:, None] * pattern.m).reshape(len(indices), -1)[window]
     values = _numbers(rng, case, of_rows.shape, setting.a, wide=wide)
     values[of_rows >= k] = 0
     a = np.zeros((len(values), groups * pattern.m), values.dtype)
     np.put_along_axis(a, of_rows, values, axis=1)
-    s = louver.from_indices(values, indices.reshape(entries * count, -1), pattern, shape)
+    s = louver.from_indices(values, indices.reshape(len(indices), -1), pattern, shape)
     return np.ascontiguousarray(a[:, :k]).reshape(shape), s
 
 
 def windows(rng: np.random.Generator, case: Case, pattern: Pattern, count: int, groups: int) -> NDArray[np.int64]:
-    """Kept indices [count, groups, N] of so many windows, by `case.windows` and `case.ordered`."""
+    """Kept indices [count, groups, N] of so many windows, of V:N:M of vectors that are kept, by `case.windows` and `case.ordered`."""
     if case.windows == "apart":
-        starts = np.arange(count)[:, None, None] * pattern.n + rng.integers(pattern.m, size=groups)[:, None]
-        found = rng.permuted((starts + np.arange(pattern.n)) % pattern.m, axis=-1)
+        starts = np.arange(count)[:, None, None] * pattern.shared + rng.integers(pattern.m, size=groups)[:, None]
+        found = rng.permuted((starts + np.arange(pattern.shared)) % pattern.m, axis=-1)
     else:
         alike = case.windows == "alike"
         keys = rng.random((1 if alike else count, groups, pattern.m), np.float32)
-        found = np.repeat(np.argsort(keys, axis=-1)[:, :, : pattern.n], count if alike else 1, axis=0)
+        found = np.repeat(np.argsort(keys, axis=-1)[:, :, : pattern.shared], count if alike else 1, axis=0)
     return np.sort(found, axis=-1) if case.ordered else found
 
 

@@ -14,7 +14,7 @@ FLOATS: Final = click.Choice(["f16", "bf16", "e4m3", "e5m2", "f32"])
 
 ACCUMULATE_HELP: Final = "auto, f32, f16, fast, promoted or s32."
 
-pattern_option = click.option("--pattern", default="2:4", help="Pattern, such as 2:4, or 2:8@32 in vectors.")
+pattern_option = click.option("--pattern", default="2:4", help="Pattern, such as 2:4, 2:8@32 in vectors, or 2:8@V64.")
 include_option = click.option("--include", metavar="GLOB", multiple=True, help="Only these tensors. May be repeated.")
 exclude_option = click.option(
     "--exclude",

@@ -30,7 +30,7 @@ def inspect(file: Path, pattern: str) -> Result:
 @click.argument("source", metavar="IN", type=PATH)
 @click.argument("out", metavar="OUT", type=PATH)
 @pattern_option
-@click.option("--norm", type=click.Choice(["l1", "l2"]), default="l2", help="Of vectors N:M@L: l1 or l2. Default: l2.")
+@click.option("--norm", type=click.Choice(["l1", "l2"]), default="l2", help="Of vectors: l1 or l2. Default: l2.")
 @click.option("--dtype", type=FLOATS, metavar="TYPE", help=DTYPE_HELP)
 @include_option
 @exclude_option

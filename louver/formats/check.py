@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from louver.formats.dtypes import ElementType
 from louver.formats.pattern import Pattern
-from louver.formats.rows import Windows, normal_axis, on_gpu, sparse_operand, to_planes, to_rows
-from louver.formats.select import Slots
+from louver.formats.rows import Bits, Windows, normal_axis, on_gpu, sparse_operand, to_planes, to_rows
+from louver.formats.select import Mask, Slots, kept_of, largest, nonzero
 
 LISTED: Final = 8
 """Offending groups that a report names unless asked for more or fewer; it counts them all."""
@@ -17,10 +19,13 @@ LISTED: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group of an array. start: coordinates of its first element. nonzeros: its elements, or vectors, that are not zero."""
+    """A group of an array. start: coordinates of its first element. nonzeros: its elements, or vectors, that are not zero. in_row: of V:N:M
+    whether these are elements of one row, of a group whose vectors keep to the pattern.
+    """
 
     start: tuple[int, ...]
     nonzeros: int
+    in_row: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +34,7 @@ class CheckReport:
 
     exact: whether groups had to hold exactly N non-zeros rather than at most N. groups: all groups looked at.
     offending: groups that break the rule. first: the first of them in row-major order, at most 8 unless asked for more or fewer.
-    histogram: M + 1 counts; entry i is the number of groups with i non-zeros. Of N:M@L a group has M vectors.
+    histogram: M + 1 counts; entry i is the number of groups with i non-zeros. Of N:M@L and V:N:M a group has M vectors.
     negative_zeros_dropped: how many -0.0 `compress` would turn into +0.0 for want of a free slot in their group.
     """
 
@@ -53,15 +58,17 @@ class CheckReport:
         rule = f"exactly {self.pattern}" if self.exact else str(self.pattern)
         if self.ok:
             return f"{rule} holds in all {self.groups} groups"
-        where = ", ".join(f"{list(group.start)} has {group.nonzeros}" for group in self.first)
+        where = ", ".join(
+            f"{list(group.start)} has {group.nonzeros}{' in a row' if group.in_row else ''}" for group in self.first
+        )
         return f"{rule} fails in {self.offending} of {self.groups} groups; first: {where}"
 
 
 def check(w: Any, pattern: str | Pattern, *, axis: int = -1, exact: bool = False, listed: int = LISTED) -> CheckReport:
     """Count the non-zeros of every group of M along `axis` and report the groups with more than N.
 
-    Of N:M@L a vector with an element that is not zero counts as one; groups are in the order of their windows of L rows.
-    exact: groups with fewer than N offend as well. -0.0 is zero; NaN is not. A last group that is cut off counts as
+    Of N:M@L a vector with an element that is not zero counts as one; groups are in the order of their windows of L rows. Of V:N:M a group
+    offends with more than 4 such vectors, or with a row of more than 2 non-zeros. exact: groups with fewer than N offend as well. -0.0 is zero; NaN is not. A last group that is cut off counts as
     filled with zeros. listed: how many offending groups the report names. An array on a GPU is checked there.
     Raises ValueError for an element type, pattern or axis that is not supported.
     """
@@ -75,23 +82,68 @@ def check(w: Any, pattern: str | Pattern, *, axis: int = -1, exact: bool = False
     first: list[Group] = []
     seen = offending = dropped = 0
     for block, _ in windows.blocks():
-        slots = Slots.of(to_planes(windows.tiles(rows[block])), element)
+        tiles = windows.tiles(rows[block])
+        slots = Slots.of(to_planes(tiles), element)
         counts = slots.counts
         histogram += np.bincount(counts, minlength=pattern.m + 1)
-        bad = counts != pattern.n if exact else counts > pattern.n
-        offending += int(np.count_nonzero(bad))
-        for group in np.flatnonzero(bad)[: listed - len(first)] if listed else ():
-            first.append(Group(windows.start(seen + int(group)), int(counts[group])))
-        dropped += slots.negative_zeros_lost(pattern.n)
+        bad = counts != pattern.shared if exact else counts > pattern.shared
+        dropped += slots.negative_zeros_lost(pattern.shared)
+        if len(pattern.levels) > 1:
+            of_rows, crowded = _rows(tiles, windows, element, block.stop - block.start, exact=exact)
+            dropped += _lost_in_rows(tiles, slots, pattern, element)
+        else:
+            of_rows = crowded = np.zeros((len(counts), 0), np.bool_)
+        offends = bad | crowded.any(axis=1)
+        offending += int(np.count_nonzero(offends))
+        for group in np.flatnonzero(offends).tolist()[: listed - len(first)] if listed else ():
+            if bad[group]:
+                first.append(Group(windows.start(seen + group), int(counts[group])))
+                continue
+            row = int(np.argmax(crowded[group]))
+            first.append(Group(windows.start(seen + group, row), int(of_rows[group, row]), in_row=True))
         seen += len(counts)
     return CheckReport(pattern, exact, seen, offending, tuple(first), tuple(int(n) for n in histogram), dropped)
 
 
-def too_many(windows: Windows, group: int, nonzeros: int) -> ValueError:
-    """The error of an array of which that group, counted over all windows, has more than N non-zeros."""
+def _rows(
+    tiles: Bits, windows: Windows, element: ElementType, count: int, *, exact: bool
+) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """By group of a block of `count` rows, the non-zeros of each row of its window, and whether there are too many: [groups, height]."""
+    counts = np.count_nonzero(nonzero(tiles, element), axis=3)
+    bad = counts != windows.pattern.n if exact else counts > windows.pattern.n
+    past = np.arange(len(tiles) * windows.height).reshape(len(tiles), windows.height, 1) >= count
+    by_group = (len(tiles) * windows.groups, windows.height)
+    return counts.transpose(0, 2, 1).reshape(by_group), (bad & ~past).transpose(0, 2, 1).reshape(by_group)
+
+
+def _lost_in_rows(tiles: Bits, slots: Slots, pattern: Pattern, element: ElementType) -> int:
+    """The number of -0.0 that find no slot in their row, in groups that keep to the pattern."""
+    windows, height, groups, m = tiles.shape
+    outer, inner = pattern.levels
+    keep: Mask = np.ascontiguousarray(largest(slots.keys, outer.n).T).reshape(windows, groups, m)
+    kept = kept_of(tiles, keep, inner.m).reshape(windows, height, groups, inner.m)
+    whole = (slots.counts <= outer.n).reshape(windows, 1, groups, 1)
+    planes = to_planes((kept * whole.astype(kept.dtype)).reshape(windows * height, 1, groups, inner.m))
+    return Slots.of(planes, element).negative_zeros_lost(inner.n)
+
+
+def too_many(windows: Windows, group: int, nonzeros: int, row: int | None = None) -> ValueError:
+    """The error of an array of which that group, counted over all windows, has more than N non-zeros. row: of V:N:M the row of a window that
+    has them; None for the vectors of a window.
+    """
     pattern = windows.pattern
-    kept = "non-zeros" if pattern.length == 1 else f"non-zero vectors of {pattern.length} elements"
+    most, kept = pattern.shared, f"non-zero vectors of {pattern.length} elements"
+    if pattern.length == 1 or row is not None:
+        most, kept = pattern.n, "non-zeros" + ("" if row is None else " of a row")
     return ValueError(
-        f"{pattern} allows {pattern.n} {kept} in each group of {pattern.m} along axis {windows.axis}, got {nonzeros} in the group at "
-        f"{list(windows.start(group))}: prune first, or see check() for all such groups"
+        f"{pattern} allows {most} {kept} in each group of {pattern.m} along axis {windows.axis}, got {nonzeros} in the group at "
+        f"{list(windows.start(group, row or 0))}: prune first, or see check() for all such groups"
     )
+
+
+def too_many_at(windows: Windows, first: int, level: Pattern, counts: NDArray[np.uint16]) -> ValueError:
+    """`too_many` of the first group with more than N non-zeros. counts: of one level, from window `first` on."""
+    bad = int(np.argmax(counts > level.n))
+    tile, group = divmod(bad, windows.groups)
+    window, row = (tile, None) if level.length > 1 or level == windows.pattern else divmod(tile, windows.height)
+    return too_many(windows, (first + window) * windows.groups + group, int(counts[bad]), row)

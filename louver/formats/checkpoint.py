@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from louver.formats.container import DTYPES, Entry, array_bytes, header_of
 from louver.formats.index import Index, find, read_index, shard_paths
-from louver.formats.pattern import Pattern
+from louver.formats.pattern import LIFTED, Pattern
 from louver.formats.regular import FormatError, RegularFile
 from louver.formats.rows import Windows
 from louver.formats.schema import (
@@ -265,8 +265,10 @@ def _piece_shapes(shape: tuple[int, ...], axis: int, unit: int, length: int) -> 
     across = rows if length == 1 else Windows(shape, axis, Pattern(1, 1, length)).across
     run = across if across % length else rows
     step = max(1, PIECE // max(1, columns * length)) * length
+    # A window that is cut off stays with one that is not: indices may be of as many rows.
+    end = max(1, run // length) * length
     for _ in range(0, rows, max(1, run)):
-        yield from ((min(step, run - start), columns) for start in range(0, run, step))
+        yield from ((step if start + step < end else run - start, columns) for start in range(0, end, step))
 
 
 def _open(file: RegularFile, path: Path) -> CheckpointFile:
@@ -320,15 +322,22 @@ def _check_undescribed(entries: Mapping[str, Entry]) -> None:
         ):
             continue
         (rows, kept), (index_rows, size) = values.shape, indices.shape
-        # Each pattern has 1, 2, 4 or 8 bits for a value, and a list for one or more rows; see louver.formats.codes.
-        if (
-            bool(rows) == bool(index_rows)
-            and index_rows <= rows
-            and size in {-(-kept * bits // 8) for bits in (1, 2, 4, 8)}
-        ):
+        if bool(rows) == bool(index_rows) and index_rows <= rows and _are_indices(rows, kept, index_rows, size):
             raise ValueError(
                 f"the file has lost the metadata that describe the sparse tensor {stem!r}: use the file as it was saved"
             )
+
+
+def _are_indices(rows: int, kept: int, windows: int, size: int) -> bool:
+    """Whether indices [windows, size] may be those of values [rows, kept]: 1, 2, 4 or 8 bits for a value, and a list for one or more rows, or
+    what V:N:M has; see `louver.formats.codes`.
+    """
+    if size in {-(-kept * bits // 8) for bits in (1, 2, 4, 8)}:
+        return True
+    groups = kept // LIFTED[0]
+    codes = -(-groups // 2)
+    heights = (divmod(size - -(-groups * LIFTED[1] * bits // 8), codes) for bits in (4, 8)) if codes else ()
+    return any(not rest and 1 < height <= rows <= height * windows for height, rest in heights)
 
 
 def _parts(form: SparseForm, name: str, arrays: dict[str, StoredArray]) -> tuple[StoredArray, ...]:

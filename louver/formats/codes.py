@@ -6,20 +6,26 @@ the low two bits; a 1:2 code is the 2:4 code of the kept element's two halves (P
 of groups ends in a filler nibble that is a legal code.
 Other patterns: N indices a group, increasing; a byte each for elements, for vectors 1, 2, 4 or 8 bits, the least that hold M - 1, the
 first index in the low bits of a byte. Bits that are left in the last byte are zeros.
+V:N:M: the list of a window's vectors, then the codes of each of its rows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from itertools import combinations
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from louver.formats.pattern import Pattern
+from louver.formats.rows import Windows
 from louver.formats.select import Mask
 
 Indices = NDArray[np.uint8]
+
+Place: TypeAlias = Callable[[int], str]
+"""Names the list of a number, for errors."""
 
 FILLER: Final = 0x4
 """The code in an unused nibble: legal for 2:4 and 1:2, as 0 is not."""
@@ -47,13 +53,52 @@ def index_bits(pattern: Pattern) -> int:
     return 8 if pattern.length == 1 else next(bits for bits in (1, 2, 4, 8) if pattern.m <= 1 << bits)
 
 
-def index_bytes(pattern: Pattern, groups: int) -> int:
-    """Bytes of a list for `groups` groups."""
-    return -(-groups // 2) if pattern in NIBBLE_CODES else -(-groups * pattern.n * index_bits(pattern) // 8)
+def index_bytes(pattern: Pattern, groups: int, height: int = 1) -> int:
+    """Bytes of a window's indices for `groups` groups. height: its rows, of which V:N:M has codes."""
+    of_window, *of_row = (_list_bytes(level, groups) for level in pattern.levels)
+    return of_window + height * sum(of_row)
 
 
-def encode(mask: Mask, pattern: Pattern) -> Indices:
-    """Indices uint8 [lists, index bytes] of what is kept: mask [lists, groups, M], exactly N true in each group."""
+def encode(masks: Sequence[Mask], windows: Windows) -> Indices:
+    """Indices uint8 [some of the windows, index bytes] of what each level keeps: masks [lists, groups, M], exactly N true in each group."""
+    of_windows, *of_rows = (_encode(mask, level) for mask, level in zip(masks, windows.pattern.levels, strict=True))
+    count, height = len(of_windows), windows.height
+    return np.concatenate([of_windows, *(each.reshape(count, height * each.shape[1]) for each in of_rows)], axis=1)
+
+
+def decode(indices: Indices, windows: Windows, first: int = 0) -> list[Mask]:
+    """The inverse of `encode`: for each level a mask [lists, groups, M]. first: the number of the first of these windows, for errors.
+
+    Raises ValueError for indices that are not legal.
+    """
+    levels, height = windows.pattern.levels, windows.height
+    kind = "row" if windows.pattern.length == 1 else "window"
+
+    def of_window(number: int) -> str:
+        return f"{kind} {first + number}"
+
+    def of_row(number: int) -> str:
+        return f"{of_window(number // height)}, row {number % height}"
+
+    parts, places = parts_of(indices, windows), (of_window, of_row)
+    return [
+        _decode(part, windows.groups, level, place)
+        for part, level, place in zip(parts, levels, places[: len(levels)], strict=True)
+    ]
+
+
+def parts_of(indices: Indices, windows: Windows) -> list[Indices]:
+    """The lists of each level: of windows, and of V:N:M of each of their rows, [windows * height, bytes]."""
+    of_window, *of_row = (_list_bytes(level, windows.groups) for level in windows.pattern.levels)
+    rest = np.ascontiguousarray(indices[:, of_window:])
+    return [indices[:, :of_window], *(rest.reshape(len(indices) * windows.height, size) for size in of_row)]
+
+
+def _list_bytes(level: Pattern, groups: int) -> int:
+    return -(-groups // 2) if level in NIBBLE_CODES else -(-groups * level.n * index_bits(level) // 8)
+
+
+def _encode(mask: Mask, pattern: Pattern) -> Indices:
     lists, groups, _ = mask.shape
     if pattern not in NIBBLE_CODES:
         kept = np.broadcast_to(np.arange(pattern.m, dtype=np.uint8), mask.shape)[mask]
@@ -63,14 +108,9 @@ def encode(mask: Mask, pattern: Pattern) -> Indices:
     return codes[:, 0::2] | codes[:, 1::2] * np.uint8(16)
 
 
-def decode(indices: Indices, groups: int, pattern: Pattern, first: int = 0) -> Mask:
-    """The inverse of `encode`: mask [lists * groups, M]. first: the first list's number, for errors.
-
-    Raises ValueError for indices that are not legal.
-    """
-    kind = "row" if pattern.length == 1 else "window"
+def _decode(indices: Indices, groups: int, pattern: Pattern, place: Place) -> Mask:
     if pattern not in NIBBLE_CODES:
-        return _mask_of_lists(indices, groups, pattern, kind, first)
+        return _mask_of_lists(indices, groups, pattern, place)
     lists = len(indices)
     codes = np.empty((lists, groups + groups % 2), np.uint8)
     np.bitwise_and(indices, 0xF, out=codes[:, 0::2])
@@ -78,7 +118,7 @@ def decode(indices: Indices, groups: int, pattern: Pattern, first: int = 0) -> M
     if groups % 2 and (codes[:, -1] != FILLER).any():
         row = int(np.argmax(codes[:, -1] != FILLER))
         raise ValueError(
-            f"the unused nibble of a row must be {FILLER:#x}, got {codes[row, -1]:#x} in row {first + row}: the indices are corrupt"
+            f"the unused nibble of a row must be {FILLER:#x}, got {codes[row, -1]:#x} in {place(row)}: the indices are corrupt"
         )
     codes = codes[:, :groups].ravel()
     masks = _mask_table(pattern)
@@ -87,13 +127,10 @@ def decode(indices: Indices, groups: int, pattern: Pattern, first: int = 0) -> M
         bad = int(np.argmin(found != 0))
         legal = ", ".join(f"{code:#x}" for code in NIBBLE_CODES[pattern])
         raise ValueError(
-            f"a code of {pattern} is one of {legal}, got {codes[bad]:#x} in {_place(kind, first, bad, groups)}: the indices are corrupt"
+            f"a code of {pattern} is one of {legal}, got {codes[bad]:#x} in {place(bad // groups)}, group {bad % groups}: the indices are "
+            "corrupt"
         )
-    return found.view(np.bool_).reshape(lists * groups, pattern.m)
-
-
-def _place(kind: str, first: int, group: int, groups: int) -> str:
-    return f"{kind} {first + group // groups}, group {group % groups}"
+    return found.view(np.bool_).reshape(lists, groups, pattern.m)
 
 
 def _packed(kept: Indices, bits: int) -> Indices:
@@ -110,12 +147,12 @@ def _unpacked(packed: Indices, bits: int) -> Indices:
     return (each & np.uint8((1 << bits) - 1)).reshape(len(packed), packed.shape[1] * (8 // bits))
 
 
-def _mask_of_lists(indices: Indices, groups: int, pattern: Pattern, kind: str, first: int) -> Mask:
+def _mask_of_lists(indices: Indices, groups: int, pattern: Pattern, place: Place) -> Mask:
     unpacked = _unpacked(indices, index_bits(pattern))
     unused = unpacked[:, groups * pattern.n :].any(axis=1)
     if unused.any():
         raise ValueError(
-            f"the unused bits of a list of indices must be 0, got others in {kind} {first + int(np.argmax(unused))}: "
+            f"the unused bits of a list of indices must be 0, got others in {place(int(np.argmax(unused)))}: "
             "the indices are corrupt"
         )
     kept = unpacked[:, : groups * pattern.n].reshape(-1, pattern.n)
@@ -124,11 +161,11 @@ def _mask_of_lists(indices: Indices, groups: int, pattern: Pattern, kind: str, f
         bad = int(np.argmin(legal))
         raise ValueError(
             f"the indices of a group of {pattern} increase and are under {pattern.m}, got {kept[bad].tolist()} "
-            f"in {_place(kind, first, bad, groups)}: the indices are corrupt"
+            f"in {place(bad // groups)}, group {bad % groups}: the indices are corrupt"
         )
     mask = np.zeros((len(kept), pattern.m), np.bool_)
     np.put_along_axis(mask, kept.astype(np.intp), True, axis=1)
-    return mask
+    return mask.reshape(len(indices), groups, pattern.m)
 
 
 def _mask_numbers(mask: Mask) -> NDArray[Any]:

@@ -8,14 +8,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from louver.formats.check import too_many
+from louver.formats.check import too_many_at
 from louver.formats.codes import encode, index_bytes
-from louver.formats.dtypes import raw_bits
+from louver.formats.dtypes import ElementType, element_type, raw_bits
 from louver.formats.given import integer
 from louver.formats.pattern import Pattern
 from louver.formats.prune import prune
-from louver.formats.rows import Windows, normal_axis, on_gpu, sparse_operand, to_planes, to_rows
-from louver.formats.select import Mask, Slots, largest
+from louver.formats.rows import Bits, Windows, normal_axis, on_gpu, sparse_operand, to_planes, to_rows
+from louver.formats.select import Mask, Slots, kept_of, largest
 from louver.formats.tensor import SparseTensor, empty_rows, frozen
 from louver.formats.transposable import PATTERN as TRANSPOSABLE
 
@@ -43,21 +43,32 @@ def compress(
     rows, windows = to_rows(array, axis), Windows(array.shape, axis, pattern)
     kept = windows.groups * pattern.n
     values = empty_rows(len(rows), kept, element)
-    indices = np.empty((windows.count, index_bytes(pattern, windows.groups)), np.uint8)
+    indices = np.empty((windows.count, index_bytes(pattern, windows.groups, windows.height)), np.uint8)
     stored = raw_bits(values)
     dropped = 0
     for block, lists in windows.blocks():
-        tiles = windows.tiles(rows[block])
-        slots = Slots.of(to_planes(tiles), element)
-        if slots.counts.max(initial=0) > pattern.n:
-            bad = int(np.argmax(slots.counts > pattern.n))
-            raise too_many(windows, lists.start * windows.groups + bad, int(slots.counts[bad]))
-        keep: Mask = np.ascontiguousarray(largest(slots.keys, pattern.n).T)
-        mask = np.broadcast_to(keep.reshape(len(tiles), 1, *tiles.shape[2:]), tiles.shape)
-        stored[block] = tiles[mask].reshape(-1, kept)[: block.stop - block.start]
-        indices[lists] = encode(keep.reshape(len(tiles), windows.groups, -1), pattern)
-        dropped += slots.negative_zeros_lost(pattern.n)
+        tiles, masks, lost = _kept(windows.tiles(rows[block]), windows, element, lists.start)
+        stored[block] = tiles.reshape(-1, kept)[: block.stop - block.start]
+        indices[lists] = encode(masks, windows)
+        dropped += lost
     return SparseTensor(pattern, element, array.shape, axis, frozen(values), frozen(indices), dropped)
+
+
+def _kept(tiles: Bits, windows: Windows, element: ElementType, first: int) -> tuple[Bits, list[Mask], int]:
+    """The elements that tiles [windows, height, groups, M] keep, the mask of each level, [lists, groups, M], and the -0.0 that are lost.
+
+    first: the number of the first window. Raises ValueError for a group with more than N non-zeros.
+    """
+    masks, lost = list[Mask](), 0
+    for level in windows.pattern.levels:
+        slots = Slots.of(to_planes(tiles), element)
+        if slots.counts.max(initial=0) > level.n:
+            raise too_many_at(windows, first, level, slots.counts)
+        keep: Mask = np.ascontiguousarray(largest(slots.keys, level.n).T)
+        masks.append(keep.reshape(len(tiles), windows.groups, level.m))
+        tiles = kept_of(tiles, masks[-1], level.n)
+        lost += slots.negative_zeros_lost(level.n)
+    return tiles, masks, lost
 
 
 def from_indices(
@@ -65,18 +76,20 @@ def from_indices(
 ) -> SparseTensor:
     """The sparse tensor of kept values and their indices, as `s.values` and `s.unpacked_indices()` have them. Both are copied.
 
-    values: [rows, kept], N for each group. indices: integers [windows, kept], for `pattern.length` rows each, from 0 to M - 1, in a group in
-    any order. shape, axis: of the dense array. NM-SpMM's B' [w, n] and D [w, q] of a matrix B [k, n] are
+    values: [rows, kept], N for each group. indices: integers [windows, kept], for `pattern.length` rows each, of V:N:M [rows, kept], from 0
+    to M - 1, in a group in any order. shape, axis: of the dense array. NM-SpMM's B' [w, n] and D [w, q] of a matrix B [k, n] are
     `from_indices(b.T, d.T, pattern, (k, n), axis=0)`.
-    Raises TypeError or ValueError for other types or shapes, for an index that is out of range or stands twice in a group, and for a
-    value past the end of the sparse axis that is not +0.0.
+    Raises TypeError or ValueError for other types or shapes, for an index that is out of range or stands twice in a group, for more than 4
+    vectors of a window of V:N:M in a group, and for a value past the end of the sparse axis that is not +0.0.
     """
     pattern = Pattern.parse(pattern)
     array, element = sparse_operand(values)
     sizes = tuple(integer(size, "the shape of a sparse tensor has integers") for size in shape)
     axis = normal_axis(axis, len(sizes))
     windows = Windows(sizes, axis, pattern)
-    given, expected = np.asarray(indices), (windows.count, windows.groups * pattern.n)
+    by_row = pattern.length == 1 or len(pattern.levels) > 1
+    of_rows = np.arange(windows.rows) if by_row else windows.of_rows()
+    given, expected = np.asarray(indices), (windows.rows if by_row else windows.count, windows.groups * pattern.n)
     if given.dtype.kind not in "iu" or given.shape != expected:
         raise ValueError(
             f"indices of {pattern} for shape {list(sizes)} along axis {axis} are integers of shape {list(expected)}, got {given.dtype} "
@@ -89,20 +102,38 @@ def from_indices(
     ordered = np.take_along_axis(groups, order, axis=1)
     bad = (ordered[:, 0] < 0) | (ordered[:, -1] >= pattern.m) | (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
     if bad.any():
-        window, group = divmod(int(np.argmax(bad)), windows.groups)
+        number, group = divmod(int(np.argmax(bad)), windows.groups)
         raise ValueError(
             f"the indices of a group of {pattern} are from 0 to {pattern.m - 1}, each once, got {groups[np.argmax(bad)].tolist()} in "
-            f"window {window}, group {group}"
+            f"{'row' if by_row else 'window'} {number}, group {group}"
         )
     keep: Mask = np.zeros((len(groups), pattern.m), np.bool_)
     np.put_along_axis(keep, ordered.astype(np.intp), True, axis=1)
     columns = (order + np.arange(len(groups))[:, None] % windows.groups * pattern.n).reshape(expected)
     stored = empty_rows(windows.rows, expected[1], element)
-    raw_bits(stored)[:] = np.take_along_axis(raw_bits(np.ascontiguousarray(array)), columns[windows.of_rows()], axis=1)
-    packed = encode(keep.reshape(windows.count, windows.groups, pattern.m), pattern)
+    raw_bits(stored)[:] = np.take_along_axis(raw_bits(np.ascontiguousarray(array)), columns[of_rows], axis=1)
+    packed = encode(_masks_of(keep.reshape(expected[0], windows.groups, pattern.m), windows), windows)
     s = SparseTensor(pattern, element, sizes, axis, frozen(stored), frozen(packed))
     s.validate()
     return s
+
+
+def _masks_of(keep: Mask, windows: Windows) -> list[Mask]:
+    """The mask of each level. keep: of each window, of V:N:M of each row, [lists, groups, M]. Raises ValueError for too many vectors."""
+    pattern = windows.pattern
+    if len(pattern.levels) == 1:
+        return [keep]
+    whole = np.zeros((windows.count * windows.height, *keep.shape[1:]), np.uint8)
+    whole[windows.places()] = keep
+    tiles = whole.reshape(windows.count, windows.height, *keep.shape[1:])
+    vectors = np.count_nonzero(tiles.any(axis=1), axis=2)
+    if vectors.max(initial=0) > pattern.shared:
+        window, group = np.argwhere(vectors > pattern.shared)[0].tolist()
+        raise ValueError(
+            f"the rows of a window of {pattern} keep elements of {pattern.shared} vectors of each group, got {vectors[window, group]} in window "
+            f"{window}, group {group}"
+        )
+    return _kept(tiles, windows, element_type("u8"), 0)[1]
 
 
 def compress_both(w: Any) -> tuple[SparseTensor, SparseTensor]:

@@ -1,7 +1,7 @@
-"""Vectors N:M@L as products read them that gather rows: values, and for some rows of these together a list of rows of K.
+"""Vectors N:M@L and V:N:M as products read them that gather rows: values, and for some rows of these together a list of rows of K.
 
-A list is longer than a window's own where its rows belong to several windows: it has the union of their rows of K, and values that a window
-does not keep are zeros.
+A list is longer than a window's own where its rows belong to several windows: it has the union of their rows of K, of V:N:M all their groups
+of four one after the other, and values that a window does not keep are zeros.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from louver.formats.codes import FILLER, decode, parts_of
 from louver.formats.pattern import Pattern
 from louver.formats.tensor import SparseTensor
 
@@ -30,13 +31,15 @@ PICK_BYTES = 4
 @dataclass(frozen=True, slots=True)
 class GatheredRows:
     """values: [M, kept]. lists: int32 [lists, pitch], the row of K that each column is multiplied with, for `list_rows` rows of
-    `values` each; K in places without one. k: rows of the dense operand.
+    `values` each; K in places without one. k: rows of the dense operand. codes: of V:N:M the codes of 2:4 that place the values of a row
+    among its list's, uint8 [M, ⌈groups / 2⌉].
     """
 
     values: NDArray[Any]
     lists: NDArray[np.int32]
     list_rows: int
     k: int
+    codes: NDArray[np.uint8] | None = None
 
     @property
     def kept(self) -> int:
@@ -45,17 +48,24 @@ class GatheredRows:
 
 
 def gathered_rows(
-    values: NDArray[Any], windows: NDArray[np.integer], length: int, k: int, list_rows: int
+    values: NDArray[Any],
+    windows: NDArray[np.integer],
+    length: int,
+    k: int,
+    list_rows: int,
+    codes: NDArray[np.uint8] | None = None,
 ) -> GatheredRows:
     """Lists for so many rows at a time.
 
     values: [M, kept]. windows: [windows, kept], by window of `length` rows the row of K of each stored column; K or more in places
-    without one. Raises ValueError for sizes that do not go together, and rows that a window names twice or that are negative.
+    without one. codes: of V:N:M, of which `windows` has two rows of K for each stored column. Raises ValueError for sizes that do not go
+    together, and rows that a window names twice or that are negative.
     """
     m, kept = values.shape
-    if windows.shape != (-(-m // length), kept):
+    expected = (-(-m // length), kept if codes is None else 2 * kept)
+    if windows.shape != expected:
         raise ValueError(
-            f"{m} rows in windows of {length} have rows of K of shape {[-(-m // length), kept]}, got {list(windows.shape)}"
+            f"{m} rows in windows of {length} have rows of K of shape {list(expected)}, got {list(windows.shape)}"
         )
     rows = np.minimum(windows, k).astype(np.int32)
     ordered = np.sort(rows, axis=1)
@@ -64,7 +74,14 @@ def gathered_rows(
     begins = range(0, m, list_rows)
     covered = [rows[begin // length : -(-min(begin + list_rows, m) // length)] for begin in begins]
     if all(len(each) == 1 for each in covered):
-        return GatheredRows(values, _padded([each[0] for each in covered], k), list_rows, k)
+        return GatheredRows(values, _padded([each[0] for each in covered], k), list_rows, k, codes)
+    if codes is not None:
+        lists, most = _padded([each.ravel() for each in covered], k), max(map(len, covered))
+        each_row: NDArray[np.int64] = np.arange(m, dtype=np.int64)
+        part = each_row // length - each_row // list_rows * list_rows // length
+        spread = np.zeros((m, most, kept), values.dtype)
+        spread[each_row, part] = values
+        return GatheredRows(spread.reshape(m, -1), lists, list_rows, k, _placed_codes(codes, part, most, kept // 2))
     unions = [np.unique(each[each < k]) for each in covered]
     # All windows may keep rows past K alone; a product has a column to multiply all the same.
     spread = np.zeros((m, max(1, *map(len, unions))), values.dtype)
@@ -109,28 +126,55 @@ def picked(s: SparseTensor, step: int) -> NDArray[np.uint32]:
 
 
 def windows_of(s: SparseTensor) -> NDArray[np.int64]:
-    """By window of `s`, sparse along its last axis, the row of K of each stored column: int64 [windows, kept]."""
-    return s.unpacked_indices() + np.arange(s.kept) // s.pattern.n * s.pattern.m
+    """By window of `s`, sparse along its last axis, the row of K of each stored column, of V:N:M of each vector that is kept: int64
+    [windows, vectors].
+    """
+    masks = decode(s.indices, s.windows)
+    vectors = s.groups * s.pattern.shared
+    kept = np.nonzero(masks[0])[-1].reshape(len(s.indices), vectors)
+    return kept + np.arange(vectors) // s.pattern.shared * s.pattern.m
+
+
+def codes_of(s: SparseTensor) -> NDArray[np.uint8] | None:
+    """By row of V:N:M the codes that place its values among the vectors of its window: uint8 [rows, ⌈groups / 2⌉]; None for N:M@L."""
+    _, *of_rows = parts_of(s.indices, s.windows)
+    return of_rows[0][s.windows.places()] if of_rows else None
+
+
+def _placed_codes(codes: NDArray[np.uint8], part: NDArray[np.int64], parts: int, groups: int) -> NDArray[np.uint8]:
+    """Codes of rows of so many parts, of which a row has its own in one: packed as before, others legal."""
+    count = parts * groups
+    whole = np.full((len(codes), count + count % 2), FILLER, np.uint8)
+    own = np.stack([codes & 15, codes >> 4], axis=-1).reshape(len(codes), -1)[:, :groups]
+    whole[:, :count].reshape(len(codes), parts, groups)[np.arange(len(codes)), part] = own
+    return whole[:, 0::2] | whole[:, 1::2] << np.uint8(4)
 
 
 def gathered(s: SparseTensor, list_rows: int) -> GatheredRows:
     """`gathered_rows` of each matrix of `s` [..., M, K], one after the other, with as many columns for all of them."""
     entries = prod(s.shape[:-2])
     length, k, m = s.pattern.length, s.shape[-1], s.shape[-2]
-    windows = np.split(windows_of(s), entries)
+    windows, codes = np.split(windows_of(s), entries), codes_of(s)
     parts = [
-        gathered_rows(values, rows, length, k, list_rows)
-        for values, rows in zip(np.split(s.values, entries), windows, strict=True)
+        gathered_rows(values, rows, length, k, list_rows, own)
+        for values, rows, own in zip(
+            np.split(s.values, entries),
+            windows,
+            [None] * entries if codes is None else np.split(codes, entries),
+            strict=True,
+        )
     ]
     if entries == 1:
         return parts[0]
+    together = [each.codes for each in parts if each.codes is not None]
     kept, pitch = max(each.kept for each in parts), max(each.lists.shape[1] for each in parts)
     values = np.zeros((entries, m, kept), s.values.dtype)
     lists = np.full((entries, len(parts[0].lists), pitch), k, np.int32)
     for number, each in enumerate(parts):
         values[number, :, : each.kept] = each.values
         lists[number, :, : each.lists.shape[1]] = each.lists
-    return GatheredRows(values.reshape(-1, kept), lists.reshape(-1, pitch), list_rows, k)
+    joined = np.concatenate(together) if together else None
+    return GatheredRows(values.reshape(-1, kept), lists.reshape(-1, pitch), list_rows, k, joined)
 
 
 def describe_lists(s: SparseTensor, list_rows: int) -> str | None:

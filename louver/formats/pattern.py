@@ -15,7 +15,10 @@ MAX_GROUP: Final = 256
 _DIGITS: Final = 18
 """Digits of a pattern's numbers, at most: Python reads no more than some thousands."""
 
-_TEXT = re.compile(r"([1-9][0-9]*):([1-9][0-9]*)(?:@([1-9][0-9]*))?", re.ASCII)
+_TEXT = re.compile(r"([1-9][0-9]*):([1-9][0-9]*)(?:@(V?)([1-9][0-9]*))?", re.ASCII)
+
+LIFTED: Final = (2, 4)
+"""Of the columns that rows of a window share in V:N:M, how many each row keeps, and how many there are: what tensor cores lift."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +26,18 @@ class Pattern:
     """At most `n` non-zeros in every `m` consecutive elements along the sparse axis, written `n:m`.
 
     length: vectors of this many elements across the sparse axis are kept or pruned as one (`n:m@length`); 1 for elements.
-    n = m keeps all. Raises TypeError unless all three are integers, and ValueError unless 1 <= n <= m <= 256 and length >= 1.
+    shared: of V:N:M, written `2:m@Vlength`, 4: the vectors of a group that are kept, of which each row keeps 2 elements; else n, which 0
+    stands for. n = m keeps all. Raises TypeError unless all are integers, and ValueError unless 1 <= n <= m <= 256 and length >= 1, and
+    for V:N:M m >= 5 and length >= 2.
     """
 
     n: int
     m: int
     length: int = 1
+    shared: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("n", "m", "length"):
+        for name in ("n", "m", "length", "shared"):
             rule = f"a pattern's {name} is an integer, as in louver.Pattern(2, 4)"
             object.__setattr__(self, name, integer(getattr(self, name), rule))
         if not 1 <= self.n <= self.m:
@@ -40,10 +46,21 @@ class Pattern:
             raise ValueError(f"a pattern's group has at most {MAX_GROUP} elements, got M = {self.m}")
         if self.length < 1:
             raise ValueError(f"a pattern's vectors have at least 1 element, got {self.length}")
+        object.__setattr__(self, "shared", self.shared or self.n)
+        if self.shared == self.n:
+            return
+        if (self.n, self.shared) != LIFTED:
+            raise ValueError(
+                f"rows of V:N:M keep {LIFTED[0]} of {LIFTED[1]} vectors that they share, got {self.n} of {self.shared}: write 2:M@V, or N:M@L"
+            )
+        if self.m <= self.shared or self.length == 1:
+            raise ValueError(
+                f"V:N:M keeps {self.shared} vectors of 5 or more, of 2 rows or more, got {self}: 2:4 and N:M are patterns of elements"
+            )
 
     @classmethod
     def parse(cls, text: object) -> Pattern:
-        """The pattern of a text such as "2:4", "1:2", "N:M" or "N:M@L"; a `Pattern` is returned as it is.
+        """The pattern of a text such as "2:4", "1:2", "N:M", "N:M@L" or "2:M@VL"; a `Pattern` is returned as it is.
 
         Raises TypeError for anything but a text or a pattern, ValueError for a text that is none.
         """
@@ -54,20 +71,29 @@ class Pattern:
         match = _TEXT.fullmatch(text)
         if match is None:
             raise ValueError(
-                f'a pattern is written "N:M" or "N:M@L" with positive integers, such as "2:4", got {text!r}'
+                f'a pattern is written "N:M" or "N:M@L" with positive integers, such as "2:4", or "2:M@V64", got {text!r}'
             )
-        numbers = match.groups(default="1")
+        parts = match.groups(default="1")
+        numbers = (*parts[:2], parts[3])
         if any(len(number) > _DIGITS for number in numbers):
             raise ValueError(f"a pattern's numbers have at most {_DIGITS} digits, got {len(max(numbers, key=len))}")
         n, m, length = (int(number) for number in numbers)
-        return cls(n, m, length)
+        return cls(n, m, length, LIFTED[1] if parts[2] == "V" else 0)
+
+    @property
+    def levels(self) -> tuple[Pattern, ...]:
+        """The patterns that it is composed of: the one of its vectors, and of V:N:M the one of elements of the vectors that are kept."""
+        if self.shared == self.n:
+            return (self,)
+        return Pattern(self.shared, self.m, self.length), Pattern(self.n, self.shared)
 
     def kept_by(self, windows: int) -> float:
-        """The share of the sparse axis that so many windows keep together, where each keeps random elements: 1 - (1 - N / M)^windows.
+        """The share of the sparse axis that so many windows keep together, where each keeps random elements: 1 - (1 - N / M)^windows, of V:N:M
+        with 4 for N.
 
         Windows that are all alike keep N / M.
         """
-        return 1 - (1 - self.n / self.m) ** windows
+        return 1 - (1 - self.shared / self.m) ** windows
 
     @property
     def rescaling(self) -> float:
@@ -79,7 +105,12 @@ class Pattern:
         return -(-size // self.m)
 
     def __str__(self) -> str:
-        return f"{self.n}:{self.m}" + (f"@{self.length}" if self.length > 1 else "")
+        mark = "@" if self.shared == self.n else "@V"
+        return f"{self.n}:{self.m}" + (f"{mark}{self.length}" if self.length > 1 or mark == "@V" else "")
+
+
+LIFTED_PATTERNS: Final = ("2:4", "1:2")
+"""Patterns whose metadata tensor cores read."""
 
 
 def lifted_pattern(operand: str) -> str:

@@ -10,8 +10,18 @@ from numpy.typing import NDArray
 from louver.formats.dtypes import ElementType, raw_bits
 from louver.formats.given import shown
 from louver.formats.pattern import Pattern
-from louver.formats.rows import Windows, from_rows, normal_axis, on_gpu, row_blocks, sparse_operand, to_planes, to_rows
-from louver.formats.select import Norm, largest, magnitude_keys, norm_keys
+from louver.formats.rows import (
+    Bits,
+    Windows,
+    from_rows,
+    normal_axis,
+    on_gpu,
+    row_blocks,
+    sparse_operand,
+    to_planes,
+    to_rows,
+)
+from louver.formats.select import Mask, Norm, kept_elements, kept_of, largest, magnitude_keys, norm_keys
 from louver.formats.transposable import PATTERN, SIDE
 from louver.formats.transposable import transposable as transposable_mask
 
@@ -32,6 +42,7 @@ def prune(
     Of N:M@L the N vectors of the largest norm stay: L elements along the last of the other axes, the last vector of each matrix cut off
     where L does not divide it. norm: "l1", the sum of magnitudes; "l2", of squares, so that the least of ‖w‖ is lost. Sums are in
     f32, in the order of the elements; one that overflows counts as infinite. Elements are the same by either.
+    Of V:N:M the 4 vectors of the largest norm stay so, and of these in each row the 2 largest absolute values.
     transposable: the result keeps 2:4 along both of its last two axes, of which `axis` is one. In each block of 4 × 4 the mask
     stays that keeps the largest sum of absolute values (`louver.formats.transposable` has the exact rule).
     An array on a GPU is pruned there, and gives one of the same library; any other a NumPy array.
@@ -51,12 +62,21 @@ def prune(
     pruned = np.empty_like(rows)
     for block, _ in windows.blocks():
         tiles = windows.tiles(rows[block])
-        planes = to_planes(tiles)
-        keys = magnitude_keys(planes[:, 0], element) if pattern.length == 1 else norm_keys(planes, element, norm)
-        keep = largest(keys, pattern.n)
-        kept = tiles * np.ascontiguousarray(keep.T).reshape(len(tiles), 1, *tiles.shape[2:])
+        kept = tiles * _kept(tiles, pattern, element, norm)
         pruned[block] = kept.reshape(-1, windows.groups * pattern.m)[: block.stop - block.start, : rows.shape[1]]
     return from_rows(pruned, array.shape, axis, element)
+
+
+def _kept(tiles: Bits, pattern: Pattern, element: ElementType, norm: Norm) -> Mask:
+    """The elements of tiles [windows, height, groups, M] that stay, [windows, height or 1, groups, M]."""
+    height, masks = tiles.shape[1], list[Mask]()
+    for level in pattern.levels:
+        planes = to_planes(tiles)
+        keys = magnitude_keys(planes[:, 0], element) if level.length == 1 else norm_keys(planes, element, norm)
+        keep: Mask = np.ascontiguousarray(largest(keys, level.n).T)
+        masks.append(keep.reshape(len(tiles), tiles.shape[2], level.m))
+        tiles = kept_of(tiles, masks[-1], level.n)
+    return kept_elements(masks, height)
 
 
 def check_method(method: object, norm: object = "l2") -> None:

@@ -160,6 +160,10 @@ class Windows:
         row = np.arange(self.rows)
         return row // self.across * self.of_matrix + row % self.across // self.height
 
+    def places(self) -> NDArray[np.int64]:
+        """The place of each row among those of whole windows, of which a matrix that cuts one off has more."""
+        return self.of_rows() * self.height + np.arange(self.rows) % max(self.across, 1) % self.height
+
     def blocks(self) -> Iterator[tuple[slice, slice]]:
         """Consecutive slices of rows, about `BLOCK` elements each, and of their windows: at least one, a cut one at the end only."""
         height, size = self.height, self.shape[self.axis]
@@ -179,11 +183,11 @@ class Windows:
             rows = np.pad(rows, tuple((0, each) for each in padding))
         return rows.reshape(-1, self.height, self.groups, m)
 
-    def start(self, group: int) -> tuple[int, ...]:
-        """Coordinates, in the array, of the first element of a group counted over all windows."""
+    def start(self, group: int, row: int = 0) -> tuple[int, ...]:
+        """Coordinates, in the array, of the first element of a group counted over all windows, in a row of its window."""
         window, along = divmod(group, self.groups)
         matrix, within = divmod(window, self.of_matrix)
-        row = matrix * self.across + within * self.height
+        row += matrix * self.across + within * self.height
         coordinates: list[int] = []
         for size in reversed((*self.shape[: self.axis], *self.shape[self.axis + 1 :])):
             row, coordinate = divmod(row, size)

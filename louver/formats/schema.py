@@ -85,7 +85,7 @@ class SparseForm:
         element = type_name(self.dtype.numpy)
         return {
             values: DenseForm(element, (windows.rows, windows.groups * self.pattern.n)),
-            indices: DenseForm("U8", (windows.count, index_bytes(self.pattern, windows.groups))),
+            indices: DenseForm("U8", (windows.count, index_bytes(self.pattern, windows.groups, windows.height))),
         }
 
     @property

@@ -5,6 +5,7 @@ Planes are raw bits [M, height, groups]: element i of all vectors at [i], or a h
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -29,6 +30,27 @@ def largest(keys: NDArray[Any], n: int) -> Mask:
         losses[i + 1 :] += wins
         losses[i] += np.uint8(m - 1 - i) - np.add.reduce(wins, axis=0, dtype=np.uint8)
     return losses < n
+
+
+def kept_of(tiles: Bits, mask: Mask, n: int) -> Bits:
+    """The vectors of tiles [windows, height, groups, M] that a mask [windows, groups, M] keeps, N of each group, as tiles of one row:
+    [windows * height, 1, groups, N].
+    """
+    windows, height, groups, _ = tiles.shape
+    return tiles[np.broadcast_to(mask[:, None], tiles.shape)].reshape(windows * height, 1, groups, n)
+
+
+def kept_elements(masks: Sequence[Mask], height: int) -> Mask:
+    """The elements that masks of a pattern's levels keep together, [windows, 1, groups, M], of V:N:M [windows, height, groups, M].
+
+    masks: [lists, groups, M] of each level, the second one of the rows of windows.
+    """
+    outer, *inner = masks
+    kept = outer[:, None]
+    for mask in inner:
+        kept = np.repeat(kept, height, axis=1)
+        kept[kept] = mask.ravel()
+    return kept
 
 
 def magnitude_keys(planes: Bits, element: ElementType) -> NDArray[Any]:

@@ -14,6 +14,7 @@ from louver.formats.derived import DerivedForms
 from louver.formats.dtypes import SPARSE_TYPES, ElementType, element_type, raw_bits
 from louver.formats.pattern import Pattern
 from louver.formats.rows import Windows, from_rows, row_count, sparse_operand
+from louver.formats.select import kept_elements
 
 ROW_ALIGNMENT: Final = 16
 """Bytes of which a row pitch of values is a multiple, so that bulk copies read the rows in place."""
@@ -25,7 +26,7 @@ class SparseTensor:
 
     shape: of the dense tensor. axis: the sparse axis, counted from 0. rows: the other axes, in their order, flattened.
     values: element type `dtype`, [rows, kept]; contiguous along a row, row pitch a multiple of 16 bytes.
-    indices: uint8 [rows, index bytes], contiguous, of N:M@L [windows, index bytes] for L rows each; see `louver.formats.codes`.
+    indices: uint8 [rows, index bytes], contiguous, of N:M@L and V:N:M [windows, index bytes] for L rows each; see `louver.formats.codes`.
     negative_zeros_dropped: how many -0.0 of the dense tensor became +0.0 because their group had no free slot.
     device: the GPU's ordinal that both arrays are on, None for NumPy arrays.
     derived: what was made of it, such as its copies on devices.
@@ -110,7 +111,7 @@ class SparseTensor:
     def nbytes(self) -> int:
         """Bytes in memory: values with their row pitch, and indices."""
         values = self.rows * row_pitch(self.kept, self.dtype)
-        return values + self.windows.count * index_bytes(self.pattern, self.groups)
+        return values + self.windows.count * index_bytes(self.pattern, self.groups, self.windows.height)
 
     @property
     def T(self) -> SparseTensor:
@@ -221,21 +222,24 @@ class SparseTensor:
                 )
 
     def unpacked_indices(self) -> NDArray[np.int32]:
-        """The index of each stored value in its group, int32 [windows, kept]: what `indices` say.
+        """The index of each stored value in its group, int32 [windows, kept], of V:N:M [rows, kept]: what `indices` say.
 
-        Of a matrix `s.values.T` is NM-SpMM's B' [w, n], and `s.unpacked_indices().T` its D [w, q]. Raises ValueError when the indices are
-        not legal.
+        Of a matrix of N:M@L `s.values.T` is NM-SpMM's B' [w, n], and `s.unpacked_indices().T` its D [w, q]. Raises ValueError when the
+        indices are not legal.
         """
-        indices = self.to("cpu").indices
-        mask = decode(indices, self.groups, self.pattern)
-        return np.nonzero(mask)[1].astype(np.int32).reshape(len(indices), self.kept)
+        windows, indices = self.windows, self.to("cpu").indices
+        kept = kept_elements(decode(indices, windows), windows.height)
+        if len(self.pattern.levels) > 1:
+            kept = kept.reshape(len(kept) * windows.height, 1, *kept.shape[2:])[windows.places()]
+        return np.nonzero(kept)[-1].astype(np.int32).reshape(len(kept), self.kept)
 
     def _expand(self, values: NDArray[Any], block: slice, lists: slice) -> NDArray[Any]:
         """Raw bits of some dense rows, those of a slice of windows, the last group filled up: [rows of the block, groups * M]."""
         count, columns = block.stop - block.start, self.groups * self.pattern.m
-        mask = decode(self.indices[lists], self.groups, self.pattern, lists.start).reshape(-1, 1, columns)
+        windows = self.windows
+        kept = kept_elements(decode(self.indices[lists], windows, lists.start), windows.height)
         full = np.zeros((count, columns), self.dtype.bits_dtype)
-        of_rows = np.broadcast_to(mask, (len(mask), self.windows.height, columns)).reshape(-1, columns)
+        of_rows = np.broadcast_to(kept, (len(kept), windows.height, *kept.shape[2:])).reshape(-1, columns)
         full[of_rows[:count]] = raw_bits(values)[block].ravel()
         return full
 
@@ -346,7 +350,7 @@ def check_arrays(
         raise ValueError(
             f"{s.pattern} of shape {s.shape} along axis {s.axis} keeps values of shape {(s.rows, s.kept)}, got {values_shape}"
         )
-    expected = (s.windows.count, index_bytes(s.pattern, s.groups))
+    expected = (s.windows.count, index_bytes(s.pattern, s.groups, s.windows.height))
     if indices != np.uint8 or indices_shape != expected:
         raise ValueError(f"indices are uint8 of shape {expected}, got {indices} of shape {indices_shape}")
 

@@ -11,7 +11,7 @@ from typing import Literal
 from louver.formats.dtypes import multiplied_as
 from louver.formats.pattern import Pattern, lifted_pattern
 from louver.frontend.epilogue import ADDENDS, NO_EPILOGUE, Epilogue
-from louver.ir.product import Unit, selection_of, unit_of
+from louver.ir.product import Unit, has_unit, selection_of, unit_of
 from louver.isa.wgmma import ACCUMULATORS, FP8, INTEGER, TRANSPOSABLE
 
 Kind = Literal["matmul", "linear"]
@@ -110,7 +110,7 @@ class Problem:
         _member("b_layout", self.b_layout, ("k_major", "n_major"))
         _member("bias", self.bias, (None, "row"))
         _member("batch", self.batch, (None, "dense", "sparse", "both"))
-        if self.pattern in ("2:4", "1:2") and self.pattern != lifted_pattern(self.a):
+        if not has_unit(self.pattern, self.a):
             raise ValueError(f"the tensor cores multiply {self.a} as {lifted_pattern(self.a)}, got {self.pattern}")
         _member("out", self.out, outputs)
         self._settle("accumulate", modes_of(self.a), accumulator_of(self.a))
@@ -138,7 +138,7 @@ class Problem:
     @property
     def gathers(self) -> bool:
         """Whether rows of the dense operand are gathered: `a` is sparse in another pattern than 2:4."""
-        return selection_of(self.pattern) == "indexed"
+        return selection_of(self.pattern).indexed
 
     @property
     def batched_a(self) -> bool:

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from louver.formats.pattern import LIFTED_PATTERNS, Pattern, lifted_pattern
 from louver.ir.conditions import NO_CONDITIONS, Conditions
 from louver.ir.polynomial import Size
 from louver.isa.wgmma import TRANSPOSABLE
@@ -45,17 +47,26 @@ class Batch:
     index: EntryIndex | None = None
 
 
-Selection: TypeAlias = Literal["all", "lifted", "indexed"]
-"""The rows of the dense operand that a row of the left one is multiplied with: all of them; all, by metadata that lifts stored values to
-their columns (2:4); those that a list names, which rows of a window share (N:M@L).
-"""
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The rows of the dense operand that a row of the left one is multiplied with: all of them unless it says otherwise.
+
+    indexed: those that a list names, which rows of a window share (N:M@L). lifted: metadata lifts stored values to their columns (2:4);
+    of V:N:M to those of the list.
+    """
+
+    indexed: bool = False
+    lifted: bool = False
 
 
+@functools.lru_cache(maxsize=256)
 def selection_of(pattern: str | None) -> Selection:
     """The selection of a pattern, None for a dense operand."""
     if pattern is None:
-        return "all"
-    return "lifted" if pattern in ("2:4", "1:2") else "indexed"
+        return Selection()
+    *outer, inner = Pattern.parse(pattern).levels
+    lifted = str(inner) in LIFTED_PATTERNS
+    return Selection(indexed=bool(outer) or not lifted, lifted=lifted)
 
 
 Unit: TypeAlias = Literal["wgmma", "fma"]
@@ -64,12 +75,20 @@ Unit: TypeAlias = Literal["wgmma", "fma"]
 
 def unit_of(pattern: str | None, element: str) -> Unit:
     """The unit of a left operand of that pattern and element type."""
-    return "fma" if element == "f32" and selection_of(pattern) == "indexed" else "wgmma"
+    selection = selection_of(pattern)
+    return "fma" if element == "f32" and selection.indexed and not selection.lifted else "wgmma"
+
+
+def has_unit(pattern: str | None, element: str) -> bool:
+    """Whether units multiply that pattern of that element type: metadata lifts one pattern of each, and any other is indexed."""
+    return not selection_of(pattern).lifted or Pattern.parse(pattern).levels[-1] == Pattern.parse(
+        lifted_pattern(element)
+    )
 
 
 def turns(pattern: str | None, element: str) -> bool:
     """Whether gathered rows of K of that element type are turned on their way: tensor cores read them K-major alone."""
-    indexed = selection_of(pattern) == "indexed"
+    indexed = selection_of(pattern).indexed
     return indexed and unit_of(pattern, element) == "wgmma" and element not in TRANSPOSABLE
 
 
@@ -328,7 +347,7 @@ def require_rows(nest: ProductNest) -> None:
     """Raises ValueError unless units multiply the left operand: rows along K, and rows of the right one that can be gathered for it."""
     if not nest.a.k_major:
         raise ValueError(f"the left operand must have K contiguous, got M contiguous in {nest.a.argument}")
-    if nest.a.selection == "indexed" and nest.b.k_major:
+    if nest.a.selection.indexed and nest.b.k_major:
         raise ValueError(
             f"of {nest.a.pattern}, rows of K are gathered from a dense operand with N contiguous, got "
             f"{nest.b.element} with K contiguous"

@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 from louver.compile.signature import ARRAYS, ArgumentParameter, BoxParameter, Signature
 from louver.ir.polynomial import Numbers
 from louver.library.boxes import Held
+from louver.library.forms import Operand
 from louver.library.fused import Bound
 from louver.library.ranges import Ranges
 from louver.library.rows import Rows
@@ -32,20 +33,22 @@ class Sized(NamedTuple):
         cls,
         signature: Signature,
         sizes: tuple[int, int, int],
+        depth: int,
         maps: Mapping[str, Rows],
         sm_count: int,
         cut: Ranges | None = None,
     ) -> Sized:
-        """Of a product of these sizes, M, N and K. maps: the matrices "a", "b" and "d". cut: where the kernel knows ranges of K."""
+        """Of a product of these sizes, M, N and K. depth: the rows of K that a row is multiplied with. maps: the matrices "a", "b" and
+        "d". cut: where the kernel knows ranges of K.
+        """
         assert signature.grid is not None, "the library computes the grids of products"
         (m, n, k), d = sizes, maps["d"]
         pitch, batch_pitch = d.pitch // d.element_bytes, d.batch_pitch // d.element_bytes
-        numbers: dict[str, int | float] = {"M": m, "N": n, "K": k, "batch": d.batch, "sms": sm_count}
+        numbers: dict[str, int | float] = {"M": m, "N": n, "K": k, "batch": d.batch, "sms": sm_count, "kept": depth}
         numbers |= {"pitch": pitch, "batch_pitch": batch_pitch}
         for name, rows in maps.items():
             numbers |= rows.numbers(name)
         numbers |= {
-            "kept": numbers["a.size.0"],
             "b_pitch": numbers["b.stride.1"],
             "b_batch_pitch": numbers["b.stride.2"],
         }
@@ -54,15 +57,13 @@ class Sized(NamedTuple):
 
 
 def bind_product(
-    signature: Signature, sized: Sized, places: Mapping[str, Held], positions: int, bound: Bound, made: MapMaker[M]
+    signature: Signature, sized: Sized, places: Mapping[str, Held], operand: Operand, bound: Bound, made: MapMaker[M]
 ) -> dict[str, M | int | float]:
-    """The arguments of a product. places: of its matrices. positions: the address of metadata, or of lists. bound: the operands of the
-    epilogue.
-    """
+    """The arguments of a product. places: of its matrices. operand: the sparse one. bound: the operands of the epilogue."""
     arrays = {(name, "address"): Held(address, 0) for name, address in bound.pointers.items()}
     for name, place in places.items():
         arrays[name, "matrix"] = place
-    arrays["metadata", "address"] = arrays["lists", "address"] = Held(positions, 0)
+    arrays["metadata", "address"], arrays["lists", "address"] = Held(operand.metadata, 0), Held(operand.lists, 0)
     arrays["d", "address"], arrays["b_rows", "address"] = places["d"], places["b"]
     return bind_arguments(signature, {**sized.numbers, **bound.sizes, **bound.numbers}, arrays, made)
 

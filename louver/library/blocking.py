@@ -55,8 +55,10 @@ class Blocking:
     def depth(self, pattern: Pattern, k: int, target: Target) -> int:
         """ks, in whole groups: the most for which 8 · ks · (ms + N · ns / M) is no more than an SM's shared memory, equation (5), up to k.
 
-        Raises ValueError for a blocking whose sums no thread holds, or of which not one group fits.
+        Raises ValueError for a blocking whose sums no thread holds, or of which not one group fits, and for V:N:M.
         """
+        if len(pattern.levels) > 1:
+            raise ValueError(f"the analysis is of vectors N:M@L, which CUDA cores multiply, got {pattern}: write N:M@L")
         if self.registers > target.registers_per_thread:
             raise ValueError(f"a thread has {target.registers_per_thread} registers, got {self.registers} of {self}")
         most = target.max_shared_bytes // (8 * (pattern.m * self.ms + pattern.n * self.ns))

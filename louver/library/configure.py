@@ -17,7 +17,7 @@ from louver.compile.plan.layout import (
     stageable,
     values_layout,
 )
-from louver.compile.plan.schedule import Schedule, check_registers, lists_of, steps_of
+from louver.compile.plan.schedule import Schedule, check_registers, gathers, lists_of, steps_of
 from louver.formats.dtypes import element_type
 from louver.formats.lists import PICKERS
 from louver.formats.pattern import Pattern
@@ -146,10 +146,10 @@ class TileShape:
         """Whether metadata may come so. Of gathered rows, only where the tile's rows are of one window, or as few as can be: every list more
         brings rows of its own, and a list of several windows is longer.
         """
-        if demand.pattern is None or demand.selection != "indexed":
-            return metadata == "global" or demand.selection == "lifted"
-        if metadata != "global":
-            return demand.picks
+        if metadata != "global" and not (demand.selection.lifted or demand.picks):
+            return False
+        if demand.pattern is None or not gathers(demand.pattern, metadata):
+            return True
         if self.steps != 1:
             return False
         # CUDA cores are slow enough that each warpgroup may have a list.
@@ -220,13 +220,15 @@ class Demand:
 
     def depth(self, k: int, metadata: str = "global") -> int:
         """Rows of b, of K, that each row of a is multiplied with; of a list of several windows as many as they are likely to keep."""
-        if self.pattern is None or self.selection != "indexed":
+        if self.pattern is None or not self.selection.indexed:
             return k
         pattern = Pattern.parse(self.pattern)
-        if metadata != "global":
+        if not gathers(self.pattern, metadata):
             return pattern.groups(k) * pattern.n
         # Tiles are whole windows, or have one block of rows: see `TileShape.takes`.
         windows = -(-BLOCK_ROWS // pattern.length) if pattern.length % BLOCK_ROWS else 1
+        if self.selection.lifted:
+            return pattern.groups(k) * pattern.shared * windows
         return round(pattern.groups(k) * pattern.m * pattern.kept_by(windows))
 
     @property
@@ -385,7 +387,7 @@ def choose_for_nest(
     shape = _shape_for(nest, demand, own, target)
     if "stages" in own:
         return shape.schedule(demand, bulk=bulk, **own)
-    ways = METADATA if demand.selection == "lifted" or demand.picks else METADATA[:1]
+    ways = METADATA if demand.selection.lifted or demand.picks else METADATA[:1]
     ways = (given["metadata"],) if "metadata" in given else ways
     refusal = None
     # The staged columns of bulk stores may leave no room for two stages.
@@ -441,7 +443,7 @@ def _deepest(demand: Demand, schedule: Schedule, target: Target) -> Schedule:
         return schedule
     stage = values_layout(schedule, demand.a, demand.selection).bytes
     picked = None
-    if demand.selection == "indexed" and schedule.ring.metadata != "global":
+    if schedule.ring.metadata != "global" and not demand.selection.lifted:
         picked = require_picks(demand.pattern, demand.unit, schedule)
     major = "k" if demand.turns else demand.b_major
     stage += max(lists_of(demand.pattern, schedule), 1) * dense_layout(schedule, demand.b, major, picked).bytes

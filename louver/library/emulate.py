@@ -20,7 +20,7 @@ from louver.ir.product import LoadMatrix, LoadScalar, LoadVector, Number, walk
 from louver.library.bind import Sized, bind_product
 from louver.library.boxes import tensor_map
 from louver.library.configure import Demand
-from louver.library.forms import Operand, ProductForms, forms_of, operand_of
+from louver.library.forms import Form, Operand, ProductForms, forms_of, operand_of
 from louver.library.fused import Bound
 from louver.library.ranges import Cutting, Ranges, with_workspace
 from louver.library.reference import Reads
@@ -69,13 +69,13 @@ def emulate(
     whole = np.zeros((entries, shape[0], pitch // output.bytes), output.numpy)
     result = memory.add("d", whole, initialised=store.add)
     if isinstance(s, SparseTensor):
-        values, positions = sparse_operand(memory, s, forms_of(compiled.schedule, s), prod(s.shape[:-2]))
+        operand = sparse_operand(memory, s, forms_of(compiled.schedule, s), prod(s.shape[:-2]))
     elif isinstance(s, GatheredRows):
-        values = _rows(memory, "a", s.values, settled=True)
-        positions = memory.add("lists", s.lists, writable=False, settled=True).address
+        lists = memory.add("lists", s.lists, writable=False, settled=True).address
+        operand = Operand(_rows(memory, "a", s.values, settled=True), s.kept, lists, lists)
     else:
-        values, positions = _rows(memory, "a", s), 0
-    maps = {"a": values, "b": _rows(memory, "b", dense)}
+        operand = Operand(_rows(memory, "a", s), k)
+    maps = {"a": operand.values, "b": _rows(memory, "b", dense)}
     maps["d"] = Rows(result.address, shape[1], shape[0], pitch, output.bytes, result, entries, shape[0] * pitch)
     given = dict(reads or {}) | ({} if bias is None else {"bias": bias})
     sizes, pointers, numbers = dict[str, int](), dict[str, int](), dict[str, float]()
@@ -97,15 +97,14 @@ def emulate(
     cut, counters = None, None
     if compiled.schedule.cuts:
         cutting = Cutting.of(Demand.of_nest(nest), compiled.schedule)
-        depth = values.inner if nest.a.selection == "indexed" else k
-        cut = ranges or cutting.best(m, n, depth, entries, sm_count)
+        cut = ranges or cutting.best(m, n, operand.depth, entries, sm_count)
         nbytes, count = cutting.workspace(cut)
         workspace = memory.add("workspace", np.zeros(max(nbytes, 1), np.uint8), initialised=False)
         counters = memory.add("counters", np.zeros(max(count, 1), np.uint32))
         bound = with_workspace(bound, workspace.address, counters.address)
-    sized = Sized.of(compiled.signature, (m, n, k), maps, sm_count, cut)
+    sized = Sized.of(compiled.signature, (m, n, k), operand.depth, maps, sm_count, cut)
     places = {name: rows.held for name, rows in maps.items()}
-    arguments = bind_product(compiled.signature, sized, places, positions, bound, tensor_map)
+    arguments = bind_product(compiled.signature, sized, places, operand, bound, tensor_map)
     report = run(
         compiled.kernel, sized.ctas, arguments, memory=memory, order=order, dependent=compiled.signature.dependent
     )
@@ -117,8 +116,9 @@ def emulate(
 
 def sparse_operand(memory: GlobalMemory, s: SparseTensor, forms: ProductForms, entries: int) -> Operand:
     """The sparse operand of a product in these forms, as so many matrices."""
-    values, positions = (memory.add(type(form).__name__, form.host(s), writable=False, settled=True) for form in forms)
-    return operand_of(s, forms, (values.address, positions.address), entries, values)
+    held = [memory.add(type(form).__name__, form.host(s), writable=False, settled=True) for form in forms.made]
+    places: dict[Form | None, int] = {form: each.address for form, each in zip(forms.made, held, strict=True)}
+    return operand_of(s, forms, places, entries, held)
 
 
 def _entries(compiled: CompiledProduct, s: SparseTensor | Array | GatheredRows, dense: Array) -> int:

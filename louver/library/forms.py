@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, NamedTuple, cast
@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from louver.compile.plan.layout import metadata_words
-from louver.compile.plan.schedule import Schedule, list_rows
+from louver.compile.plan.schedule import Schedule, gathers, list_rows
 from louver.compile.signature import Part
 from louver.formats.dtypes import element_type, multiplied_as, raw_bits
 from louver.formats.lists import PICK_BYTES, PICKERS, gathered, list_pitch, picked
+from louver.formats.pattern import LIFTED
 from louver.formats.tensor import SparseTensor, row_pitch
 from louver.ir.product import selection_of
 from louver.isa.metadata import PADDING_CODE
@@ -132,19 +133,32 @@ class RoundedValues(Form):
 class Metadata(Form):
     """The metadata of [..., M, K] as products load it, `words` words at a time: prepacked (`louver.isa.prepack`) entry by entry, the
     rows of each padded to whole blocks.
+
+    rows: of V:N:M those that share a list, whose columns metadata places values among; 0 where it is all columns.
     """
 
     words: int = WORDS
+    rows: int = 0
 
     def nbytes(self, s: SparseTensor) -> int:
         m, k = as_stored(s).shape[-2:]
-        return 4 * (s.rows // m) * prod(prepacked_shape(m, k, s.dtype))
+        columns = GatheredValues(self.rows).kept(s) * LIFTED[1] // LIFTED[0] if self.rows else k
+        return 4 * (s.rows // m) * prod(prepacked_shape(m, columns, s.dtype))
 
     def host(self, s: SparseTensor) -> NDArray[np.uint32]:
-        m, k = as_stored(s).shape[-2:]
-        return np.concatenate([split(prepack(entry, m, k, s.dtype), self.words) for entry in _entries(s, m)])
+        m, columns = as_stored(s).shape[-2:]
+        codes = s.indices
+        if self.rows:
+            made = gathered(as_stored(s), self.rows)
+            assert made.codes is not None
+            codes, columns = made.codes, made.kept * LIFTED[1] // LIFTED[0]
+        entries = np.split(codes, s.rows // m)
+        return np.concatenate([split(prepack(entry, m, columns, s.dtype), self.words) for entry in entries])
 
     def derive(self, s: SparseTensor, to: int, stream: int) -> None:
+        if self.rows:
+            _derive_on_host(self, s, to, stream)
+            return
         _prepack(self, s, s.dtype.name, (cast("Layout", self.words), to), stream)
 
 
@@ -206,7 +220,7 @@ class RowLists(Form):
     rows: int
 
     def nbytes(self, s: SparseTensor) -> int:
-        if self._united(s):
+        if self._by_host(s):
             return self.host(s.to("cpu")).nbytes
         entries, m, _ = _matrices(s)
         return 4 * entries * -(-m // self.rows) * list_pitch(s.kept)
@@ -215,8 +229,7 @@ class RowLists(Form):
         return gathered(as_stored(s), self.rows).lists
 
     def derive(self, s: SparseTensor, to: int, stream: int) -> None:
-        # Lists of several windows are sorted, without those that repeat: NumPy does that.
-        if self._united(s):
+        if self._by_host(s):
             _derive_on_host(self, s, to, stream)
             return
         place, indices = (to, list_pitch(s.kept)), view(s.indices).address
@@ -228,9 +241,9 @@ class RowLists(Form):
             lambda counters: lists_into(indices, s.pattern, _matrices(s), self.rows, place, counters),
         )
 
-    def _united(self, s: SparseTensor) -> bool:
-        """Whether a list may be of several windows."""
-        return s.pattern.length % self.rows != 0
+    def _by_host(self, s: SparseTensor) -> bool:
+        """Whether NumPy makes the lists. It sorts those of several windows, without what repeats, and reads the indices of V:N:M."""
+        return s.pattern.length % self.rows != 0 or len(s.pattern.levels) > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,32 +307,41 @@ class DeviceForm:
 
 
 class Operand(NamedTuple):
-    """The sparse operand of a product in the memory of a device, or the emulator's. values: keep what both lie in. positions: the address
-    of metadata, or of lists.
+    """The sparse operand of a product in the memory of a device, or the emulator's. values: keep what all of it lies in. depth: the rows of
+    K that a row is multiplied with. metadata: the address of metadata, or of picks. lists: that of lists.
     """
 
     values: Rows
-    positions: int
+    depth: int
+    metadata: int = 0
+    lists: int = 0
 
 
 class ProductForms(NamedTuple):
-    """The arrays that products read of a sparse tensor: values, and metadata or lists."""
+    """The arrays that products read of a sparse tensor: values, metadata or picks, and lists."""
 
     values: Values | RoundedValues | GatheredValues = Values()
-    positions: Metadata | RowLists | Picks = Metadata()
+    metadata: Metadata | Picks | None = Metadata()
+    lists: RowLists | None = None
+
+    @property
+    def made(self) -> list[Form]:
+        """Those that there are."""
+        return [form for form in self if form is not None]
 
 
 def forms_of(schedule: Schedule, s: SparseTensor) -> ProductForms:
     """The arrays that a product of `s` with that schedule reads."""
     pattern = str(s.pattern)
-    if selection_of(pattern) != "indexed":
-        values = RoundedValues() if multiplied_as(s.dtype.name) == "tf32" else Values()
-        return ProductForms(values, Metadata(metadata_words(schedule, s.dtype.name)))
-    if schedule.ring.metadata != "global":
+    selection = selection_of(pattern)
+    rows = list_rows(pattern, schedule) if selection.indexed else 0
+    metadata = Metadata(metadata_words(schedule, s.dtype.name), rows) if selection.lifted else None
+    if not selection.indexed:
+        return ProductForms(RoundedValues() if multiplied_as(s.dtype.name) == "tf32" else Values(), metadata)
+    if not gathers(pattern, schedule.ring.metadata):
         return ProductForms(Values(), Picks(schedule.tile.k))
-    rows = list_rows(pattern, schedule)
     # Lists of single windows are multiplied with the values as they are.
-    return ProductForms(Values() if s.pattern.length % rows == 0 else GatheredValues(rows), RowLists(rows))
+    return ProductForms(Values() if s.pattern.length % rows == 0 else GatheredValues(rows), metadata, RowLists(rows))
 
 
 def on_device(form: Form, s: SparseTensor, ordinal: int) -> DeviceForm:
@@ -357,11 +379,16 @@ def as_stored(s: SparseTensor) -> SparseTensor:
     return s if s.axis == s.ndim - 1 else s.mT
 
 
-def operand_of(s: SparseTensor, forms: ProductForms, places: tuple[int, int], entries: int, memory: object) -> Operand:
-    """The operand in these forms, as so many matrices. places: their addresses. memory: keeps both."""
-    values, positions = places
+def operand_of(
+    s: SparseTensor, forms: ProductForms, places: Mapping[Form | None, int], entries: int, memory: object
+) -> Operand:
+    """The operand in these forms, as so many matrices. places: their addresses. memory: keeps all of them."""
     m, pitch, kept = s.rows // entries, forms.values.pitch(s), forms.values.kept(s)
-    return Operand(Rows(values, kept, m, pitch, s.dtype.bytes, memory, entries, m * pitch), positions)
+    values = Rows(places[forms.values], kept, m, pitch, s.dtype.bytes, memory, entries, m * pitch)
+    depth = s.size
+    if selection_of(str(s.pattern)).indexed:
+        depth = kept * s.pattern.shared // s.pattern.n
+    return Operand(values, depth, places.get(forms.metadata, 0), places.get(forms.lists, 0))
 
 
 def pitched(values: NDArray[Any], pitch: int | None = None) -> NDArray[Any]:

@@ -71,7 +71,7 @@ class Launcher:
     again.
     """
 
-    __slots__ = ("_cutting", "_depth", "_maps", "_positions", "_shape", "_types", "_values", "kernel", "signature")
+    __slots__ = ("_cutting", "_maps", "_operand", "_shape", "_types", "kernel", "signature")
 
     def __init__(
         self,
@@ -85,9 +85,7 @@ class Launcher:
         self.kernel = product.kernel
         self.signature = product.signature
         self._shape = shape[-2:]
-        self._values, self._positions = operand
-        gathers = any(each.name == "kept" for each in product.signature.parameters)
-        self._depth = self._values.inner if gathers else shape[-1]
+        self._operand = operand
         self._maps = RecentMaps()
         self._types = product.signature.types
 
@@ -97,16 +95,16 @@ class Launcher:
         planned: N and the number of products whose cut of K is taken, unless the launch has more tiles; by default its own.
         """
         m, k = self._shape
-        maps = {"a": self._values, "b": dense, "d": out}
+        maps = {"a": self._operand.values, "b": dense, "d": out}
         cut = None if self._cutting is None else self._ranges(self._cutting, n, out.batch, planned or (n, out.batch))
-        return Sized.of(self.signature, (m, n, k), maps, self.kernel.device.sm_count, cut)
+        return Sized.of(self.signature, (m, n, k), self._operand.depth, maps, self.kernel.device.sm_count, cut)
 
     def bound(self, sized: Sized, dense: Rows, out: Rows, bound: Bound = NOTHING_BOUND, stream: int = 0) -> Sendable:
         """A launch on a stream. bound: the operands of the epilogue."""
 
         def bind(given: Bound, to: int) -> BoundLaunch:
-            places = {"a": self._values.held, "b": dense.held, "d": out.held}
-            values = bind_product(self.signature, sized, places, self._positions, given, self._maps)
+            places = {"a": self._operand.values.held, "b": dense.held, "d": out.held}
+            values = bind_product(self.signature, sized, places, self._operand, given, self._maps)
             return self.kernel.bound(sized.ctas, packed(self._types, values), to)
 
         if self._cutting is None or sized.cut is None:
@@ -123,7 +121,7 @@ class Launcher:
         return CapturedApart(bind_now, stream)
 
     def _ranges(self, cutting: Cutting, n: int, batch: int, planned: tuple[int, int]) -> Ranges:
-        m, k, sm_count = self._shape[0], self._depth, self.kernel.device.sm_count
+        m, k, sm_count = self._shape[0], self._operand.depth, self.kernel.device.sm_count
         own = cutting.best(m, n, k, batch, sm_count)
         cut = cutting.best(m, planned[0], k, planned[1], sm_count)
         return cut.of(own.tiles) if own.tiles <= cut.tiles else own

@@ -37,8 +37,8 @@ def matmul(
         out_scale · activation(alpha · scale · dense_scale · (a @ b) + bias + dense_bias + beta · c)
 
     s: sparse along K, f16, bf16, e4m3, e5m2, s8, u8 or f32, on the host or on the dense operand's GPU. Arrays on the host may be of any
-    type and pattern. On a GPU there are 2:4 of 16 and 8 bits, 1:2 of f32, and any pattern but these two, for which rows of the dense
-    operand are gathered; it is read in place where N has unit stride and a 16-byte pitch. The dense operand: the
+    type and pattern. On a GPU there are 2:4 and V:N:M of 16 and 8 bits, 1:2 of f32, and any pattern but these; of V:N:M and others rows of the
+    dense operand are gathered; it is read in place where N has unit stride and a 16-byte pitch. The dense operand: the
     same element type (8-bit floats mix, and so do 8-bit integers), on a GPU or on the host, any strides; rows or columns of unit
     stride and 16-byte pitch are read in place, of 8-bit types and 2:4 those along K only, anything else is copied first. out: an array to write, its rows contiguous, not
     overlapping an input (it may be `c` itself); by default a new array of the dense operand's kind.

@@ -87,7 +87,7 @@ class Cutting:
     def of(cls, operands: Operands, schedule: Schedule, rates: Rates = H200) -> Cutting:
         """Of a schedule for these operands."""
         tile, cluster = schedule.tile, schedule.order.cluster
-        out_bytes, lifted = element_type(operands.out).bytes, operands.selection == "lifted"
+        out_bytes, lifted = element_type(operands.out).bytes, operands.selection.lifted
         ctas = schedule.occupancy.ctas
         registers, warpgroups = (
             accumulator_registers(schedule, operands.accumulator, promoted=False),

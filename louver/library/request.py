@@ -10,11 +10,10 @@ from typing import Any, Literal
 from louver.formats.dtypes import ElementType, ElementTypeError, element_type
 from louver.formats.gated import GatedTensor
 from louver.formats.given import shown
-from louver.formats.pattern import lifted_pattern
 from louver.formats.tensor import SparseTensor
 from louver.frontend.epilogue import NO_EPILOGUE, Activation, Epilogue
 from louver.frontend.problem import PRODUCTS, Batch, BLayout, Kind, Problem, modes_of
-from louver.ir.product import selection_of
+from louver.ir.product import has_unit, selection_of
 from louver.isa.wgmma import TRANSPOSABLE
 from louver.library.dense import check_output, named_view
 from louver.library.fused import Fused, Given, Target, fuse
@@ -147,15 +146,15 @@ def check_kernel(s: SparseTensor) -> None:
     """Raises ValueError for a pattern of an element type that no kernel multiplies: such products are computed on the host."""
     if not has_kernel(s):
         raise ValueError(
-            f"GPUs multiply 2:4 of 16 and 8 bits, 1:2 of f32, and any pattern but these two, got {s.pattern} {s.dtype}: convert the weight "
-            "before compress, as w.astype(np.float16) does, or by `louver prune --compressed --dtype f16`, prune it to another pattern, or "
-            "give arrays on the host"
+            f"GPUs multiply 2:4 and V:N:M of 16 and 8 bits, 1:2 of f32, and any pattern but these, got {s.pattern} {s.dtype}: convert the "
+            "weight before compress, as w.astype(np.float16) does, or by `louver prune --compressed --dtype f16`, prune it to another "
+            "pattern, or give arrays on the host"
         )
 
 
 def has_kernel(s: SparseTensor) -> bool:
     """Whether GPUs have products of its pattern and element type."""
-    return gathers(s) or str(s.pattern) == lifted_pattern(s.dtype.name)
+    return has_unit(str(s.pattern), s.dtype.name)
 
 
 _SIDES = {
@@ -212,7 +211,7 @@ def output_element(
 
 def gathers(s: SparseTensor) -> bool:
     """Whether products of `s` gather rows of the dense operand."""
-    return selection_of(str(s.pattern)) == "indexed"
+    return selection_of(str(s.pattern)).indexed
 
 
 def default_layout(kind: Kind, s: SparseTensor, dense: ElementType) -> BLayout:

@@ -59,7 +59,7 @@ class TensorState:
         if found is None:
             forms = forms_of(schedule, s)
             kernel = find(*key)
-            if not (kernel and self.has(ordinal, *forms)) and is_capturing(stream):
+            if not (kernel and self.has(ordinal, *forms.made)) and is_capturing(stream):
                 usual = accumulator_of(problem.a)
                 kind = "" if problem.kind == "linear" else f", kind={problem.kind!r}"
                 sums = "" if problem.accumulate == usual else f", accumulate={problem.accumulate!r}"
@@ -107,8 +107,9 @@ class TensorState:
 
     def operand(self, s: SparseTensor, ordinal: int, forms: ProductForms = PRODUCT_FORMS, entries: int = 1) -> Operand:
         """The operand of products in these forms, as so many matrices."""
-        values, positions = (self.form(s, form, ordinal) for form in forms)
-        return operand_of(s, forms, (values.address, positions.address), entries, (values, positions))
+        held = {form: self.form(s, form, ordinal) for form in forms.made}
+        places: dict[Form | None, int] = {form: each.address for form, each in held.items()}
+        return operand_of(s, forms, places, entries, tuple(held.values()))
 
 
 def _launcher(

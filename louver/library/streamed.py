@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+import louver
 from louver.formats.check import CheckReport, Group, too_many
 from louver.formats.codes import index_bytes
 from louver.formats.dtypes import SPARSE_TYPES, ElementType, element_type
@@ -48,6 +49,9 @@ def prune(
     """See `louver.prune`."""
     source = _seen(w)
     check_method(method, norm)
+    if _by_host(source, Pattern.parse(pattern)):
+        host = louver.prune(source.to_numpy(), pattern, axis=axis, method=method, norm=norm, transposable=transposable)
+        return _moved(host, source)
     out = empty_like_kind(source, source.shape, source.element)
     launch = prune_into(source, view(out), pattern, axis=axis, method=method, norm=norm, transposable=transposable)
     _send(launch, source)
@@ -57,6 +61,8 @@ def prune(
 def check(w: Any, pattern: str | Pattern, *, axis: int, exact: bool, listed: int) -> CheckReport:
     """See `louver.check`."""
     source, pattern = _seen(w), Pattern.parse(pattern)
+    if _by_host(source, pattern):
+        return louver.check(source.to_numpy(), pattern, axis=axis, exact=exact, listed=listed)
     found = _check(source, pattern, axis, exact=exact)
     axis = normal_axis(axis, len(source.shape))
     windows = Windows(source.shape, axis, pattern)
@@ -80,6 +86,8 @@ def check(w: Any, pattern: str | Pattern, *, axis: int, exact: bool, listed: int
 def compress(w: Any, pattern: str | Pattern, *, axis: int, method: Literal["magnitude"] | None) -> SparseTensor:
     """See `louver.compress`."""
     source, pattern = _seen(w), Pattern.parse(pattern)
+    if _by_host(source, pattern):
+        return louver.compress(source.to_numpy(), pattern, axis=axis, method=method).to(source.device)
     axis = normal_axis(axis, len(source.shape))
     values, indices, to = _empty(source, pattern, axis)
     counters = _Counters(source) if method is None else None
@@ -122,6 +130,8 @@ def compress_both(w: Any) -> tuple[SparseTensor, SparseTensor]:
 def dense(s: SparseTensor) -> Any:
     """See `SparseTensor.dense`."""
     values, indices = view(s.values), view(s.indices)
+    if _by_host(values, s.pattern):
+        return _moved(s.to("cpu").dense(), values)
     out = empty_like_kind(values, s.shape, s.dtype)
     counters = _Counters(values)
     stored = Stored(values.address, pitch_of(values), indices.address)
@@ -149,6 +159,14 @@ def _seen(w: Any) -> ArrayView:
         raise ValueError("a sparse tensor has at least one dimension, got a scalar: give an array")
     element_type(found.element, SPARSE_TYPES)
     return found
+
+
+def _by_host(like: ArrayView, pattern: Pattern) -> bool:
+    """Whether the host works on arrays of that pattern, V:N:M. Raises as `_check_waits`."""
+    by_host = len(pattern.levels) > 1
+    if by_host:
+        _check_waits(like)
+    return by_host
 
 
 def _check_waits(like: ArrayView) -> None:

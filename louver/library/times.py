@@ -101,7 +101,7 @@ H200 = Rates(
 
 def step_clocks(operands: Operands, schedule: Schedule, rates: Rates = H200) -> float:
     """Clocks of a step of K on one SM. Of gathered rows that is too few: no rate of gathering has been fitted."""
-    lifted = operands.selection == "lifted"
+    lifted = operands.selection.lifted
     tile, ring = schedule.tile, schedule.ring
     one, more = rates.least
     # A stage is refilled once its products are done, and is waited for when all others are.

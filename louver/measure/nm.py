@@ -129,7 +129,7 @@ def measure_weight(
     (m, k), place = weight, require_device()
     generator = torch.Generator(device="cuda").manual_seed(0)
     given = [drawn(torch, generator, m, k, pattern, dtype) for pattern in chosen]
-    sparse = {each.pattern: each.sparse() for each in given}
+    sparse = {each.pattern: each.sparse for each in given}
     rows: list[dict[str, Any]] = []
     for n in tokens:
         b = torch.randn(k, n, generator=generator, device="cuda").to(torch_dtype(torch, dtype))

@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from louver.compile.plan.schedule import Schedule, list_rows
+from louver.compile.plan.schedule import Schedule
 from louver.formats.pattern import Pattern
 from louver.frontend.problem import Problem
 from louver.isa.targets import Target, target
 from louver.library.configure import deepest
-from louver.library.forms import Operand
 from louver.measure.launches import compile_all
 from louver.measure.nm import SPARSITIES, problem_of
 from louver.measure.protocol import Protocol
@@ -127,10 +126,6 @@ def _measure_case(
     given = drawn(torch, generator, m, k, pattern, "f32")
     dense, b, y = given.dense, torch.randn(k, n, generator=generator, device="cuda"), torch.empty(m, n, device="cuda")
     contenders = {CUBLAS: Multiplied(dense, lambda _: torch.mm(dense, b, out=y), y)}
-    operands = dict[tuple[str, int, int], Operand]()
     for name, schedule in runs.items():
-        form = schedule.ring.metadata, schedule.tile.k, list_rows(str(pattern), schedule)
-        if form not in operands:
-            operands[form] = given.operand(problem, schedule, place)
-        contenders[name] = launched(torch, operands[form], problem, schedule, place, dense, b, y)
+        contenders[name] = launched(torch, given.operand(schedule, place), problem, schedule, place, dense, b, y)
     return microseconds(torch, contenders, b, "f32", str(pattern), protocol)

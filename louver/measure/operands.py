@@ -80,13 +80,14 @@ def pruned(weight: Any, dtype: str) -> tuple[Any, SparseTensor]:
 
 
 def placed(values: NDArray[Any], positions: NDArray[Any], ordinal: int) -> Operand:
-    """A left operand that is no tensor's, on a device: values [rows, kept], and metadata or lists."""
+    """A left operand that is no tensor's, on a device: values [rows, kept], and picks or lists."""
     whole = pitched(values)
     held = [DeviceBuffer(each.nbytes, ordinal=ordinal) for each in (whole, positions)]
     for buffer, each in zip(held, (whole, positions), strict=True):
         buffer.write(each)
     (rows, kept), pitch = values.shape, whole.shape[1] * whole.itemsize
-    return Operand(Rows(held[0].address, kept, rows, pitch, whole.itemsize, held), held[1].address)
+    address = held[1].address
+    return Operand(Rows(held[0].address, kept, rows, pitch, whole.itemsize, held), kept, address, address)
 
 
 def torch_dtype(torch: Any, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Weights of vectors N:M@L, drawn on the GPU, and contenders that multiply them: each checked, then timed in turns."""
+"""Weights of vectors N:M@L and V:N:M, drawn on the GPU, and contenders that multiply them: each checked, then timed in turns."""
 
 from __future__ import annotations
 
@@ -7,26 +7,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from louver.compile.plan.schedule import Schedule, list_rows
+from louver.compile.plan.schedule import Schedule
 from louver.formats.compress import from_indices
 from louver.formats.dtypes import element_type
-from louver.formats.lists import gathered_rows, picks
 from louver.formats.pattern import Pattern
 from louver.formats.tensor import SparseTensor
 from louver.frontend.problem import Problem
 from louver.ir.product import unit_of
 from louver.library.compiled import loaded
 from louver.library.configure import Demand
-from louver.library.forms import Operand
+from louver.library.forms import Operand, forms_of
 from louver.library.launch import Launcher
 from louver.library.numerics import accumulation
 from louver.library.ranges import Cutting
+from louver.library.state import TensorState
 from louver.measure.graph import prepare, take_turns
 from louver.measure.launches import launches, rows_of
-from louver.measure.operands import NEVER, converted, placed
+from louver.measure.operands import NEVER, converted
 from louver.measure.protocol import Protocol, median
 from louver.measure.verify import beside_float64
 from louver.runtime.device import Device
@@ -37,44 +36,44 @@ SAMPLE = 64
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A weight. values: [M, kept] on the host. windows: [windows, kept] as `gathered_rows` takes them. dense: [M, K], a torch tensor on
-    the GPU.
-    """
+    """A weight. sparse: as the library takes it, on the host. dense: [M, K], a torch tensor on the GPU."""
 
-    pattern: Pattern
-    dtype: str
-    values: NDArray[Any]
-    windows: NDArray[np.int64]
+    sparse: SparseTensor
     dense: Any
 
-    def sparse(self) -> SparseTensor:
-        """The weight as the library takes it, on the host."""
-        return from_indices(self.values, self.windows % self.pattern.m, self.pattern, self.dense.shape)
+    @property
+    def pattern(self) -> Pattern:
+        """The weight's pattern."""
+        return self.sparse.pattern
 
-    def operand(self, problem: Problem, schedule: Schedule, place: Device) -> Operand:
-        """The arrays that a product of it reads, by gathered rows or by picked ones."""
-        if schedule.ring.metadata != "global":
-            return placed(
-                self.values, picks(self.windows, self.pattern, len(self.values), schedule.tile.k), place.ordinal
-            )
-        rows = list_rows(str(problem.pattern), schedule)
-        made = gathered_rows(self.values, self.windows, self.pattern.length, self.dense.shape[1], rows)
-        return placed(made.values, made.lists, place.ordinal)
+    def operand(self, schedule: Schedule, place: Device) -> Operand:
+        """The arrays that a product of it reads."""
+        return self.sparse.derived.of(TensorState).operand(self.sparse, place.ordinal, forms_of(schedule, self.sparse))
 
 
 def drawn(torch: Any, generator: Any, m: int, k: int, pattern: Pattern, dtype: str) -> Drawn:
-    """Normal values, in rows of K that are drawn at random for each window. generator: PyTorch's, on the GPU."""
+    """Normal values, in rows of K that are drawn at random for each window, of V:N:M in two of four such. generator: PyTorch's, on the GPU."""
     windows, groups = -(-m // pattern.length), pattern.groups(k)
-    order = torch.rand(windows, groups, pattern.m, generator=generator, device="cuda").argsort(dim=2)
-    kept = order[:, :, : pattern.n].sort(dim=2).values
-    rows = (kept + torch.arange(groups, device="cuda")[:, None] * pattern.m).reshape(windows, -1)
-    values = converted(torch, torch.randn(m, rows.shape[1], generator=generator, device="cuda"), dtype)
-    index = rows.repeat_interleave(pattern.length, dim=0)[:m]
+
+    def first(rows: int, among: int, count: int) -> Any:
+        order = torch.rand(rows, groups, among, generator=generator, device="cuda").argsort(dim=2)
+        return order[:, :, :count].sort(dim=2).values
+
+    kept = first(windows, pattern.m, pattern.shared)
+    indices = kept
+    if pattern.shared > pattern.n:
+        own = first(m, pattern.shared, pattern.n)
+        indices = kept.repeat_interleave(pattern.length, dim=0)[:m].gather(2, own)
+    index = (indices + torch.arange(groups, device="cuda")[:, None] * pattern.m).reshape(len(indices), -1)
+    if len(indices) < m:
+        index = index.repeat_interleave(pattern.length, dim=0)[:m]
+    values = converted(torch, torch.randn(m, index.shape[1], generator=generator, device="cuda"), dtype)
     # As raw bits: PyTorch scatters no 8-bit floats.
     raw = values.view(_raw(torch, dtype)).masked_fill(index >= k, 0)
     dense = torch.zeros(m, groups * pattern.m, device="cuda", dtype=raw.dtype).scatter_(1, index, raw)
-    dense = dense[:, :k].contiguous().view(values.dtype)
-    return Drawn(pattern, dtype, on_host(torch, raw, dtype), rows.cpu().numpy(), dense)
+    given = indices.reshape(len(indices), -1).cpu().numpy()
+    s = from_indices(on_host(torch, raw, dtype), given, pattern, (m, k))
+    return Drawn(s, dense[:, :k].contiguous().view(values.dtype))
 
 
 def on_host(torch: Any, tensor: Any, dtype: str) -> NDArray[Any]:

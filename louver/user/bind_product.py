@@ -174,10 +174,10 @@ class _Product:
         below = a.index is not None and tuple(s.shape) == (entries * shape[0], shape[1])
         # Metadata is prepacked in blocks of rows: where an entry is whole blocks, those of entries below each other are the same. Lists
         # of rows of the dense operand are made for each matrix.
-        whole = shape[0] % ROWS == 0 and a.selection == "lifted"
+        whole = shape[0] % ROWS == 0 and not a.selection.indexed
         if tuple(s.shape) != expected and not (below and (entries == 1 or whole)):
             part = ""
-            if below and a.selection == "indexed":
+            if below and a.selection.indexed:
                 part = f": matrices of {a.pattern} have an axis of their own"
             elif below:
                 part = f": matrices stored below each other need a multiple of {ROWS} rows"

@@ -114,7 +114,7 @@ def choose(name: str, hints: Hints, call: Call, grid: Sequence[int], machine: Ma
             raise error from None
     dense, out = (_rows(matrix, call, machine) for matrix in (product.dense, product.out))
     if not dense.aligned:
-        if hints.schedule or nest.a.selection == "indexed":
+        if hints.schedule or nest.a.selection.indexed:
             check_alignment(name, product, dense)
         return Chosen(machine.kernel("tiles"), slower=UNALIGNED)
     schedule = None
@@ -148,15 +148,15 @@ def _bind_product(kernel: BuiltKernel[K], product: ProductCall, call: Call, memo
     schedule = kernel.launch.schedule
     assert schedule is not None, "products have one"
     parts = [call.sparse[argument] for argument in product.sparse]
-    values, positions = memory.product_operand(parts, forms_of(schedule, parts[0]), product.entries)
+    operand = memory.product_operand(parts, forms_of(schedule, parts[0]), product.entries)
     dense, out = (_rows(matrix, call, memory) for matrix in (product.dense, product.out))
-    maps = {"a": values, "b": dense, "d": out}
+    maps = {"a": operand.values, "b": dense, "d": out}
     pointers = {parameter_name(argument): memory.held(argument).address for argument in call.arrays}
     bound = Bound(pointers, product.numbers)
     sizes = product.m, product.n, product.k
-    sized = bind.Sized.of(kernel.signature, sizes, maps, memory.sm_count)
+    sized = bind.Sized.of(kernel.signature, sizes, operand.depth, maps, memory.sm_count)
     places = {name: rows.held for name, rows in maps.items()}
-    arguments = bind.bind_product(kernel.signature, sized, places, positions, bound, memory.tensor_map)
+    arguments = bind.bind_product(kernel.signature, sized, places, operand, bound, memory.tensor_map)
     return BoundKernel(kernel, (sized.ctas, 1, 1), arguments)
 
 

@@ -120,7 +120,7 @@ class JitKernel:
     def _explained(self, call: Call, hints: Hints) -> Explanation:
         from louver.compile.products import CompiledProduct
         from louver.formats.lists import describe_lists
-        from louver.library.forms import RowLists, as_stored, forms_of
+        from louver.library.forms import as_stored, forms_of
         from louver.user.units import describe_dots, reasons_for_dense
 
         wanted = Wanted.of(self._source, hints, call, "bulk", TARGET)
@@ -128,8 +128,8 @@ class JitKernel:
         made, refusal = found.kernel.made, found.kernel.refusal
         if isinstance(made, CompiledProduct):
             s = as_stored(call.sparse[made.nest.a.arguments[0]]).to("cpu")
-            lists = forms_of(made.schedule, s).positions
-            longer = describe_lists(s, lists.rows) if isinstance(lists, RowLists) else None
+            lists = forms_of(made.schedule, s).lists
+            longer = None if lists is None else describe_lists(s, lists.rows)
             return Explanation("product", refusal, made.schedule, made.ptx, longer)
         dots = tuple(dict.fromkeys(describe_dots(made)))
         return Explanation("register tiles", refusal, None, made.ptx, "\n".join(reasons_for_dense(found)) or None, dots)

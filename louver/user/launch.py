@@ -91,7 +91,7 @@ class DeviceMemory:
             self._refuse_capture("uploaded")
         s = operand(parts)
         state = s.derived.of(TensorState)
-        if not state.has(self.ordinal, *forms):
+        if not state.has(self.ordinal, *forms.made):
             self._refuse_capture("uploaded")
         return state.operand(s, self.ordinal, forms, entries)
 

@@ -9,9 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from louver.compile.plan.schedule import Schedule, list_rows
+from louver.formats.compress import from_indices
 from louver.formats.dtypes import element_type
 from louver.formats.lists import PICKERS, GatheredRows, gathered_rows, picks
 from louver.formats.pattern import Pattern
+from louver.formats.rows import Windows
+from louver.formats.tensor import SparseTensor
 from support.products import LARGEST
 
 Array = NDArray[Any]
@@ -52,3 +55,19 @@ def vectors(rng: np.random.Generator, m: int, k: int, text: str, dtype: str = "f
 def _window(rng: np.random.Generator, pattern: Pattern, groups: int) -> NDArray[np.int64]:
     kept = [rng.permutation(pattern.m)[: pattern.n] + pattern.m * group for group in range(groups)]
     return np.concatenate(kept)
+
+
+def shared(
+    rng: np.random.Generator, shape: tuple[int, ...], text: str, dtype: str = "f16"
+) -> tuple[SparseTensor, Array]:
+    """V:N:M of small integers, and the same dense, [..., M, K]: windows share four vectors of a group, and each row keeps two of them."""
+    pattern = Pattern.parse(text)
+    windows = Windows(shape, len(shape) - 1, pattern)
+    columns = rng.permuted(np.broadcast_to(np.arange(pattern.m), (windows.count, windows.groups, pattern.m)), axis=2)
+    own = rng.permuted(np.broadcast_to(np.arange(4), (windows.rows, windows.groups, 4)), axis=2)[:, :, :2]
+    indices = np.take_along_axis(columns[windows.of_rows(), :, :4], own, axis=2)
+    kept = indices + np.arange(windows.groups)[:, None] * pattern.m
+    values = np.where(kept < shape[-1], rng.integers(-LARGEST, LARGEST + 1, kept.shape), 0)
+    values = values.reshape(windows.rows, -1).astype(element_type(dtype).numpy)
+    s = from_indices(values, indices.reshape(values.shape), pattern, shape)
+    return s, s.dense()

@@ -141,3 +141,41 @@ def slow_lists(w: NDArray[Any], pattern: Pattern, axis: int) -> list[list[list[i
         [sorted(sorted(range(pattern.m), key=lambda i: rank(group[i]))[: pattern.n]) for group in groups]
         for groups in slow_windows(w.shape, axis, pattern)
     ]
+
+
+def slow_prune_shared(w: NDArray[Any], pattern: Pattern, axis: int, norm: str) -> NDArray[Any]:
+    """V:N:M: of the 4 vectors of largest norm of each group, in each row the 2 elements of largest magnitude; ties by lowest index."""
+    out = np.zeros_like(w)
+    for groups in slow_windows(w.shape, axis, pattern):
+        for group in groups:
+            keys = [slow_norm(w, vector, norm) for vector in group]
+            kept = sorted(sorted(range(pattern.m), key=lambda i: -keys[i])[:4])
+            for row in zip(*(group[i] for i in kept if group[i]), strict=True):
+                for at in sorted(row, key=lambda at: -magnitude(w[at]))[:2]:
+                    bits_of(out)[at] = bits_of(w)[at]
+    return out
+
+
+def slow_shared(w: NDArray[Any], pattern: Pattern, axis: int) -> list[tuple[list[list[int]], list[list[list[int]]]]]:
+    """By window of V:N:M the 4 vectors kept in each group, and by row which 2 of these it keeps in each group, 0 … 3: non-zeros first, then
+    -0.0, lowest index first. Rows past the end of a matrix are zeros.
+    """
+    sign = element_type(w.dtype).negative_zero
+
+    def rank(bits: list[int]) -> int:
+        return 0 if any(b not in (0, sign) for b in bits) else 1 if sign is not None and sign in bits else 2
+
+    axis %= w.ndim
+    across = ((*w.shape[:axis], *w.shape[axis + 1 :]) or (1,))[-1]
+    found: list[tuple[list[list[int]], list[list[list[int]]]]] = []
+    for groups in slow_windows(w.shape, axis, pattern):
+        bits = [[[int(bits_of(w)[at]) for at in vector] for vector in group] for group in groups]
+        kept = [sorted(sorted(range(pattern.m), key=lambda i: rank(group[i]))[:4]) for group in bits]
+        rows: list[list[list[int]]] = []
+        for row in range(min(pattern.length, across)):
+            rows.append([])
+            for group, vectors in zip(bits, kept, strict=True):
+                own = [[group[i][row]] if row < len(group[i]) else [0] for i in vectors]
+                rows[-1].append(sorted(sorted(range(4), key=lambda i: rank(own[i]))[:2]))
+        found.append((kept, rows))
+    return found

@@ -31,7 +31,7 @@ from louver.compile.plan.schedule import Schedule, check_registers, lists_of, re
 from louver.compile.signature import RANGES, kernel_name, parameter_name
 from louver.formats.dtypes import multiplied_as
 from louver.formats.pattern import Pattern, lifted_pattern
-from louver.ir.product import Batch, ProductNest, require_rows, unit_of
+from louver.ir.product import Batch, ProductNest, has_unit, require_rows, unit_of
 from louver.ir.sched import ops, staged
 from louver.ir.sched.types import MapType, PointerType, SizeType, WgmmaAttr
 from louver.ir.tile.elements import element_attribute
@@ -53,20 +53,20 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
         )
     require_rows(nest)
     selection = nest.a.selection
-    if selection == "lifted" and nest.a.pattern != lifted_pattern(nest.a.element):
+    if not has_unit(nest.a.pattern, nest.a.element):
+        lifted = lifted_pattern(nest.a.element)
         raise ValueError(
-            f"products of {nest.a.element} take the pattern {lifted_pattern(nest.a.element)} or vectors N:M@L, got {nest.a.pattern}"
+            f"products of {nest.a.element} take the pattern {lifted} or vectors N:M@L, got {nest.a.pattern}"
         )
     unit = unit_of(nest.a.pattern, nest.a.element)
     steps = steps_of(nest.a.element, unit)
     if schedule.tile.k not in steps:
         raise ValueError(f"tile_k of {nest.a.element} is {' or '.join(map(str, steps))}, got {schedule.tile.k}")
-    indexed = selection == "indexed"
-    if indexed:
+    if selection.indexed:
         require_gatherable(schedule)
     lists = lists_of(nest.a.pattern, schedule)
     picked = None
-    if selection != "lifted" and schedule.ring.metadata != "global":
+    if not selection.lifted and schedule.ring.metadata != "global":
         picked = require_picks(nest.a.pattern, unit, schedule)
     promoted, turned = nest.promoted is not None, nest.turns
     check_registers(schedule, nest.accumulator, target, promoted=promoted, lists=lists, unit=unit, turned=turned)
@@ -104,7 +104,7 @@ def _warpgroup_product(nest: ProductNest, schedule: Schedule) -> Wgmma:
         a=multiplied_as(nest.a.element),
         b=multiplied_as(nest.b.element),
         d=nest.accumulator,
-        sparse=nest.a.selection == "lifted",
+        sparse=nest.a.selection.lifted,
         transpose_b=not (nest.b.k_major or nest.turns),
     )
 
@@ -278,7 +278,7 @@ def _gather_stage(plan: Generation, values: dict[str, SSAValue], tile: Sequence[
         ops.AcquireOp(properties={"barriers": StringAttr("empty")})
         values_of = Block()
         with ImplicitBuilder(values_of):
-            ops.ExpectOp(properties={"barriers": StringAttr("full")})
+            _expect(plan)
             _fill_sparse(plan, values, tile, step)
         staged.OneThreadOp(regions=[Region(values_of)])
 
@@ -327,9 +327,7 @@ def _fill_stage(
 ) -> None:
     """Copies of one step's operands. A CTA begins loads for itself alone before it waits for the others' invitation."""
     ops.AcquireOp(properties={"barriers": StringAttr("empty")})
-    if plan.schedule.ring.metadata == "barrier" and "sparse" in operands:
-        ops.ExpectOp(properties={"barriers": StringAttr(plan.metadata_barriers)})
-    ops.ExpectOp(properties={"barriers": StringAttr("full")})
+    _expect(plan, metadata="sparse" in operands)
     shared = plan.shared and "dense" in operands
     if shared:
         ops.InviteOp(properties={"barriers": StringAttr("invited")})
@@ -339,6 +337,13 @@ def _fill_stage(
         ops.WaitOp(properties={"barriers": StringAttr("invited")})
     if "dense" in operands:
         _fill_dense(plan, values, tile, step)
+
+
+def _expect(plan: Generation, *, metadata: bool = True) -> None:
+    """metadata: whether it is copied here, too, perhaps on barriers of its own."""
+    if plan.schedule.ring.metadata == "barrier" and metadata:
+        ops.ExpectOp(properties={"barriers": StringAttr(plan.metadata_barriers)})
+    ops.ExpectOp(properties={"barriers": StringAttr("full")})
 
 
 def _fill_sparse(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:

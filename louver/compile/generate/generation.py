@@ -33,12 +33,12 @@ class Generation:
     @property
     def lifted(self) -> bool:
         """Whether products take metadata."""
-        return self.nest.a.selection == "lifted"
+        return self.nest.a.selection.lifted
 
     @property
     def indexed(self) -> bool:
         """Whether the left operand's columns are those of rows of K that it names."""
-        return self.nest.a.selection == "indexed"
+        return self.nest.a.selection.indexed
 
     @property
     def gathers(self) -> bool:
@@ -92,7 +92,7 @@ class Generation:
     @property
     def staged(self) -> bool:
         """Whether stages hold the metadata of their step, or the rows that threads pick."""
-        return self.nest.a.selection != "all" and self.schedule.ring.metadata != "global"
+        return (self.lifted or self.indexed) and self.schedule.ring.metadata != "global"
 
     @property
     def loaded(self) -> bool:

@@ -72,7 +72,7 @@ class OperandLayout:
 
 def values_layout(schedule: Schedule, element: str, selection: Selection) -> OperandLayout:
     """The left operand's values: rows along K, of which a lifted one stores half."""
-    stored = schedule.tile.k // (2 if selection == "lifted" else 1)
+    stored = schedule.tile.k // (2 if selection.lifted else 1)
     return _k_major(stored, schedule.tile.m, element)
 
 
@@ -145,11 +145,11 @@ def metadata_words(schedule: Schedule, element: str) -> int:
 
 def metadata_bytes(schedule: Schedule, element: str, selection: Selection) -> int:
     """Bytes of metadata in a stage, or of rows to pick, for all rows of the tile; 0 where stages hold none."""
-    if selection == "all" or schedule.ring.metadata == "global":
+    if selection == Selection() or schedule.ring.metadata == "global":
         return 0
-    if selection == "indexed":
-        return schedule.tile.m // PICKERS * schedule.tile.k * PICK_BYTES
-    return schedule.tile.m // 64 * WARPGROUP_THREADS * 4 * metadata_words(schedule, element)
+    if selection.lifted:
+        return schedule.tile.m // 64 * WARPGROUP_THREADS * 4 * metadata_words(schedule, element)
+    return schedule.tile.m // PICKERS * schedule.tile.k * PICK_BYTES
 
 
 def blocks_bytes(schedule: Schedule, lists: int) -> int:

@@ -83,7 +83,7 @@ class Ring:
     in_flight: groups of products (one a step) still running when the next step begins; a stage is released when its group has ended,
     so `in_flight` steps later. metadata: "global": words go from global memory straight to registers, 256 columns at a time, ahead of their products; "stage": by
     bulk copies into the stage, with its operands; "barrier": the same on barriers of their own, so that they are in registers before
-    the operands arrive. Of vectors N:M@L "global" lists say which rows of the dense operand are gathered; by a "stage" all rows come
+    the operands arrive. Of vectors N:M@L, whose rows no metadata lifts, "global" lists say which rows of the dense operand are gathered; by a "stage" all rows come
     there, and threads pick those that their windows keep.
     """
 
@@ -311,9 +311,15 @@ def list_rows(pattern: str, schedule: Schedule) -> int:
     return schedule.tile.m if rows % (schedule.tile.m // schedule.roles.consumers) else rows
 
 
+def gathers(pattern: str | None, metadata: str) -> bool:
+    """Whether lists name the rows of the dense operand that are copied, where metadata comes so: others are picked from a stage."""
+    selection = selection_of(pattern)
+    return selection.indexed and (selection.lifted or metadata == "global")
+
+
 def lists_of(pattern: str | None, schedule: Schedule) -> int:
     """Lists of rows of the dense operand that a tile has, each with rows of its own in a stage; 0 where nothing is gathered."""
-    if pattern is None or selection_of(pattern) != "indexed" or schedule.ring.metadata != "global":
+    if pattern is None or not gathers(pattern, schedule.ring.metadata):
         return 0
     return schedule.tile.m // list_rows(pattern, schedule)
 

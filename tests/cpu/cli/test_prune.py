@@ -89,24 +89,25 @@ def test_other_patterns(cli: Cli, checkpoint: Path, tmp_path: Path) -> None:
     assert louver.check(np.asarray(louver.load(tmp_path / "out.safetensors")["encoder.query.weight"]), "1:2").ok
 
 
+@pytest.mark.parametrize("pattern", ["2:8@4", "2:8@V4"])
 def test_vectors_in_pieces_are_those_of_the_whole(
-    cli: Cli, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pattern: str, cli: Cli, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("louver.formats.checkpoint.PIECE", 256)
     before = louver.load(checkpoint)
     for form in ("--dense", "--compressed"):
         out = tmp_path / f"{form}.safetensors"
         norm = "l1" if form == "--dense" else "l2"
-        options = (form, "--pattern", "2:8@4", "--norm", norm, "--dtype", "f32")
+        options = (form, "--pattern", pattern, "--norm", norm, "--dtype", "f32")
         assert cli("prune", checkpoint, out, *options).exit_code == 0
         after = louver.load(out)
         for name in PROJECTIONS:
             got = np.asarray(after[name])
             assert got.dtype == np.float32 and isinstance(after[name], louver.SparseTensor) == (form == "--compressed")
-            np.testing.assert_array_equal(got, louver.prune(np.asarray(before[name]), "2:8@4", norm=norm))
-        described = json.loads(cli("inspect", out, "--pattern", "2:8@4", "--json").stdout)["tensors"]
+            np.testing.assert_array_equal(got, louver.prune(np.asarray(before[name]), pattern, norm=norm))
+        described = json.loads(cli("inspect", out, "--pattern", pattern, "--json").stdout)["tensors"]
         assert {entry["name"] for entry in described if entry["holds"]} == set(PROJECTIONS)
-        assert "no:" in cli("inspect", out, "--pattern", "2:8@5").output
+        assert "no:" in cli("inspect", out, "--pattern", pattern.replace("4", "5")).output
 
 
 def test_pruning_again_changes_nothing(cli: Cli, checkpoint: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from louver.ir.sched.turned import CopyBlocksOp, PointRowsOp, TurnOp
 from support.protocol import add, assigned, drop, found, set_number
 
 INDEXED = Problem("matmul", pattern="2:8@64", b_layout="n_major"), Schedule.of(tile_n=64, stages=4)
+LIFTED = Problem("matmul", pattern="2:8@V64", b_layout="n_major"), Schedule.of(tile_n=64, stages=4)
 TURNING = (
     Problem("matmul", "e4m3", "e4m3", "f16", pattern="2:8@128", b_layout="n_major"),
     Schedule.of(tile_n=128, tile_k=128, stages=4),
@@ -70,6 +71,7 @@ TURNED: dict[str, tuple[Callable[[ops.KernelOp], None], str]] = {
 
 CASES = {
     **{f"gathered: {name}": (INDEXED, *each) for name, each in GATHERED.items()},
+    **{f"gathered and lifted: {name}": (LIFTED, *each) for name, each in GATHERED.items()},
     **{f"turned: {name}": (TURNING, *each) for name, each in TURNED.items()},
 }
 

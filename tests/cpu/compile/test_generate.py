@@ -29,6 +29,7 @@ from louver.ir.product import (
     LoadMatrix,
     Number,
     ProductNest,
+    selection_of,
     walk,
 )
 from louver.ir.sched import ops
@@ -91,6 +92,10 @@ PROBLEMS = {
         Problem("matmul", "s8", "u8", "s32", pattern="2:8@128", b_layout="n_major", batch="both"),
         Schedule.of(tile_n=128, tile_k=128, stages=3),
     ),
+    "matmul-shared-vectors": (
+        Problem("matmul", "bf16", "bf16", "bf16", pattern="2:8@V128", b_layout="n_major"),
+        Schedule.of(tile_n=64, stages=3, metadata="stage"),
+    ),
 }
 
 
@@ -127,7 +132,7 @@ def test_stages_do_not_overlap_and_bytes_add_up(name: str) -> None:
     full = next(op for op in barriers if op.sym_name.data == "full")
     # One row of a 2:4 tile holds half its columns, others all of them; of gathered rows no bytes are announced.
     columns = 0 if problem.gathers else schedule.tile.n
-    stored = schedule.tile.k * (schedule.tile.m // (2 if problem.pattern == "2:4" else 1) + columns)
+    stored = schedule.tile.k * (schedule.tile.m // (2 if selection_of(problem.pattern).lifted else 1) + columns)
     expected = stored * element_type(problem.a).bytes
     if schedule.ring.metadata == "stage":
         expected += schedule.tile.m * schedule.tile.k // 8

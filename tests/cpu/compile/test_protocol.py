@@ -38,6 +38,7 @@ PROBLEMS = {
     "promoted": Problem("linear", "e4m3", "e4m3", accumulate="promoted"),
     "dense": Problem("linear", pattern=None),
     "indexed": Problem("matmul", pattern="2:8@64", b_layout="n_major"),
+    "indexed-and-lifted": Problem("matmul", pattern="2:8@V64", b_layout="n_major"),
     "turned": Problem("matmul", "e4m3", "e4m3", "f16", pattern="2:8@128", b_layout="n_major"),
 }
 

@@ -13,6 +13,7 @@ def test_parse() -> None:
     assert Pattern.parse("8:32@16") == Pattern(8, 32, 16)
     assert Pattern.parse("2:4@1") == Pattern(2, 4)
     assert Pattern.parse(Pattern(6, 8)) == Pattern(6, 8)
+    assert Pattern.parse("2:8@V64") == Pattern(2, 8, 64, shared=4) != Pattern(2, 8, 64)
 
 
 @given(st.integers(1, MAX_GROUP).flatmap(lambda m: st.tuples(st.integers(1, m), st.just(m), st.integers(1, 512))))
@@ -21,9 +22,49 @@ def test_text_round_trip(parts: tuple[int, int, int]) -> None:
     assert Pattern.parse(str(pattern)) == pattern
 
 
+def test_a_pattern_is_composed_of_levels() -> None:
+    assert Pattern.parse("2:8@16").levels == (Pattern(2, 8, 16),)
+    pattern = Pattern.parse("2:8@V128")
+    assert (str(pattern), pattern.levels, pattern.rescaling) == ("2:8@V128", (Pattern(4, 8, 128), Pattern(2, 4)), 4)
+
+
+@pytest.mark.parametrize(
+    ("parts", "rule"),
+    [
+        ((2, 4, 64, 4), "4 vectors of 5 or more, of 2 rows or more, got 2:4@V64"),
+        ((2, 8, 1, 4), "of 2 rows or more, got 2:8@V1"),
+        ((3, 8, 64, 4), "rows of V:N:M keep 2 of 4 vectors that they share, got 3 of 4"),
+        ((2, 8, 64, 6), "got 2 of 6"),
+    ],
+)
+def test_rows_share_four_vectors_of_more(parts: tuple[int, int, int, int], rule: str) -> None:
+    with pytest.raises(ValueError, match=rule):
+        Pattern(*parts)
+
+
 @pytest.mark.parametrize(
     "text",
-    ["", "2", "2:", ":4", "2:4@", "2:4@0", "0:4", "2 :4", " 2:4", "2:4\n", "-1:4", "2:4:8", "02:4", "²:4", "2/4"],
+    [
+        "",
+        "2:8@V",
+        "2:8V4",
+        "2:8@v4",
+        "2:8@V0",
+        "2",
+        "2:",
+        ":4",
+        "2:4@",
+        "2:4@0",
+        "0:4",
+        "2 :4",
+        " 2:4",
+        "2:4\n",
+        "-1:4",
+        "2:4:8",
+        "02:4",
+        "²:4",
+        "2/4",
+    ],
 )
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match='"N:M" or "N:M@L" with positive integers'):

@@ -18,6 +18,7 @@ from louver.compile.plan.nest import read_nest
 from louver.frontend.ttir import read_ttir, sparse_mark
 from louver.ir.context import parse_ir
 from louver.ir.interpret import run_kernel
+from louver.ir.product import Selection
 from louver.ir.refusal import UnsupportedKernelError
 from louver.ir.tile import SparseAttr
 from support.triton.cases import kept
@@ -108,7 +109,7 @@ def test_a_user_s_kernel_takes_it_without_a_gpu(rng: np.random.Generator) -> Non
 def test_products_select_by_it_and_register_tiles_refuse_it() -> None:
     module = read_ttir(marked())
     nest = read_nest(canonicalize(module.clone()))
-    assert (nest.a.pattern, nest.a.selection) == (PATTERN, "indexed")
+    assert (nest.a.pattern, nest.a.selection) == (PATTERN, Selection(indexed=True))
     propagate_sparsity(module)
     with pytest.raises(
         UnsupportedKernelError, match=f"patterns that the hardware multiplies, not {PATTERN}, got at .*: prune to"

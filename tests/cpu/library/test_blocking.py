@@ -96,6 +96,8 @@ def test_what_no_thread_or_sm_holds() -> None:
         ValueError, match=r"a group of 256:256 takes 2,097,152 bytes .*, of 232,448: take smaller blocks"
     ):
         Blocking(512, 512, 32, 64, 8, 8).depth(Pattern(256, 256), 64, SM_90A)
+    with pytest.raises(ValueError, match="is of vectors N:M@L, which CUDA cores multiply, got 2:8@V64: write"):
+        Blocking(64, 128, 64, 32, 8, 8).depth(Pattern.parse("2:8@V64"), 64, SM_90A)
 
 
 def test_random_windows_keep_what_the_share_says() -> None:

@@ -12,6 +12,7 @@ import louver
 from louver.compile.plan.schedule import list_rows
 from louver.formats.lists import GatheredRows, gathered
 from louver.formats.tensor import SparseTensor
+from louver.isa.prepack import prepack, split
 from support.fake_gpu import FakeGpu, FakeTorch, Launch, Map, Tensor
 
 pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference path")
@@ -63,6 +64,53 @@ def test_a_matmul_gathers_from_the_caller_s_rows(
     assert len(gpu.launches) == 2
 
 
+SHARED = ("2:8@V64", "2:6@V16", "2:5@V1000")
+
+
+def check_lifted(launch: Launch, s: SparseTensor) -> None:
+    """The launch reads values, lists and metadata of V:N:M."""
+    rows, given = lists_read(launch, s), launch.arguments
+    assert given["kept"] == 2 * rows.kept and rows.codes is not None
+    np.testing.assert_array_equal(words(given["lists"], rows.lists.shape, ctypes.c_int32), rows.lists)
+    np.testing.assert_array_equal(stored(given, rows.kept), rows.values)
+    metadata = prepack(rows.codes, M, 2 * rows.kept, s.dtype)
+    if launch.kernel.launch.schedule.ring.metadata != "global":
+        metadata = split(metadata, 1)
+    np.testing.assert_array_equal(words(given["metadata"], metadata.shape, ctypes.c_uint32), metadata)
+
+
+@pytest.mark.parametrize("pattern", SHARED)
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_shared_vectors_have_metadata_too(
+    gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator, pattern: str, on_gpu: bool
+) -> None:
+    s = weight(rng, pattern=pattern)
+    t = s.to(0) if on_gpu else s
+    louver.matmul(t, Tensor((K, 64)))
+    launch = gpu.launches[-1]
+    check_lifted(launch, s)
+    t.update_(2 * s.values)
+    check_lifted(launch, t.to("cpu"))
+
+
+def test_shared_vectors_in_plans_and_linear(gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator) -> None:
+    s, b = weight(rng, pattern="2:8@V64"), Tensor((K, 64))
+    plan = louver.plan("matmul", s, n=64, layout="n_major")
+    plan(b)
+    check_lifted(gpu.launches[-1], s)
+    louver.linear(Tensor((5, 7, K)), s)
+    check_lifted(gpu.launches[-1], s)
+    louver.matmul(weight(rng, 3, pattern="2:8@V64"), Tensor((3, K, 64)))
+    assert gpu.launches[-1].arguments["batch"] == 3
+
+
+def test_shared_vectors_of_other_types_are_the_host_s(gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator) -> None:
+    w = rng.standard_normal((M, K)).astype(np.float32)
+    s = louver.compress(louver.prune(w, "2:8@V64"), "2:8@V64")
+    with pytest.raises(ValueError, match=r"2:4 and V:N:M of 16 and 8 bits, .*, got 2:8@V64 f32: convert the weight"):
+        louver.matmul(s, Tensor((K, 64), "float32"))
+
+
 def test_tokens_are_turned_first(gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator) -> None:
     """In one launch, to rows of whole 16 bytes."""
     s, x = weight(rng), Tensor((5, 7, K))
@@ -111,8 +159,9 @@ def test_a_weight_on_the_gpu(gpu: FakeGpu, torch: FakeTorch, rng: np.random.Gene
     np.testing.assert_array_equal(stored(given, rows.kept), rows.values)
 
 
-def test_the_reference_path_takes_them(rng: np.random.Generator) -> None:
-    s, b = weight(rng), rng.standard_normal((K, 9)).astype(np.float16)
+@pytest.mark.parametrize("pattern", ["2:8", "2:8@V64", "2:6@V3"])
+def test_the_reference_path_takes_them(rng: np.random.Generator, pattern: str) -> None:
+    s, b = weight(rng, pattern=pattern), rng.standard_normal((K, 9)).astype(np.float16)
     expected = s.dense().astype(np.float64) @ b
     np.testing.assert_allclose(louver.matmul(s, b, out_dtype="f32"), expected, atol=1e-4)
     np.testing.assert_allclose(louver.linear(b.T, s, out_dtype="f32").T, expected, atol=1e-4)

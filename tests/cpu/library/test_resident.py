@@ -534,7 +534,7 @@ def test_threads_derive_a_form_once(gpu: FakeGpu, torch: FakeTorch, s: SparseTen
     t = resident(s)
     state = t.derived.of(TensorState)
     found = in_threads(lambda _: state.operand(t, 0), range(4))
-    assert len({each.positions for each in found}) == 1 and len(gpu.launches) == 1
+    assert len({each.metadata for each in found}) == 1 and len(gpu.launches) == 1
 
 
 def test_eight_bit_floats_are_their_own_types(gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator) -> None:

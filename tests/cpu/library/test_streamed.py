@@ -39,8 +39,9 @@ CASES = [
     ("bf16", "2:8@4", (2, 10, 24), -1),
     ("e4m3", "3:8@16", (2, 24, 50), 1),
     ("s8", "100:200@3", (201, 5), 0),
+    ("f16", "2:8@V4", (2, 10, 21), -1),
 ]
-"""Groups of 64, vectors and patterns that keep all have kernels of their own."""
+"""Groups of 64, vectors and patterns that keep all have kernels of their own; V:N:M goes through the host."""
 
 
 def on_gpu(array: np.ndarray, ordinal: int = 0) -> Tensor:

@@ -112,6 +112,7 @@ def test_a_share_of_the_groups_has_vectors(share: float) -> None:
         assert {pattern.length for pattern in patterns} == set(LENGTHS)
         assert {1, 256} <= {pattern.m for pattern in patterns}
         assert {pattern.n == pattern.m for pattern in patterns} == {True, False}
+        assert {len(pattern.levels) for pattern in patterns} == {1, 2}
 
 
 def test_cases_of_vectors_meet_every_corner() -> None:
@@ -128,7 +129,7 @@ def test_cases_of_vectors_meet_every_corner() -> None:
             assert Pattern.parse(case.group.setting.pattern).length == 1
 
 
-@pytest.mark.parametrize("pattern", ["2:4", "3:5@33", "3:7", "5:5@2"])
+@pytest.mark.parametrize("pattern", ["2:4", "3:5@33", "3:7", "5:5@2", "2:9@V33"])
 @pytest.mark.parametrize("name", WINDOWS)
 def test_weights_are_what_their_tensor_says(name: str, pattern: str) -> None:
     """Their zeros and values are placed here by NumPy, so a tensor that is decoded wrongly differs."""

@@ -1,4 +1,4 @@
-"""Vectors N:M@L that the sweep draws, on the emulator: the kernels that calls of the library would launch."""
+"""Vectors N:M@L and V:N:M that the sweep draws, on the emulator: the kernels that calls of the library would launch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from louver.formats.pattern import Pattern
-from louver.ir.product import unit_of
+from louver.ir.product import selection_of, unit_of
 from louver.isa.targets import SM_90A
 from louver.library.configure import choose
 from louver.library.emulate import emulate
@@ -25,12 +25,14 @@ MOST = {"wgmma": 400_000, "fma": 60_000}
 
 def small() -> list[Case]:
     """A case of each group, with several windows and groups of K."""
-    found: dict[tuple[str, str], list[Case]] = {}
+    found: dict[tuple[str, str, int], list[Case]] = {}
     for case in cases(3000, 7, vectors=1.0):
         setting = case.group.setting
-        chosen = found.setdefault((setting.kind, setting.a), [])
         pattern, size = Pattern.parse(setting.pattern), case.m * case.n * case.k
+        chosen = found.setdefault((setting.kind, setting.a, len(pattern.levels)), [])
         fits = case.m > pattern.length and case.k > pattern.m and size < MOST[unit_of(setting.pattern, setting.a)]
+        # 2:4 and 1:2 have products of their own.
+        fits = fits and selection_of(setting.pattern).indexed
         if fits and runs_on_numpy(case) and len(chosen) < EACH and all(case.group != each.group for each in chosen):
             chosen.append(case)
     return [case for chosen in found.values() for case in chosen]

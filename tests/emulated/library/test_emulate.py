@@ -81,7 +81,8 @@ def test_values_may_lie_in_rows_of_a_larger_array(
         whole[:, : s.kept] = s.values
         values = memory.add("values", whole, writable=False)
         rows = Rows(values.address, s.kept, s.rows, pitch, 2, values, entries, s.rows * pitch)
-        return Operand(rows, memory.add("metadata", forms.positions.host(s), writable=False).address)
+        assert forms.metadata is not None
+        return Operand(rows, s.size, memory.add("metadata", forms.metadata.host(s), writable=False).address)
 
     monkeypatch.setattr(emulation, "sparse_operand", apart)
     problem = Problem("linear", "f16", "f16", "f32", bias=bias)

@@ -10,6 +10,7 @@ from louver.compile.plan.schedule import Schedule
 from louver.compile.products import CompiledProduct
 from louver.emulator import Order
 from louver.formats.dtypes import element_type
+from louver.formats.pattern import Pattern
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
 from louver.isa.wgmma import Wgmma
@@ -20,7 +21,7 @@ from louver.ptx.assembler import assemble
 from louver.ptx.module import Inst, Kernel, Module
 from louver.ptx.printer import print_module
 from support.compiled import compiled_product
-from support.gathered import vectors
+from support.gathered import shared, vectors
 from support.removal import ORDERS, removals, survey, undetected, work_removals
 
 pytestmark = pytest.mark.sampled(7)
@@ -80,6 +81,26 @@ STRUCTURES = {
         Schedule.of(tile_m=64, consumers=1, tile_n=128, tile_k=128, stages=2, store="bulk", staging=32, dependent=True),
         1,
     ),
+    "shared-vectors": (
+        Problem("matmul", pattern="2:8@V128", b_layout="n_major"),
+        Schedule.of(tile_n=16, tile_k=128, stages=2),
+        1,
+    ),
+    "shared-vectors-turned": (
+        Problem("matmul", "s8", "s8", "s32", pattern="2:8@V64", b_layout="n_major"),
+        Schedule.of(tile_n=64, tile_k=128, stages=2),
+        1,
+    ),
+    "shared-vectors-in-the-stage": (
+        Problem("matmul", pattern="2:8@V64", b_layout="n_major"),
+        Schedule.of(tile_n=64, stages=3, metadata="stage"),
+        1,
+    ),
+    "shared-vectors-on-a-barrier": (
+        Problem("matmul", pattern="2:8@V128", b_layout="n_major"),
+        Schedule.of(tile_n=16, tile_k=128, stages=2, metadata="barrier", dependent=True),
+        1,
+    ),
     "cuda-cores": (
         Problem("matmul", "f32", "f32", "f32", pattern="2:8@64", b_layout="n_major"),
         Schedule.of(tile_m=64, tile_n=64, tile_k=32, stages=2, in_flight=0, consumers=1),
@@ -128,9 +149,10 @@ def attempts(compiled: CompiledProduct, sms: int, rng: np.random.Generator, coun
         given.append((n - 8, *cuts[0]))
     for n, steps, ranges in given:
         k = schedule.tile.k * steps - columns + 8
-        if compiled.nest.a.selection == "indexed":
-            # So many columns are kept of four times as many.
-            k *= 4
+        if compiled.nest.a.selection.indexed:
+            # So many columns are kept of more.
+            pattern = Pattern.parse(compiled.nest.a.pattern)
+            k = k * pattern.m // pattern.shared
         numpy = element_type(compiled.nest.a.element).numpy
         w = rng.integers(-4, 5, (m, k)).astype(numpy)
         s, w = left_operand(rng, compiled, w)
@@ -158,6 +180,8 @@ def left_operand(rng: np.random.Generator, compiled: CompiledProduct, w: np.ndar
     if pattern == "2:4":
         s = louver.compress(louver.prune(w, pattern), pattern)
         return s, s.dense()
+    if compiled.nest.a.selection.lifted:
+        return shared(rng, w.shape, pattern, element_type(w.dtype).name)
     given = vectors(rng, *w.shape, pattern, element_type(w.dtype).name)
     return given.rows(compiled.schedule), given.a
 

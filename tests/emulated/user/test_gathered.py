@@ -34,7 +34,14 @@ def given(
 
 
 @pytest.mark.parametrize(
-    ("name", "pattern"), [("mm, sparse left", "2:8"), ("bmm, sparse left", "2:8@16"), ("mm, sparse left", "2:8@64")]
+    ("name", "pattern"),
+    [
+        ("mm, sparse left", "2:8"),
+        ("bmm, sparse left", "2:8@16"),
+        ("mm, sparse left", "2:8@64"),
+        ("mm, sparse left", "2:8@V64"),
+        ("bmm, sparse left", "2:8@V32"),
+    ],
 )
 def test_a_dense_operand_k_by_n(rng: np.random.Generator, name: str, pattern: str) -> None:
     kernel, call, known, outs = given(name, rng, pattern)
@@ -42,7 +49,7 @@ def test_a_dense_operand_k_by_n(rng: np.random.Generator, name: str, pattern: st
     found = louver.jit(kernel).explain(**known)
     assert isinstance(found, Explanation) and found.family == "product"
     longer = rf"64 rows of a weight of {pattern} share a list of \d+ rows of K, where each keeps 34"
-    assert (re.search(longer, str(found)) is None) == (pattern == "2:8@64")
+    assert (re.search(longer, str(found)) is None) == (pattern in ("2:8@64", "2:8@V64"))
     louver.jit(kernel).emulate[call.grid](**known)
     (y,) = outs.values()
     a, b = (known[key] for key in ("a", "b"))

@@ -34,8 +34,7 @@ def enter(low: Lowering) -> None:
         named["rank"] = k.special("%cluster_ctarank")
     tile_m, tile_n, tile_k = low.tile
     sizes = low.sizes
-    # Lists name the rows of K that are summed, so many of them.
-    named["steps"] = k.shr(k.add(sizes.get("kept", sizes["K"]), tile_k - 1), tile_k.bit_length() - 1)
+    named["steps"] = k.shr(k.add(low.depth, tile_k - 1), tile_k.bit_length() - 1)
     rows = tile_m * low.cluster
     named["tiles_m"] = k.div(k.add(sizes["M"], rows - 1), rows)
     named["tiles_n"] = k.div(k.add(sizes["N"], tile_n - 1), tile_n)
@@ -162,7 +161,7 @@ def next_tile(low: Lowering, op: ops.NextTileOp) -> None:
 def _begin(low: Lowering, op: ops.TilesOp, at: Origin) -> None:
     if op.ahead is None:
         return
-    if low.kernel.unit.sparse:
+    if any(isinstance(inner, ops.LoadMetadataOp) for inner in op.walk()):
         operands.open_tile(low, op, at)
     _bind(low, op.ahead.block, at)
     low.end = _last_step(low, at)

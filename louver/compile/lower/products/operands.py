@@ -50,7 +50,7 @@ def open_tile(low: Lowering, tiles: ops.TilesOp, at: Origin) -> None:
     k, consumer = low.k, low.consumer
     blocks = len(consumer.accumulators)
     columns = columns_per_load(low.kernel.unit.a)
-    groups = k.shr(k.add(low.sizes["K"], columns - 1), columns.bit_length() - 1)
+    groups = k.shr(k.add(low.depth, columns - 1), columns.bit_length() - 1)
     last = k.shr(k.sub(low.sizes["M"], 1), 6)
     first = k.mad_lo(low.warpgroup, blocks, k.shr(at.m, 6))
     metadata = next(op.metadata for op in tiles.walk() if isinstance(op, ops.LoadMetadataOp))

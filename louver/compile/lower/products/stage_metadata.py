@@ -26,7 +26,7 @@ def copy(low: Lowering, op: staged.CopyMetadataOp) -> None:
     steps = low.named["steps"]
     if low.kernel.unit.sparse:
         columns = columns_per_load(low.kernel.unit.a)
-        groups = k.shr(k.add(low.sizes["K"], columns - 1), columns.bit_length() - 1)
+        groups = k.shr(k.add(low.depth, columns - 1), columns.bit_length() - 1)
         steps = k.mul_lo(groups, WORDS // _words(size))
     last = k.shr(k.sub(low.sizes["M"], 1), 6)
     first = k.shr(low.number(op.row), 6)

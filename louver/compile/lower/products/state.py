@@ -209,6 +209,11 @@ class Lowering:
         return m, n, k
 
     @property
+    def depth(self) -> Reg:
+        """The rows of K that are summed: all, or so many as lists name."""
+        return self.sizes.get("kept", self.sizes["K"])
+
+    @property
     def cluster(self) -> int:
         """CTAs of a cluster."""
         return self.kernel.cluster.value.data
