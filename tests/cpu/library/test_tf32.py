@@ -36,9 +36,9 @@ def test_what_is_not_finite_stays_and_nothing_becomes_infinite() -> None:
 
 def test_products_read_rounded_values_and_the_tensor_keeps_its_own(rng: np.random.Generator) -> None:
     s = sparse(rng)
-    values, positions = forms_of(Schedule.of(tile_n=64, tile_k=32, stages=2), s)
-    assert (values, positions) == (RoundedValues(), Metadata())
-    held = values.host(s).view(np.float32)[:, : s.kept]
+    forms = forms_of(Schedule.of(tile_n=64, tile_k=32, stages=2), s)
+    assert forms == (RoundedValues(), Metadata(), None)
+    held = forms.values.host(s).view(np.float32)[:, : s.kept]
     np.testing.assert_array_equal(held, f32_to_tf32(s.values))
     assert (s.values.view(np.uint32) & 0x1FFF).any()
 

@@ -133,11 +133,11 @@ SCHEDULES = {
 }
 
 TURNED = {
-    "wide": Schedule.of(tile_n=256, tile_k=128, stages=3),
-    "bulk": Schedule.of(tile_n=128, tile_k=128, stages=3, store="bulk"),
+    "wide": Schedule.of(tile_n=256, tile_k=128, stages=2),
+    "bulk": Schedule.of(tile_n=128, tile_k=128, stages=2, store="bulk"),
     "half": Schedule.of(tile_m=64, tile_n=256, tile_k=128, consumers=1, stages=3, store="bulk"),
     "tall": Schedule.of(tile_m=256, tile_n=128, tile_k=128, stages=2),
-    "three-parts": Schedule.of(tile_n=192, tile_k=128, stages=3),
+    "three-parts": Schedule.of(tile_n=192, tile_k=128, stages=2),
     "short": Schedule.of(tile_n=128, tile_k=64, stages=4),
     "ranges": Schedule.of(tile_n=128, tile_k=128, stages=3, work="ranges"),
 }
