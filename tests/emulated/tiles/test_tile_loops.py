@@ -188,11 +188,11 @@ def test_tiles_may_differ_in_steps(rng: np.random.Generator) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["nested", "flattened"])
 def test_every_wait_and_barrier_is_needed_and_its_absence_noticed(rng: np.random.Generator, form: str) -> None:
-    made = compiled(form, ctas=None)
+    made = compiled_tiles(text(form), ctas=None)
 
     def attempt(kernel: Kernel, order: Order) -> None:
-        # After four steps all barriers are in phase 1; after six some slots have been filled twice.
-        for steps in (4, 6):
+        # After four steps all barriers are in phase 1; after nine all four slots have been filled twice.
+        for steps in (4, 9):
             check(made, rng, steps * 64, programs=2, order=order, kernel=kernel)
 
     outcomes = survey(made.kernel, attempt)
