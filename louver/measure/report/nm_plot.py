@@ -20,6 +20,9 @@ LAYOUTS = {"matmul": "tokens [K, N]", "linear": "tokens [N, K]"}
 STYLES = {"matmul": "-", "linear": ":"}
 SHADES = ("#b0b7c0", "#6b8fb5", "#0f766e", "#b45309")
 
+FEW = 20
+"""Points of a line, up to which each has a mark."""
+
 ROOFLINE_SHAPE = (4096, 4096, 4096)
 """The product of Figure 10."""
 
@@ -80,7 +83,8 @@ def _speeds(axes: Any, pattern: Pattern, rows: list[NmRow]) -> None:
     for kind in KINDS:
         found = [(place, speed) for place, row in enumerate(rows) if (speed := row.speedup(kind)) is not None]
         places, speeds = zip(*found, strict=True)
-        axes.plot(places, speeds, STYLES[kind], color=COLORS["ours"], linewidth=1.4, label=LAYOUTS[kind])
+        look = {"color": COLORS["ours"], "linewidth": 1.4, "marker": "o" if len(places) <= FEW else None}
+        axes.plot(places, speeds, STYLES[kind], label=LAYOUTS[kind], **look)
     axes.axhline(1, color=COLORS["cublas"], linestyle="--", label="cuBLAS")
     axes.axhline(pattern.rescaling, color=COLORS["cusparselt"], linestyle="--", label="ideal, M / N")
     counts = [row.shape[1] for row in rows]
