@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from xdsl.dialects.builtin import ModuleOp
 
+from louver.compile.check.check import check_protocol
 from louver.compile.generate.assign import assign_shared_memory
 from louver.compile.generate.generate import generate
 from louver.compile.plan.nest import read_nest
@@ -22,6 +24,17 @@ def assigned(problem: Problem, schedule: Schedule) -> ModuleOp:
     module = generate(read_nest(build_tile_ir(problem, tile)), schedule, SM_90A)
     assign_shared_memory(module, SM_90A)
     return module
+
+
+def refuses(problem: Problem, schedule: Schedule, change: Callable[[ops.KernelOp], None], message: str) -> None:
+    """The check passes a kernel, and refuses it with that message once it is changed."""
+    module = assigned(problem, schedule)
+    check_protocol(module)
+    (kernel,) = module.body.block.ops
+    assert isinstance(kernel, ops.KernelOp)
+    change(kernel)
+    with pytest.raises(ValueError, match=message):
+        check_protocol(module)
 
 
 def found(kernel: ops.KernelOp, kind: type[Any], index: int = 0, role: str = "") -> Any:

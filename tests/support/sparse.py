@@ -179,3 +179,16 @@ def slow_shared(w: NDArray[Any], pattern: Pattern, axis: int) -> list[tuple[list
                 rows[-1].append(sorted(sorted(range(4), key=lambda i: rank(own[i]))[:2]))
         found.append((kept, rows))
     return found
+
+
+SHARED_CASES = [
+    ((64, 16), -1, "2:8@V64"),
+    ((130, 21), 1, "2:5@V64"),
+    ((13, 6), 0, "2:6@V4"),
+    ((3, 9, 19), 2, "2:16@V2"),
+    ((3, 19, 9), 1, "2:17@V2"),
+    ((10,), 0, "2:8@V8"),
+    ((6, 300), 1, "2:256@V3"),
+    ((2, 3, 2, 11), -1, "2:8@V100000000000000000"),
+]
+"""Of V:N:M: shape, axis and pattern: windows and groups whole and cut off, matrices of a batch, indices of 4 and 8 bits."""

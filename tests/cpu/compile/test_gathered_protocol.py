@@ -6,13 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from louver.compile.check.check import check_protocol
 from louver.compile.plan.schedule import Schedule
 from louver.frontend.problem import Problem
 from louver.ir.sched import ops
 from louver.ir.sched.gathered import GatherOp, LoadRowsOp, ProxyFenceOp
 from louver.ir.sched.turned import CopyBlocksOp, PointRowsOp, TurnOp
-from support.protocol import add, assigned, drop, found, set_number
+from support.protocol import add, drop, found, refuses, set_number
 
 INDEXED = Problem("matmul", pattern="2:8@64", b_layout="n_major"), Schedule.of(tile_n=64, stages=4)
 LIFTED = Problem("matmul", pattern="2:8@V64", b_layout="n_major"), Schedule.of(tile_n=64, stages=4)
@@ -79,10 +78,4 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_a_broken_gather_is_refused(name: str) -> None:
     made, change, message = CASES[name]
-    module = assigned(*made)
-    check_protocol(module)
-    (kernel,) = module.body.block.ops
-    assert isinstance(kernel, ops.KernelOp)
-    change(kernel)
-    with pytest.raises(ValueError, match=message):
-        check_protocol(module)
+    refuses(*made, change, message)

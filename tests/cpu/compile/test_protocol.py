@@ -26,7 +26,7 @@ from louver.library.tuned import tables
 from louver.library.tuned_entry import problem_of
 from louver.measure.tune_search import neighbours
 from louver.ptx.printer import print_module
-from support.protocol import add, assigned, drop, found, set_number
+from support.protocol import add, assigned, drop, found, refuses, set_number
 
 MANY = 1 << 20
 PROBLEMS = {
@@ -319,13 +319,7 @@ MUTATIONS: dict[str, tuple[Schedule, Callable[[ops.KernelOp], None], str]] = {
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_broken_schedule_is_refused(name: str) -> None:
     schedule, change, message = MUTATIONS[name]
-    module = assigned(PROBLEMS["f16"], schedule)
-    check_protocol(module)
-    (kernel,) = module.body.block.ops
-    assert isinstance(kernel, ops.KernelOp)
-    change(kernel)
-    with pytest.raises(ValueError, match=message):
-        check_protocol(module)
+    refuses(PROBLEMS["f16"], schedule, change, message)
 
 
 def shared(kernel: ops.KernelOp) -> tuple[ops.RoleOp, ops.RoleOp]:

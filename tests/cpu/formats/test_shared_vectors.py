@@ -17,24 +17,20 @@ from louver.formats import checkpoint
 from louver.formats.checkpoint import open_checkpoint
 from louver.formats.pattern import Pattern
 from louver.formats.regular import FormatError
-from support.containers import write_container
-from support.sparse import SPARSE_TYPES, bits_of, random_bits, same_bits, slow_prune_shared, slow_shared, slow_windows
-
-CASES = [
-    ((64, 16), -1, "2:8@V64"),
-    ((130, 21), 1, "2:5@V64"),
-    ((13, 6), 0, "2:6@V4"),
-    ((3, 9, 19), 2, "2:16@V2"),
-    ((3, 19, 9), 1, "2:17@V2"),
-    ((10,), 0, "2:8@V8"),
-    ((6, 300), 1, "2:256@V3"),
-    ((2, 3, 2, 11), -1, "2:8@V100000000000000000"),
-]
-"""Shape, axis and pattern: windows and groups whole and cut off, matrices of a batch, indices of 4 and 8 bits."""
+from support.sparse import (
+    SHARED_CASES,
+    SPARSE_TYPES,
+    bits_of,
+    random_bits,
+    same_bits,
+    slow_prune_shared,
+    slow_shared,
+    slow_windows,
+)
 
 
 @pytest.mark.parametrize("dtype", SPARSE_TYPES)
-@pytest.mark.parametrize(("shape", "axis", "text"), CASES)
+@pytest.mark.parametrize(("shape", "axis", "text"), SHARED_CASES)
 def test_prune_check_and_compress(
     shape: tuple[int, ...], axis: int, text: str, dtype: str, rng: np.random.Generator
 ) -> None:
@@ -210,20 +206,6 @@ def test_rows_share_four_vectors() -> None:
         louver.from_indices(values, indices, "2:5@V2", (4, 4))
 
 
-@pytest.mark.parametrize(("shape", "axis", "text"), CASES)
-def test_files(shape: tuple[int, ...], axis: int, text: str, tmp_path: Path, rng: np.random.Generator) -> None:
-    s = louver.compress(louver.prune(random_bits(rng, shape, "bf16"), text, axis=axis), text, axis=axis)
-    louver.save(tmp_path / "s.safetensors", {"w": s, "bias": np.ones(3, np.float32)})
-    back = louver.load(tmp_path / "s.safetensors")["w"]
-    assert isinstance(back, louver.SparseTensor) and back.pattern == s.pattern
-    assert same_bits(back.dense(), s.dense()) and np.array_equal(back.indices, s.indices)
-    whole = bytearray((tmp_path / "s.safetensors").read_bytes())
-    whole[-1] ^= 1
-    (tmp_path / "s.safetensors").write_bytes(whole)
-    with pytest.raises(FormatError, match="checksum"):
-        louver.load(tmp_path / "s.safetensors")
-
-
 @pytest.mark.parametrize(
     ("shape", "text"), [((7, 53), "2:8@V3"), ((3, 5, 40), "2:6@V2"), ((4, 8, 40), "2:8@V4"), ((9, 40), "2:8@V4")]
 )
@@ -246,20 +228,3 @@ def test_pieces_are_whole_windows(
     together: np.ndarray[Any, Any] = np.concatenate([bits_of(np.asarray(piece)).ravel() for piece in pieces])
     np.testing.assert_array_equal(together, bits_of(s.dense()).ravel())
     np.testing.assert_array_equal(np.concatenate([piece.indices for piece in pieces]), s.indices)
-
-
-def test_a_lost_description_is_noticed(tmp_path: Path) -> None:
-    for text in ("2:8@V4", "2:32@V8"):
-        s = louver.compress(np.zeros((8, 64), np.float16), text)
-        write_container(tmp_path / "t", {"w.values": np.ascontiguousarray(s.values), "w.indices": s.indices}, {})
-        with pytest.raises(FormatError, match="has lost the metadata that describe the sparse tensor 'w'"):
-            louver.load(tmp_path / "t")
-
-
-def test_values_may_change_and_pairs_have_elements(rng: np.random.Generator) -> None:
-    s = louver.compress(louver.prune(rng.standard_normal((16, 24), np.float32), "2:8@V8"), "2:8@V8")
-    new = rng.standard_normal((16, 6), np.float32)
-    dense = s.update_(new).dense()
-    assert np.array_equal(dense[dense != 0], new.ravel())
-    with pytest.raises(ValueError, match="a gated pair has a pattern of elements, N:M, .* got 2:8@V8"):
-        louver.gated(s, s)

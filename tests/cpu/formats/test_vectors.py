@@ -19,7 +19,9 @@ from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
 from louver.formats.regular import FormatError
 from louver.formats.select import Norm
+from support.containers import write_container
 from support.sparse import (
+    SHARED_CASES,
     SPARSE_TYPES,
     bits_of,
     random_bits,
@@ -265,7 +267,7 @@ def test_values_behind_the_end_are_refused(rng: np.random.Generator) -> None:
         louver.SparseTensor(s.pattern, s.dtype, s.shape, 1, values, indices).validate()
 
 
-@pytest.mark.parametrize(("shape", "axis", "text"), CASES)
+@pytest.mark.parametrize(("shape", "axis", "text"), CASES + SHARED_CASES)
 def test_files(shape: tuple[int, ...], axis: int, text: str, tmp_path: Path, rng: np.random.Generator) -> None:
     s = louver.compress(louver.prune(random_bits(rng, shape, "bf16"), text, axis=axis), text, axis=axis)
     louver.save(tmp_path / "s.safetensors", {"w": s, "bias": np.ones(3, np.float32)})
@@ -307,19 +309,19 @@ def test_pieces_are_whole_windows_of_one_matrix(
     np.testing.assert_array_equal(together, bits_of(louver.load(tmp_path / "t")["s"].dense()).ravel())
 
 
-def test_a_lost_description_is_noticed(tmp_path: Path) -> None:
-    from support.containers import write_container
-
-    s = louver.compress(np.zeros((8, 16), np.float16), "2:4@4")
+@pytest.mark.parametrize("text", ["2:4@4", "2:8@V4", "2:32@V8"])
+def test_a_lost_description_is_noticed(text: str, tmp_path: Path) -> None:
+    s = louver.compress(np.zeros((8, 64), np.float16), text)
     write_container(tmp_path / "t", {"w.values": np.ascontiguousarray(s.values), "w.indices": s.indices}, {})
     with pytest.raises(FormatError, match="has lost the metadata that describe the sparse tensor 'w'"):
         louver.load(tmp_path / "t")
 
 
-def test_values_may_change_and_pairs_have_elements(rng: np.random.Generator) -> None:
-    s = louver.compress(louver.prune(rng.standard_normal((16, 24), np.float32), "2:8@8"), "2:8@8")
+@pytest.mark.parametrize("text", ["2:8@8", "2:8@V8"])
+def test_values_may_change_and_pairs_have_elements(text: str, rng: np.random.Generator) -> None:
+    s = louver.compress(louver.prune(rng.standard_normal((16, 24), np.float32), text), text)
     new = rng.standard_normal((16, 6), np.float32)
     dense = s.update_(new).dense()
     assert np.array_equal(dense[dense != 0], new.ravel())
-    with pytest.raises(ValueError, match="a gated pair has a pattern of elements, N:M, .* got 2:8@8"):
+    with pytest.raises(ValueError, match=f"a gated pair has a pattern of elements, N:M, .* got {text}"):
         louver.gated(s, s)
