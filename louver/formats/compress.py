@@ -131,7 +131,7 @@ def _masks_of(keep: Mask, windows: Windows) -> list[Mask]:
         window, group = np.argwhere(vectors > pattern.shared)[0].tolist()
         raise ValueError(
             f"the rows of a window of {pattern} keep elements of {pattern.shared} vectors of each group, got {vectors[window, group]} in window "
-            f"{window}, group {group}"
+            f"{window}, group {group}: give all rows of a window indices among the same {pattern.shared}"
         )
     return _kept(tiles, windows, element_type("u8"), 0)[1]
 

@@ -197,7 +197,7 @@ def test_indices_that_are_not_taken(indices: list[list[int]], error: str) -> Non
 def test_rows_share_four_vectors() -> None:
     indices = np.array([[0, 1], [2, 3], [3, 4], [0, 4]])
     values = np.arange(1, 9, dtype=np.float16).reshape(4, 2)
-    rule = r"a window of 2:5@V4 keep elements of 4 vectors of each group, got 5 in window 0, group 0"
+    rule = r"a window of 2:5@V4 keep elements of 4 vectors of each group, got 5 in window 0, group 0: give all rows of a window indices among the same 4"
     with pytest.raises(ValueError, match=rule):
         louver.from_indices(values, indices, "2:5@V4", (4, 5))
     s = louver.from_indices(values, indices, "2:5@V2", (4, 5))
