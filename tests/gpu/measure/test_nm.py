@@ -23,9 +23,9 @@ def torch() -> Any:
     return pytest.importorskip("torch")
 
 
-@pytest.mark.parametrize("length", [32, 128])
-def test_every_point_is_verified_and_timed(torch: Any, length: int) -> None:
-    rows = measure_weight(torch, (320, 416), (64, 200), patterns(length), BRIEF)
+@pytest.mark.parametrize(("length", "dtype"), [(32, "f32"), (128, "f32"), (128, "bf16")])
+def test_every_point_is_verified_and_timed(torch: Any, length: int, dtype: str) -> None:
+    rows = measure_weight(torch, (320, 416), (64, 200), patterns(length), dtype, BRIEF)
     assert [(row["shape"][1], row["pattern"]) for row in rows] == [
         (n, str(pattern)) for n in (64, 200) for pattern in patterns(length)
     ]
@@ -41,7 +41,6 @@ def test_every_version_is_verified_and_timed(torch: Any) -> None:
 
 def test_the_command_writes_a_record(torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "PROTOCOL", BRIEF)
-    monkeypatch.setattr(command, "QUICK_WEIGHTS", ((256, 256),))
-    result = CliRunner().invoke(app, ["bench", "nm", "--quick", "--out", str(tmp_path)])
+    result = CliRunner().invoke(app, ["bench", "nm", "--shapes", "256x64x256,256x200x256", "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
     assert len(read_nm(tmp_path / "nm.json").rows) == 8
