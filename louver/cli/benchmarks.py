@@ -93,21 +93,29 @@ def ladder(dtype: str, quick: bool, out: Path) -> Result:
 @click.command()
 @length_option
 @click.option("--dtype", type=click.Choice(["f32", "bf16", "f16"]), default="f32", help="Element type.")
+@click.option(
+    "--patterns", metavar="LIST", default="", help="N:M@L or N:M@VL, separated by commas: in place of the paper's four."
+)
 @click.option("--quick", is_flag=True, help="One weight, 512 and 4,096 tokens.")
 @shapes_option
 @budget_option
 @out_option
 @result_command
-def nm(length: int, dtype: str, quick: bool, shapes: str | None, budget: float | None, out: Path) -> Result:
-    """Time products of vectors N:M@L beside cuBLAS. At the 100 points of the paper NM-SpMM, or at --shapes, and four sparsities. Writes a
-    record and a picture, too.
+def nm(
+    length: int, dtype: str, patterns: str, quick: bool, shapes: str | None, budget: float | None, out: Path
+) -> Result:
+    """Time products of vectors N:M@L beside cuBLAS. At the 100 points of the paper NM-SpMM, or at --shapes, and four sparsities, or
+    --patterns. Writes a record and a picture, too.
     """
     from louver.cli.commands.nm import bench_nm
+    from louver.formats.pattern import Pattern
     from louver.measure.problems import parse_shapes
 
     if shapes is not None and quick:
         raise click.UsageError("--quick chooses the shapes: give it or --shapes, not both")
-    return bench_nm(length, out, quick=quick, dtype=dtype, shapes=parse_shapes(shapes) if shapes else (), budget=budget)
+    chosen = tuple(map(Pattern.parse, patterns.split(","))) if patterns else ()
+    sizes = parse_shapes(shapes) if shapes else ()
+    return bench_nm(length, out, quick=quick, dtype=dtype, chosen=chosen, shapes=sizes, budget=budget)
 
 
 @click.command("nm-ladder")

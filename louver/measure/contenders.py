@@ -80,14 +80,25 @@ def dependent(operands: Operands) -> Contender:
 
 def copied(torch: Any, operands: Operands) -> Contender:
     """A copy that moves as many bytes as the product has to: half are read, half written. It computes nothing."""
-    half = max(operands.problem.moved_bytes // 2, 1)
-    source = torch.zeros(operands.sets, half, dtype=torch.uint8, device="cuda")
+    copies = copies_of(torch, operands.problem.moved_bytes, operands.sets)
+    return Contender("copy", copies.call, "tokens", {"bytes": copies.moved_bytes})
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """Copies by turns, of `sets` sources to as many targets. call: launches one. moved_bytes: that it reads and writes together."""
+
+    call: Callable[[int], object]
+    moved_bytes: int
+    sets: int
+
+
+def copies_of(torch: Any, moved_bytes: int, sets: int) -> Copies:
+    """Copies that move about as many bytes: half are read, half written."""
+    half = max(moved_bytes // 2, 1)
+    source = torch.zeros(sets, half, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
-
-    def call(index: int) -> Any:
-        return target[index % operands.sets].copy_(source[index % operands.sets])
-
-    return Contender("copy", call, "tokens", {"bytes": 2 * half})
+    return Copies(lambda index: target[index % sets].copy_(source[index % sets]), 2 * half, sets)
 
 
 def cublas(torch: Any, operands: Operands) -> Contender:

@@ -6,21 +6,21 @@ A point is m tokens and a weight of n × k. In Louver's words it is M×N×K: row
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 import louver
 from louver.compile.plan.schedule import Schedule, list_rows, lists_of
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
-from louver.formats.tensor import SparseTensor
 from louver.frontend.problem import Kind, Problem
 from louver.library.blocking import intensity
 from louver.library.execute import schedule_for
+from louver.measure.contenders import copies_of
 from louver.measure.launches import compile_all
 from louver.measure.operands import torch_dtype
 from louver.measure.protocol import Protocol
-from louver.measure.report.nm import CUBLAS, KINDS
+from louver.measure.report.nm import COPY, CUBLAS, KINDS
 from louver.measure.vectors import Drawn, Multiplied, drawn, microseconds
 from louver.runtime.device import Device, require_device
 
@@ -42,6 +42,12 @@ QUICK_TOKENS, QUICK_WEIGHTS = (512, 4096), ((4096, 4096),)
 
 PROTOCOL = Protocol(rounds=3, burst_seconds=0.02, pause_seconds=0.01, launches=3, graph_seconds=0.002, rotation_bytes=0)
 """CUDA cores do not reach the power limit, so short bursts at the full clock suffice. Tensor cores do not reach it in them either."""
+
+FEW_TOKENS = 64
+"""Tokens up to which a product waits for its weight, which other layers of a model have evicted from the L2 cache."""
+
+FEW = replace(PROTOCOL, rotation_bytes=200_000_000)
+"""The protocol of few tokens."""
 
 Points = Mapping[tuple[int, int], Sequence[int]]
 """The numbers of tokens by rows and columns of a weight."""
@@ -93,24 +99,37 @@ def flop_per_byte(schedule: Schedule, pattern: Pattern, k: int, dtype: str = "f3
     return intensity((tile.n, groups * pattern.m * share), (groups * pattern.n, tile.m)) / element_type(dtype).bytes
 
 
-def contenders(
-    torch: Any, given: Sequence[Drawn], sparse: Mapping[Pattern, SparseTensor], b: Any
-) -> dict[str, Multiplied]:
-    """The library and cuBLAS, each with tokens [K, N] (`matmul`) and [N, K] (`linear`). cuBLAS multiplies the first weight, zeros and all."""
+def contenders(torch: Any, given: Sequence[Drawn], b: Any, sets: Callable[[int], int]) -> dict[str, Multiplied]:
+    """The library and cuBLAS, each with tokens [K, N] (`matmul`) and [N, K] (`linear`). cuBLAS multiplies the first weight, zeros and all.
+
+    sets: how many copies of a weight of so many bytes the launches walk through.
+    """
     x, (m, n) = b.t().contiguous(), (len(given[0].dense), b.shape[1])
     y, turned = b.new_empty(m, n), b.new_empty(n, m)
 
-    def both(weight: Any, matmul: Callable[..., Any], linear: Callable[..., Any]) -> tuple[Multiplied, Multiplied]:
+    def both(
+        dense: Any, weights: Sequence[Any], matmul: Callable[[Any, Any], object], linear: Callable[[Any, Any], object]
+    ) -> tuple[Multiplied, Multiplied]:
+        count = len(weights)
         return (
-            Multiplied(weight, lambda _: matmul(out=y), y),
-            Multiplied(weight, lambda _: linear(out=turned), turned.t()),
+            Multiplied(dense, lambda index: matmul(weights[index % count], y), y, count),
+            Multiplied(dense, lambda index: linear(weights[index % count], turned), turned.t(), count),
         )
 
-    dense = given[0].dense
-    found = {CUBLAS: both(dense, partial(torch.mm, dense, b), partial(torch.mm, x, dense.t()))}
+    first = given[0].dense
+    copied = [first, *(first.clone() for _ in range(1, sets(first.nbytes)))]
+    found = {
+        CUBLAS: both(first, copied, lambda w, out: torch.mm(w, b, out=out), lambda w, out: torch.mm(x, w.t(), out=out))
+    }
     for each in given:
-        s = sparse[each.pattern]
-        found[str(each.pattern)] = both(each.dense, partial(louver.matmul, s, b), partial(louver.linear, x, s))
+        # A tensor of its own has arrays of its own on the GPU.
+        tensors = [each.sparse, *(replace(each.sparse) for _ in range(1, sets(each.sparse.nbytes)))]
+        found[str(each.pattern)] = both(
+            each.dense,
+            tensors,
+            lambda s, out: louver.matmul(s, b, out=out),
+            lambda s, out: louver.linear(x, s, out=out),
+        )
     return {f"{name} {kind}": one for name, pair in found.items() for kind, one in zip(KINDS, pair, strict=True)}
 
 
@@ -120,25 +139,30 @@ def measure_weight(
     tokens: Sequence[int],
     chosen: Sequence[Pattern],
     dtype: str,
-    protocol: Protocol,
+    protocols: tuple[Protocol, Protocol],
 ) -> list[dict[str, Any]]:
     """Rows of the record for a weight [M, K] of each pattern and for each number of tokens: JSON values, see `louver.measure.report.nm`.
 
+    protocols: of many tokens and of few ones. Few tokens are timed beside a copy of as many bytes.
     Raises ArithmeticError when a result is wrong.
     """
     (m, k), place = weight, require_device()
     generator = torch.Generator(device="cuda").manual_seed(0)
     given = [drawn(torch, generator, m, k, pattern, dtype) for pattern in chosen]
-    sparse = {each.pattern: each.sparse for each in given}
     rows: list[dict[str, Any]] = []
     for n in tokens:
         b = torch.randn(k, n, generator=generator, device="cuda").to(torch_dtype(torch, dtype))
-        us = microseconds(torch, contenders(torch, given, sparse, b), b, dtype, str(chosen[0]), protocol)
+        few = n <= FEW_TOKENS
+        protocol = protocols[few]
+        moved = {each.pattern: each.sparse.nbytes + (m + k) * n * b.element_size() for each in given}
+        copies = {f"{COPY} {each}": copies_of(torch, moved[each], protocol.sets(moved[each])) for each in chosen if few}
+        us = microseconds(torch, contenders(torch, given, b, protocol.sets), b, dtype, str(chosen[0]), protocol, copies)
         for pattern in chosen:
             schedule = schedule_for(problem_of("matmul", pattern, dtype), m, n, k, place, aligned_output=True)
             own = {kind: us[f"{pattern} {kind}"] for kind in KINDS}
-            row = {"shape": [m, n, k], "pattern": str(pattern)}
-            row |= {"us": own | {f"{CUBLAS} {kind}": us[f"{CUBLAS} {kind}"] for kind in KINDS}}
+            own |= {f"{CUBLAS} {kind}": us[f"{CUBLAS} {kind}"] for kind in KINDS}
+            own |= {COPY: us[f"{COPY} {pattern}"]} if few else {}
+            row = {"shape": [m, n, k], "pattern": str(pattern), "us": own}
             row |= {"flop_per_byte": round(flop_per_byte(schedule, pattern, k, dtype), 3), "schedule": schedule.flat()}
             rows.append(row)
     return rows

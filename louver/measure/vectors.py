@@ -23,6 +23,7 @@ from louver.library.launch import Launcher
 from louver.library.numerics import accumulation
 from louver.library.ranges import Cutting
 from louver.library.state import TensorState
+from louver.measure.contenders import Copies
 from louver.measure.graph import prepare, take_turns
 from louver.measure.launches import launches, rows_of
 from louver.measure.operands import NEVER, converted
@@ -32,6 +33,8 @@ from louver.runtime.device import Device
 
 SAMPLE = 64
 """Rows of the output that are compared, drawn at random."""
+
+NO_COPIES: Mapping[str, Copies] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +90,14 @@ def _raw(torch: Any, dtype: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Multiplied:
-    """A contender. dense: its weight, [M, K]. call: launches it. y: its output as [M, N], maybe a view."""
+    """A contender. dense: its weight, [M, K]. call: launches it with the copy `index % sets` of its weight. y: its output as [M, N], maybe
+    a view.
+    """
 
     dense: Any
     call: Callable[[int], object]
     y: Any
+    sets: int = 1
 
 
 def launched(
@@ -106,9 +112,15 @@ def launched(
 
 
 def microseconds(
-    torch: Any, contenders: Mapping[str, Multiplied], b: Any, dtype: str, pattern: str, protocol: Protocol
+    torch: Any,
+    contenders: Mapping[str, Multiplied],
+    b: Any,
+    dtype: str,
+    pattern: str,
+    protocol: Protocol,
+    copies: Mapping[str, Copies] = NO_COPIES,
 ) -> dict[str, float]:
-    """Microseconds of a launch of each contender, in bursts, interleaved, the operands the same in each launch.
+    """Microseconds of a launch of each contender and each copy, in bursts, interleaved.
 
     b: tokens [K, N]. dtype: of the operands. pattern: of the sparse weights; its multiplier gives the bound of errors. Raises ArithmeticError
     for a wrong result.
@@ -116,15 +128,18 @@ def microseconds(
     accumulate = accumulation(dtype, unit=unit_of(pattern, dtype))
     for name, contender in contenders.items():
         out = element_type(contender.y.dtype)
-        contender.y.fill_(math.nan if out.floating else NEVER)
-        contender.call(0)
-        rows = torch.randint(len(contender.y), (SAMPLE,), device="cuda")
-        agreement = beside_float64(contender.dense, b.t(), contender.y, rows, out.name, accumulate)
-        if not agreement.ok:
-            sizes = "×".join(map(str, (len(contender.y), b.shape[1], len(b))))
-            raise ArithmeticError(
-                f"{name} computes wrongly at {sizes}, {pattern}: {agreement.violations} sampled elements are out of bounds, the worst "
-                f"{agreement.worst:.3g} times"
-            )
-    loads = {name: prepare(torch, each.call, 1, protocol) for name, each in contenders.items()}
+        for index in range(contender.sets):
+            contender.y.fill_(math.nan if out.floating else NEVER)
+            contender.call(index)
+            rows = torch.randint(len(contender.y), (SAMPLE,), device="cuda")
+            agreement = beside_float64(contender.dense, b.t(), contender.y, rows, out.name, accumulate)
+            if not agreement.ok:
+                sizes = "×".join(map(str, (len(contender.y), b.shape[1], len(b))))
+                raise ArithmeticError(
+                    f"{name} computes wrongly at {sizes}, {pattern}: {agreement.violations} sampled elements are out of bounds, the worst "
+                    f"{agreement.worst:.3g} times"
+                )
+    loads = {
+        name: prepare(torch, each.call, each.sets, protocol) for name, each in (*contenders.items(), *copies.items())
+    }
     return {name: round(median(taken) * 1e6, 3) for name, taken in take_turns(loads, protocol).items()}

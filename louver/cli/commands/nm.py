@@ -8,9 +8,19 @@ from typing import Any
 
 from louver.cli.commands.bench import picture
 from louver.cli.commands.notes import note
+from louver.formats.pattern import Pattern
 from louver.measure.budget import Budget
 from louver.measure.machine import header, require_torch, tf32_products
-from louver.measure.nm import PROTOCOL, compile_ahead, measure_weight, paper_points, patterns, points_of
+from louver.measure.nm import (
+    FEW,
+    FEW_TOKENS,
+    PROTOCOL,
+    compile_ahead,
+    measure_weight,
+    paper_points,
+    patterns,
+    points_of,
+)
 from louver.measure.nm_ladder import CASES, QUICK_CASES, ladder_patterns, measure_ladder
 from louver.measure.record import write_record
 from louver.measure.report.header import SCHEMA
@@ -26,20 +36,21 @@ def bench_nm(
     *,
     quick: bool,
     dtype: str = "f32",
+    chosen: Sequence[Pattern] = (),
     shapes: Sequence[tuple[int, int, int]] = (),
     budget: float | None = None,
 ) -> Result:
     """Measure the points; write `nm.json` (after every weight) and `nm.png` into `out`, of other types than f32 `nm-DTYPE.json`.
 
-    length: L of the vectors. shapes: products M×N×K in place of the paper's. budget: seconds for all of it, see `Budget`; the record
+    length: L of the vectors. chosen: patterns in place of the paper's four of that length. shapes: products M×N×K in place of the paper's. budget: seconds for all of it, see `Budget`; the record
     names the weights that they did not suffice for.
     Raises CannotMeasureError where this machine cannot, ArithmeticError when a result is wrong.
     """
     time_left, torch = Budget(budget), require_torch()
-    chosen = patterns(length)
+    chosen = chosen or patterns(length)
     points = points_of(shapes) if shapes else paper_points(quick=quick)
     record, path = _record(torch, "nm", length), out / ("nm.json" if dtype == "f32" else f"nm-{dtype}.json")
-    record["dtype"] = dtype
+    record["dtype"], record["few_tokens"] = dtype, f"Up to {FEW_TOKENS} tokens: {FEW.describe_bursts()}"
     compile_ahead(points, chosen, dtype, require_device())
     for index, (weight, tokens) in enumerate(points.items()):
         if not time_left.suffices():
@@ -48,7 +59,7 @@ def bench_nm(
             note(f"no time left for {', '.join(missing)}")
             break
         with time_left.spending() as spent, tf32_products(torch, allowed=False):
-            record["rows"] += measure_weight(torch, weight, tokens, chosen, dtype, PROTOCOL)
+            record["rows"] += measure_weight(torch, weight, tokens, chosen, dtype, (PROTOCOL, FEW))
             write_record(path, record)
             torch.cuda.empty_cache()
         note(f"{weight[0]}×{weight[1]}: {spent.seconds:.0f} s")

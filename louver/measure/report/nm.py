@@ -2,7 +2,7 @@
 
 The files are JSON: `{"schema": 1, "kind": "nm", "device": …, "versions": {…}, "protocol": …, "rows": [{"shape": [M, N, K], "pattern":
 "8:32@32", "us": {"matmul": 1.0, "linear": 1.0, "cublas matmul": 3.0, "cublas linear": 3.0}, "flop_per_byte": 20.0, …}, …]}`: tokens come
-as [K, N] (`matmul`) and as [N, K] (`linear`). Of kind "nm-ladder" a row has "us": {"cublas": 3.0, "V1": 2.0, …} of each version's best
+as [K, N] (`matmul`) and as [N, K] (`linear`). Few tokens have "us": {…, "copy": 2.0} too, of a copy that moves as many bytes. Of kind "nm-ladder" a row has "us": {"cublas": 3.0, "V1": 2.0, …} of each version's best
 tile, "tiles": {"V1": "256×128×32", …} and "case".
 """
 
@@ -22,7 +22,7 @@ from louver.measure.report.table import NONE, Column, Table
 
 KINDS: tuple[Kind, ...] = ("matmul", "linear")
 
-CUBLAS = "cublas"
+CUBLAS, COPY = "cublas", "copy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,10 @@ class NmRow:
         """Over cuBLAS with tokens of the same layout; None where the contender was not measured."""
         dense = self.us.get(f"{CUBLAS} {name}", self.us.get(CUBLAS))
         return dense / self.us[name] if name in self.us and dense is not None else None
+
+    def copy_share(self, name: str) -> float | None:
+        """Part of a copy's speed; None where no copy was measured."""
+        return self.us[COPY] / self.us[name] if COPY in self.us and name in self.us else None
 
     def tflops(self, name: str) -> float:
         """TFLOP/s, zeros not counted."""
@@ -94,9 +98,20 @@ def by_pattern(rows: Sequence[NmRow]) -> dict[Pattern, list[NmRow]]:
 
 
 def nm_table(record: NmRecord) -> Table:
-    """Speed over cuBLAS by sparsity and layout: geometric mean, least and most, and the mean for each number of tokens."""
+    """Speed over cuBLAS by sparsity and layout: geometric mean, least and most, and the mean for each number of tokens. Where a copy was
+    measured, the mean part of its speed too.
+    """
     tokens = sorted({row.shape[1] for row in record.rows})
-    headings = ("points", "mean", "least", "most", "M/N", *(f"N={n}" for n in tokens))
+    copied = sorted({row.shape[1] for row in record.rows if COPY in row.us})
+    headings = (
+        "points",
+        "mean",
+        "least",
+        "most",
+        "M/N",
+        *(f"N={n}" for n in tokens),
+        *(f"of a copy, N={n}" for n in copied),
+    )
     columns = (Column("pattern"), Column("product"), *(Column(heading, right=True) for heading in headings))
     shown: list[tuple[str, ...]] = []
     for pattern, rows in by_pattern(record.rows).items():
@@ -107,6 +122,8 @@ def nm_table(record: NmRecord) -> Table:
             numbers = (geometric_mean(speeds), min(speeds), max(speeds), pattern.rescaling)
             cells = [f"{number:.2f}" for number in numbers]
             cells += [f"{geometric_mean(each):.2f}" if each else NONE for each in means]
+            shares = [[row.copy_share(kind) or 0.0 for row in rows if row.shape[1] == n] for n in copied]
+            cells += [f"{geometric_mean(each):.0%}" if each else NONE for each in shares]
             shown.append((str(pattern), kind, str(len(speeds)), *cells))
     return Table(f"{record.title}, on {record.device}", columns, shown)
 

@@ -21,9 +21,9 @@ from louver.formats.pattern import Pattern
 from louver.isa.targets import SM_90A
 from louver.library.request import default_layout, problem
 from louver.measure import nm_ladder as ladder
-from louver.measure.nm import KINDS, TOKENS, WEIGHTS, flop_per_byte, patterns, problem_of
+from louver.measure.nm import FEW_TOKENS, KINDS, TOKENS, WEIGHTS, flop_per_byte, patterns, problem_of
 from louver.measure.nm_ladder import CASES, VERSIONS, candidates, ladder_patterns
-from louver.measure.report.nm import read_nm
+from louver.measure.report.nm import nm_table, read_nm
 from louver.ptx.assembler import assemble
 from louver.runtime.device import Device
 
@@ -78,12 +78,16 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     torch = SimpleNamespace(backends=SimpleNamespace(cuda=SimpleNamespace(matmul=matmul)), cuda=cuda)
 
     def measure_weight(
-        _torch: Any, weight: Any, tokens: Any, chosen: Any, _dtype: Any, _protocol: Any
+        _torch: Any, weight: Any, tokens: Any, chosen: Any, _dtype: Any, _protocols: Any
     ) -> list[dict[str, Any]]:
         assert not matmul.allow_tf32
         us = {"cublas matmul": 12.0, "cublas linear": 14.0}
+
+        def times(n: int, p: Pattern) -> dict[str, float]:
+            return us | dict.fromkeys(KINDS, 12 * p.n / p.m) | ({"copy": 1.2} if n <= FEW_TOKENS else {})
+
         return [
-            {"shape": [weight[0], n, weight[1]], "pattern": str(p), "us": us | dict.fromkeys(KINDS, 12 * p.n / p.m)}
+            {"shape": [weight[0], n, weight[1]], "pattern": str(p), "us": times(n, p)}
             | {"flop_per_byte": 2.0 * p.n, "schedule": Schedule().flat()}
             for n in tokens
             for p in chosen
@@ -129,6 +133,10 @@ def test_other_types_and_shapes_have_records_of_their_own(machine: Any, tmp_path
     record = read_nm(tmp_path / "nm-bf16.json")
     assert (record.dtype, record.title) == ("bf16", "bf16 vectors N:M@L, times as fast as cuBLAS bf16")
     assert (tmp_path / "nm-bf16.png").exists() and not (tmp_path / "nm.json").exists()
+    text = nm_table(record).markdown()
+    assert "of a copy, N=8" in text and "of a copy, N=128" not in text and "80%" in text
+    found, _ = printed(tmp_path, "nm", "--patterns", "6:8@128,2:8@V64", "--shapes", "64x128x256")
+    assert [row["pattern"] for row in found["rows"]] == ["6:8@128", "2:8@V64"]
     result = CliRunner().invoke(app, ["bench", "nm", "--quick", "--shapes", "64x128x256"])
     assert "--quick chooses the shapes: give it or --shapes, not both" in result.stderr
 

@@ -10,6 +10,7 @@ import pytest
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
 from louver.measure import vectors as module
+from louver.measure.contenders import copies_of
 from louver.measure.nm import KINDS, contenders
 from louver.measure.operands import converted
 from louver.measure.protocol import Protocol
@@ -30,10 +31,10 @@ def draw(torch: Any, m: int, k: int, pattern: str, dtype: str = "f32") -> Drawn:
 @pytest.mark.parametrize("pattern", ["4:32@32", "12:32@20", "3:5"])
 def test_all_forms_are_one_weight(torch: Any, pattern: str, dtype: str) -> None:
     given = draw(torch, 72, 100, pattern, dtype)
-    s = given.sparse()
+    s = given.sparse
     dense = module.on_host(torch, given.dense, dtype)
     assert s.dense().tobytes() == dense.tobytes() and dense.dtype == element_type(dtype).numpy
-    assert np.count_nonzero(dense) == np.count_nonzero(given.values) > 0
+    assert np.count_nonzero(dense) == np.count_nonzero(s.values) > 0
 
 
 @pytest.mark.parametrize(("dtype", "out"), [("e4m3", "bfloat16"), ("s8", "int32")])
@@ -55,10 +56,14 @@ def test_both_layouts_are_right_and_a_wrong_result_is_found(torch: Any, monkeypa
     monkeypatch.setattr(module, "prepare", lambda *_: type("Load", (), {"burst": staticmethod(lambda: 2e-6)}))
     given = [draw(torch, 96, 128, pattern) for pattern in ("16:32@32", "4:32@32")]
     b = torch.randn(128, 40)
-    found = contenders(torch, given, {each.pattern: each.sparse() for each in given}, b)
-    protocol = Protocol(rounds=1, pause_seconds=0)
-    us = microseconds(torch, found, b, "f32", "16:32@32", protocol)
-    assert us == {f"{name} {kind}": 2.0 for name in ("cublas", "16:32@32", "4:32@32") for kind in KINDS}
+    protocol = Protocol(rounds=1, pause_seconds=0, rotation_bytes=20_000)
+    found = contenders(torch, given, b, protocol.sets)
+    assert {name: each.sets for name, each in found.items()} == {
+        f"{name} {kind}": sets for name, sets in (("cublas", 2), ("16:32@32", 2), ("4:32@32", 4)) for kind in KINDS
+    }
+    copies = {"copy": copies_of(torch, 1000, 2)}
+    us = microseconds(torch, found, b, "f32", "16:32@32", protocol, copies)
+    assert us == {"copy": 2.0} | {f"{name} {kind}": 2.0 for name in ("cublas", "16:32@32", "4:32@32") for kind in KINDS}
     given[1].dense[:, 5] += 0.5
     with pytest.raises(
         ArithmeticError, match="4:32@32 matmul computes wrongly at 96×40×128, 16:32@32: .* are out of bounds"
