@@ -24,42 +24,55 @@ class CapturedApart:
     send, recover: as a `BoundLaunch` has them. On the legacy default stream, where no capture can begin, nothing is asked before a launch.
     """
 
-    __slots__ = ("_bind", "_capture", "_eager", "_stream", "send")
+    __slots__ = ("_asking", "send")
 
     def __init__(self, bind: Callable[[int], BoundLaunch], stream: int) -> None:
-        self._bind = bind
-        self._stream = stream
-        self._capture = capture_question(stream)
-        self._eager = eager = None if is_capturing(stream) else bind(stream)
-        self.send: Callable[[], tuple[Any, ...]] = self._send
-        if eager is not None and stream in DEFAULT_STREAMS:
-            self.send = eager.send
+        self._asking = asking = _Asking(bind, stream)
+        self.send: Callable[[], tuple[Any, ...]] = asking.send
+        if asking.eager is not None and stream in DEFAULT_STREAMS:
+            self.send = asking.eager.send
 
     def on(self, stream: int) -> CapturedApart:
         """The same launch on another stream, with its workspace."""
-        return CapturedApart(self._bind, stream)
-
-    def _send(self) -> tuple[Any, ...]:
-        """Send it. Gives a tuple with the driver's result code."""
-        code, capture = self._capture()
-        # The name keeps the launch, and with it the arguments that the driver reads.
-        launch = self._now() if code or capture or self._eager is None else self._eager
-        return launch.send()
+        return CapturedApart(self._asking.bind, stream)
 
     def recover(self, code: int) -> None:
         """Send what was refused with this result code once more, or raise."""
-        self._now().recover(code)
+        self._asking.now().recover(code)
 
     def __call__(self) -> None:
         """Send it. Raises as `BoundLaunch` does."""
-        self._now()()
+        self._asking.now()()
 
-    def _now(self) -> BoundLaunch:
-        if is_capturing(self._stream):
-            return self._bind(self._stream)
-        if self._eager is None:
-            self._eager = self._bind(self._stream)
-        return self._eager
+
+class _Asking:
+    """Launches that ask whether their stream is captured. eager: that of no capture, made when it is first wanted.
+
+    An object of its own, so that no cycle keeps device memory until a collection, which may come during a capture.
+    """
+
+    __slots__ = ("_capture", "bind", "eager", "stream")
+
+    def __init__(self, bind: Callable[[int], BoundLaunch], stream: int) -> None:
+        self.bind = bind
+        self.stream = stream
+        self._capture = capture_question(stream)
+        self.eager = None if is_capturing(stream) else bind(stream)
+
+    def send(self) -> tuple[Any, ...]:
+        """Send it. Gives a tuple with the driver's result code."""
+        code, capture = self._capture()
+        # The name keeps the launch, and with it the arguments that the driver reads.
+        launch = self.now() if code or capture or self.eager is None else self.eager
+        return launch.send()
+
+    def now(self) -> BoundLaunch:
+        """The launch that the stream takes at this time."""
+        if is_capturing(self.stream):
+            return self.bind(self.stream)
+        if self.eager is None:
+            self.eager = self.bind(self.stream)
+        return self.eager
 
 
 Sendable: TypeAlias = BoundLaunch | CapturedApart
