@@ -6,9 +6,11 @@ Each form is a record. `host` is its definition, in NumPy. `derive` makes the sa
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, NamedTuple, cast
@@ -34,8 +36,9 @@ from louver.library.streaming.derived.launches import lists_into, picks_into, ro
 from louver.library.streaming.launch import Launch
 from louver.library.streaming.launches import COUNTER_BYTES, prepack_into
 from louver.library.streaming.record import Layout
+from louver.runtime.adapters import kind_for
 from louver.runtime.arrays import view
-from louver.runtime.driver import DriverError, DriverMissingError
+from louver.runtime.driver import DriverError, DriverMissingError, is_capturing
 from louver.runtime.memory import DeviceBuffer, fill_bytes, wait_for_device, wait_for_stream, write_bytes
 
 METADATA_ROWS_SLACK = 16
@@ -300,10 +303,35 @@ class DeviceForm:
         _write(self.form, s, self.memory)
 
     def __del__(self) -> None:
-        # Memory is given back in the order of one stream, while the streams that read it are the callers'.
         if not sys.is_finalizing():
-            with contextlib.suppress(DriverError, DriverMissingError):
-                wait_for_device(self.ordinal, "waiting for the products of a sparse tensor")
+            _kept()[self.ordinal, next(_numbers())] = self.memory
+            give_back(self.ordinal)
+
+
+def give_back(ordinal: int) -> None:
+    """Let go of the memory of forms that are gone, once no kernel on any stream reads it. Waiting would end a capture of the default stream or of
+    PyTorch's current one: during it nothing is given back, and a later call does it.
+    """
+    released = [key for key in _kept() if key[0] == ordinal]
+    with contextlib.suppress(DriverError, DriverMissingError):
+        if released and (is_capturing(0) or is_capturing(kind_for(ordinal)[1])):
+            return
+        if released:
+            wait_for_device(ordinal, "waiting for the products of a sparse tensor")
+    # Another thread may have added or given back some meanwhile.
+    for key in released:
+        _kept().pop(key, None)
+
+
+@functools.cache
+def _kept() -> dict[tuple[int, int], Any]:
+    """Memory of forms that are gone, by device and number."""
+    return {}
+
+
+@functools.cache
+def _numbers() -> Iterator[int]:
+    return itertools.count()
 
 
 class Operand(NamedTuple):
@@ -355,6 +383,7 @@ def on_device(form: Form, s: SparseTensor, ordinal: int) -> DeviceForm:
         return DeviceForm(form, values.address, form.nbytes(s), ordinal, s.values)
     if s.device is not None:
         wait_for_stream(ordinal, view(s.indices).stream or 0, "waiting for the arrays of a sparse tensor")
+    give_back(ordinal)
     buffer = DeviceBuffer(form.nbytes(s), ordinal=ordinal, stream=DERIVING)
     _write(form, s, buffer)
     return DeviceForm(form, buffer.address, buffer.nbytes, ordinal, buffer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import sys
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from louver.formats.dtypes import ElementType, element_type
 from louver.runtime.dlpack import CUDA, row_major
-from louver.runtime.driver import DriverError, call, device_context
+from louver.runtime.driver import DriverError, call, device_context, is_capturing, relaxed_capture
 
 
 class DeviceBuffer:
@@ -21,7 +22,8 @@ class DeviceBuffer:
 
     address: device pointer, aligned to 256 bytes. nbytes: size, at least 1. ordinal: the device. stream: the CUstream
     handle whose work may use the buffer at once; other streams must be ordered after the allocation and before the
-    release, which comes with `close` or with the object's end. The stream must live as long as the buffer.
+    release, which comes with `close` or with the object's end. The stream must live as long as the buffer. While the stream is captured,
+    nothing is released: a graph would do it at each replay.
     """
 
     __slots__ = ("address", "nbytes", "ordinal", "stream")
@@ -33,6 +35,10 @@ class DeviceBuffer:
         self.nbytes = nbytes
         self.ordinal = ordinal
         self.stream = stream
+        for address, place in list(_kept().items()):
+            # Another thread may release it.
+            if _kept().pop(address, None):
+                _release(address, *place)
         with device_context(ordinal):
             self.address = int(call("cuMemAllocAsync", nbytes, stream, doing=f"allocating {nbytes} bytes"))
 
@@ -57,8 +63,7 @@ class DeviceBuffer:
         """Release the memory in the order of the buffer's stream. A second call does nothing."""
         address, self.address = self.address, 0
         if address:
-            with device_context(self.ordinal):
-                call("cuMemFreeAsync", address, self.stream, doing="releasing device memory")
+            _release(address, self.ordinal, self.stream)
 
     def __del__(self) -> None:
         # At the process's end, and after a fault, the driver has taken the memory back already.
@@ -71,6 +76,22 @@ class DeviceBuffer:
             raise ValueError("this device buffer is closed")
         if offset < 0 or nbytes < 0 or offset + nbytes > self.nbytes:
             raise ValueError(f"bytes {offset} to {offset + nbytes} lie outside the buffer's {self.nbytes}")
+
+
+def _release(address: int, ordinal: int, stream: int) -> None:
+    """Free memory in the order of its stream, or keep it for later while that is captured."""
+    # A release would end any capture of the thread otherwise.
+    with device_context(ordinal), relaxed_capture():
+        if is_capturing(stream):
+            _kept()[address] = ordinal, stream
+        else:
+            call("cuMemFreeAsync", address, stream, doing="releasing device memory")
+
+
+@functools.cache
+def _kept() -> dict[int, tuple[int, int]]:
+    """Device and stream by the address of memory that is to be released."""
+    return {}
 
 
 class DeviceArray:

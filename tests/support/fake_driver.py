@@ -6,13 +6,14 @@ import ctypes
 from types import SimpleNamespace
 from typing import Any
 
-from louver.runtime import device, driver, module, tensormap, workspace
+from louver.runtime import device, driver, memory, module, tensormap, workspace
 
 CACHED = (
     driver.api,
     driver.primary_context,
     device.device,
     device._why_none,
+    memory._kept,
     module._module,
     tensormap._encode_tiled,
     workspace._held,

@@ -295,6 +295,22 @@ def test_nothing_keeps_a_tensor_or_its_memory(gpu: FakeGpu, torch: FakeTorch, rn
     assert alive() is None and not gpu.memory
 
 
+def test_memory_of_a_tensor_that_goes_during_a_capture_is_given_back_later(
+    gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator
+) -> None:
+    """Waiting for the device would end the capture."""
+    s, other = weight(rng), weight(rng)
+    louver.linear(Tensor((16, K)), s)
+    gpu.captures[torch.stream] = 7
+    gpu.calls.clear()
+    del s
+    gc.collect()
+    assert len(gpu.memory) == 2 and not any(name in ("cuCtxSynchronize", "cuMemFreeAsync") for name, _ in gpu.calls)
+    del gpu.captures[torch.stream]
+    louver.linear(Tensor((16, K)), other)
+    assert len(gpu.memory) == 2, "that of the other tensor"
+
+
 def test_each_tensor_has_an_operand_of_its_own(gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator) -> None:
     x, y = Tensor((16, K)), Tensor((16, M))
     seen = set()

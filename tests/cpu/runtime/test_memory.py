@@ -50,6 +50,21 @@ def test_a_release_that_fails_at_the_end_is_quiet(fake: Any) -> None:
         DeviceBuffer(0)
 
 
+def test_what_a_capture_would_release_stays_until_a_later_allocation(fake: Any) -> None:
+    """A graph would release it at each replay."""
+    buffer = DeviceBuffer(10, stream=0xCA)
+    address = buffer.address
+    buffer.close()
+    assert not fake.called("cuMemFreeAsync") and address in fake.memory
+    again = DeviceBuffer(10)
+    assert not fake.called("cuMemFreeAsync"), "the capture goes on"
+    del fake.captures[0xCA]
+    DeviceBuffer(10).close()
+    assert fake.called("cuMemFreeAsync")[0] == (address, 0xCA)
+    again.close()
+    assert not fake.memory
+
+
 def test_buffers_check_their_bounds(fake: Any) -> None:
     buffer = DeviceBuffer(10)
     for offset, size in ((5, 6), (-1, 3), (11, 0)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 from typing import Any
 
@@ -101,6 +102,27 @@ def test_prepared_calls_are_captured(rng: np.random.Generator, torch: Any, layou
         graph.replay()
         torch.cuda.synchronize()
         assert_exact(to_numpy(y).T, replace(given, b=given.b * np.float16(scale)))
+
+
+def test_a_weight_may_go_during_a_capture(rng: np.random.Generator, torch: Any) -> None:
+    """Its memory is given back by a later call: waiting for its readers would end the capture."""
+    given, dropped = operands(rng, 264, 16, 128), operands(rng, 264, 16, 128)
+    x, y = dense_operand("linear", given.b), torch.zeros(16, 264, dtype=torch.float16, device="cuda")
+    sparse = dropped.s
+    louver.linear(x, sparse, out=y)
+    louver.linear(x, given.s, out=y)
+    del dropped
+    gc.collect()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        louver.linear(x, given.s, out=y)
+        del sparse
+        gc.collect()
+    y.zero_()
+    graph.replay()
+    torch.cuda.synchronize()
+    assert_exact(to_numpy(y).T, given)
+    louver.linear(x, operands(rng, 264, 16, 128).s)
 
 
 def test_a_first_call_under_capture_is_refused(rng: np.random.Generator, torch: Any) -> None:
