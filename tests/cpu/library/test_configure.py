@@ -223,7 +223,7 @@ def test_the_model_counts_rows_that_a_list_is_likely_to_have(pattern: str, rows:
         ("4:8@64", (128, 256, 32, 5)),
         ("4:8@192", (128, 256, 32, 5)),
         ("4:8@32", (64, 128, 64, 8)),
-        ("4:8@V64", (64, 128, 64, 10)),
+        ("2:8@V64", (64, 128, 64, 10)),
     ],
 )
 def test_tiles_of_two_lists_take_short_steps(pattern: str, expected: tuple[int, ...]) -> None:
