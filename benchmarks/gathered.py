@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from louver.compile.plan.schedule import Schedule
+from louver.compile.plan.schedule import Schedule, steps_of
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
 from louver.frontend.problem import Problem
@@ -44,22 +44,38 @@ OUTPUTS = {"bf16": "bf16", "f32": "f32", "e4m3": "bf16", "s8": "s32"}
 PROTOCOL = Protocol(rounds=5, burst_seconds=0.05)
 
 
+SHORT = 0.5
+"""A short step, in multiples of the library's own."""
+
 TENSOR_CORES = (
-    (128, 256, 2, 1),
-    (128, 192, 2, 1),
-    (128, 128, 2, 1),
-    (256, 128, 2, 1),
-    (64, 256, 1, 1),
-    (64, 128, 1, 1),
+    (128, 256, 2, 1, 1),
+    (128, 256, 2, 1, SHORT),
+    (128, 192, 2, 1, 1),
+    (128, 192, 2, 1, SHORT),
+    (128, 128, 2, 1, 1),
+    (256, 128, 2, 1, 1),
+    (256, 128, 2, 1, SHORT),
+    (64, 256, 1, 1, 1),
+    (64, 128, 1, 1, 1),
+    (128, 64, 2, 1, 1),
+    (64, 64, 1, 1, 1),
+    (64, 64, 1, 1, 2),
 )
 
 TILES = dict.fromkeys(OUTPUTS, TENSOR_CORES) | {
-    "f32": ((256, 128, 2, 1), (128, 128, 2, 1), (128, 128, 1, 2), (128, 64, 2, 1), (64, 128, 1, 1), (64, 64, 1, 2)),
+    "f32": (
+        (256, 128, 2, 1, 1),
+        (128, 128, 2, 1, 1),
+        (128, 128, 1, 2, 1),
+        (128, 64, 2, 1, 1),
+        (64, 128, 1, 1, 1),
+        (64, 64, 1, 2, 1),
+    ),
 }
-"""Rows, columns, consumers, and CTAs on an SM."""
+"""Rows, columns, consumers, CTAs on an SM, and the step, in multiples of the library's own."""
 
-SHORT = 0.5
-"""A short step, in multiples of the library's own."""
+FEW = 64
+"""Columns of the tiles for as many tokens or fewer, which have these alone; on tensor cores more tokens have the others alone."""
 
 
 def schedules(problem: Problem, machine: Target, sizes: tuple[int, int, int]) -> Iterator[Schedule]:
@@ -67,12 +83,17 @@ def schedules(problem: Problem, machine: Target, sizes: tuple[int, int, int]) ->
     demand = Demand.of_problem(problem)
     others = METADATA[1:] if problem.unit == "fma" or demand.selection.lifted else ()
     ways = ((METADATA[0], 1), *itertools.product(others, (1, SHORT) if problem.unit == "fma" else (1,)))
-    for (m, n, consumers, resident), (metadata, steps) in itertools.product(TILES[problem.a], ways):
-        raster = dict.fromkeys((8, 16, 32), 16)
-        shape = TileShape(m, n, consumers, {2: 64, 4: 32}, raster, resident=resident, steps=steps)
+    for (m, n, consumers, resident, steps), (metadata, shorter) in itertools.product(TILES[problem.a], ways):
+        if problem.unit == "wgmma" and (n <= FEW) != (sizes[1] <= FEW):
+            continue
+        # Short steps leave room for a stage more beside few staged columns.
+        staging, raster = {2: 64, 4: 32} if steps >= 1 else {2: 32, 4: 16}, dict.fromkeys((8, 16, 32), 16)
+        shape = TileShape(m, n, consumers, staging, raster, resident=resident, steps=steps * shorter)
         try:
             schedule = deepest(problem, shape.schedule(demand, bulk=True, metadata=metadata), machine)
         except ValueError:
+            continue
+        if schedule.tile.k not in steps_of(problem.a, problem.unit, lifted=demand.selection.lifted):
             continue
         yield schedule
         cut = schedule.changed(work="ranges")

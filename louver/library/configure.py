@@ -88,8 +88,8 @@ class TileShape:
     staging: columns staged at a time for bulk stores, by bytes of an output; others by `output_layout`. raster: rows of tiles walked
     before the next column, by bits of an element, while the L2 cache keeps the values; none for a tile that leaves the cache alone.
     lean: for bulk stores of outputs in `staging`, and epilogues of few reads: the sums leave no more registers. sums, unit: the kind of
-    sums and the multiplier that it is for; None for any. turns: whether it is for gathered rows that are turned; None for all. resident: CTAs on an
-    SM. steps: elements of K that a stage holds, in multiples of those of most tiles.
+    sums and the multiplier that it is for; None for any. indexed, turns: whether it is for patterns of vectors, and for their rows that are turned; None
+    for all. resident: CTAs on an SM. steps: elements of K that a stage holds, in multiples of those of most tiles.
     """
 
     m: int
@@ -100,6 +100,7 @@ class TileShape:
     lean: bool = False
     sums: Literal["plain", "promoted", "f16"] | None = None
     unit: Unit | None = None
+    indexed: bool | None = None
     turns: bool | None = None
     resident: Literal[1, 2] = 1
     steps: float = 1
@@ -112,7 +113,8 @@ class TileShape:
 
     def reads(self, demand: Demand) -> bool:
         """Whether it is for such rows and their multiplier."""
-        return self.unit in (None, demand.unit) and self.turns in (None, demand.turns)
+        selection = self.indexed in (None, demand.selection.indexed) and self.turns in (None, demand.turns)
+        return selection and self.unit in (None, demand.unit)
 
     def schedule(self, demand: Demand, *, bulk: bool, **others: Any) -> Schedule:
         """A schedule of this tile, for many columns of tiles. bulk: the output can be stored so. others: fields that are given."""
@@ -144,29 +146,34 @@ class TileShape:
 
     def takes(self, demand: Demand, metadata: str) -> bool:
         """Whether metadata may come so. Of gathered rows, only where the tile's rows are of one window, or as few as can be: every list more
-        brings rows of its own, and a list of several windows is longer.
+        brings rows of its own, and a list of several windows is longer. Short steps are for a list of each warpgroup, whose ring they leave
+        enough stages.
         """
         if metadata != "global" and not (demand.selection.lifted or demand.picks):
             return False
         if demand.pattern is None or not gathers(demand.pattern, metadata):
             return True
+        length, own = Pattern.parse(demand.pattern).length, self.m // self.consumers
+        if self.steps < 1 and demand.unit == "wgmma":
+            return length % own == 0 and length % self.m != 0 and not demand.selection.lifted
         if self.steps != 1:
             return False
         # CUDA cores are slow enough that each warpgroup may have a list.
-        rows = self.m // self.consumers if demand.unit == "fma" else self.m
-        return self.m == BLOCK_ROWS or Pattern.parse(demand.pattern).length % rows == 0
+        return self.m == BLOCK_ROWS or length % (own if demand.unit == "fma" else self.m) == 0
 
 
 TILES = (
     # Sums in f16 take half the registers: twice the rows, and less to load for each.
     TileShape(256, WIDEST, 4, {1: 64, 2: 32, 4: 16}, RASTER, sums="f16"),
-    # Few staged columns leave room for the blocks that are turned, beside three stages.
-    TileShape(128, WIDEST, 2, {2: 64, 4: 32}, RASTER, turns=True),
+    # Few staged columns leave room for a fourth stage, as gathered rows come later than boxes, or for the blocks that are turned.
+    TileShape(128, WIDEST, 2, {2: 64, 4: 32}, RASTER, unit="wgmma", indexed=True),
+    # Two lists: a step of half the columns has as many bytes as one of a list.
+    TileShape(128, WIDEST, 2, {2: 32, 4: 16}, RASTER, unit="wgmma", indexed=True, turns=False, steps=0.5),
     # The first half is on its way while the other is staged.
     TileShape(128, WIDEST, 2, {2: 128}, RASTER),
-    # The fewest bytes a product of which two consumers hold the sums. The staged columns leave room for four stages. A producer that turns
-    # rows leaves them too few registers.
-    TileShape(256, 192, 2, {2: 96, 4: 48}, {32: 12, 16: 12, 8: 12}, lean=True, sums="plain", turns=False),
+    # The fewest bytes a product of which two consumers hold the sums. The staged columns leave room for four stages. A producer that gathers
+    # leaves them too few registers.
+    TileShape(256, 192, 2, {2: 96, 4: 48}, {32: 12, 16: 12, 8: 12}, lean=True, sums="plain", indexed=False),
     TileShape(128, 192, 2, sums="promoted"),
     *(TileShape(128, n, 2) for n in TILE_N[:-1]),
     *(TileShape(64, n, 1) for n in TILE_N[:-1]),

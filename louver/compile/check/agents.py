@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
 from louver.compile.check.barriers import GRIDS, Barrier, Clock, join
-from louver.compile.check.events import BLOCKS, POINTERS, ROWS, Event, Reads
+from louver.compile.check.events import LISTS, POINTERS, Event, Reads, Registers, entries_of
 from louver.compile.check.refuse import broken
 from louver.compile.check.stages import Group, Stage, Write
+from louver.ir.sched.gathered import PointRowsOp
 from louver.ir.sched.turned import TurnOp
 from louver.isa.targets import WARPGROUP_THREADS, WARPS_PER_WARPGROUP
 
@@ -41,7 +42,9 @@ class Agent:
     fenced: bool = False
     proxied: Clock = field(init=False)
     turned: int = -1
-    words: dict[int, dict[int, tuple[int, int]]] = field(default_factory=dict[int, "dict[int, tuple[int, int]]"])
+    words: dict[Registers, dict[int, tuple[int, int]]] = field(
+        default_factory=dict[Registers, "dict[int, tuple[int, int]]"]
+    )
     cleared: bool = False
     partial: set[int] = field(default_factory=set[int])
 
@@ -84,7 +87,7 @@ class Agent:
             case "expect":
                 barrier = self._barrier(event, self.cta, event.position)
                 barrier.arrive(self.clock, event.position // len(self._stages(event, self.cta)), 1, 0, event)
-            case "load" | "gather" | "point" | "blocks" | "turn":
+            case "load" | "gather" | "list" | "point" | "blocks" | "turn":
                 self._bring(event)
             case "proxy_fence":
                 self.proxied = list(self.clock)
@@ -95,8 +98,14 @@ class Agent:
         match event.action.kind:
             case "gather":
                 self._gather(event)
+            case "list":
+                self._of_tile(event)
+                self._fill(event)
             case "point":
-                self._derive(event, ROWS, "pointers are made of the entries of their own step")
+                op = event.action.op
+                assert isinstance(op, PointRowsOp)
+                self._of_tile(event)
+                self._derive(event, entries_of(op), "pointers are made of the entries of their own step")
             case "blocks":
                 self._derive(event, POINTERS, "blocks are copied by the pointers of their own step")
             case "turn":
@@ -147,14 +156,14 @@ class Agent:
 
     def _gather(self, event: Event) -> None:
         """Each thread arrives when what it has copied is there."""
-        self._take(event, ROWS, event.step, "a gather takes the entries of its own step")
+        self._take(event, POINTERS, event.step, "a gather takes the pointers of its own step")
         self._store(event)
         self._arrive(event)
 
     def _turn(self, event: Event) -> None:
         """Each thread arrives behind its last store."""
         part = event.action.number
-        self._take(event, BLOCKS - part, event.step, "a turn takes the blocks of its own step")
+        self._take(event, ("blocks", part), event.step, "a turn takes the blocks of its own step")
         if event.position == self.turned:
             raise broken("threads arrive when they have stored all of a stage", f"part {part} behind that", event)
         self._store(event)
@@ -176,13 +185,18 @@ class Agent:
         phase = event.position // len(self._stages(event, self.cta))
         self._barrier(event, self.cta, event.position).arrive(self.clock, phase, WARPGROUP_THREADS, 0, event)
 
-    def _derive(self, event: Event, source: int, rule: str) -> None:
+    def _of_tile(self, event: Event) -> None:
+        """Rows are those of the tile that is open, if the tile has the step."""
+        if _given(event.fill).steps:
+            self._take(event, LISTS, 0, "rows are those of the lists and columns of their own tile")
+
+    def _derive(self, event: Event, source: Registers, rule: str) -> None:
         """Registers are filled from what others hold of the same step, if there is one."""
         for step in _given(event.fill).steps.values():
             self._take(event, source, step, rule)
         self._fill(event)
 
-    def _take(self, event: Event, source: int, step: int, rule: str) -> None:
+    def _take(self, event: Event, source: Registers, step: int, rule: str) -> None:
         """Raises ProtocolError unless registers hold what belongs to that step."""
         held = self.words.get(source, {}).get(0)
         if held != (event.tile, step):

@@ -11,8 +11,8 @@ from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Block, Operation, SSAValue
 
 from louver.ir.sched import ops, staged
-from louver.ir.sched.gathered import GatherOp, LoadRowsOp, ProxyFenceOp
-from louver.ir.sched.turned import CopyBlocksOp, PointRowsOp, TurnOp
+from louver.ir.sched.gathered import GatherOp, LoadRowsOp, OpenRowsOp, PointRowsOp, ProxyFenceOp
+from louver.ir.sched.turned import CopyBlocksOp, TurnOp
 from louver.ir.sched.types import MapType
 from louver.isa.prepack import WORDS, columns_per_load
 
@@ -22,6 +22,7 @@ Kind: TypeAlias = Literal[
     "expect",
     "load",
     "gather",
+    "list",
     "point",
     "blocks",
     "turn",
@@ -102,15 +103,19 @@ class Reads:
     fresh: tuple[tuple[int, bool], ...] = ()
 
 
+Registers: TypeAlias = int | tuple[Literal["lists", "entries", "pointers", "blocks"], int]
+"""Registers that are filled together: a metadata set, or of gathered rows a tile's lists, a set of entries, pointers, and blocks of a part."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """Registers of a metadata set that are loaded. steps: word of the set to step of `tile`.
+    """Registers that are loaded. steps: word of them to step of `tile`.
 
     Empty where nothing is loaded because the tile has no such step. covers: steps of a load of metadata, which begins at a
     multiple of them.
     """
 
-    number: int
+    number: Registers
     tile: int
     steps: Mapping[int, int]
     begin: int = 0
@@ -182,6 +187,8 @@ class Walk:
         if op.partial is not None:
             yield from self._body(op.body.block, min(unroll, last - self.step))
             return
+        while op.again is not None and self.step < last:
+            yield from self._body(op.body.block, min(unroll, last - self.step))
         while self.step + unroll <= last:
             yield from self._body(op.body.block, unroll)
 
@@ -221,6 +228,8 @@ class Walk:
         match op:
             case ops.LoadMetadataOp():
                 return self._metadata(op)
+            case OpenRowsOp():
+                return Fill(LISTS, self.tile, {0: 0})
             case LoadRowsOp() | PointRowsOp() | CopyBlocksOp():
                 begin = self._value(op.step) + op.ahead.value.data
                 return Fill(_register_set(op), self.tile, {0: begin} if begin < self.items[self.tile].last else {})
@@ -250,17 +259,15 @@ def words_a_step(kernel: ops.KernelOp) -> int:
     return kernel.tile.data[2].value.data * WORDS // columns_per_load(kernel.unit.a)
 
 
-ROWS = -1
-"""The register set that holds entries of lists, whose one word is a step's entries."""
+LISTS: Registers = "lists", 0
+"""A tile's lists, and the columns of its rows: of any step, here 0."""
 
-POINTERS = -2
-"""The register set that holds pointers to rows, whose one word is a step's."""
+POINTERS: Registers = "pointers", 0
 
-BLOCKS = -3
-"""The register set that holds a step's blocks of part 0; the other parts' follow downwards."""
 
 _PLAIN: Mapping[type[Operation], Kind] = {
-    LoadRowsOp: "metadata",
+    OpenRowsOp: "metadata",
+    LoadRowsOp: "list",
     PointRowsOp: "point",
     ProxyFenceOp: "proxy_fence",
     ops.LoadMetadataOp: "metadata",
@@ -322,14 +329,19 @@ def _action(op: Operation, role: str) -> Action | None:
             return None
 
 
-def _register_set(op: LoadRowsOp | PointRowsOp | CopyBlocksOp) -> int:
+def _register_set(op: LoadRowsOp | PointRowsOp | CopyBlocksOp) -> Registers:
     match op:
         case LoadRowsOp():
-            return ROWS
+            return entries_of(op)
         case PointRowsOp():
             return POINTERS
         case CopyBlocksOp():
-            return BLOCKS - op.part.value.data
+            return "blocks", op.part.value.data
+
+
+def entries_of(op: LoadRowsOp | PointRowsOp) -> Registers:
+    """The set of entries that it loads or reads."""
+    return "entries", op.set.value.data
 
 
 def _map(op: ops.BulkLoadOp) -> MapType:

@@ -63,10 +63,8 @@ def _count(kernel: ops.KernelOp, barrier: ops.BarriersOp, rings: list[ops.RingOp
             arrivals += role.warpgroups.value.data * WARPS_PER_WARPGROUP
     if filled:
         barrier.transaction_bytes = ops.i32_attr(sum(r.bytes.value.data for r in rings if r.sym_name.data in filled))
-    gathers = (
-        op for op in kernel.walk() if isinstance(op, GatherOp) or (isinstance(op, TurnOp) and op.last is not None)
-    )
-    arrivals += sum(WARPGROUP_THREADS for op in gathers if op.barriers.data == name)
+    if any(isinstance(op, GatherOp | TurnOp) and op.barriers.data == name for op in kernel.walk()):
+        arrivals += WARPGROUP_THREADS
     if any(isinstance(op, ops.InviteOp) and op.barriers.data == name for op in kernel.walk()):
         arrivals += kernel.cluster.value.data - 1
     if not arrivals:

@@ -1,5 +1,5 @@
-"""Rows of the dense operand that lists name, as schedule IR: lists go to registers a step ahead, rows to the stage, or to registers first
-where they are turned.
+"""Rows of the dense operand that lists name, as schedule IR: entries go to sets of registers, as many steps ahead as there are sets. Rows go
+to the stage, or to memory of their threads first where they are turned.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from louver.compile.generate.generation import Generation
 from louver.compile.plan.schedule import Schedule
 from louver.compile.plan.turned import PART_BYTES, Turned
 from louver.ir.sched import ops
-from louver.ir.sched.gathered import GatherOp, LoadRowsOp
-from louver.ir.sched.turned import CopyBlocksOp, PointRowsOp, TurnOp
+from louver.ir.sched.gathered import GatherOp, LoadRowsOp, OpenRowsOp, PointRowsOp
+from louver.ir.sched.turned import CopyBlocksOp, TurnOp
 from louver.ir.sched.types import PointerType, SizeType
 from louver.isa.swizzle import CHUNK
 from louver.isa.targets import WARPGROUP_THREADS
@@ -51,34 +51,32 @@ def gathered_parameters(plan: Generation) -> dict[str, Attribute]:
 
 def first_rows(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:
     """All that a tile's first step finds in registers."""
-    _load_rows(plan, values, tile, step, 0)
+    _open_rows(plan, values, tile)
+    for ahead in range(plan.sets):
+        _load_rows(step, ahead, ahead)
     if plan.nest.turns:
-        _point_rows(plan, values, tile, step, 0)
-        _load_rows(plan, values, tile, step, 1)
+        _point_rows(step, 0, 0)
+        _load_rows(step, plan.sets, 0)
         for part in range(_parts(plan)):
             _copy_blocks(step, part, 0)
 
 
-def fill_stage(
-    plan: Generation,
-    values: dict[str, SSAValue],
-    tile: Sequence[SSAValue],
-    step: SSAValue,
-    begin: Callable[[], None],
-) -> None:
-    """A step's rows, and what the next steps find in registers. begin: acquires the stage and begins the copies of the values."""
-    if not plan.nest.turns:
-        begin()
-        _gather(plan, values, tile)
-        _load_rows(plan, values, tile, step, 1)
-        return
-    _point_rows(plan, values, tile, step, 1)
-    _load_rows(plan, values, tile, step, 2)
+def fill_stage(plan: Generation, step: SSAValue, index: int, begin: Callable[[], None]) -> None:
+    """The rows of step number `index` of a body that begins at `step`, and what later steps find in registers. begin: acquires the stage and begins
+    the copies of the values.
+    """
+    # Rows that are turned are copied a step ahead.
+    pointed = index + plan.nest.turns
+    _point_rows(step, pointed, pointed % plan.sets)
+    _load_rows(step, pointed + plan.sets, pointed % plan.sets)
     begin()
+    if not plan.nest.turns:
+        GatherOp(properties={"count": ops.i32_attr(plan.lists), **_place(plan)})
+        return
     parts = _parts(plan)
     for part in range(parts):
         _turn(plan, part, last=part == parts - 1)
-        _copy_blocks(step, part, 1)
+        _copy_blocks(step, part, pointed)
 
 
 def _parts(plan: Generation) -> int:
@@ -86,28 +84,26 @@ def _parts(plan: Generation) -> int:
     return plan.lists * Turned(tile.n, tile.k).parts
 
 
-def _load_rows(
-    plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue, ahead: int
-) -> None:
-    """Entries of the tile's lists for a step."""
-    m, _, *entry = tile
-    LoadRowsOp(
-        operands=[values["lists"], m, step, [] if plan.nest.a.batch is None else entry],
-        properties={
-            "count": ops.i32_attr(plan.lists),
-            "list_rows": ops.i32_attr(plan.list_rows),
-            "ahead": ops.i32_attr(ahead),
-        },
+def _open_rows(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue]) -> None:
+    """The tile's lists, and the columns of its rows."""
+    m, n, *entry = tile
+    entries = ([] if operand.batch is None else entry for operand in (plan.nest.a, plan.nest.b))
+    OpenRowsOp(
+        operands=[values["lists"], m, values["b_rows"], n, *entries],
+        properties={"count": ops.i32_attr(plan.lists), "list_rows": ops.i32_attr(plan.list_rows)},
     )
 
 
-def _gather(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue]) -> None:
-    """The rows that the entries in hand name, to the stage in hand."""
-    _, n, *entry = tile
-    GatherOp(
-        operands=[values["b_rows"], n, [] if plan.nest.b.batch is None else entry],
-        properties={"count": ops.i32_attr(plan.lists), **_place(plan)},
-    )
+def _load_rows(step: SSAValue, ahead: int, register_set: int) -> None:
+    LoadRowsOp(operands=[step], properties=_ahead(ahead, register_set))
+
+
+def _point_rows(step: SSAValue, ahead: int, register_set: int) -> None:
+    PointRowsOp(operands=[step], properties=_ahead(ahead, register_set))
+
+
+def _ahead(ahead: int, register_set: int) -> dict[str, Attribute]:
+    return {"ahead": ops.i32_attr(ahead), "set": ops.i32_attr(register_set)}
 
 
 def _place(plan: Generation) -> dict[str, Attribute]:
@@ -117,16 +113,6 @@ def _place(plan: Generation) -> dict[str, Attribute]:
         "ring": StringAttr("b"),
         "barriers": StringAttr("full"),
     }
-
-
-def _point_rows(
-    plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue, ahead: int
-) -> None:
-    _, n, *entry = tile
-    PointRowsOp(
-        operands=[values["b_rows"], n, step, [] if plan.nest.b.batch is None else entry],
-        properties={"ahead": ops.i32_attr(ahead)},
-    )
 
 
 def _copy_blocks(step: SSAValue, part: int, ahead: int) -> None:

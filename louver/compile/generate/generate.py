@@ -59,7 +59,7 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
             f"products of {nest.a.element} take the pattern {lifted} or vectors N:M@L, got {nest.a.pattern}"
         )
     unit = unit_of(nest.a.pattern, nest.a.element)
-    steps = steps_of(nest.a.element, unit)
+    steps = steps_of(nest.a.element, unit, lifted=selection.lifted)
     if schedule.tile.k not in steps:
         raise ValueError(f"tile_k of {nest.a.element} is {' or '.join(map(str, steps))}, got {schedule.tile.k}")
     if selection.indexed:
@@ -248,14 +248,15 @@ def _producer(plan: Generation, values: dict[str, SSAValue], operands: Sequence[
         _wait_for_grids(plan, "dense" in operands)
         tile = _tile_block(plan)
         with ImplicitBuilder(tile):
-            step = Block(arg_types=[i32])
-            with ImplicitBuilder(step):
-                if plan.gathers:
-                    _gather_stage(plan, values, _origin(plan, tile), step.args[0])
-                else:
-                    _fill_stage(plan, values, _origin(plan, tile), step.args[0], operands)
-                ops.AdvanceOp()
-            loop(1, step)
+            body = Block(arg_types=[i32])
+            with ImplicitBuilder(body):
+                for index in range(plan.sets if plan.gathers else 1):
+                    if plan.gathers:
+                        _gather_stage(plan, values, _origin(plan, tile), body.args[0], index)
+                    else:
+                        _fill_stage(plan, values, _origin(plan, tile), body.args[0], operands)
+                    ops.AdvanceOp()
+            loop(plan.sets if plan.gathers else 1, body, "again" if plan.gathers else None)
             if plan.gathers:
                 ops.NextTileOp()
         _tiles(plan, values, tile, [_first_rows(plan, values)] if plan.gathers else [])
@@ -271,18 +272,20 @@ def _wait_for_grids(plan: Generation, reads: bool) -> None:
         ops.WaitGridsOp()
 
 
-def _gather_stage(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:
-    """One thread begins the copies of the values; all bring rows."""
+def _gather_stage(
+    plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue, index: int
+) -> None:
+    """Step number `index` of a body that begins at `step`. One thread begins the copies of the values; all bring rows."""
 
     def begin() -> None:
         ops.AcquireOp(properties={"barriers": StringAttr("empty")})
         values_of = Block()
         with ImplicitBuilder(values_of):
             _expect(plan)
-            _fill_sparse(plan, values, tile, step)
+            _fill_sparse(plan, values, tile, arith.AddiOp(step, constant(index)).result if index else step)
         staged.OneThreadOp(regions=[Region(values_of)])
 
-    fill_stage(plan, values, tile, step, begin)
+    fill_stage(plan, step, index, begin)
 
 
 def _first_rows(plan: Generation, values: dict[str, SSAValue]) -> Region:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from louver.compile.plan.layout import OperandLayout, OutputLayout, blocks_bytes
-from louver.compile.plan.schedule import Schedule, list_rows, lists_of
+from louver.compile.plan.schedule import Schedule, entry_sets, list_rows, lists_of
 from louver.ir.product import ProductNest
 from louver.isa.prepack import WORDS, columns_per_load
 from louver.isa.targets import Target
@@ -55,6 +55,11 @@ class Generation:
     def lists(self) -> int:
         """Lists of a tile; 0 where nothing is gathered."""
         return lists_of(self.nest.a.pattern, self.schedule)
+
+    @property
+    def sets(self) -> int:
+        """Sets of registers that hold entries of lists: the steps of the producer's loop."""
+        return entry_sets(self.schedule, self.lists, turned=self.nest.turns)
 
     @property
     def blocks(self) -> int:

@@ -7,6 +7,7 @@ register is refilled only after the wait that retires the last product which rea
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 from xdsl.builder import ImplicitBuilder
 from xdsl.dialects import arith
@@ -28,12 +29,12 @@ def constant(value: int) -> SSAValue:
     return arith.ConstantOp(IntegerAttr(value, i32)).result
 
 
-def loop(unroll: int, body: Block, *, partial: bool = False) -> None:
-    """A loop over K steps with this body."""
+def loop(unroll: int, body: Block, ends: Literal["partial", "again"] | None = None) -> None:
+    """A loop over K steps with this body. ends: how it may end within the body."""
     body.args[0].name_hint = "step"
     properties: dict[str, Attribute] = {"unroll": ops.i32_attr(unroll)}
-    if partial:
-        properties["partial"] = UnitAttr()
+    if ends is not None:
+        properties[ends] = UnitAttr()
     ops.LoopOp(properties=properties, regions=[Region(body)])
 
 
@@ -102,7 +103,7 @@ def _steps(
             # Of a partial loop nothing reads metadata beyond its round.
             refill = plan.loaded and (not partial or index + plan.steps_per_load < count)
             _step(plan, values, body.args[0], index, fill, group, refill=refill)
-    loop(count, body, partial=partial)
+    loop(count, body, "partial" if partial else None)
 
 
 def _step(
@@ -119,7 +120,7 @@ def _step(
 
     group: steps of the body whose sums are promoted together, 0 for none. refill: whether later steps read more metadata.
     """
-    register_set, part = (index % SETS, 0) if plan.staged else divmod(index, plan.steps_per_load)
+    register_set, part = divmod(index, plan.steps_per_load) if plan.loaded else (index % SETS, 0)
     begins, ends = (index % group == 0, index % group == group - 1) if group else (False, False)
     in_flight = plan.schedule.ring.in_flight
     if fill is not None:

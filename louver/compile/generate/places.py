@@ -10,8 +10,8 @@ from xdsl.ir import Operation
 from louver.ir.places import adopt_places
 from louver.ir.product import Part
 from louver.ir.sched import ops, staged
-from louver.ir.sched.gathered import GatherOp, LoadRowsOp, ProxyFenceOp
-from louver.ir.sched.turned import CopyBlocksOp, PointRowsOp, TurnOp
+from louver.ir.sched.gathered import GatherOp, LoadRowsOp, OpenRowsOp, PointRowsOp, ProxyFenceOp
+from louver.ir.sched.turned import CopyBlocksOp, TurnOp
 
 _RINGS: Mapping[str, Part] = {"a": "a", "metadata": "a", "b": "b", "d": "store"}
 
@@ -38,7 +38,7 @@ def _part(op: Operation) -> Part | None:
             return _RINGS.get(op.sym_name.data)
         case ops.BulkLoadOp() | GatherOp():
             return _RINGS.get(op.ring.data)
-        case LoadRowsOp() | PointRowsOp() | CopyBlocksOp() | TurnOp():
+        case OpenRowsOp() | LoadRowsOp() | PointRowsOp() | CopyBlocksOp() | TurnOp():
             return "b"
         case staged.CopyMetadataOp() | staged.ReadMetadataOp() | ops.LoadMetadataOp():
             return "a"

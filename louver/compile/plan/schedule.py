@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
 from louver.ir.product import Unit, selection_of
 from louver.isa import fma_block
@@ -18,10 +19,16 @@ STEPS = (16, 32, 64, 128)
 """Columns of K that a stage may hold."""
 
 
-def steps_of(element: str, unit: Unit = "wgmma") -> tuple[int, ...]:
-    """Those of `STEPS` that hold whole metadata words of an element type, or lines that threads multiply."""
+DENSE_BYTES = 32
+"""Bytes along K of a product that no metadata lifts."""
+
+
+def steps_of(element: str, unit: Unit = "wgmma", *, lifted: bool = True) -> tuple[int, ...]:
+    """Those of `STEPS` that hold whole metadata words of an element type, lines that threads multiply, or products that no metadata lifts."""
     if unit == "fma":
         return fma_block.STEPS
+    if not lifted:
+        return tuple(step for step in STEPS if step * element_type(element).bytes >= DENSE_BYTES)
     return tuple(step for step in STEPS if step * WORDS >= columns_per_load(element))
 
 
@@ -324,8 +331,8 @@ def lists_of(pattern: str | None, schedule: Schedule) -> int:
     return schedule.tile.m // list_rows(pattern, schedule)
 
 
-GATHERING_REGISTERS = 28
-"""Registers of a producer's thread that gathers, beside entries of lists and places of a stage: addresses, sizes."""
+GATHERING_REGISTERS = 36
+"""Registers of a producer's thread that gathers, beside entries, pointers and places of a stage: addresses, sizes."""
 
 TURNING_REGISTERS = 60
 """Registers of a producer's thread that turns rows, for a block on its way, places of a stage, addresses and sizes."""
@@ -335,6 +342,18 @@ TURNED_REGISTERS = 12
 
 GATHERED_LINES = 16
 """Lines of a stage that a producer warpgroup fills at a time: 8 threads a line of 128 bytes."""
+
+ENTRY_SETS = 4
+"""Steps whose entries a producer's thread that gathers holds, at most: their loads are as many steps ahead of the copies."""
+
+ENTRY_REGISTERS = 16
+"""Registers of all of them, if there is more than one set."""
+
+
+def entry_sets(schedule: Schedule, lists: int, *, turned: bool) -> int:
+    """Sets of registers that hold entries of so many lists. A step of rows that are turned takes long enough for one set."""
+    rows = max(1, lists * schedule.tile.k // GATHERED_LINES)
+    return 1 if turned else max(1, min(ENTRY_SETS, ENTRY_REGISTERS // rows))
 
 
 def entry_registers(schedule: Schedule, target: Target) -> int:
@@ -355,7 +374,9 @@ def register_split(
     step, entry = target.setmaxnreg_step, entry_registers(schedule, target)
     producer = target.setmaxnreg_min + (step if unit == "fma" else 0)
     if lists:
-        needed = GATHERING_REGISTERS + (lists + 1) * schedule.tile.k // GATHERED_LINES
+        rows = schedule.tile.k // GATHERED_LINES
+        # Entries, pointers, and a place of each row that lists share.
+        needed = GATHERING_REGISTERS + rows * (lists * (entry_sets(schedule, lists, turned=turned) + 2) + 1)
         if turned:
             needed = TURNING_REGISTERS + lists * TURNED_REGISTERS
         producer = -(-needed // step) * step

@@ -255,15 +255,16 @@ class LoopOp(IRDLOperation):
     """Walk K steps, `unroll` at a time while that many are left; block argument: the first of them (i32).
 
     A loop goes on where the loop before it in the same tile stopped. `partial`: fewer than `unroll` + 1 steps are left, and the
-    body runs once, as far as there are.
+    body runs once, as far as there are. `again`: the body runs again and again, the last time as far as steps are left.
     """
 
     name = "sched.loop"
     unroll = prop_def(IntegerAttr[I32])
     partial = opt_prop_def(UnitAttr)
+    again = opt_prop_def(UnitAttr)
     body = region_def("single_block")
     traits = traits_def(NoTerminator(), HasParent(TilesOp))
-    assembly_format = "(`partial` $partial^)? `unroll` $unroll $body attr-dict"
+    assembly_format = "(`partial` $partial^)? (`again` $again^)? `unroll` $unroll $body attr-dict"
 
 
 class _OnBarriers(IRDLOperation):

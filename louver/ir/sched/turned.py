@@ -1,31 +1,13 @@
 """Operations of the `sched` dialect for gathered rows that a producer turns, part by part (`louver.compile.plan.turned`).
 
-Entries of lists become pointers to rows; through these, each thread copies blocks to memory of its own a step before it turns them into
+Through pointers to rows (`louver.ir.sched.gathered`) each thread copies blocks to memory of its own a step before it turns them into
 the stage. Stores of threads are writes of the generic proxy, so that products behind them need a proxy fence.
 """
 
 from __future__ import annotations
 
 from xdsl.dialects.builtin import I32, IntegerAttr, IntegerType, SymbolNameConstraint, UnitAttr
-from xdsl.irdl import IRDLOperation, irdl_op_definition, operand_def, opt_operand_def, opt_prop_def, prop_def
-
-from louver.ir.sched.types import PointerType
-
-
-@irdl_op_definition
-class PointRowsOp(IRDLOperation):
-    """Make pointers to the rows that the loaded entries name, those of step `step` + `ahead`, from column `column` on. entry: of a batch."""
-
-    name = "sched.point_rows"
-    source = operand_def(PointerType)
-    column = operand_def(IntegerType)
-    step = operand_def(IntegerType)
-    entry = opt_operand_def(IntegerType)
-    ahead = prop_def(IntegerAttr[I32])
-    assembly_format = (
-        "$source `[` $column `]` `step` $step `plus` $ahead (`entry` $entry^ `:` type($entry))?"
-        " `:` type($source) `,` type($column) `,` type($step) attr-dict"
-    )
+from xdsl.irdl import IRDLOperation, irdl_op_definition, operand_def, opt_prop_def, prop_def
 
 
 @irdl_op_definition

@@ -9,8 +9,8 @@ import pytest
 from louver.compile.plan.schedule import Schedule
 from louver.frontend.problem import Problem
 from louver.ir.sched import ops
-from louver.ir.sched.gathered import GatherOp, LoadRowsOp, ProxyFenceOp
-from louver.ir.sched.turned import CopyBlocksOp, PointRowsOp, TurnOp
+from louver.ir.sched.gathered import GatherOp, LoadRowsOp, OpenRowsOp, PointRowsOp, ProxyFenceOp
+from louver.ir.sched.turned import CopyBlocksOp, TurnOp
 from support.protocol import add, drop, found, refuses, set_number
 
 INDEXED = Problem("matmul", pattern="2:8@64", b_layout="n_major"), Schedule.of(tile_n=64, stages=4)
@@ -28,11 +28,22 @@ GATHERED: dict[str, tuple[Callable[[ops.KernelOp], None], str]] = {
     "no wait": (drop(ops.WaitOp), "reads a stage only after its bytes have arrived, got stage 0"),
     "no acquire": (drop(ops.AcquireOp), "only when it knows that the one before has ended|has been waited for"),
     "no gather": (drop(GatherOp), "every wait ends, .* stage 0 of @full with 1 of 129 arrivals"),
-    "no entries": (drop(LoadRowsOp, 1), "takes the entries of its own step, got none"),
-    "entries of one step alone": (drop(LoadRowsOp), "takes the entries of its own step, got those of tile 0, step 0"),
-    "entries too far ahead": (set_number(LoadRowsOp, "ahead", 2), "its own step, got those of tile 0, step 2"),
+    "no pointers": (drop(PointRowsOp), "takes the pointers of its own step, got none"),
+    "pointers of one step alone": (drop(PointRowsOp, 1), "pointers of its own step, got those of tile 0, step 0"),
+    "pointers too far ahead": (
+        set_number(PointRowsOp, "ahead", 1),
+        "entries of their own step, got those of tile 0, step 0",
+    ),
+    "no entries": (drop(LoadRowsOp, 2), "made of the entries of their own step, got none"),
+    "entries of the first steps alone": (
+        drop(LoadRowsOp),
+        "the entries of their own step, got those of tile 0, step 0",
+    ),
+    "entries too far ahead": (set_number(LoadRowsOp, "ahead", 3), "their own step, got those of tile 0, step 3"),
+    "entries in another's place": (set_number(LoadRowsOp, "set", 1), "their own step, got those of tile 0, step 2"),
+    "no lists": (drop(OpenRowsOp), "the lists and columns of their own tile, got none"),
     "too few arrivals": (add("full", "arrivals", -1), "no more, got 128 of 128|gets the arrivals"),
-    "no next tile": (drop(ops.NextTileOp), "its own step, got those of tile 0"),
+    "no next tile": (drop(ops.NextTileOp), "of their own tile, got those of tile 0"),
 }
 
 
@@ -64,7 +75,8 @@ TURNED: dict[str, tuple[Callable[[ops.KernelOp], None], str]] = {
     "entries too far ahead": (set_number(LoadRowsOp, "ahead", 3), "the entries of their own step, got those of tile"),
     "no first entries": (drop(LoadRowsOp, 1), "made of the entries of their own step, got none"),
     "too few arrivals": (add("full", "arrivals", -1), "no more, got 128 of 128|gets the arrivals"),
-    "no next tile": (drop(ops.NextTileOp), "of their own step, got those of tile 0"),
+    "no lists": (drop(OpenRowsOp), "the lists and columns of their own tile, got none"),
+    "no next tile": (drop(ops.NextTileOp), "of their own tile, got those of tile 0"),
 }
 
 

@@ -213,3 +213,21 @@ def test_the_model_counts_rows_that_a_list_is_likely_to_have(pattern: str, rows:
     """Of a window what it keeps; of several 1 - (1 - N / M)^windows, two of 33 rows in a block of 64."""
     demand = Demand.of_problem(Problem("matmul", pattern=pattern, b_layout="n_major"))
     assert demand.depth(1000) == rows
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("4:8@128", (128, 256, 64, 4)),
+        ("4:8@256", (128, 256, 64, 4)),
+        ("4:8@64", (128, 256, 32, 5)),
+        ("4:8@192", (128, 256, 32, 5)),
+        ("4:8@32", (64, 128, 64, 8)),
+        ("2:8@V64", (64, 128, 64, 10)),
+    ],
+)
+def test_tiles_of_two_lists_take_short_steps(pattern: str, expected: tuple[int, ...]) -> None:
+    """Not those whose metadata is for longer steps, and of windows of fewer rows none."""
+    problem = Problem("matmul", "bf16", "bf16", "bf16", pattern=pattern, b_layout="n_major")
+    flat = choose(problem, 4096, 8192, SM_90A, 132, aligned_output=True, k=8192).flat()
+    assert tuple(flat[name] for name in ("tile_m", "tile_n", "tile_k", "stages")) == expected

@@ -36,6 +36,8 @@ SCHEDULES = {
     "spans-of-64": NARROW.changed(tile_n=32),
     "spans-of-32": NARROW.changed(tile_n=16, stages=4),
     "three-boxes": NARROW.changed(tile_n=192, stages=2),
+    "short-step": NARROW.changed(tile_k=32, stages=4),
+    "shortest-step": NARROW.changed(tile_k=16, stages=4),
     "wide-step": NARROW.changed(tile_k=128, stages=2),
     "two-blocks": NARROW.changed(tile_m=256, stages=2),
     "three-consumers": NARROW.changed(tile_m=192, consumers=3),
@@ -78,6 +80,7 @@ PATTERNS = ("2:8@128", "4:8@64", "1:8@192", "2:4@32", "3:5@33", "6:8", "1:16@100
 TURNED = {
     "one-part": NARROW.changed(tile_k=128),
     "short-step": NARROW.changed(tile_n=128, tile_k=64),
+    "shortest-step": NARROW.changed(tile_n=256, tile_k=32),
     "three-parts": NARROW.changed(tile_n=192, tile_k=128, stages=2),
     "two-blocks": NARROW.changed(tile_m=256, tile_k=128, stages=2),
     "three-consumers": NARROW.changed(tile_m=192, tile_k=128, consumers=3),
@@ -299,7 +302,7 @@ def test_schedules_that_cannot_gather(changed: dict[str, Any], rule: str) -> Non
     [
         ({"tile_n": 96}, "64 columns of 128 rows, got tile_n 96: use a multiple of 64"),
         ({"tile_k": 64}, "128 columns of 64 rows, got tile_n 64: use a multiple of 128"),
-        ({"tile_k": 32}, "tile_k of e4m3 is 64 or 128, got 32"),
+        ({"tile_k": 16}, "tile_k of e4m3 is 32 or 64 or 128, got 16"),
         ({"tile_m": 256, "tile_n": 256, "stages": 2}, "use a smaller tile"),
     ],
 )

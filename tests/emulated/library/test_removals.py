@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 import louver
-from louver.compile.plan.schedule import Schedule
+from louver.compile.plan.schedule import Schedule, gathers
 from louver.compile.products import CompiledProduct
 from louver.emulator import Order
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
 from louver.frontend.problem import Problem
+from louver.ir.sched import ops
 from louver.isa.targets import SM_90A
 from louver.isa.wgmma import Wgmma
 from louver.library import reference
@@ -103,7 +104,7 @@ STRUCTURES = {
     ),
     "cuda-cores": (
         Problem("matmul", "f32", "f32", "f32", pattern="2:8@64", b_layout="n_major"),
-        Schedule.of(tile_m=64, tile_n=64, tile_k=32, stages=2, in_flight=0, consumers=1),
+        Schedule.of(tile_m=64, tile_n=16, tile_k=32, stages=2, in_flight=0, consumers=1),
         1,
     ),
     "cuda-cores-picks": (
@@ -134,9 +135,11 @@ def attempts(compiled: CompiledProduct, sms: int, rng: np.random.Generator, coun
     schedule = compiled.schedule
     m, n = 2 * schedule.tile.m * schedule.order.cluster, schedule.tile.n
     products = [n.op.k for n in compiled.kernel.body.walk() if isinstance(n, Inst) and isinstance(n.op, Wgmma)]
-    # CUDA cores have one step in the loop, and take 8 columns of it at a time.
+    # CUDA cores take 8 columns of a step at a time. The producer's loop goes round twice.
     round_steps, columns = (512 // schedule.tile.k, products[0]) if products else (1, 8)
-    cuts: list[tuple[int, Ranges | None]] = [(3 * round_steps - 1, None), (3, None)]
+    unroll = max(op.unroll.value.data for op in compiled.sched.walk() if isinstance(op, ops.LoopOp))
+    most = 3 * round_steps - 1 if products else 2 * unroll
+    cuts: list[tuple[int, Ranges | None]] = [(most, None), (3, None)]
     if schedule.cuts:
         granule = round_steps // 2
         cuts = [
@@ -144,8 +147,8 @@ def attempts(compiled: CompiledProduct, sms: int, rng: np.random.Generator, coun
             (5 * granule - 1, Ranges(2, 0, 5, granule)),
         ]
     given = [(n, *cut) for cut in cuts[:count]]
-    if compiled.nest.turns:
-        # Rows whose last piece is not whole are copied by instructions of their own.
+    if gathers(compiled.nest.a.pattern, schedule.ring.metadata):
+        # Rows of a tile that ends behind N are copied by instructions of their own.
         given.append((n - 8, *cuts[0]))
     for n, steps, ranges in given:
         k = schedule.tile.k * steps - columns + 8

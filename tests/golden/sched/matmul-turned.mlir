@@ -9,10 +9,10 @@ builtin.module {
     sched.role @producer warpgroups 1 from 0 registers 72 {
       sched.tiles raster 16 {
       ^bb0(%m: i32, %n: i32, %entry: i32):
-        sched.loop unroll 1 {
+        sched.loop again unroll 1 {
         ^bb0(%step: i32):
-          sched.point_rows %b_rows[%n] step %step plus 1 entry %entry : i32 : !sched.ptr<"b_rows", "u8">, i32, i32
-          sched.load_rows %lists[%m, %step plus 2] entry %entry : i32 count 1 of 128 : !sched.ptr<"lists", "s32">, i32, i32
+          sched.point_rows step %step plus 1 of set 0 : i32
+          sched.load_rows step %step plus 2 to set 0 : i32
           sched.acquire @empty
           sched.one_thread {
             sched.expect @full
@@ -30,9 +30,10 @@ builtin.module {
       } ahead {
       ^bb0(%m_1: i32, %n_1: i32, %entry_1: i32):
         %2 = arith.constant 0 : i32
-        sched.load_rows %lists[%m_1, %2 plus 0] entry %entry_1 : i32 count 1 of 128 : !sched.ptr<"lists", "s32">, i32, i32
-        sched.point_rows %b_rows[%n_1] step %2 plus 0 entry %entry_1 : i32 : !sched.ptr<"b_rows", "u8">, i32, i32
-        sched.load_rows %lists[%m_1, %2 plus 1] entry %entry_1 : i32 count 1 of 128 : !sched.ptr<"lists", "s32">, i32, i32
+        sched.open_rows %lists[%m_1, entry %entry_1 : i32] of %b_rows[%n_1, entry %entry_1 : i32] count 1 each 128 : !sched.ptr<"lists", "s32">, i32, !sched.ptr<"b_rows", "u8">, i32
+        sched.load_rows step %2 plus 0 to set 0 : i32
+        sched.point_rows step %2 plus 0 of set 0 : i32
+        sched.load_rows step %2 plus 1 to set 0 : i32
         sched.copy_blocks part 0 of step %2 plus 0 to @blocks : i32
         sched.copy_blocks part 1 of step %2 plus 0 to @blocks : i32
       }

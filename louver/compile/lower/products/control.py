@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack
 
 from xdsl.ir import Block
 
-from louver.compile.lower.products import bulk_store, gather, operands, ranges, turn
+from louver.compile.lower.products import bulk_store, gather, operands, ranges, rows, turn
 from louver.compile.lower.products.batch_indices import entries_of, load_entry
 from louver.compile.lower.products.state import Lowering, Origin, RolePosition, TileState, TileWalk
 from louver.ir.sched import ops, staged
@@ -145,7 +145,7 @@ def lower_tiles(low: Lowering, op: ops.TilesOp) -> None:
     if any(isinstance(inner, ops.BulkStoreOp) for inner in op.body.walk()):
         bulk_store.drain(low)
     if low.gathers is not None and low.gathers in op.body.walk():
-        gather.drain(low)
+        rows.drain(low)
 
 
 def next_tile(low: Lowering, op: ops.NextTileOp) -> None:
@@ -228,6 +228,15 @@ def lower_loop(low: Lowering, op: ops.LoopOp) -> None:
             _lower_body(low, op)
         tile.leave = None
         k.mov(tile.last, into=tile.step)
+        return
+    if op.again is not None:
+        with k.loop(uniform=True) as loop:
+            with ExitStack() as tile.leave:
+                tile.leave.enter_context(_if_left(low, 0))
+                _lower_body(low, op)
+            tile.leave = None
+            k.add(tile.step, tile.unroll, into=tile.step)
+            loop.repeat_if(k.setp("lt", "u32", tile.step, tile.last))
         return
 
     def more() -> Reg:

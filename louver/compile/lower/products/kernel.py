@@ -16,6 +16,7 @@ from louver.compile.lower.products import (
     gather,
     multiply,
     operands,
+    rows,
     stage_metadata,
     stages,
     store,
@@ -26,8 +27,8 @@ from louver.compile.lower.products.multiply_add import multiply_add
 from louver.compile.lower.products.state import Barriers, Lowering, Ring
 from louver.ir.refusal import source_location
 from louver.ir.sched import ops, staged
-from louver.ir.sched.gathered import GatherOp, LoadRowsOp, ProxyFenceOp
-from louver.ir.sched.turned import CopyBlocksOp, PointRowsOp, TurnOp
+from louver.ir.sched.gathered import GatherOp, LoadRowsOp, OpenRowsOp, PointRowsOp, ProxyFenceOp
+from louver.ir.sched.turned import CopyBlocksOp, TurnOp
 from louver.ir.sched.types import MapType, PointerType, SizeType
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.core import Number
@@ -157,9 +158,10 @@ _RULES: dict[type[Operation], Rule] = {
     ops.LoadMetadataOp: operands.load_metadata,
     staged.CopyMetadataOp: stage_metadata.copy,
     staged.ReadMetadataOp: stage_metadata.read,
-    LoadRowsOp: gather.load_rows,
+    OpenRowsOp: rows.open_rows,
+    LoadRowsOp: rows.load_rows,
+    PointRowsOp: rows.point_rows,
     GatherOp: gather.gather,
-    PointRowsOp: turn.point_rows,
     CopyBlocksOp: turn.copy_blocks,
     TurnOp: turn.turn,
     ProxyFenceOp: stages.proxy_fence,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -115,22 +115,33 @@ class ConsumerState:
 
 
 @dataclass(frozen=True, slots=True)
-class ListEntries:
-    """A thread's entries of a step's lists, neighbouring ones from `first` on: registers [list][row]."""
+class RowFeed:
+    """A thread's rows of each list. first: of its neighbouring entries of a step. own: column of a tile, where its first piece begins.
+    size: bytes of an element. pitch: bytes from a row to the next. entries: registers [set][list][row].
+
+    Of the tile that is open: lists: addresses of its first entries [list]; base: address of its first piece of row 0; column: where that
+    begins; end: the column behind the tile's last one.
+    """
 
     first: Reg
-    entries: tuple[tuple[Reg, ...], ...]
+    own: Reg
+    size: int
+    pitch: Reg
+    entries: Sequence[Sequence[Sequence[Reg]]]
+    lists: Sequence[Reg]
+    base: Reg
+    column: Reg
+    end: Reg
 
 
 @dataclass(frozen=True, slots=True)
 class Gatherer:
     """A thread's part of each list's rows in a stage: of each of its rows the same piece of 16 bytes of a line.
 
-    piece: its number. places: bytes from the rows' start in a stage to the piece of each row, in the first box. boxes: side by side, of
+    places: addresses of the piece of each row, in the first box of the first stage, without the ring's offset. boxes: side by side, of
     lines of `span` bytes, `box_bytes` each.
     """
 
-    piece: Reg
     places: tuple[Reg, ...]
     boxes: int
     span: int
@@ -141,15 +152,13 @@ class Gatherer:
 class Turner:
     """A thread's blocks of gathered rows. parts: of all lists.
 
-    column: of the tile, where its first piece begins. whole: predicate, whether rows are whole pieces. own: address of its first piece in the ring of blocks, without the ring's offset.
+    own: address of its first piece in the ring of blocks, without the ring's offset.
     places: bytes from a part's first column to the words of four columns, in the order in which they are stored, and to those of the next
     four. pairs, fours: selectors that turn 4×4 bytes, in that order.
     """
 
     turned: Turned
     parts: int
-    column: Reg
-    whole: Reg
     own: Reg
     places: tuple[tuple[Reg, ...], ...]
     pairs: tuple[Reg, Reg]
@@ -158,12 +167,11 @@ class Turner:
 
 @dataclass(frozen=True, slots=True)
 class Pointers:
-    """A thread's rows of a step: addresses [list][row] from column `column` on, and predicates, which of them K does not have.
+    """A thread's rows of a step: addresses [list][row] of its first pieces, and predicates, which of them K does not have.
 
     more: predicate, whether the tile has that step; None where it has.
     """
 
-    column: Reg
     rows: tuple[tuple[Reg, ...], ...]
     missing: tuple[tuple[Reg, ...], ...]
     more: Reg | None
@@ -197,7 +205,7 @@ class Lowering:
     tile_state: TileState = field(init=False)
     end: Reg = field(init=False)
     consumer: ConsumerState = field(init=False)
-    listed: ListEntries = field(init=False)
+    feed: RowFeed = field(init=False)
     gatherer: Gatherer = field(init=False)
     turner: Turner = field(init=False)
     pointers: Pointers = field(init=False)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from louver.compile.lower.products.rows import Piece, copy_pieces, open_feed
 from louver.compile.lower.products.stages import barrier_address
-from louver.compile.lower.products.state import ListEntries, Lowering, Pointers, Turner
+from louver.compile.lower.products.state import Lowering, Turner
 from louver.compile.plan.turned import PART_BYTES, ROWS, WARP_PIECES, Turned
-from louver.ir.sched.turned import CopyBlocksOp, PointRowsOp, TurnOp
-from louver.isa.async_copy import AsyncCommit, AsyncCopy, AsyncWait
+from louver.ir.sched.turned import CopyBlocksOp, TurnOp
+from louver.isa.async_copy import AsyncCommit, AsyncWait
 from louver.isa.instruction import LANES
 from louver.isa.swizzle import BANK_LINE, CHUNK
 from louver.isa.targets import WARPGROUP_THREADS
@@ -45,12 +46,10 @@ def open_turner(low: Lowering, op: TurnOp) -> None:
         tuple(_place(low, fixed, chunk, k.xor(piece, index) if index else piece, span, odd) for index in range(ROWS))
         for odd in range(2)
     )
-    entries = tuple(tuple(k.regs("b32", ROWS)) for _ in range(lists))
-    low.listed = ListEntries(k.shl(k.mad_lo(chunk, WORDS, word), 2), entries)
+    open_feed(low, k.shl(k.mad_lo(chunk, WORDS, word), 2), column, ROWS, 1)
     own = k.mad_lo(k.and_(low.named["tid"], WARPGROUP_THREADS - 1), CHUNK, low.named["smem"])
     selectors = _either(low, PAIRS, piece, 2), _either(low, FOURS, piece, 1)
-    whole = k.setp("eq", "u32", k.and_(low.sizes["N"], CHUNK - 1), 0)
-    low.turner = Turner(turned, lists * turned.parts, column, whole, own, places, *selectors)
+    low.turner = Turner(turned, lists * turned.parts, own, places, *selectors)
 
 
 def _place(low: Lowering, fixed: Reg, chunk: Reg, column: Reg, span: int, odd: int) -> Reg:
@@ -69,42 +68,18 @@ def _either(low: Lowering, selectors: Sequence[int], piece: Reg, bit: int) -> tu
     return k.selp(second, first, is_set), k.selp(first, second, is_set)
 
 
-def point_rows(low: Lowering, op: PointRowsOp) -> None:
-    """Of each list a pointer for each row to the lane's first piece of it, and whether it is none of K."""
-    k, entries = low.k, low.listed.entries
-    column = k.add(low.number(op.column), low.turner.column)
-    place = k.widen_u64(column)
-    if op.entry is not None:
-        place = k.mad_lo(k.widen_u64(low.register(op.entry)), low.sizes["b_batch_pitch"], place)
-    source, pitch = k.add(low.register(op.source), place), low.sizes["b_pitch"]
-    rows = tuple(tuple(k.mad_lo(k.widen_u64(entry), pitch, source) for entry in each) for each in entries)
-    missing = tuple(tuple(k.setp("ge", "u32", entry, low.sizes["K"]) for entry in each) for each in entries)
-    ahead = op.ahead.value.data
-    more = k.setp("lt", "u32", k.add(low.number(op.step), ahead), low.end) if ahead else None
-    low.pointers = Pointers(column, rows, missing, more)
-
-
 def copy_blocks(low: Lowering, op: CopyBlocksOp) -> None:
     """A group of the thread's copies, an empty one too, so that as many are under way at each turn."""
-    k, pointers, turner = low.k, low.pointers, low.turner
+    pointers, turner = low.pointers, low.turner
     part, ring = op.part.value.data, low.rings[op.ring.data]
     number, index = divmod(part, turner.turned.parts)
-    first = index * turner.turned.columns
-    column, n = k.add(pointers.column, first), low.sizes["N"]
-    rows = [
-        (Address(turner.own, ring.offset + _own(part, row)), Address(pointer, first), missing)
+    column = index * turner.turned.columns
+    pieces = [
+        Piece(Address(turner.own, ring.offset + _own(part, row)), Address(pointer, column), missing, column)
         for row, (pointer, missing) in enumerate(zip(pointers.rows[number], pointers.missing[number], strict=True))
     ]
-    with k.if_(turner.whole, uniform=True) as branch:
-        outside = k.setp("ge", "u32", column, n)
-        for target, source, missing in rows:
-            k.emit(AsyncCopy(), target, source, k.or_pred(missing, outside), guard=pointers.more)
-    # A copy of some bytes takes ptxas eight instructions.
-    with branch.otherwise():
-        inside = k.min(k.sub(n, k.min(column, n)), CHUNK)
-        for target, source, missing in rows:
-            k.emit(AsyncCopy(partial=True), target, source, k.selp(Imm(0), inside, missing), guard=pointers.more)
-    k.emit(AsyncCommit())
+    copy_pieces(low, pieces, pointers.more)
+    low.k.emit(AsyncCommit())
 
 
 def _own(part: int, row: int) -> int:
