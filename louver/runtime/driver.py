@@ -132,10 +132,17 @@ def capture_question(stream: int) -> Callable[[], tuple[Any, Any]]:
 
 
 def capture_of(stream: int) -> int:
-    """The number of the capture that `stream` is part of, one for each capture of the process; 0 outside of one."""
+    """The number of the capture that `stream` is part of, one for each capture of the process; 0 outside of one, -1 of the default stream
+    where work sent to it would touch a capture of another one.
+    """
     if not is_capturing(stream):
         return 0
-    _, number, *_ = call("cuStreamGetCaptureInfo", stream, doing="asking which capture a stream is part of")
+    try:
+        _, number, *_ = call("cuStreamGetCaptureInfo", stream, doing="asking which capture a stream is part of")
+    except DriverError as error:
+        if error.code != CAPTURE_IMPLICIT:
+            raise
+        return -1
     return int(number)
 
 

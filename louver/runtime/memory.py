@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from louver.formats.dtypes import ElementType, element_type
 from louver.runtime.dlpack import CUDA, row_major
-from louver.runtime.driver import DriverError, call, device_context, is_capturing, relaxed_capture
+from louver.runtime.driver import DriverError, call, capture_of, device_context, relaxed_capture
 
 
 class DeviceBuffer:
@@ -22,11 +22,11 @@ class DeviceBuffer:
 
     address: device pointer, aligned to 256 bytes. nbytes: size, at least 1. ordinal: the device. stream: the CUstream
     handle whose work may use the buffer at once; other streams must be ordered after the allocation and before the
-    release, which comes with `close` or with the object's end. The stream must live as long as the buffer. While the stream is captured,
-    nothing is released: a graph would do it at each replay.
+    release, which comes with `close` or with the object's end. The stream must live as long as the buffer. Memory of a captured stream
+    is its graph's. While the stream is captured, other memory is not released: the graph would do it at each replay.
     """
 
-    __slots__ = ("address", "nbytes", "ordinal", "stream")
+    __slots__ = ("_capture", "address", "nbytes", "ordinal", "stream")
 
     def __init__(self, nbytes: int, *, ordinal: int = 0, stream: int = 0) -> None:
         self.address = 0
@@ -38,8 +38,9 @@ class DeviceBuffer:
         for address, place in list(_kept().items()):
             # Another thread may release it.
             if _kept().pop(address, None):
-                _release(address, *place)
+                _release(address, *place, capture=0)
         with device_context(ordinal):
+            self._capture = capture_of(stream)
             self.address = int(call("cuMemAllocAsync", nbytes, stream, doing=f"allocating {nbytes} bytes"))
 
     def fill(self, byte: int) -> None:
@@ -63,7 +64,7 @@ class DeviceBuffer:
         """Release the memory in the order of the buffer's stream. A second call does nothing."""
         address, self.address = self.address, 0
         if address:
-            _release(address, self.ordinal, self.stream)
+            _release(address, self.ordinal, self.stream, self._capture)
 
     def __del__(self) -> None:
         # At the process's end, and after a fault, the driver has taken the memory back already.
@@ -78,14 +79,15 @@ class DeviceBuffer:
             raise ValueError(f"bytes {offset} to {offset + nbytes} lie outside the buffer's {self.nbytes}")
 
 
-def _release(address: int, ordinal: int, stream: int) -> None:
-    """Free memory in the order of its stream, or keep it for later while that is captured."""
+def _release(address: int, ordinal: int, stream: int, capture: int) -> None:
+    """Free memory in the order of its stream, or keep it for later while that is captured. capture: the one that it was allocated in, or 0."""
     # A release would end any capture of the thread otherwise.
     with device_context(ordinal), relaxed_capture():
-        if is_capturing(stream):
-            _kept()[address] = ordinal, stream
-        else:
+        now = capture_of(stream)
+        if now == capture:
             call("cuMemFreeAsync", address, stream, doing="releasing device memory")
+        elif not capture:
+            _kept()[address] = ordinal, stream
 
 
 @functools.cache

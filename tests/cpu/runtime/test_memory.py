@@ -52,17 +52,39 @@ def test_a_release_that_fails_at_the_end_is_quiet(fake: Any) -> None:
 
 def test_what_a_capture_would_release_stays_until_a_later_allocation(fake: Any) -> None:
     """A graph would release it at each replay."""
-    buffer = DeviceBuffer(10, stream=0xCA)
+    buffer = DeviceBuffer(10, stream=6)
     address = buffer.address
+    fake.captures[6] = 2
     buffer.close()
-    assert not fake.called("cuMemFreeAsync") and address in fake.memory
     again = DeviceBuffer(10)
-    assert not fake.called("cuMemFreeAsync"), "the capture goes on"
-    del fake.captures[0xCA]
+    assert not fake.called("cuMemFreeAsync") and address in fake.memory, "the capture goes on"
+    del fake.captures[6]
     DeviceBuffer(10).close()
-    assert fake.called("cuMemFreeAsync")[0] == (address, 0xCA)
+    assert fake.called("cuMemFreeAsync")[0] == (address, 6)
     again.close()
     assert not fake.memory
+
+
+def test_the_default_stream_beside_a_capture_releases_nothing(fake: Any) -> None:
+    buffer = DeviceBuffer(10)
+    for name in ("cuStreamIsCapturing", "cuStreamGetCaptureInfo"):
+        fake.fails[name] = [906]
+    buffer.close()
+    assert not fake.called("cuMemFreeAsync")
+    DeviceBuffer(10).close()
+    assert len(fake.called("cuMemFreeAsync")) == 2
+
+
+def test_memory_of_a_capture_is_released_in_it_or_by_its_graph(fake: Any) -> None:
+    fake.captures[6] = 2
+    inside, later = DeviceBuffer(10, stream=6), DeviceBuffer(10, stream=6)
+    address = inside.address
+    inside.close()
+    assert fake.called("cuMemFreeAsync") == [(address, 6)]
+    del fake.captures[6]
+    later.close()
+    DeviceBuffer(10).close()
+    assert len(fake.called("cuMemFreeAsync")) == 2, "not that of the graph"
 
 
 def test_buffers_check_their_bounds(fake: Any) -> None:
