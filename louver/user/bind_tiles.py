@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from louver.formats.tensor import SparseTensor
 from louver.ir.conditions import Conditions, Reach, SparseView
@@ -84,7 +85,9 @@ def _check_view(name: str, view: SparseView, s: SparseTensor, numbers: Numbers) 
 
 
 def _as_batch(s: SparseTensor, strides: Sequence[int]) -> tuple[int, ...]:
-    """The shape of a batch, or of matrices below each other by these strides, where metadata begins anew with each as well."""
+    """The shape of a batch in one row, or of matrices below each other by these strides, where metadata begins anew with each as well."""
+    if len(strides) == 2 and len(s.shape) > 3:
+        return (prod(s.shape[:-2]), *s.shape[-2:])
     rows = strides[0] // s.size if s.size else 0
     if len(s.shape) != 2 or len(strides) != 2 or rows < 1 or rows % WARP_ROWS or s.rows % rows:
         return s.shape
