@@ -246,13 +246,31 @@ def _bounded(each: Dimension, sizes: Sequence[Polynomial], op: Operation) -> tup
     size = sizes[0] if sizes else each.size
     if size is None:
         return each, []
-    moved = _with_fellows([term for term in each.first if term in size.terms and _inner(term[0])], each.first)
+    shared = [term for term in each.first if term in size.terms]
+    moved = _with_fellows([term for term in shared if _inner(term[0]) or _goes_to_matrix(term, each, size)], each.first)
     size, first = size - moved, each.first - moved
     if any(isinstance(atom, Iteration) for atom in size.leaves):
         raise unsupported(
             "a mask must compare the index that the offsets use with a size", op, "use one expression for both"
         )
     return replace(each, first=first, size=size), list(moved * each.stride)
+
+
+def _goes_to_matrix(term: tuple[Monomial, int], each: Dimension, size: Polynomial) -> bool:
+    """Whether an argument times another one has moved columns to a matrix, `layer * stride`, and not to a part of the row, `part * size`."""
+    left = size - Polynomial(frozenset([term]))
+    return (
+        each.stride == Polynomial.number(1)
+        and _pair(term) is not None
+        and Polynomial(frozenset([term])).quotient(left) is None
+    )
+
+
+def _pair(term: tuple[Monomial, int]) -> tuple[Polynomial, Polynomial] | None:
+    """Two arguments that are multiplied."""
+    monomial, factor = term
+    atoms = [Polynomial.atom(atom) for atom, power in monomial if power == 1 and _is_argument(atom)]
+    return (atoms[0], atoms[1]) if factor == 1 and len(atoms) == len(monomial) == 2 else None
 
 
 def _with_fellows(moved: Terms, first: Polynomial) -> Polynomial:
@@ -274,11 +292,11 @@ def _inner(monomial: Monomial) -> bool:
 
 
 def _is_argument(atom: Hashable) -> bool:
-    """Whether it is an argument of the kernel, a part of arguments, or the least of some."""
+    """Whether it is an argument of the kernel, a part of arguments, or the least or greatest of some."""
     match atom:
         case Compound():
             return all(map(_is_argument, frozenset[Hashable]().union(*(part.leaves for part in atom.parts))))
-        case OpResult(op=arith.MinSIOp() | ExtSIOp() as op):
+        case OpResult(op=arith.MinSIOp() | arith.MaxSIOp() | ExtSIOp() as op):
             return all(map(_is_argument, op.operands))
         case _:
             return isinstance(atom, BlockArgument) and isinstance(atom.block.parent_op(), FuncOp)
@@ -294,6 +312,13 @@ def batch_entry(terms: Iterable[tuple[Monomial, int]], op: Operation, *, gapless
     found = list(terms)
     shared = _shared_arguments(found)
     for monomial, factor in found:
+        pair = _pair((monomial, factor)) if not shared or len(found) == 1 else None
+        if pair is not None:
+            # A matrix has more elements than a batch has matrices.
+            one, other = sorted(pair, key=_stride_place)
+            stride, index = (Polynomial.atom(Extreme(kind, one, other)) for kind in ("max", "min"))
+            indices[stride] = indices.get(stride, Polynomial.number(0)) + index
+            continue
         apart = shared or frozenset(each for each in monomial if _is_argument(each[0]))
         by = 1 if apart else factor
         index = Polynomial.of({monomial - apart: factor // by})

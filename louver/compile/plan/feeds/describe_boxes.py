@@ -237,8 +237,10 @@ class _Boxes:
         if isinstance(atom, Part):
             whole, by = self._multiple(atom.whole), atom.by.constant
             return whole // by if by and whole and whole % by == 0 else 1
-        if isinstance(atom, OpResult) and isinstance(least := atom.op, arith.MinSIOp):
-            return gcd(*(self._multiple(self.describer.affine.integer(each)) for each in least.operands))
+        if isinstance(atom, OpResult) and isinstance(op := atom.op, arith.MinSIOp | arith.MaxSIOp):
+            # The greatest of two is a stride, the other one an index.
+            join = gcd if isinstance(op, arith.MinSIOp) else max
+            return join(*(self._multiple(self.describer.affine.integer(each)) for each in op.operands))
         parameter = self.given.get(cast(SSAValue, atom)) if isinstance(atom, SSAValue) else None
         if parameter is None:
             return 1

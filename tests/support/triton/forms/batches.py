@@ -56,6 +56,43 @@ def _heads(draw: Draw, s: Sizes, *, described: bool) -> Call:
 
 
 @triton.jit
+def layer_of_experts(
+    y, x, w, experts, layer, M, N, K, apart, each, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+):  # fmt: skip
+    """y [M, N] = x [M, K] by w [layers, experts, N, K]: an argument names the layer, a list the expert of each block of rows."""
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    n = tl.program_id(1) * BN + tl.arange(0, BN)
+    expert = tl.load(experts + tl.program_id(0))
+    w += layer * apart + expert * each
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for start in range(0, K, BK):
+        k = start + tl.arange(0, BK)
+        one = tl.load(x + m[:, None] * K + k[None, :], mask=(m < M)[:, None] & (k < K)[None, :], other=0.0)
+        two = tl.load(w + n[None, :] * K + k[:, None], mask=(n < N)[None, :] & (k < K)[:, None], other=0.0)
+        total = tl.dot(one, two, total)
+    tl.store(y + m[:, None] * N + n[None, :], total.to(tl.float16), mask=(m < M)[:, None] & (n < N)[None, :])
+
+
+def _layer(draw: Draw, s: Sizes, *, layer: int) -> Call:
+    x, w = draw.dense(s.m, s.k), draw.pruned(3, HEADS, s.n, s.k)
+    experts = draw.rng.integers(0, HEADS, s.grid[0]).astype(np.int32)
+    rows = np.repeat(experts, s.BM)[: s.m]
+    each = s.n * s.k
+    return Call(
+        {
+            "y": draw.dense(s.m, s.n),
+            "x": x,
+            "w": w,
+            "experts": experts,
+            "layer": layer,
+            "apart": HEADS * each,
+            "each": each,
+        },
+        lambda: {"y": np.einsum("mk,mnk->mn", wide(x), wide(w[layer])[rows])},
+    )
+
+
+@triton.jit
 def taps_of_a_convolution(
     y, x, w, side, M, N, C, w_down, w_across, TAPS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
 ):  # fmt: skip
@@ -104,6 +141,8 @@ LARGE = (Sizes(1024, 1024, 1024, 128, 128, 64),)
 FORMS = (
     Form("heads of a batch", each_head, partial(_heads, described=False), SMALL, LARGE, "other"),
     Form("heads of a batch, described", each_head, partial(_heads, described=True), SMALL, LARGE, "other"),
+    Form("experts of the first layer", layer_of_experts, partial(_layer, layer=0), SMALL, LARGE, "experts"),
+    Form("experts of a layer", layer_of_experts, partial(_layer, layer=2), SMALL, LARGE, "experts"),
     Form(
         "taps of a convolution",
         taps_of_a_convolution,
