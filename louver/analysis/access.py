@@ -97,7 +97,7 @@ def access(
     if isinstance(pointer, Tile):
         every = zip(shape, pointer.strides, pointer.first, pointer.sizes, strict=True)
         found = [Dimension(number, *each) for number, each in enumerate(every)]
-        entry = batch_entry(pointer.offset, op, gapless=gapless)
+        entry = batch_entry(pointer.offset, op, gapless=gapless, pitches=pointer.strides)
         return Access(pointer.base, tuple(each for each in found if each.extent > 1), entry)
     wide = [number for number, extent in enumerate(shape) if extent > 1]
     offset = _narrowed(pointer.offset, wide)
@@ -302,18 +302,21 @@ def _is_argument(atom: Hashable) -> bool:
             return isinstance(atom, BlockArgument) and isinstance(atom.block.parent_op(), FuncOp)
 
 
-def batch_entry(terms: Iterable[tuple[Monomial, int]], op: Operation, *, gapless: bool = False) -> Entry | None:
+def batch_entry(
+    terms: Iterable[tuple[Monomial, int]], op: Operation, *, gapless: bool = False, pitches: Sequence[Polynomial] = ()
+) -> Entry | None:
     """The matrix that terms of an offset select: an index times a stride, of arguments or a number.
 
     gapless: a batch may have more dimensions, each with a stride. Its matrices have no gaps, so they are one row of matrices, the least
-    stride apart. The caller has the launch check that the other strides are multiples of it.
+    stride apart. The caller has the launch check that the other strides are multiples of it. pitches: strides of the matrix itself, which
+    times an argument are the stride of matrices.
     """
     indices: dict[Polynomial, Polynomial] = {}
     found = list(terms)
     shared = _shared_arguments(found)
     for monomial, factor in found:
-        pair = _pair((monomial, factor)) if not shared or len(found) == 1 else None
-        if pair is not None:
+        pair = _pair((monomial, factor)) if gapless and (not shared or len(found) == 1) else None
+        if pair is not None and not {*pair} & {*pitches}:
             # A matrix has more elements than a batch has matrices.
             one, other = sorted(pair, key=_stride_place)
             stride, index = (Polynomial.atom(Extreme(kind, one, other)) for kind in ("max", "min"))

@@ -54,7 +54,8 @@ def describe_moved(describer: Describer, *, sparse: bool) -> bool:
 def _describe(describer: Describer, op: MakeTensorDescriptorOp) -> None:
     found = describer.affine.pointer(op.base)
     assert isinstance(found, Elements)
-    entry = batch_entry(found.offset, op, gapless=sparse_encoding(op.block) is not None)
+    pitches = [describer.affine.index(each) for each in op.steps]
+    entry = batch_entry(found.offset, op, gapless=sparse_encoding(op.block) is not None, pitches=pitches)
     if entry is None:
         Rewriter.replace_op(op, MakeTensorDescriptorOp(found.base, op.sizes, op.steps, op.block.get_shape()))
         return

@@ -142,6 +142,7 @@ FORMS = (
     Form("heads of a batch", each_head, partial(_heads, described=False), SMALL, LARGE, "other"),
     Form("heads of a batch, described", each_head, partial(_heads, described=True), SMALL, LARGE, "other"),
     Form("experts of the first layer", layer_of_experts, partial(_layer, layer=0), SMALL, LARGE, "experts"),
+    Form("experts of the second layer", layer_of_experts, partial(_layer, layer=1), SMALL, LARGE, "experts"),
     Form("experts of a layer", layer_of_experts, partial(_layer, layer=2), SMALL, LARGE, "experts"),
     Form(
         "taps of a convolution",
