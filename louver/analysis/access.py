@@ -7,15 +7,20 @@ K + e · stride.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from math import gcd
+from typing import cast
 
-from xdsl.ir import BlockArgument, Operation, SSAValue
+from xdsl.dialects import arith
+from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from louver.analysis.affine import Elements, Tile
 from louver.analysis.atoms import Iteration, Lane, Wrapped, lanes
 from louver.analysis.masks import Bound
-from louver.ir.polynomial import ONE, Monomial, Part, Polynomial, divide
+from louver.ir.arith import ExtSIOp
+from louver.ir.polynomial import ONE, Compound, Extreme, Monomial, Polynomial, divide
 from louver.ir.refusal import unsupported
 from louver.ir.tile import FuncOp
 
@@ -46,11 +51,15 @@ class Dimension:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The matrix of a batch that holds a tile: its index, and the stride between matrices in elements. size: their number by a mask."""
+    """The matrix of a batch that holds a tile: its index, and the stride between matrices in elements. size: their number by a mask.
+
+    strides: of a batch of more dimensions than one, multiples of the least one, `stride`, if matrices have no gaps.
+    """
 
     index: Polynomial
     stride: Polynomial
     size: Polynomial | None = None
+    strides: tuple[Polynomial, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +81,23 @@ Terms = list[tuple[Monomial, int]]
 
 
 def access(
-    pointer: Elements | Tile, shape: Sequence[int], bounds: Sequence[Bound], op: Operation, *, repeats: bool
+    pointer: Elements | Tile,
+    shape: Sequence[int],
+    bounds: Sequence[Bound],
+    op: Operation,
+    *,
+    repeats: bool,
+    gapless: bool = False,
 ) -> Access:
     """The elements that `op` reaches with a tile of `shape` through `pointer`, within the bounds of its mask.
 
-    repeats: all elements along a dimension may be one.
+    repeats: all elements along a dimension may be one. gapless: matrices of a batch have no gaps, see `batch_entry`.
     Refuses offsets that are no sum of one index times one stride for each dimension, and bounds on anything but an index.
     """
     if isinstance(pointer, Tile):
         every = zip(shape, pointer.strides, pointer.first, pointer.sizes, strict=True)
         found = [Dimension(number, *each) for number, each in enumerate(every)]
-        entry = batch_entry(pointer.offset, op)
+        entry = batch_entry(pointer.offset, op, gapless=gapless, pitches=pointer.strides)
         return Access(pointer.base, tuple(each for each in found if each.extent > 1), entry)
     wide = [number for number, extent in enumerate(shape) if extent > 1]
     offset = _narrowed(pointer.offset, wide)
@@ -98,7 +113,8 @@ def access(
         sizes = [size for size in own if size is not None]
         found[place], terms = _bounded(replace(each, floored=None in own), sizes, op)
         outside += terms
-    return Access(pointer.base, tuple(found), _limited_entry(batch_entry(outside, op), whole, op), repeated, within)
+    entry = _limited_entry(batch_entry(outside, op, gapless=gapless), whole, op)
+    return Access(pointer.base, tuple(found), entry, repeated, within)
 
 
 def _limited_entry(entry: Entry | None, bounds: Sequence[Polynomial], op: Operation) -> Entry | None:
@@ -230,13 +246,31 @@ def _bounded(each: Dimension, sizes: Sequence[Polynomial], op: Operation) -> tup
     size = sizes[0] if sizes else each.size
     if size is None:
         return each, []
-    moved = _with_fellows([term for term in each.first if term in size.terms and _inner(term[0])], each.first)
+    shared = [term for term in each.first if term in size.terms]
+    moved = _with_fellows([term for term in shared if _inner(term[0]) or _goes_to_matrix(term, each, size)], each.first)
     size, first = size - moved, each.first - moved
     if any(isinstance(atom, Iteration) for atom in size.leaves):
         raise unsupported(
             "a mask must compare the index that the offsets use with a size", op, "use one expression for both"
         )
     return replace(each, first=first, size=size), list(moved * each.stride)
+
+
+def _goes_to_matrix(term: tuple[Monomial, int], each: Dimension, size: Polynomial) -> bool:
+    """Whether an argument times another one has moved columns to a matrix, `layer * stride`, and not to a part of the row, `part * size`."""
+    left = size - Polynomial(frozenset([term]))
+    return (
+        each.stride == Polynomial.number(1)
+        and _pair(term) is not None
+        and Polynomial(frozenset([term])).quotient(left) is None
+    )
+
+
+def _pair(term: tuple[Monomial, int]) -> tuple[Polynomial, Polynomial] | None:
+    """Two arguments that are multiplied."""
+    monomial, factor = term
+    atoms = [Polynomial.atom(atom) for atom, power in monomial if power == 1 and _is_argument(atom)]
+    return (atoms[0], atoms[1]) if factor == 1 and len(atoms) == len(monomial) == 2 else None
 
 
 def _with_fellows(moved: Terms, first: Polynomial) -> Polynomial:
@@ -258,18 +292,36 @@ def _inner(monomial: Monomial) -> bool:
 
 
 def _is_argument(atom: Hashable) -> bool:
-    """Whether it is an argument of the kernel, or a part of arguments."""
-    if isinstance(atom, Part):
-        return all(map(_is_argument, atom.whole.leaves | atom.by.leaves))
-    return isinstance(atom, BlockArgument) and isinstance(atom.block.parent_op(), FuncOp)
+    """Whether it is an argument of the kernel, a part of arguments, or the least or greatest of some."""
+    match atom:
+        case Compound():
+            return all(map(_is_argument, frozenset[Hashable]().union(*(part.leaves for part in atom.parts))))
+        case OpResult(op=arith.MinSIOp() | arith.MaxSIOp() | ExtSIOp() as op):
+            return all(map(_is_argument, op.operands))
+        case _:
+            return isinstance(atom, BlockArgument) and isinstance(atom.block.parent_op(), FuncOp)
 
 
-def batch_entry(terms: Iterable[tuple[Monomial, int]], op: Operation) -> Entry | None:
-    """The matrix that terms of an offset select: an index times a stride, of arguments or a number."""
+def batch_entry(
+    terms: Iterable[tuple[Monomial, int]], op: Operation, *, gapless: bool = False, pitches: Sequence[Polynomial] = ()
+) -> Entry | None:
+    """The matrix that terms of an offset select: an index times a stride, of arguments or a number.
+
+    gapless: a batch may have more dimensions, each with a stride. Its matrices have no gaps, so they are one row of matrices, the least
+    stride apart. The caller has the launch check that the other strides are multiples of it. pitches: strides of the matrix itself, which
+    times an argument are the stride of matrices.
+    """
     indices: dict[Polynomial, Polynomial] = {}
     found = list(terms)
     shared = _shared_arguments(found)
     for monomial, factor in found:
+        pair = _pair((monomial, factor)) if gapless and (not shared or len(found) == 1) else None
+        if pair is not None and not {*pair} & {*pitches}:
+            # A matrix has more elements than a batch has matrices.
+            one, other = sorted(pair, key=_stride_place)
+            stride, index = (Polynomial.atom(Extreme(kind, one, other)) for kind in ("max", "min"))
+            indices[stride] = indices.get(stride, Polynomial.number(0)) + index
+            continue
         apart = shared or frozenset(each for each in monomial if _is_argument(each[0]))
         by = 1 if apart else factor
         index = Polynomial.of({monomial - apart: factor // by})
@@ -281,9 +333,30 @@ def batch_entry(terms: Iterable[tuple[Monomial, int]], op: Operation) -> Entry |
             )
         stride = Polynomial.of({apart: by})
         indices[stride] = indices.get(stride, Polynomial.number(0)) + index
-    if len(indices) > 1:
+    numbers = sum(stride.constant is not None for stride in indices)
+    if len(indices) > 1 and (not gapless or 0 < numbers < len(indices)):
         raise unsupported("a matrix of a batch is selected by one index times one stride, as in x + entry * stride", op)
+    if len(indices) > 1:
+        return _in_one_row(indices)
     return next((Entry(index, stride) for stride, index in indices.items()), None)
+
+
+def _in_one_row(indices: Mapping[Polynomial, Polynomial]) -> Entry:
+    """A batch of several dimensions, by stride, as one row of matrices."""
+    strides = sorted(indices, key=_stride_place)
+    numbers = [stride.constant for stride in strides]
+    if None not in numbers:
+        unit = Polynomial.number(gcd(*cast("list[int]", numbers)))
+    else:
+        unit = reduce(lambda one, other: Polynomial.atom(Extreme("min", one, other)), strides)
+    whole = sum((indices[stride] * stride for stride in strides), Polynomial.number(0))
+    return Entry(whole // unit, unit, strides=tuple(strides))
+
+
+def _stride_place(stride: Polynomial) -> tuple[list[int], str]:
+    """An order of strides that is the same in every run: by the arguments that they are made of."""
+    arguments = sorted(atom.index for atom in stride.leaves if isinstance(atom, BlockArgument))
+    return arguments, str(sorted(factor for _, factor in stride))
 
 
 def without_moves(found: Access, op: Operation, *, sparse: bool) -> Access:
@@ -300,7 +373,8 @@ def without_moves(found: Access, op: Operation, *, sparse: bool) -> Access:
     if not moved:
         return found
     gone = _with_fellows(moved, columns.first)
-    entry = batch_entry([*gone, *([] if found.entry is None else found.entry.index * found.entry.stride)], op)
+    selected = Polynomial.number(0) if found.entry is None else found.entry.index * found.entry.stride
+    entry = batch_entry([*gone, *selected], op, gapless=sparse)
     rest = replace(columns, first=columns.first - gone)
     dimensions = tuple(rest if each is columns else each for each in found.dimensions)
     return replace(found, dimensions=dimensions, entry=entry)
@@ -312,4 +386,4 @@ def _goes_on(monomial: Monomial, factor: int, extent: int, sparse: bool) -> bool
         return True
     if any(_is_argument(atom) for atom, _ in monomial):
         return False
-    return not sparse or (factor == extent and sum(power for _, power in monomial) == 1)
+    return not sparse or (abs(factor) == extent and sum(power for _, power in monomial) == 1)

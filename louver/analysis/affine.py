@@ -7,7 +7,7 @@ amount each time are their first value plus `Iteration` times that amount, and b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Hashable
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import cast
@@ -16,7 +16,7 @@ from xdsl.dialects import arith, scf
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from louver.analysis.atoms import Iteration, Lane, Wrapped, lanes, moved
-from louver.analysis.integers import constant_integer, position, steps_of
+from louver.analysis.integers import constant_integer, least_of, position, steps_of
 from louver.ir.arith import ExtSIOp
 from louver.ir.comparisons import CmpiOp, SelectOp
 from louver.ir.polynomial import ONE, Part, Polynomial
@@ -57,6 +57,19 @@ class Tile:
     strides: tuple[Polynomial, ...]
     first: tuple[Polynomial, ...]
     offset: Polynomial
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Consecutive numbers of a loop, no multiple of `steps` behind the first one. No number is below 0.
+
+    count: `steps`. number: the loop's. step: its remainder, which grows with it.
+    """
+
+    steps: SSAValue
+    count: Polynomial
+    number: Polynomial
+    step: Polynomial
 
 
 Pointer = Elements | Tile
@@ -117,6 +130,8 @@ class Affine:
                 return Polynomial.number(op.start.value.data) + Polynomial.atom(Lane(0))
             case arith.RemSIOp() | arith.MinSIOp() | SelectOp() if (wrapped := self._wrapped(op)) is not None:
                 return Polynomial.atom(wrapped)
+            case arith.RemSIOp() if (found := self._remainder(op)) is not None:
+                return found
             case arith.DivSIOp() if (by := constant_integer(op.rhs)) and by > 0 and as_tensor(value.type) is None:
                 return self.integer(op.lhs) // by
             case arith.RemSIOp() if (by := constant_integer(op.rhs)) and by > 0 and as_tensor(value.type) is None:
@@ -170,6 +185,29 @@ class Affine:
             moved_on = self.integer(end.operands[value.index - 1]) - Polynomial.atom(value)
         return moved_on if _is_fixed(moved_on, loop) else None
 
+    def round_of(self, loop: scf.ForOp) -> Round | None:
+        """The numbers that a loop ends before a multiple of, as `for i in range(first, min(first + (steps - first % steps), last))` does."""
+        first = self.integer(loop.lb)
+        users = [use.operation for use in loop.lb.uses]
+        divided = [each for each in users if isinstance(each, arith.RemSIOp | arith.DivSIOp) and each.lhs is loop.lb]
+        for each in divided:
+            by, rest = self.integer(each.rhs), Polynomial.atom(each.result)
+            if isinstance(each, arith.DivSIOp):
+                rest = first - rest * by
+            if any(self.integer(end) == first + by - rest for end in least_of(loop.ub)):
+                # Offsets are made of the remainder, where there is one.
+                same = [op for op in divided if isinstance(op, arith.RemSIOp) and op.rhs is each.rhs]
+                rest = Polynomial.atom(same[0].result) if same else rest
+                number = self.integer(loop.body.block.args[0])
+                return Round(each.rhs, by, number, rest + number - first)
+        return None
+
+    def _remainder(self, op: arith.RemSIOp) -> Polynomial | None:
+        """Of a loop's number, as far as it grows with the number."""
+        loop = loop_of(op.lhs)
+        found = None if loop is None else self.round_of(loop)
+        return found.step if found is not None and found.steps is op.rhs else None
+
     def _after(self, loop: scf.ForOp, value: SSAValue) -> Polynomial:
         """A number that a loop has carried, behind it."""
         index = position(value, loop.results)
@@ -194,9 +232,30 @@ class Affine:
         length = self.integer(whole) - Polynomial.number(first)
         return length.ceil(by) if _is_count(length) else None
 
+    def rounds(self, first: Polynomial) -> list[tuple[int, Round]]:
+        """The rounds of loops that move an index upwards, and how far each of their steps moves it."""
+        found: list[tuple[int, Round]] = []
+        for monomial, factor in first:
+            (atom, power), *others = [*monomial] or [(None, 0)]
+            if others or power != 1 or factor < 0:
+                continue
+            loop = loop_of(atom)
+            if isinstance(atom, Iteration) and constant_integer(atom.loop.step) == 1:
+                loop = atom.loop
+            each = None if loop is None else self.round_of(loop)
+            if each is not None:
+                found.append((factor, replace(each, step=each.step - each.number + self._numbered(atom))))
+        return found
+
+    def _numbered(self, atom: Hashable) -> Polynomial:
+        """A loop's number, also by the steps that it has taken, of one each."""
+        return Polynomial.atom(atom) + (self.integer(atom.loop.lb) if isinstance(atom, Iteration) else 0)
+
     def last(self, first: Polynomial) -> Polynomial | None:
         """The greatest that an index becomes, if numbers and loops alone move it upwards; None for others, and for loops of no step."""
         found = Polynomial.number(0)
+        for factor, each in self.rounds(first):
+            first, found = first - factor * each.step, found + factor * (each.count - 1)
         for monomial, factor in first:
             if monomial == ONE:
                 found += factor
@@ -327,6 +386,12 @@ class Affine:
         if not _is_fixed(step, loop):
             rule = "a pointer that a loop carries must move by one amount for all lanes and iterations"
             raise unsupported(rule, end)
+
+
+def loop_of(number: Hashable) -> scf.ForOp | None:
+    """The loop whose number it is."""
+    loop = number.block.parent_op() if isinstance(number, BlockArgument) and number.index == 0 else None
+    return loop if isinstance(loop, scf.ForOp) else None
 
 
 def _is_fixed(step: Polynomial, loop: scf.ForOp) -> bool:

@@ -23,7 +23,14 @@ def reach(dimension: Dimension, affine: Affine, names: Mapping[SSAValue, str]) -
     at a multiple of a number for each program, or for each iteration of a loop that ends at an argument or a number.
     """
     end, counts = Polynomial.number(dimension.extent), set[Size]()
-    for monomial, factor in dimension.first:
+    first = dimension.first
+    for factor, found in affine.rounds(first):
+        count = launch_size(found.count, names)
+        if count is None:
+            return None
+        first, end = first - factor * found.step, end + factor * (count - 1)
+        counts.add(count)
+    for monomial, factor in first:
         if monomial == ONE:
             end += factor
             continue

@@ -15,7 +15,7 @@ from louver.ir.tile.function import text_of
 
 EQUAL, MULTIPLE, PROGRAMS, REACH = "louver.equal", "louver.multiple", "louver.programs", "louver.reach"
 SPLIT = "louver.split"
-ROWS_APART = "louver.rows_apart"
+ROWS_APART, WHOLE = "louver.rows_apart", "louver.whole"
 POSITIVE, GUARDED = "louver.positive", "louver.guarded"
 
 
@@ -37,6 +37,11 @@ def require_reach(function: FuncOp, reach: Reach) -> None:
 def require_rows_apart(function: FuncOp, argument: str, apart: Size) -> None:
     """The rows of a tensor that is sparse along its last axis but one are so many elements apart in the dense tensor."""
     _add(function, ROWS_APART, _array([argument, str(apart)]))
+
+
+def require_whole(function: FuncOp, argument: str, stride: Size, of: Size) -> None:
+    """A stride of a sparse batch is a multiple of another one."""
+    _add(function, WHOLE, _array([argument, str(stride), str(of)]))
 
 
 def require_positive(function: FuncOp, argument: str) -> None:
@@ -78,6 +83,7 @@ def conditions(function: FuncOp) -> Conditions:
         guarded=GUARDED in function.attributes,
         split=next(map(_split, _rows(function, SPLIT)), None),
         rows_apart=tuple((str(argument), _size(apart)) for argument, apart in _rows(function, ROWS_APART)),
+        whole=tuple((str(name), _size(stride), _size(of)) for name, stride, of in _rows(function, WHOLE)),
         reaches=tuple(map(_reach, _rows(function, REACH))),
     )
 

@@ -72,7 +72,8 @@ class Conditions:
     for which the kernel has a branch if they are 0. programs: how the user's programs number the tiles of a product. None: the grid has
     one program for each tile. 0: programs go from tile to tile, whatever their number. n: by n tiles, so that the grid has n programs, or
     one a tile. guarded: programs that have no tile do nothing. split: how programs share K, None where each sums all of it.
-    rows_apart: sparse arguments whose dense rows, [K, N], are so far apart. reaches: how far sparse arguments are read. views,
+    rows_apart: sparse arguments whose dense rows, [K, N], are so far apart. whole: sparse arguments, a stride of theirs, and what it is a
+    multiple of. reaches: how far sparse arguments are read. views,
     dense_views: what register tiles say of arguments; a product says it by its operands.
     """
 
@@ -84,6 +85,7 @@ class Conditions:
     guarded: bool = False
     split: Split | None = None
     rows_apart: tuple[tuple[str, Size], ...] = ()
+    whole: tuple[tuple[str, Size, Size], ...] = ()
     reaches: tuple[Reach, ...] = ()
     views: tuple[SparseView, ...] = ()
     dense_views: tuple[DenseView, ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from louver.formats.tensor import SparseTensor
 from louver.ir.conditions import Conditions, Reach, SparseView
@@ -12,6 +13,10 @@ from louver.library.forms import as_stored
 from louver.runtime.dlpack import row_major
 from louver.user.arguments import Call
 from louver.user.checked_call import CheckedCall
+
+
+class ViewError(ValueError):
+    """A kernel's sizes and strides of a sparse tensor are not the tensor's."""
 
 
 def check_tiles(name: str, conditions: Conditions, sparse: Sequence[str], call: Call, grid: Sequence[int]) -> None:
@@ -52,7 +57,7 @@ def _check_view(name: str, view: SparseView, s: SparseTensor, numbers: Numbers) 
     strides = [stride.value(numbers) for stride in view.strides]
     shape = _as_batch(s, strides) if many else s.shape
     if many and len(view.strides) + 1 != len(shape):
-        raise ValueError(
+        raise ViewError(
             f"{name} describes {argument!r} as matrices of a batch, in {len(view.strides) + 1} dimensions, got {list(s.shape)}"
         )
     counts = shape[:-1] if many else (s.rows,)
@@ -61,30 +66,32 @@ def _check_view(name: str, view: SparseView, s: SparseTensor, numbers: Numbers) 
         rows = place == len(strides)
         # A single row has no neighbours, but its stride may say how long it is, or how many rows a matrix has.
         if stride != apart and (count > 1 or (rows and (many or view.columns == view.strides[-1]))):
-            raise ValueError(
+            raise ViewError(
                 f"{name} must be given the strides of the dense tensor, contiguous, for {argument!r}: "
                 f"{'rows' if rows else 'matrices'} are {apart} elements apart, got a stride of {stride}"
             )
     if many and any(rows > held for rows, held in zip(given, shape[1:-1], strict=True)):
-        raise ValueError(
+        raise ViewError(
             f"{name} is given the sizes of {argument!r}, matrices of {_sizes(shape[1:-1])} rows at most, got {_sizes(given)}"
         )
     if first is not None and first > counts[0]:
         raise _beyond(name, argument, "matrices" if many else "rows", first, counts[0])
     columns, group = view.columns.value(numbers), s.pattern.m
     if columns != s.size and (columns > s.size or columns % group):
-        raise ValueError(
+        raise ViewError(
             f"{name} reads rows of {argument!r}, {s.size} elements, or whole groups of {group} from their start, got {columns}"
         )
     if not many and s.rows > s.shape[-2] and s.shape[-2] % WARP_ROWS:
-        raise ValueError(
+        raise ViewError(
             f"{name} reads all matrices of {argument!r} as one, whose rows are then a multiple of {WARP_ROWS} each, got "
             f"{s.shape[-2]}: describe it in three dimensions"
         )
 
 
 def _as_batch(s: SparseTensor, strides: Sequence[int]) -> tuple[int, ...]:
-    """The shape of a batch, or of matrices below each other by these strides, where metadata begins anew with each as well."""
+    """The shape of a batch in one row, or of matrices below each other by these strides, where metadata begins anew with each as well."""
+    if len(strides) == 2 and len(s.shape) > 3:
+        return (prod(s.shape[:-2]), *s.shape[-2:])
     rows = strides[0] // s.size if s.size else 0
     if len(s.shape) != 2 or len(strides) != 2 or rows < 1 or rows % WARP_ROWS or s.rows % rows:
         return s.shape
@@ -105,8 +112,8 @@ def _check_reach(name: str, reach: Reach, s: SparseTensor, numbers: Numbers) -> 
         )
 
 
-def _beyond(name: str, argument: str, what: str, given: int, held: int) -> ValueError:
-    return ValueError(
+def _beyond(name: str, argument: str, what: str, given: int, held: int) -> ViewError:
+    return ViewError(
         f"{name} reads {given} {what} of {argument!r}, which has {held}: pass the tensor's own sizes, and mask "
         "elements beyond them"
     )

@@ -20,9 +20,9 @@ from louver.library.forms import Operand, ProductForms, forms_of
 from louver.library.fused import Bound
 from louver.library.rows import Rows
 from louver.runtime.driver import DriverError
-from louver.user.arguments import Call
+from louver.user.arguments import Call, Kind
 from louver.user.bind_product import Matrix, ProductCall, bind_product, check_alignment, check_direct
-from louver.user.bind_tiles import check_tiles
+from louver.user.bind_tiles import ViewError, check_tiles
 from louver.user.checked_call import PartError
 from louver.user.compiled import UNALIGNED, Variant
 from louver.user.hints import Hints
@@ -43,8 +43,8 @@ class Machine(Protocol[K]):
         """SMs that share a product's tiles."""
         ...
 
-    def kernel(self, variant: Variant, schedule: Schedule | None = None) -> BuiltKernel[K]:
-        """The call's kernel. schedule: a product's; None leaves it to Louver."""
+    def kernel(self, variant: Variant, schedule: Schedule | None = None, kind: Kind | None = None) -> BuiltKernel[K]:
+        """The call's kernel. schedule: a product's; None leaves it to Louver. kind: what is compiled, None for the call's own."""
         ...
 
     def held(self, argument: str) -> Held:
@@ -138,10 +138,25 @@ def bind_call(name: str, hints: Hints, call: Call, grid: Sequence[int], memory: 
         return replace(_bind_tiles(name, chosen.kernel, call, grid, memory), slower=chosen.slower)
     except UnmappableError as error:
         return replace(_bind_tiles(name, memory.kernel("tiles"), call, grid, memory), slower=f"no bulk copies: {error}")
+    except ViewError as error:
+        found = _with_one_given(name, call, grid, memory)
+        if found is None:
+            raise chosen.refused or error from None
+        return replace(found, slower=chosen.slower)
     except ValueError:
         if chosen.refused is None:
             raise
         raise chosen.refused from None
+
+
+def _with_one_given(name: str, call: Call, grid: Sequence[int], memory: Memory[K, M]) -> BoundKernel[K, M] | None:
+    """The call by register tiles with an integer that is 1 given at the launch: as `layer * stride`, 1 hides which of two is the stride."""
+    for one in call.kind.ones:
+        try:
+            return _bind_tiles(name, memory.kernel("bulk", kind=call.kind.without_one(one)), call, grid, memory)
+        except ValueError:
+            continue
+    return None
 
 
 def _bind_product(kernel: BuiltKernel[K], product: ProductCall, call: Call, memory: Memory[K, M]) -> BoundKernel[K, M]:

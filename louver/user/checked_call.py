@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from louver.formats.tensor import SparseTensor
 from louver.ir.conditions import Conditions
 from louver.ir.polynomial import Numbers, Size, with_grid
+from louver.runtime.dlpack import row_major
 from louver.user.arguments import Call
 
 
@@ -78,6 +79,14 @@ class CheckedCall:
                     f"{name} must be given the strides of the dense tensor for {argument!r}, {list(s.shape)}, "
                     f"sparse along axis {s.axis}: {[s.shape[-1], 1]}, got {stride.value(numbers)} and 1: for a "
                     "kernel that walks along the sparse axis, pass the transpose"
+                )
+
+        for argument, stride, least in conditions.whole:
+            given, apart = stride.value(numbers), least.value(numbers)
+            if apart < 1 or given % apart:
+                raise ValueError(
+                    f"{name} must be given the strides of the dense tensor for {argument!r}, {list(row_major(self.sparse(argument).shape))}: those "
+                    f"between matrices are multiples of the least one, got {given} and {apart}"
                 )
 
     def check_extent(self, argument: str, elements: int) -> None:

@@ -19,7 +19,7 @@ from louver.library.compiled import BuiltKernel, Launch
 from louver.library.emulate import sparse_operand
 from louver.library.forms import TILE_PARTS, Operand, ProductForms, tile_form
 from louver.ptx.module import Kernel
-from louver.user.arguments import Call
+from louver.user.arguments import Call, Kind
 from louver.user.binding import bind_call
 from louver.user.compiled import Variant
 from louver.user.gated_pairs import operand
@@ -31,14 +31,14 @@ from louver.user.retile import SM_COUNT
 def emulate(
     name: str,
     hints: Hints,
-    compiled: Callable[[Variant, Schedule | None], CompiledKernel],
+    compiled: Callable[[Kind, Variant, Schedule | None], CompiledKernel],
     call: Call,
     grid: Sequence[int],
     *,
     sm_count: int = SM_COUNT,
     order: Order = Latest(),  # noqa: B008 - frozen
 ) -> Report:
-    """Run a kernel on the call's NumPy arrays, in place. compiled: gives the kernel for what the call's alignment leaves, and a schedule for its sizes.
+    """Run a kernel on the call's NumPy arrays, in place. compiled: gives the kernel of a kind for what the call's alignment leaves, and a schedule for its sizes.
 
     Raises ValueError where the call's sizes, arrays and grid do not fit together, and EmulationError for a misuse found.
     """
@@ -56,16 +56,18 @@ def emulate(
 class EmulatedMemory:
     """The emulator's memory for one call. arrays: of the call, in it."""
 
-    compiled: Callable[[Variant, Schedule | None], CompiledKernel]
+    compiled: Callable[[Kind, Variant, Schedule | None], CompiledKernel]
     call: Call
     sm_count: int
     memory: GlobalMemory
     arrays: Mapping[str, Held]
     target: Target
 
-    def kernel(self, variant: Variant, schedule: Schedule | None = None) -> BuiltKernel[Kernel]:
+    def kernel(
+        self, variant: Variant, schedule: Schedule | None = None, kind: Kind | None = None
+    ) -> BuiltKernel[Kernel]:
         """The kernel, as it is compiled."""
-        made = self.compiled(variant, schedule).made
+        made = self.compiled(kind or self.call.kind, variant, schedule).made
         return BuiltKernel(made.kernel, Launch.of(made))
 
     def held(self, argument: str) -> Held:

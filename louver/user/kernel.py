@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 from louver.runtime.adapters import make_wait
-from louver.user.arguments import Call, bind, classify, plain
+from louver.user.arguments import Call, Kind, bind, classify, plain
 from louver.user.compiled import Variant, Wanted, assembled, compile_wanted
 from louver.user.dense import launch_dense
 from louver.user.device_and_stream import place
@@ -108,8 +108,9 @@ class JitKernel:
     def _emulated(self, call: Call, hints: Hints, sizes: tuple[int, ...]) -> Report:
         from louver.user.emulated import emulate
 
-        def compiled(variant: Variant, schedule: Schedule | None) -> CompiledKernel:
-            return self._compile(Wanted.of(self._source, hints, call, variant, TARGET, sizes, schedule=schedule))
+        def compiled(kind: Kind, variant: Variant, schedule: Schedule | None) -> CompiledKernel:
+            asked = replace(call, kind=kind)
+            return self._compile(Wanted.of(self._source, hints, asked, variant, TARGET, sizes, schedule=schedule))
 
         return emulate(self._source.name, hints, compiled, call, sizes)
 

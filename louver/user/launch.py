@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from louver.compile.plan.schedule import Schedule
 from louver.compile.signature import BoxParameter, Part
@@ -21,7 +21,7 @@ from louver.runtime.callers import callers_level
 from louver.runtime.device import device
 from louver.runtime.driver import device_context
 from louver.runtime.module import BoundLaunch, LoadedKernel
-from louver.user.arguments import Call
+from louver.user.arguments import Call, Kind
 from louver.user.binding import bind_call
 from louver.user.compiled import Variant, Wanted, find, loaded, target_of
 from louver.user.device_and_stream import refuse_capture
@@ -70,9 +70,12 @@ class DeviceMemory:
     target: Target
     sm_count: int
 
-    def kernel(self, variant: Variant, schedule: Schedule | None = None) -> BuiltKernel[LoadedKernel]:
+    def kernel(
+        self, variant: Variant, schedule: Schedule | None = None, kind: Kind | None = None
+    ) -> BuiltKernel[LoadedKernel]:
         """The kernel, loaded."""
-        asked = self.source, self.hints, self.call, variant, self.target.name, self.grid, self.sm_count
+        call = self.call if kind is None else replace(self.call, kind=kind)
+        asked = self.source, self.hints, call, variant, self.target.name, self.grid, self.sm_count
         wanted = Wanted.of(*asked, schedule=schedule)
         found = find(wanted, self.ordinal)
         if found is None:

@@ -54,10 +54,12 @@ def describe_moved(describer: Describer, *, sparse: bool) -> bool:
 def _describe(describer: Describer, op: MakeTensorDescriptorOp) -> None:
     found = describer.affine.pointer(op.base)
     assert isinstance(found, Elements)
-    entry = batch_entry(found.offset, op)
+    pitches = [describer.affine.index(each) for each in op.steps]
+    entry = batch_entry(found.offset, op, gapless=sparse_encoding(op.block) is not None, pitches=pitches)
     if entry is None:
         Rewriter.replace_op(op, MakeTensorDescriptorOp(found.base, op.sizes, op.steps, op.block.get_shape()))
         return
+    describer.require_one_row(found.base, entry, op)
     batch = describer.descriptors.of_batch(op, found.base, entry)
     for use in list(op.result.uses):
         user = use.operation

@@ -17,7 +17,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
-from louver.analysis.access import Access, Dimension, access, without_moves
+from louver.analysis.access import Access, Dimension, Entry, access, without_moves
 from louver.analysis.affine import Affine, Tile
 from louver.analysis.atoms import Lane, lanes
 from louver.analysis.integers import is_zero
@@ -25,7 +25,7 @@ from louver.analysis.launch_size import launch_size
 from louver.analysis.masks import read_mask, some_bounds
 from louver.analysis.wrapped_rows import Writing, check_wrapped_rows
 from louver.compile.canonical.turn_across import lengths_across
-from louver.compile.condition_attributes import require_rows_apart
+from louver.compile.condition_attributes import require_rows_apart, require_whole
 from louver.compile.rewrite.descriptors import Descriptors, contiguous_last
 from louver.compile.rewrite.insert import insert, insert_before
 from louver.compile.rewrite.materialize import places
@@ -185,19 +185,31 @@ class Describer:
             if op.other is not None and not is_zero(op.other):
                 raise unsupported("a masked load must give zeros where its mask is false", op, "pass other=0.0")
         bounds = [] if op.mask is None else read_mask(self.affine, op.mask, op)
-        repeats = isinstance(op, LoadOp) and sparse_encoding(op.result.type) is None
-        found = access(self.affine.pointer(op.ptr), shape, bounds, op, repeats=repeats)
+        dense = not isinstance(op, LoadOp) or sparse_encoding(op.result.type) is None
+        repeats = isinstance(op, LoadOp) and dense
+        found = access(self.affine.pointer(op.ptr), shape, bounds, op, repeats=repeats, gapless=not dense)
         if found.base not in self.function.body.block.args:
             raise unsupported("the pointers of a tile must be computed from a pointer argument", op)
         if not found.dimensions:
             raise unsupported("a tile needs more than one element", op)
-        sparse = (
-            isinstance(op, LoadOp) and sparse_encoding(op.result.type) is not None and found.base not in self.across
-        )
-        return without_moves(found, op, sparse=sparse)
+        return without_moves(found, op, sparse=not dense and found.base not in self.across)
+
+    def require_one_row(self, base: SSAValue, entry: Entry, op: Operation) -> None:
+        """Leave it to the launch that a batch of more dimensions than one is one row of matrices, `entry.stride` apart."""
+        names = self.function.argument_names
+        unit = launch_size(entry.stride, names)
+        for each in entry.strides:
+            stride = launch_size(each, names)
+            if unit is None or stride is None:
+                raise unsupported(
+                    "a stride of a sparse tensor must be an argument, a number, or a product of these", op
+                )
+            require_whole(self.function, names[base], stride, unit)
 
     def load(self, op: LoadOp, found: Access, ordered: Sequence[Dimension], complete: Sequence[Polynomial]) -> None:
         """Replace a load by one through a descriptor. complete: the tensor's sizes."""
+        if found.entry is not None:
+            self.require_one_row(found.base, found.entry, op)
         descriptor = self.descriptors.make(op, found, ordered, complete)
         value: SSAValue = insert_before(op, DescriptorLoadOp(descriptor, self.descriptors.indices(op, found, ordered)))
         if found.entry is not None:

@@ -13,7 +13,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from louver.analysis.atoms import Iteration
 from louver.compile.rewrite.insert import insert
 from louver.ir.arith import ExtSIOp, TruncIOp
-from louver.ir.polynomial import Monomial, Part, Polynomial
+from louver.ir.polynomial import Extreme, Monomial, Part, Polynomial
 from louver.ir.refusal import unsupported
 from louver.ir.tile import FuncOp
 
@@ -64,6 +64,9 @@ class Maker:
                 return self._made(arith.DivSIOp(self._made(arith.SubiOp(self._as(number, i64), first)), step))
             case Part(whole, by):
                 return self._made(arith.DivSIOp(self.value(whole, i64), self._sum(by, i64)))
+            case Extreme(kind, one, other):
+                made = arith.MinSIOp if kind == "min" else arith.MaxSIOp
+                return self._made(made(self.value(one, i64), self.value(other, i64)))
             case _:
                 raise unsupported(
                     "a tile's start and size must be computed before the tile is loaded or stored", self.like
@@ -80,8 +83,8 @@ class Maker:
                 return (0, self.places[atom])
             case Iteration(loop):
                 return (1, self.places[loop.body.block.args[0]])
-            case Part(whole, by):
-                return (2, *(sorted(map(self._term_place, part)) for part in (by, whole)))
+            case Part() | Extreme():
+                return (2, *(sorted(map(self._term_place, part)) for part in reversed(atom.parts)))
             case _:
                 raise AssertionError(f"no number: {atom}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -78,8 +79,8 @@ def test_more_tiles_than_programs(rng: np.random.Generator) -> None:
     emulate(
         "expert_pointers",
         hints,
-        lambda variant, schedule: kernel._compile(
-            Wanted.of(kernel._source, hints, call, variant, "sm_90a", case.grid, schedule=schedule)
+        lambda kind, variant, schedule: kernel._compile(
+            Wanted.of(kernel._source, hints, replace(call, kind=kind), variant, "sm_90a", case.grid, schedule=schedule)
         ),
         call,
         case.grid,

@@ -242,3 +242,34 @@ def test_pointers_move_to_a_matrix_of_a_batch(rng: np.random.Generator) -> None:
         np.testing.assert_allclose(d, w.astype(np.float64) @ b.astype(np.float64), atol=2e-2)
         with pytest.raises(ValueError, match="must be given the strides of the dense tensor, contiguous, for 'a'"):
             louver.jit(kernel_).emulate[(1, 1, 3)](**known, stride=wrong)
+
+
+@pytest.mark.parametrize(
+    ("strides", "rule"),
+    [
+        ({"wb": 4 * 88 * 136 + 68}, "must be given the strides of the dense tensor for 'w', .*: those between matrices are multiples"),
+        ({"wh": 0}, "must be given the strides of the dense tensor for 'w', .*: those between matrices are multiples"),
+        ({"wb": 6 * 80 * 136, "wh": 80 * 136}, "must be given the strides of the dense tensor, contiguous, for 'w'"),
+    ],
+)  # fmt: skip
+def test_a_batch_of_two_dimensions_has_no_gaps(strides: dict[str, int], rule: str) -> None:
+    known, kernel_, grid = form_call("batches", "heads of a batch")
+    with pytest.raises(ValueError, match=rule):
+        kernel_.emulate[grid](**{**known, **strides})
+
+
+def test_steps_that_are_numbered_through_all_tiles_end_with_the_row() -> None:
+    known, kernel_, grid = form_call("splits", "stream-K by numbers, whole steps")
+    with pytest.raises(ValueError, match="reads 384 elements of each row of 'w', which has 320"):
+        kernel_.emulate[grid](**{**known, "steps": known["steps"] + 1})
+
+
+def form_call(file: str, name: str) -> tuple[dict[str, Any], JitKernel, tuple[int, ...]]:
+    """The small call of a form, with its sparse arguments compressed."""
+    pytest.importorskip("triton", reason="Triton is not installed: pip install 'louver[triton]'")
+    from louver.measure.forms import bind
+    from support.triton.forms.find import forms
+
+    form = forms(file)[name]
+    call = form.call(1, form.small)
+    return bind(call, sparse=True)[0], louver.jit(form.kernel), call.grid

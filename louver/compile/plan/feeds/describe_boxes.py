@@ -15,12 +15,13 @@ from dataclasses import dataclass, field, replace
 from math import gcd
 from typing import cast
 
-from xdsl.dialects import scf
+from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import FixedBitwidthType, TensorType
-from xdsl.ir import BlockArgument, SSAValue
+from xdsl.ir import OpResult, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.access import Access, Dimension, access
+from louver.analysis.affine import loop_of
 from louver.analysis.atoms import Iteration
 from louver.analysis.elementwise import ELEMENTWISE
 from louver.analysis.launch_size import launch_size
@@ -136,7 +137,7 @@ class _Boxes:
         """The start of tiles, by a loop's first number and its steps."""
 
         def leaf(atom: Hashable) -> Polynomial:
-            loop = _counting_loop(atom)
+            loop = loop_of(atom)
             if loop is None:
                 return Polynomial.atom(atom)
             begin, step = (self.describer.affine.integer(each) for each in (loop.lb, loop.step))
@@ -236,15 +237,14 @@ class _Boxes:
         if isinstance(atom, Part):
             whole, by = self._multiple(atom.whole), atom.by.constant
             return whole // by if by and whole and whole % by == 0 else 1
+        if isinstance(atom, OpResult) and isinstance(op := atom.op, arith.MinSIOp | arith.MaxSIOp):
+            # The greatest of two is a stride, the other one an index.
+            join = gcd if isinstance(op, arith.MinSIOp) else max
+            return join(*(self._multiple(self.describer.affine.integer(each)) for each in op.operands))
         parameter = self.given.get(cast(SSAValue, atom)) if isinstance(atom, SSAValue) else None
         if parameter is None:
             return 1
         return COPY_CHUNK if parameter.part == "stride" else parameter.multiple
-
-
-def _counting_loop(atom: Hashable) -> scf.ForOp | None:
-    loop = atom.block.parent_op() if isinstance(atom, BlockArgument) and atom.index == 0 else None
-    return loop if isinstance(loop, scf.ForOp) else None
 
 
 def _begins_inside(each: Dimension) -> bool:

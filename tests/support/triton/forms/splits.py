@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -178,6 +179,41 @@ def peeled_product(y, x, w, M, N, K, WHOLE: tl.constexpr, BM: tl.constexpr, BN: 
     tl.store(y + m[:, None] * N + n[None, :], total.to(tl.float16), mask=(m[:, None] < M) & (n[None, :] < N))
 
 
+@triton.jit
+def numbered_steps(
+    y, x, w, M, N, K, steps, share, every, MASKED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+):  # fmt: skip
+    """y [M, N] += x [M, K] by w [N, K]: programs take `share` of all `every` steps, numbered through all tiles; pointers move by a step."""
+    begin = tl.program_id(0) * share
+    last = min(begin + share, every)
+    k = tl.arange(0, BK)
+    while begin < last:
+        end = min(begin + steps - begin % steps, last)
+        tile = begin // steps
+        m = tile // tl.cdiv(N, BN) * BM + tl.arange(0, BM)
+        n = tile % tl.cdiv(N, BN) * BN + tl.arange(0, BN)
+        x_at = x + (m % M)[:, None] * K + k[None, :] + BK * (begin % steps)
+        w_at = w + n[None, :] * K + k[:, None] + BK * (begin % steps)
+        total = tl.zeros((BM, BN), dtype=tl.float32)
+        for step in range(begin, end):
+            if MASKED:
+                column = step % steps * BK + k
+                one = tl.load(x_at, mask=column[None, :] < K, other=0.0)
+                two = tl.load(w_at, mask=(column[:, None] < K) & (n < N)[None, :], other=0.0)
+            else:
+                one = tl.load(x_at)
+                two = tl.load(w_at, mask=(n < N)[None, :], other=0.0)
+            total = tl.dot(one, two, total)
+            x_at += BK
+            w_at += BK
+        at, inside = y + m[:, None] * N + n[None, :], (m < M)[:, None] & (n < N)[None, :]
+        if end % steps == 0 and begin % steps == 0:
+            tl.store(at, total, mask=inside)
+        else:
+            tl.atomic_add(at, total, mask=inside, sem="relaxed")
+        begin = end
+
+
 def _split(draw: Draw, s: Sizes, name: str, **more: object) -> Call:
     """x [M, K] by w [N, K], but for parts that stay apart, where the weight comes first."""
     x, w = draw.dense(s.m, s.k), draw.pruned(s.n, s.k)
@@ -211,9 +247,14 @@ def _split(draw: Draw, s: Sizes, name: str, **more: object) -> Call:
             arguments |= {"STREAMS": STREAMS, "locks": np.zeros(tiles, np.int32)}
             if more.pop("lockless", False):
                 del arguments["locks"], arguments["lockless"]
+        case "numbered":
+            steps = -(-s.k // s.BK)
+            grid = (STREAMS,)
+            arguments |= {"steps": steps, "every": tiles * steps, "share": -(-tiles * steps // STREAMS)}
         case _:
             y = np.empty((s.m, s.n), np.float16)
-    return Call({"y": y, **arguments}, lambda: {"y": expected()}, grid=grid, zeroed=name in ("added", "streams"))
+    zeroed = name in ("added", "streams", "numbered")
+    return Call({"y": y, **arguments}, lambda: {"y": expected()}, grid=grid, zeroed=zeroed)
 
 
 SMALL = Sizes(150, 200, 336, 64, 64, 64)
@@ -231,6 +272,14 @@ FORMS = (
     Form("the last program adds", last_adds, partial(_split, name="last"), SMALL, (*LARGE, FEW)),
     Form("stream-K with locks", streamed_product, partial(_split, name="streams"), SMALL, LARGE),
     Form("stream-K with sums", streamed_sums, partial(_split, name="streams", lockless=True), SMALL, LARGE),
+    Form("stream-K by numbers", numbered_steps, partial(_split, name="numbered", MASKED=True), SMALL, LARGE),
+    Form(
+        "stream-K by numbers, whole steps",
+        numbered_steps,
+        partial(_split, name="numbered", MASKED=False),
+        replace(SMALL, k=320),
+        LARGE,
+    ),
     Form("a peeled tail", peeled_product, partial(_split, name="peeled", WHOLE=True), SMALL, LARGE),
     Form("a tail in a branch", peeled_product, partial(_split, name="peeled", WHOLE=False), SMALL, LARGE),
 )
