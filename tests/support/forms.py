@@ -25,6 +25,7 @@ from louver.isa.bulk import (
     BulkWait,
     CachePolicy,
     GenericParameter,
+    TensorMapFetch,
 )
 from louver.isa.bytes import LoadByte, StoreByte
 from louver.isa.convert import (
@@ -158,7 +159,7 @@ def effect_forms() -> Iterator[Effect | Pure]:
         yield from (BulkTensorStore(rank, add=True), BulkTensorStore(rank, True, add=True))
     yield from (BulkTensorLoad(True), BulkTensorLoad(True, cache_hint=True), BulkTensorLoad(cache_hint=True))
     yield from (CachePolicy("first"), CachePolicy("last"))
-    yield from (BulkLoad(), BulkCommit(), BulkWait(0), BulkWait(3), BulkWait(0, reads_only=False))
+    yield from (TensorMapFetch(), BulkLoad(), BulkCommit(), BulkWait(0), BulkWait(3), BulkWait(0, reads_only=False))
     yield from (AsyncCopy(), AsyncCopy(8), AsyncCopy(4), AsyncCommit(), AsyncWait(0), AsyncWait(2))
     yield from (AsyncCopy(partial=True), AsyncCopy(4, partial=True), AsyncArrive())
     yield from warp_products()
