@@ -127,6 +127,7 @@ def effect_forms() -> Iterator[Effect | Pure]:
     yield from (AtomicAdd(kind, returns) for kind in ATOMIC_TYPES for returns in (False, True))
     yield from (AddVector(kind, count) for kind in ("f32", "f16x2", "bf16x2") for count in (2, 4))
     for op, (types, _) in ATOMIC_UPDATES.items():
+        yield from (AtomicUpdate(op, types[0], True, order) for order in ("acquire", "release", "acq_rel"))  # type: ignore[arg-type]
         yield from (AtomicUpdate(op, kind, returns) for kind in types for returns in (False, True)[op == "exch" :])  # type: ignore[arg-type]
     yield from (LoadParameter(kind) for kind in ("u32", "u64", "f32"))
     yield from (SymbolAddress("b32"), SymbolAddress("b64"), GenericParameter())
