@@ -1,8 +1,9 @@
-"""Fits the rates of `louver/library/times.py`: `python benchmarks/fit_times.py benchmarks/results/h200/schedule_times.json`.
+"""Fits the rates of `louver/library/times.py`: `python benchmarks/fit_times.py FITTED.json HELD.json …`, records of `schedule_times.py`.
 
-Every other weight of the record is fitted, the others report. The error is the logarithm of predicted over measured time; slow
-candidates count less, because the choice is among the fast ones. Levenberg's method on the logarithms of the rates. Prints the rates
-and, for both halves, how well they agree and what the choice by predicted time costs (regret: its measured time over the fastest's).
+Every other weight of the first record is fitted, all others report. Schedules that are candidates no more are left out. The error is the
+logarithm of predicted over measured time; slow candidates count less, because the choice is among the fast ones. Levenberg's method on
+the logarithms of the rates. Prints the rates and, for each part, how well they agree and what the choice by predicted time costs
+(regret: its measured time over the fastest's).
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ from numpy.typing import NDArray
 
 from louver.compile.plan.schedule import FIELDS, Schedule
 from louver.frontend.problem import Problem
-from louver.library.configure import CUT_MARGIN, Demand
+from louver.library.configure import Demand, TileShape
 from louver.library.ranges import Cutting, Ranges
 from louver.library.times import CLOCK, H200, Rates
 
 SM_COUNT = 132
 ROUNDS = 30
+TOLERABLE = 0.05
 Vector = NDArray[np.float64]
 
 
@@ -46,14 +48,22 @@ class Timed:
         cut = Ranges(cutting.whole(m, n, k, 1).tiles, *self.cut)
         return cutting.cycles(cut, m, n, k, 1, SM_COUNT) / CLOCK
 
+    @property
+    def candidate(self) -> bool:
+        """Whether the library chooses from such schedules."""
+        tile = self.schedule.tile
+        shape = TileShape.of(tile.m, tile.n, self.schedule.roles.consumers, self.demand)
+        return shape.takes(self.demand, self.schedule.ring.metadata)
+
 
 def read(path: Path) -> list[list[Timed]]:
     """The candidates of each row."""
     record = json.loads(path.read_text())
-    return [
+    rows = [
         [_timed(row, dict(zip(record["columns"], each, strict=True))) for each in row["times"]]
         for row in record["rows"]
     ]
+    return [[each for each in row if each.candidate] for row in rows]
 
 
 def _timed(row: dict[str, Any], facts: dict[str, Any]) -> Timed:
@@ -67,20 +77,18 @@ def _timed(row: dict[str, Any], facts: dict[str, Any]) -> Timed:
 def rates_of(logs: Vector) -> Rates:
     values = iter(np.exp(logs).tolist())
     flat = {name: next(values) for name in _NAMES}
-    least = (flat.pop("least, one"), flat.pop("least"))
-    return replace(H200, **flat, least=least)
+    return replace(H200, **flat)
 
 
 _NAMES = (
     "launch",
+    "begin",
     "memory",
-    "least, one",
-    "least",
     "product",
     "column",
+    "step",
     "load",
     "latency",
-    "read",
     "output",
     "trip",
     "sums",
@@ -89,8 +97,7 @@ _NAMES = (
 
 
 def logs_of(rates: Rates) -> Vector:
-    one, more = rates.least
-    facts = {**asdict(rates), "least, one": one, "least": more}
+    facts = asdict(rates)
     return np.log([facts[name] for name in _NAMES])
 
 
@@ -134,7 +141,7 @@ def report(name: str, rows: Sequence[Sequence[Timed]], rates: Rates) -> None:
     for row in rows:
         times = {each: each.predicted(rates) for each in row}
         errors += [abs(predicted / each.us - 1) for each, predicted in times.items()]
-        pick = min(times, key=lambda each: times[each] / (1 - CUT_MARGIN if each.schedule.cuts else 1))
+        pick = min(times, key=lambda each: times[each])
         chosen.append(abs(times[pick] / pick.us - 1))
         regrets.setdefault((pick.dtype, pick.sizes[1]), []).append(pick.us / min(each.us for each in row) - 1)
     print(
@@ -145,21 +152,26 @@ def report(name: str, rows: Sequence[Sequence[Timed]], rates: Rates) -> None:
         (("all", 0), [each for part in regrets.values() for each in part]),
     ]:
         middle, mean, worst = statistics.median(taken), statistics.mean(taken), max(taken)
-        print(f"  {dtype:5} N {n or 'any':5}: regret median {middle:.1%}, mean {mean:.1%}, worst {worst:.1%}")
+        above = sum(each > TOLERABLE for each in taken)
+        print(
+            f"  {dtype:5} N {n or 'any':5}: regret median {middle:.1%}, mean {mean:.1%}, worst {worst:.1%}, above {TOLERABLE:.0%} {above}"
+        )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("record", type=Path)
+    parser.add_argument("records", type=Path, nargs="+")
     parser.add_argument("--keep", action="store_true", help="report on the library's rates, fit none")
     given = parser.parse_args()
-    rows = read(given.record)
+    rows, *held = map(read, given.records)
     weights = sorted({(row[0].sizes[0], row[0].sizes[2]) for row in rows})
     halves = [[row for row in rows if (row[0].sizes[0], row[0].sizes[2]) in weights[part::2]] for part in (0, 1)]
     rates = H200 if given.keep else fit(halves[0])
     print(rates)
     report("fitted", halves[0], rates)
     report("not fitted", halves[1], rates)
+    for path, others in zip(given.records[1:], held, strict=True):
+        report(path.stem, others, rates)
 
 
 if __name__ == "__main__":

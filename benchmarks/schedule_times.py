@@ -1,9 +1,9 @@
 """Times of candidate schedules over published shapes: `python benchmarks/schedule_times.py --dtype f16,e4m3 --out FILE.json`.
 
-The model that chooses schedules is fitted to this record. Each weight of the models is multiplied by N tokens for each N, by each
-candidate of the library's model. A candidate's first result is compared with float64 by the library's bound. Graph replays are
-interleaved; the median of the rounds counts. A graph walks through copies of one compressed weight, at least 150 MB, at most 16
-copies, so that they leave the L2 cache.
+The model that chooses schedules is fitted to this record. Each weight of the models, or of `--weights`, is multiplied by N tokens for
+each N, by each candidate of the library's model. A candidate's first result is compared with float64 by the library's bound. Graph
+replays are interleaved; the median of the rounds counts. A graph walks through copies of one compressed weight, at least 150 MB, at
+most 64 copies, so that they leave the L2 cache.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PROTOCOL = Protocol(
     launches=8,
     graph_seconds=0.002,
     rotation_bytes=150_000_000,
-    most_sets=16,
+    most_sets=64,
 )
 
 COLUMNS = (
@@ -128,11 +128,14 @@ def main() -> None:
     parser.add_argument("--dtype", default="f16,e4m3")
     parser.add_argument("--budget", type=float, default=3600, help="seconds after which no weight is begun")
     parser.add_argument("--models", default=",".join(FITTED))
+    parser.add_argument("--weights", default="", help="MxK, … in place of the models' weights")
     parser.add_argument("--tokens", default=",".join(map(str, TOKENS)), help="N, each 1 or a multiple of 8")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     torch, place, begin = require_torch(), require_device(), time.monotonic()
-    wanted = [(d, w) for model in given.models.split(",") for w in WEIGHTS[model] for d in parse_dtypes(given.dtype)]
+    weights = [tuple(map(int, part.split("x"))) for part in given.weights.split(",") if part]
+    weights = weights or [weight for model in given.models.split(",") for weight in WEIGHTS[model]]
+    wanted = [(dtype, weight) for weight in weights for dtype in parse_dtypes(given.dtype)]
     tokens = tuple(int(part) for part in given.tokens.split(","))
     kernels = dict.fromkeys(
         (problem, each.schedule)

@@ -71,6 +71,19 @@ def _coordinates(bits: Bits, lane: int) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True)
+class TensorMapFetch(Effect):
+    """`prefetch.tensormap [a]`: bring a tensor map near, which the first copy by it would wait for. Source: PTX ISA, prefetch."""
+
+    opcode = "prefetch.tensormap"
+    takes = (Operand("a", "in", "b64", kind="address"),)
+    needs = SM90
+
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
+        """The address is a map's."""
+        warp.tensor_map(inputs[0])
+
+
+@dataclass(frozen=True, slots=True)
 class BulkTensorLoad(Effect):
     """Start a copy of a map's box from global memory to shared memory; its bytes complete on an mbarrier.
 

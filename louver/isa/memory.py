@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
 from louver.isa.instruction import LANES, REGISTER_BITS, STORAGE, Bits, Effect, Operand, RegType, Requirement
 from louver.isa.machine import U8, AtomicKind, Outcome, WarpState
 from louver.isa.scalar import REGISTER, ScalarType, Values, to_bits, values
+
+AtomicOrder: TypeAlias = Literal["", "acquire", "release", "acq_rel"]
 
 VECTOR = {1: "", 2: ".v2", 4: ".v4"}
 """Qualifier of each vector length."""
@@ -276,12 +278,14 @@ ATOMIC_UPDATES: dict[str, tuple[tuple[str, ...], Callable[[Values, Values], Valu
 class AtomicUpdate(Effect):
     """`atom.global.op.type d, [a], b`: changes what is there, and gives what it was; `red.global.op`, without d, unless `returns`.
 
-    Relaxed, as `AtomicAdd` is. op: of `ATOMIC_UPDATES`; `exch` always returns.
+    op: of `ATOMIC_UPDATES`; `exch` always returns. order: relaxed, as `AtomicAdd` is, if "". "release": memory accesses before it come before
+    those behind an acquiring one, on the GPU, that finds its number or a later one; "acquire"; "acq_rel" is both. Source: PTX ISA, atom.
     """
 
     op: str
     type: ScalarType
     returns: bool = False
+    order: AtomicOrder = ""
 
     def __post_init__(self) -> None:
         if self.op not in ATOMIC_UPDATES:
@@ -291,6 +295,8 @@ class AtomicUpdate(Effect):
             raise ValueError(f"an atomic {self.op} is on {', '.join(types)}, got {self.type}")
         if self.op == "exch" and not self.returns:
             raise ValueError("an exchange returns what was there, got returns=False: PTX has no reduction by exchange")
+        if self.order not in get_args(AtomicOrder):
+            raise ValueError(f'an atomic\'s order is "", "acquire", "release" or "acq_rel", got {self.order!r}')
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -300,16 +306,21 @@ class AtomicUpdate(Effect):
 
     @property
     def mnemonic(self) -> str:
-        return f"{'atom' if self.returns else 'red'}.global.{self.op}.{self.type}"
+        order = f".{self.order}.gpu" if self.order else ""
+        return f"{'atom' if self.returns else 'red'}{order}.global.{self.op}.{self.type}"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
-        """Change, lane by lane."""
+        """Change, lane by lane, between the fences that its order stands for."""
         meaning = ATOMIC_UPDATES[self.op][1]
 
         def change(old: Bits, value: Bits) -> Bits:
             return to_bits(meaning(values(old, self.type), values(value, self.type)), self.type)
 
+        if self.order in ("release", "acq_rel"):
+            warp.fence_gpu()
         found = warp.atomic_update("global", inputs[0], inputs[1], change)
+        if self.order in ("acquire", "acq_rel"):
+            warp.fence_gpu()
         return (found,) if self.returns else ()
 
 

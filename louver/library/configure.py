@@ -68,8 +68,8 @@ LEAST_DIVIDED = 64
 METADATA = ("global", "stage")
 """Ways of metadata that are chosen from: by registers, or by bulk copies into the stage."""
 
-CUT_MARGIN = 0.04
-"""Part of the time that ranges of K must save to be taken: the prediction is no better."""
+WIDEST_STAGED = 128
+"""Widest tile that is chosen with metadata in the stage: wider ones are slower by it, and lose a stage to it where values are few."""
 
 TYPICAL_K = 4096
 """K of a product of which nobody knows it."""
@@ -144,12 +144,17 @@ class TileShape:
             return False
         return not self.lean or demand.reads <= CUT_READS[element_type(demand.out).bytes]
 
+    def ways(self, demand: Demand) -> tuple[str, ...]:
+        """Those of `METADATA` that its products may have."""
+        stages = demand.picks or (demand.selection.lifted and self.n <= WIDEST_STAGED)
+        return METADATA if stages else METADATA[:1]
+
     def takes(self, demand: Demand, metadata: str) -> bool:
         """Whether metadata may come so. Of gathered rows, only where the tile's rows are of one window, or as few as can be: every list more
         brings rows of its own, and a list of several windows is longer. Short steps are for a list of each warpgroup, whose ring they leave
         enough stages.
         """
-        if metadata != "global" and not (demand.selection.lifted or demand.picks):
+        if metadata not in self.ways(demand):
             return False
         if demand.pattern is None or not gathers(demand.pattern, metadata):
             return True
@@ -333,7 +338,7 @@ def choose_for(
         cut = cutting.best(*sizes, sm_count)
         tile, roles = schedule.tile, schedule.roles
         if cuts and cut.cut and TileShape.of(tile.m, tile.n, roles.consumers, demand).cuts(demand):
-            times[schedule.changed(work="ranges")] = cutting.cycles(cut, *sizes, sm_count) / (1 - CUT_MARGIN)
+            times[schedule.changed(work="ranges")] = cutting.cycles(cut, *sizes, sm_count)
     best = min(times, key=lambda each: times[each])
     # One column of tiles reads each value once, and all its tiles the dense operand.
     alone = {"l2": "even", "raster": Schedule().order.raster} if n <= best.tile.n else {}
@@ -394,8 +399,7 @@ def choose_for_nest(
     shape = _shape_for(nest, demand, own, target)
     if "stages" in own:
         return shape.schedule(demand, bulk=bulk, **own)
-    ways = METADATA if demand.selection.lifted or demand.picks else METADATA[:1]
-    ways = (given["metadata"],) if "metadata" in given else ways
+    ways = (given["metadata"],) if "metadata" in given else shape.ways(demand)
     refusal = None
     # The staged columns of bulk stores may leave no room for two stages.
     for stored in dict.fromkeys((bulk, False)):

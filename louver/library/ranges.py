@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -12,7 +13,7 @@ from louver.formats.dtypes import element_type
 from louver.isa.prepack import columns_per_load
 from louver.isa.targets import WARPGROUP_THREADS
 from louver.library.fused import Bound
-from louver.library.times import H200, Operands, Rates, step_clocks
+from louver.library.times import H200, Operands, Rates, product_clocks, step_clocks
 
 TRIPS = 3
 """Trips of a range before it knows whether it is the last one of its tile: what is written, the fence, the atomic."""
@@ -61,8 +62,8 @@ class Ranges:
 class Cutting:
     """A kernel as far as its time depends on how K is cut; of gathered rows K counts those that are multiplied.
 
-    m, n, k: its tile, with all tiles of a cluster. ctas: on an SM. step: clocks of a step of K, of each of them. store: clocks of a
-    tile's epilogue. granule: steps of which a range has a multiple. sum_bytes: of a tile's sums. counters: of a tile. together: parts
+    m, n, k: its tile, with all tiles of a cluster. ctas: on an SM. step: clocks of a step of K, of each of them. products: those of a
+    step's products alone, of a tile. store: clocks of a tile's epilogue. granule: steps of which a range has a multiple. sum_bytes: of a tile's sums. counters: of a tile. together: parts
     that are read at a time. bits: of an element of b. stored: bits of an element of a, with its metadata. out_bytes: of an output.
     rates: of the GPU.
     """
@@ -73,6 +74,7 @@ class Cutting:
     cluster: int
     ctas: int
     step: float
+    products: float
     store: float
     granule: int
     sum_bytes: int
@@ -100,6 +102,7 @@ class Cutting:
             cluster,
             ctas,
             ctas * step_clocks(operands, schedule, rates),
+            cluster * product_clocks(operands, schedule, rates),
             ctas * tile.m * tile.n * out_bytes / rates.output,
             columns_per_load(operands.a) // tile.k if lifted else 1,
             REGISTER_BYTES * registers * WARPGROUP_THREADS * warpgroups,
@@ -141,7 +144,7 @@ class Cutting:
                 yield Ranges(whole.tiles, start, parts, length)
 
     def cycles(self, cut: Ranges, m: int, n: int, k: int, batch: int, sm_count: int) -> float:
-        """Predicted clocks: of the busiest SM and of global memory, and of the launch."""
+        """Predicted clocks: of the launch, and of the busiest SM, global memory and the products of all SMs, none of which hides the others."""
         at_once, steps, rates = self._at_once(sm_count), -(-k // self.k), self.rates
         ranges, finished = -(-cut.cut * cut.parts // at_once), -(-cut.cut // at_once)
         moved = self.ctas * self.sum_bytes / rates.sums
@@ -151,8 +154,10 @@ class Cutting:
         # By whole tiles, so that all N of a number of tiles are alike.
         rows, columns = -(-m // self.m) * self.m, -(-n // self.n) * self.n
         operands = k * (rows * self.stored + columns * self.bits) // 8
-        memory = batch * (operands + rows * columns * self.out_bytes)
-        return rates.launch + rates.together(busiest, memory / rates.memory)
+        memory = batch * (operands + rows * columns * self.out_bytes) + self.workspace(cut)[0]
+        return rates.launch + math.hypot(
+            busiest, rates.begin + memory / rates.memory, cut.tiles * steps * self.products / sm_count
+        )
 
     def workspace(self, cut: Ranges) -> tuple[int, int]:
         """Bytes of sums, and counters, that a launch needs."""

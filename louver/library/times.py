@@ -1,7 +1,8 @@
 """Predicts how long a product takes, by the rates of a GPU.
 
 A step of K on an SM takes the p-norm of three times, none of which hides all of the others: its products, its metadata where registers
-load them, and the ring's latency. A launch takes the p-norm of the busiest SM and of global memory. The rates are fitted to times
+load them, and the ring's latency. A launch takes the root of the sum of three squares: of the busiest SM, of global memory, and of all
+products as if SMs shared them evenly. The last one stands for power: an SM is faster while others are idle. The rates are fitted to times
 on an H200 by `benchmarks/fit_times.py`; `docs/perf-log.md` says how well they agree.
 """
 
@@ -48,22 +49,23 @@ class Operands(Protocol):
 class Rates:
     """Clocks, unless another unit is given.
 
-    launch: from one launch to the next. memory: bytes a clock of global memory. least: of a product of 64 rows, by consumer warpgroups
-    (1, or more). product, column: of one, and of each of its columns. load: from one load of metadata by
-    registers to the next. latency: from a copy's issue to its arrival. read: of a step's metadata from shared memory. output:
-    bytes a clock that an SM stores. trip: to the L2 cache and back, a fence or an atomic too. sums: bytes a clock of partial sums that
-    an SM writes or reads. lanes: multiply-adds of an SM's CUDA cores in a clock. read16: of a warp's load of 16 bytes a lane, beside
-    multiply-adds. turn: from the last of a step's multiply-adds to the first of the next one's. alone: the factor for one warpgroup on an SM, which waits for its loads. norm: the p of the p-norms.
+    launch: from one launch to the next. begin: until memory sends the first bytes. memory: bytes a clock of global memory. product,
+    column: of a product of 64 rows, and of each of its columns. step: of a step's waits and releases. load: from one load of metadata by
+    registers to the next. latency: from a copy's issue to its arrival. output: bytes a clock that an SM stores. trip: to the L2
+    cache and back, a fence or an atomic too. sums: bytes a clock of partial sums that an SM writes or reads. lanes: multiply-adds of an
+    SM's CUDA cores in a clock. read16: of a warp's load of 16 bytes a lane, beside multiply-adds. turn: from the last of a step's
+    multiply-adds to the first of the next one's. alone: the factor for one warpgroup on an SM, which waits for its loads. norm: the p of
+    a step's p-norm.
     """
 
     launch: float
+    begin: float
     memory: float
-    least: tuple[float, float]
     product: float
     column: float
+    step: float
     load: float
     latency: float
-    read: float
     output: float
     trip: float
     sums: float
@@ -74,50 +76,52 @@ class Rates:
     norm: float
 
     def together(self, *times: float) -> float:
-        """The time of what overlaps in part."""
+        """Clocks of what overlaps in part in a step."""
         return math.pow(sum(math.pow(each, self.norm) for each in times), 1 / self.norm)
 
 
 H200 = Rates(
-    launch=3719,
-    memory=2729,
-    least=(42.6, 36.2),
-    product=22.4,
-    column=0.513,
-    load=692,
-    latency=670,
-    read=47,
-    output=49.8,
-    trip=726,
-    sums=54.9,
+    launch=1935,
+    begin=3026,
+    memory=2760,
+    product=13.3,
+    column=0.401,
+    step=105,
+    load=868,
+    latency=1307,
+    output=25.8,
+    trip=721,
+    sums=59.3,
     lanes=128,
     read16=2.5,
     turn=340,
     alone=1.05,
-    norm=1.87,
+    norm=4.62,
 )
 """Fitted at 1,755 MHz; those of CUDA cores by hand, to `results/h200/gathered-f32-128.json` and `gathered-f32-together.json`. Other GPUs take them too."""
 
 
+def product_clocks(operands: Operands, schedule: Schedule, rates: Rates = H200) -> float:
+    """Clocks of a step's products on one SM; 0 of multiply-adds, which draw too little power to count."""
+    if operands.unit == "fma":
+        return 0
+    tile = schedule.tile
+    a, b = multiplied_as(operands.a), multiplied_as(operands.b)
+    depth = Wgmma(tile.n, a, b, operands.accumulator, sparse=operands.selection.lifted).k
+    return tile.m // 64 * tile.k // depth * (rates.product + rates.column * tile.n)
+
+
 def step_clocks(operands: Operands, schedule: Schedule, rates: Rates = H200) -> float:
     """Clocks of a step of K on one SM. Of gathered rows that is too few: no rate of gathering has been fitted."""
-    lifted = operands.selection.lifted
     tile, ring = schedule.tile, schedule.ring
-    one, more = rates.least
-    # A stage is refilled once its products are done, and is waited for when all others are.
-    latency = rates.latency / max(ring.stages - 1 - ring.in_flight, 0.5)
+    # A stage that waits for products in flight is not refilled meanwhile.
+    latency = rates.latency / (ring.stages - ring.in_flight)
     if operands.unit == "fma":
         return rates.together(_lanes_clocks(operands, schedule, rates), latency) + rates.turn
-    least = one if schedule.roles.consumers == 1 else more
-    product = max(least, rates.product + rates.column * tile.n)
-    a, b = multiplied_as(operands.a), multiplied_as(operands.b)
-    depth = Wgmma(tile.n, a, b, operands.accumulator, sparse=lifted).k
-    products = tile.m // 64 * tile.k // depth * product
-    if not lifted:
-        return rates.together(products, latency)
-    if ring.metadata == "global":
-        return rates.together(products, latency, rates.load * tile.k / columns_per_load(operands.a))
-    return rates.together(products, latency) + rates.read
+    times = [product_clocks(operands, schedule, rates) + rates.step, latency]
+    if operands.selection.lifted and ring.metadata == "global":
+        times.append(rates.load * tile.k / columns_per_load(operands.a))
+    return rates.together(*times)
 
 
 def _lanes_clocks(operands: Operands, schedule: Schedule, rates: Rates) -> float:

@@ -99,9 +99,9 @@ class KernelBuilder(Arithmetic):
         self.emit(StoreMatrix(transpose), address, tuple(registers))
 
     # --- barriers --------------------------------------------------------------------------------------------------
-    def mbarrier_init(self, address: Address, count: int) -> None:
+    def mbarrier_init(self, address: Address, count: int, *, guard: Reg | None = None) -> None:
         """A barrier whose phases complete with `count` arrivals."""
-        self.emit(MbarrierInit(), address, Imm(count))
+        self.emit(MbarrierInit(), address, Imm(count), guard=guard)
 
     def mbarrier_arrive(self, address: Address, *, remote: bool = False, guard: Reg | None = None) -> None:
         """One arrival; `remote` for an address from `map_shared`."""

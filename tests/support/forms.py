@@ -25,6 +25,7 @@ from louver.isa.bulk import (
     BulkWait,
     CachePolicy,
     GenericParameter,
+    TensorMapFetch,
 )
 from louver.isa.bytes import LoadByte, StoreByte
 from louver.isa.convert import (
@@ -126,6 +127,7 @@ def effect_forms() -> Iterator[Effect | Pure]:
     yield from (AtomicAdd(kind, returns) for kind in ATOMIC_TYPES for returns in (False, True))
     yield from (AddVector(kind, count) for kind in ("f32", "f16x2", "bf16x2") for count in (2, 4))
     for op, (types, _) in ATOMIC_UPDATES.items():
+        yield from (AtomicUpdate(op, types[0], True, order) for order in ("acquire", "release", "acq_rel"))  # type: ignore[arg-type]
         yield from (AtomicUpdate(op, kind, returns) for kind in types for returns in (False, True)[op == "exch" :])  # type: ignore[arg-type]
     yield from (LoadParameter(kind) for kind in ("u32", "u64", "f32"))
     yield from (SymbolAddress("b32"), SymbolAddress("b64"), GenericParameter())
@@ -158,7 +160,7 @@ def effect_forms() -> Iterator[Effect | Pure]:
         yield from (BulkTensorStore(rank, add=True), BulkTensorStore(rank, True, add=True))
     yield from (BulkTensorLoad(True), BulkTensorLoad(True, cache_hint=True), BulkTensorLoad(cache_hint=True))
     yield from (CachePolicy("first"), CachePolicy("last"))
-    yield from (BulkLoad(), BulkCommit(), BulkWait(0), BulkWait(3), BulkWait(0, reads_only=False))
+    yield from (TensorMapFetch(), BulkLoad(), BulkCommit(), BulkWait(0), BulkWait(3), BulkWait(0, reads_only=False))
     yield from (AsyncCopy(), AsyncCopy(8), AsyncCopy(4), AsyncCommit(), AsyncWait(0), AsyncWait(2))
     yield from (AsyncCopy(partial=True), AsyncCopy(4, partial=True), AsyncArrive())
     yield from warp_products()

@@ -13,6 +13,7 @@ from louver.emulator.order import Earliest, Latest, Order, Seeded
 from louver.emulator.text import describe
 from louver.isa.async_copy import AsyncWait
 from louver.isa.bulk import BulkWait
+from louver.isa.memory import AtomicUpdate
 from louver.isa.wgmma import WgmmaWait
 from louver.ptx.module import Block, If, Imm, Inst, Kernel, Node, While
 
@@ -84,13 +85,14 @@ class Outcome:
 def removals(kernel: Kernel) -> Iterator[Removal]:
     """Each piece of synchronisation taken out, one at a time, in program order. `kernel` itself stays as it is.
 
-    Waits for groups are weakened as well, to leave one group more unfinished.
+    Waits for groups are weakened as well, to leave one group more unfinished, and atomics lose one half of their order.
     """
     for position, node in enumerate(kernel.body.walk()):
         if isinstance(node, While) and _waits(node):
             yield _changed(kernel, node, [], position, f"the loop around {describe(_polls(node)[0])}")
-        elif isinstance(node, Inst) and node.op.mnemonic.startswith(SYNCHRONISATION):
-            yield _changed(kernel, node, [], position, describe(node))
+        elif isinstance(node, Inst):
+            if node.op.mnemonic.startswith(SYNCHRONISATION):
+                yield _changed(kernel, node, [], position, describe(node))
             yield from _weakened(kernel, node, position)
 
 
@@ -105,6 +107,10 @@ def _weakened(kernel: Kernel, node: Inst, position: int) -> Iterator[Removal]:
     if node.op.mnemonic.startswith(EXPECTING_ARRIVAL):
         without = replace(node, args=(*node.args[:-1], Imm(0)))
         yield _changed(kernel, node, [without], position, f"the bytes of {describe(node)}")
+    if isinstance(node.op, AtomicUpdate) and node.op.order == "acq_rel":
+        for order, lost in (("acquire", "release"), ("release", "acquire")):
+            weaker = replace(node, op=replace(node.op, order=order))
+            yield _changed(kernel, node, [weaker], position, f"the {lost} of {describe(node)}")
     if isinstance(node.op, WgmmaWait | BulkWait | AsyncWait):
         later = replace(node, op=replace(node.op, pending=node.op.pending + 1))
         yield _changed(kernel, node, [later], position, f"one group of {describe(node)}")

@@ -73,7 +73,12 @@ def test_without_a_gpu_there_is_one_line(cli: Cli, monkeypatch: pytest.MonkeyPat
     assert "need a GPU, got none: no driver here" in cli.refused("tune")
 
 
-def test_show_lists_what_is_kept_and_why_it_is_passed_over(cli: Cli, cache: Path) -> None:
+def test_show_lists_what_is_kept_and_why_it_is_passed_over(
+    cli: Cli, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {"problem": {"kind": "linear"}, "sizes": [[32768, 4096, 4096]], "aligned_output": True, "schedule": {}}
+    package = tuple(read_table(json.dumps({"device": "NVIDIA H200", "entries": [row]})))
+    monkeypatch.setattr(command, "tables", lambda: package)
     kept()
     used = cli("tune", "--show")
     assert used.exit_code == 0, used.output

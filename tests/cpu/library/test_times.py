@@ -1,4 +1,4 @@
-"""Predicted times beside those measured: the record that the rates are fitted to."""
+"""Predicted times beside those measured: the records that the rates are fitted to, and held against."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ import pytest
 
 from louver.compile.plan.schedule import FIELDS, Schedule
 from louver.frontend.problem import Problem
-from louver.library.configure import CUT_MARGIN, Demand
+from louver.library.configure import Demand, TileShape
 from louver.library.ranges import Cutting, Ranges
 from louver.library.times import CLOCK, H200, step_clocks
 
-RECORD = Path(__file__).parents[3] / "benchmarks" / "results" / "h200" / "schedule_times.json"
+RECORDS = Path(__file__).parents[3] / "benchmarks" / "results" / "h200"
 LINEAR = Demand.of_problem(Problem("linear"))
 
 
-def test_the_choice_by_predicted_time_costs_little_of_the_best() -> None:
-    record = json.loads(RECORD.read_text())
+@pytest.mark.parametrize(("name", "worst"), [("schedule_times", 0.11), ("schedule_times-held", 0.055)])
+def test_the_choice_by_predicted_time_costs_little_of_the_best(name: str, worst: float) -> None:
+    record = json.loads((RECORDS / f"{name}.json").read_text())
     regrets: list[float] = []
     errors: list[float] = []
     for row in record["rows"]:
@@ -30,16 +31,19 @@ def test_the_choice_by_predicted_time_costs_little_of_the_best() -> None:
         for each in row["times"]:
             facts = dict(zip(record["columns"], each, strict=True))
             schedule = Schedule.of(**{name: value for name, value in facts.items() if name in FIELDS})
+            shape = TileShape.of(schedule.tile.m, schedule.tile.n, schedule.roles.consumers, demand)
+            if not shape.takes(demand, schedule.ring.metadata):
+                continue
             cutting = Cutting.of(demand, schedule)
             cut = Ranges(cutting.whole(m, n, k, 1).tiles, facts["whole"], facts["parts"], facts["part_steps"])
             predicted = cutting.cycles(cut, m, n, k, 1, 132) / CLOCK
             errors.append(abs(predicted / facts["us"] - 1))
-            found.append((predicted / (1 - CUT_MARGIN if schedule.cuts else 1), facts["us"]))
+            found.append((predicted, facts["us"]))
         regrets.append(min(found)[1] / min(us for _, us in found) - 1)
-    assert statistics.median(errors) < 0.06
+    assert statistics.median(errors) < 0.045
     assert statistics.median(regrets) < 0.001
-    assert statistics.mean(regrets) < 0.01
-    assert max(regrets) < 0.14
+    assert statistics.mean(regrets) < 0.004
+    assert max(regrets) < worst
 
 
 @pytest.mark.parametrize("metadata", ["global", "stage"])
@@ -50,7 +54,7 @@ def test_clocks_of_a_step(dtype: str, metadata: str) -> None:
     def clocks(**fields: int) -> float:
         return step_clocks(demand, Schedule.of(**{"stages": 4, **fields}, metadata=metadata))
 
-    assert clocks(tile_n=8) == clocks(tile_n=16) < clocks(tile_n=128) < clocks(tile_n=256)
+    assert clocks(tile_n=8) < clocks(tile_n=16) < clocks(tile_n=128) < clocks(tile_n=256)
     # A column costs less in a wider tile, a row less in a taller one.
     assert clocks(tile_n=256) < 2 * clocks(tile_n=128)
     assert clocks(tile_m=256, tile_n=128) < 2 * clocks(tile_m=128, tile_n=128)
@@ -64,12 +68,13 @@ def test_what_overlaps_takes_at_least_its_longest_part() -> None:
     assert replace(H200, norm=1).together(5, 4) == pytest.approx(9)
 
 
-def test_a_wave_that_is_not_full_costs_a_whole_one() -> None:
+def test_a_tile_more_than_sms_costs_less_than_a_wave_since_idle_sms_draw_no_power() -> None:
     cutting = Cutting.of(LINEAR, Schedule.of(stages=4))
 
     def clocks(rows: int, columns: int) -> float:
         sizes = 128 * rows, 256 * columns, 4096, 1
         return cutting.cycles(cutting.whole(*sizes), *sizes, 132)
 
-    assert clocks(19, 7) > 1.7 * clocks(12, 11)
-    assert clocks(12, 22) < 1.05 * clocks(19, 7)
+    full, more, twice = clocks(12, 11), clocks(19, 7), clocks(12, 22)
+    assert 1.5 * full < more < 1.7 * full
+    assert 1.1 * more < twice < 2 * full

@@ -18,8 +18,8 @@ from support.threads import in_threads
 SHAPES = {
     "few-tokens": (512, 16, 4096),
     "one-token": (300, 1, 4100),
-    "last-wave": (4480, 1024, 2056),
-    "all-of-one-column": (1000, 200, 3000),
+    "last-wave": (2200, 1024, 8200),
+    "all-of-one-column": (1000, 200, 8200),
 }
 """Some tiles of each are cut on a GPU of 100 to 160 SMs; M, N and K have tails in most."""
 

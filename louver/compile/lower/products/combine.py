@@ -17,7 +17,7 @@ from louver.isa.instruction import Instruction
 from louver.isa.memory import AtomicUpdate, Store
 from louver.isa.packed import PackedBinary
 from louver.isa.scalar import Binary
-from louver.isa.sync import BarrierAny, FenceGpu
+from louver.isa.sync import BarrierAny
 from louver.isa.targets import WARPGROUP_THREADS
 from louver.ptx.module import Address, Imm, Reg
 
@@ -57,7 +57,8 @@ def combine(low: Lowering, op: ops.CombineOp) -> None:
 def _meet_others(low: Lowering, op: ops.CombineOp, complete: Reg) -> None:
     """Write a range's sums; where it is the last one of its tile, which `complete` says then, read those of all of them.
 
-    One thread fences for the warpgroup: a thread that sees accesses behind its fence sees those before its barriers.
+    One thread's atomic orders the warpgroup's accesses: a thread that sees those behind it sees those before its barriers. Fences on both
+    sides of a relaxed one would wait for memory twice.
     """
     k, parts = low.k, low.sizes["parts"]
     tile, part = ranges.cut_of(low, low.walk.tile)
@@ -71,10 +72,8 @@ def _meet_others(low: Lowering, op: ops.CombineOp, complete: Reg) -> None:
     last = k.sub(parts, 1)
     before = k.mov(parts)
     with k.if_(k.setp("eq", "u32", thread, 0)):
-        k.emit(FenceGpu())
         counter = k.mad_wide(k.mad_lo(tile, low.warpgroups, low.warpgroup), WORD_BYTES, low.register(op.counters))
-        k.emit(AtomicUpdate("inc", "u32", returns=True), before, Address(counter), last)
-        k.emit(FenceGpu())
+        k.emit(AtomicUpdate("inc", "u32", returns=True, order="acq_rel"), before, Address(counter), last)
     meet(low, BarrierAny, complete, k.setp("eq", "u32", before, last))
     with k.if_(complete, uniform=True):
         _read(low, _place(low, op, first, thread, len(sums)), sums)

@@ -12,14 +12,18 @@ from louver.compile.lower.products.batch_indices import entries_of, load_entry
 from louver.compile.lower.products.state import Lowering, Origin, RolePosition, TileState, TileWalk
 from louver.ir.sched import ops, staged
 from louver.ir.sched.gathered import GatherOp
+from louver.ir.sched.types import MapType
+from louver.isa.bulk import TensorMapFetch
 from louver.isa.instruction import LANES
 from louver.isa.sync import GridWait, LaunchDependents
 from louver.isa.targets import WARPGROUP_THREADS, WARPS_PER_WARPGROUP
 from louver.ptx.module import Address, Imm, Reg
 
+BARRIER_BYTES = 8
+
 
 def enter(low: Lowering) -> None:
-    """Thread indices, sizes and counts that every role needs; initialise the barriers before anybody waits.
+    """Thread indices, sizes and counts that every role needs; initialise the barriers before anybody waits, and fetch the tensor maps.
 
     The next grid may begin at once, if its launch is dependent: it waits for what this one writes.
     """
@@ -46,11 +50,19 @@ def enter(low: Lowering) -> None:
 
 
 def _initialise_barriers(low: Lowering) -> None:
-    k = low.k
-    with k.if_(k.setp("eq", "u32", low.named["tid"], 0)):
+    """One lane of each warp initialises its share, because the first copy waits for all of them; each tensor map is fetched by another warp."""
+    k, warp = low.k, low.named["warp"]
+    warps = low.kernel.threads.value.data // LANES
+    maps = [low.register(each) for each in low.kernel.body.block.args if isinstance(each.type, MapType)]
+    with k.if_(k.setp("eq", "u32", k.and_(low.named["tid"], LANES - 1), 0)):
+        for number, each in enumerate(maps):
+            k.emit(TensorMapFetch(), Address(each), guard=k.setp("eq", "u32", warp, number % warps))
+        own = k.mad_lo(warp, BARRIER_BYTES, low.named["smem"])
         for barriers in low.barriers.values():
-            for index in range(barriers.count):
-                k.mbarrier_init(Address(low.named["smem"], barriers.offset + 8 * index), barriers.arrivals)
+            for first in range(0, barriers.count, warps):
+                left = barriers.count - first
+                inside = k.setp("lt", "u32", warp, left) if left < warps else None
+                k.mbarrier_init(Address(own, barriers.offset + BARRIER_BYTES * first), barriers.arrivals, guard=inside)
         k.fence_mbarrier_init()
     if low.cluster > 1:
         k.cluster_sync()
@@ -202,13 +214,16 @@ def _move_to(low: Lowering, tile: Reg, to: Origin) -> None:
         tile = k.sub(tile, k.mul_lo(to.entry, named["tiles"]))
     tile_m, tile_n, _ = low.tile
     raster = low.walk.raster
-    band = k.mul_lo(named["tiles_n"], raster)
-    band_index = k.div(tile, band)
-    inside = k.sub(tile, k.mul_lo(band_index, band))
-    first_row = k.mul_lo(band_index, raster)
-    rows = k.min(k.sub(named["tiles_m"], first_row), raster)
-    column = k.div(inside, rows)
-    row = k.add(first_row, k.sub(inside, k.mul_lo(column, rows)))
+    row, column = k.mov(tile), k.mov(0)
+    # Tiles of one column are their rows. Divisions take long, and the first copy waits for them.
+    with k.if_(k.setp("ne", "u32", named["tiles_n"], 1), uniform=True):
+        band = k.mul_lo(named["tiles_n"], raster)
+        band_index = k.div(tile, band)
+        inside = k.sub(tile, k.mul_lo(band_index, band))
+        first_row = k.mul_lo(band_index, raster)
+        rows = k.min(k.sub(named["tiles_m"], first_row), raster)
+        k.mov(k.div(inside, rows), into=column)
+        k.add(first_row, k.sub(inside, k.mul_lo(column, rows)), into=row)
     if low.cluster > 1:
         row = k.mad_lo(row, low.cluster, named["rank"])
     if to.entry is not None and entries is not None:
