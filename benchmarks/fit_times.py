@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from louver.compile.plan.schedule import FIELDS, Schedule
 from louver.frontend.problem import Problem
-from louver.library.configure import Demand, TileShape
+from louver.library.configure import TILES, Demand
 from louver.library.ranges import Cutting, Ranges
 from louver.library.times import CLOCK, H200, Rates
 
@@ -51,9 +51,13 @@ class Timed:
     @property
     def candidate(self) -> bool:
         """Whether the library chooses from such schedules."""
-        tile = self.schedule.tile
-        shape = TileShape.of(tile.m, tile.n, self.schedule.roles.consumers, self.demand)
-        return shape.takes(self.demand, self.schedule.ring.metadata)
+        tile, consumers = self.schedule.tile, self.schedule.roles.consumers
+        return any(
+            (shape.m, shape.n, shape.consumers, self.demand.step * shape.steps) == (tile.m, tile.n, consumers, tile.k)
+            and shape.reads(self.demand)
+            and shape.takes(self.demand, self.schedule.ring.metadata)
+            for shape in TILES
+        )
 
 
 def read(path: Path) -> list[list[Timed]]:

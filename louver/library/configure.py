@@ -161,7 +161,7 @@ class TileShape:
         length, own = Pattern.parse(demand.pattern).length, self.m // self.consumers
         if self.steps < 1 and demand.unit == "wgmma":
             return length % own == 0 and length % self.m != 0 and not demand.selection.lifted
-        if self.steps != 1:
+        if self.steps < 1 or (self.steps > 1 and demand.turns):
             return False
         # CUDA cores are slow enough that each warpgroup may have a list.
         return self.m == BLOCK_ROWS or length % (own if demand.unit == "fma" else self.m) == 0
@@ -183,7 +183,7 @@ TILES = (
     *(TileShape(128, n, 2) for n in TILE_N[:-1]),
     *(TileShape(64, n, 1) for n in TILE_N[:-1]),
     # Few tokens leave little to multiply between two waits, and rows of 128 stored bytes come from memory faster than those of 64.
-    *(TileShape(m, n, m // 64, unit="wgmma", steps=2) for m in (128, 64) for n in TILE_N if n <= LEAST_DIVIDED),
+    *(TileShape(64, n, 1, unit="wgmma", steps=2) for n in TILE_N if n <= LEAST_DIVIDED),
     # 16 rows and 8 columns a thread: the fewest loads of a multiply-add.
     TileShape(256, 128, 2, unit="fma"),
     TileShape(128, 128, 1, unit="fma", resident=2),

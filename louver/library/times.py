@@ -12,8 +12,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from louver.compile.plan.schedule import Schedule
-from louver.formats.dtypes import multiplied_as
+from louver.compile.plan.schedule import Schedule, lists_of
+from louver.formats.dtypes import element_type, multiplied_as
 from louver.formats.lists import PICKERS
 from louver.ir.product import Selection, Unit
 from louver.isa.fma_block import FmaBlock
@@ -32,6 +32,8 @@ class Operands(Protocol):
     def a(self) -> str: ...
     @property
     def b(self) -> str: ...
+    @property
+    def pattern(self) -> str | None: ...
     @property
     def b_major(self) -> Literal["k", "mn"]: ...
     @property
@@ -52,7 +54,7 @@ class Rates:
     launch: from one launch to the next. begin: until memory sends the first bytes. memory: bytes a clock of global memory. product,
     column: of a product of 64 rows, and of each of its columns. step: of a step's waits and releases. load: from one load of metadata by
     registers to the next. latency: from a copy's issue to its arrival. output: bytes a clock that an SM stores. trip: to the L2
-    cache and back, a fence or an atomic too. sums: bytes a clock of partial sums that an SM writes or reads. lanes: multiply-adds of an
+    cache and back, a fence or an atomic too. gather: bytes a clock of rows that threads copy to an SM. sums: bytes a clock of partial sums that an SM writes or reads. lanes: multiply-adds of an
     SM's CUDA cores in a clock. read16: of a warp's load of 16 bytes a lane, beside multiply-adds. turn: from the last of a step's
     multiply-adds to the first of the next one's. alone: the factor for one warpgroup on an SM, which waits for its loads. norm: the p of
     a step's p-norm.
@@ -68,6 +70,7 @@ class Rates:
     latency: float
     output: float
     trip: float
+    gather: float
     sums: float
     lanes: float
     read16: float
@@ -91,6 +94,7 @@ H200 = Rates(
     latency=1307,
     output=25.8,
     trip=721,
+    gather=44,
     sums=59.3,
     lanes=128,
     read16=2.5,
@@ -98,7 +102,9 @@ H200 = Rates(
     alone=1.05,
     norm=4.62,
 )
-"""Fitted at 1,755 MHz; those of CUDA cores by hand, to `results/h200/gathered-f32-128.json` and `gathered-f32-together.json`. Other GPUs take them too."""
+"""Fitted at 1,755 MHz; by hand that of gathers (`docs/perf-log.md`, section 42), and those of CUDA cores to `results/h200/gathered-f32-128.json` and
+`gathered-f32-together.json`. Other GPUs take them too.
+"""
 
 
 def product_clocks(operands: Operands, schedule: Schedule, rates: Rates = H200) -> float:
@@ -112,7 +118,7 @@ def product_clocks(operands: Operands, schedule: Schedule, rates: Rates = H200) 
 
 
 def step_clocks(operands: Operands, schedule: Schedule, rates: Rates = H200) -> float:
-    """Clocks of a step of K on one SM. Of gathered rows that is too few: no rate of gathering has been fitted."""
+    """Clocks of a step of K on one SM."""
     tile, ring = schedule.tile, schedule.ring
     # A stage that waits for products in flight is not refilled meanwhile.
     latency = rates.latency / (ring.stages - ring.in_flight)
@@ -121,6 +127,9 @@ def step_clocks(operands: Operands, schedule: Schedule, rates: Rates = H200) -> 
     times = [product_clocks(operands, schedule, rates) + rates.step, latency]
     if operands.selection.lifted and ring.metadata == "global":
         times.append(rates.load * tile.k / columns_per_load(operands.a))
+    if operands.selection.indexed:
+        gathered = lists_of(operands.pattern, schedule) * tile.k * tile.n * element_type(operands.b).bytes
+        times.append(gathered / rates.gather)
     return rates.together(*times)
 
 
