@@ -45,6 +45,9 @@ TILE_N = (8, 16, 32, 64, 128, 256)
 MIN_N_MAJOR: Mapping[Unit, int] = {"wgmma": 64, "fma": fma_block.WIDTHS[0]}
 """Least tile width with an N-major dense operand: one swizzle span of 16-bit elements, or the lanes of a warp."""
 
+MIN_GATHERED = 16
+"""The same of gathered rows on tensor cores, which come in pieces of 16 bytes: the narrowest swizzle's."""
+
 TILE_K = {32: 32, 16: 64, 8: 128}
 """Dense K elements of a stage by bits of an element: 64 bytes of each row of stored values, 128 of the dense operand."""
 
@@ -89,7 +92,7 @@ class TileShape:
     before the next column, by bits of an element, while the L2 cache keeps the values; none for a tile that leaves the cache alone.
     lean: for bulk stores of outputs in `staging`, and epilogues of few reads: the sums leave no more registers. sums, unit: the kind of
     sums and the multiplier that it is for; None for any. indexed, turns: whether it is for patterns of vectors, and for their rows that are turned; None
-    for all. resident: CTAs on an SM. steps: elements of K that a stage holds, in multiples of those of most tiles.
+    for all. bits: of an element of a that it is for; None for any. resident: CTAs on an SM. steps: elements of K that a stage holds, in multiples of those of most tiles.
     """
 
     m: int
@@ -102,6 +105,7 @@ class TileShape:
     unit: Unit | None = None
     indexed: bool | None = None
     turns: bool | None = None
+    bits: int | None = None
     resident: Literal[1, 2] = 1
     steps: float = 1
 
@@ -114,7 +118,8 @@ class TileShape:
     def reads(self, demand: Demand) -> bool:
         """Whether it is for such rows and their multiplier."""
         selection = self.indexed in (None, demand.selection.indexed) and self.turns in (None, demand.turns)
-        return selection and self.unit in (None, demand.unit)
+        bits = self.bits in (None, element_type(demand.a).bits)
+        return selection and bits and self.unit in (None, demand.unit)
 
     def schedule(self, demand: Demand, *, bulk: bool, **others: Any) -> Schedule:
         """A schedule of this tile, for many columns of tiles. bulk: the output can be stored so. others: fields that are given."""
@@ -180,7 +185,9 @@ TILES = (
     # leaves them too few registers.
     TileShape(256, 192, 2, {2: 96, 4: 48}, {32: 12, 16: 12, 8: 12}, lean=True, sums="plain", indexed=False),
     TileShape(128, 192, 2, sums="promoted"),
-    *(TileShape(128, n, 2) for n in TILE_N[:-1]),
+    TileShape(128, 128, 2),
+    # Of 8 bits, tiles of 64 rows are faster for few tokens, though predicted slower.
+    *(TileShape(128, n, 2, bits=bits) for bits in (16, 32) for n in TILE_N if n <= LEAST_DIVIDED),
     *(TileShape(64, n, 1) for n in TILE_N[:-1]),
     # Few tokens leave little to multiply between two waits, and rows of 128 stored bytes come from memory faster than those of 64.
     *(TileShape(64, n, 1, unit="wgmma", steps=2) for n in TILE_N if n <= LEAST_DIVIDED),
@@ -348,6 +355,8 @@ def choose_for(
 def _width_class(demand: Demand, n: int) -> int:
     """The width of the narrowest tile that holds n columns, or of the widest tile of all."""
     least = MIN_N_MAJOR[demand.unit] if demand.b_major == "mn" else TILE_N[0]
+    if demand.unit == "wgmma" and demand.selection.indexed and not demand.turns:
+        least = MIN_GATHERED
     return next((width for width in TILE_N if width >= max(n, least)), WIDEST)
 
 
