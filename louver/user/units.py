@@ -14,7 +14,7 @@ from louver.compile.decompose.multiply_kept import sparse_origins
 from louver.compile.plan.encode.unit import by_warpgroups, is_transposed, product_shape
 from louver.compile.tiles import CompiledTiles
 from louver.ir.refusal import source_location
-from louver.ir.tile import DecompressOp, DotOp, MmaAttr, element_name
+from louver.ir.tile import AtomicOp, DecompressOp, DotOp, MmaAttr, element_name
 from louver.ir.tile.types import register_encoding, tensor_of
 from louver.isa.fragments import ROWS
 from louver.library.times import H200
@@ -50,7 +50,7 @@ def reasons_for_dense(found: Assembled) -> tuple[str, ...]:
     made = found.kernel.made
     if not isinstance(made, CompiledTiles):
         return ()
-    said = (_without_instruction(made), found.warning, _mostly_dense(made), _expanded(made))
+    said = (_without_instruction(made), found.warning, _mostly_dense(made), _expanded(made), _waiting(made))
     return (*[each for each in said if each is not None], *made.dense)
 
 
@@ -91,6 +91,24 @@ def _expanded(made: CompiledTiles) -> str | None:
     return (
         f"{f'{places}: ' if places else ''}each step of the dot's loop also computes with a whole sparse tile, zeros too: sparsity does not "
         "halve that work, and the dense kernel by Triton may be as fast"
+    )
+
+
+def _waiting(made: CompiledTiles) -> str | None:
+    """The places where a program waits until another one changes memory: loops with an atomic operation, and without a dot."""
+    waits = [
+        op
+        for loop in made.encoded.walk()
+        if isinstance(loop, scf.WhileOp) and not any(isinstance(op, DotOp) for op in loop.walk())
+        for op in loop.walk()
+        if isinstance(op, AtomicOp)
+    ]
+    if not waits:
+        return None
+    places = ", ".join(dict.fromkeys(filter(None, (source_location(op.location) for op in waits))))
+    return (
+        f"programs wait for each other{f' at {places}' if places else ''}: sparsity does not shorten that, and the dense kernel by Triton may be "
+        "as fast"
     )
 
 

@@ -186,3 +186,16 @@ def test_only_a_sparse_tile_whose_zeros_are_used_beside_its_dot_is_a_reason(file
     known, _ = bind(form.call(1, form.small), sparse=True)
     said = louver.jit(form.kernel).explain(**known)
     assert "computes with a whole sparse tile" not in str(said.warning)
+
+
+@pytest.mark.parametrize(("name", "waits"), [("stream-K with locks", True), ("split K, scaled", False)])
+def test_programs_that_wait_for_others_are_a_reason(name: str, waits: bool) -> None:
+    from louver.measure.forms import bind
+    from support.triton.forms.find import forms
+
+    form = forms("splits")[name]
+    known, _ = bind(form.call(1, form.small), sparse=True)
+    said = louver.jit(form.kernel, family="register tiles").explain(**known)
+    assert (
+        bool(re.search(r"programs wait for each other at \S*splits.py:\d+:\d+: sparsity", str(said.warning))) == waits
+    )
