@@ -144,8 +144,10 @@ class TileShape:
         return not self.lean or (bulk and staged and room)
 
     def cuts(self, demand: Demand) -> bool:
-        """Whether registers are left for the epilogue where K is cut."""
-        if self.unit == "fma":
+        """Whether registers are left for the epilogue where K is cut. Not for the tile of few tokens of 8 bits: ranges take up to 13% longer
+        there than predicted (`docs/perf-log.md`, section 43).
+        """
+        if self.unit == "fma" or self.bits == 8:
             return False
         return not self.lean or demand.reads <= CUT_READS[element_type(demand.out).bytes]
 
@@ -186,9 +188,10 @@ TILES = (
     TileShape(256, 192, 2, {2: 96, 4: 48}, {32: 12, 16: 12, 8: 12}, lean=True, sums="plain", indexed=False),
     TileShape(128, 192, 2, sums="promoted"),
     TileShape(128, 128, 2),
-    # Of 8 bits, tiles of 64 rows are faster for few tokens, though predicted slower.
+    # Of 8 bits, tiles of 64 rows are faster for 16 to 64 tokens, though predicted slower.
     *(TileShape(128, n, 2, bits=bits) for bits in (16, 32) for n in TILE_N if n <= LEAST_DIVIDED),
     *(TileShape(64, n, 1) for n in TILE_N[:-1]),
+    TileShape(128, TILE_N[0], 2, bits=8),
     # Few tokens leave little to multiply between two waits, and rows of 128 stored bytes come from memory faster than those of 64.
     *(TileShape(64, n, 1, unit="wgmma", steps=2) for n in TILE_N if n <= LEAST_DIVIDED),
     # 16 rows and 8 columns a thread: the fewest loads of a multiply-add.

@@ -334,6 +334,9 @@ def lists_of(pattern: str | None, schedule: Schedule) -> int:
 GATHERING_REGISTERS = 36
 """Registers of a producer's thread that gathers, beside entries, pointers and places of a stage: addresses, sizes."""
 
+STAGED_METADATA_REGISTERS = 8
+"""The same for metadata that the producer copies to a stage, too."""
+
 TURNING_REGISTERS = 60
 """Registers of a producer's thread that turns rows, for a block on its way, places of a stage, addresses and sizes."""
 
@@ -376,7 +379,8 @@ def register_split(
     if lists:
         rows = schedule.tile.k // GATHERED_LINES
         # Entries, pointers, and a place of each row that lists share.
-        needed = GATHERING_REGISTERS + rows * (lists * (entry_sets(schedule, lists, turned=turned) + 2) + 1)
+        staged = STAGED_METADATA_REGISTERS if schedule.ring.metadata == "stage" else 0
+        needed = GATHERING_REGISTERS + staged + rows * (lists * (entry_sets(schedule, lists, turned=turned) + 2) + 1)
         if turned:
             needed = TURNING_REGISTERS + lists * TURNED_REGISTERS
         producer = -(-needed // step) * step

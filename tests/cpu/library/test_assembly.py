@@ -278,3 +278,12 @@ def test_the_default_set_has_every_width_and_store() -> None:
     assert {schedule.store.way for _, schedule in chosen} == {"direct", "bulk"}
     assert {problem.out for problem, _ in chosen} == {"f16", "bf16", "f32"}
     assert min(s.tile.n for p, s in every_product() if p.b_layout == "n_major") == MIN_N_MAJOR["wgmma"]
+
+
+def test_few_tokens_of_shared_vectors_assemble_cleanly_in_ranges() -> None:
+    """Their producer gathers rows and copies metadata, for ranges too."""
+    problem = Problem("matmul", "bf16", "bf16", "e4m3", pattern="2:5@V256", b_layout="n_major", bias="row")
+    schedule = choose(problem, 2, 64, SM_90A, 132, aligned_output=True, k=3379, cuts=True)
+    assert (schedule.work.unit, schedule.ring.metadata) == ("ranges", "stage")
+    assembly = assemble(compile_product(problem, schedule).ptx)
+    assert assembly.clean, assembly.faults

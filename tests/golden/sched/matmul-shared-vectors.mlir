@@ -6,7 +6,7 @@ builtin.module {
     sched.ring @metadata stages 3 bytes 1024 offset 49152
     sched.barriers @full stages 3 arrivals 129 transaction_bytes 9216 offset 52224
     sched.barriers @empty stages 3 arrivals 8 offset 52248
-    sched.role @producer warpgroups 1 from 0 registers 64 {
+    sched.role @producer warpgroups 1 from 0 registers 72 {
       sched.tiles raster 16 {
       ^bb0(%m: i32, %n: i32):
         sched.loop again unroll 4 {
