@@ -68,7 +68,8 @@ class Maker:
                 return found
             case Part(whole, by):
                 early = self.start is not None and all(
-                    isinstance(each, SSAValue) and dominates(each, self.start) for each in {*whole.leaves, *by.leaves}
+                    isinstance(each, SSAValue) and dominates(cast(SSAValue, each), self.start)
+                    for each in whole.leaves | by.leaves
                 )
                 maker = replace(self, before=self.start, start=None) if early else self
                 type_ = _width(whole, by)
@@ -126,7 +127,7 @@ def _is_narrow(number: Polynomial) -> bool:
         return False
     if isinstance(atom, Extreme):
         return _is_narrow(atom.one) and _is_narrow(atom.other)
-    return isinstance(atom, SSAValue) and atom.type == i32
+    return isinstance(atom, SSAValue) and cast(SSAValue, atom).type == i32
 
 
 def places(function: FuncOp) -> dict[SSAValue, int]:
