@@ -342,15 +342,15 @@ def batch_entry(
 
 
 def _in_one_row(indices: Mapping[Polynomial, Polynomial]) -> Entry:
-    """A batch of several dimensions, by stride, as one row of matrices."""
+    """A batch of several dimensions, by stride, as one row of matrices. Quotients are of strides alone: they are the same in every step."""
     strides = sorted(indices, key=_stride_place)
     numbers = [stride.constant for stride in strides]
     if None not in numbers:
         unit = Polynomial.number(gcd(*cast("list[int]", numbers)))
     else:
         unit = reduce(lambda one, other: Polynomial.atom(Extreme("min", one, other)), strides)
-    whole = sum((indices[stride] * stride for stride in strides), Polynomial.number(0))
-    return Entry(whole // unit, unit, strides=tuple(strides))
+    index = sum((indices[stride] * (stride // unit) for stride in strides), Polynomial.number(0))
+    return Entry(index, unit, strides=tuple(strides))
 
 
 def _stride_place(stride: Polynomial) -> tuple[list[int], str]:

@@ -50,6 +50,7 @@ from louver.compile.plan.feeds.prefetch_loads import prefetch_loads
 from louver.compile.plan.feeds.ring_copies import MOST_SLOTS, ring_copies
 from louver.compile.plan.feeds.sink_conversions import sink_conversions
 from louver.compile.plan.feeds.split_addresses import split_addresses
+from louver.compile.rewrite.join_remainders import join_remainders
 from louver.compile.signature import RESERVED, ArgumentParameter, BoxParameter, ParameterType, Part, Signature
 from louver.ir.conditions import NO_CONDITIONS, Conditions, DenseView, SparseView
 from louver.ir.refusal import unsupported
@@ -319,6 +320,7 @@ DESCRIBE: tuple[Pass[TilesState], ...] = (
     Pass("describe-boxes", _describe_boxes),
     on_module(split_addresses),
     Pass("find-chunks", _find_chunks),
+    on_module(join_remainders),
     Pass("choose-warps", _choose_warps),
 )
 """To tile IR of pointers and masks, where each load says how its tile may be moved."""

@@ -122,7 +122,7 @@ class Descriptors:
                 number = _multiple_of(atom, factor)
                 if number is not None and number[0].type == i32:
                     return _multiple(*number, op)
-        return Maker(op, op, self.affine.known, self.places).value(value, i32)
+        return Maker(op, op, self.affine.known, self.places, self.sizes.end()).value(value, i32)
 
 
 def _multiple_of(atom: object, factor: int) -> tuple[SSAValue, int] | None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
 
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import IntegerAttr, IntegerType, i64
+from xdsl.dialects.builtin import IntegerAttr, IntegerType, i32, i64
 from xdsl.ir import Block, Operation, SSAValue
 
 from louver.analysis.atoms import Iteration
@@ -24,13 +24,15 @@ Integer: TypeAlias = IntegerType[Any, Any]
 class Maker:
     """Makes numbers before an operation, at the source line of `like`.
 
-    known: the polynomials of values of the kernel. places: of values, in the kernel's order.
+    known: the polynomials of values of the kernel. places: of values, in the kernel's order. start: where quotients are made of what is
+    known there already, which a loop would compute again in each step.
     """
 
     before: Operation
     like: Operation
     known: Mapping[SSAValue, Polynomial]
     places: Mapping[SSAValue, int]
+    start: Operation | None = None
 
     def value(self, polynomial: Polynomial, type_: Integer) -> SSAValue:
         """Its value. Refuses what cannot be computed there."""
@@ -62,11 +64,20 @@ class Maker:
             case Iteration(loop) if dominates(number := loop.body.block.args[0], self.before):
                 first, step = self._as(loop.lb, i64), self._as(loop.step, i64)
                 return self._made(arith.DivSIOp(self._made(arith.SubiOp(self._as(number, i64), first)), step))
+            case Part() if (found := self._known(Polynomial.atom(atom))) is not None:
+                return found
             case Part(whole, by):
-                return self._made(arith.DivSIOp(self.value(whole, i64), self._sum(by, i64)))
+                early = self.start is not None and all(
+                    isinstance(each, SSAValue) and dominates(cast(SSAValue, each), self.start)
+                    for each in whole.leaves | by.leaves
+                )
+                maker = replace(self, before=self.start, start=None) if early else self
+                type_ = _width(whole, by)
+                return maker._made(arith.DivSIOp(maker.value(whole, type_), maker._sum(by, type_)))
             case Extreme(kind, one, other):
                 made = arith.MinSIOp if kind == "min" else arith.MaxSIOp
-                return self._made(made(self.value(one, i64), self.value(other, i64)))
+                type_ = _width(one, other)
+                return self._made(made(self.value(one, type_), self.value(other, type_)))
             case _:
                 raise unsupported(
                     "a tile's start and size must be computed before the tile is loaded or stored", self.like
@@ -100,6 +111,23 @@ class Maker:
 
     def _made(self, op: Operation) -> SSAValue:
         return insert(self.before, op, self.like).results[0]
+
+
+def _width(*numbers: Polynomial) -> Integer:
+    """Of a quotient, or the least or greatest, of numbers: a division of 64 bits takes several times as long as one of 32."""
+    return i32 if all(map(_is_narrow, numbers)) else i64
+
+
+def _is_narrow(number: Polynomial) -> bool:
+    """Whether 32 bits hold a number: a value of so many, or the least or greatest of such."""
+    if number.constant is not None:
+        return abs(number.constant) < 1 << 31
+    (atom, *others) = number.atoms
+    if others or number != Polynomial.atom(atom):
+        return False
+    if isinstance(atom, Extreme):
+        return _is_narrow(atom.one) and _is_narrow(atom.other)
+    return isinstance(atom, SSAValue) and cast(SSAValue, atom).type == i32
 
 
 def places(function: FuncOp) -> dict[SSAValue, int]:

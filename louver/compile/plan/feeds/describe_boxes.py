@@ -29,7 +29,7 @@ from louver.compile.canonical.describe_tiles import Describer
 from louver.compile.decompose.expand_blocks import metadata_loads
 from louver.compile.rewrite.descriptors import EVERY
 from louver.compile.signature import ArgumentParameter, BoxParameter
-from louver.ir.polynomial import Part, Polynomial, Size
+from louver.ir.polynomial import Monomial, Part, Polynomial, Size, divide
 from louver.ir.refusal import UnsupportedKernelError
 from louver.ir.tile import CompressOp, DecompressOp, DescriptorType, DotOp, FuncOp, LoadOp, TransOp
 from louver.ir.tile.shared import SharedLayout
@@ -254,14 +254,16 @@ def _begins_inside(each: Dimension) -> bool:
 
 def _is_least_zero(value: Polynomial) -> bool:
     """Whether a number is not below 0 if no argument is."""
-    least = Polynomial.number(0)
-    for monomial, factor in value:
-        term = Polynomial.of({monomial: factor})
-        quotient = next((atom for atom, _ in monomial if isinstance(atom, Part)), None)
-        by = None if quotient is None else quotient.by.constant
-        alone = quotient is not None and term == Polynomial.atom(quotient) * factor
-        if quotient is not None and by and alone and factor < 0 and factor % by == 0 and _is_least_zero(quotient.whole):
-            # A quotient, multiplied again, is at most what was divided: the rest is a remainder.
-            term = factor // by * quotient.whole
-        least += term
+    least = sum((_least(*term) for term in value), Polynomial.number(0))
     return all(factor > 0 for _, factor in least)
+
+
+def _least(monomial: Monomial, factor: int) -> Polynomial:
+    """A term, or what it is at least: a quotient, multiplied again, is at most what was divided, and the rest is a remainder."""
+    for quotient in sorted((atom for atom, _ in monomial if isinstance(atom, Part)), key=str):
+        by = quotient.by.constant
+        if factor < 0 and by and by > 0 and factor % by == 0 and _is_least_zero(quotient.whole):
+            others = divide(monomial, frozenset({(quotient, 1)}))
+            assert others is not None
+            return Polynomial.of({others: factor // by}) * quotient.whole
+    return Polynomial.of({monomial: factor})

@@ -118,14 +118,16 @@ def computed_again(
 ) -> None:
     """Operations once more, before an operation. known: what stands there for values of the loop's body; their results are added.
 
-    guard: where it does not hold, nothing reads the results, and divisions are by 1.
+    guard: where it does not hold, nothing reads the results, and divisions are by 1. In the loop itself, where a step has been divided by
+    the same number, they stay as they are: the assembler makes one reciprocal for all steps.
     """
     for op in made:
+        divided = op.parent is before.parent and not takes_any(op) and op.operands[1] not in known
         new = op.clone(known)
         Rewriter.insert_op(new, InsertPoint.before(before))
         for each, old in zip(new.walk(), op.walk(), strict=True):
             each.location = old.location
-            if not takes_any(each):
+            if not divided and not takes_any(each):
                 each.operands[1] = _where(guard, each.operands[1], each, old)
 
 
