@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import zlib
 from collections import Counter
 from pathlib import Path
@@ -19,6 +20,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Triton 3.9 warns once where it is unset, in whichever test compiles first.
+    os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
     path = config.getoption("--results")
     on_worker = hasattr(config, "workerinput")
     if path is not None and not on_worker:

@@ -14,10 +14,30 @@ from xdsl.dialects.builtin import ModuleOp
 from louver.cli.commands.kernel_levels import Source, user_source
 from louver.frontend.triton import triton_to_tile_ir, triton_to_ttir
 from louver.ir.tile.multiples import MULTIPLE
+from louver.user.arguments import POINTEES
 from louver.user.decorators import Layers, unwrap
 
 _MARK = f":{MULTIPLE}"
 """The end of the type of a multiple of 16, as in Triton's own command that compiles kernels."""
+
+_ELEMENTS = tuple(
+    dict.fromkeys(
+        (
+            *POINTEES.values(),
+            "i1",
+            "i16",
+            "i64",
+            "u16",
+            "u32",
+            "u64",
+            "fp64",
+            "fp8e4b15",
+            "fp8e4b8",
+            "fp8e5b16",
+            "constexpr",
+        )
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +57,7 @@ class KernelArguments:
         """From texts such as "a=*fp16", "K=i32:16", "BLOCK_M=128" and "a=2:4". Raises ValueError with the rule."""
         signature, patterns = (dict(_pair(text) for text in texts) for texts in (arguments, sparse))
         multiples = tuple(name for name, type_ in signature.items() if type_.endswith(_MARK))
-        signature = {name: type_.removesuffix(_MARK) for name, type_ in signature.items()}
+        signature = {name: _type(name, type_.removesuffix(_MARK)) for name, type_ in signature.items()}
         return cls(signature, {name: _constant(value) for name, value in map(_pair, constants)}, patterns, multiples)
 
     @property
@@ -123,6 +143,19 @@ def _pair(text: str) -> tuple[str, str]:
     if not equals or not name or not value:
         raise ValueError(f"an argument is NAME=VALUE, got {text!r}")
     return name, value
+
+
+def _type(name: str, type_: str) -> str:
+    """Triton's name of a type. Louver's names of elements stand for Triton's; Triton itself refuses types of other forms."""
+    element = type_.removeprefix("*")
+    if element in POINTEES:
+        return type_.removesuffix(element) + POINTEES[element]
+    if element.isalnum() and element not in _ELEMENTS:
+        raise ValueError(
+            f"an argument's type is that of a number or, with a star, of an array's elements, got {name}={type_}: use one of "
+            f"{', '.join(_ELEMENTS)}"
+        )
+    return type_
 
 
 def _constant(text: str) -> int | float | bool | str:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -163,6 +164,15 @@ def test_a_file_without_the_function_is_refused(tmp_path: Path) -> None:
 def test_what_is_no_kernel_is_refused(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "plain.py").write_text("def kernel(a):\n    return a\n", encoding="utf-8")
     assert "decorated with triton.jit" in cli.refused("compile", f"{tmp_path / 'plain.py'}:kernel", "--arg", "a=*fp16")
+
+
+def test_elements_have_louver_s_names_too() -> None:
+    given = ["a=*f16", "b=*e4m3", "K=i32:16", "x=f32", "y=tensordesc<fp16[64,64]>", "n=1"]
+    signature = {"a": "*fp16", "b": "*fp8e4nv", "K": "i32", "x": "fp32", "y": "tensordesc<fp16[64,64]>"}
+    assert KernelArguments.parse(given[:-1], [], []).signature == signature
+    for wrong in ("a=*half", "n=1"):
+        with pytest.raises(ValueError, match=re.escape(f"got {wrong}: use one of fp16, bf16")):
+            KernelArguments.parse([wrong], [], [])
 
 
 @pytest.mark.parametrize("more", [(), ("x.py:k", "--problem", "64,64,64")])
