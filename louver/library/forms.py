@@ -5,7 +5,6 @@ Each form is a record. `host` is its definition, in NumPy. `derive` makes the sa
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import sys
 from abc import ABC, abstractmethod
