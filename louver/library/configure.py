@@ -46,7 +46,7 @@ MIN_N_MAJOR: Mapping[Unit, int] = {"wgmma": 64, "fma": fma_block.WIDTHS[0]}
 """Least tile width with an N-major dense operand: one swizzle span of 16-bit elements, or the lanes of a warp."""
 
 MIN_GATHERED = 16
-"""The same of gathered rows on tensor cores, which come in pieces of 16 bytes: the narrowest swizzle's."""
+"""Least tile width of gathered rows on tensor cores: one swizzle span, of 32 bytes, of 16-bit elements."""
 
 TILE_K = {32: 32, 16: 64, 8: 128}
 """Dense K elements of a stage by bits of an element: 64 bytes of each row of stored values, 128 of the dense operand."""
@@ -91,8 +91,9 @@ class TileShape:
     staging: columns staged at a time for bulk stores, by bytes of an output; others by `output_layout`. raster: rows of tiles walked
     before the next column, by bits of an element, while the L2 cache keeps the values; none for a tile that leaves the cache alone.
     lean: for bulk stores of outputs in `staging`, and epilogues of few reads: the sums leave no more registers. sums, unit: the kind of
-    sums and the multiplier that it is for; None for any. indexed, turns: whether it is for patterns of vectors, and for their rows that are turned; None
-    for all. bits: of an element of a that it is for; None for any. resident: CTAs on an SM. steps: elements of K that a stage holds, in multiples of those of most tiles.
+    sums and the multiplier that it is for; None for any. indexed, turns: whether it is for patterns of vectors, and for their rows that
+    are turned; None for all. bits: of an element of a that it is for; None for any. resident: CTAs on an SM. steps: elements of K that a
+    stage holds, in multiples of those of most tiles.
     """
 
     m: int
@@ -111,12 +112,12 @@ class TileShape:
 
     @classmethod
     def of(cls, m: int, n: int, consumers: int, demand: Demand) -> TileShape:
-        """The one in `TILES` for such rows and their multiplier, or another of that size."""
+        """The one in `TILES` for such operands and their multiplier, or another of that size."""
         known = (each for each in TILES if (each.m, each.n, each.consumers) == (m, n, consumers) and each.reads(demand))
         return next(known, cls(m, n, consumers, raster=RASTER if n >= WIDEST else {}))
 
     def reads(self, demand: Demand) -> bool:
-        """Whether it is for such rows and their multiplier."""
+        """Whether it is for such operands and their multiplier."""
         selection = self.indexed in (None, demand.selection.indexed) and self.turns in (None, demand.turns)
         bits = self.bits in (None, element_type(demand.a).bits)
         return selection and bits and self.unit in (None, demand.unit)
@@ -158,8 +159,8 @@ class TileShape:
 
     def takes(self, demand: Demand, metadata: str) -> bool:
         """Whether metadata may come so. Of gathered rows, only where the tile's rows are of one window, or as few as can be: every list more
-        brings rows of its own, and a list of several windows is longer. Short steps are for a list of each warpgroup, whose ring they leave
-        enough stages.
+        brings rows of its own, and a list of several windows is longer. Short steps are for tiles with a list for each warpgroup: their
+        rings have too few stages otherwise.
         """
         if metadata not in self.ways(demand):
             return False

@@ -5,12 +5,10 @@ Each form is a record. `host` is its definition, in NumPy. `derive` makes the sa
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import itertools
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, NamedTuple, cast
@@ -38,7 +36,7 @@ from louver.library.streaming.launches import COUNTER_BYTES, prepack_into
 from louver.library.streaming.record import Layout
 from louver.runtime.adapters import kind_for
 from louver.runtime.arrays import view
-from louver.runtime.driver import DriverError, DriverMissingError, is_capturing
+from louver.runtime.driver import DriverError, DriverMissingError, device_context, is_capturing
 from louver.runtime.memory import DeviceBuffer, fill_bytes, wait_for_device, wait_for_stream, write_bytes
 
 METADATA_ROWS_SLACK = 16
@@ -304,34 +302,36 @@ class DeviceForm:
 
     def __del__(self) -> None:
         if not sys.is_finalizing():
-            _kept()[self.ordinal, next(_numbers())] = self.memory
+            _kept()[self.ordinal, object()] = self.memory
             give_back(self.ordinal)
 
 
 def give_back(ordinal: int) -> None:
     """Let go of the memory of forms that are gone, once no kernel on any stream reads it. Waiting would end a capture of the default stream or of
-    PyTorch's current one: during it nothing is given back, and a later call does it.
+    PyTorch's current one: during it nothing is given back, and a later call does it. So it does after a wait that fails.
     """
-    released = [key for key in _kept() if key[0] == ordinal]
-    with contextlib.suppress(DriverError, DriverMissingError):
-        if released and (is_capturing(0) or is_capturing(kind_for(ordinal)[1])):
-            return
-        if released:
-            wait_for_device(ordinal, "waiting for the products of a sparse tensor")
-    # Another thread may have added or given back some meanwhile.
+    # A garbage collection may add some between any two steps, and another thread may take some.
+    released = [key for key in list(_kept()) if key[0] == ordinal]
+    if not released:
+        return
+    try:
+        with device_context(ordinal):
+            if is_capturing(0) or is_capturing(kind_for(ordinal)[1]):
+                return
+        wait_for_device(ordinal, "waiting for the products of a sparse tensor")
+    except DriverError:
+        return
+    except DriverMissingError:
+        # No kernel was ever sent.
+        pass
     for key in released:
         _kept().pop(key, None)
 
 
 @functools.cache
-def _kept() -> dict[tuple[int, int], Any]:
-    """Memory of forms that are gone, by device and number."""
+def _kept() -> dict[tuple[int, object], Any]:
+    """Memory of forms that are gone, by device and a key of its own."""
     return {}
-
-
-@functools.cache
-def _numbers() -> Iterator[int]:
-    return itertools.count()
 
 
 class Operand(NamedTuple):

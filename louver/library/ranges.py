@@ -16,7 +16,7 @@ from louver.library.fused import Bound
 from louver.library.times import H200, Operands, Rates, product_clocks, step_clocks
 
 TRIPS = 3
-"""Trips of a range before it knows whether it is the last one of its tile: what is written, the fence, the atomic."""
+"""Trips of a range before it knows whether it is the last one of its tile: its writes, the wait for them, and the atomic."""
 
 REGISTER_BYTES = 4
 
@@ -62,9 +62,9 @@ class Ranges:
 class Cutting:
     """A kernel as far as its time depends on how K is cut; of gathered rows K counts those that are multiplied.
 
-    m, n, k: its tile, with all tiles of a cluster. ctas: on an SM. step: clocks of a step of K, of each of them. products: those of a
-    step's products alone, of a tile. store: clocks of a tile's epilogue. granule: steps of which a range has a multiple. sum_bytes: of a tile's sums. counters: of a tile. together: parts
-    that are read at a time. bits: of an element of b. stored: bits of an element of a, with its metadata. out_bytes: of an output.
+    m, n, k: its tile, with all tiles of a cluster. ctas: on an SM. step: clocks of a step of K, of all CTAs on an SM. products: clocks of
+    a step's products alone, of all tiles of a cluster. store: clocks of a tile's epilogue. granule: steps of which a range has a
+    multiple. sum_bytes: of a tile's sums. counters: of a tile. together: parts that are read at a time. bits: of an element of b. stored: bits of an element of a, with its metadata. out_bytes: of an output.
     rates: of the GPU.
     """
 
@@ -144,7 +144,7 @@ class Cutting:
                 yield Ranges(whole.tiles, start, parts, length)
 
     def cycles(self, cut: Ranges, m: int, n: int, k: int, batch: int, sm_count: int) -> float:
-        """Predicted clocks: of the launch, and of the busiest SM, global memory and the products of all SMs, none of which hides the others."""
+        """Predicted clocks of a launch: those of the busiest SM, of global memory and of all products overlap in part."""
         at_once, steps, rates = self._at_once(sm_count), -(-k // self.k), self.rates
         ranges, finished = -(-cut.cut * cut.parts // at_once), -(-cut.cut // at_once)
         moved = self.ctas * self.sum_bytes / rates.sums

@@ -1,7 +1,7 @@
 """Predicts how long a product takes, by the rates of a GPU.
 
-A step of K on an SM takes the p-norm of three times, none of which hides all of the others: its products, its metadata where registers
-load them, and the ring's latency. A launch takes the root of the sum of three squares: of the busiest SM, of global memory, and of all
+A step of K on an SM takes the p-norm of times that overlap in part: of its products and of the ring's latency, of its metadata where
+registers load them, and of its rows where threads gather them. A launch takes the root of the sum of three squares: of the busiest SM, of global memory, and of all
 products as if SMs shared them evenly. The last one stands for power: an SM is faster while others are idle. The rates are fitted to times
 on an H200 by `benchmarks/fit_times.py`; `docs/perf-log.md` says how well they agree.
 """
@@ -54,10 +54,10 @@ class Rates:
     launch: from one launch to the next. begin: until memory sends the first bytes. memory: bytes a clock of global memory. product,
     column: of a product of 64 rows, and of each of its columns. step: of a step's waits and releases. load: from one load of metadata by
     registers to the next. latency: from a copy's issue to its arrival. output: bytes a clock that an SM stores. trip: to the L2
-    cache and back, a fence or an atomic too. gather: bytes a clock of rows that threads copy to an SM. sums: bytes a clock of partial sums that an SM writes or reads. lanes: multiply-adds of an
-    SM's CUDA cores in a clock. read16: of a warp's load of 16 bytes a lane, beside multiply-adds. turn: from the last of a step's
-    multiply-adds to the first of the next one's. alone: the factor for one warpgroup on an SM, which waits for its loads. norm: the p of
-    a step's p-norm.
+    cache and back, also of an atomic or of a wait for what was written. gather: bytes a clock of rows that threads copy to an SM. sums:
+    bytes a clock of partial sums that an SM writes or reads. lanes: multiply-adds of an SM's CUDA cores in a clock. read16: of a warp's
+    load of 16 bytes a lane, beside multiply-adds. turn: from the last of a step's multiply-adds to the first of the next one's. alone:
+    the factor for one warpgroup on an SM, which waits for its loads. norm: the p of a step's p-norm.
     """
 
     launch: float
@@ -120,7 +120,7 @@ def product_clocks(operands: Operands, schedule: Schedule, rates: Rates = H200) 
 def step_clocks(operands: Operands, schedule: Schedule, rates: Rates = H200) -> float:
     """Clocks of a step of K on one SM."""
     tile, ring = schedule.tile, schedule.ring
-    # A stage that waits for products in flight is not refilled meanwhile.
+    # The stages of products in flight are not refilled meanwhile.
     latency = rates.latency / (ring.stages - ring.in_flight)
     if operands.unit == "fma":
         return rates.together(_lanes_clocks(operands, schedule, rates), latency) + rates.turn

@@ -35,10 +35,7 @@ class DeviceBuffer:
         self.nbytes = nbytes
         self.ordinal = ordinal
         self.stream = stream
-        for address, place in list(_kept().items()):
-            # Another thread may release it.
-            if _kept().pop(address, None):
-                _release(address, *place, capture=0)
+        _release_kept()
         with device_context(ordinal):
             self._capture = capture_of(stream)
             self.address = int(call("cuMemAllocAsync", nbytes, stream, doing=f"allocating {nbytes} bytes"))
@@ -88,6 +85,16 @@ def _release(address: int, ordinal: int, stream: int, capture: int) -> None:
             call("cuMemFreeAsync", address, stream, doing="releasing device memory")
         elif not capture:
             _kept()[address] = ordinal, stream
+
+
+def _release_kept() -> None:
+    """Release what captures kept. A garbage collection may keep more meanwhile, and another thread may release some."""
+    for address in list(_kept()):
+        place = _kept().pop(address, None)
+        # As at a buffer's own end, errors of it are not the caller's.
+        with contextlib.suppress(DriverError):
+            if place is not None:
+                _release(address, *place, capture=0)
 
 
 @functools.cache

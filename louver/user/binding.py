@@ -135,28 +135,43 @@ def bind_call(name: str, hints: Hints, call: Call, grid: Sequence[int], memory: 
     if chosen.product is not None:
         return _bind_product(chosen.kernel, chosen.product, call, memory)
     try:
-        return replace(_bind_tiles(name, chosen.kernel, call, grid, memory), slower=chosen.slower)
-    except UnmappableError as error:
-        return replace(_bind_tiles(name, memory.kernel("tiles"), call, grid, memory), slower=f"no bulk copies: {error}")
+        found = _bind_mapped(name, chosen.kernel, call, grid, memory)
     except ViewError as error:
         found = _with_one_given(name, call, grid, memory)
         if found is None:
             raise chosen.refused or error from None
-        return replace(found, slower=chosen.slower)
     except ValueError:
         if chosen.refused is None:
             raise
         raise chosen.refused from None
+    return replace(found, slower=found.slower or chosen.slower)
 
 
 def _with_one_given(name: str, call: Call, grid: Sequence[int], memory: Memory[K, M]) -> BoundKernel[K, M] | None:
     """The call by register tiles with an integer that is 1 given at the launch: as `layer * stride`, 1 hides which of two is the stride."""
     for one in call.kind.ones:
+        kind = call.kind.without_one(one)
         try:
-            return _bind_tiles(name, memory.kernel("bulk", kind=call.kind.without_one(one)), call, grid, memory)
+            return _bind_mapped(name, memory.kernel("bulk", kind=kind), call, grid, memory, kind)
         except ValueError:
             continue
     return None
+
+
+def _bind_mapped(
+    name: str,
+    kernel: BuiltKernel[K],
+    call: Call,
+    grid: Sequence[int],
+    memory: Memory[K, M],
+    kind: Kind | None = None,
+) -> BoundKernel[K, M]:
+    """The call by register tiles, without boxes where arrays have none. kind: what is compiled, None for the call's own."""
+    try:
+        return _bind_tiles(name, kernel, call, grid, memory)
+    except UnmappableError as error:
+        found = _bind_tiles(name, memory.kernel("tiles", kind=kind), call, grid, memory)
+        return replace(found, slower=f"no bulk copies: {error}")
 
 
 def _bind_product(kernel: BuiltKernel[K], product: ProductCall, call: Call, memory: Memory[K, M]) -> BoundKernel[K, M]:

@@ -38,8 +38,9 @@ def emulate(
     sm_count: int = SM_COUNT,
     order: Order = Latest(),  # noqa: B008 - frozen
 ) -> Report:
-    """Run a kernel on the call's NumPy arrays, in place. compiled: gives the kernel of a kind for what the call's alignment leaves, and a schedule for its sizes.
+    """Run a kernel on the call's NumPy arrays, in place.
 
+    compiled: gives the kernel of a kind of call, for what the call's alignment leaves, by a schedule, None for Louver's own.
     Raises ValueError where the call's sizes, arrays and grid do not fit together, and EmulationError for a misuse found.
     """
     memory = GlobalMemory()

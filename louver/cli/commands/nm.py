@@ -42,8 +42,8 @@ def bench_nm(
 ) -> Result:
     """Measure the points; write `nm.json` (after every weight) and `nm.png` into `out`, of other types than f32 `nm-DTYPE.json`.
 
-    length: L of the vectors. chosen: patterns in place of the paper's four of that length. shapes: products M×N×K in place of the paper's. budget: seconds for all of it, see `Budget`; the record
-    names the weights that they did not suffice for.
+    length: L of the vectors. chosen: patterns in place of the paper's four of that length. shapes: products M×N×K in place of the
+    paper's. budget: seconds for all of it, see `Budget`; the record names the weights that they did not suffice for.
     Raises CannotMeasureError where this machine cannot, ArithmeticError when a result is wrong.
     """
     time_left, torch = Budget(budget), require_torch()

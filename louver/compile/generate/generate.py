@@ -248,15 +248,15 @@ def _producer(plan: Generation, values: dict[str, SSAValue], operands: Sequence[
         _wait_for_grids(plan, "dense" in operands)
         tile = _tile_block(plan)
         with ImplicitBuilder(tile):
-            body = Block(arg_types=[i32])
+            body, count = Block(arg_types=[i32]), plan.sets if plan.gathers else 1
             with ImplicitBuilder(body):
-                for index in range(plan.sets if plan.gathers else 1):
+                for index in range(count):
                     if plan.gathers:
                         _gather_stage(plan, values, _origin(plan, tile), body.args[0], index)
                     else:
                         _fill_stage(plan, values, _origin(plan, tile), body.args[0], operands)
                     ops.AdvanceOp()
-            loop(plan.sets if plan.gathers else 1, body, "again" if plan.gathers else None)
+            loop(count, body, "again" if plan.gathers else None)
             if plan.gathers:
                 ops.NextTileOp()
         _tiles(plan, values, tile, [_first_rows(plan, values)] if plan.gathers else [])

@@ -2,8 +2,8 @@
 
 The files are JSON: `{"schema": 1, "kind": "nm", "device": …, "versions": {…}, "protocol": …, "rows": [{"shape": [M, N, K], "pattern":
 "8:32@32", "us": {"matmul": 1.0, "linear": 1.0, "cublas matmul": 3.0, "cublas linear": 3.0}, "flop_per_byte": 20.0, …}, …]}`: tokens come
-as [K, N] (`matmul`) and as [N, K] (`linear`). Few tokens have "us": {…, "copy": 2.0} too, of a copy that moves as many bytes. Of kind "nm-ladder" a row has "us": {"cublas": 3.0, "V1": 2.0, …} of each version's best
-tile, "tiles": {"V1": "256×128×32", …} and "case".
+as [K, N] (`matmul`) and as [N, K] (`linear`). Few tokens have "us": {…, "copy": 2.0} too, of a copy that moves as many bytes. Of kind
+"nm-ladder" a row has "us": {"cublas": 3.0, "V1": 2.0, …} of each version's best tile, "tiles": {"V1": "256×128×32", …} and "case".
 """
 
 from __future__ import annotations

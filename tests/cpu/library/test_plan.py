@@ -15,6 +15,7 @@ from louver.frontend.problem import Problem
 from louver.isa.targets import target
 from louver.library import warm
 from louver.library.configure import choose
+from louver.library.forms import give_back
 from louver.library.prepare import _classes
 from louver.runtime import device
 from louver.runtime.device import NoDeviceError
@@ -309,6 +310,59 @@ def test_memory_of_a_tensor_that_goes_during_a_capture_is_given_back_later(
     del gpu.captures[torch.stream]
     louver.linear(Tensor((16, K)), other)
     assert len(gpu.memory) == 2, "that of the other tensor"
+
+
+def test_memory_that_cannot_be_waited_for_is_given_back_later(
+    gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator
+) -> None:
+    """A capture of another stream refuses the wait, and kernels may still read the memory."""
+    s, other = weight(rng), weight(rng)
+    louver.linear(Tensor((16, K)), s)
+    gpu.fails["cuCtxSynchronize"] = [900, 900]
+    del s
+    gc.collect()
+    assert len(gpu.memory) == 2
+    louver.linear(Tensor((16, K)), other)
+    assert len(gpu.memory) == 2, "that of the other tensor"
+
+
+def test_memory_may_go_while_other_memory_is_given_back(
+    gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator
+) -> None:
+    """A garbage collection may come at any time."""
+    tensors = [weight(rng) for _ in range(3)]
+    for number in range(3):
+        louver.linear(Tensor((16, K)), tensors[number])
+    gpu.captures[torch.stream] = 7
+    tensors.pop()
+    gc.collect()
+
+    class Collecting(int):
+        def __eq__(self, other: object) -> bool:
+            del tensors[1:]
+            gc.collect()
+            return int(self) == other
+
+        __hash__ = int.__hash__
+
+    give_back(Collecting(0))
+    assert len(gpu.memory) == 6 and len(tensors) == 1
+    del gpu.captures[torch.stream]
+    give_back(0)
+    assert len(gpu.memory) == 2, "that of the tensor that is left"
+
+
+def test_a_capture_of_the_device_s_own_default_stream_is_seen(
+    gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator
+) -> None:
+    s = weight(rng)
+    louver.linear(Tensor((16, K)), s)
+    gpu.contexts[:] = [1]
+    gpu.calls.clear()
+    del s
+    gc.collect()
+    names = [name for name, _ in gpu.calls]
+    assert names.index("cuCtxPushCurrent") < names.index("cuStreamIsCapturing")
 
 
 def test_each_tensor_has_an_operand_of_its_own(gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator) -> None:

@@ -65,6 +65,16 @@ def test_what_a_capture_would_release_stays_until_a_later_allocation(fake: Any) 
     assert not fake.memory
 
 
+def test_a_later_release_that_fails_is_not_the_allocation_s_error(fake: Any) -> None:
+    buffer = DeviceBuffer(10, stream=6)
+    fake.captures[6] = 2
+    buffer.close()
+    del fake.captures[6]
+    fake.fails["cuMemFreeAsync"] = [400]
+    again = DeviceBuffer(10)
+    assert again.address and len(fake.called("cuMemFreeAsync")) == 1
+
+
 def test_the_default_stream_beside_a_capture_releases_nothing(fake: Any) -> None:
     buffer = DeviceBuffer(10)
     for name in ("cuStreamIsCapturing", "cuStreamGetCaptureInfo"):

@@ -5,8 +5,10 @@ Each accepted form is run on the emulator and compared with the same kernel on t
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ import louver
 from louver.compile.tiles import compile_tiles
 from louver.ir.context import parse_ir
 from louver.ir.refusal import UnsupportedKernelError
+from louver.user.emulated import EmulatedMemory
 from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
 from support.jit import KeptSource
@@ -264,12 +267,31 @@ def test_steps_that_are_numbered_through_all_tiles_end_with_the_row() -> None:
         kernel_.emulate[grid](**{**known, "steps": known["steps"] + 1})
 
 
-def form_call(file: str, name: str) -> tuple[dict[str, Any], JitKernel, tuple[int, ...]]:
-    """The small call of a form, with its sparse arguments compressed."""
+@pytest.mark.parametrize("name", ["experts of the second layer", "experts of a layer"])
+def test_a_layer_by_its_number_needs_no_boxes(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Of arrays that bulk copies cannot read, also where the number is 1."""
+
+    def refused(*_: object) -> None:
+        refusals.append(1)
+        raise ValueError("boxes reach too far")
+
+    refusals: list[int] = []
+    known, kernel_, grid = form_call("batches", name, n=128, k=128)
+    kernel_.emulate[grid](**known)
+    expected = known["y"].copy()
+    known["y"][:] = math.nan
+    monkeypatch.setattr(EmulatedMemory, "tensor_map", refused)
+    kernel_.emulate[grid](**known)
+    np.testing.assert_array_equal(known["y"], expected)
+    assert refusals
+
+
+def form_call(file: str, name: str, **other: int) -> tuple[dict[str, Any], JitKernel, tuple[int, ...]]:
+    """The small call of a form, with its sparse arguments compressed. other: sizes in place of its own."""
     pytest.importorskip("triton", reason="Triton is not installed: pip install 'louver[triton]'")
     from louver.measure.forms import bind
     from support.triton.forms.find import forms
 
     form = forms(file)[name]
-    call = form.call(1, form.small)
+    call = form.call(1, replace(form.small, **other))
     return bind(call, sparse=True)[0], louver.jit(form.kernel), call.grid

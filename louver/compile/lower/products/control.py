@@ -233,7 +233,7 @@ def _move_to(low: Lowering, tile: Reg, to: Origin) -> None:
 
 
 def lower_loop(low: Lowering, op: ops.LoopOp) -> None:
-    """Run the body while `unroll` whole steps are left, or once, as far as steps are left."""
+    """Run the body while `unroll` whole steps are left; or, as far as steps are left, once or until none is left."""
     k, tile = low.k, low.tile_state
     tile.unroll = op.unroll.value.data
     low.values[op.body.block.args[0]] = tile.step
