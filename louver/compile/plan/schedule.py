@@ -354,9 +354,11 @@ ENTRY_REGISTERS = 16
 
 
 def entry_sets(schedule: Schedule, lists: int, *, turned: bool) -> int:
-    """Sets of registers that hold entries of so many lists. A step of rows that are turned takes long enough for one set."""
+    """Sets of registers that hold entries of so many lists. A step of rows that are turned takes long enough for one set. CTAs that share an SM
+    have fewer registers, and hide each other's waits.
+    """
     rows = max(1, lists * schedule.tile.k // GATHERED_LINES)
-    return 1 if turned else max(1, min(ENTRY_SETS, ENTRY_REGISTERS // rows))
+    return 1 if turned else max(1, min(ENTRY_SETS // schedule.occupancy.resident, ENTRY_REGISTERS // rows))
 
 
 def entry_registers(schedule: Schedule, target: Target) -> int:

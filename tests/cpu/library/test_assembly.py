@@ -287,3 +287,12 @@ def test_few_tokens_of_shared_vectors_assemble_cleanly_in_ranges() -> None:
     assert (schedule.work.unit, schedule.ring.metadata) == ("ranges", "stage")
     assembly = assemble(compile_product(problem, schedule).ptx)
     assert assembly.clean, assembly.faults
+
+
+@pytest.mark.parametrize("pattern", ["3:5@33", "2:8@128"])
+def test_two_ctas_of_cuda_cores_on_an_sm_assemble_cleanly(pattern: str) -> None:
+    """Their producers gather with few registers."""
+    schedule = Schedule.of(tile_n=128, tile_k=32, stages=2, in_flight=0, consumers=1, resident=2)
+    problem = Problem("matmul", "f32", "f32", "f32", pattern=pattern, b_layout="n_major")
+    assembly = assemble(compile_product(problem, schedule).ptx)
+    assert assembly.clean, assembly.faults
