@@ -143,10 +143,10 @@ def test_a_refusal_of_both_families_says_both_reasons(cli: Cli, tmp_path: Path) 
     assert cli("compile", file, "--emit", "tile").exit_code == 0
 
 
-@pytest.mark.parametrize("option", ["--arg", "--const"])
-def test_a_file_says_its_types_itself(cli: Cli, option: str) -> None:
-    refused = cli.refused("compile", LAYER, option, "BM=64")
-    assert "a file of IR says its types and constants itself, got BM=64" in refused
+@pytest.mark.parametrize(("option", "given"), [("--arg", "BM=i32"), ("--const", "BM=64")])
+def test_a_file_says_its_types_itself(cli: Cli, option: str, given: str) -> None:
+    refused = cli.refused("compile", LAYER, option, given)
+    assert f"a file of IR says its types and constants itself, got {given}" in refused
 
 
 @pytest.mark.parametrize(
