@@ -12,7 +12,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -34,8 +34,8 @@ from louver.measure.workers import Turn
 from louver.ptx.sass import DisassemblerMissingError, count_products, disassemble
 from louver.runtime.cache import KernelRecord
 from louver.user.arguments import Call as BoundCall
+from louver.user.arguments import Kind, classify
 from louver.user.arguments import bind as bind_call
-from louver.user.arguments import classify
 from louver.user.binding import choose
 from louver.user.compiled import UncleanKernelError, Variant, Wanted, assembled, is_product, record_of
 from louver.user.dense import for_triton
@@ -200,11 +200,13 @@ class Compiler:
     target: Target
     sm_count: int = SM_COUNT
 
-    def kernel(self, variant: Variant, schedule: Schedule | None = None) -> BuiltKernel[tuple[Wanted, KernelRecord]]:
+    def kernel(
+        self, variant: Variant, schedule: Schedule | None = None, kind: Kind | None = None
+    ) -> BuiltKernel[tuple[Wanted, KernelRecord]]:
         """The kernel's record."""
-        wanted = Wanted.of(
-            self.source, self.hints, self.call, variant, TARGET, self.grid, self.sm_count, schedule=schedule
-        )
+        call = self.call if kind is None else replace(self.call, kind=kind)
+        asked = self.source, self.hints, call, variant, TARGET, self.grid, self.sm_count
+        wanted = Wanted.of(*asked, schedule=schedule)
         record = record_of(wanted)
         return BuiltKernel((wanted, record), from_json(Launch, record.launch))
 

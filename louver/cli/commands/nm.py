@@ -42,14 +42,15 @@ def bench_nm(
 ) -> Result:
     """Measure the points; write `nm.json` (after every weight) and `nm.png` into `out`, of other types than f32 `nm-DTYPE.json`.
 
-    length: L of the vectors. chosen: patterns in place of the paper's four of that length. shapes: products M×N×K in place of the
+    length: L of the vectors. chosen: patterns in place of the paper's four of that length, which the record names then. shapes: products M×N×K in place of the
     paper's. budget: seconds for all of it, see `Budget`; the record names the weights that they did not suffice for.
     Raises CannotMeasureError where this machine cannot, ArithmeticError when a result is wrong.
     """
     time_left, torch = Budget(budget), require_torch()
+    named = {"patterns": list(map(str, chosen))} if chosen else {"length": length}
     chosen = chosen or patterns(length)
     points = points_of(shapes) if shapes else paper_points(quick=quick)
-    record, path = _record(torch, "nm", length), out / ("nm.json" if dtype == "f32" else f"nm-{dtype}.json")
+    record, path = _record(torch, "nm", named), out / ("nm.json" if dtype == "f32" else f"nm-{dtype}.json")
     record["dtype"], record["few_tokens"] = dtype, f"Up to {FEW_TOKENS} tokens: {FEW.describe_bursts()}"
     compile_ahead(points, chosen, dtype, require_device())
     for index, (weight, tokens) in enumerate(points.items()):
@@ -69,7 +70,7 @@ def bench_nm(
 def bench_nm_ladder(length: int, out: Path, *, quick: bool) -> Result:
     """Measure the versions; write `nm-ladder.json` (after every row) and `nm-ladder.png` into `out`. Raises as `bench_nm`."""
     torch = require_torch()
-    record, path = _record(torch, "nm-ladder", length), out / "nm-ladder.json"
+    record, path = _record(torch, "nm-ladder", {"length": length}), out / "nm-ladder.json"
     with tf32_products(torch, allowed=False):
         for row in measure_ladder(torch, QUICK_CASES if quick else tuple(CASES), ladder_patterns(length), PROTOCOL):
             record["rows"].append(row)
@@ -79,8 +80,8 @@ def bench_nm_ladder(length: int, out: Path, *, quick: bool) -> Result:
     return _written(path, record)
 
 
-def _record(torch: Any, kind: str, length: int) -> dict[str, Any]:
-    facts = {"protocol": PROTOCOL.describe_bursts(), "length": length, "rows": list[dict[str, Any]]()}
+def _record(torch: Any, kind: str, named: dict[str, Any]) -> dict[str, Any]:
+    facts = {"protocol": PROTOCOL.describe_bursts(), **named, "rows": list[dict[str, Any]]()}
     return {"schema": SCHEMA, "kind": kind, **header(torch), **facts}
 
 

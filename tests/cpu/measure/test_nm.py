@@ -136,7 +136,8 @@ def test_other_types_and_shapes_have_records_of_their_own(machine: Any, tmp_path
     text = nm_table(record).markdown()
     assert "of a copy, N=8" in text and "of a copy, N=128" not in text and "80%" in text
     found, _ = printed(tmp_path, "nm", "--patterns", "6:8@128,2:8@V64", "--shapes", "64x128x256")
-    assert [row["pattern"] for row in found["rows"]] == ["6:8@128", "2:8@V64"]
+    assert [row["pattern"] for row in found["rows"]] == found["patterns"] == ["6:8@128", "2:8@V64"]
+    assert "length" not in found
     result = CliRunner().invoke(app, ["bench", "nm", "--quick", "--shapes", "64x128x256"])
     assert "--quick chooses the shapes: give it or --shapes, not both" in result.stderr
 
