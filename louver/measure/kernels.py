@@ -114,7 +114,7 @@ def measure(task: Task, turn: Turn) -> tuple[dict[str, Any], bool]:
     try:
         _measure(torch, task, turn, row)
     except (ValueError, UncleanKernelError) as error:
-        row["refused"] = str(error)
+        row["refused"] = without_folder(str(error))
     except Exception as error:  # one form never stops the run
         row["failed"] = f"{type(error).__name__}: {error}"
     try:
@@ -139,7 +139,8 @@ def _measure(torch: Any, task: Task, turn: Turn, row: dict[str, Any]) -> None:
     wanted, record = _compile(form, large, hints)
     row["compile_s"] = round(time.perf_counter() - begin, 3)
     row["family"] = "product" if is_product(record) else REGISTER_TILES
-    row |= {name: record.resources[name] for name in ("registers", "spilled_bytes", "warnings")}
+    row |= {name: record.resources[name] for name in ("registers", "spilled_bytes")}
+    row["warnings"] = [without_folder(text) for text in record.resources["warnings"]]
     row["unit"] = _products(wanted, record)
     ready = _compile_dense(torch, form, dense)
 
@@ -187,6 +188,11 @@ def _measure(torch: Any, task: Task, turn: Turn, row: dict[str, Any]) -> None:
     row["tflops"] = round(large.operations / row["louver_us"] * 1e-6, 1)
     if "triton" in times:
         row["times_dense"] = round(row["triton_us"] / row["louver_us"], 3)
+
+
+def without_folder(text: str) -> str:
+    """The text with the places of files from the current folder on: a record speaks of no machine's folders."""
+    return text.replace(f"{Path.cwd()}/", "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import louver
 from louver.cli.commands import kernels as command
 from louver.cli.commands.kernels import bench_kernels, wanted
 from louver.measure import kernels as bench
-from louver.measure.kernels import Task, describe, load_forms, measure
+from louver.measure.kernels import Task, describe, load_forms, measure, without_folder
 from louver.measure.report.kernels import read_kernels
 from louver.measure.workers import Lost
 from louver.ptx.sass import DisassemblerMissingError
@@ -216,3 +216,8 @@ def test_files_and_forms_have_names_of_their_own(file: Path, tmp_path: Path) -> 
     twice.write_text(FORMS.format(name="wrong"))
     with pytest.raises(ValueError, match="forms of a file have names of their own, got two of one name in"):
         load_forms(twice)
+
+
+def test_a_record_names_files_from_the_current_folder_on() -> None:
+    text = f"products at {Path.cwd() / 'forms' / 'chains.py'}:45:31, /elsewhere/a.py:1:2"
+    assert without_folder(text) == "products at forms/chains.py:45:31, /elsewhere/a.py:1:2"
