@@ -116,7 +116,7 @@ def measure(task: Task, turn: Turn) -> tuple[dict[str, Any], bool]:
     except (ValueError, UncleanKernelError) as error:
         row["refused"] = without_folder(str(error))
     except Exception as error:  # one form never stops the run
-        row["failed"] = f"{type(error).__name__}: {error}"
+        row["failed"] = without_folder(f"{type(error).__name__}: {error}")
     try:
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
