@@ -81,10 +81,11 @@ def candidates(problem: Problem, m: int, n: int, k: int, machine: Target, sm_cou
     """The candidates of the library's model."""
     demand = Demand.of_problem(problem)
     for schedule, cutting in candidates_for(demand, machine, n, bulk=True):
-        yield Candidate(schedule, cutting.whole(m, n, k, 1))
+        if not schedule.cuts:
+            yield Candidate(schedule, cutting.whole(m, n, k, 1))
         cut = cutting.best(m, n, k, 1, sm_count)
         if cut.cut:
-            yield Candidate(schedule.changed(work="ranges"), cut)
+            yield Candidate(schedule if schedule.cuts else schedule.changed(work="ranges"), cut)
 
 
 def time_weight(

@@ -23,15 +23,16 @@ def read_signature(module: ModuleOp) -> Signature:
         raise ValueError("shared memory is assigned before the signature is read: run assign-shared-memory")
     names = [name.data for name in kernel.params]
     m, n, _ = (size.value.data for size in kernel.tile)
-    ctas = kernel.cluster.value.data
-    m *= ctas
+    ctas, together = kernel.cluster.value.data, kernel.pairs is None
+    m *= ctas if together else 1
     # CTAs are persistent: one a tile of each entry or a range of one, at most as many as run at once, in whole clusters.
     tiles = f"((M + {m - 1})/{m})*((N + {n - 1})/{n})*batch"
     whole, parts, _ = RANGES
     items = f"{whole} + {parts}*({tiles} - {whole})" if parts in names else tiles
+    clusters = items if together else f"({items} + {ctas - 1})/{ctas}"
     occupancy = occupancy_of(kernel)
     at_once = f"{occupancy.ctas}*sms" if occupancy.ctas > 1 else "sms"
-    grid = f"{ctas}*min({items}, max(1, {at_once}/{ctas}))"
+    grid = f"{ctas}*min({clusters}, max(1, {at_once}/{ctas}))"
     return Signature(
         kernel=kernel.sym_name.data,
         parameters=tuple(_parameter(n, a.type) for n, a in zip(names, kernel.body.block.args, strict=True)),

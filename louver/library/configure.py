@@ -65,6 +65,9 @@ RASTER = {32: 16, 16: 16, 8: 24}
 
 WIDEST = TILE_N[-1]
 
+LEAST_PAIRED = 16
+"""Least tile width of a pair: each CTA stores 8 columns."""
+
 LEAST_DIVIDED = 64
 """Least tile width of a product that is wider: narrower tiles have too few products a step."""
 
@@ -124,8 +127,9 @@ class TileShape:
 
     def schedule(self, demand: Demand, *, bulk: bool, **others: Any) -> Schedule:
         """A schedule of this tile, for many columns of tiles. bulk: the output can be stored so. others: fields that are given."""
+        stored = self.n // 2 if others.get("work") == "pairs" else self.n
         bulk = bulk and demand.unit == "wgmma"
-        bulk = bulk and stageable(self.n, demand.out, transposed=demand.transposed, gated=demand.gated)
+        bulk = bulk and stageable(stored, demand.out, transposed=demand.transposed, gated=demand.gated)
         fields: dict[str, Any] = {"tile_m": self.m, "tile_n": self.n, "consumers": self.consumers, "stages": 2}
         fields |= {"tile_k": int(demand.step * self.steps), "resident": self.resident}
         if demand.unit == "fma":
@@ -133,7 +137,8 @@ class TileShape:
         if self.raster:
             fields |= {"raster": self.raster[element_type(demand.b).bits], "l2": "values"}
         if bulk:
-            fields |= {"store": "bulk", "staging": self.staging.get(element_type(demand.out).bytes)}
+            staging = self.staging.get(element_type(demand.out).bytes)
+            fields |= {"store": "bulk", "staging": staging and min(staging, stored)}
         return Schedule.of(**{**fields, **others})
 
     def suits(self, demand: Demand, *, bulk: bool) -> bool:
@@ -151,6 +156,11 @@ class TileShape:
         if self.unit == "fma" or self.bits == 8:
             return False
         return not self.lean or demand.reads <= CUT_READS[element_type(demand.out).bytes]
+
+    def works(self, demand: Demand) -> tuple[Literal["tiles", "pairs"], ...]:
+        """Those of `Work.unit` that are candidates of their own. Pairs of the tallest tiles spill."""
+        paired = demand.unit == "wgmma" and self.n >= LEAST_PAIRED and self.sums != "f16" and not self.lean
+        return ("tiles", "pairs") if paired else ("tiles",)
 
     def ways(self, demand: Demand) -> tuple[str, ...]:
         """Those of `METADATA` that its products may have."""
@@ -345,11 +355,13 @@ def choose_for(
     times: dict[Schedule, float] = {}
     for schedule, cutting in candidates_for(demand, target, n, bulk=aligned_output):
         sizes = m, n, demand.depth(whole, schedule.ring.metadata), batch
-        times[schedule] = cutting.cycles(cutting.whole(*sizes), *sizes, sm_count)
+        if not schedule.cuts:
+            times[schedule] = cutting.cycles(cutting.whole(*sizes), *sizes, sm_count)
         cut = cutting.best(*sizes, sm_count)
         tile, roles = schedule.tile, schedule.roles
         if cuts and cut.cut and TileShape.of(tile.m, tile.n, roles.consumers, demand).cuts(demand):
-            times[schedule.changed(work="ranges")] = cutting.cycles(cut, *sizes, sm_count)
+            cutting_schedule = schedule if schedule.cuts else schedule.changed(work="ranges")
+            times[cutting_schedule] = cutting.cycles(cut, *sizes, sm_count)
     best = min(times, key=lambda each: times[each])
     # One column of tiles reads each value once, and all its tiles the dense operand.
     alone = {"l2": "even", "raster": Schedule().order.raster} if n <= best.tile.n else {}
@@ -365,7 +377,10 @@ def _width_class(demand: Demand, n: int) -> int:
 
 
 def candidates_for(demand: Demand, target: Target, n: int, *, bulk: bool) -> tuple[tuple[Schedule, Cutting], ...]:
-    """The schedules of whole tiles that `choose_for` chooses from for n columns. bulk: whether bulk copies can write the output."""
+    """The schedules that `choose_for` chooses from for n columns, of whole tiles or pairs; the first may be cut into ranges too.
+
+    bulk: whether bulk copies can write the output.
+    """
     return _candidates(demand, target, _width_class(demand, n), bulk=bulk)
 
 
@@ -373,15 +388,16 @@ def candidates_for(demand: Demand, target: Target, n: int, *, bulk: bool) -> tup
 def _candidates(demand: Demand, target: Target, widest: int, *, bulk: bool) -> tuple[tuple[Schedule, Cutting], ...]:
     """Tiles of at most that width, metadata by registers or in the stage, with rings as deep as they can be."""
     found: list[tuple[Schedule, Cutting]] = []
-    for shape in TILES:
-        if not min(widest, LEAST_DIVIDED) <= shape.n <= widest or not shape.suits(demand, bulk=bulk):
+    for shape, work in ((each, work) for each in TILES for work in each.works(demand)):
+        most = widest if work == "tiles" else max(widest, LEAST_PAIRED)
+        if not min(widest, LEAST_DIVIDED) <= shape.n <= most or not shape.suits(demand, bulk=bulk):
             continue
         for metadata in METADATA:
             if not shape.takes(demand, metadata):
                 continue
+            fields = {"metadata": metadata, "dependent": demand.dependent, "work": work}
             try:
-                schedule = shape.schedule(demand, bulk=bulk, metadata=metadata, dependent=demand.dependent)
-                schedule = _deepest(demand, schedule, target)
+                schedule = _deepest(demand, shape.schedule(demand, bulk=bulk, **fields), target)
             except ValueError:
                 # The sums do not fit the registers, or two stages the shared memory.
                 continue

@@ -120,7 +120,7 @@ class Launcher:
             values = bind_product(self.signature, sized, places, self._operand, given, self._maps)
             return self.kernel.bound(sized.ctas, packed(self._types, values), to)
 
-        if self._cutting is None or sized.cut is None:
+        if self._cutting is None or sized.cut is None or self._cutting.pairs:
             return bind(bound, stream)
         room = self._cutting.workspace(sized.cut)
         if not sized.cut.cut:

@@ -64,7 +64,7 @@ class Cutting:
 
     m, n, k: its tile, with all tiles of a cluster. ctas: on an SM. step: clocks of a step of K, of all CTAs on an SM. products: clocks of
     a step's products alone, of all tiles of a cluster. store: clocks of a tile's epilogue. granule: steps of which a range has a
-    multiple. sum_bytes: of a tile's sums. counters: of a tile. together: parts that are read at a time. bits: of an element of b. stored: bits of an element of a, with its metadata. out_bytes: of an output.
+    multiple. pairs: the two ranges of a tile are a cluster's, which exchange sums. sum_bytes: of a tile's sums. counters: of a tile. together: parts that are read at a time. bits: of an element of b. stored: bits of an element of a, with its metadata. out_bytes: of an output.
     rates: of the GPU.
     """
 
@@ -77,6 +77,7 @@ class Cutting:
     products: float
     store: float
     granule: int
+    pairs: bool
     sum_bytes: int
     counters: int
     together: int
@@ -105,6 +106,7 @@ class Cutting:
             cluster * product_clocks(operands, schedule, rates),
             ctas * tile.m * tile.n * out_bytes / rates.output,
             columns_per_load(operands.a) // tile.k if lifted else 1,
+            schedule.pairs,
             REGISTER_BYTES * registers * WARPGROUP_THREADS * warpgroups,
             warpgroups,
             parts_together(registers),
@@ -130,7 +132,11 @@ class Cutting:
         """
         at_once = self._at_once(sm_count)
         last = whole.tiles % at_once
-        yield from self._cuts(whole, whole.tiles - last, min(at_once // max(last, 1), MOST_PARTS))
+        most = min(at_once // max(last, 1), MOST_PARTS)
+        if self.pairs:
+            yield from self._cuts(whole, whole.tiles - last, min(most, 2))
+            return
+        yield from self._cuts(whole, whole.tiles - last, most)
         if n <= self.n:
             yield from self._cuts(whole, 0, min(MOST_PARTS, MOST_WAVES * at_once // whole.tiles))
 
@@ -146,11 +152,8 @@ class Cutting:
     def cycles(self, cut: Ranges, m: int, n: int, k: int, batch: int, sm_count: int) -> float:
         """Predicted clocks of a launch: those of the busiest SM, of global memory and of all products overlap in part."""
         at_once, steps, rates = self._at_once(sm_count), -(-k // self.k), self.rates
-        ranges, finished = -(-cut.cut * cut.parts // at_once), -(-cut.cut // at_once)
-        moved = self.ctas * self.sum_bytes / rates.sums
         busiest = -(-cut.whole // at_once) * (steps * self.step + self.store)
-        busiest += ranges * (cut.part_steps * self.step + TRIPS * rates.trip + moved)
-        busiest += finished * (-(-cut.parts // self.together) * rates.trip + cut.parts * moved + self.store)
+        busiest += -(-cut.cut * cut.parts // at_once) * cut.part_steps * self.step + self._joining(cut, at_once)
         # By whole tiles, so that all N of a number of tiles are alike.
         rows, columns = -(-m // self.m) * self.m, -(-n // self.n) * self.n
         operands = k * (rows * self.stored + columns * self.bits) // 8
@@ -159,14 +162,24 @@ class Cutting:
             busiest, rates.begin + memory / rates.memory, cut.tiles * steps * self.products / sm_count
         )
 
+    def _joining(self, cut: Ranges, at_once: int) -> float:
+        """Clocks of the busiest SM behind the steps of its ranges, until their tiles are stored."""
+        rates, ranges, finished = self.rates, -(-cut.cut * cut.parts // at_once), -(-cut.cut // at_once)
+        if self.pairs:
+            return ranges * (rates.meet + (self.ctas * self.sum_bytes / rates.exchange + self.store) / 2)
+        moved = self.ctas * self.sum_bytes / rates.sums
+        read = -(-cut.parts // self.together) * rates.trip + cut.parts * moved + self.store
+        return ranges * (TRIPS * rates.trip + moved) + finished * read
+
     def workspace(self, cut: Ranges) -> tuple[int, int]:
-        """Bytes of sums, and counters, that a launch needs."""
-        tiles = cut.cut * self.cluster
+        """Bytes of sums in global memory, and counters, that a launch needs."""
+        tiles = 0 if self.pairs else cut.cut * self.cluster
         return tiles * cut.parts * self.sum_bytes, tiles * self.counters
 
     def _at_once(self, sm_count: int) -> int:
         """Items that are worked on at a time."""
-        return max(1, self.ctas * sm_count // self.cluster)
+        together = 2 if self.pairs else 1
+        return together * max(1, self.ctas * sm_count // (together * self.cluster))
 
 
 @functools.lru_cache(maxsize=1024)

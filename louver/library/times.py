@@ -55,7 +55,7 @@ class Rates:
     column: of a product of 64 rows, and of each of its columns. step: of a step's waits and releases. load: from one load of metadata by
     registers to the next. latency: from a copy's issue to its arrival. output: bytes a clock that an SM stores. trip: to the L2
     cache and back, also of an atomic or of a wait for what was written. gather: bytes a clock of rows that threads copy to an SM. sums:
-    bytes a clock of partial sums that an SM writes or reads. lanes: multiply-adds of an SM's CUDA cores in a clock. read16: of a warp's
+    bytes a clock of partial sums that an SM writes or reads. meet, exchange: of a pair of CTAs that exchange sums, and bytes a clock that each sends. lanes: multiply-adds of an SM's CUDA cores in a clock. read16: of a warp's
     load of 16 bytes a lane, beside multiply-adds. turn: from the last of a step's multiply-adds to the first of the next one's. alone:
     the factor for one warpgroup on an SM, which waits for its loads. norm: the p of a step's p-norm.
     """
@@ -72,6 +72,8 @@ class Rates:
     trip: float
     gather: float
     sums: float
+    meet: float
+    exchange: float
     lanes: float
     read16: float
     turn: float
@@ -96,6 +98,8 @@ H200 = Rates(
     trip=721,
     gather=44,
     sums=59.3,
+    meet=400,
+    exchange=17,
     lanes=128,
     read16=2.5,
     turn=340,

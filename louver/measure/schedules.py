@@ -25,6 +25,7 @@ ALTERNATIVES: tuple[Mapping[str, Any], ...] = (
     {"l2": "even"},
     {"work": "tiles"},
     {"work": "ranges"},
+    {"work": "pairs"},
     {"tile_n": 256, "work": "ranges"},
     {"cluster": 2},
     {"tile_n": 64, "staging": None},

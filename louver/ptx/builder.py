@@ -111,7 +111,7 @@ class KernelBuilder(Arithmetic):
         """Expect bytes and arrive."""
         self.emit(MbarrierArriveExpect(), address, Imm(transaction_bytes))
 
-    def wait(self, address: Address, parity: Reg) -> None:
+    def wait(self, address: Address, parity: Number) -> None:
         """Spin until the barrier's phase of that parity is complete."""
         with self.loop() as loop:
             done = self.reg("pred")

@@ -11,6 +11,7 @@ from louver.compile.check.barriers import GRIDS, Barrier, Clock, join
 from louver.compile.check.events import LISTS, POINTERS, Event, Reads, Registers, entries_of
 from louver.compile.check.refuse import broken
 from louver.compile.check.stages import Group, Stage, Write
+from louver.ir.sched import ops
 from louver.ir.sched.gathered import PointRowsOp
 from louver.ir.sched.turned import TurnOp
 from louver.isa.targets import WARPGROUP_THREADS, WARPS_PER_WARPGROUP
@@ -82,8 +83,10 @@ class Agent:
                 self._promote(event)
             case "combine" | "store":
                 self._read_sums(event)
-            case "invite":
-                self._invite(event)
+            case "meet":
+                return self._wait(event, 0)
+            case "invite" | "offer" | "send":
+                self._tell(event)
             case "expect":
                 barrier = self._barrier(event, self.cta, event.position)
                 barrier.arrive(self.clock, event.position // len(self._stages(event, self.cta)), 1, 0, event)
@@ -221,6 +224,30 @@ class Agent:
             if cta != self.cta:
                 phase = event.position // len(self._stages(event, cta))
                 self._barrier(event, cta, event.position).arrive(self.clock, phase, 1, 0, event)
+
+    def _tell(self, event: Event) -> None:
+        """Arrive in other CTAs of the cluster."""
+        match event.action.kind:
+            case "invite":
+                self._invite(event)
+            case "offer":
+                self._peer(event).arrive(self.clock, 0, self.warps, 0, event)
+            case _:
+                self._send(event)
+
+    def _peer(self, event: Event) -> Barrier:
+        """The barrier of the other CTA of a pair."""
+        return self.barriers[1 - self.cta][event.action.barriers][0]
+
+    def _send(self, event: Event) -> None:
+        """Expect the other CTA's sums, and send it those that it stores, to the memory of its stages."""
+        op, own, peer = event.action.op, self.awaited(event), self._peer(event)
+        assert isinstance(op, ops.ExchangeOp)
+        own.arrive(self.clock, 0, 1, 0, event)
+        for ring in op.rings:
+            for stage in self.rings[1 - self.cta][ring.data]:
+                stage.overwrite(self.clock, event)
+        peer.arrive(self.clock, 0, 0, event.action.number, event)
 
     def _multiply(self, event: Event) -> None:
         reads = _given(event.action.reads)

@@ -38,6 +38,9 @@ Kind: TypeAlias = Literal[
     "clear",
     "promote",
     "combine",
+    "offer",
+    "meet",
+    "send",
     "store",
     "wait_grids",
     "walk",
@@ -49,7 +52,7 @@ class Action:
     """The effect of an operation, each time that it runs.
 
     barriers: those that are waited for or arrived at. number: lag of a release, groups that a wait of products leaves in flight, the part
-    that is turned.
+    that is turned, bytes that are sent.
     copy: of a load. reads: of products. open: whether it touches memory that grids before a dependent launch may use.
     """
 
@@ -211,7 +214,10 @@ class Walk:
         if isinstance(op, ops.CombineOp):
             # It reads the sums that the store in it reads: the same rules, before and in the region.
             yield Event(Action("combine", op, self.role.sym_name.data, open=True), self.tile, self.step, self.position)
-        if isinstance(op, staged.OneThreadOp | ops.CombineOp):
+        if isinstance(op, ops.ExchangeOp) and self.tile == len(self.items) - 1:
+            # An item that is cut is the last one of its CTA.
+            yield from self._exchange(op)
+        if isinstance(op, staged.OneThreadOp | ops.CombineOp | ops.ExchangeOp):
             # The others learn it at the wait that follows, which this thread lets pass.
             for inner in op.body.block.ops:
                 yield from self._one(inner)
@@ -223,6 +229,20 @@ class Walk:
             yield Event(action, self.tile, self.step, self.position, self._fill(op))
         elif isinstance(op, arith.ConstantOp) and isinstance(op.value, IntegerAttr):
             self._known[op.result] = op.value.value.data
+
+    def _exchange(self, op: ops.ExchangeOp) -> Iterator[Event]:
+        kernel = self.role.parent_op()
+        assert isinstance(kernel, ops.KernelOp)
+        role, room, sums = self.role.sym_name.data, op.room.data, op.sums.data
+        sent = kernel.exchanged_bytes // self.role.warpgroups.value.data
+        for action in (
+            Action("combine", op, role),
+            Action("offer", op, role, room),
+            Action("meet", op, role, room),
+            Action("send", op, role, sums, sent),
+            Action("meet", op, role, sums),
+        ):
+            yield Event(action, self.tile, self.step, self.position)
 
     def _fill(self, op: Operation) -> Fill | None:
         match op:

@@ -59,19 +59,7 @@ class Stage:
         if position != self.position:
             self.before = (self.writes, self.readers)
             self.writes, self.readers, self.position = [], [], position
-        writes, readers = self.before
-        if any(group.retired is None or clock[group.agent] < group.retired for group in readers):
-            raise broken(
-                "a stage is overwritten only after the last product that reads it has been waited for",
-                f"a copy into {self.place} that no wait for those products comes before",
-                event,
-            )
-        if not all(old.seen(clock) for old in writes):
-            raise broken(
-                "a stage is overwritten only after the copies into it have ended",
-                f"a copy into {self.place} that may meet one before it",
-                event,
-            )
+        _check_free(self.place, *self.before, clock, event)
         if write.last > self.bytes or any(write.first < o.last and o.first < write.last for o in self.writes):
             raise broken(
                 f"copies fill the {self.bytes} bytes of a stage side by side",
@@ -79,6 +67,10 @@ class Stage:
                 event,
             )
         self.writes.append(write)
+
+    def overwrite(self, clock: Clock, event: Event) -> None:
+        """Something else takes the stage's memory, by an agent with this clock."""
+        _check_free(self.place, self.writes, self.readers, clock, event)
 
     def read(self, group: Group, position: int, clock: Clock, fenced: Clock, event: Event) -> None:
         """Products that an agent with this clock begins on the stage as step `position` fills it. fenced: its clock at its last proxy
@@ -104,3 +96,18 @@ class Stage:
             )
         if not self.readers or self.readers[-1] is not group:
             self.readers.append(group)
+
+
+def _check_free(place: str, writes: list[Write], readers: list[Group], clock: Clock, event: Event) -> None:
+    if any(group.retired is None or clock[group.agent] < group.retired for group in readers):
+        raise broken(
+            "a stage is overwritten only after the last product that reads it has been waited for",
+            f"a copy into {place} that no wait for those products comes before",
+            event,
+        )
+    if not all(old.seen(clock) for old in writes):
+        raise broken(
+            "a stage is overwritten only after the copies into it have ended",
+            f"a copy into {place} that may meet one before it",
+            event,
+        )

@@ -30,6 +30,9 @@ def _assign(kernel: ops.KernelOp, target: Target) -> None:
         offset = -(-offset // RING_ALIGNMENT) * RING_ALIGNMENT
         ring.offset = ops.i32_attr(offset)
         offset += ring.stages.value.data * ring.bytes.value.data
+    for op in kernel.walk():
+        if isinstance(op, ops.ExchangeOp):
+            _check_exchange(kernel, [ring for name in op.rings for ring in rings if ring.sym_name == name])
     for barrier in barriers:
         barrier.offset = ops.i32_attr(offset)
         offset += barrier.stages.value.data * BARRIER_BYTES
@@ -47,7 +50,7 @@ def _assign(kernel: ops.KernelOp, target: Target) -> None:
 
 def _count(kernel: ops.KernelOp, barrier: ops.BarriersOp, rings: list[ops.RingOp]) -> None:
     """A full barrier counts the roles that fill its rings, their bytes, and each thread that gathers; an empty one the warps that release it; one of
-    invitations the other CTAs of the cluster.
+    invitations the other CTAs of the cluster; those of an exchange the warps that make room, and warpgroups with the bytes of their sums.
     """
     name = barrier.sym_name.data
     arrivals, filled = 0, set[str]()
@@ -67,6 +70,27 @@ def _count(kernel: ops.KernelOp, barrier: ops.BarriersOp, rings: list[ops.RingOp
         arrivals += WARPGROUP_THREADS
     if any(isinstance(op, ops.InviteOp) and op.barriers.data == name for op in kernel.walk()):
         arrivals += kernel.cluster.value.data - 1
+    for role in kernel.roles:
+        for op in role.walk():
+            if isinstance(op, ops.ExchangeOp) and name in (op.room.data, op.sums.data):
+                arrivals += _exchanged(kernel, role, barrier, whole=op.sums.data == name)
     if not arrivals:
         raise ValueError(f"barriers @{name} are never arrived at: a wait on them would hang")
     barrier.arrivals = ops.i32_attr(arrivals)
+
+
+def _check_exchange(kernel: ops.KernelOp, rings: list[ops.RingOp]) -> None:
+    room, needed = sum(ring.stages.value.data * ring.bytes.value.data for ring in rings), kernel.exchanged_bytes
+    if needed > room:
+        raise ValueError(
+            f"a pair exchanges {needed} bytes of sums through its stages, got stages of {room} bytes: use more stages or a smaller tile"
+        )
+
+
+def _exchanged(kernel: ops.KernelOp, role: ops.RoleOp, barrier: ops.BarriersOp, *, whole: bool) -> int:
+    """Arrivals of an exchange: of warpgroups that expect sums (`whole`), or of all their warps."""
+    warpgroups = role.warpgroups.value.data
+    if whole:
+        barrier.transaction_bytes = ops.i32_attr(kernel.exchanged_bytes)
+        return warpgroups
+    return warpgroups * WARPS_PER_WARPGROUP

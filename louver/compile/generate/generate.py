@@ -77,6 +77,10 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
         )
     if unit == "fma":
         require_multiply_add(schedule)
+    if unit == "fma" and schedule.pairs:
+        raise ValueError(
+            "pairs exchange sums of warpgroup products, got products of f32 on CUDA cores: use work 'ranges'"
+        )
     plan = Generation(
         nest,
         schedule,
@@ -144,6 +148,7 @@ def _parameters(plan: Generation) -> dict[str, Attribute]:
         types["entries"] = SizeType(StringAttr("entries"), IntAttr(32))
     if plan.schedule.cuts:
         types |= {name: SizeType(StringAttr(name), IntAttr(32)) for name in RANGES}
+    if plan.schedule.cuts and not plan.schedule.pairs:
         types["workspace"] = PointerType(StringAttr("workspace"), StringAttr(nest.accumulator))
         types["counters"] = PointerType(StringAttr("counters"), StringAttr("u32"))
     return types
@@ -177,11 +182,13 @@ def _kernel(plan: Generation) -> ops.KernelOp:
         "sym_name": StringAttr(kernel_name(plan.nest.name, types)),
         "params": ArrayAttr([StringAttr(name) for name in types]),
         "threads": ops.i32_attr(schedule.roles.threads),
-        "cluster": ops.i32_attr(schedule.order.cluster),
+        "cluster": ops.i32_attr(schedule.cluster),
         "tile": ArrayAttr([ops.i32_attr(size) for size in (schedule.tile.m, schedule.tile.n, schedule.tile.k)]),
     }
     if plan.mma is not None:
         properties["mma"] = WgmmaAttr.of(plan.mma)
+    if schedule.pairs:
+        properties["pairs"] = UnitAttr()
     if schedule.occupancy.resident > 1:
         properties["resident"] = ops.i32_attr(schedule.occupancy.resident)
     if schedule.occupancy.dependent:
@@ -209,13 +216,13 @@ def _roles(plan: Generation, values: dict[str, SSAValue]) -> None:
 
 
 def _barriers(schedule: Schedule) -> dict[str, int]:
-    """The barriers' names, and the number of each: one for every stage."""
+    """The barriers' names, and the number of each: one for every stage, and one for what a pair does once."""
     names = ["full", "empty"]
     if schedule.ring.metadata == "barrier":
         names.append("metadata_full")
     if schedule.order.cluster > 1:
         names.append("invited")
-    return dict.fromkeys(names, schedule.ring.stages)
+    return dict.fromkeys(names, schedule.ring.stages) | (dict.fromkeys(PAIR_BARRIERS, 1) if schedule.pairs else {})
 
 
 def _ring(name: str, stages: int, size: int) -> None:
@@ -444,7 +451,9 @@ def _consumer(plan: Generation, values: dict[str, SSAValue]) -> Block:
             multiply(plan, values, None if plan.schedule.roles.specialized else _own_copies(plan, values, tile))
             if ahead:
                 ops.NextTileOp()
-            if plan.schedule.cuts:
+            if plan.schedule.pairs:
+                _exchange(plan, values, _origin(plan, tile))
+            elif plan.schedule.cuts:
                 complete = Block()
                 with ImplicitBuilder(complete):
                     _store(plan, values, _origin(plan, tile))
@@ -453,6 +462,20 @@ def _consumer(plan: Generation, values: dict[str, SSAValue]) -> Block:
                 _store(plan, values, tile.args)
         _tiles(plan, values, tile, ahead)
     return role
+
+
+PAIR_BARRIERS = ("room", "sums")
+"""The barriers of `sched.exchange`."""
+
+
+def _exchange(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue]) -> None:
+    m, n, *entry = tile
+    stored = Block(arg_types=[i32])
+    with ImplicitBuilder(stored):
+        _store(plan, values, [m, stored.args[0], *entry])
+    room, sums = map(StringAttr, PAIR_BARRIERS)
+    properties = {"rings": ArrayAttr([StringAttr("a"), StringAttr("b")]), "room": room, "sums": sums}
+    ops.ExchangeOp(operands=[n], properties=properties, regions=[Region(stored)])
 
 
 def _ahead(plan: Generation, values: dict[str, SSAValue]) -> Region:

@@ -196,11 +196,12 @@ def output_layout(schedule: Schedule, element: str, *, transposed: bool, gated: 
     least = staged_columns(element, transposed=transposed, gated=gated)
     if least is None:
         raise ValueError(f"gated products store {element} along their rows directly, got a bulk store")
-    if schedule.tile.n % least:
+    stored = schedule.stored_columns
+    if stored % least:
         raise ValueError(
-            f"bulk stores of {element} take tiles of a multiple of {least} columns, got {schedule.tile.n}: store directly"
+            f"bulk stores of {element} take tiles of a multiple of {least} columns, got {stored}: store directly"
         )
-    columns = schedule.store.staging or (math.gcd(schedule.tile.n, STAGED_WORDS) if size == 4 else schedule.tile.n)
+    columns = schedule.store.staging or (math.gcd(stored, STAGED_WORDS) if size == 4 else stored)
     if columns % least:
         raise ValueError(
             f"{element} is staged in multiples of {least} columns, got staging {columns}: stage more at a time"

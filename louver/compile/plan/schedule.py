@@ -145,13 +145,14 @@ class Order:
 @dataclass(frozen=True, slots=True)
 class Work:
     """The part of the product that a CTA does at a time. unit: "tiles": whole tiles, over all of K; "ranges": the launch may cut its last
-    tiles into equal ranges of K, whose sums the kernel adds in a fixed order.
+    tiles into equal ranges of K, whose sums the kernel adds in a fixed order, by way of global memory; "pairs": it may cut them into two,
+    whose CTAs are a cluster, exchange sums through shared memory, and store half of the tile's columns each.
     """
 
-    unit: Literal["tiles", "ranges"] = "tiles"
+    unit: Literal["tiles", "ranges", "pairs"] = "tiles"
 
     def __post_init__(self) -> None:
-        _one_of("work", self.unit, ("tiles", "ranges"), '"tiles" or "ranges"')
+        _one_of("work", self.unit, ("tiles", "ranges", "pairs"), '"tiles", "ranges" or "pairs"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,18 +218,42 @@ class Schedule:
                 f"64 × consumers = {rows}, got {self.tile.m}"
             )
         staging = self.store.staging
-        if staging is not None and (staging < 1 or self.tile.n % staging):
-            raise ValueError(f"staging divides tile_n, {self.tile.n}, got {staging}")
+        if staging is not None and (staging < 1 or self.stored_columns % staging):
+            half = "half of " if self.pairs else ""
+            raise ValueError(f"staging divides {half}tile_n, {self.stored_columns}, got {staging}")
         if not self.roles.specialized and (self.roles.consumers, self.ring.stages) != (1, 1):
             raise ValueError(
                 "without a producer one warpgroup copies, waits and multiplies in turn: consumers is 1 and stages 1, got "
                 f"{self.roles.consumers} and {self.ring.stages}"
             )
+        if not self.pairs:
+            return
+        if self.order.cluster > 1:
+            raise ValueError(f"a pair is a cluster for itself: work 'pairs' takes cluster 1, got {self.order.cluster}")
+        if self.tile.n % 16:
+            raise ValueError(
+                f"each CTA of a pair stores whole 8 columns: tile_n is a multiple of 16, got {self.tile.n}"
+            )
 
     @property
     def cuts(self) -> bool:
         """Whether a launch may cut tiles into ranges of K."""
-        return self.work.unit == "ranges"
+        return self.work.unit != "tiles"
+
+    @property
+    def pairs(self) -> bool:
+        """Whether two ranges of a tile are a cluster's."""
+        return self.work.unit == "pairs"
+
+    @property
+    def cluster(self) -> int:
+        """CTAs of a cluster."""
+        return 2 if self.pairs else self.order.cluster
+
+    @property
+    def stored_columns(self) -> int:
+        """Columns of a tile that a CTA may store, of which staged columns are a divisor."""
+        return self.tile.n // 2 if self.pairs else self.tile.n
 
     @classmethod
     def of(cls, **given: Any) -> Schedule:

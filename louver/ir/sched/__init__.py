@@ -43,6 +43,7 @@ SCHED = Dialect(
         ops.ClearOp,
         ops.PromoteOp,
         ops.CombineOp,
+        ops.ExchangeOp,
         ops.StoreOp,
         ops.BulkStoreOp,
         ops.VectorOp,

@@ -39,6 +39,7 @@ from xdsl.irdl import (
 from xdsl.traits import HasParent, IsTerminator, NoTerminator, SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
 
+from louver.formats.dtypes import element_type
 from louver.ir.sched.types import MapType, PointerType, WgmmaAttr
 from louver.isa.bulk import Eviction
 from louver.isa.fma_block import FmaBlock
@@ -62,7 +63,8 @@ def _check_eviction(evict: StringAttr | None) -> None:
 class KernelOp(IRDLOperation):
     """A kernel for one target; its block arguments are its parameters, named by `params` in the same order.
 
-    cluster: CTAs that work on neighbouring tiles along M. resident: CTAs that an SM has room for, absent for one.
+    cluster: CTAs of a cluster, which work on neighbouring tiles along M, or (`pairs`) on the two ranges of a tile. resident: CTAs that an SM has
+    room for, absent for one.
     mma: the warpgroup product that it issues; absent where threads multiply (`sched.fma`).
     `dependent`: it may begin while the grids before it end, and lets the next dependent one begin at once.
     """
@@ -72,6 +74,7 @@ class KernelOp(IRDLOperation):
     params = prop_def(ArrayAttr[StringAttr])
     threads = prop_def(IntegerAttr[I32])
     cluster = prop_def(IntegerAttr[I32])
+    pairs = opt_prop_def(UnitAttr)
     resident = opt_prop_def(IntegerAttr[I32])
     dependent = opt_prop_def(UnitAttr)
     tile = prop_def(ArrayAttr[IntegerAttr[I32]])
@@ -80,7 +83,7 @@ class KernelOp(IRDLOperation):
     body = region_def("single_block")
     traits = traits_def(NoTerminator(), SymbolOpInterface())
     assembly_format = (
-        "$sym_name `params` $params `threads` $threads `cluster` $cluster (`resident` $resident^)? (`dependent` $dependent^)? `tile` $tile (`mma` $mma^)?"
+        "$sym_name `params` $params `threads` $threads `cluster` $cluster (`pairs` $pairs^)? (`resident` $resident^)? (`dependent` $dependent^)? `tile` $tile (`mma` $mma^)?"
         " (`shared_bytes` $shared_bytes^)? $body attr-dict"
     )
 
@@ -95,6 +98,11 @@ class KernelOp(IRDLOperation):
                 f"a dependent kernel has a sched.wait_grids, and no other one, got {'one' if waits else 'none'} in "
                 f"{'another' if waits else 'a dependent'} kernel"
             )
+        exchanges = any(isinstance(op, ExchangeOp) for op in self.walk())
+        if exchanges != (self.pairs is not None) or (exchanges and self.cluster.value.data != 2):
+            raise VerifyException(
+                f"CTAs that exchange sums are pairs, clusters of two, got clusters of {self.cluster.value.data}"
+            )
         for shared in warpgroups(self.roles):
             _check_sharing(shared)
 
@@ -102,6 +110,12 @@ class KernelOp(IRDLOperation):
     def unit(self) -> Wgmma | FmaBlock:
         """The product of 64 rows that it issues (selector apart), or that its threads compute."""
         return FmaBlock(self.tile.data[1].value.data) if self.mma is None else self.mma.instruction()
+
+    @property
+    def exchanged_bytes(self) -> int:
+        """Bytes of sums that a CTA of a pair gets: of half of the tile's columns."""
+        m, n, _ = (size.value.data for size in self.tile)
+        return m * n // 2 * element_type(self.unit.d).bytes
 
     @property
     def roles(self) -> list[RoleOp]:
@@ -474,6 +488,30 @@ class CombineOp(IRDLOperation):
 
 
 @irdl_op_definition
+class ExchangeOp(IRDLOperation):
+    """Run the region, which stores the columns of a tile from its block argument on: for a whole tile all of them, from `column`.
+
+    For a tile cut into two ranges, each CTA of the pair runs it with half of the columns, whose sums it has got from the other one. An
+    item cut so is the last one of its CTA. Sums go to the memory of `rings`, side by side, which both have read then: `room` says so to the
+    other CTA. `sums` counts the bytes that arrive.
+    """
+
+    name = "sched.exchange"
+    column = operand_def(IntegerType)
+    rings = prop_def(ArrayAttr[StringAttr])
+    room = prop_def(SymbolNameConstraint())
+    sums = prop_def(SymbolNameConstraint())
+    body = region_def("single_block")
+    traits = traits_def(NoTerminator(), HasParent(TilesOp))
+    assembly_format = "$column `through` $rings `room` $room `sums` $sums `:` type($column) $body attr-dict"
+
+    def verify_(self) -> None:
+        tiles = self.parent_op()
+        if isinstance(tiles, TilesOp) and tiles.ranges is None:
+            raise VerifyException("sums of ranges are exchanged, got a walk over whole tiles")
+
+
+@irdl_op_definition
 class StoreOp(IRDLOperation):
     """The epilogue: for each accumulator run the region (block argument: the sum), and store what it yields.
 
@@ -489,7 +527,7 @@ class StoreOp(IRDLOperation):
     transposed = opt_prop_def(UnitAttr)
     add = opt_prop_def(UnitAttr)
     body = region_def("single_block")
-    traits = traits_def(HasParent(TilesOp, CombineOp))
+    traits = traits_def(HasParent(TilesOp, CombineOp, ExchangeOp))
     assembly_format = (
         "$destination `[` $row `,` $column `]` (`entry` $entry^ `:` type($entry))? (`transposed` $transposed^)? (`add` $add^)? `:`"
         " type($destination) `,` type($row) `,` type($column) $body attr-dict"
@@ -516,7 +554,7 @@ class BulkStoreOp(IRDLOperation):
     add = opt_prop_def(UnitAttr)
     evict = opt_prop_def(StringAttr)
     body = region_def("single_block")
-    traits = traits_def(HasParent(TilesOp, CombineOp))
+    traits = traits_def(HasParent(TilesOp, CombineOp, ExchangeOp))
     assembly_format = (
         "$destination `[` $row `,` $column `]` (`entry` $entry^ `:` type($entry))? `as` $element `through` $ring `columns` $columns"
         " (`transposed` $transposed^)? (`add` $add^)? (`evict` $evict^)? `:` type($destination) `,` type($row) `,` type($column) $body attr-dict"

@@ -75,6 +75,7 @@ PROBLEMS = {
         Schedule.of(tile_n=64, stages=3),
     ),
     "linear-ranges": (Problem("linear", bias="row"), Schedule.of(tile_n=16, stages=3, work="ranges")),
+    "linear-pairs": (Problem("linear", bias="row"), Schedule.of(tile_n=16, stages=3, work="pairs")),
     "linear-dependent": (
         Problem("linear", bias="row"),
         Schedule.of(tile_n=16, stages=3, metadata="stage", resident=2, dependent=True),

@@ -97,6 +97,7 @@ CLUSTER = Schedule.of(stages=4, cluster=2)
 STAGE = Schedule.of(stages=4, metadata="stage")
 BARRIER = Schedule.of(stages=4, metadata="barrier")
 RANGES = Schedule.of(tile_n=128, stages=4, work="ranges")
+PAIRS = Schedule.of(tile_n=128, stages=4, work="pairs")
 ALONE = Schedule.of(tile_m=64, consumers=1, stages=1, specialized=False, in_flight=0)
 DEPENDENT = Schedule.of(tile_n=128, stages=4, metadata="stage", dependent=True)
 DEPENDENT_ALONE = ALONE.changed(dependent=True)
@@ -152,10 +153,20 @@ def begin_at_zero(kernel: ops.KernelOp) -> None:
     ahead.operands[1] = zero.result
 
 
-def combine_early(kernel: ops.KernelOp) -> None:
-    op, wait = found(kernel, ops.CombineOp), found(kernel, ops.MmaWaitOp, -1)
-    op.detach()
-    wait.parent.insert_op_before(op, wait)
+def join_early(kind: type[Any]) -> Callable[[ops.KernelOp], None]:
+    """Sums of ranges, in front of the wait for the last products."""
+
+    def change(kernel: ops.KernelOp) -> None:
+        op, wait = found(kernel, kind), found(kernel, ops.MmaWaitOp, -1)
+        op.detach()
+        wait.parent.insert_op_before(op, wait)
+
+    return change
+
+
+def swap_barriers(kernel: ops.KernelOp) -> None:
+    op = found(kernel, ops.ExchangeOp)
+    op.room, op.sums = op.sums, op.room
 
 
 def whole_tiles(kernel: ops.KernelOp) -> None:
@@ -285,9 +296,19 @@ MUTATIONS: dict[str, tuple[Schedule, Callable[[ops.KernelOp], None], str]] = {
     "ranges: in one role": (RANGES, whole_tiles, "all roles walk the same items, got ranges of K in some"),
     "ranges: no wait before they are combined": (
         RANGES,
-        combine_early,
+        join_early(ops.CombineOp),
         "read only after the wait that retires all products, got products in flight: sched.combine",
     ),
+    "pairs: no wait before sums are exchanged": (
+        PAIRS,
+        join_early(ops.ExchangeOp),
+        "read only after the wait that retires all products, got products in flight: sched.store",
+    ),
+    "pairs: half of the warps make room": (PAIRS, add("room", "arrivals", -4), "counts all that arrive|waited for"),
+    "pairs: too many warps make room": (PAIRS, add("room", "arrivals", 4), "every wait ends, .* of @room with 8 of 12"),
+    "pairs: too few bytes": (PAIRS, add("sums", "transaction_bytes", -16), "bytes that it counts, no more"),
+    "pairs: too many bytes": (PAIRS, add("sums", "transaction_bytes", 16), "every wait ends, .* of @sums"),
+    "pairs: one barrier for the other": (PAIRS, swap_barriers, "no more|every wait ends"),
     "dependent: no wait": (DEPENDENT, drop(ops.WaitGridsOp), f"{BEFORE}.*sched.bulk_load %b_map.*role @dense"),
     "dependent: a wait after the copies": (DEPENDENT, wait_at_last, f"{BEFORE}.*sched.bulk_load %b_map"),
     "dependent: a wait of the other thread": (DEPENDENT, wait_elsewhere, f"{BEFORE}.*sched.bulk_load %b_map"),

@@ -114,6 +114,12 @@ STRUCTURES = {
     ),
     "ranges": (Problem("linear", bias="row"), Schedule.of(tile_n=16, stages=3, work="ranges"), 2),
     "ranges-bulk": (Problem("matmul"), Schedule.of(tile_n=64, stages=2, cluster=2, store="bulk", work="ranges"), 4),
+    "pairs": (Problem("linear", bias="row"), Schedule.of(tile_n=16, stages=3, work="pairs"), 2),
+    "pairs-bulk": (
+        Problem("matmul"),
+        Schedule.of(tile_n=64, stages=2, store="bulk", work="pairs", metadata="stage", dependent=True),
+        2,
+    ),
 }
 
 
@@ -129,7 +135,7 @@ def attempts(compiled: CompiledProduct, sms: int, rng: np.random.Generator, coun
     Each has two tiles a CTA. The first has two rounds of the main loop and all steps of the rest, the second a few of them.
     K ends within the last product of the last step, so that every product of a step multiplies data.
     Of ranges the first problem has two rounds of the main loop in one range and all steps of the rest in the other, of two CTAs; the
-    second one more parts than are read together.
+    second one more parts than are read together. Of pairs each CTA has a whole tile before its range.
     """
     problems = []
     schedule = compiled.schedule
@@ -140,7 +146,13 @@ def attempts(compiled: CompiledProduct, sms: int, rng: np.random.Generator, coun
     unroll = max(op.unroll.value.data for op in compiled.sched.walk() if isinstance(op, ops.LoopOp))
     most = 3 * round_steps - 1 if products else 2 * unroll
     cuts: list[tuple[int, Ranges | None]] = [(most, None), (3, None)]
-    if schedule.cuts:
+    if schedule.pairs:
+        m = 3 * schedule.tile.m
+        cuts = [
+            (4 * round_steps - 1, Ranges(3, 2, 2, 2 * round_steps)),
+            (round_steps - 1, Ranges(3, 2, 2, round_steps // 2)),
+        ]
+    elif schedule.cuts:
         granule = round_steps // 2
         cuts = [
             (4 * round_steps - 1, Ranges(2, 0, 2, 2 * round_steps)),

@@ -27,7 +27,7 @@ def bulk_store(low: Lowering, op: ops.BulkStoreOp) -> None:
         k.bulk_wait(0)
     meet(low)
     area, lane = open_area(low, op), Lane.of(low)
-    chunks = list(area.chunks(len(low.consumer.accumulators), low.tile[1]))
+    chunks = list(area.chunks(len(low.consumer.accumulators), low.columns))
     results: Results | None = None
     for index, chunk in enumerate(chunks):
         if results is None or results.block != chunk.block:

@@ -15,7 +15,7 @@ from louver.ir.sched.gathered import GatherOp
 from louver.ir.sched.types import MapType
 from louver.isa.bulk import TensorMapFetch
 from louver.isa.instruction import LANES
-from louver.isa.sync import GridWait, LaunchDependents
+from louver.isa.sync import ClusterArrive, GridWait, LaunchDependents
 from louver.isa.targets import WARPGROUP_THREADS, WARPS_PER_WARPGROUP
 from louver.ptx.module import Address, Imm, Reg
 
@@ -34,7 +34,7 @@ def enter(low: Lowering) -> None:
     # A shuffled warp index is known to be the same over the warp, so that branches on it are uniform.
     named["warp"] = k.shuffle(k.shr(named["tid"], 5), 0)
     named["smem"] = k.shared_symbol()
-    if low.cluster > 1:
+    if low.kernel.cluster.value.data > 1:
         named["rank"] = k.special("%cluster_ctarank")
     tile_m, tile_n, tile_k = low.tile
     sizes = low.sizes
@@ -66,12 +66,15 @@ def _initialise_barriers(low: Lowering) -> None:
         k.fence_mbarrier_init()
     if low.cluster > 1:
         k.cluster_sync()
-    else:
-        k.barrier_sync(0, low.kernel.threads.value.data)
+        return
+    if low.pairs:
+        # The wait is before the exchange, long after the other CTA has begun.
+        k.emit(ClusterArrive())
+    k.barrier_sync(0, low.kernel.threads.value.data)
 
 
 def leave(low: Lowering) -> None:
-    """A CTA of a cluster stays until nobody can send to it any more."""
+    """A CTA of a cluster stays until nobody can send to it any more. One of a pair has waited for all that it is sent."""
     if low.cluster > 1:
         low.k.cluster_sync()
 

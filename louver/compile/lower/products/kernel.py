@@ -13,6 +13,7 @@ from louver.compile.lower.products import (
     bulk_store,
     combine,
     control,
+    exchange,
     gather,
     multiply,
     operands,
@@ -82,6 +83,7 @@ def _param(name: str, kind: Attribute) -> Param:
 def _layout(kernel: ops.KernelOp) -> tuple[dict[str, Ring], dict[str, Barriers], int]:
     rings: dict[str, Ring] = {}
     barriers: dict[str, Barriers] = {}
+    acquired = {op.barriers.data for op in kernel.walk() if isinstance(op, ops.AcquireOp)}
     depths: set[int] = set()
     for op in kernel.body.block.ops:
         if isinstance(op, ops.RingOp) and op.offset is not None:
@@ -89,7 +91,8 @@ def _layout(kernel: ops.KernelOp) -> tuple[dict[str, Ring], dict[str, Barriers],
         elif isinstance(op, ops.BarriersOp) and op.offset is not None and op.arrivals is not None:
             name, count = op.sym_name.data, op.stages.value.data
             barriers[name] = Barriers(op.offset.value.data, count, op.arrivals.value.data)
-            depths.add(count)
+            if name in acquired:
+                depths.add(count)
     if len(depths) != 1:
         raise ValueError(f"all barriers of a kernel's stages have one depth, got {sorted(depths)}")
     return rings, barriers, depths.pop()
@@ -173,6 +176,7 @@ _RULES: dict[type[Operation], Rule] = {
     ops.ClearOp: multiply.clear,
     ops.PromoteOp: multiply.promote,
     ops.CombineOp: combine.combine,
+    ops.ExchangeOp: exchange.exchange,
     ops.StoreOp: _to_entry(store.store),
     ops.BulkStoreOp: _to_entry(bulk_store.bulk_store),
     arith.ConstantOp: _constant,

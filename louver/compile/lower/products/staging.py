@@ -75,9 +75,9 @@ class Area:
         """Elements of a line."""
         return self.span // self.size
 
-    def chunks(self, blocks: int, tile_n: int) -> Iterator[Chunk]:
-        """The warpgroup's part of a tile, in turn; buffers are taken in turn as well."""
-        starts = [(block, column) for block in range(blocks) for column in range(0, tile_n, self.columns)]
+    def chunks(self, blocks: int, columns: int) -> Iterator[Chunk]:
+        """The warpgroup's part of so many columns of a tile, in turn; buffers are taken in turn as well."""
+        starts = [(block, column) for block in range(blocks) for column in range(0, columns, self.columns)]
         for index, (block, column) in enumerate(starts):
             yield Chunk(block, column, self.columns, self.offset + index % self.buffers * self.chunk_bytes)
 

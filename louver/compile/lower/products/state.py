@@ -184,7 +184,7 @@ class Lowering:
     values: what holds each SSA value. sizes: the kernel's sizes by name. named: thread indices and counts.
     warpgroup (index in its role, one of `warpgroups`; each takes as many rows of a tile) and the states
     below are set where a role, a tile or a consumer begins. end: the step behind the last one of the tile that loads are for, in hand or
-    begun ahead.
+    begun ahead. columns: of the tile, that its store in hand is for.
     """
 
     kernel: ops.KernelOp
@@ -209,6 +209,10 @@ class Lowering:
     gatherer: Gatherer = field(init=False)
     turner: Turner = field(init=False)
     pointers: Pointers = field(init=False)
+    columns: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.columns = self.tile[1]
 
     @property
     def tile(self) -> tuple[int, int, int]:
@@ -223,8 +227,13 @@ class Lowering:
 
     @property
     def cluster(self) -> int:
-        """CTAs of a cluster."""
-        return self.kernel.cluster.value.data
+        """CTAs that work on neighbouring tiles along M and share tiles of the dense operand."""
+        return 1 if self.pairs else self.kernel.cluster.value.data
+
+    @property
+    def pairs(self) -> bool:
+        """Whether two CTAs work on the ranges of a tile."""
+        return self.kernel.pairs is not None
 
     @property
     def sums(self) -> list[list[Reg]]:
@@ -240,8 +249,11 @@ class Lowering:
 
     @property
     def places(self) -> dict[tuple[int, int], int]:
-        """The elements of a block of sums that a thread holds, by rows and columns from its first one, see `Fragment.offsets`."""
-        return self.kernel.unit.d_fragment.offsets()
+        """The elements of a block of sums that a thread holds, by rows and columns from its first one, see `Fragment.offsets`: of the columns
+        that are stored.
+        """
+        found = self.kernel.unit.d_fragment.offsets()
+        return {place: index for place, index in found.items() if place[1] < self.columns}
 
     def sum_at(self, block: int, row: int, column: int) -> Reg:
         """The element of a thread's part of a block that is so many rows and columns from its first one.

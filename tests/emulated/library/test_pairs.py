@@ -1,0 +1,126 @@
+"""Products whose tiles are cut in two for pairs of CTAs, on the emulator: exact, of every type, store and structure, in every order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from louver import compress, prune
+from louver.compile.plan.schedule import Schedule
+from louver.compile.products import compile_product
+from louver.emulator import Earliest, Latest, Order, Seeded
+from louver.frontend.problem import Problem
+from louver.library.emulate import emulate
+from louver.library.ranges import Ranges
+from support.products import assert_close, assert_exact, operands
+
+pytestmark = pytest.mark.sampled(5)
+
+NARROW = Schedule.of(tile_n=32, stages=3, work="pairs")
+
+SCHEDULES = {
+    "narrow": NARROW,
+    "narrowest": NARROW.changed(tile_n=16),
+    "wide-step": NARROW.changed(tile_k=128, stages=2),
+    "two-blocks": NARROW.changed(tile_m=256, stages=2),
+    "three-consumers": NARROW.changed(tile_m=192, tile_n=48, consumers=3),
+    "bulk": NARROW.changed(tile_n=64, store="bulk"),
+    "chunks": NARROW.changed(tile_n=128, store="bulk", staging=32),
+    "drained": NARROW.changed(in_flight=0),
+    "stage": NARROW.changed(metadata="stage"),
+    "barrier": NARROW.changed(metadata="barrier", tile_k=128, stages=2),
+    "alone": NARROW.changed(tile_m=64, consumers=1, stages=1, specialized=False, in_flight=0),
+    "dependent": NARROW.changed(metadata="stage", dependent=True),
+}
+
+TYPES = {
+    "f16": Problem("linear", bias="row"),
+    "f16-sums": Problem("linear", accumulate="f16"),
+    "fp8": Problem("linear", "e4m3", "e5m2", "f16", bias="row"),
+    "promoted": Problem("linear", "e4m3", "e4m3", "f32", accumulate="promoted"),
+    "int8": Problem("linear", "s8", "u8", "s32"),
+}
+
+ORDERS: dict[str, Order] = {"earliest": Earliest(), "latest": Latest(), "seeded": Seeded(5)}
+
+
+def cut(schedule: Schedule, m: int, n: int, k: int, whole: int) -> Ranges:
+    """Two ranges of each tile behind the first `whole` ones."""
+    tiles, granule = -(-m // schedule.tile.m) * -(-n // schedule.tile.n), 256 // schedule.tile.k
+    length = -(-k // (2 * granule * schedule.tile.k)) * granule
+    assert -(-k // schedule.tile.k) > length
+    return Ranges(tiles, min(whole, tiles), 2, length)
+
+
+def check(
+    rng: np.random.Generator,
+    problem: Problem,
+    sizes: tuple[int, int, int],
+    schedule: Schedule,
+    order: Order,
+    whole: int,
+    sm_count: int,
+) -> None:
+    """A product with `whole` tiles that are not cut, a multiple of the CTAs, and as many pairs at most behind them."""
+    m, n, k = sizes
+    given = operands(rng, m, n, k, problem.a, dense=problem.b, bias=problem.bias_element)
+    dense = given.b.T if problem.b_layout == "k_major" else given.b
+    compiled = compile_product(problem, schedule)
+    bias = given.bias if problem.bias else None
+    ranges = cut(schedule, m, n, k, whole)
+    y, report = emulate(compiled, given.s, dense, bias, sm_count=sm_count, order=order, ranges=ranges)
+    assert report.products > 0
+    assert_exact(y.T if problem.kind == "linear" else y, given, bias=problem.bias is not None)
+
+
+@pytest.mark.parametrize("types", TYPES)
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_every_structure_and_type(rng: np.random.Generator, name: str, types: str) -> None:
+    problem, schedule = TYPES[types], SCHEDULES[name]
+    if problem.accumulate == "promoted" or problem.a != "f16":
+        schedule = schedule.changed(tile_k=128, stages=min(2, schedule.ring.stages))
+    check(rng, problem, (2 * schedule.tile.m + 8, schedule.tile.n - 6, 1228), schedule, Seeded(7), 2, 2)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("k", [257, 511, 513, 1025, 2304])
+def test_every_tail_of_k(rng: np.random.Generator, k: int, order: str) -> None:
+    """A second range of one column, and of all of a load of metadata."""
+    schedule = NARROW.changed(tile_n=16)
+    check(rng, Problem("matmul", out="f32"), (65, 9, k), schedule, ORDERS[order], 0, 2)
+
+
+@pytest.mark.parametrize(("whole", "sm_count"), [(0, 18), (0, 64), (6, 6), (8, 4), (8, 8), (8, 3), (9, 2)])
+def test_any_number_of_whole_tiles_and_of_ctas(rng: np.random.Generator, whole: int, sm_count: int) -> None:
+    """None, some and all of 9 tiles are whole; CTAs have several items each, or one."""
+    check(rng, Problem("linear"), (264, 40, 600), NARROW.changed(tile_n=16), Seeded(whole), whole, sm_count)
+
+
+@pytest.mark.parametrize("layout", ["k_major", "n_major"])
+def test_a_batch(rng: np.random.Generator, layout: str) -> None:
+    problem = Problem("matmul", out="f32", b_layout=layout, batch="both")  # type: ignore[arg-type]
+    a = prune(rng.integers(-4, 5, (3, 130, 520)).astype(np.float16), "2:4")
+    b = rng.integers(-4, 5, (3, 520, 40)).astype(np.float16)
+    dense = b if layout == "n_major" else np.ascontiguousarray(b.swapaxes(1, 2))
+    compiled = compile_product(problem, NARROW.changed(tile_n=64))
+    y, _ = emulate(compiled, compress(a, "2:4"), dense, sm_count=4, order=Seeded(1), ranges=Ranges(6, 4, 2, 8))
+    np.testing.assert_array_equal(y, a.astype(np.float64) @ b.astype(np.float64))
+
+
+@pytest.mark.parametrize("types", ["f16", "f16-sums", "promoted"])
+def test_results_are_those_of_two_ranges_in_every_order(rng: np.random.Generator, types: str) -> None:
+    """Bit for bit, for data whose sums round; and within the bound of numerics."""
+    problem = TYPES[types]
+    schedule = NARROW.changed(tile_k=128, stages=2) if types == "promoted" else NARROW
+    given = operands(rng, 130, 24, 1300, problem.a, "normal", dense=problem.b, bias=problem.bias_element)
+    ranges, bias = cut(schedule, 130, 24, 1300, 0), given.bias if problem.bias else None
+
+    def results(work: str, order: Order) -> np.ndarray:
+        compiled = compile_product(problem, schedule.changed(work=work))
+        return emulate(compiled, given.s, given.b.T, bias, sm_count=4, order=order, ranges=ranges)[0]
+
+    expected = results("ranges", Seeded(0))
+    assert_close(expected.T, given, bias=problem.bias is not None, accumulate=problem.accumulate)
+    for order in (Earliest(), Latest(), Seeded(0), Seeded(1)):
+        y = results("pairs", order)
+        np.testing.assert_array_equal(y.view(f"u{y.itemsize}"), expected.view(f"u{y.itemsize}"))

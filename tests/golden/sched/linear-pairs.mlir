@@ -1,0 +1,166 @@
+builtin.module {
+  sched.kernel @linear params ["a_map", "b_map", "metadata", "d", "bias", "M", "N", "K", "pitch", "whole", "parts", "part_steps"] threads 384 cluster 2 pairs tile [128 : i32, 16 : i32, 64 : i32] mma <#builtin.int<16>, "f16", "f16", "f32", #builtin.int<1>, #builtin.int<0>> shared_bytes 30784 {
+  ^bb0(%a_map: !sched.map<"a", [32, 128], 2, 64>, %b_map: !sched.map<"b", [64, 16], 2, 128>, %metadata: !sched.ptr<"metadata", "u32">, %d: !sched.ptr<"d", "f16">, %bias: !sched.ptr<"bias", "f16">, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %pitch: !sched.size<"pitch", #builtin.int<64>>, %whole: !sched.size<"whole", #builtin.int<32>>, %parts: !sched.size<"parts", #builtin.int<32>>, %part_steps: !sched.size<"part_steps", #builtin.int<32>>):
+    sched.ring @a stages 3 bytes 8192 offset 0
+    sched.ring @b stages 3 bytes 2048 offset 24576
+    sched.barriers @full stages 3 arrivals 1 transaction_bytes 10240 offset 30720
+    sched.barriers @empty stages 3 arrivals 8 offset 30744
+    sched.barriers @room stages 1 arrivals 8 offset 30768
+    sched.barriers @sums stages 1 arrivals 2 transaction_bytes 4096 offset 30776
+    sched.role @producer warpgroups 1 from 0 registers 24 single {
+      sched.tiles raster 16 ranges {
+      ^bb0(%m: i32, %n: i32, %first: i32):
+        sched.loop unroll 1 {
+        ^bb0(%step: i32):
+          sched.acquire @empty
+          sched.expect @full
+          %0 = arith.constant 32 : i32
+          %1 = arith.muli %step, %0 : i32
+          sched.bulk_load %a_map[%1, %m : i32, i32] to @a offset 0 on @full : !sched.map<"a", [32, 128], 2, 64>
+          %2 = arith.constant 64 : i32
+          %3 = arith.muli %step, %2 : i32
+          sched.bulk_load %b_map[%3, %n : i32, i32] to @b offset 0 on @full : !sched.map<"b", [64, 16], 2, 128>
+          sched.advance
+        }
+      }
+    }
+    sched.role @consumer warpgroups 2 from 1 registers 240 {
+      sched.tiles raster 16 ranges {
+      ^bb0(%m_1: i32, %n_1: i32, %first_1: i32):
+        sched.loop unroll 8 {
+        ^bb0(%step_1: i32):
+          sched.wait @full
+          sched.mma_fence
+          sched.mma @a plus 0, @b plus 0 block 0 metadata 0 word 0 selector 0
+          sched.mma @a plus 32, @b plus 64 block 0 metadata 0 word 0 selector 1
+          sched.mma_commit
+          sched.mma_wait pending 1
+          sched.release @empty lag 1
+          sched.load_metadata %metadata[%step_1 plus 4] set 1 : !sched.ptr<"metadata", "u32">, i32
+          sched.advance
+          sched.wait @full
+          sched.mma @a plus 0, @b plus 0 block 0 metadata 0 word 1 selector 0
+          sched.mma @a plus 32, @b plus 64 block 0 metadata 0 word 1 selector 1
+          sched.mma_commit
+          sched.mma_wait pending 1
+          sched.release @empty lag 1
+          sched.advance
+          sched.wait @full
+          sched.mma @a plus 0, @b plus 0 block 0 metadata 0 word 2 selector 0
+          sched.mma @a plus 32, @b plus 64 block 0 metadata 0 word 2 selector 1
+          sched.mma_commit
+          sched.mma_wait pending 1
+          sched.release @empty lag 1
+          sched.advance
+          sched.wait @full
+          sched.mma @a plus 0, @b plus 0 block 0 metadata 0 word 3 selector 0
+          sched.mma @a plus 32, @b plus 64 block 0 metadata 0 word 3 selector 1
+          sched.mma_commit
+          sched.mma_wait pending 1
+          sched.release @empty lag 1
+          sched.advance
+          sched.wait @full
+          sched.mma @a plus 0, @b plus 0 block 0 metadata 1 word 0 selector 0
+          sched.mma @a plus 32, @b plus 64 block 0 metadata 1 word 0 selector 1
+          sched.mma_commit
+          sched.mma_wait pending 1
+          sched.release @empty lag 1
+          sched.load_metadata %metadata[%step_1 plus 8] set 0 : !sched.ptr<"metadata", "u32">, i32
+          sched.advance
+          sched.wait @full
+          sched.mma @a plus 0, @b plus 0 block 0 metadata 1 word 1 selector 0
+          sched.mma @a plus 32, @b plus 64 block 0 metadata 1 word 1 selector 1
+          sched.mma_commit
+          sched.mma_wait pending 1
+          sched.release @empty lag 1
+          sched.advance
+          sched.wait @full
+          sched.mma @a plus 0, @b plus 0 block 0 metadata 1 word 2 selector 0
+          sched.mma @a plus 32, @b plus 64 block 0 metadata 1 word 2 selector 1
+          sched.mma_commit
+          sched.mma_wait pending 1
+          sched.release @empty lag 1
+          sched.advance
+          sched.wait @full
+          sched.mma @a plus 0, @b plus 0 block 0 metadata 1 word 3 selector 0
+          sched.mma @a plus 32, @b plus 64 block 0 metadata 1 word 3 selector 1
+          sched.mma_commit
+          sched.mma_wait pending 1
+          sched.release @empty lag 1
+          sched.advance
+        }
+        sched.loop partial unroll 7 {
+        ^bb0(%step_2: i32):
+          sched.wait @full
+          sched.mma_fence
+          sched.mma @a plus 0, @b plus 0 block 0 metadata 0 word 0 selector 0
+          sched.mma @a plus 32, @b plus 64 block 0 metadata 0 word 0 selector 1
+          sched.mma_commit
+          sched.mma_wait pending 1
+          sched.release @empty lag 1
+          sched.load_metadata %metadata[%step_2 plus 4] set 1 : !sched.ptr<"metadata", "u32">, i32
+          sched.advance
+          sched.wait @full
+          sched.mma @a plus 0, @b plus 0 block 0 metadata 0 word 1 selector 0
+          sched.mma @a plus 32, @b plus 64 block 0 metadata 0 word 1 selector 1
+          sched.mma_commit
+          sched.mma_wait pending 1
+          sched.release @empty lag 1
+          sched.advance
+          sched.wait @full
+          sched.mma @a plus 0, @b plus 0 block 0 metadata 0 word 2 selector 0
+          sched.mma @a plus 32, @b plus 64 block 0 metadata 0 word 2 selector 1
+          sched.mma_commit
+          sched.mma_wait pending 1
+          sched.release @empty lag 1
+          sched.advance
+          sched.wait @full
+          sched.mma @a plus 0, @b plus 0 block 0 metadata 0 word 3 selector 0
+          sched.mma @a plus 32, @b plus 64 block 0 metadata 0 word 3 selector 1
+          sched.mma_commit
+          sched.mma_wait pending 1
+          sched.release @empty lag 1
+          sched.advance
+          sched.wait @full
+          sched.mma @a plus 0, @b plus 0 block 0 metadata 1 word 0 selector 0
+          sched.mma @a plus 32, @b plus 64 block 0 metadata 1 word 0 selector 1
+          sched.mma_commit
+          sched.mma_wait pending 1
+          sched.release @empty lag 1
+          sched.advance
+          sched.wait @full
+          sched.mma @a plus 0, @b plus 0 block 0 metadata 1 word 1 selector 0
+          sched.mma @a plus 32, @b plus 64 block 0 metadata 1 word 1 selector 1
+          sched.mma_commit
+          sched.mma_wait pending 1
+          sched.release @empty lag 1
+          sched.advance
+          sched.wait @full
+          sched.mma @a plus 0, @b plus 0 block 0 metadata 1 word 2 selector 0
+          sched.mma @a plus 32, @b plus 64 block 0 metadata 1 word 2 selector 1
+          sched.mma_commit
+          sched.mma_wait pending 1
+          sched.release @empty lag 1
+          sched.advance
+        }
+        sched.mma_wait pending 0
+        sched.release @empty lag 1
+        sched.next_tile
+        sched.exchange %n_1 through ["a", "b"] room @room sums @sums : i32 {
+        ^bb0(%4: i32):
+          sched.store %d[%m_1, %4] transposed : !sched.ptr<"d", "f16">, i32, i32 {
+          ^bb0(%5: f32):
+            %6 = sched.vector %bias along "m" : !sched.ptr<"bias", "f16"> -> f16
+            %7 = arith.extf %6 : f16 to f32
+            %8 = arith.addf %5, %7 : f32
+            %9 = arith.truncf %8 : f32 to f16
+            sched.yield %9 : f16
+          }
+        }
+      } ahead {
+      ^bb0(%m_2: i32, %n_2: i32, %first_2: i32):
+        sched.load_metadata %metadata[%first_2 plus 0] set 0 : !sched.ptr<"metadata", "u32">, i32
+      }
+    }
+  }
+}
