@@ -104,7 +104,7 @@ class AsyncCopies:
         ((_, lanes, where),) = generic.windows(warp, destination, size)
         epochs = self._epoch[lanes]
         access = warp.access("an asynchronous copy")
-        warp.cta.shared.start_copies(where, self._names()[lanes], epochs, access, warp.clock.rows[lanes], lanes)
+        warp.cta.shared.start_writes(where, self._names()[lanes], epochs, access, warp.clock.rows[lanes], lanes)
         self._last[lanes] = epochs
         copy = Copy(self, lanes, where, epochs, source, reads, int(epochs.min()))
         self._under_way.append(copy)

@@ -124,11 +124,20 @@ def pause(warp: Warp, address: Bits, parity: Bits) -> Suspend | None:
 
 
 def find(warp: Warp, address: int, lane: int) -> tuple[Cta, Mbarrier]:
-    """The initialised barrier at `address`, its initialisation visible to that lane."""
+    """The barrier at `address`, which the warp uses now."""
+    cta, barrier = locate(warp, address, lane)
+    if cta is not warp.cta:
+        warp.cluster.note_use(cta, warp.agent, warp.epoch)
+    barrier.uses.see(warp.agent, warp.epoch)
+    return cta, barrier
+
+
+def locate(warp: Warp, address: int, lane: int) -> tuple[Cta, Mbarrier]:
+    """The initialised barrier at `address`, its initialisation visible to that lane; its CTA has started."""
     cta, offset = warp.shared_address(address)
     _check_alignment(offset, lane)
     if cta is not warp.cta:
-        warp.cluster.touch(warp, cta, lane)
+        warp.cluster.check_started(warp, cta, lane)
     barrier = cta.shared.barriers.get(offset)
     if barrier is None:
         raise BarrierError(
@@ -141,19 +150,18 @@ def find(warp: Warp, address: int, lane: int) -> tuple[Cta, Mbarrier]:
             "before: synchronise after mbarrier.init",
             lane=lane,
         )
-    barrier.uses.see(warp.agent, warp.epoch)
     return cta, barrier
 
 
-def check_async_use(warp: Warp, barrier: Mbarrier, lane: int) -> None:
-    """A bulk copy may complete on `barrier` only when its initialisation was fenced for the async proxy."""
+def check_async_use(warp: Warp, barrier: Mbarrier, lane: int, what: str) -> None:
+    """An operation may complete on `barrier` later only when its initialisation was fenced for the async proxy."""
     seen = int(warp.clock.rows[lane][barrier.owner])
     epochs, lanes = np.array([barrier.epoch], np.int32), np.array([barrier.lane], np.uint8)
     for log in (warp.cluster.init_fences[barrier.owner - 1], warp.cluster.proxy_fences[barrier.owner - 1]):
         if int(log.first_after(epochs, lanes)[0]) < seen:
             return
     raise BarrierError(
-        f"a bulk copy completes on {barrier.name}, whose mbarrier.init is not followed by fence.mbarrier_init "
+        f"{what} completes on {barrier.name}, whose mbarrier.init is not followed by fence.mbarrier_init "
         f"(or fence.proxy.async) in {warp.cluster.agents.names[barrier.owner]}, lane {barrier.lane}",
         lane=lane,
     )

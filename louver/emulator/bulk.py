@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 LINE = 16
 """Bytes that sizes and addresses of linear bulk copies are multiples of."""
 
+COPY = "a bulk copy"
+
 
 @dataclass(slots=True)
-class Load:
-    """A bulk copy into the shared memory of one CTA. phase: the barrier's phase when it was issued."""
+class Delivery:
+    """Bytes under way into the shared memory of one CTA. phase: the barrier's phase when they were issued. what: brings them."""
 
     shared: SharedMemory
     where: Where
@@ -36,11 +38,12 @@ class Load:
     barrier: Mbarrier
     phase: int
     size: int
+    what: str
 
     def complete(self) -> None:
         if self.barrier.phase != self.phase:
             raise BarrierError(
-                f"a bulk copy issued in phase {self.phase} of {self.barrier.name} completes in phase {self.barrier.phase}: "
+                f"{self.what} issued in phase {self.phase} of {self.barrier.name} completes in phase {self.barrier.phase}: "
                 f"its {self.size} bytes were not expected (expect_tx) before the phase could complete"
             )
         self.shared.data[self.where] = self.fetch()
@@ -48,7 +51,7 @@ class Load:
         self.barrier.complete(self.size)
 
     def __str__(self) -> str:
-        return f"a bulk copy of {self.size} bytes to {self.barrier.name}"
+        return f"{self.what} of {self.size} bytes to {self.barrier.name}"
 
 
 class BulkEngine:
@@ -108,12 +111,13 @@ class BulkEngine:
     ) -> None:
         barrier = _barrier(warp, lane, cta, mbarrier, multicast)
         _check_bounds(cta.shared, where)
-        access = Access(barrier.agent, barrier.phase + 1, warp.clock.rows[lane], "a bulk copy into shared memory")
+        access = Access(barrier.agent, barrier.phase + 1, warp.clock.rows[lane], f"{COPY} into shared memory")
         cta.shared.async_write(where, access)
         barrier.copies += 1
         barrier.last_copy_phase = barrier.phase
         self.loads += 1
-        self._cluster.scheduler.issue(Load(cta.shared, where, fetch, barrier, barrier.phase, size), warp)
+        delivery = Delivery(cta.shared, where, fetch, barrier, barrier.phase, size, COPY)
+        self._cluster.scheduler.issue(delivery, warp)
 
 
 def _fetch_box(tensor: Tensor, coordinates: tuple[int, ...]) -> Callable[[], U8]:
@@ -135,7 +139,7 @@ def _barrier(warp: Warp, lane: int, cta: Cta, address: int, multicast: bool) -> 
     found, barrier = barriers.find(warp, address, lane)
     if found is not cta:
         raise BarrierError(f"a bulk copy to CTA {cta.index} must complete on a barrier there, got {barrier.name}")
-    barriers.check_async_use(warp, barrier, lane)
+    barriers.check_async_use(warp, barrier, lane, COPY)
     return barrier
 
 

@@ -1,7 +1,7 @@
 """Vector clocks over the agents of one cluster: the work that each lane has seen complete.
 
 An agent is anything whose accesses need ordering: a warp, an mbarrier (standing for the bulk copies that complete on it,
-one epoch a phase), a warp's part of the warpgroup's products (one epoch each), a thread's bulk stores (one epoch a group), a
+one epoch a phase; another agent stands for its asynchronous stores), a warp's part of the warpgroup's products (one epoch each), a thread's bulk stores (one epoch a group), a
 thread's asynchronous copies (one epoch a group). A row of a clock says, for each agent, the last epoch known to be complete. Rows are kept per lane, since a wait counts for the threads
 that waited; a warp's own accesses are one sequence, since its lanes run in lock step here.
 """
@@ -172,3 +172,24 @@ class CopyFences:
         for waited in self._waited:
             unfenced += waited[lanes] < groups
         return np.array([*self._epochs, NEVER], np.int64)[unfenced]
+
+
+class StoreFences:
+    """The fences of threads that had waited for asynchronous stores of one agent.
+
+    The stores are the agent's of a barrier, so no thread can fence behind its own: a thread that has waited for them does.
+    """
+
+    __slots__ = ("_fences",)
+
+    def __init__(self) -> None:
+        self._fences: list[tuple[int, int, int]] = []
+
+    def record(self, warp: int, epoch: int, waited: int) -> None:
+        """A fence in that epoch of the warp, whose threads have waited for the agent up to `waited`."""
+        if waited > max((before for other, _, before in self._fences if other == warp), default=0):
+            self._fences.append((warp, epoch, waited))
+
+    def covered(self, seen: Row) -> int:
+        """The last epoch of the agent that a fence follows which `seen` has seen; 0 without one."""
+        return max((waited for warp, epoch, waited in self._fences if epoch < seen[warp]), default=0)

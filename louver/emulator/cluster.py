@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from louver.emulator.bulk import BulkEngine
-from louver.emulator.clocks import Agents, CopyFences, FenceLog, Row
+from louver.emulator.clocks import Agents, CopyFences, FenceLog, Row, StoreFences
 from louver.emulator.decode import Program
 from louver.emulator.earlier import EarlierGrids
 from louver.emulator.errors import ExitError, LaunchError, UseBeforeArrivalError
@@ -39,7 +39,7 @@ class Cta:
         self.cluster = cluster
         self.index = index
         self.rank = rank
-        fences = cluster.proxy_fences, cluster.copy_fences
+        fences = cluster.proxy_fences, cluster.copy_fences, cluster.store_fences
         self.shared = SharedMemory(index, kernel.dynamic_shared, cluster.agents, *fences)
         self.named = NamedBarriers(cluster.agents)
         self.pool = RegisterPool(kernel.threads, kernel.min_ctas, warps)
@@ -88,7 +88,7 @@ class Cta:
         for barrier in self.shared.barriers.values():
             if barrier.last_copy_phase >= seen[barrier.agent]:
                 raise ExitError(
-                    f"CTA {self.index} ends, but nothing in it waited for the last bulk copies on {barrier}"
+                    f"CTA {self.index} ends, but nothing in it waited for the last bulk copies or asynchronous stores on {barrier}"
                 )
             if barrier.pending != barrier.expected or barrier.transactions:
                 raise ExitError(f"CTA {self.index} ends in the middle of a phase of {barrier}")
@@ -129,6 +129,7 @@ class Cluster:
         self.earlier = EarlierGrids(self) if dependent else None
         self.proxy_fences = [FenceLog() for _ in range(warps)]
         self.copy_fences: dict[int, CopyFences] = {}
+        self.store_fences: dict[int, StoreFences] = {}
         self.init_fences = [FenceLog() for _ in range(warps)]
         self.scheduler = Scheduler(order, first)
         self.bulk = BulkEngine(self)
@@ -148,6 +149,15 @@ class Cluster:
 
     def touch(self, warp: Warp, cta: Cta, lane: int) -> None:
         """A thread uses a peer's shared memory: the peer must have started, and must not end before this use."""
+        self.check_started(warp, cta, lane)
+        self.note_use(cta, warp.agent, warp.epoch)
+
+    def note_use(self, cta: Cta, agent: int, epoch: int) -> None:
+        """The CTA must not end before it has seen this epoch of the agent."""
+        self._touched[cta.rank].see(agent, epoch)
+
+    def check_started(self, warp: Warp, cta: Cta, lane: int) -> None:
+        """Raise UseBeforeArrivalError unless that lane knows that the CTA has started."""
         seen = warp.clock.rows[lane]
         if not any(seen[peer.agent] for peer in cta.warps):
             raise UseBeforeArrivalError(
@@ -155,7 +165,6 @@ class Cluster:
                 "barrier must come first",
                 lane=lane,
             )
-        self._touched[cta.rank].see(warp.agent, warp.epoch)
 
     def exit(self, warp: Warp) -> None:
         """The warp has run to its end."""

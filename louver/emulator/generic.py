@@ -130,27 +130,33 @@ def windows(warp: Warp, address: Bits, size: int) -> list[tuple[Cta, NDArray[np.
     """(CTA, lanes, byte offsets [lanes, size]) for each shared window that the active lanes touch."""
     lanes = warp.active_lanes()
     wanted = address[lanes].astype(np.int64)
+    check_alignment(wanted, lanes, size)
+    if all_zero(wanted & SHARED_CLUSTER_BIT):
+        own = wanted // RANK_ONE == warp.cta.rank
+        return [window(warp.cta, lanes, np.where(own, wanted % RANK_ONE, wanted), size)]
+    found: list[tuple[Cta, NDArray[np.int64], NDArray[np.int64]]] = []
+    ctas = [warp.shared_address(int(a))[0] for a in wanted]
+    for cta in dict.fromkeys(ctas):
+        chosen = np.array([c is cta for c in ctas])
+        warp.cluster.touch(warp, cta, int(lanes[chosen][0]))
+        found.append(window(cta, lanes[chosen], wanted[chosen] % RANK_ONE, size))
+    return found
+
+
+def check_alignment(wanted: NDArray[Any], lanes: NDArray[np.int64], size: int) -> None:
+    """Raise MisalignedError unless the lanes' shared addresses are multiples of `size`."""
     if not all_zero(wanted % size):
         row = int(np.flatnonzero(wanted % size)[0])
         raise MisalignedError(
             f"a {size}-byte access needs a multiple of {size}, got shared address {int(wanted[row]):#x}",
             lane=int(lanes[row]),
         )
-    if all_zero(wanted & SHARED_CLUSTER_BIT):
-        own = wanted // RANK_ONE == warp.cta.rank
-        return [_window(warp, warp.cta, lanes, np.where(own, wanted % RANK_ONE, wanted), size)]
-    found: list[tuple[Cta, NDArray[np.int64], NDArray[np.int64]]] = []
-    ctas = [warp.shared_address(int(a))[0] for a in wanted]
-    for cta in dict.fromkeys(ctas):
-        chosen = np.array([c is cta for c in ctas])
-        warp.cluster.touch(warp, cta, int(lanes[chosen][0]))
-        found.append(_window(warp, cta, lanes[chosen], wanted[chosen] % RANK_ONE, size))
-    return found
 
 
-def _window(
-    warp: Warp, cta: Cta, lanes: NDArray[np.int64], offsets: NDArray[np.int64], size: int
+def window(
+    cta: Cta, lanes: NDArray[np.int64], offsets: NDArray[np.int64], size: int
 ) -> tuple[Cta, NDArray[np.int64], NDArray[np.int64]]:
+    """A part of `windows`: the bytes of one CTA, within its bounds."""
     first, last = int(offsets.min()), int(offsets.max()) + size - 1
     cta.shared.check_bounds(first, last)
     return cta, lanes, offsets[:, None] + cast("NDArray[np.int64]", np.arange(size))

@@ -14,7 +14,9 @@ class Mbarrier:
     phase: completed phases. pending: arrivals still missing in this phase. transactions: bytes still missing.
     agent: the clock component that counts its phases; a bulk copy that completes on it in phase p has epoch p + 1.
     owner, epoch, lane: the warp's agent, epoch and lane that initialised it. uses: the last use by each warp.
-    copies: bulk copies of this phase in flight. last_copy_phase: the latest phase that a copy completes in, or -1.
+    store_agent: the same of asynchronous stores, from the first one on.
+    copies: bulk copies and asynchronous stores of this phase in flight. last_copy_phase: the latest phase that one completes
+    in, or -1.
     """
 
     __slots__ = (
@@ -33,6 +35,7 @@ class Mbarrier:
         "phase",
         "released",
         "signal",
+        "store_agent",
         "transactions",
         "uses",
     )
@@ -50,6 +53,7 @@ class Mbarrier:
         self.copies = 0
         self.last_copy_phase = -1
         self.agent = agents.add(f"a bulk copy that completes on {self.name}")
+        self.store_agent: int | None = None
         self.owner = owner
         self.epoch = epoch
         self.lane = lane
@@ -100,5 +104,7 @@ class Mbarrier:
         self.pending = self.expected
         self.released.join(self._arrived.rows)
         self.released.see(self.agent, self.phase)
+        if self.store_agent is not None:
+            self.released.see(self.store_agent, self.phase)
         self.signal.notify()
         return True

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.emulator.clocks import NOBODY, Agents, CopyFences, FenceLog, Row
+from louver.emulator.clocks import NOBODY, Agents, CopyFences, FenceLog, Row, StoreFences
 from louver.emulator.errors import (
     BarrierError,
     OutOfBoundsError,
@@ -54,6 +54,7 @@ class SharedMemory:
     """The window of one CTA: `data` is uint8 [WINDOW_START + size].
 
     proxy_fences: of each warp's agent. copy_fences: of asynchronous copies, by the first of a warp's 32 agents for them.
+    store_fences: of asynchronous stores, by agent.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class SharedMemory:
         agents: Agents,
         proxy_fences: list[FenceLog],
         copy_fences: dict[int, CopyFences],
+        store_fences: dict[int, StoreFences],
     ) -> None:
         self.cta = cta
         self.end = WINDOW_START + size
@@ -71,6 +73,7 @@ class SharedMemory:
         self._agents = agents
         self._proxy_fences = proxy_fences
         self._copy_fences = copy_fences
+        self._store_fences = store_fences
         self._writer: NDArray[np.int16] = np.zeros(self.end, np.int16)
         self._epoch: Row = np.zeros(self.end, np.int32)
         self._lane: NDArray[np.uint8] = np.zeros(self.end, np.uint8)
@@ -110,21 +113,21 @@ class SharedMemory:
         self._epoch[where] = access.epoch
         self._lane[where] = lanes[:, None]
 
-    def start_copies(
+    def start_writes(
         self,
         where: NDArray[np.int64],
         agents: NDArray[np.int16],
-        groups: Row,
+        epochs: Row,
         access: Access,
         rows: Row,
         lanes: NDArray[np.int64],
     ) -> None:
-        """Check and record asynchronous copies: the bytes are their agents' from now on. agents, groups: [lanes]."""
+        """Check and record what threads write later: the bytes are the agents' from now on. agents, epochs: [lanes]."""
         self._check_write(where, access, rows, lanes)
         if len(set(where[:, 0].tolist())) < len(lanes):
             raise OverwriteInUseError(f"the same shared bytes are written by {access.what} of several lanes at once")
         self._writer[where] = agents[:, None]
-        self._epoch[where] = groups[:, None]
+        self._epoch[where] = epochs[:, None]
         self._lane[where] = lanes[:, None]
 
     def _check_write(self, where: NDArray[np.int64], access: Access, rows: Row, lanes: NDArray[np.int64]) -> None:
@@ -204,6 +207,14 @@ class SharedMemory:
             mine = unfenced & (writer >= first) & (writer < first + LANES)
             if some(mine):
                 self._check_fenced(where, mine, epoch, copies, copies.warp, "wait for the copy", access)
+        for agent, stores in self._store_fences.items():
+            mine = unfenced & (writer == agent)
+            if some(mine) and some(late := mine & (epoch > stores.covered(access.seen))):
+                raise ProxyFenceError(
+                    f"{self._spot(where, late)} was stored by {self._agents.names[agent]} and is touched by {access.what}: a "
+                    "thread that has waited for the barrier must execute fence.proxy.async, and the access come behind it, or "
+                    "every thread that multiplies"
+                )
 
     def _check_fenced(
         self,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.emulator import barriers, generic
+from louver.emulator import async_stores, barriers, generic
 from louver.emulator.async_copies import AsyncCopies
 from louver.emulator.bulk import BulkStores
 from louver.emulator.clocks import Row
@@ -215,6 +215,8 @@ class Warp:
     def fence_proxy_async(self) -> None:
         self.cluster.proxy_fences[self.agent - 1].record(self.epoch, self.active)
         self.copies.fence()
+        for agent, fences in self.cluster.store_fences.items():
+            fences.record(self.agent, self.epoch, int(self.clock.rows[self.active, agent].max()))
         self.fenced.take(self.clock, self.active)
         self.advance()
 
@@ -227,6 +229,9 @@ class Warp:
 
     def async_copy(self, size: int, destination: Bits, source: Bits, count: Bits) -> None:
         self.copies.start(size, destination, source, count)
+
+    def async_store(self, address: Bits, data: U8, mbarrier: Bits) -> None:
+        async_stores.start(self, address, data, mbarrier)
 
     def async_arrive(self, address: Bits) -> None:
         barriers.arrive_after_copies(self, address)

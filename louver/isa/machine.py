@@ -158,6 +158,13 @@ class WarpState(Protocol):
         """Wait until each active lane's groups but its newest `pending` are complete."""
         ...
 
+    def async_store(self, address: Bits, data: U8, mbarrier: Bits) -> None:
+        """Start a store of uint8 [32, size], those of each active lane to a CTA's window, then complete on a barrier there.
+
+        Both addresses are cluster addresses, and name one CTA. What waits for the barrier's phase sees the bytes.
+        """
+        ...
+
     # --- bulk copies -----------------------------------------------------------------------------------------------
     def bulk_tensor_load(
         self, tensor_map: TensorMap, coordinates: Sequence[int], destination: int, mbarrier: int, multicast: int | None

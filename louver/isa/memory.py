@@ -42,7 +42,8 @@ def _size(kind: RegType, count: int) -> int:
     return REGISTER_BITS[kind] // 8 * count
 
 
-def _check_size(what: str, kind: RegType, count: int) -> None:
+def check_size(what: str, kind: RegType, count: int) -> None:
+    """Raise ValueError unless a lane can load or store `count` registers of that kind at once."""
     if kind == "pred" or count not in VECTOR or _size(kind, count) > MAX_BYTES:
         raise ValueError(
             f"a {what} moves 1, 2 or 4 registers of at most {MAX_BYTES} bytes a lane, got {count} × {kind}"
@@ -64,7 +65,7 @@ class Load(Effect):
     streaming: bool = False
 
     def __post_init__(self) -> None:
-        _check_size("load", self.type, self.count)
+        check_size("load", self.type, self.count)
         if (self.read_only or self.streaming) and self.space != "global":
             raise ValueError(
                 "only global memory is read by .nc or past L1, got shared: leave read_only and streaming out"
@@ -101,7 +102,7 @@ class Store(Effect):
     count: Literal[1, 2, 4] = 1
 
     def __post_init__(self) -> None:
-        _check_size("store", self.type, self.count)
+        check_size("store", self.type, self.count)
 
     @property
     def operands(self) -> tuple[Operand, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from louver.isa.async_store import StoreAsync
 from louver.isa.barrier import (
     FenceMbarrierInit,
     MapShared,
@@ -131,6 +132,16 @@ class KernelBuilder(Arithmetic):
         result = self.reg("b32")
         self.emit(MapShared(), result, address, rank)
         return result
+
+    def store_async(self, address: Address, value: Reg | Sequence[Reg], mbarrier: Address) -> None:
+        """Store a register, or 1, 2 or 4 of one class, to a CTA of the cluster later, completing bytes on a barrier there.
+
+        Both addresses are from `map_shared`.
+        """
+        registers = (value,) if isinstance(value, Reg) else tuple(value)
+        count = _vector(len(registers))
+        store = StoreAsync(registers[0].type, count)
+        self.emit(store, address, registers[0] if count == 1 else registers, mbarrier)
 
     def barrier_sync(self, index: int, threads: int) -> None:
         """A named barrier of the CTA."""

@@ -35,6 +35,7 @@ DENSE = Wgmma(N, "f16", "f16", "f32", sparse=False)
 A_TILE = Tile("k", 64, 32, Swizzle(32))
 B_TILE = Tile("k", N, 32, Swizzle(32))
 A_AT, B_AT = 0, 2048
+BARRIER = 4096
 WINDOW = 1024
 """Where the window's dynamic part starts."""
 
@@ -98,9 +99,22 @@ class Setup:
 
 
 def product(
-    k, *, fence=True, commit=True, wait=True, times=1, clear=True, scale=True, between=None, again_fence=False, op=DENSE
+    k,
+    *,
+    fence=True,
+    commit=True,
+    wait=True,
+    times=1,
+    clear=True,
+    scale=True,
+    between=None,
+    again_fence=False,
+    op=DENSE,
+    refill=None,
 ):
     fill(k)
+    if refill is not None:
+        refill(k)
     d = accumulators(k, clear)
     a, b = descriptors(k)
     always = k.setp("eq", "u32", 1 if scale else 0, k.mov(1))
@@ -259,6 +273,38 @@ def test_stored_operands_need_the_proxy_fence_and_the_barrier(rng, order):
         _multiply(k)
 
     _expect(rng, UseBeforeArrivalError, "last written by warp", no_sync, order)
+
+
+@every_order
+@pytest.mark.parametrize("fences", ["all", "one", "", "early"])
+def test_operands_stored_asynchronously_need_the_proxy_fence_behind_the_wait(rng, order, fences):
+    """All that multiply wait, and fence; or one thread does before a barrier."""
+
+    def refill(k):
+        k.init_barriers({BARRIER: 1}, 128)
+        with k.thread(0):
+            k.expect(BARRIER, 2048)
+        for word in range(4):
+            place = k.own(A_AT + 512 * word)
+            value = k.load(place)
+            k.store_async(Address(k.map_shared(place, 0)), value, Address(k.map_shared(k.add(k.base(), BARRIER), 0)))
+        if fences == "early":
+            k.fence_async()
+        k.await_(BARRIER, 0)
+        if fences == "all":
+            k.fence_async()
+        with k.thread(77):
+            if fences == "one":
+                k.fence_async()
+        k.sync(128)
+
+    setup = Setup(rng)
+    if fences in ("all", "one"):
+        setup.run(lambda k: product(k, refill=refill), order)
+        np.testing.assert_array_equal(setup.result(), setup.expected())
+    else:
+        with pytest.raises(ProxyFenceError, match="by an asynchronous store .* is touched by wgmma 1"):
+            setup.run(lambda k: product(k, refill=refill), order)
 
 
 def _fill_alone(k):

@@ -1,6 +1,6 @@
 """Kernels for instructions that touch memory, barriers and other lanes, with what they must leave in memory.
 
-Each case has one input and one output array, parameters `x` and `y`, and runs in one CTA.
+Each case has one input and one output array, parameters `x` and `y`, and runs in one CTA, or in one cluster.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Random = np.random.Generator
 
 @dataclass(frozen=True)
 class Case:
-    """kernel: to be launched in one CTA. x: its input. y: the output as it is before, expected: as it is afterwards."""
+    """kernel: to be launched in one cluster. x: its input. y: the output as it is before, expected: as it is afterwards."""
 
     kernel: Kernel
     x: np.ndarray
@@ -70,9 +70,9 @@ def _bind(function: Callable[..., Case], *arguments: object) -> Callable[[Random
     return lambda rng: function(rng, *arguments)
 
 
-def _builder(threads: int = 32) -> KernelBuilder:
+def _builder(threads: int = 32, cluster: int = 1) -> KernelBuilder:
     params = (Param("x", "u64"), Param("y", "u64"))
-    return KernelBuilder("effect", params, threads=threads, dynamic_shared=SHARED)
+    return KernelBuilder("effect", params, threads=threads, cluster=cluster, dynamic_shared=SHARED)
 
 
 def _at(k: KernelBuilder, name: str, index: Reg, size: int) -> Address:
@@ -84,6 +84,8 @@ def _vector_cases() -> Iterator[tuple[str, Callable[[Random], Case]]]:
         for count in (1, 2, 4):
             if count * WIDTH.get(kind, 32) <= 128:
                 yield f"vector-{kind}-x{count}", _bind(_vectors, kind, count)
+                if kind != "b16":
+                    yield f"store-async-{kind}-x{count}", _bind(_async_stores, kind, count)
 
 
 def _vectors(rng: Random, kind: str, count: int) -> Case:
@@ -324,6 +326,36 @@ def _mbarrier(rng: Random) -> Case:
             k.emit(MbarrierInvalidate(), bar)
         k.store_global(Address(k.ld_param("y")), k.mov(1))
     return Case(k.finish(), np.zeros(1, np.uint32), np.full(1, 9, np.uint32), np.ones(1, np.uint32))
+
+
+def _async_stores(rng: Random, kind: str, count: int) -> Case:
+    """Two CTAs of two warps: every thread's vector goes to the thread before it in the other CTA, three times."""
+    k = _builder(threads=64, cluster=2)
+    size, turns = count * WIDTH.get(kind, 32) // 8, 3
+    smem, rank, tid = k.shared_symbol(), k.special("%cluster_ctarank"), k.special("%tid.x")
+    bar, peer, before = Address(smem), k.xor(rank, 1), k.and_(k.add(tid, 63), 63)
+    first = k.setp("eq", "u32", tid, 0)
+    with k.if_(first):
+        k.mbarrier_init(bar, 1)
+        k.fence_mbarrier_init()
+    k.cluster_sync()
+    vector = k.regs(kind, count)  # type: ignore[arg-type]
+    peers_bar = Address(k.map_shared(smem, peer))
+    for turn in range(turns):
+        with k.if_(first):
+            k.mbarrier_arrive_expect(bar, 64 * size)
+        index = k.mad_lo(k.mad_lo(rank, turns, turn), 64, tid)
+        k.load_global(vector, _at(k, "x", index, size))
+        k.store_async(Address(k.map_shared(k.mad_lo(before, size, smem), peer), 1024), vector, peers_bar)
+        k.wait(bar, k.mov(turn & 1))
+        k.load_shared(vector, Address(k.mad_lo(tid, size, smem), 1024))
+        k.store_global(_at(k, "y", index, size), vector)
+        if turn + 1 < turns:
+            k.cluster_sync()
+    x = np.stack(
+        [random_integers(rng, "b32" if kind == "f32" else kind) for _ in range(2 * turns * 2 * count)], axis=1
+    ).reshape(2, turns, 64, count)
+    return Case(k.finish(), x, np.zeros_like(x), np.roll(x[::-1], -1, axis=2))
 
 
 def _bulk(rng: Random) -> Case:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from louver.isa.async_copy import AsyncArrive, AsyncCommit, AsyncCopy, AsyncWait
+from louver.isa.async_store import StoreAsync
 from louver.isa.barrier import (
     FenceMbarrierInit,
     MapShared,
@@ -163,6 +164,8 @@ def effect_forms() -> Iterator[Effect | Pure]:
     yield from (TensorMapFetch(), BulkLoad(), BulkCommit(), BulkWait(0), BulkWait(3), BulkWait(0, reads_only=False))
     yield from (AsyncCopy(), AsyncCopy(8), AsyncCopy(4), AsyncCommit(), AsyncWait(0), AsyncWait(2))
     yield from (AsyncCopy(partial=True), AsyncCopy(4, partial=True), AsyncArrive())
+    yield from (StoreAsync(kind, count) for kind in ("b32", "f32", "b64") for count in (1, 2))
+    yield from (StoreAsync("b32", 4), StoreAsync("f32", 4))
     yield from warp_products()
 
 

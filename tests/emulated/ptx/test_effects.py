@@ -36,7 +36,7 @@ def test_memory_is_left_as_it_must_be(name: str, order: Order, rng: np.random.Ge
     validate(Module("sm_90a", [case.kernel]))
     memory = GlobalMemory()
     arguments = {"x": memory.add("x", case.x, writable=False), "y": memory.add("y", case.y)}
-    run(case.kernel, 1, arguments, memory=memory, order=order)
+    run(case.kernel, case.kernel.cluster, arguments, memory=memory, order=order)
     np.testing.assert_array_equal(case.y, case.expected)
 
 

@@ -18,10 +18,14 @@ def test_memory_is_left_as_it_must_be(name: str, rng: np.random.Generator) -> No
     case = cases()[name](rng)
     assembly = assemble(print_module(Module("sm_90a", [case.kernel])))
     kernel = load(
-        assembly.cubin, case.kernel.name, threads=case.kernel.threads, dynamic_shared=case.kernel.dynamic_shared
+        assembly.cubin,
+        case.kernel.name,
+        threads=case.kernel.threads,
+        cluster=case.kernel.cluster,
+        dynamic_shared=case.kernel.dynamic_shared,
     )
     x, y = (DeviceArray.of(array.reshape(-1).view(np.uint8)) for array in (case.x, case.y))
     arguments = ArgumentPack(["u64", "u64"])
     arguments.bind(x.buffer.address, y.buffer.address)
-    kernel.launch(1, arguments)
+    kernel.launch(case.kernel.cluster, arguments)
     np.testing.assert_array_equal(y.numpy().view(case.y.dtype).reshape(case.y.shape), case.expected)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from louver.isa.async_copy import AsyncCommit, AsyncCopy, AsyncWait
+from louver.isa.async_store import StoreAsync
 from louver.isa.barrier import MbarrierArriveExpect, MbarrierInit, MbarrierInvalidate, MbarrierTryWait
 from louver.isa.bulk import BulkTensorLoad
 from louver.isa.bytes import LoadByte, StoreByte
@@ -26,7 +27,7 @@ from louver.ptx.module import Address, Arg, Block, If, Inst, Node, Reg, While
 
 _ORDERS = (
     *(AddVector, AtomicAdd, AtomicUpdate, AtomicCompareAndSwap, Store, StoreByte, StoreMatrix),
-    *(AsyncCopy, AsyncCommit, AsyncWait, BarrierSync, WarpSync, FenceGpu),
+    *(AsyncCopy, AsyncCommit, AsyncWait, StoreAsync, BarrierSync, WarpSync, FenceGpu),
     *(FenceProxyAsync, Wgmma, WgmmaCommit, WgmmaFence, WgmmaWait),
     *(MbarrierInit, MbarrierArriveExpect, MbarrierTryWait, MbarrierInvalidate, BulkTensorLoad),
 )

@@ -1,0 +1,46 @@
+"""Asynchronous stores of registers to the shared memory of a CTA of the cluster (PTX ISA, `st.async`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from louver.isa.instruction import Bits, Effect, Operand, RegType, Requirement
+from louver.isa.machine import Outcome, WarpState
+from louver.isa.memory import VECTOR, check_size, registers_to_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAsync(Effect):
+    """`st.async.vN.type [a], b, [mbar]`: each lane's bytes are stored later, and then complete on the mbarrier of that CTA.
+
+    type: of 32 or 64 bits. count: registers a lane, 16 bytes at most; `a` is a multiple of their bytes. Both addresses are
+    made by `MapShared`, in one CTA's window, the executing CTA's own too. The barrier's phase expects each lane's bytes
+    (`MbarrierArriveExpect`), and who waits for it sees them. Nothing else orders the stores, and the generic proxy makes them.
+    """
+
+    type: RegType
+    count: Literal[1, 2, 4] = 1
+
+    needs = Requirement((8, 1), "sm_90")
+
+    def __post_init__(self) -> None:
+        if self.type == "b16":
+            raise ValueError("an asynchronous store moves registers of 32 or 64 bits, got b16: pack two in one")
+        check_size("store", self.type, self.count)
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        return (
+            Operand("a", "in", "b32", kind="address"),
+            Operand("b", "in", self.type, self.count, "register", braces=self.count > 1),
+            Operand("mbar", "in", "b32", kind="address"),
+        )
+
+    @property
+    def mnemonic(self) -> str:
+        return f"st.async.shared::cluster.mbarrier::complete_tx::bytes{VECTOR[self.count]}.{self.type}"
+
+    def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
+        """Start each active lane's store."""
+        warp.async_store(inputs[0], registers_to_bytes(inputs[1]), inputs[2])
