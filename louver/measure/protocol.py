@@ -75,7 +75,7 @@ class Protocol:
         return (
             f"{self.describe_bursts()} cuSPARSELt: the best of its algorithms (the {self.algorithms} fastest in short runs, "
             f"the default) in its own output order, of the {self.finalists} fastest in the other order too, and of the fastest with "
-            "segment-K."
+            "segment-K; the other order only where a launch in it is about as fast."
         )
 
     def describe_bursts(self) -> str:
@@ -92,8 +92,8 @@ class Protocol:
         )
 
 
-SHORT = Protocol(rounds=3, burst_seconds=0.05)
-"""For long lists of problems."""
+SHORT = Protocol(rounds=3, burst_seconds=0.03, pause_seconds=0.03, rank_seconds=0.02)
+"""For long lists of problems. Pauses are as long as bursts, so that the mean power is that of longer ones."""
 
 
 def _replays(seconds: float, graph_seconds: float) -> int:
