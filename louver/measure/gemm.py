@@ -29,8 +29,8 @@ from louver.measure.sustained import sustain
 from louver.measure.verify import verify
 
 MOST_SLOWER = 1.05
-"""A contender of cuSPARSELt in the other output order goes on if a launch takes at most so many times as long as in its own. The greatest
-spread of three bursts is of this size."""
+"""cuSPARSELt's contender in the other output order goes on if a launch takes at most so many times as long as in its own order. Short runs
+differ by less from each other."""
 
 
 def measure(torch: Any, problem: GemmProblem, protocol: Protocol, *, sustained: bool = False) -> Measurement:
@@ -141,7 +141,7 @@ def _cusparselt(
     def rank(contender: Contender) -> float:
         graph = capture(torch, contender.call, operands.sets)
         replays = protocol.rank_replays(graph.seconds(1) * operands.sets)
-        time.sleep(protocol.pause_seconds)
+        time.sleep(protocol.rank_pause_seconds)
         return graph.seconds(replays)
 
     def times_as_long(contender: Contender, other: Contender) -> float:

@@ -171,7 +171,7 @@ def progress_line(measurement: Measurement, seconds: float) -> str:
     speeds = [f"{LABELS[name]} {row.tflops(name) or 0:.0f}" for name in PRODUCTS if name in row.times_us]
     missing = [f"{name}: {_absence(note)}" for name, note in measurement.notes.items() if name not in row.times_us]
     shape = "×".join(map(str, row.shape))
-    return "; ".join([f"{shape} {row.types}: {', '.join(speeds)} TFLOP/s ({seconds:.0f} s)", *missing])
+    return "; ".join([f"{shape} {row.types}: {', '.join(speeds)} TFLOP/s ({seconds:.1f} s)", *missing])
 
 
 def _absence(note: Mapping[str, Any]) -> str:
