@@ -71,8 +71,6 @@ def bench_gemm(
         taken |= found.taken
         date, facts = facts["date"], {**facts, "date": found.date}
     path = out / f"{record_name(wanted, suite)}.json"
-    # Also where nothing is measured any more.
-    write_record(path, _record(facts, protocol, wanted, taken))
     left = [index for index in spread_out(len(wanted)) if index not in taken]
     began = time.perf_counter()
     kernels = compile_ahead([wanted[index] for index in left], require_device())
@@ -92,6 +90,8 @@ def bench_gemm(
         note(progress_line(measurement, spent.seconds))
     rows = [taken[index] for index in sorted(taken)]
     record = _record(facts, protocol, wanted, taken)
+    # Also where nothing was measured.
+    write_record(path, record)
     note(f"wrote {path}")
     if rows:
         note(picture(path, path.with_suffix(".png")))

@@ -99,6 +99,11 @@ def test_a_killed_run_is_continued_and_measures_what_is_missing(
     begun = tmp_path / "gemm.json"
     first = json.loads(begun.read_text(encoding="utf-8"))
     assert len(first["rows"]) == 2 and first["missing"]["problems"] == sorted({*map(str, WANTED)} - {*log})
+    with pytest.raises(Killed):
+        bench_gemm(WANTED, tmp_path, sustained=True)
+    assert json.loads(begun.read_text(encoding="utf-8")) == first, (
+        "a run that is killed before its first row leaves the file"
+    )
     log.clear()
     ahead = list[Any]()
     monkeypatch.setattr(command, "compile_ahead", lambda wanted, _: ahead.extend(wanted) or 0)
