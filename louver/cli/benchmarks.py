@@ -34,6 +34,13 @@ out_option = click.option(
 @click.option("--dtype", metavar="LIST", default="f16,bf16", help=DTYPES_HELP)
 @shapes_option
 @suite_option
+@click.option(
+    "--continue",
+    "begun",
+    type=PATH,
+    metavar="RECORD",
+    help="Take over the rows of a record that a budget ended, of this GPU, these versions and these shapes; measure the others.",
+)
 @click.option("--sustained", is_flag=True, help="Also seconds of load, with clock and power, for three shapes.")
 @budget_option
 @click.option(
@@ -48,6 +55,7 @@ def gemm(
     dtype: str,
     shapes: str | None,
     suite: str | None,
+    begun: Path | None,
     sustained: bool,
     budget: float | None,
     accumulate: str,
@@ -57,7 +65,7 @@ def gemm(
     from louver.cli.commands.bench import bench_gemm, problems
 
     wanted = problems(dtype, shapes, suite, accumulate=accumulate)
-    return bench_gemm(wanted, out, sustained=sustained, budget=budget, suite=suite)
+    return bench_gemm(wanted, out, sustained=sustained, budget=budget, suite=suite, begun=begun)
 
 
 @click.command()

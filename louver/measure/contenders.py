@@ -23,6 +23,9 @@ SPLITS = ((-1, -1),)
 """PyTorch's `split_k` and `split_k_mode` of cuSPARSELt: segment-K, for which PyTorch passes no mode. cuSPARSELt 0.8 refuses parts of K on
 compute capability 9 (`split_k` 2 and 4, modes 1 and 2: invalid value)."""
 
+TURNED = " transposed"
+"""The end of the name of a contender whose library turns its own output order."""
+
 DENSE_CALLS: Mapping[tuple[str, str], str] = {
     ("f16", "f16"): "torch.mm",
     ("bf16", "bf16"): "torch.mm",
@@ -45,6 +48,11 @@ class Contender:
     call: Callable[[int], Any]
     order: str
     details: dict[str, Any]
+
+    @property
+    def own_order(self) -> str:
+        """The name of the same in its library's own output order, of cuSPARSELt."""
+        return self.name.removesuffix(TURNED)
 
     def result(self, index: int) -> Any:
         """The result as [N, M]."""
@@ -152,7 +160,7 @@ class CuSparseLt:
             )
 
         way = f" split-K {split[0]} mode {split[1]}" if split else ""
-        name = f"cusparselt {algorithm}{way}{' transposed' if transposed else ''}"
+        name = f"cusparselt {algorithm}{way}{TURNED if transposed else ''}"
         details = {"algorithm": algorithm, "transposed": transposed, "tokens": self._operands.problem.padded_n}
         if split:
             details |= {"split_k": split[0], "split_k_mode": split[1]}

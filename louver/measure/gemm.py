@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from louver.measure.contenders import (
@@ -19,60 +18,19 @@ from louver.measure.contenders import (
     dependent,
     ours,
 )
-from louver.measure.graph import ESTIMATE_REPLAYS, Load, capture, prepare, take_turns
-from louver.measure.n_major import NMajor, measure_n_major
+from louver.measure.graph import Load, capture, prepare, take_turns
+from louver.measure.measurement import Measurement
+from louver.measure.n_major import has_n_major, measure_n_major
 from louver.measure.operands import Operands, make_operands
-from louver.measure.problems import GemmProblem
-from louver.measure.protocol import Protocol, median, spread
+from louver.measure.problems import FEW_TOKENS, GemmProblem
+from louver.measure.protocol import Protocol, interleave, median, spread
 from louver.measure.report.gemm import CONTENDERS, TIMED, GemmRow
-from louver.measure.sustained import Sustained, sustain
+from louver.measure.sustained import sustain
 from louver.measure.verify import verify
 
-FEW_TOKENS = 256
-"""Tokens up to which dependent launches are measured: they are for kernels that are short."""
-
-
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """A problem's times and what else is recorded of it.
-
-    notes: by contender. sustained: by contender, maybe empty. n_major: of 8-bit operands. seconds: what measuring took, by
-    phase; "algorithms" and "ranking" of cuSPARSELt are parts of "libraries".
-    """
-
-    row: GemmRow
-    notes: Mapping[str, Mapping[str, Any]]
-    sustained: Mapping[str, Sustained]
-    n_major: NMajor | None = None
-    seconds: Mapping[str, float] = field(default_factory=dict[str, float])
-
-    @property
-    def flops(self) -> float:
-        """Operations of the product, zeros counted."""
-        return 2.0 * math.prod(self.row.shape)
-
-    def to_json(self) -> dict[str, Any]:
-        """A row of the record, in the schema of `louver.measure.report.gemm`."""
-        taken = self.row.times_us
-        times = {f"{name}_us": taken.get(name) for name in TIMED if name in CONTENDERS or name in taken}
-        base = {
-            "shape": list(self.row.shape),
-            "dtype": self.row.dtype,
-            "out": self.row.out,
-            "product": self.row.product,
-            "accumulate": self.row.accumulate,
-        }
-        sustained = {name: taken.to_json(self.flops) for name, taken in self.sustained.items()}
-        more = {} if self.n_major is None else {"n_major": self.n_major.to_json()}
-        notes = {name: dict(facts) for name, facts in self.notes.items()}
-        return {
-            **base,
-            **times,
-            "notes": notes,
-            "sustained": sustained,
-            **more,
-            "measuring_seconds": dict(self.seconds),
-        }
+MOST_SLOWER = 1.05
+"""cuSPARSELt's contender in the other output order goes on if a launch takes at most so many times as long as in its own order: bursts of
+one contender differ by up to 6%, most by less than 3%."""
 
 
 def measure(torch: Any, problem: GemmProblem, protocol: Protocol, *, sustained: bool = False) -> Measurement:
@@ -110,11 +68,7 @@ def measure(torch: Any, problem: GemmProblem, protocol: Protocol, *, sustained: 
         lasting = CONTENDERS if sustained else ()
         long = {name: sustain(torch, loads[w], protocol) for name, w in winners.items() if name in lasting}
     with phases.phase("n_major"):
-        turned = (
-            measure_n_major(torch, operands, protocol)
-            if problem.bits == 8 and problem.accumulate == "auto" and problem.n == problem.padded_n
-            else None
-        )
+        turned = measure_n_major(torch, operands, protocol) if has_n_major(problem) else None
     return Measurement(row, notes, long, turned, phases.seconds)
 
 
@@ -143,8 +97,7 @@ def pick_winners(times: Mapping[str, tuple[float, ...]]) -> dict[str, str]:
 
 def _own(torch: Any, operands: Operands, notes: dict[str, dict[str, Any]]) -> dict[str, Contender]:
     """Louver's contenders, right for every weight. Raises ArithmeticError when one is not."""
-    few = operands.problem.n <= FEW_TOKENS
-    contenders = [ours(operands), *([dependent(operands)] if few else [])]
+    contenders = [ours(operands), *([dependent(operands)] if operands.problem.n <= FEW_TOKENS else [])]
     for contender in contenders:
         worst = 0.0
         for index in range(operands.sets):
@@ -183,13 +136,20 @@ def _cusparselt(
 ) -> dict[str, Contender]:
 
     def short(contender: Contender) -> float:
-        return capture(torch, contender.call, operands.sets).seconds(ESTIMATE_REPLAYS)
+        return capture(torch, contender.call, operands.sets).estimate(protocol.graph_seconds)
 
     def rank(contender: Contender) -> float:
         graph = capture(torch, contender.call, operands.sets)
         replays = protocol.rank_replays(graph.seconds(1) * operands.sets)
-        time.sleep(protocol.pause_seconds)
+        time.sleep(protocol.rank_pause_seconds)
         return graph.seconds(replays)
+
+    def times_as_long(contender: Contender, other: Contender) -> float:
+        graphs = [capture(torch, each.call, 1) for each in (contender, other)]
+        replays = max(1, protocol.rank_replays(graphs[1].seconds(1)) // 2)
+        runs = {index: partial(graph.seconds, replays) for index, graph in enumerate(graphs)}
+        taken = interleave(runs, 2, lambda: None)
+        return sum(taken[0]) / sum(taken[1])
 
     with phases.phase("algorithms"):
         candidates, known = cusparselt_candidates(CuSparseLt(torch, operands), short, protocol)
@@ -206,6 +166,12 @@ def _cusparselt(
                 continue
             try:
                 with parts.phase(f"rank {name}"):
+                    # A launch in the other order may take the host 0.3 s, and ranking takes as many as there are weights.
+                    twin = right.get(contender.own_order)
+                    slower = 1.0 if twin is None or twin is contender else times_as_long(contender, twin)
+                    if slower > MOST_SLOWER:
+                        notes["cusparselt"][f"slower: {name}"] = round(slower, 3)
+                        continue
                     times[name] = rank(contender)
             except REFUSALS as error:
                 notes["cusparselt"][f"failed: {name}"] = _first_line(error)

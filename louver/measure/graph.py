@@ -35,6 +35,11 @@ class Graph:
         end.synchronize()
         return begin.elapsed_time(end) * 1e-3 / (replays * self.launches)
 
+    def estimate(self, enough: float) -> float:
+        """Seconds of a launch, over one replay if it lasts `enough` seconds, else over more."""
+        first = self.seconds(1)
+        return first if first * self.launches >= enough else self.seconds(ESTIMATE_REPLAYS)
+
 
 def capture(torch: Any, call: Callable[[int], object], launches: int) -> Graph:
     """Capture `call(0)`, `call(1)`, … `call(launches - 1)`. Objects that `call` makes on first use must exist already."""

@@ -9,6 +9,7 @@ from typing import Any
 import louver
 from louver.measure.graph import prepare, take_turns
 from louver.measure.operands import Operands
+from louver.measure.problems import GemmProblem
 from louver.measure.protocol import Protocol, median
 from louver.measure.verify import verify
 from louver.runtime.copy2d import copy_matrix
@@ -38,10 +39,15 @@ class NMajor:
     def to_json(self) -> dict[str, float]:
         """The record."""
         return {
-            "copy_us": round(self.copy_us, 3),
-            "product_us": round(self.product_us, 3),
+            "copy_us": self.copy_us,
+            "product_us": self.product_us,
             "copy_gigabytes_per_second": round(self.gigabytes_per_second, 1),
         }
+
+
+def has_n_major(problem: GemmProblem) -> bool:
+    """Whether a row of this problem has it."""
+    return problem.bits == 8 and problem.accumulate == "auto" and problem.n == problem.padded_n
 
 
 def measure_n_major(torch: Any, operands: Operands, protocol: Protocol) -> NMajor:
@@ -66,7 +72,7 @@ def measure_n_major(torch: Any, operands: Operands, protocol: Protocol) -> NMajo
         "product": (lambda i: louver.matmul(operands.sparse[i % operands.sets], k_major, out=product), operands.sets),
     }
     loads = {name: prepare(torch, call, sets, protocol) for name, (call, sets) in calls.items()}
-    us = {name: median(taken) * 1e6 for name, taken in take_turns(loads, protocol).items()}
+    us = {name: round(median(taken) * 1e6, 3) for name, taken in take_turns(loads, protocol).items()}
     return NMajor(us["copy"], us["product"], problem.k * problem.n)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
@@ -16,6 +16,9 @@ from louver.library.forms import Operand, pitched
 from louver.library.rows import Rows
 from louver.measure.problems import GemmProblem
 from louver.runtime.memory import DeviceBuffer
+
+if TYPE_CHECKING:
+    from louver.measure.verify import Reference
 
 INT8_SCALE, INT8_MOST = 30.0, 127
 """Normal numbers times the scale, cut to the range and to whole numbers, are the integers that are multiplied."""
@@ -29,6 +32,7 @@ class Operands:
     """x: [N, K] and y: [N, M] torch tensors on the GPU. padded: x with tokens of zeros, as many as cuSPARSELt needs.
 
     dense: pruned weights, torch tensors [M, K] on the GPU. sparse: the same weights, compressed, on the GPU. One a set.
+    references: the products in float64 that are known, by weight. Changed operands (`replace`) begin with none.
     """
 
     problem: GemmProblem
@@ -37,6 +41,9 @@ class Operands:
     y: Any
     dense: tuple[Any, ...]
     sparse: tuple[SparseTensor, ...]
+    references: dict[int, Reference] = field(
+        default_factory=dict[int, "Reference"], init=False, repr=False, compare=False
+    )
 
     @property
     def sets(self) -> int:

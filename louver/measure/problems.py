@@ -107,6 +107,9 @@ OTHER_NAMES: Mapping[str, str] = {"int8": "s8"}
 WEIGHT_MULTIPLE: Mapping[int, int] = {32: 8, 16: 16, 8: 32}
 """The numbers that cuSPARSELt wants M and K to be multiples of, by bits of an element."""
 
+FEW_TOKENS = 256
+"""Tokens up to which dependent launches are measured: they are for kernels that are short."""
+
 TOKENS_MULTIPLE = 16
 """The number that cuSPARSELt wants N to be a multiple of."""
 

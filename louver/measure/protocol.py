@@ -70,12 +70,17 @@ class Protocol:
         """Timed replays of a run that ranks an algorithm, at least 1. graph_seconds: duration of one replay."""
         return _replays(self.rank_seconds, graph_seconds)
 
+    @property
+    def rank_pause_seconds(self) -> float:
+        """Idle time before a run that ranks an algorithm: as long as the run at most, which leaves the clock as much to recover from."""
+        return min(self.pause_seconds, self.rank_seconds)
+
     def describe(self) -> str:
         """The protocol in words, for the record."""
         return (
             f"{self.describe_bursts()} cuSPARSELt: the best of its algorithms (the {self.algorithms} fastest in short runs, "
             f"the default) in its own output order, of the {self.finalists} fastest in the other order too, and of the fastest with "
-            "segment-K."
+            "segment-K; the other order only where a launch in it is about as fast."
         )
 
     def describe_bursts(self) -> str:
@@ -92,8 +97,8 @@ class Protocol:
         )
 
 
-SHORT = Protocol(rounds=3, burst_seconds=0.05)
-"""For long lists of problems."""
+SHORT = Protocol(rounds=3, burst_seconds=0.025, pause_seconds=0.025, rank_seconds=0.02)
+"""For long lists of problems. Pauses are as long as bursts, so that the mean power is no greater than with longer ones."""
 
 
 def _replays(seconds: float, graph_seconds: float) -> int:

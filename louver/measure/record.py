@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from louver.formats.regular import Target
-from louver.measure.gemm import Measurement
 from louver.measure.host import PROTOCOL, HostTimes
+from louver.measure.measurement import Measurement
 from louver.measure.operands import INT8_MOST, INT8_SCALE
 from louver.measure.protocol import Protocol
 from louver.measure.report.header import SCHEMA

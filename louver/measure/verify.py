@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,34 @@ SAMPLE = 32
 """Tokens whose results are compared, drawn at random; all of their outputs are."""
 
 
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The float64 product of a sample of tokens. tokens: torch tensor of their numbers. values, magnitude: [tokens, M], and Σ|x||w|."""
+
+    tokens: Any
+    values: NDArray[np.float64]
+    magnitude: NDArray[np.float64]
+    k: int
+
+    def agrees(self, y: Any, out: str, accumulate: str) -> Agreement:
+        """Compare with rows of y [N, M], see `beside_float64`."""
+        # PyTorch indexes no 8-bit floats.
+        y = y if y.element_size() > 1 else y.float()
+        got, wanted = y[self.tokens].double().cpu().numpy(), self.values
+        if out == "f16":
+            got, wanted = in_f16_range(got), in_f16_range(wanted)
+        return compare(got, wanted, self.magnitude, self.k, out, accumulate)
+
+
 def verify(torch: Any, operands: Operands, index: int, y: Any) -> Agreement:
-    """Compare a sample of `y` [N, M] with the float64 product of weight `index`, see `beside_float64`."""
-    problem = operands.problem
-    tokens, accumulate = sampled(torch, problem.n), accumulation(problem.dtype, problem.accumulate)
-    return beside_float64(operands.x, operands.dense[index], y, tokens, problem.out, accumulate)
+    """Compare a sample of `y` [N, M] with the float64 product of weight `index`, see `beside_float64`.
+
+    The operands keep that product: all contenders are compared with it.
+    """
+    problem, known = operands.problem, operands.references
+    if index not in known:
+        known[index] = reference_of(operands.x, operands.dense[index], sampled(torch, problem.n))
+    return known[index].agrees(y, problem.out, accumulation(problem.dtype, problem.accumulate))
 
 
 def sampled(torch: Any, count: int) -> Any:
@@ -34,16 +58,17 @@ def beside_float64(x: Any, weight: Any, y: Any, tokens: Any, out: str, accumulat
     accumulate: as in `numerics.compare`. bias: [M]. Beyond the range of an f16 result, infinity and the greatest number are both right:
     libraries differ.
     """
-    # PyTorch indexes no 8-bit floats.
-    x, y = (each if each.element_size() > 1 else each.float() for each in (x, y))
+    return reference_of(x, weight, tokens, bias).agrees(y, out, accumulate)
+
+
+def reference_of(x: Any, weight: Any, tokens: Any, bias: Any = None) -> Reference:
+    """The float64 product of rows `tokens` of x [N, K] and a weight [M, K], plus a bias [M]."""
+    x = x if x.element_size() > 1 else x.float()
     x, weight = x[tokens].double(), weight.double()
     reference, magnitude = x @ weight.t(), x.abs() @ weight.abs().t()
     if bias is not None:
         reference, magnitude = reference + bias.double(), magnitude + bias.double().abs()
-    got, wanted, size = (part.cpu().numpy() for part in (y[tokens].double(), reference, magnitude))
-    if out == "f16":
-        got, wanted = in_f16_range(got), in_f16_range(wanted)
-    return compare(got, wanted, size, x.shape[1], out, accumulate)
+    return Reference(tokens, reference.cpu().numpy(), magnitude.cpu().numpy(), x.shape[1])
 
 
 def in_f16_range(values: NDArray[np.float64]) -> NDArray[np.float64]:

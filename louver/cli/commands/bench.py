@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from louver.cli.commands.notes import note
+from louver.measure.ahead import compile_ahead
 from louver.measure.budget import Budget, spread_out
-from louver.measure.gemm import Measurement, measure
+from louver.measure.continued import read_continued
+from louver.measure.gemm import measure
 from louver.measure.host import HostTimes, measure_host
 from louver.measure.machine import forbid_short_sums, header, host_header, require_torch, tf32_products
+from louver.measure.measurement import Measurement
 from louver.measure.problems import OUTPUTS, GemmProblem, parse_dtypes, parse_shapes
 from louver.measure.protocol import SHORT, Protocol
 from louver.measure.record import gemm_record, host_record, write_record
@@ -21,6 +26,7 @@ from louver.measure.report.result import Result
 from louver.measure.report.table import NAME, Column, Table
 from louver.measure.schedules import Rung, measure_schedules
 from louver.measure.suites import SUSTAINED, suite
+from louver.runtime.device import require_device
 
 REASONS = 2
 """Reasons for a missing library that a line of progress has room for; the record has all."""
@@ -38,36 +44,53 @@ def problems(
 
 
 def bench_gemm(
-    wanted: Sequence[GemmProblem], out: Path, *, sustained: bool, budget: float | None = None, suite: str | None = None
+    wanted: Sequence[GemmProblem],
+    out: Path,
+    *,
+    sustained: bool,
+    budget: float | None = None,
+    suite: str | None = None,
+    begun: Path | None = None,
 ) -> Result:
     """Measure the problems; write `gemm.json` (after every problem) and `gemm.png` into `out`.
 
     sustained: also under sustained load, for the problems of `SUSTAINED`. budget: seconds for all of it, see `Budget`; problems
     are measured in an order that spreads over their list, and the record names those that are missing. Problems of a suite, and
     those that accumulate in another way than usual, all in the same, go into files of their own: `gemm-tokens.json`,
-    `gemm-f16.json`. Those of a suite have shorter bursts.
+    `gemm-f16.json`. Those of a suite have shorter bursts. begun: a record whose rows are taken over, see `read_continued`; the others
+    are measured and have the run's date. Our kernels are compiled before the first problem.
     Raises CannotMeasureError where this machine cannot, ArithmeticError when a result of ours is wrong.
     """
     time_left = Budget(budget)
     torch = require_torch()
     forbid_short_sums(torch)
     protocol, facts = SHORT if suite else Protocol(), header(torch)
-    taken: dict[int, Measurement] = {}
+    taken, date = dict[int, Measurement](), ""
+    if begun is not None:
+        found = read_continued(begun, facts, protocol, wanted)
+        taken |= found.taken
+        date, facts = facts["date"], {**facts, "date": found.date}
     path = out / f"{record_name(wanted, suite)}.json"
-    order = spread_out(len(wanted))
-    for index in order:
+    left = [index for index in spread_out(len(wanted)) if index not in taken]
+    began = time.perf_counter()
+    kernels = compile_ahead([wanted[index] for index in left], require_device())
+    note(f"kernels compiled ahead: {kernels}, {time.perf_counter() - began:.0f} s")
+    while left:
         if not time_left.suffices():
-            note(f"no time left for {', '.join(str(wanted[left]) for left in order[len(taken) :])}")
+            note(f"no time left for {', '.join(str(wanted[index]) for index in left)}")
             break
+        index = left.pop(0)
         problem = wanted[index]
         with time_left.spending() as spent, tf32_products(torch):
-            taken[index] = measure(torch, problem, protocol, sustained=sustained and problem.shape in SUSTAINED)
+            measurement = measure(torch, problem, protocol, sustained=sustained and problem.shape in SUSTAINED)
             torch.cuda.empty_cache()
-        # After each problem, for a run that is ended.
-        write_record(path, _record(facts, protocol, wanted, taken))
-        note(progress_line(taken[index], spent.seconds))
+            taken[index] = replace(measurement, date=date)
+            # After each problem, for a run that is ended.
+            write_record(path, _record(facts, protocol, wanted, taken))
+        note(progress_line(measurement, spent.seconds))
     rows = [taken[index] for index in sorted(taken)]
     record = _record(facts, protocol, wanted, taken)
+    # Also where nothing was measured.
     write_record(path, record)
     note(f"wrote {path}")
     if rows:
@@ -148,7 +171,7 @@ def progress_line(measurement: Measurement, seconds: float) -> str:
     speeds = [f"{LABELS[name]} {row.tflops(name) or 0:.0f}" for name in PRODUCTS if name in row.times_us]
     missing = [f"{name}: {_absence(note)}" for name, note in measurement.notes.items() if name not in row.times_us]
     shape = "×".join(map(str, row.shape))
-    return "; ".join([f"{shape} {row.types}: {', '.join(speeds)} TFLOP/s ({seconds:.0f} s)", *missing])
+    return "; ".join([f"{shape} {row.types}: {', '.join(speeds)} TFLOP/s ({seconds:.1f} s)", *missing])
 
 
 def _absence(note: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ The file is JSON:
 `dependent_us` is the time of our product by plans with dependent launches, `copy_us` that of a copy that moves as many bytes.
 M is rows of the sparse weight, N tokens. `dtype` is the operands' type, `out` the result's, `dtype` where it is left out.
 A time that was not taken is null. `accumulate` is how our product accumulates, "auto" where it is left out; rows of different
-ways are kept in different files. Rows and header may hold more.
+ways are kept in different files. A row has a `date` where it was measured later than the header's. Rows and header may hold more.
 """
 
 from __future__ import annotations
@@ -122,13 +122,14 @@ def read_gemm(path: Path) -> GemmRecord:
 
 
 def _record(data: Mapping[str, Any]) -> GemmRecord:
-    header, rows = header_of(data, "gemm"), tuple(_row(row) for row in data["rows"])
+    header, rows = header_of(data, "gemm"), tuple(row_of(row) for row in data["rows"])
     pairs = zip(rows, data["rows"], strict=True)
-    sustained = tuple(taken for row, found in pairs for taken in _sustained(row, found.get("sustained", {})))
+    sustained = tuple(taken for row, found in pairs for taken in sustained_of(row, found.get("sustained", {})))
     return GemmRecord(*header, rows, sustained)
 
 
-def _row(row: Mapping[str, Any]) -> GemmRow:
+def row_of(row: Mapping[str, Any]) -> GemmRow:
+    """The times of a row of the file. Raises KeyError, TypeError or ValueError for one that breaks a rule."""
     m, n, k = (int(size) for size in row["shape"])
     taken = {name: float(row[f"{name}_us"]) for name in TIMED if row.get(f"{name}_us") is not None}
     dtype = str(row["dtype"])
@@ -137,7 +138,9 @@ def _row(row: Mapping[str, Any]) -> GemmRow:
     return GemmRow((m, n, k), dtype, product, taken, out, accumulate)
 
 
-def _sustained(row: GemmRow, found: Mapping[str, Mapping[str, Any]]) -> list[SustainedRow]:
+def sustained_of(row: GemmRow, found: Mapping[str, Mapping[str, Any]]) -> list[SustainedRow]:
+    """A row's `sustained` in the file. Raises as `row_of`."""
+
     def number(value: Any) -> float | None:
         return None if value is None else float(value)
 

@@ -14,8 +14,8 @@ from louver.cli import app
 from louver.cli.commands import bench as command
 from louver.cli.commands.bench import bench_gemm, problems
 from louver.compile.plan.schedule import Schedule
-from louver.measure.gemm import Measurement
 from louver.measure.host import HostTime, HostTimes
+from louver.measure.measurement import Measurement
 from louver.measure.problems import GemmProblem
 from louver.measure.report.gemm import GemmRow
 from louver.measure.schedules import Rung
@@ -38,8 +38,10 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
         return Measurement(row, {}, {"ours": Sustained(11.0, 1400.0, 690.0)} if sustained else {})
 
     monkeypatch.setattr(command, "require_torch", lambda: torch)
-    monkeypatch.setattr(command, "header", lambda _: {"device": "NVIDIA H200", "versions": {"ptxas": "1"}})
+    monkeypatch.setattr(command, "header", lambda _: {"device": "NVIDIA H200", "versions": {"ptxas": "1"}, "date": "1"})
     monkeypatch.setattr(command, "measure", measure)
+    monkeypatch.setattr(command, "require_device", lambda: "the device")
+    monkeypatch.setattr(command, "compile_ahead", lambda wanted, place: len(wanted) if place == "the device" else 0)
 
 
 def run(out: Path, budget: float | None) -> dict[str, Any]:
@@ -76,6 +78,67 @@ def test_without_time_the_record_says_what_is_missing_and_nothing_is_drawn(machi
     assert not (tmp_path / "gemm.png").exists()
 
 
+class Killed(BaseException):
+    """The end of a process."""
+
+
+def test_a_killed_run_is_continued_and_measures_what_is_missing(
+    machine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, log = command.measure, list[str]()
+
+    def measured(torch: Any, problem: GemmProblem, *rest: Any, **options: Any) -> Measurement:
+        if len(log) == 2:
+            raise Killed
+        log.append(str(problem))
+        return whole(torch, problem, *rest, **options)
+
+    monkeypatch.setattr(command, "measure", measured)
+    with pytest.raises(Killed):
+        bench_gemm(WANTED, tmp_path, sustained=True)
+    begun = tmp_path / "gemm.json"
+    first = json.loads(begun.read_text(encoding="utf-8"))
+    assert len(first["rows"]) == 2 and first["missing"]["problems"] == sorted({*map(str, WANTED)} - {*log})
+    with pytest.raises(Killed):
+        bench_gemm(WANTED, tmp_path, sustained=True)
+    assert json.loads(begun.read_text(encoding="utf-8")) == first, (
+        "a run that is killed before its first row leaves the file"
+    )
+    log.clear()
+    ahead = list[Any]()
+    monkeypatch.setattr(command, "compile_ahead", lambda wanted, _: ahead.extend(wanted) or 0)
+    monkeypatch.setattr(command, "header", lambda _: {"device": "NVIDIA H200", "versions": {"ptxas": "1"}, "date": "2"})
+    bench_gemm(WANTED, tmp_path / "next", sustained=True, begun=begun)
+    assert log == first["missing"]["problems"] == [str(problem) for problem in ahead]
+    second = json.loads((tmp_path / "next" / "gemm.json").read_text(encoding="utf-8"))
+    assert [row["shape"] for row in second["rows"]] == [list(problem.shape) for problem in WANTED]
+    assert [row for row in second["rows"] if "date" not in row] == first["rows"]
+    assert [row["date"] for row in second["rows"] if "date" in row] == ["2"]
+    assert second["date"] == "1" and "missing" not in second
+    assert json.loads(begun.read_text(encoding="utf-8")) == first
+
+
+def test_the_command_takes_a_record_to_continue(machine: None, tmp_path: Path) -> None:
+    asked = ["gemm", "--shapes", "64x32x64", "--dtype", "f16"]
+    printed(tmp_path, *asked)
+    found, notes = printed(tmp_path / "next", *asked, "--continue", str(tmp_path / "gemm.json"))
+    assert found == json.loads((tmp_path / "gemm.json").read_text(encoding="utf-8"))
+    assert "kernels compiled ahead: 0, 0 s" in notes and "TFLOP/s (" not in notes
+
+
+def test_another_gpus_record_is_refused_before_anything_is_measured(
+    machine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench_gemm(WANTED, tmp_path, sustained=False)
+    monkeypatch.setattr(command, "header", lambda _: {"device": "NVIDIA H100", "versions": {"ptxas": "1"}, "date": "2"})
+    monkeypatch.setattr(command, "measure", lambda *_, **__: 1 / 0)
+    asked = ["bench", "gemm", "--continue", str(tmp_path / "gemm.json"), "--out", str(tmp_path / "next")]
+    result = CliRunner().invoke(app, asked)
+    assert result.exit_code == 2
+    assert "the same device, here NVIDIA H100, got NVIDIA H200 in gemm.json: continue it where it" in result.stderr
+    assert not (tmp_path / "next").exists()
+
+
 def printed(out: Path, *arguments: str) -> tuple[dict[str, Any], str]:
     """A suite's JSON and its notes. Nothing else is on standard output, as text or as JSON."""
     command = ["bench", *arguments, "--out", str(out)]
@@ -89,7 +152,10 @@ def test_gemm_prints_its_record(machine: None, tmp_path: Path) -> None:
     found, notes = printed(tmp_path, "gemm", "--shapes", "64x32x64", "--dtype", "f16")
     assert found == json.loads((tmp_path / "gemm.json").read_text(encoding="utf-8"))
     assert found["kind"] == "gemm" and found["rows"][0]["shape"] == [64, 32, 64]
-    assert notes.startswith("64×32×64 f16: Louver") and f"wrote {tmp_path / 'gemm.json'}\n" in notes
+    assert (
+        notes.startswith("kernels compiled ahead: 1, 0 s\n64×32×64 f16: Louver")
+        and f"wrote {tmp_path / 'gemm.json'}\n" in notes
+    )
 
 
 def test_schedules_print_their_record(machine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

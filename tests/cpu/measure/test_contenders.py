@@ -203,6 +203,36 @@ def test_a_contender_that_no_graph_takes_is_noted_and_leaves_the_others(monkeypa
     assert list(phases.seconds) == ["algorithms", "ranking"]
 
 
+@pytest.mark.parametrize(
+    ("slower", "names"), [(1.2, ["cusparselt 2"]), (1.04, ["cusparselt 2 transposed", "cusparselt 2"])]
+)
+def test_the_other_order_is_ranked_where_a_launch_of_it_is_about_as_fast(
+    monkeypatch: pytest.MonkeyPatch, slower: float, names: list[str]
+) -> None:
+    log: list[tuple[str, int]] = []
+
+    def capture(_torch: Any, call: Any, launches: int) -> Any:
+        log.append((call, launches))
+        turned = "transposed" in call
+        # The rotation over all weights decides, once the other order takes part.
+        return SimpleNamespace(
+            seconds=lambda _: (slower if turned else 1.0) if launches == 1 else (0.5 if turned else 1.0)
+        )
+
+    some = [Contender(name, name, "rows", {}) for name in ("cusparselt 2", "cusparselt 2 transposed")]
+    monkeypatch.setattr(Contender, "result", lambda *_: None)
+    monkeypatch.setattr(gemm, "cusparselt_candidates", lambda *_: (some, 1))
+    monkeypatch.setattr(gemm, "capture", capture)
+    monkeypatch.setattr(gemm, "verify", lambda *_: RIGHT)
+    notes: dict[str, dict[str, Any]] = {}
+    found = gemm._cusparselt(Library(1), operands(), Protocol(pause_seconds=0), notes, gemm._Phases())
+    assert list(found) == names
+    assert log[:3] == [("cusparselt 2", 3), ("cusparselt 2 transposed", 1), ("cusparselt 2", 1)]
+    assert log[3:] == ([("cusparselt 2 transposed", 3)] if len(names) > 1 else [])
+    told = notes["cusparselt"].get("slower: cusparselt 2 transposed")
+    assert told == (None if len(names) > 1 else slower)
+
+
 def test_without_a_choice_the_default_is_alone_and_k_is_whole() -> None:
     torch = Library(5)
     found, known = cusparselt_candidates(CuSparseLt(torch, operands()), lambda _: 1 / 0, Protocol(most_algorithms=1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +15,10 @@ import louver
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import lifted_pattern
 from louver.measure import operands as module
+from louver.measure import verify as verifying
 from louver.measure.operands import INT8_MOST, make_operands, pruned
 from louver.measure.problems import GemmProblem
-from louver.measure.verify import in_f16_range, verify
+from louver.measure.verify import in_f16_range, reference_of, verify
 from louver.runtime.arrays import view
 from louver.runtime.cache import KernelCache
 from support.fake_gpu import FakeTorch, Tensor, recording
@@ -89,6 +91,20 @@ def test_verification_accepts_the_right_weight_only(torch: Any, dtype: str, out:
     assert not verify(torch, operands, 0, y).ok
     operands.poison()
     assert verify(torch, operands, 1, operands.y).violations == 32 * 64
+
+
+def test_a_weights_product_is_computed_once_and_not_kept_by_changed_operands(
+    torch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operands = make_operands(torch, GemmProblem(64, 48, 64, "f16"), sets=2)
+    made: list[int] = []
+    monkeypatch.setattr(verifying, "reference_of", lambda *given: made.append(1) or reference_of(*given))
+    for index in (0, 1, 0, 1):
+        assert verify(torch, operands, index, product(torch, operands, index)).ok
+    assert len(made) == 2
+    fewer = replace(operands, problem=replace(operands.problem, n=16), x=operands.x[:16], y=operands.y[:16])
+    assert verify(torch, fewer, 0, product(torch, fewer, 0)).ok
+    assert len(made) == 3
 
 
 @pytest.mark.parametrize(("dtype", "out"), KINDS)

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 
-from louver.measure.protocol import Protocol, interleave, median, spread
+from louver.measure.graph import Graph
+from louver.measure.protocol import SHORT, Protocol, interleave, median, spread
 
 
 def test_interleaving_takes_turns_and_pauses_before_each_burst() -> None:
@@ -77,6 +79,38 @@ def test_ranking_runs_are_shorter_than_bursts() -> None:
     assert protocol.rank_replays(0.004) == 4
     assert protocol.burst_replays(0.004) == 24
     assert protocol.rank_replays(0.05) == 1
+    assert (protocol.rank_pause_seconds, Protocol(pause_seconds=0).rank_pause_seconds) == (0.02, 0)
+
+
+def test_long_lists_keep_rounds_and_the_share_of_pauses() -> None:
+    assert SHORT.rounds >= 3
+    assert SHORT.pause_seconds >= SHORT.burst_seconds
+    # A burst has many graphs of many launches, as far as these are short.
+    assert SHORT.burst_replays(SHORT.graph_seconds) >= 7
+    assert (SHORT.launches, SHORT.rotation_bytes) == (Protocol().launches, Protocol().rotation_bytes)
+
+
+@pytest.mark.parametrize(("replay_ms", "replays"), [(4.0, [1, 1]), (0.5, [1, 1, 1, 1, 1, 1])])
+def test_a_long_replay_is_not_repeated_for_an_estimate(replay_ms: float, replays: list[int]) -> None:
+    played: list[int] = []
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            self.at = 0
+
+        def record(self) -> None:
+            self.at = len(played)
+
+        def synchronize(self) -> None:
+            pass
+
+        def elapsed_time(self, other: Event) -> float:
+            return (other.at - self.at) * replay_ms
+
+    torch = SimpleNamespace(cuda=SimpleNamespace(Event=Event))
+    graph = Graph(torch, SimpleNamespace(replay=lambda: played.append(1)), launches=2)
+    assert graph.estimate(0.003) == pytest.approx(replay_ms * 1e-3 / 2)
+    assert played == replays
 
 
 def test_says_what_it_does() -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from louver.cli.commands.bench import gemm_tables, host_table, n_major_table, picture, progress_line, sustained_table
-from louver.measure.gemm import Measurement, pick_winners
+from louver.measure.gemm import pick_winners
 from louver.measure.host import HostTime, HostTimes
+from louver.measure.measurement import Measurement
 from louver.measure.n_major import NMajor
 from louver.measure.protocol import Protocol
 from louver.measure.record import gemm_record, host_record, write_record
@@ -59,6 +60,18 @@ def test_a_record_holds_notes_and_sustained_speed() -> None:
     assert record["rows"][1]["notes"] == {"cusparselt": {"failed": "refused"}}
     assert "1.5 s after 0.5 s" in record["sustained_protocol"]
     assert "sustained_protocol" not in gemm_record(HEADER, Protocol(), measurements()[1:])
+
+
+def test_a_row_comes_back_from_json() -> None:
+    row = GemmRow((512, 64, 1024), "s8", "linear", FAST | {"copy": 3.0}, "s32")
+    notes = {"ours": {"call": "louver.linear", "bursts_us": [1.0, 2.0]}}
+    dated = Measurement(row, notes, {}, NMajor(10.1, 30.0, 64 * 1024), {"operands": 0.5}, "2026-01-03")
+    for taken in (*measurements(), dated):
+        found = json.loads(json.dumps(taken.to_json()))
+        assert Measurement.from_json(found) == taken
+        assert found.get("date") == (taken.date or None)
+    with pytest.raises(KeyError):
+        Measurement.from_json({"shape": [1, 2, 3], "dtype": "f16"})
 
 
 def test_a_record_says_what_there_was_no_time_for() -> None:
@@ -126,7 +139,7 @@ def test_show_prints_sustained_only_where_taken() -> None:
 def test_progress_says_what_failed() -> None:
     line = progress_line(measurements()[1], 3.2)
     assert line.startswith("512×64×1024 f16: Louver 2:4")
-    assert "(3 s)" in line
+    assert "(3.2 s)" in line
     assert line.endswith("cusparselt: refused")
 
 
@@ -140,7 +153,7 @@ def test_progress_says_why_no_variant_was_timed() -> None:
 def test_progress_does_not_speak_of_variants_that_lost() -> None:
     notes = {"cusparselt": {"wrong: cusparselt 0": 7.0}}
     line = progress_line(Measurement(GemmRow((64, 32, 64), "f16", "linear", FAST, "f16"), notes, {}), 1.0)
-    assert line.endswith("(1 s)")
+    assert line.endswith("(1.0 s)")
 
 
 def test_the_winner_of_a_library_has_the_least_median() -> None:

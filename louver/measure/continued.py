@@ -1,0 +1,75 @@
+"""A record that another run continues: its rows, if they may stand beside new ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from louver.measure.measurement import Measurement
+from louver.measure.problems import GemmProblem
+from louver.measure.protocol import Protocol
+from louver.measure.record import DATA
+from louver.measure.report.gemm import GemmRow
+from louver.measure.report.header import header_of, read_record
+
+
+@dataclass(frozen=True, slots=True)
+class Continued:
+    """date: of the run that began the record. taken: its rows, by index of their problem."""
+
+    date: str
+    taken: Mapping[int, Measurement]
+
+
+def read_continued(
+    path: Path, header: Mapping[str, Any], protocol: Protocol, wanted: Sequence[GemmProblem]
+) -> Continued:
+    """A record that a run of these problems may add to. header: of the run, from `machine.header`.
+
+    Raises OSError where there is no file, and ValueError for one of another GPU, of other versions (Louver's commit among them), of
+    another protocol or data, or with rows that the run does not measure.
+    """
+    found = read_record(path, "gemm", _found)
+    begun = found.facts
+    now = _facts(header["device"], header["versions"], protocol.describe(), DATA)
+    for name in sorted({*begun, *now}):
+        before, here = begun.get(name, "none"), now.get(name, "none")
+        if before != here:
+            raise ValueError(
+                f"all rows of a record have the same {name}, here {here}, got {before} in {path.name}: continue it where it was begun, or "
+                "begin another without --continue"
+            )
+    indices = {_identity(problem): index for index, problem in enumerate(wanted)}
+    strange = [taken.row for taken in found.rows if _identity(taken.row) not in indices]
+    if strange:
+        shape = "×".join(map(str, strange[0].shape))
+        raise ValueError(
+            f"a run measures all problems of the record that it continues, got {shape} {strange[0].types} in {path.name}: give the "
+            "record's --suite or --shapes, --dtype and --accumulate"
+        )
+    return Continued(found.date, {indices[_identity(taken.row)]: taken for taken in found.rows})
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    facts: Mapping[str, str]
+    date: str
+    rows: tuple[Measurement, ...]
+
+
+def _found(data: Mapping[str, Any]) -> _Found:
+    device, versions, protocol = header_of(data, "gemm")
+    rows = tuple(Measurement.from_json(row) for row in data["rows"])
+    facts = _facts(device, versions, protocol, str(data["data"]))
+    return _Found(facts, str(data["date"]), rows)
+
+
+def _facts(device: str, versions: Mapping[str, str], protocol: str, data: str) -> dict[str, str]:
+    return {"device": device, **versions, "protocol": protocol, "data": data}
+
+
+def _identity(problem: GemmProblem | GemmRow) -> tuple[Any, ...]:
+    """What tells problems of a record apart."""
+    return problem.shape, problem.dtype, problem.out, problem.accumulate

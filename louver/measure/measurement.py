@@ -1,0 +1,70 @@
+"""One problem's times, and their row of a record."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from louver.measure.n_major import NMajor
+from louver.measure.report.gemm import CONTENDERS, TIMED, GemmRow, row_of, sustained_of
+from louver.measure.sustained import Sustained
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """A problem's times and what else is recorded of it.
+
+    notes: by contender. sustained: by contender, maybe empty. n_major: of 8-bit operands. seconds: what measuring took, by
+    phase; "algorithms" and "ranking" of cuSPARSELt are parts of "libraries". date: of the run, "" for that of its record.
+    """
+
+    row: GemmRow
+    notes: Mapping[str, Mapping[str, Any]]
+    sustained: Mapping[str, Sustained]
+    n_major: NMajor | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict[str, float])
+    date: str = ""
+
+    @property
+    def flops(self) -> float:
+        """Operations of the product, zeros counted."""
+        return 2.0 * math.prod(self.row.shape)
+
+    def to_json(self) -> dict[str, Any]:
+        """A row of the record, in the schema of `louver.measure.report.gemm`."""
+        taken = self.row.times_us
+        times = {f"{name}_us": taken.get(name) for name in TIMED if name in CONTENDERS or name in taken}
+        base = {
+            "shape": list(self.row.shape),
+            "dtype": self.row.dtype,
+            "out": self.row.out,
+            "product": self.row.product,
+            "accumulate": self.row.accumulate,
+        }
+        sustained = {name: taken.to_json(self.flops) for name, taken in self.sustained.items()}
+        more = {} if self.n_major is None else {"n_major": self.n_major.to_json()}
+        notes = {name: dict(facts) for name, facts in self.notes.items()}
+        dated = {"date": self.date} if self.date else {}
+        return {
+            **base,
+            **times,
+            "notes": notes,
+            "sustained": sustained,
+            **more,
+            "measuring_seconds": dict(self.seconds),
+            **dated,
+        }
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Measurement:
+        """Of a row of a record. Raises KeyError, TypeError or ValueError for one that `to_json` does not write."""
+        row = row_of(found)
+        sustained = {
+            s.contender: Sustained(s.us, s.clock_mhz, s.power_w) for s in sustained_of(row, found["sustained"])
+        }
+        _, n, k = row.shape
+        turned = found.get("n_major")
+        n_major = None if turned is None else NMajor(float(turned["copy_us"]), float(turned["product_us"]), n * k)
+        return cls(row, found["notes"], sustained, n_major, found["measuring_seconds"], found.get("date", ""))
