@@ -10,7 +10,6 @@ from louver.compile.lower.products import ranges
 from louver.compile.lower.products.combine import ADD, WORD_BYTES
 from louver.compile.lower.products.state import Lowering
 from louver.ir.sched import ops
-from louver.isa.barrier import StoreAsync
 from louver.isa.instruction import LANES
 from louver.isa.sync import ClusterWait
 from louver.isa.targets import WARPGROUP_THREADS
@@ -71,7 +70,7 @@ def _meet(low: Lowering, op: ops.ExchangeOp) -> None:
 def _send(low: Lowering, there: Reg, sums: list[Reg], width: int, counted: Address) -> None:
     for index in range(0, len(sums), width):
         place = Address(there, WORD_BYTES * WARPGROUP_THREADS * index)
-        low.k.emit(StoreAsync(sums[0].type, width), place, tuple(sums[index : index + width]), counted)
+        low.k.store_async(place, sums[index : index + width], counted)
 
 
 def _add(low: Lowering, place: Address, sums: list[Reg], width: int) -> None:
