@@ -45,15 +45,24 @@ class Timed:
     def predicted(self, rates: Rates) -> float:
         """Microseconds."""
         cutting, (m, n, k) = Cutting.of(self.demand, self.schedule, rates), self.sizes
-        cut = Ranges(cutting.whole(m, n, k, 1).tiles, *self.cut)
-        return cutting.cycles(cut, m, n, k, 1, SM_COUNT) / CLOCK
+        return cutting.cycles(self.ranges, m, n, k, 1, SM_COUNT) / CLOCK
+
+    @property
+    def ranges(self) -> Ranges:
+        """The cut of K."""
+        m, n, k = self.sizes
+        return Ranges(Cutting.of(self.demand, self.schedule).whole(m, n, k, 1).tiles, *self.cut)
 
     @property
     def candidate(self) -> bool:
-        """Whether the library chooses from such schedules."""
-        tile, consumers = self.schedule.tile, self.schedule.roles.consumers
-        return any(
-            (shape.m, shape.n, shape.consumers, self.demand.step * shape.steps) == (tile.m, tile.n, consumers, tile.k)
+        """Whether the library chooses from such schedules and cuts."""
+        tile, consumers, (m, n, k) = self.schedule.tile, self.schedule.roles.consumers, self.sizes
+        cutting = Cutting.of(self.demand, self.schedule)
+        cuts = cutting.cuts(cutting.whole(m, n, k, 1), n, SM_COUNT)
+        return (not self.schedule.cuts or self.ranges in cuts) and any(
+            (not self.schedule.cuts or shape.cuts(self.demand))
+            and (shape.m, shape.n, shape.consumers, self.demand.step * shape.steps)
+            == (tile.m, tile.n, consumers, tile.k)
             and shape.reads(self.demand)
             and shape.takes(self.demand, self.schedule.ring.metadata)
             for shape in TILES
@@ -85,17 +94,18 @@ def rates_of(logs: Vector) -> Rates:
 
 
 _NAMES = (
-    "launch",
     "begin",
     "memory",
     "product",
     "column",
     "step",
     "load",
-    "latency",
+    "ingress",
     "output",
     "trip",
     "sums",
+    "meet",
+    "exchange",
     "norm",
 )
 

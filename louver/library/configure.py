@@ -75,7 +75,7 @@ METADATA = ("global", "stage")
 """Ways of metadata that are chosen from: by registers, or by bulk copies into the stage."""
 
 WIDEST_STAGED = 128
-"""Widest tile that is chosen with metadata in the stage: wider ones are slower by it, and lose a stage to it where values are few."""
+"""Widest tile whose metadata comes by the stage: wider ones are slower by it, and lose a stage to it where values are few."""
 
 TYPICAL_K = 4096
 """K of a product of which nobody knows it."""
@@ -164,8 +164,9 @@ class TileShape:
 
     def ways(self, demand: Demand) -> tuple[str, ...]:
         """Those of `METADATA` that its products may have."""
-        stages = demand.picks or (demand.selection.lifted and self.n <= WIDEST_STAGED)
-        return METADATA if stages else METADATA[:1]
+        if demand.picks:
+            return METADATA
+        return METADATA[1:] if demand.selection.lifted and self.n <= WIDEST_STAGED else METADATA[:1]
 
     def takes(self, demand: Demand, metadata: str) -> bool:
         """Whether metadata may come so. Of gathered rows, only where the tile's rows are of one window, or as few as can be: every list more

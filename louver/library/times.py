@@ -51,16 +51,15 @@ class Operands(Protocol):
 class Rates:
     """Clocks, unless another unit is given.
 
-    launch: from one launch to the next. begin: until memory sends the first bytes. memory: bytes a clock of global memory. product,
+    begin: from one launch to the next, until memory sends the first bytes. memory: bytes a clock of global memory. product,
     column: of a product of 64 rows, and of each of its columns. step: of a step's waits and releases. load: from one load of metadata by
-    registers to the next. latency: from a copy's issue to its arrival. output: bytes a clock that an SM stores. trip: to the L2
+    registers to the next. latency: from a copy's issue to its arrival. ingress: bytes a clock of boxes that are copied to an SM. output: bytes a clock that an SM stores. trip: to the L2
     cache and back, also of an atomic or of a wait for what was written. gather: bytes a clock of rows that threads copy to an SM. sums:
     bytes a clock of partial sums that an SM writes or reads. meet, exchange: of a pair of CTAs that exchange sums, and bytes a clock that each sends. lanes: multiply-adds of an SM's CUDA cores in a clock. read16: of a warp's
     load of 16 bytes a lane, beside multiply-adds. turn: from the last of a step's multiply-adds to the first of the next one's. alone:
     the factor for one warpgroup on an SM, which waits for its loads. norm: the p of a step's p-norm.
     """
 
-    launch: float
     begin: float
     memory: float
     product: float
@@ -68,6 +67,7 @@ class Rates:
     step: float
     load: float
     latency: float
+    ingress: float
     output: float
     trip: float
     gather: float
@@ -86,25 +86,25 @@ class Rates:
 
 
 H200 = Rates(
-    launch=1935,
-    begin=3026,
-    memory=2760,
-    product=13.3,
-    column=0.401,
-    step=105,
-    load=868,
+    begin=5207,
+    memory=2903,
+    product=25.6,
+    column=0.37,
+    step=81,
+    load=948,
     latency=1307,
-    output=25.8,
-    trip=721,
+    ingress=92.6,
+    output=28.6,
+    trip=841,
     gather=44,
-    sums=59.3,
-    meet=400,
-    exchange=17,
+    sums=50.7,
+    meet=1553,
+    exchange=13.6,
     lanes=128,
     read16=2.5,
     turn=340,
     alone=1.05,
-    norm=4.62,
+    norm=5.08,
 )
 """Fitted at 1,755 MHz; by hand that of gathers (`docs/perf-log.md`, section 42), and those of CUDA cores to `results/h200/gathered-f32-128.json` and
 `gathered-f32-together.json`. Other GPUs take them too.
@@ -128,13 +128,25 @@ def step_clocks(operands: Operands, schedule: Schedule, rates: Rates = H200) -> 
     latency = rates.latency / (ring.stages - ring.in_flight)
     if operands.unit == "fma":
         return rates.together(_lanes_clocks(operands, schedule, rates), latency) + rates.turn
-    times = [product_clocks(operands, schedule, rates) + rates.step, latency]
+    times = [
+        product_clocks(operands, schedule, rates) + rates.step,
+        latency,
+        _operand_bytes(operands, schedule) / rates.ingress,
+    ]
     if operands.selection.lifted and ring.metadata == "global":
         times.append(rates.load * tile.k / columns_per_load(operands.a))
     if operands.selection.indexed:
         gathered = lists_of(operands.pattern, schedule) * tile.k * tile.n * element_type(operands.b).bytes
         times.append(gathered / rates.gather)
     return rates.together(*times)
+
+
+def _operand_bytes(operands: Operands, schedule: Schedule) -> float:
+    """Bytes of a step's operands that are copied to an SM by boxes."""
+    tile, lifted = schedule.tile, operands.selection.lifted
+    values = tile.m * tile.k * element_type(operands.a).bits / (16 if lifted else 8)
+    gathered = lists_of(operands.pattern, schedule) > 0
+    return values + (0 if gathered else tile.n * tile.k * element_type(operands.b).bytes)
 
 
 def _lanes_clocks(operands: Operands, schedule: Schedule, rates: Rates) -> float:

@@ -135,7 +135,7 @@ def attempts(compiled: CompiledProduct, sms: int, rng: np.random.Generator, coun
     Each has two tiles a CTA. The first has two rounds of the main loop and all steps of the rest, the second a few of them.
     K ends within the last product of the last step, so that every product of a step multiplies data.
     Of ranges the first problem has two rounds of the main loop in one range and all steps of the rest in the other, of two CTAs; the
-    second one more parts than are read together. Of pairs each CTA has a whole tile before its range.
+    second one more parts than are read together. Of pairs each CTA has two whole tiles before its range.
     """
     problems = []
     schedule = compiled.schedule
@@ -147,10 +147,10 @@ def attempts(compiled: CompiledProduct, sms: int, rng: np.random.Generator, coun
     most = 3 * round_steps - 1 if products else 2 * unroll
     cuts: list[tuple[int, Ranges | None]] = [(most, None), (3, None)]
     if schedule.pairs:
-        m = 3 * schedule.tile.m
+        m = 5 * schedule.tile.m
         cuts = [
-            (4 * round_steps - 1, Ranges(3, 2, 2, 2 * round_steps)),
-            (round_steps - 1, Ranges(3, 2, 2, round_steps // 2)),
+            (4 * round_steps - 1, Ranges(5, 4, 2, 2 * round_steps)),
+            (round_steps - 1, Ranges(5, 4, 2, round_steps // 2)),
         ]
     elif schedule.cuts:
         granule = round_steps // 2
