@@ -98,6 +98,7 @@ _NAMES = (
     "memory",
     "product",
     "column",
+    "power",
     "step",
     "load",
     "ingress",
@@ -106,7 +107,7 @@ _NAMES = (
     "sums",
     "meet",
     "exchange",
-    "norm",
+    "launch_norm",
 )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -13,7 +12,7 @@ from louver.formats.dtypes import element_type
 from louver.isa.prepack import columns_per_load
 from louver.isa.targets import WARPGROUP_THREADS
 from louver.library.fused import Bound
-from louver.library.times import H200, Operands, Rates, product_clocks, step_clocks
+from louver.library.times import H200, Operands, Rates, power_clocks, step_clocks
 
 TRIPS = 3
 """Trips of a range before it knows whether it is the last one of its tile: its writes, the wait for them, and the atomic."""
@@ -66,8 +65,8 @@ class Ranges:
 class Cutting:
     """A kernel as far as its time depends on how K is cut; of gathered rows K counts those that are multiplied.
 
-    m, n, k: its tile, with all tiles of a cluster. ctas: on an SM. step: clocks of a step of K, of all CTAs on an SM. products: clocks of
-    a step's products alone, of all tiles of a cluster. store: clocks of a tile's epilogue. granule: steps of which a range has a
+    m, n, k: its tile, with all tiles of a cluster. ctas: on an SM. step: clocks of a step of K, of all CTAs on an SM. power: clocks that the
+    power of a step's products takes, of all tiles of a cluster. store: clocks of a tile's epilogue. granule: steps of which a range has a
     multiple. pairs: the two ranges of a tile are a cluster's, which exchange sums. sum_bytes: of a tile's sums. counters: of a tile. together: parts that are read at a time. bits: of an element of b. stored: bits of an element of a, with its metadata. out_bytes: of an output.
     rates: of the GPU.
     """
@@ -78,7 +77,7 @@ class Cutting:
     cluster: int
     ctas: int
     step: float
-    products: float
+    power: float
     store: float
     granule: int
     pairs: bool
@@ -107,7 +106,7 @@ class Cutting:
             cluster,
             ctas,
             ctas * step_clocks(operands, schedule, rates),
-            cluster * product_clocks(operands, schedule, rates),
+            cluster * power_clocks(operands, schedule, rates),
             ctas * tile.m * tile.n * out_bytes / rates.output,
             columns_per_load(operands.a) // tile.k if lifted else 1,
             schedule.pairs,
@@ -155,7 +154,7 @@ class Cutting:
                 yield Ranges(whole.tiles, start, parts, length)
 
     def cycles(self, cut: Ranges, m: int, n: int, k: int, batch: int, sm_count: int) -> float:
-        """Predicted clocks of a launch: those of the busiest SM, of global memory and of all products overlap in part."""
+        """Predicted clocks of a launch: those of the busiest SM, of global memory and of power overlap in part."""
         at_once, steps, rates = self._at_once(sm_count), -(-k // self.k), self.rates
         busiest = -(-cut.whole // at_once) * (steps * self.step + self.store)
         busiest += -(-cut.cut * cut.parts // at_once) * cut.part_steps * self.step + self._joining(cut, at_once)
@@ -163,9 +162,7 @@ class Cutting:
         rows, columns = -(-m // self.m) * self.m, -(-n // self.n) * self.n
         operands = k * (rows * self.stored + columns * self.bits) // 8
         memory = batch * (operands + rows * columns * self.out_bytes) + self.workspace(cut)[0]
-        return math.hypot(
-            busiest, rates.begin + memory / rates.memory, cut.tiles * steps * self.products / sm_count
-        )
+        return rates.beside(busiest, rates.begin + memory / rates.memory, cut.tiles * steps * self.power / sm_count)
 
     def _joining(self, cut: Ranges, at_once: int) -> float:
         """Clocks of the busiest SM behind the steps of its ranges, until their tiles are stored."""

@@ -1,14 +1,15 @@
 """Predicts how long a product takes, by the rates of a GPU.
 
-A step of K on an SM takes the p-norm of times that overlap in part: of its products and of the ring's latency, of its metadata where
-registers load them, and of its rows where threads gather them. A launch takes the root of the sum of three squares: of the busiest SM, of global memory, and of all
-products as if SMs shared them evenly. The last one stands for power: an SM is faster while others are idle. The rates are fitted to times
+A step of K on an SM takes the p-norm of times that overlap in part: of its products, of the ring's latency, of the bytes that come to the SM,
+of its metadata where registers load them, and of its rows where threads gather them. A launch takes the p-norm of three: of the busiest SM, of global memory, and of power, which all
+products take as if SMs shared them evenly: an SM is faster while others are idle. The rates are fitted to times
 on an H200 by `benchmarks/fit_times.py`; `docs/perf-log.md` says how well they agree.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -52,18 +53,19 @@ class Rates:
     """Clocks, unless another unit is given.
 
     begin: from one launch to the next, until memory sends the first bytes. memory: bytes a clock of global memory. product,
-    column: of a product of 64 rows, and of each of its columns. step: of a step's waits and releases. load: from one load of metadata by
+    column: of a product of 64 rows, and of each of its columns. power: of each of its columns, while all SMs multiply. step: of a step's waits and releases. load: from one load of metadata by
     registers to the next. latency: from a copy's issue to its arrival. ingress: bytes a clock of boxes that are copied to an SM. output: bytes a clock that an SM stores. trip: to the L2
     cache and back, also of an atomic or of a wait for what was written. gather: bytes a clock of rows that threads copy to an SM. sums:
     bytes a clock of partial sums that an SM writes or reads. meet, exchange: of a pair of CTAs that exchange sums, and bytes a clock that each sends. lanes: multiply-adds of an SM's CUDA cores in a clock. read16: of a warp's
     load of 16 bytes a lane, beside multiply-adds. turn: from the last of a step's multiply-adds to the first of the next one's. alone:
-    the factor for one warpgroup on an SM, which waits for its loads. norm: the p of a step's p-norm.
+    the factor for one warpgroup on an SM, which waits for its loads. norm, launch_norm: the p of a step's p-norm, and of a launch's.
     """
 
     begin: float
     memory: float
     product: float
     column: float
+    power: float
     step: float
     load: float
     latency: float
@@ -79,46 +81,59 @@ class Rates:
     turn: float
     alone: float
     norm: float
+    launch_norm: float
 
     def together(self, *times: float) -> float:
         """Clocks of what overlaps in part in a step."""
-        return math.pow(sum(math.pow(each, self.norm) for each in times), 1 / self.norm)
+        return _norm(self.norm, times)
+
+    def beside(self, *times: float) -> float:
+        """Clocks of what overlaps in part in a launch."""
+        return _norm(self.launch_norm, times)
+
+
+def _norm(p: float, times: Sequence[float]) -> float:
+    return math.pow(sum(math.pow(each, p) for each in times), 1 / p)
 
 
 H200 = Rates(
-    begin=5207,
-    memory=2903,
-    product=25.6,
-    column=0.37,
-    step=81,
-    load=948,
+    begin=5359,
+    memory=2611,
+    product=28.4,
+    column=0.367,
+    power=0.603,
+    step=101,
+    load=760,
     latency=1307,
-    ingress=92.6,
-    output=28.6,
-    trip=841,
+    ingress=82.3,
+    output=20.7,
+    trip=997,
     gather=44,
-    sums=50.7,
-    meet=1553,
-    exchange=13.6,
+    sums=47.4,
+    meet=1954,
+    exchange=11,
     lanes=128,
     read16=2.5,
     turn=340,
     alone=1.05,
-    norm=5.08,
+    norm=5,
+    launch_norm=2.82,
 )
 """Fitted at 1,755 MHz; by hand that of gathers (`docs/perf-log.md`, section 42), and those of CUDA cores to `results/h200/gathered-f32-128.json` and
 `gathered-f32-together.json`. Other GPUs take them too.
 """
 
 
-def product_clocks(operands: Operands, schedule: Schedule, rates: Rates = H200) -> float:
-    """Clocks of a step's products on one SM; 0 of multiply-adds, which draw too little power to count."""
-    if operands.unit == "fma":
-        return 0
+def power_clocks(operands: Operands, schedule: Schedule, rates: Rates = H200) -> float:
+    """Clocks that the power of a step's products takes on one SM; 0 of multiply-adds, which draw too little to count."""
+    return 0 if operands.unit == "fma" else _products(operands, schedule) * rates.power * schedule.tile.n
+
+
+def _products(operands: Operands, schedule: Schedule) -> int:
+    """Products of 64 rows in a step."""
     tile = schedule.tile
     a, b = multiplied_as(operands.a), multiplied_as(operands.b)
-    depth = Wgmma(tile.n, a, b, operands.accumulator, sparse=operands.selection.lifted).k
-    return tile.m // 64 * tile.k // depth * (rates.product + rates.column * tile.n)
+    return tile.m // 64 * tile.k // Wgmma(tile.n, a, b, operands.accumulator, sparse=operands.selection.lifted).k
 
 
 def step_clocks(operands: Operands, schedule: Schedule, rates: Rates = H200) -> float:
@@ -128,8 +143,9 @@ def step_clocks(operands: Operands, schedule: Schedule, rates: Rates = H200) -> 
     latency = rates.latency / (ring.stages - ring.in_flight)
     if operands.unit == "fma":
         return rates.together(_lanes_clocks(operands, schedule, rates), latency) + rates.turn
+    products = _products(operands, schedule) * (rates.product + rates.column * tile.n)
     times = [
-        product_clocks(operands, schedule, rates) + rates.step,
+        products + rates.step,
         latency,
         _operand_bytes(operands, schedule) / rates.ingress,
     ]
