@@ -158,8 +158,11 @@ class TileShape:
         return not self.lean or demand.reads <= CUT_READS[element_type(demand.out).bytes]
 
     def works(self, demand: Demand) -> tuple[Literal["tiles", "pairs"], ...]:
-        """Those of `Work.unit` that are candidates of their own. Pairs of the tallest tiles spill."""
-        paired = demand.unit == "wgmma" and self.n >= LEAST_PAIRED and self.sums != "f16" and not self.lean
+        """Those of `Work.unit` that are candidates of their own. Of pairs, whose kernels hold two epilogues, the tallest tiles spill, and the widest
+        ones where the epilogue reads C.
+        """
+        spills = self.lean or self.sums == "f16" or (self.n == WIDEST and demand.reads >= MOST_READS)
+        paired = demand.unit == "wgmma" and self.n >= LEAST_PAIRED and not spills
         return ("tiles", "pairs") if paired else ("tiles",)
 
     def ways(self, demand: Demand) -> tuple[str, ...]:

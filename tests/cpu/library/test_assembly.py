@@ -14,7 +14,7 @@ from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import PRODUCTS, BLayout, Problem
 from louver.isa.targets import SM_90A
 from louver.isa.wgmma import FP8, INTEGER
-from louver.library.configure import MIN_N_MAJOR, TILE_N, choose
+from louver.library.configure import MIN_N_MAJOR, TILE_N, Demand, candidates_for, choose
 from louver.ptx.assembler import assemble
 from louver.ptx.sass import disassemble, opcodes
 from support.fused import EPILOGUES, FULL
@@ -91,7 +91,7 @@ def _forms() -> list[tuple[str, BLayout, str | None]]:
 
 def name(product: Product) -> str:
     problem, schedule = product
-    bias = "-bias" if problem.bias else ""
+    bias = ("-bias" if problem.bias else "") + ("-pairs" if schedule.pairs else "")
     return f"{problem.kind}{bias}-{problem.b_layout}-{problem.a}-{problem.b}-{problem.out}-n{schedule.tile.n}-{schedule.store.way}"
 
 
@@ -135,7 +135,7 @@ def cut_products() -> list[Product]:
         Problem("matmul", "e4m3", "e4m3", "f32", bias="row", epilogue=EPILOGUES["c-f16"]),
         Problem("linear", "s8", "s8", "s8", bias="row", epilogue=EPILOGUES["gated-scaled"]),
     ]
-    return [
+    ranges = [
         (problem, schedule.changed(work="ranges"))
         for problem in sums
         for schedule in dict.fromkeys(
@@ -144,6 +144,15 @@ def cut_products() -> list[Product]:
             for aligned in (False, True)
         )
     ]
+    pairs = dict.fromkeys(
+        (problem, schedule)
+        for problem in sums
+        for n in TILE_N
+        for aligned in (False, True)
+        for schedule, _ in candidates_for(Demand.of_problem(problem), SM_90A, n, bulk=aligned)
+        if schedule.pairs
+    )
+    return [*ranges, *pairs]
 
 
 @pytest.mark.sampled(4)
@@ -280,12 +289,13 @@ def test_the_default_set_has_every_width_and_store() -> None:
     assert min(s.tile.n for p, s in every_product() if p.b_layout == "n_major") == MIN_N_MAJOR["wgmma"]
 
 
-def test_few_tokens_of_shared_vectors_assemble_cleanly_in_ranges() -> None:
+@pytest.mark.parametrize("work", ["ranges", "pairs"])
+def test_few_tokens_of_shared_vectors_assemble_cleanly_in_ranges(work: str) -> None:
     """Their producer gathers rows and copies metadata, for ranges too."""
     problem = Problem("matmul", "bf16", "bf16", "e4m3", pattern="2:5@V256", b_layout="n_major", bias="row")
     schedule = choose(problem, 2, 64, SM_90A, 132, aligned_output=True, k=3379, cuts=True)
-    assert (schedule.work.unit, schedule.ring.metadata) == ("ranges", "stage")
-    assembly = assemble(compile_product(problem, schedule).ptx)
+    assert (schedule.work.unit, schedule.ring.metadata) == ("pairs", "stage")
+    assembly = assemble(compile_product(problem, schedule.changed(work=work)).ptx)
     assert assembly.clean, assembly.faults
 
 

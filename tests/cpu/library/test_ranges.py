@@ -76,7 +76,31 @@ def test_without_k_nothing_is_cut_and_with_it_only_what_pays() -> None:
         else:
             assert chosen == whole
     assert choose(LINEAR, 4096, 16, SM_90A, SMS, k=14336, cuts=True).cuts
-    assert not choose(LINEAR, 28672, 16, SM_90A, SMS, k=4096, cuts=True).cuts
+    assert not choose(LINEAR, 28672, 1, SM_90A, SMS, k=4096, cuts=True).cuts
+
+
+PAIRS = cutting(Schedule.of(tile_n=16, stages=8, work="pairs"))
+
+
+@pytest.mark.parametrize("sms", [1, 2, 131, 132])
+@pytest.mark.parametrize("m", [64, 128 * 60, 128 * 66, 128 * 67, 128 * 132, 128 * 150, 128 * 400])
+@pytest.mark.parametrize("k", [256, 257, 4096])
+def test_pairs_of_a_launch_are_clusters_and_the_last_items_of_their_ctas(m: int, k: int, sms: int) -> None:
+    cut = PAIRS.best(m, 16, k, 1, sms)
+    ctas = 2 * min(-(-cut.items // 2), max(1, sms // 2))
+    if k == 256 or (sms == 132 and m == 128 * 67):
+        assert cut.cut == 0
+    if cut.cut:
+        assert cut.parts == 2 and cut.part_steps < -(-k // 64) <= 2 * cut.part_steps
+        assert cut.whole % ctas == 0 and 2 * cut.cut <= ctas
+    assert PAIRS.workspace(cut) == (0, 0)
+
+
+def test_pairs_follow_whole_tiles_of_few_columns_alone() -> None:
+    wide = cutting(Schedule.of(stages=4, work="pairs"))
+    assert wide.best(128 * 45, 1024, 4096, 1, SMS) == Ranges(180, 132, 2, 32)
+    assert wide.best(128 * 30, 1536, 4096, 1, SMS).cut == 0
+    assert wide.best(128 * 10, 1536, 4096, 1, SMS) == Ranges(60, 0, 2, 32)
 
 
 def test_sums_and_counters_have_room_for_each_range() -> None:
@@ -143,6 +167,19 @@ def test_entries_that_sum_in_another_order_are_passed_over(
 
 
 M, K = 512, 4096
+
+
+@pytest.fixture
+def in_ranges(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> Cutting:
+    """Products of few tokens take a kernel that cuts K by way of global memory."""
+    from louver.library import tuned
+
+    wanted = place_of(LINEAR, M, 16, K, device(0).name, aligned_output=True)
+    schedule = choose(LINEAR, M, 16, SM_90A, SMS, aligned_output=True).changed(work="ranges")
+    monkeypatch.setitem(tuned._SOURCES, "tuned", lambda _: Entry(wanted, schedule.flat()))
+    return cutting(schedule)
+
+
 CHOSEN = cutting(choose(LINEAR, M, 16, SM_90A, SMS, aligned_output=True, k=K, cuts=True))
 
 
@@ -150,7 +187,17 @@ def cut_of(launch: Launch) -> tuple[Any, ...]:
     return tuple(launch.arguments.get(name) for name in ("whole", "parts", "part_steps"))
 
 
-def test_a_product_of_few_tokens_is_cut_in_the_workspace_of_its_stream(gpu: FakeGpu, torch: FakeTorch) -> None:
+def test_a_product_of_few_tokens_is_cut_in_pairs_of_ctas(gpu: FakeGpu, torch: FakeTorch) -> None:
+    louver.linear(Tensor((16, K)), weight(M + 64), out=Tensor((16, M + 64)))
+    launch, best = gpu.only_launch(), CHOSEN.best(M + 64, 16, K, 1, SMS)
+    assert CHOSEN.pairs and cut_of(launch) == (0, 2, best.part_steps)
+    assert launch.grid == best.items == 2 * best.tiles
+    assert not {"workspace", "counters"} & {*launch.arguments}
+
+
+def test_a_product_of_few_tokens_is_cut_in_the_workspace_of_its_stream(
+    gpu: FakeGpu, torch: FakeTorch, in_ranges: Cutting
+) -> None:
     s, x, y = weight(), Tensor((16, K)), Tensor((16, M))
     held: dict[int, Any] = {}
     for stream in (0, 7, 0, 7):
@@ -158,7 +205,7 @@ def test_a_product_of_few_tokens_is_cut_in_the_workspace_of_its_stream(gpu: Fake
         for _ in range(2):
             louver.linear(x, s, out=y)
             launch = gpu.only_launch()
-            best = CHOSEN.best(M, 16, K, 1, SMS)
+            best = in_ranges.best(M, 16, K, 1, SMS)
             assert cut_of(launch) == (0, best.parts, best.part_steps)
             assert launch.grid == best.items
             assert launch.arguments["workspace"] == held.setdefault(stream, launch.arguments["workspace"])
@@ -180,7 +227,9 @@ def test_a_product_whose_k_cannot_be_cut_has_no_workspace(
     assert launch.arguments["workspace"] == launch.arguments["counters"] == 0
 
 
-def test_each_capture_has_a_workspace_of_its_own_when_it_is_replayed_too(gpu: FakeGpu, torch: FakeTorch) -> None:
+def test_each_capture_has_a_workspace_of_its_own_when_it_is_replayed_too(
+    gpu: FakeGpu, torch: FakeTorch, in_ranges: Cutting
+) -> None:
     s, x, y = weight(), Tensor((16, K)), Tensor((16, M))
     torch.stream = 5
     louver.linear(x, s, out=y)
@@ -200,7 +249,7 @@ def test_each_capture_has_a_workspace_of_its_own_when_it_is_replayed_too(gpu: Fa
     assert len({eager, *found}) == 3
 
 
-def test_a_first_call_may_be_captured_after_prepare(gpu: FakeGpu, torch: FakeTorch) -> None:
+def test_a_first_call_may_be_captured_after_prepare(gpu: FakeGpu, torch: FakeTorch, in_ranges: Cutting) -> None:
     s, x, y = weight(), Tensor((16, K)), Tensor((16, M))
     torch.stream = 5
     gpu.captures[5] = 1
