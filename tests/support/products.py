@@ -13,6 +13,7 @@ from louver.formats.dtypes import element_type
 from louver.formats.pattern import lifted_pattern
 from louver.formats.tensor import SparseTensor
 from louver.library.numerics import accumulation, compare
+from louver.library.ranges import Ranges
 from louver.library.reference import exact_product
 
 Array = NDArray[Any]
@@ -37,6 +38,14 @@ class Operands:
     def sizes(self) -> tuple[int, int, int]:
         """M, N, K."""
         return self.a.shape[0], self.b.shape[1], self.a.shape[1]
+
+
+def paired(tiles: int, steps: int, granule: int = 1, ctas: int = 4) -> Ranges:
+    """The last tiles cut for pairs of so many CTAs, where these are enough and K has two ranges of `granule` steps."""
+    length, last = -(-steps // (2 * granule)) * granule, tiles % ctas
+    if length >= steps or 2 * last > ctas:
+        return Ranges(tiles, tiles, 1, steps)
+    return Ranges(tiles, tiles - last, 2, length)
 
 
 def operands(

@@ -16,7 +16,7 @@ from louver.library.emulate import emulate
 from louver.library.ranges import Ranges
 from louver.library.reference import exact_product
 from louver.ptx.assembler import assemble
-from support.products import LARGEST
+from support.products import LARGEST, paired
 
 pytestmark = pytest.mark.sampled(8)
 
@@ -32,6 +32,7 @@ SCHEDULES = {
     "alone": NARROW.changed(tile_m=64, consumers=1, stages=1, specialized=False, in_flight=0),
     "cluster": NARROW.changed(tile_n=64, cluster=2),
     "ranges": NARROW.changed(work="ranges"),
+    "pairs": NARROW.changed(work="pairs"),
 }
 
 TYPES = {
@@ -56,6 +57,7 @@ def check(rng: np.random.Generator, problem: Problem, sizes: tuple[int, int, int
     steps = -(-k // schedule.tile.k)
     tiles = -(-m // (schedule.tile.m * schedule.order.cluster)) * -(-n // schedule.tile.n)
     ranges = Ranges(tiles, 1, min(steps, 2), -(-steps // 2)) if schedule.cuts else None
+    ranges = paired(tiles, steps) if schedule.pairs else ranges
     y, report = emulate(compile_product(problem, schedule), a, dense, bias, sm_count=4, order=Seeded(3), ranges=ranges)
     assert report.products > 0
     expected, _ = exact_product(a, b, bias)

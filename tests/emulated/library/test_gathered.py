@@ -25,7 +25,7 @@ from louver.library.ranges import Ranges
 from louver.library.reference import exact_product
 from louver.ptx.assembler import assemble
 from support.gathered import Vectors, vectors
-from support.products import LARGEST
+from support.products import LARGEST, paired
 
 pytestmark = pytest.mark.sampled(10)
 
@@ -44,6 +44,7 @@ SCHEDULES = {
     "one-consumer": NARROW.changed(tile_m=64, consumers=1, stages=1, in_flight=0),
     "bulk": NARROW.changed(store="bulk", staging=32),
     "ranges": NARROW.changed(work="ranges"),
+    "pairs": NARROW.changed(work="pairs"),
     "dependent": NARROW.changed(dependent=True),
 }
 
@@ -87,6 +88,7 @@ TURNED = {
     "one-consumer": NARROW.changed(tile_m=64, tile_k=128, consumers=1, stages=1, in_flight=0),
     "bulk": NARROW.changed(tile_n=128, tile_k=128, store="bulk", staging=32),
     "ranges": NARROW.changed(tile_k=128, work="ranges"),
+    "pairs": NARROW.changed(tile_k=128, work="pairs"),
     "dependent": NARROW.changed(tile_k=128, dependent=True),
 }
 
@@ -126,6 +128,7 @@ def check(
     rows = given.rows(schedule)
     steps, tiles = -(-rows.kept // schedule.tile.k), -(-m // schedule.tile.m) * -(-n // schedule.tile.n)
     ranges = Ranges(tiles, 1, min(steps, 2), -(-steps // 2)) if schedule.cuts else None
+    ranges = paired(tiles, steps) if schedule.pairs else ranges
     y, report = emulate(compile_product(problem, schedule), rows, b, bias, sm_count=4, order=order, ranges=ranges)
     assert (report.products > 0) == (unit_of(problem.pattern, problem.a) == "wgmma")
     expected, _ = exact_product(given.a, b, bias)

@@ -22,7 +22,7 @@ from louver.library.ranges import Ranges
 from louver.library.reference import exact_product
 from louver.ptx.assembler import assemble
 from support.gathered import shared
-from support.products import LARGEST
+from support.products import LARGEST, paired
 
 pytestmark = pytest.mark.sampled(10)
 
@@ -44,6 +44,8 @@ SCHEDULES = {
     "bulk": NARROW.changed(store="bulk", staging=32),
     "ranges": NARROW.changed(work="ranges"),
     "staged-ranges": NARROW.changed(work="ranges", metadata="stage"),
+    "pairs": NARROW.changed(work="pairs"),
+    "staged-pairs": NARROW.changed(work="pairs", metadata="stage", store="bulk", staging=32),
     "dependent": NARROW.changed(dependent=True),
     "staged-dependent": NARROW.changed(dependent=True, metadata="stage"),
 }
@@ -73,6 +75,7 @@ def check(
     tiles, steps = -(-m // schedule.tile.m) * -(-n // schedule.tile.n), 256 // schedule.tile.k
     depth = gathered(s, list_rows(problem.pattern, schedule)).kept * 2
     ranges = Ranges(tiles, 1, -(-depth // 256), steps) if schedule.cuts else None
+    ranges = paired(tiles, -(-depth // schedule.tile.k), steps) if schedule.pairs else ranges
     y, report = emulate(compile_product(problem, schedule), s, b, bias, sm_count=4, order=order, ranges=ranges)
     assert report.products
     expected, _ = exact_product(a, b, bias)
@@ -92,6 +95,7 @@ EIGHT_BITS = {
     "staged": NARROW.changed(tile_k=128, stages=2, metadata="stage"),
     "one-consumer": NARROW.changed(tile_m=64, tile_k=128, consumers=1, stages=2),
     "ranges": NARROW.changed(tile_k=128, stages=2, work="ranges"),
+    "pairs": NARROW.changed(tile_k=128, stages=2, work="pairs"),
     "dependent": NARROW.changed(tile_k=128, stages=2, dependent=True, metadata="stage"),
 }
 

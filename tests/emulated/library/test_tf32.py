@@ -31,6 +31,7 @@ SCHEDULES = {
     "two-blocks": Schedule.of(tile_m=256, tile_n=64, tile_k=32, stages=3),
     "half": NARROW.changed(tile_m=64, tile_n=32, consumers=1),
     "ranges": Schedule.of(tile_n=64, tile_k=32, stages=3, work="ranges"),
+    "pairs": Schedule.of(tile_n=64, tile_k=32, stages=3, work="pairs"),
     "dependent": NARROW.changed(dependent=True, resident=2),
     "cluster": Schedule.of(tile_n=64, tile_k=32, stages=3, cluster=2, store="bulk"),
 }

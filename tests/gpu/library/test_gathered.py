@@ -130,6 +130,7 @@ SCHEDULES = {
     "tall": Schedule.of(tile_m=256, tile_n=128, stages=2),
     "step": Schedule.of(tile_n=64, tile_k=128, stages=3),
     "ranges": Schedule.of(tile_n=128, stages=3, work="ranges"),
+    "pairs": Schedule.of(tile_n=128, stages=3, work="pairs"),
 }
 
 TURNED = {
@@ -140,6 +141,7 @@ TURNED = {
     "three-parts": Schedule.of(tile_n=192, tile_k=128, stages=2),
     "short": Schedule.of(tile_n=128, tile_k=64, stages=4),
     "ranges": Schedule.of(tile_n=128, tile_k=128, stages=3, work="ranges"),
+    "pairs": Schedule.of(tile_n=128, tile_k=128, stages=3, work="pairs"),
 }
 
 LANES = Schedule.of(tile_n=128, tile_k=32, stages=2, in_flight=0)

@@ -8,8 +8,20 @@ import numpy as np
 import pytest
 
 import louver
+from louver.compile.plan.schedule import Schedule
 from louver.frontend.problem import Problem
+from louver.library import tuned
+from louver.library.compiled import loaded
+from louver.library.configure import Demand
 from louver.library.execute import schedule_for
+from louver.library.forms import forms_of
+from louver.library.launch import Launcher
+from louver.library.ranges import Cutting
+from louver.library.state import TensorState
+from louver.library.tuned import Entry
+from louver.library.tuned_entry import Place, size_class
+from louver.measure.launches import rows_of
+from louver.measure.operands import NEVER
 from louver.runtime.device import Device, require_device
 from support.device_products import to_numpy, to_torch
 from support.products import Operands, assert_close, assert_exact, operands
@@ -17,6 +29,7 @@ from support.threads import in_threads
 
 SHAPES = {
     "few-tokens": (512, 16, 4096),
+    "few-tokens-in-ranges": (2048, 16, 4096),
     "one-token": (300, 1, 4100),
     "last-wave": (2200, 1024, 8200),
     "all-of-one-column": (1000, 200, 8200),
@@ -24,15 +37,65 @@ SHAPES = {
 """Some tiles of each are cut on a GPU of 100 to 160 SMs; M, N and K have tails in most."""
 
 
+RANGED = Schedule.of(tile_n=16, stages=8, work="ranges", metadata="stage")
+
+
+@pytest.fixture(autouse=True)
+def in_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model takes pairs for few tokens: one shape takes a kernel that cuts K by way of global memory."""
+    sizes = tuple(map(size_class, SHAPES["few-tokens-in-ranges"]))
+
+    def look(wanted: Place) -> Entry | None:
+        return Entry(wanted, RANGED.flat()) if wanted.sizes == sizes else None
+
+    monkeypatch.setitem(tuned._SOURCES, "tuned", look)
+
+
 def drawn(rng: np.random.Generator, shape: str, dtype: str = "f16", data: Any = "integers") -> Operands:
     return operands(rng, *SHAPES[shape], dtype, data)
 
 
-def cuts(given: Operands) -> bool:
+FEW_TOKENS = {"few-tokens": "pairs", "few-tokens-in-ranges": "ranges"}
+
+
+def chosen(given: Operands) -> Schedule:
     place = require_device()
     assert isinstance(place, Device)
     m, n, k = given.sizes
-    return schedule_for(Problem("linear"), m, n, k, place, aligned_output=True).cuts
+    return schedule_for(Problem("linear"), m, n, k, place, aligned_output=True)
+
+
+STRUCTURES = {
+    "narrow": Schedule.of(tile_n=16, stages=8),
+    "staged": Schedule.of(tile_m=64, consumers=1, tile_n=64, stages=8, metadata="stage", store="bulk"),
+    "two-blocks": Schedule.of(tile_m=256, tile_n=64, stages=4, store="bulk"),
+    "wide": Schedule.of(stages=4, store="bulk", staging=64),
+    "two-ctas": Schedule.of(tile_n=32, stages=4, metadata="stage", resident=2),
+}
+
+
+@pytest.mark.parametrize("work", ["ranges", "pairs"])
+@pytest.mark.parametrize("dtype", ["f16", "e4m3", "s8"])
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_every_structure_is_exact(rng: np.random.Generator, torch: Any, name: str, dtype: str, work: str) -> None:
+    """By the launcher: one tile, one wave of pairs, whole tiles before pairs, and N and K with tails."""
+    out = {"s8": "s32"}.get(dtype, "f32")
+    schedule = STRUCTURES[name].changed(work=work, tile_k=64 if dtype == "f16" else 128)
+    if dtype != "f16":
+        schedule = schedule.changed(stages=max(2, schedule.ring.stages // 2))
+    problem = Problem("linear", dtype, dtype, out)
+    kernel, demand = loaded(problem, schedule, 0), Demand.of_problem(problem)
+    for m, n, k in ((64, 1, 1025), (1000, 200, 4104), (8500, 40, 1040), (8500, 500, 1040)):
+        given = operands(rng, m, n, k, dtype)
+        operand = TensorState().operand(given.s, 0, forms_of(schedule, given.s))
+        launcher = Launcher(kernel, operand, (m, k), Cutting.of(demand, schedule))
+        x = to_torch(np.ascontiguousarray(given.b.T))
+        pitch = -(-m // 4) * 4
+        whole = torch.full((n, pitch), NEVER, dtype=torch.int32 if out == "s32" else torch.float32, device="cuda")
+        y = whole[:, :m]
+        launcher.bound(launcher.sized(n, rows_of(x), rows_of(y)), rows_of(x), rows_of(y))()
+        assert_exact(to_numpy(y).T, given)
+        assert bool((whole[:, m:] == NEVER).all())
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "e4m3", "s8"])
@@ -69,14 +132,16 @@ def test_the_same_bits_a_hundred_times_under_load(rng: np.random.Generator, torc
         assert torch.equal(y, first)
 
 
-def test_few_tokens_are_cut(rng: np.random.Generator) -> None:
-    """So that the tests here are of ranges."""
-    assert cuts(drawn(rng, "few-tokens"))
+@pytest.mark.parametrize("shape", FEW_TOKENS)
+def test_few_tokens_are_cut(rng: np.random.Generator, shape: str) -> None:
+    """So that the tests here are of ranges, and of pairs."""
+    assert chosen(drawn(rng, shape)).work.unit == FEW_TOKENS[shape]
 
 
-def test_a_graph_is_replayed_beside_its_stream_and_others(rng: np.random.Generator, torch: Any) -> None:
+@pytest.mark.parametrize("shape", FEW_TOKENS)
+def test_a_graph_is_replayed_beside_its_stream_and_others(rng: np.random.Generator, torch: Any, shape: str) -> None:
     """Two graphs of one stream, on two other streams, while the first stream works on."""
-    given = drawn(rng, "few-tokens")
+    given = drawn(rng, shape)
     x = to_torch(np.ascontiguousarray(given.b.T))
     expected = louver.linear(x, given.s)
     made = torch.cuda.Stream()
@@ -105,8 +170,9 @@ def test_a_graph_is_replayed_beside_its_stream_and_others(rng: np.random.Generat
             assert torch.equal(y, expected)
 
 
-def test_threads_and_streams_share_a_weight_and_no_workspace(rng: np.random.Generator, torch: Any) -> None:
-    given = drawn(rng, "few-tokens")
+@pytest.mark.parametrize("shape", FEW_TOKENS)
+def test_threads_and_streams_share_a_weight_and_no_workspace(rng: np.random.Generator, torch: Any, shape: str) -> None:
+    given = drawn(rng, shape)
     x = to_torch(np.ascontiguousarray(given.b.T))
     expected = louver.linear(x, given.s)
     torch.cuda.synchronize()

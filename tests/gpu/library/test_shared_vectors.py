@@ -36,6 +36,8 @@ SCHEDULES = {
     "step": Schedule.of(tile_n=64, tile_k=128, stages=3, metadata="stage"),
     "ranges": Schedule.of(tile_n=128, stages=3, work="ranges"),
     "staged-ranges": Schedule.of(tile_n=128, stages=3, work="ranges", metadata="stage"),
+    "pairs": Schedule.of(tile_n=128, stages=3, work="pairs"),
+    "staged-pairs": Schedule.of(tile_n=128, stages=3, work="pairs", metadata="stage", store="bulk"),
     "dependent": Schedule.of(tile_n=64, stages=2, dependent=True, metadata="stage"),
 }
 
