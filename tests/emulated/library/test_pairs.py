@@ -107,6 +107,12 @@ def test_a_batch(rng: np.random.Generator, layout: str) -> None:
     np.testing.assert_array_equal(y, a.astype(np.float64) @ b.astype(np.float64))
 
 
+def test_dense_tiles_of_two_boxes(rng: np.random.Generator) -> None:
+    """Their descriptors say how far the boxes are apart, beside bits that an address of the second CTA has."""
+    problem = Problem("matmul", out="f32", b_layout="n_major")
+    check(rng, problem, (130, 120, 520), NARROW.changed(tile_n=128), Seeded(2), 0, 4)
+
+
 @pytest.mark.parametrize("types", ["f16", "f16-sums", "promoted"])
 def test_results_are_those_of_two_ranges_in_every_order(rng: np.random.Generator, types: str) -> None:
     """Bit for bit, for data whose sums round; and within the bound of numerics."""

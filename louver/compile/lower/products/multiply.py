@@ -93,7 +93,7 @@ def _descriptor(low: Lowering, ring_name: str, tile: Tile, offset: int, share: t
     ring = low.rings[ring_name]
     constant = describe(tile, 0).encode()
     base = low.named["smem"]
-    if low.cluster > 1:
+    if low.kernel.cluster.value.data > 1:
         # The CTA's rank is among an address's high bits, which a descriptor has other fields for.
         base = k.and_(base, START_MAX)
     start = k.shr(base, 4)
