@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from louver.library import compiled
+from louver.library.execute import schedule_for
 from louver.library.streaming import launch as streaming
 from louver.runtime import adapters, built, copy2d, driver, tensormap
 from louver.runtime.cache import KernelCache
@@ -33,6 +34,7 @@ CACHED = (
     copy2d._ready,
     streaming._ready,
     adapters.torch_stream,
+    schedule_for,
 )
 
 

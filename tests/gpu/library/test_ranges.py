@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ RANGED = Schedule.of(tile_n=16, stages=8, work="ranges", metadata="stage")
 
 
 @pytest.fixture(autouse=True)
-def in_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+def in_ranges(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The model takes pairs for few tokens: one shape takes a kernel that cuts K by way of global memory."""
     sizes = tuple(map(size_class, SHAPES["few-tokens-in-ranges"]))
 
@@ -49,6 +50,9 @@ def in_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
         return Entry(wanted, RANGED.flat()) if wanted.sizes == sizes else None
 
     monkeypatch.setitem(tuned._SOURCES, "tuned", look)
+    schedule_for.cache_clear()
+    yield
+    schedule_for.cache_clear()
 
 
 def drawn(rng: np.random.Generator, shape: str, dtype: str = "f16", data: Any = "integers") -> Operands:
