@@ -102,8 +102,8 @@ class Copies:
 
 
 def copies_of(torch: Any, moved_bytes: int, sets: int) -> Copies:
-    """Copies that move as many bytes, in whole 16 bytes, since others are slow: half are read, half written."""
-    half = -(-moved_bytes // 32) * 16
+    """Copies that move as many bytes, half read and half written, in whole 512: those of rows that begin elsewhere are slow."""
+    half = -(-moved_bytes // 1024) * 512
     source = torch.zeros(sets, half, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
     return Copies(lambda index: target[index % sets].copy_(source[index % sets]), 2 * half, sets)
