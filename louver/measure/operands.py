@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -14,11 +14,9 @@ from louver.formats.pattern import lifted_pattern
 from louver.formats.tensor import SparseTensor
 from louver.library.forms import Operand, pitched
 from louver.library.rows import Rows
+from louver.measure.float64 import Reference
 from louver.measure.problems import GemmProblem
 from louver.runtime.memory import DeviceBuffer
-
-if TYPE_CHECKING:
-    from louver.measure.verify import Reference
 
 INT8_SCALE, INT8_MOST = 30.0, 127
 """Normal numbers times the scale, cut to the range and to whole numbers, are the integers that are multiplied."""
@@ -42,7 +40,7 @@ class Operands:
     dense: tuple[Any, ...]
     sparse: tuple[SparseTensor, ...]
     references: dict[int, Reference] = field(
-        default_factory=dict[int, "Reference"], init=False, repr=False, compare=False
+        default_factory=dict[int, Reference], init=False, repr=False, compare=False
     )
 
     @property

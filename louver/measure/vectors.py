@@ -24,11 +24,11 @@ from louver.library.numerics import accumulation
 from louver.library.ranges import Cutting
 from louver.library.state import TensorState
 from louver.measure.contenders import Copies
+from louver.measure.float64 import beside_float64
 from louver.measure.graph import prepare, take_turns
 from louver.measure.launches import launches, rows_of
 from louver.measure.operands import NEVER, converted
 from louver.measure.protocol import Protocol, median
-from louver.measure.verify import beside_float64
 from louver.runtime.device import Device
 
 SAMPLE = 64
