@@ -23,11 +23,11 @@ MOST_PARTS = 32
 """Ranges of a tile at most: the last one reads all of them alone."""
 
 MOST_WAVES = 4
-"""Waves of ranges at most: more of them are little more even, and take more memory."""
+"""Waves at most of ranges, of which more are little more even and take more memory, and of whole tiles before pairs, which are slower in clusters."""
 
 
 MOST_PAIRED_COLUMNS = 4
-"""Columns of tiles at most of a launch that takes whole tiles before pairs: with more of them whole tiles are up to 11% slower in clusters."""
+"""Columns of tiles at most of such a launch of pairs: with more of them whole tiles are up to 11% slower in clusters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,8 @@ class Cutting:
         last = whole.tiles % at_once
         most = min(at_once // max(last, 1), MOST_PARTS)
         if self.pairs:
-            if last == whole.tiles or n <= MOST_PAIRED_COLUMNS * self.n:
+            few = n <= MOST_PAIRED_COLUMNS * self.n and whole.tiles - last <= MOST_WAVES * at_once
+            if last == whole.tiles or few:
                 yield from self._cuts(whole, whole.tiles - last, min(most, 2))
             return
         yield from self._cuts(whole, whole.tiles - last, most)

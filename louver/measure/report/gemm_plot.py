@@ -16,12 +16,16 @@ from louver.measure.report.roofline_plot import draw_roofline
 WIDTH = 13.0
 ROW_HEIGHT = 3.2
 ROOF_HEIGHT = 3.9
+MOST_BARS = 16
+"""Products of a panel that have bars and names; more are dots in order."""
+
 FOOT_COLUMNS = 250
 """Characters of a line below the panels."""
 
 
 def plot_gemm(record: GemmRecord, path: Path) -> Path:
-    """Dense-equivalent TFLOP/s by problem, one panel for each kind of element types, one row for each operand width.
+    """Dense-equivalent TFLOP/s by problem, one panel for each kind of element types, one row for each operand width. Panels of many
+    products have dots in the order of our speed.
 
     Below them, for devices in `ROOFS`, each width's roofline. Returns `path`.
     Raises ValueError without rows and ModuleNotFoundError without Matplotlib.
@@ -72,14 +76,33 @@ def _bars(band: Any, record: GemmRecord, rows: Sequence[GemmRow]) -> None:
     panels = _panels(band, len(kinds), bottom=0.2)
     top = max((row.tflops(name) or 0.0) for row in rows for name in CONTENDERS)
     for index, (axes, types) in enumerate(zip(panels, kinds, strict=True)):
-        _gemm_panel(axes, record, [row for row in rows if row.types == types], types)
+        own = [row for row in rows if row.types == types]
+        if len(own) > MOST_BARS:
+            _dots(axes, own)
+        else:
+            _gemm_panel(axes, record, own)
+        titles(axes, types, _means(own))
+        clean(axes, grid="y")
         axes.set_ylim(0, 1.12 * top)
         axes.yaxis.set_major_formatter("{x:,.0f}")
         axes.tick_params(labelleft=not index)
     panels[0].set_ylabel("dense-equivalent TFLOP/s", fontsize=8, color=INK)
 
 
-def _gemm_panel(axes: Any, record: GemmRecord, rows: Sequence[GemmRow], types: str) -> None:
+def _dots(axes: Any, rows: Sequence[GemmRow]) -> None:
+    """Products by our speed, slowest first, with those of the libraries at the same place."""
+    rows = sorted(rows, key=lambda row: row.tflops("ours") or 0.0)
+    for contender in reversed(CONTENDERS):
+        found = [(place, row.tflops(contender)) for place, row in enumerate(rows)]
+        known = [(place, speed) for place, speed in found if speed is not None]
+        axes.plot(
+            [place for place, _ in known], [speed for _, speed in known], "o", color=COLORS[contender], markersize=3
+        )
+    axes.set_xticks([])
+    axes.set_xlabel(f"{len(rows)} products, the slowest first", fontsize=8, color=INK)
+
+
+def _gemm_panel(axes: Any, record: GemmRecord, rows: Sequence[GemmRow]) -> None:
     width = 0.82 / len(CONTENDERS)
     for index, contender in enumerate(CONTENDERS):
         for place, row in enumerate(rows):
@@ -96,8 +119,6 @@ def _gemm_panel(axes: Any, record: GemmRecord, rows: Sequence[GemmRow], types: s
                     axes.plot(
                         at, taken.tflops, "o", markersize=4.2, markerfacecolor="white", markeredgecolor=INK, mew=0.8
                     )
-    titles(axes, types, _means(rows))
-    clean(axes, grid="y")
     labels = ["\n×".join(str(size) for size in row.shape) for row in rows]
     axes.set_xticks(range(len(rows)), labels, fontsize=7)
 

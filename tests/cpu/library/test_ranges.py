@@ -100,6 +100,8 @@ def test_pairs_follow_whole_tiles_of_few_columns_alone() -> None:
     wide = cutting(Schedule.of(stages=4, work="pairs"))
     assert wide.best(128 * 45, 1024, 4096, 1, SMS) == Ranges(180, 132, 2, 32)
     assert wide.best(128 * 30, 1536, 4096, 1, SMS).cut == 0
+    assert wide.best(128 * 147, 1024, 4096, 1, SMS) == Ranges(588, 528, 2, 32)
+    assert wide.best(128 * 180, 1024, 4096, 1, SMS).cut == 0
     assert wide.best(128 * 10, 1536, 4096, 1, SMS) == Ranges(60, 0, 2, 32)
 
 
