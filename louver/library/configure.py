@@ -364,8 +364,8 @@ def choose_for(
         cut = cutting.best(*sizes, sm_count)
         tile, roles = schedule.tile, schedule.roles
         if cuts and cut.cut and TileShape.of(tile.m, tile.n, roles.consumers, demand).cuts(demand):
-            cutting_schedule = schedule if schedule.cuts else schedule.changed(work="ranges")
-            times[cutting_schedule] = cutting.cycles(cut, *sizes, sm_count)
+            cutter = schedule if schedule.cuts else schedule.changed(work="ranges")
+            times[cutter] = cutting.cycles(cut, *sizes, sm_count)
     best = min(times, key=lambda each: times[each])
     # One column of tiles reads each value once, and all its tiles the dense operand.
     alone = {"l2": "even", "raster": Schedule().order.raster} if n <= best.tile.n else {}

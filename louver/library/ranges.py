@@ -25,7 +25,6 @@ MOST_PARTS = 32
 MOST_WAVES = 4
 """Waves at most of ranges, of which more are little more even and take more memory, and of whole tiles before pairs, which are slower in clusters."""
 
-
 MOST_PAIRED_COLUMNS = 4
 """Columns of tiles at most of such a launch of pairs: with more of them whole tiles are up to 11% slower in clusters."""
 

@@ -28,9 +28,9 @@ from louver.measure.report.gemm import CONTENDERS, TIMED, GemmRow
 from louver.measure.sustained import sustain
 from louver.measure.verify import verify
 
-MOST_SLOWER = 1.05
+MOST_SLOWER = 1.1
 """cuSPARSELt's contender in the other output order goes on if a launch takes at most so many times as long as in its own order: bursts of
-one contender differ by up to 6%, most by less than 3%."""
+one contender differ by up to 6%."""
 
 
 def measure(torch: Any, problem: GemmProblem, protocol: Protocol, *, sustained: bool = False) -> Measurement:

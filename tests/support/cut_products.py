@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from louver.compile.plan.schedule import Schedule
+from louver.compile.products import compile_product
 from louver.emulator import Earliest, Latest, Order, Seeded
 from louver.frontend.problem import Problem
+from louver.library.emulate import emulate
+from louver.library.ranges import Ranges
+from support.products import assert_exact, operands
 
 NARROW = Schedule.of(tile_n=32, stages=3)
 
@@ -30,3 +36,22 @@ TYPES = {
 }
 
 ORDERS: dict[str, Order] = {"earliest": Earliest(), "latest": Latest(), "seeded": Seeded(5)}
+
+
+def check_exact(
+    rng: np.random.Generator,
+    problem: Problem,
+    sizes: tuple[int, int, int],
+    schedule: Schedule,
+    order: Order,
+    ranges: Ranges,
+    sm_count: int,
+) -> None:
+    """A product of integers whose K is cut so, on the emulator."""
+    m, n, k = sizes
+    given = operands(rng, m, n, k, problem.a, dense=problem.b, bias=problem.bias_element)
+    dense = given.b.T if problem.b_layout == "k_major" else given.b
+    compiled, bias = compile_product(problem, schedule), given.bias if problem.bias else None
+    y, report = emulate(compiled, given.s, dense, bias, sm_count=sm_count, order=order, ranges=ranges)
+    assert report.products > 0
+    assert_exact(y.T if problem.kind == "linear" else y, given, bias=problem.bias is not None)

@@ -182,7 +182,7 @@ def _kernel(plan: Generation) -> ops.KernelOp:
         "sym_name": StringAttr(kernel_name(plan.nest.name, types)),
         "params": ArrayAttr([StringAttr(name) for name in types]),
         "threads": ops.i32_attr(schedule.roles.threads),
-        "cluster": ops.i32_attr(schedule.cluster),
+        "cluster": ops.i32_attr(schedule.cluster_ctas),
         "tile": ArrayAttr([ops.i32_attr(size) for size in (schedule.tile.m, schedule.tile.n, schedule.tile.k)]),
     }
     if plan.mma is not None:

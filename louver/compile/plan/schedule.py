@@ -246,8 +246,8 @@ class Schedule:
         return self.work.unit == "pairs"
 
     @property
-    def cluster(self) -> int:
-        """CTAs of a cluster."""
+    def cluster_ctas(self) -> int:
+        """CTAs of a cluster, whether they share tiles or a tile's ranges."""
         return 2 if self.pairs else self.order.cluster
 
     @property

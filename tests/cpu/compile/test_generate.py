@@ -353,3 +353,14 @@ def test_arguments_may_be_called_as_the_kernel_s_own_parameters() -> None:
     assign_shared_memory(sched, SM_90A)
     sched.verify()
     print_module(lower(sched, "sm_90a"))
+
+
+def test_pairs_need_stages_for_their_sums_and_products_of_warpgroups() -> None:
+    schedule = Schedule.of(stages=1, in_flight=0, work="pairs")
+    module = generate(nest_of(Problem("linear"), schedule), schedule, SM_90A)
+    with pytest.raises(ValueError, match="65536 bytes of sums through its stages, got stages of 40960 bytes: use more"):
+        assign_shared_memory(module, SM_90A)
+    lanes = Schedule.of(tile_n=64, tile_k=32, stages=2, in_flight=0, work="pairs")
+    problem = Problem("matmul", "f32", "f32", "f32", pattern="2:8@64", b_layout="n_major")
+    with pytest.raises(ValueError, match="got products of f32 on CUDA cores: use work 'ranges'"):
+        generate(nest_of(problem, lanes), lanes, SM_90A)

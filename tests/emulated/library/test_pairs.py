@@ -13,8 +13,8 @@ from louver.frontend.problem import Problem
 from louver.library.emulate import emulate
 from louver.library.ranges import Ranges
 from support import cut_products
-from support.cut_products import ORDERS, STRUCTURES, TYPES
-from support.products import assert_close, assert_exact, operands
+from support.cut_products import ORDERS, STRUCTURES, TYPES, check_exact
+from support.products import assert_close, operands
 
 pytestmark = pytest.mark.sampled(5)
 
@@ -45,15 +45,7 @@ def check(
     sm_count: int,
 ) -> None:
     """A product with `whole` tiles that are not cut, a multiple of the CTAs, and as many pairs at most behind them."""
-    m, n, k = sizes
-    given = operands(rng, m, n, k, problem.a, dense=problem.b, bias=problem.bias_element)
-    dense = given.b.T if problem.b_layout == "k_major" else given.b
-    compiled = compile_product(problem, schedule)
-    bias = given.bias if problem.bias else None
-    ranges = cut(schedule, m, n, k, whole)
-    y, report = emulate(compiled, given.s, dense, bias, sm_count=sm_count, order=order, ranges=ranges)
-    assert report.products > 0
-    assert_exact(y.T if problem.kind == "linear" else y, given, bias=problem.bias is not None)
+    check_exact(rng, problem, sizes, schedule, order, cut(schedule, *sizes, whole), sm_count)
 
 
 @pytest.mark.parametrize("types", TYPES)

@@ -12,8 +12,8 @@ from louver.frontend.problem import Problem
 from louver.library.emulate import emulate
 from louver.library.ranges import Ranges
 from support import cut_products
-from support.cut_products import ORDERS, STRUCTURES, TYPES
-from support.products import assert_close, assert_exact, operands
+from support.cut_products import ORDERS, STRUCTURES, TYPES, check_exact
+from support.products import assert_close, operands
 
 pytestmark = pytest.mark.sampled(5)
 
@@ -43,15 +43,9 @@ def check(
 ) -> None:
     """A product with `whole` tiles that are not cut, and ranges of so many columns of the others."""
     m, n, k = sizes
-    given = operands(rng, m, n, k, problem.a, dense=problem.b, bias=problem.bias_element)
-    dense = given.b.T if problem.b_layout == "k_major" else given.b
     tiles = tiles_of(schedule, m, n)
     ranges = Ranges(tiles, min(whole, tiles), -(-k // columns), columns // schedule.tile.k)
-    compiled = compile_product(problem, schedule)
-    bias = given.bias if problem.bias else None
-    y, report = emulate(compiled, given.s, dense, bias, sm_count=sm_count, order=order, ranges=ranges)
-    assert report.products > 0
-    assert_exact(y.T if problem.kind == "linear" else y, given, bias=problem.bias is not None)
+    check_exact(rng, problem, sizes, schedule, order, ranges, sm_count)
 
 
 @pytest.mark.parametrize("types", TYPES)

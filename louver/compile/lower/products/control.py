@@ -34,7 +34,7 @@ def enter(low: Lowering) -> None:
     # A shuffled warp index is known to be the same over the warp, so that branches on it are uniform.
     named["warp"] = k.shuffle(k.shr(named["tid"], 5), 0)
     named["smem"] = k.shared_symbol()
-    if low.kernel.cluster.value.data > 1:
+    if low.ranked:
         named["rank"] = k.special("%cluster_ctarank")
     tile_m, tile_n, tile_k = low.tile
     sizes = low.sizes

@@ -93,8 +93,8 @@ def _descriptor(low: Lowering, ring_name: str, tile: Tile, offset: int, share: t
     ring = low.rings[ring_name]
     constant = describe(tile, 0).encode()
     base = low.named["smem"]
-    if low.kernel.cluster.value.data > 1:
-        # The CTA's rank is among an address's high bits, which a descriptor has other fields for.
+    if low.ranked:
+        # A descriptor has other fields where an address has its rank.
         base = k.and_(base, START_MAX)
     start = k.shr(base, 4)
     start = k.mad_lo(low.position.stage, ring.stage_bytes >> 4, start)

@@ -231,6 +231,11 @@ class Lowering:
         return 1 if self.pairs else self.kernel.cluster.value.data
 
     @property
+    def ranked(self) -> bool:
+        """Whether its CTA is one of a cluster's: it has a rank, which its shared addresses hold among their high bits."""
+        return self.kernel.cluster.value.data > 1
+
+    @property
     def pairs(self) -> bool:
         """Whether two CTAs work on the ranges of a tile."""
         return self.kernel.pairs is not None
