@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from louver.measure.report.header import header_of, read_record
 
 @dataclass(frozen=True, slots=True)
 class Continued:
-    """date: of the run that began the record. taken: its rows, by index of their problem."""
+    """date: of the run that began the record. taken: its rows, by index of their problem; those of another commit say it."""
 
     date: str
     taken: Mapping[int, Measurement]
@@ -28,7 +28,7 @@ def read_continued(
 ) -> Continued:
     """A record that a run of these problems may add to. header: of the run, from `machine.header`.
 
-    Raises OSError where there is no file, and ValueError for one of another GPU, of other versions (Louver's commit among them), of
+    Raises OSError where there is no file, and ValueError for one of another GPU, of other versions, Louver's commit aside, of
     another protocol or data, or with rows that the run does not measure.
     """
     found = read_record(path, "gemm", _found)
@@ -49,13 +49,21 @@ def read_continued(
             f"a run measures all problems of the record that it continues, got {shape} {strange[0].types} in {path.name}: give the "
             "record's --suite or --shapes, --dtype and --accumulate"
         )
-    return Continued(found.date, {indices[_identity(taken.row)]: taken for taken in found.rows})
+    here = header["versions"]["commit"]
+    marked = (_of_commit(taken, taken.commit or found.commit, here) for taken in found.rows)
+    return Continued(found.date, {indices[_identity(taken.row)]: taken for taken in marked})
+
+
+def _of_commit(taken: Measurement, commit: str, here: str) -> Measurement:
+    """The row with its commit, if that is not the run's."""
+    return replace(taken, commit="" if commit == here else commit)
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
     facts: Mapping[str, str]
     date: str
+    commit: str
     rows: tuple[Measurement, ...]
 
 
@@ -63,11 +71,11 @@ def _found(data: Mapping[str, Any]) -> _Found:
     device, versions, protocol = header_of(data, "gemm")
     rows = tuple(Measurement.from_json(row) for row in data["rows"])
     facts = _facts(device, versions, protocol, str(data["data"]))
-    return _Found(facts, str(data["date"]), rows)
+    return _Found(facts, str(data["date"]), versions["commit"], rows)
 
 
 def _facts(device: str, versions: Mapping[str, str], protocol: str, data: str) -> dict[str, str]:
-    return {"device": device, **versions, "protocol": protocol, "data": data}
+    return {"device": device, **versions, "protocol": protocol, "data": data, "commit": ""}
 
 
 def _identity(problem: GemmProblem | GemmRow) -> tuple[Any, ...]:

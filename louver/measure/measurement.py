@@ -17,7 +17,7 @@ class Measurement:
     """A problem's times and what else is recorded of it.
 
     notes: by contender. sustained: by contender, maybe empty. n_major: of 8-bit operands. seconds: what measuring took, by
-    phase; "algorithms" and "ranking" of cuSPARSELt are parts of "libraries". date: of the run, "" for that of its record.
+    phase; "algorithms" and "ranking" of cuSPARSELt are parts of "libraries". date, commit: of the run, "" for those of its record.
     """
 
     row: GemmRow
@@ -26,6 +26,7 @@ class Measurement:
     n_major: NMajor | None = None
     seconds: Mapping[str, float] = field(default_factory=dict[str, float])
     date: str = ""
+    commit: str = ""
 
     @property
     def flops(self) -> float:
@@ -46,7 +47,7 @@ class Measurement:
         sustained = {name: taken.to_json(self.flops) for name, taken in self.sustained.items()}
         more = {} if self.n_major is None else {"n_major": self.n_major.to_json()}
         notes = {name: dict(facts) for name, facts in self.notes.items()}
-        dated = {"date": self.date} if self.date else {}
+        run = {name: said for name, said in (("date", self.date), ("commit", self.commit)) if said}
         return {
             **base,
             **times,
@@ -54,7 +55,7 @@ class Measurement:
             "sustained": sustained,
             **more,
             "measuring_seconds": dict(self.seconds),
-            **dated,
+            **run,
         }
 
     @classmethod
@@ -67,4 +68,5 @@ class Measurement:
         _, n, k = row.shape
         turned = found.get("n_major")
         n_major = None if turned is None else NMajor(float(turned["copy_us"]), float(turned["product_us"]), n * k)
-        return cls(row, found["notes"], sustained, n_major, found["measuring_seconds"], found.get("date", ""))
+        run = found.get("date", ""), found.get("commit", "")
+        return cls(row, found["notes"], sustained, n_major, found["measuring_seconds"], *run)

@@ -38,7 +38,9 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
         return Measurement(row, {}, {"ours": Sustained(11.0, 1400.0, 690.0)} if sustained else {})
 
     monkeypatch.setattr(command, "require_torch", lambda: torch)
-    monkeypatch.setattr(command, "header", lambda _: {"device": "NVIDIA H200", "versions": {"ptxas": "1"}, "date": "1"})
+    monkeypatch.setattr(
+        command, "header", lambda _: {"device": "NVIDIA H200", "versions": {"ptxas": "1", "commit": "abc"}, "date": "1"}
+    )
     monkeypatch.setattr(command, "measure", measure)
     monkeypatch.setattr(command, "require_device", lambda: "the device")
     monkeypatch.setattr(command, "compile_ahead", lambda wanted, place: len(wanted) if place == "the device" else 0)
@@ -107,7 +109,9 @@ def test_a_killed_run_is_continued_and_measures_what_is_missing(
     log.clear()
     ahead = list[Any]()
     monkeypatch.setattr(command, "compile_ahead", lambda wanted, _: ahead.extend(wanted) or 0)
-    monkeypatch.setattr(command, "header", lambda _: {"device": "NVIDIA H200", "versions": {"ptxas": "1"}, "date": "2"})
+    monkeypatch.setattr(
+        command, "header", lambda _: {"device": "NVIDIA H200", "versions": {"ptxas": "1", "commit": "abc"}, "date": "2"}
+    )
     bench_gemm(WANTED, tmp_path / "next", sustained=True, begun=begun)
     assert log == first["missing"]["problems"] == [str(problem) for problem in ahead]
     second = json.loads((tmp_path / "next" / "gemm.json").read_text(encoding="utf-8"))
@@ -130,7 +134,9 @@ def test_another_gpus_record_is_refused_before_anything_is_measured(
     machine: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench_gemm(WANTED, tmp_path, sustained=False)
-    monkeypatch.setattr(command, "header", lambda _: {"device": "NVIDIA H100", "versions": {"ptxas": "1"}, "date": "2"})
+    monkeypatch.setattr(
+        command, "header", lambda _: {"device": "NVIDIA H100", "versions": {"ptxas": "1", "commit": "abc"}, "date": "2"}
+    )
     monkeypatch.setattr(command, "measure", lambda *_, **__: 1 / 0)
     asked = ["bench", "gemm", "--continue", str(tmp_path / "gemm.json"), "--out", str(tmp_path / "next")]
     result = CliRunner().invoke(app, asked)

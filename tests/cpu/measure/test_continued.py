@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +34,23 @@ def test_rows_are_known_by_their_problem(tmp_path: Path) -> None:
     assert found.taken == {1: taken(WANTED[1])}
 
 
+def test_rows_of_another_commit_say_it(tmp_path: Path) -> None:
+    later = {**HEADER, "versions": {**HEADER["versions"], "commit": "def"}}
+    found = read_continued(begun(tmp_path), later, SHORT, WANTED)
+    assert found.taken == {1: replace(taken(WANTED[1]), commit="abc")}
+    again = write_record(tmp_path / "again.json", gemm_record(later, SHORT, list(found.taken.values()), []))
+    assert (
+        read_continued(again, {**later, "versions": {**HEADER["versions"], "commit": "ghi"}}, SHORT, WANTED).taken
+        == found.taken
+    )
+    assert read_continued(again, HEADER, SHORT, WANTED).taken == {1: taken(WANTED[1])}
+
+
 @pytest.mark.parametrize(
     ("changed", "rule"),
     [
         ({"device": "another"}, "the same device, here a GPU, got another in gemm-models.json"),
-        ({"versions": {"louver": "0", "commit": "def"}}, "the same commit, here abc, got def"),
-        ({"versions": {"louver": "0"}}, "the same commit, here abc, got none"),
+        ({"versions": {"louver": "0"}}, "a gemm record needs 'commit'"),
         ({"versions": {**HEADER["versions"], "driver": "5"}}, "the same driver, here none, got 5"),
         ({"data": "zeros"}, "the same data, here random normal weights .*, got zeros"),
         ({"protocol": Protocol().describe()}, "the same protocol, here Bursts: .*, got Bursts: .* continue it where it was begun, or"),
