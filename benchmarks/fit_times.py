@@ -1,6 +1,6 @@
-"""Fits the rates of `louver/library/times.py`: `python benchmarks/fit_times.py FITTED.json HELD.json …`, records of `schedule_times.py`.
+"""Fits the rates of `louver/library/times.py`: `python benchmarks/fit_times.py FITTED.json … --held HELD.json`, records of `schedule_times.py`.
 
-Every other weight of the first record is fitted, all others report. Schedules that are candidates no more are left out. The error is the
+Every other weight of a fitted record is fitted, all others report. Schedules that are candidates no more are left out. The error is the
 logarithm of predicted over measured time; slow candidates count less, because the choice is among the fast ones. Levenberg's method on
 the logarithms of the rates. Prints the rates and, for each part, how well they agree and what the choice by predicted time costs
 (regret: its measured time over the fastest's).
@@ -101,13 +101,13 @@ _NAMES = (
     "power",
     "step",
     "load",
-    "ingress",
+    "l2",
     "output",
     "trip",
     "sums",
     "meet",
     "exchange",
-    "launch_norm",
+    "norm",
 )
 
 
@@ -176,17 +176,20 @@ def report(name: str, rows: Sequence[Sequence[Timed]], rates: Rates) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("records", type=Path, nargs="+")
+    parser.add_argument("--held", type=Path, nargs="*", default=[], help="records that report only")
     parser.add_argument("--keep", action="store_true", help="report on the library's rates, fit none")
     given = parser.parse_args()
-    rows, *held = map(read, given.records)
-    weights = sorted({(row[0].sizes[0], row[0].sizes[2]) for row in rows})
-    halves = [[row for row in rows if (row[0].sizes[0], row[0].sizes[2]) in weights[part::2]] for part in (0, 1)]
+    halves: tuple[list[list[Timed]], ...] = [], []
+    for rows in map(read, given.records):
+        weights = sorted({(row[0].sizes[0], row[0].sizes[2]) for row in rows})
+        for part, half in enumerate(halves):
+            half += [row for row in rows if (row[0].sizes[0], row[0].sizes[2]) in weights[part::2]]
     rates = H200 if given.keep else fit(halves[0])
     print(rates)
     report("fitted", halves[0], rates)
     report("not fitted", halves[1], rates)
-    for path, others in zip(given.records[1:], held, strict=True):
-        report(path.stem, others, rates)
+    for path in given.held:
+        report(path.stem, read(path), rates)
 
 
 if __name__ == "__main__":

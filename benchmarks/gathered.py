@@ -87,8 +87,8 @@ def schedules(problem: Problem, machine: Target, sizes: tuple[int, int, int]) ->
         if problem.unit == "wgmma" and (n <= FEW) != (sizes[1] <= FEW):
             continue
         # Short steps leave room for a stage more beside few staged columns.
-        staging, raster = {2: 64, 4: 32} if steps >= 1 else {2: 32, 4: 16}, dict.fromkeys((8, 16, 32), 16)
-        shape = TileShape(m, n, consumers, staging, raster, resident=resident, steps=steps * shorter)
+        staging = {2: 64, 4: 32} if steps >= 1 else {2: 32, 4: 16}
+        shape = TileShape(m, n, consumers, staging, resident=resident, steps=steps * shorter)
         try:
             schedule = deepest(problem, shape.schedule(demand, bulk=True, metadata=metadata), machine)
         except ValueError:

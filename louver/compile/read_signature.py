@@ -31,8 +31,9 @@ def read_signature(module: ModuleOp) -> Signature:
     items = f"{whole} + {parts}*({tiles} - {whole})" if parts in names else tiles
     clusters = items if together else f"({items} + {ctas - 1})/{ctas}"
     occupancy = occupancy_of(kernel)
-    at_once = f"{occupancy.ctas}*sms" if occupancy.ctas > 1 else "sms"
-    grid = f"{ctas}*min({clusters}, max(1, {at_once}/{ctas}))"
+    resident = f"{occupancy.ctas}*sms" if occupancy.ctas > 1 else "sms"
+    at_once = f"max(1, {resident}/{ctas})"
+    grid = f"{ctas}*min({clusters}, {at_once})"
     return Signature(
         kernel=kernel.sym_name.data,
         parameters=tuple(_parameter(n, a.type) for n, a in zip(names, kernel.body.block.args, strict=True)),
@@ -40,6 +41,8 @@ def read_signature(module: ModuleOp) -> Signature:
         shared_bytes=kernel.shared_bytes.value.data,
         cluster=ctas,
         grid=Polynomial.parse(grid),
+        tile=(m, n),
+        at_once=Polynomial.parse(at_once if together else f"{ctas}*{at_once}"),
         dependent=occupancy.dependent,
     )
 

@@ -25,6 +25,7 @@ OWN = (
     "pitch",
     "batch",
     "batch_pitch",
+    "raster",
     "entries",
     "workspace",
     "counters",
@@ -188,12 +189,13 @@ class Signature:
     """A compiled kernel as its launch sees it. parameters: in order. shared_bytes: dynamic shared memory of a CTA.
 
     cluster: CTAs of a cluster, along x. grid: CTAs along x, by numbers of the launch; None where the grid is the caller's.
+    tile: rows and columns of a tile; at_once: tiles that are worked on at a time, by numbers of the launch; None where the caller's grid says so.
     dependent: a launch may begin while the kernels before it in its stream end.
 
     The matrices of a product are "a" (the stored values), "b" (the dense operand) and "d" (the output), with `SIZES` and `STRIDES`. Its other numbers have the names of their parameters: M, N, K, the entries of a batch ("batch"), those of the
     sparse operand of which an array says one for each tile ("entries"), the columns of its values where these are rows of K that lists
     name ("kept"), a pitch in elements: of the output from row to row ("pitch") and from entry to entry ("batch_pitch"), of a dense
-    operand that is gathered ("b_pitch", "b_batch_pitch"), or of an array of the epilogue (`pitch_name`, `batch_pitch_name`), and f32
+    operand that is gathered ("b_pitch", "b_batch_pitch"), rows of tiles that are walked before the next column ("raster"), or of an array of the epilogue (`pitch_name`, `batch_pitch_name`), and f32
     numbers of the epilogue. "sms" are those of the device. So have addresses: of "metadata" (prepacked words), "lists", "b_rows", "d",
     arrays of the epilogue, and the array that says which entry a tile takes.
     """
@@ -204,6 +206,8 @@ class Signature:
     shared_bytes: int
     cluster: int = 1
     grid: Size | None = None
+    tile: tuple[int, int] | None = None
+    at_once: Size | None = None
     dependent: bool = False
 
     @property

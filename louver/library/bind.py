@@ -10,6 +10,7 @@ from louver.ir.polynomial import Numbers
 from louver.library.boxes import Held
 from louver.library.forms import Operand
 from louver.library.fused import Bound
+from louver.library.order import walked_rows
 from louver.library.ranges import Ranges
 from louver.library.rows import Rows
 from louver.runtime.module import ArgumentPack, ParamType
@@ -53,6 +54,7 @@ class Sized(NamedTuple):
             "b_batch_pitch": numbers["b.stride.2"],
         }
         numbers |= {} if cut is None else cut.sizes
+        numbers["raster"] = _raster(signature, sizes, maps, numbers)
         return cls(numbers, signature.grid.value(numbers), cut)
 
 
@@ -88,6 +90,14 @@ def packed(types: Sequence[ParamType], values: Mapping[str, int | float | bytes]
     pack = ArgumentPack(types)
     pack.bind(*values.values())
     return pack
+
+
+def _raster(signature: Signature, sizes: tuple[int, int, int], maps: Mapping[str, Rows], numbers: Numbers) -> int:
+    """The rows of tiles that are walked before the next column."""
+    assert signature.tile is not None and signature.at_once is not None
+    (m, n, k), (tile_m, tile_n) = sizes, signature.tile
+    row_bytes, column_bytes = tile_m * maps["a"].pitch, tile_n * k * maps["b"].element_bytes
+    return walked_rows(-(-m // tile_m), -(-n // tile_n), row_bytes, column_bytes, signature.at_once.value(numbers))
 
 
 def _number(parameter: ArgumentParameter, numbers: Numbers) -> int | float:

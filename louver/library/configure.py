@@ -60,9 +60,6 @@ MAX_STAGES = 16
 CONSUMERS = (2, 1, 3, 4)
 """Numbers of consumer warpgroups, in the order in which a user's tile is tried with them."""
 
-RASTER = {32: 16, 16: 16, 8: 24}
-"""Rows of the widest tiles walked before the next column, by bits of an element: 8-bit values leave room for more in the L2 cache."""
-
 WIDEST = TILE_N[-1]
 
 LEAST_PAIRED = 16
@@ -91,8 +88,7 @@ CUT_READS = {2: 2, 4: 1}
 class TileShape:
     """A tile that the library compiles, and what goes by it.
 
-    staging: columns staged at a time for bulk stores, by bytes of an output; others by `output_layout`. raster: rows of tiles walked
-    before the next column, by bits of an element, while the L2 cache keeps the values; none for a tile that leaves the cache alone.
+    staging: columns staged at a time for bulk stores, by bytes of an output; others by `output_layout`.
     lean: for bulk stores of outputs in `staging`, and epilogues of few reads: the sums leave no more registers. sums, unit: the kind of
     sums and the multiplier that it is for; None for any. indexed, turns: whether it is for patterns of vectors, and for their rows that
     are turned; None for all. bits: of an element of a that it is for; None for any. resident: CTAs on an SM. steps: elements of K that a
@@ -103,7 +99,6 @@ class TileShape:
     n: int
     consumers: int
     staging: Mapping[int, int] = field(default_factory=dict[int, int])
-    raster: Mapping[int, int] = field(default_factory=dict[int, int])
     lean: bool = False
     sums: Literal["plain", "promoted", "f16"] | None = None
     unit: Unit | None = None
@@ -117,7 +112,7 @@ class TileShape:
     def of(cls, m: int, n: int, consumers: int, demand: Demand) -> TileShape:
         """The one in `TILES` for such operands and their multiplier, or another of that size."""
         known = (each for each in TILES if (each.m, each.n, each.consumers) == (m, n, consumers) and each.reads(demand))
-        return next(known, cls(m, n, consumers, raster=RASTER if n >= WIDEST else {}))
+        return next(known, cls(m, n, consumers))
 
     def reads(self, demand: Demand) -> bool:
         """Whether it is for such operands and their multiplier."""
@@ -134,8 +129,8 @@ class TileShape:
         fields |= {"tile_k": int(demand.step * self.steps), "resident": self.resident}
         if demand.unit == "fma":
             fields["in_flight"] = 0
-        if self.raster:
-            fields |= {"raster": self.raster[element_type(demand.b).bits], "l2": "values"}
+        if self.n >= WIDEST or self.lean:
+            fields["l2"] = "values"
         if bulk:
             staging = self.staging.get(element_type(demand.out).bytes)
             fields |= {"store": "bulk", "staging": staging and min(staging, stored)}
@@ -191,16 +186,16 @@ class TileShape:
 
 TILES = (
     # Sums in f16 take half the registers: twice the rows, and less to load for each.
-    TileShape(256, WIDEST, 4, {1: 64, 2: 32, 4: 16}, RASTER, sums="f16"),
+    TileShape(256, WIDEST, 4, {1: 64, 2: 32, 4: 16}, sums="f16"),
     # Few staged columns leave room for a fourth stage, as gathered rows come later than boxes, or for the blocks that are turned.
-    TileShape(128, WIDEST, 2, {2: 64, 4: 32}, RASTER, unit="wgmma", indexed=True),
+    TileShape(128, WIDEST, 2, {2: 64, 4: 32}, unit="wgmma", indexed=True),
     # Two lists: a step of half the columns has as many bytes as one of a list.
-    TileShape(128, WIDEST, 2, {2: 32, 4: 16}, RASTER, unit="wgmma", indexed=True, turns=False, steps=0.5),
+    TileShape(128, WIDEST, 2, {2: 32, 4: 16}, unit="wgmma", indexed=True, turns=False, steps=0.5),
     # The first half is on its way while the other is staged.
-    TileShape(128, WIDEST, 2, {2: 128}, RASTER),
+    TileShape(128, WIDEST, 2, {2: 128}),
     # The fewest bytes a product of which two consumers hold the sums. The staged columns leave room for four stages. A producer that gathers
     # leaves them too few registers.
-    TileShape(256, 192, 2, {2: 96, 4: 48}, {32: 12, 16: 12, 8: 12}, lean=True, sums="plain", indexed=False),
+    TileShape(256, 192, 2, {2: 96, 4: 48}, lean=True, sums="plain", indexed=False),
     TileShape(128, 192, 2, sums="promoted"),
     TileShape(128, 128, 2),
     # Of 8 bits, tiles of 64 rows are faster for 16 to 64 tokens, though predicted slower.
@@ -368,8 +363,7 @@ def choose_for(
             times[cutter] = cutting.cycles(cut, *sizes, sm_count)
     best = min(times, key=lambda each: times[each])
     # One column of tiles reads each value once, and all its tiles the dense operand.
-    alone = {"l2": "even", "raster": Schedule().order.raster} if n <= best.tile.n else {}
-    return best.changed(**alone)
+    return best.changed(l2="even") if n <= best.tile.n else best
 
 
 def _width_class(demand: Demand, n: int) -> int:

@@ -12,7 +12,8 @@ from louver.formats.dtypes import element_type
 from louver.isa.prepack import columns_per_load
 from louver.isa.targets import WARPGROUP_THREADS
 from louver.library.fused import Bound
-from louver.library.times import H200, Operands, Rates, power_clocks, step_clocks
+from louver.library.order import GPC_SMS, beside, walked_rows
+from louver.library.times import H200, Operands, Rates, box_bytes, power_clocks, step_clocks
 
 TRIPS = 3
 """Trips of a range before it knows whether it is the last one of its tile: its writes, the wait for them, and the atomic."""
@@ -23,10 +24,7 @@ MOST_PARTS = 32
 """Ranges of a tile at most: the last one reads all of them alone."""
 
 MOST_WAVES = 4
-"""Waves at most of ranges, of which more are little more even and take more memory, and of whole tiles before pairs, which are slower in clusters."""
-
-MOST_PAIRED_COLUMNS = 4
-"""Columns of tiles at most of such a launch of pairs: with more of them whole tiles are up to 11% slower in clusters."""
+"""Waves of ranges at most: more are little more even, and take more memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +62,8 @@ class Ranges:
 class Cutting:
     """A kernel as far as its time depends on how K is cut; of gathered rows K counts those that are multiplied.
 
-    m, n, k: its tile, with all tiles of a cluster. ctas: on an SM. step: clocks of a step of K, of all CTAs on an SM. power: clocks that the
-    power of a step's products takes, of all tiles of a cluster. store: clocks of a tile's epilogue. granule: steps of which a range has a
+    m, n, k: its tile, with all tiles of a cluster. ctas: on an SM. step: clocks of a step of K that are an SM's own, of all CTAs on it. values, dense: bytes
+    of a step's boxes of a and b. power: clocks that the power of a step's products takes, of all tiles of a cluster. store: clocks of a tile's epilogue. granule: steps of which a range has a
     multiple. pairs: the two ranges of a tile are a cluster's, which exchange sums. sum_bytes: of a tile's sums. counters: of a tile. together: parts that are read at a time. bits: of an element of b. stored: bits of an element of a, with its metadata. out_bytes: of an output.
     rates: of the GPU.
     """
@@ -76,6 +74,8 @@ class Cutting:
     cluster: int
     ctas: int
     step: float
+    values: float
+    dense: float
     power: float
     store: float
     granule: int
@@ -105,6 +105,7 @@ class Cutting:
             cluster,
             ctas,
             ctas * step_clocks(operands, schedule, rates),
+            *box_bytes(operands, schedule),
             cluster * power_clocks(operands, schedule, rates),
             ctas * tile.m * tile.n * out_bytes / rates.output,
             columns_per_load(operands.a) // tile.k if lifted else 1,
@@ -135,13 +136,8 @@ class Cutting:
         at_once = self._at_once(sm_count)
         last = whole.tiles % at_once
         most = min(at_once // max(last, 1), MOST_PARTS)
-        if self.pairs:
-            few = n <= MOST_PAIRED_COLUMNS * self.n and whole.tiles - last <= MOST_WAVES * at_once
-            if last == whole.tiles or few:
-                yield from self._cuts(whole, whole.tiles - last, min(most, 2))
-            return
-        yield from self._cuts(whole, whole.tiles - last, most)
-        if n <= self.n:
+        yield from self._cuts(whole, whole.tiles - last, min(most, 2) if self.pairs else most)
+        if n <= self.n and not self.pairs:
             yield from self._cuts(whole, 0, min(MOST_PARTS, MOST_WAVES * at_once // whole.tiles))
 
     def _cuts(self, whole: Ranges, start: int, most: int) -> Iterator[Ranges]:
@@ -154,15 +150,31 @@ class Cutting:
                 yield Ranges(whole.tiles, start, parts, length)
 
     def cycles(self, cut: Ranges, m: int, n: int, k: int, batch: int, sm_count: int) -> float:
-        """Predicted clocks of a launch: those of the busiest SM, of global memory and of power overlap in part."""
+        """Predicted clocks of a launch: those of its waves, of whole tiles and then of ranges."""
         at_once, steps, rates = self._at_once(sm_count), -(-k // self.k), self.rates
-        busiest = -(-cut.whole // at_once) * (steps * self.step + self.store)
-        busiest += -(-cut.cut * cut.parts // at_once) * cut.part_steps * self.step + self._joining(cut, at_once)
+        rows, columns = -(-m // self.m), -(-n // self.n)
         # By whole tiles, so that all N of a number of tiles are alike.
-        rows, columns = -(-m // self.m) * self.m, -(-n // self.n) * self.n
-        operands = k * (rows * self.stored + columns * self.bits) // 8
-        memory = batch * (operands + rows * columns * self.out_bytes) + self.workspace(cut)[0]
-        return rates.beside(busiest, rates.begin + memory / rates.memory, cut.tiles * steps * self.power / sm_count)
+        operands = k * (rows * self.m * self.stored + columns * self.n * self.bits) // 8
+        outputs = rows * self.m * columns * self.n * self.out_bytes
+        memory = (batch * (operands + outputs) + self.workspace(cut)[0]) / (cut.tiles * steps)
+        panels = int(self.values * steps), int(self.dense * steps)
+        walked, apart = walked_rows(rows, columns, *panels, at_once), self.pairs or self.cluster > 1
+
+        def waves(items: int, parts: int, length: int) -> float:
+            """Clocks of the steps of so many items, ranges of tiles in so many parts."""
+            tiles = max(1, GPC_SMS * self.ctas // (self.cluster * parts))
+            high, wide = beside(rows, columns, walked, tiles, apart=apart)
+            shared = (
+                (high * self.values + wide * self.dense) / rates.l2,
+                memory / rates.memory,
+                self.power / sm_count,
+            )
+            full, left = divmod(items, at_once)
+            clocks = full * rates.together(self.step, *(at_once * each for each in shared)) if full else 0
+            return length * (clocks + (rates.together(self.step, *(left * each for each in shared)) if left else 0))
+
+        clocks = rates.begin + waves(cut.whole, 1, steps) + -(-cut.whole // at_once) * self.store
+        return clocks + waves(cut.cut * cut.parts, cut.parts, cut.part_steps) + self._joining(cut, at_once)
 
     def _joining(self, cut: Ranges, at_once: int) -> float:
         """Clocks of the busiest SM behind the steps of its ranges, until their tiles are stored."""

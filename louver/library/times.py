@@ -1,15 +1,14 @@
 """Predicts how long a product takes, by the rates of a GPU.
 
-A step of K on an SM takes the p-norm of times that overlap in part: of its products, of the ring's latency, of the bytes that come to the SM,
-of its metadata where registers load them, and of its rows where threads gather them. A launch takes the p-norm of three: of the busiest SM, of global memory, and of power, which all
-products take as if SMs shared them evenly: an SM is faster while others are idle. The rates are fitted to times
-on an H200 by `benchmarks/fit_times.py`; `docs/perf-log.md` says how well they agree.
+A step of K takes the p-norm of times that overlap in part. Some are an SM's own: of its products, of the ring's latency, of its metadata where
+registers load them, and of its rows where threads gather them. Others go by the SMs that are at work: of the L2 cache, of global memory, and of
+power. So a step of the last wave, which has fewer of them, takes less. The rates are fitted to times on an H200 by `benchmarks/fit_times.py`;
+`docs/perf-log.md` says how well they agree.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -54,11 +53,12 @@ class Rates:
 
     begin: from one launch to the next, until memory sends the first bytes. memory: bytes a clock of global memory. product,
     column: of a product of 64 rows, and of each of its columns. power: of each of its columns, while all SMs multiply. step: of a step's waits and releases. load: from one load of metadata by
-    registers to the next. latency: from a copy's issue to its arrival. ingress: bytes a clock of boxes that are copied to an SM. output: bytes a clock that an SM stores. trip: to the L2
+    registers to the next. latency: from a copy's issue to its arrival. l2: bytes a clock of the L2 cache; what the SMs of a GPC read at the
+    same time counts once. output: bytes a clock that an SM stores. trip: to the L2
     cache and back, also of an atomic or of a wait for what was written. gather: bytes a clock of rows that threads copy to an SM. sums:
     bytes a clock of partial sums that an SM writes or reads. meet, exchange: of a pair of CTAs that exchange sums, and bytes a clock that each sends. lanes: multiply-adds of an SM's CUDA cores in a clock. read16: of a warp's
     load of 16 bytes a lane, beside multiply-adds. turn: from the last of a step's multiply-adds to the first of the next one's. alone:
-    the factor for one warpgroup on an SM, which waits for its loads. norm, launch_norm: the p of a step's p-norm, and of a launch's.
+    the factor for one warpgroup on an SM, which waits for its loads. norm: the p of a step's p-norm.
     """
 
     begin: float
@@ -69,7 +69,7 @@ class Rates:
     step: float
     load: float
     latency: float
-    ingress: float
+    l2: float
     output: float
     trip: float
     gather: float
@@ -81,43 +81,33 @@ class Rates:
     turn: float
     alone: float
     norm: float
-    launch_norm: float
 
     def together(self, *times: float) -> float:
         """Clocks of what overlaps in part in a step."""
-        return _norm(self.norm, times)
-
-    def beside(self, *times: float) -> float:
-        """Clocks of what overlaps in part in a launch."""
-        return _norm(self.launch_norm, times)
-
-
-def _norm(p: float, times: Sequence[float]) -> float:
-    return math.pow(sum(math.pow(each, p) for each in times), 1 / p)
+        return math.pow(sum(math.pow(each, self.norm) for each in times), 1 / self.norm)
 
 
 H200 = Rates(
-    begin=5359,
-    memory=2611,
-    product=28.4,
-    column=0.367,
-    power=0.603,
-    step=101,
-    load=760,
+    begin=4103,
+    memory=2524,
+    product=14.3,
+    column=0.384,
+    power=0.678,
+    step=119,
+    load=828,
     latency=1307,
-    ingress=82.3,
-    output=20.7,
-    trip=997,
+    l2=3685,
+    output=45.3,
+    trip=446,
     gather=44,
-    sums=47.4,
-    meet=1954,
-    exchange=11,
+    sums=56.9,
+    meet=1051,
+    exchange=18.7,
     lanes=128,
     read16=2.5,
     turn=340,
     alone=1.05,
-    norm=5,
-    launch_norm=2.82,
+    norm=3.73,
 )
 """Fitted at 1,755 MHz; by hand that of gathers (`docs/perf-log.md`, section 42), and those of CUDA cores to `results/h200/gathered-f32-128.json` and
 `gathered-f32-together.json`. Other GPUs take them too.
@@ -137,7 +127,7 @@ def _products(operands: Operands, schedule: Schedule) -> int:
 
 
 def step_clocks(operands: Operands, schedule: Schedule, rates: Rates = H200) -> float:
-    """Clocks of a step of K on one SM."""
+    """Clocks of a step of K on one SM, as far as they are its own."""
     tile, ring = schedule.tile, schedule.ring
     # The stages of products in flight are not refilled meanwhile.
     latency = rates.latency / (ring.stages - ring.in_flight)
@@ -147,7 +137,6 @@ def step_clocks(operands: Operands, schedule: Schedule, rates: Rates = H200) -> 
     times = [
         products + rates.step,
         latency,
-        _operand_bytes(operands, schedule) / rates.ingress,
     ]
     if operands.selection.lifted and ring.metadata == "global":
         times.append(rates.load * tile.k / columns_per_load(operands.a))
@@ -157,12 +146,12 @@ def step_clocks(operands: Operands, schedule: Schedule, rates: Rates = H200) -> 
     return rates.together(*times)
 
 
-def _operand_bytes(operands: Operands, schedule: Schedule) -> float:
-    """Bytes of a step's operands that are copied to an SM by boxes."""
+def box_bytes(operands: Operands, schedule: Schedule) -> tuple[float, float]:
+    """Bytes of a step's operands a and b that are copied to an SM by boxes."""
     tile, lifted = schedule.tile, operands.selection.lifted
     values = tile.m * tile.k * element_type(operands.a).bits / (16 if lifted else 8)
     gathered = lists_of(operands.pattern, schedule) > 0
-    return values + (0 if gathered else tile.n * tile.k * element_type(operands.b).bytes)
+    return values, 0 if gathered else tile.n * tile.k * element_type(operands.b).bytes
 
 
 def _lanes_clocks(operands: Operands, schedule: Schedule, rates: Rates) -> float:

@@ -45,7 +45,7 @@ OURS: tuple[Step, ...] = (
     ({"metadata": "global"}, None),
     ({"stages": 4}, None),  # room for the staged results
     ({"store": "bulk"}, None),
-    ({"raster": 16}, None),
+    ({"raster": None}, None),
     ({"l2": "values"}, None),
     ({"tile_m": 192, "tile_n": 192, "consumers": 3}, None),
     ({"tile_m": 128, "tile_n": 256, "consumers": 2}, None),

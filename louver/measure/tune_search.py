@@ -35,7 +35,7 @@ TILES: tuple[Mapping[str, int | None], ...] = tuple(
 
 NUMBERS: Mapping[str, tuple[int | None, ...]] = {
     "tile_k": (64, 128),
-    "raster": (4, 8, 12, 16, 24, 32),
+    "raster": (None, 4, 8, 12, 16, 24, 32),
     "staging": (None, 32, 48, 64, 96, 128),
     "stages": tuple(range(2, MAX_STAGES + 1)),
 }

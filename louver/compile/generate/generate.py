@@ -146,6 +146,8 @@ def _parameters(plan: Generation) -> dict[str, Attribute]:
         name = parameter_name(nest.a.index.argument)
         types[name] = PointerType(StringAttr(name), StringAttr(nest.a.index.element))
         types["entries"] = SizeType(StringAttr("entries"), IntAttr(32))
+    if plan.schedule.order.raster is None:
+        types["raster"] = SizeType(StringAttr("raster"), IntAttr(32))
     if plan.schedule.cuts:
         types |= {name: SizeType(StringAttr(name), IntAttr(32)) for name in RANGES}
     if plan.schedule.cuts and not plan.schedule.pairs:
@@ -303,7 +305,9 @@ def _first_rows(plan: Generation, values: dict[str, SSAValue]) -> Region:
 
 
 def _tiles(plan: Generation, values: dict[str, SSAValue], tile: Block, ahead: list[Region]) -> None:
-    properties: dict[str, Attribute] = {"raster": ops.i32_attr(plan.schedule.order.raster)}
+    properties: dict[str, Attribute] = {}
+    if plan.schedule.order.raster is not None:
+        properties["raster"] = ops.i32_attr(plan.schedule.order.raster)
     if plan.schedule.cuts:
         properties["ranges"] = UnitAttr()
     index = plan.nest.a.index

@@ -126,18 +126,20 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The order of tiles. raster: tiles along M walked before the next column of tiles.
+    """The order of tiles. raster: rows of tiles that are walked before the next column; None: each launch chooses them
+    (`louver.library.order`).
 
     cluster: CTAs along M that share each tile of the dense operand by multicast. l2: "even": no wish; "values": the L2 cache keeps the sparse operand,
     which every column of tiles reads again, before the dense one and, with bulk stores, the output, which pass by.
     """
 
-    raster: int = 16
+    raster: int | None = None
     cluster: Literal[1, 2] = 1
     l2: Literal["even", "values"] = "even"
 
     def __post_init__(self) -> None:
-        _positive(raster=self.raster)
+        if self.raster is not None:
+            _positive(raster=self.raster)
         _one_of("cluster", self.cluster, (1, 2), "1 or 2 CTAs")
         _one_of("l2", self.l2, ("even", "values"), '"even" or "values"')
 

@@ -226,19 +226,19 @@ class TilesOp(IRDLOperation):
     "parts" ranges of "part_steps" K steps, the last one shorter. Loops walk the item's steps; each region has the first of them as its
     last argument.
 
-    `raster`: tiles along M that are walked before the next column of tiles (for L2 reuse). `ahead`: what is begun for a tile
+    `raster`: rows of tiles that are walked before the next column, for L2 reuse; without it the kernel's size "raster". `ahead`: what is begun for a tile
     before its turn: for the first one at once, for the others where the body says `sched.next_tile`.
     """
 
     name = "sched.tiles"
     entries = opt_operand_def(PointerType)
-    raster = prop_def(IntegerAttr[I32])
+    raster = opt_prop_def(IntegerAttr[I32])
     along = opt_prop_def(StringAttr)
     ranges = opt_prop_def(UnitAttr)
     body = region_def("single_block")
     ahead = opt_region_def("single_block")
     traits = traits_def(NoTerminator(), HasParent(RoleOp))
-    assembly_format = "`raster` $raster (`entries` $entries^ `along` $along `:` type($entries))? (`ranges` $ranges^)? $body (`ahead` $ahead^)? attr-dict"
+    assembly_format = "(`raster` $raster^)? (`entries` $entries^ `along` $along `:` type($entries))? (`ranges` $ranges^)? $body (`ahead` $ahead^)? attr-dict"
 
     def verify_(self) -> None:
         along = None if self.along is None else self.along.data

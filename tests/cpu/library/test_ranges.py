@@ -96,13 +96,13 @@ def test_pairs_of_a_launch_are_clusters_and_the_last_items_of_their_ctas(m: int,
     assert PAIRS.workspace(cut) == (0, 0)
 
 
-def test_pairs_follow_whole_tiles_of_few_columns_alone() -> None:
+def test_pairs_take_a_last_wave_of_half_the_sms_at_most() -> None:
     wide = cutting(Schedule.of(stages=4, work="pairs"))
     assert wide.best(128 * 45, 1024, 4096, 1, SMS) == Ranges(180, 132, 2, 32)
-    assert wide.best(128 * 30, 1536, 4096, 1, SMS).cut == 0
-    assert wide.best(128 * 147, 1024, 4096, 1, SMS) == Ranges(588, 528, 2, 32)
-    assert wide.best(128 * 180, 1024, 4096, 1, SMS).cut == 0
+    assert wide.best(128 * 30, 1536, 4096, 1, SMS) == Ranges(180, 132, 2, 32)
     assert wide.best(128 * 10, 1536, 4096, 1, SMS) == Ranges(60, 0, 2, 32)
+    assert wide.best(128 * 66, 256, 4096, 1, SMS) == Ranges(66, 0, 2, 32)
+    assert wide.best(128 * 67, 256, 4096, 1, SMS).cut == 0
 
 
 def test_sums_and_counters_have_room_for_each_range() -> None:
@@ -190,9 +190,11 @@ def cut_of(launch: Launch) -> tuple[Any, ...]:
 
 
 def test_a_product_of_few_tokens_is_cut_in_pairs_of_ctas(gpu: FakeGpu, torch: FakeTorch) -> None:
-    louver.linear(Tensor((16, K)), weight(M + 64), out=Tensor((16, M + 64)))
-    launch, best = gpu.only_launch(), CHOSEN.best(M + 64, 16, K, 1, SMS)
-    assert CHOSEN.pairs and cut_of(launch) == (0, 2, best.part_steps)
+    m = 2048
+    chosen = cutting(choose(LINEAR, m, 16, SM_90A, SMS, aligned_output=True, k=K, cuts=True))
+    louver.linear(Tensor((16, K)), weight(m), out=Tensor((16, m)))
+    launch, best = gpu.only_launch(), chosen.best(m, 16, K, 1, SMS)
+    assert chosen.pairs and cut_of(launch) == (0, 2, best.part_steps)
     assert launch.grid == best.items == 2 * best.tiles
     assert not {"workspace", "counters"} & {*launch.arguments}
 

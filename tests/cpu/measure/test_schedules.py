@@ -30,4 +30,4 @@ def test_alternatives_differ_from_the_choice_in_what_they_say(dtype: str, out: s
 
 def test_a_part_of_the_alternatives_by_name() -> None:
     found = candidates(Problem("linear"), 4096, 8192, PLACE, only="tile_m 256, tile_n 192")
-    assert list(found) == ["", "tile_m 256, tile_n 192, staging 96, raster 12"]
+    assert list(found) == ["", "tile_m 256, tile_n 192, staging 96"]

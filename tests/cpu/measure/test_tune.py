@@ -249,7 +249,7 @@ def test_a_new_shape_with_the_same_best_schedule_compiles_nothing_new(
     shapes = [(4096, 1024, 4096), (8192, 4096, 4096), (4096, 2048, 14336), (28672, 4096, 4096), (5000, 3000, 96)]
     for shape in shapes:
         run(shape)
-    tall = MODEL.changed(tile_m=256, tile_n=192, staging=96, raster=12)
+    tall = MODEL.changed(tile_m=256, tile_n=192, staging=96)
     assert built == [MODEL, tall], "the model chooses one of two tiles for all of them"
     # Another M, N or K with the same best schedule: tuned apart, compiled once.
     for shape in shapes[1:]:

@@ -1,12 +1,12 @@
 builtin.module {
-  sched.kernel @linear params ["a_map", "b_map", "metadata", "d", "M", "N", "K", "pitch"] threads 128 cluster 1 tile [64 : i32, 64 : i32, 64 : i32] mma <#builtin.int<64>, "f16", "f16", "f32", #builtin.int<1>, #builtin.int<0>> shared_bytes 12304 {
-  ^bb0(%a_map: !sched.map<"a", [32, 64], 2, 64>, %b_map: !sched.map<"b", [64, 64], 2, 128>, %metadata: !sched.ptr<"metadata", "u32">, %d: !sched.ptr<"d", "f16">, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %pitch: !sched.size<"pitch", #builtin.int<64>>):
+  sched.kernel @linear params ["a_map", "b_map", "metadata", "d", "M", "N", "K", "pitch", "raster"] threads 128 cluster 1 tile [64 : i32, 64 : i32, 64 : i32] mma <#builtin.int<64>, "f16", "f16", "f32", #builtin.int<1>, #builtin.int<0>> shared_bytes 12304 {
+  ^bb0(%a_map: !sched.map<"a", [32, 64], 2, 64>, %b_map: !sched.map<"b", [64, 64], 2, 128>, %metadata: !sched.ptr<"metadata", "u32">, %d: !sched.ptr<"d", "f16">, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %pitch: !sched.size<"pitch", #builtin.int<64>>, %raster: !sched.size<"raster", #builtin.int<32>>):
     sched.ring @a stages 1 bytes 4096 offset 0
     sched.ring @b stages 1 bytes 8192 offset 4096
     sched.barriers @full stages 1 arrivals 1 transaction_bytes 12288 offset 12288
     sched.barriers @empty stages 1 arrivals 4 offset 12296
     sched.role @consumer warpgroups 1 from 0 {
-      sched.tiles raster 16 {
+      sched.tiles {
       ^bb0(%m: i32, %n: i32):
         sched.loop unroll 8 {
         ^bb0(%step: i32):

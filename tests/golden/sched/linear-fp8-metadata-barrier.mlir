@@ -1,6 +1,6 @@
 builtin.module {
-  sched.kernel @linear params ["a_map", "b_map", "metadata", "d", "M", "N", "K", "pitch"] threads 384 cluster 1 tile [128 : i32, 256 : i32, 128 : i32] mma <#builtin.int<256>, "e4m3", "e4m3", "f32", #builtin.int<1>, #builtin.int<0>> shared_bytes 129096 {
-  ^bb0(%a_map: !sched.map<"a", [64, 128], 1, 64>, %b_map: !sched.map<"b", [128, 256], 1, 128>, %metadata: !sched.ptr<"metadata", "u32">, %d: !sched.ptr<"d", "f16">, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %pitch: !sched.size<"pitch", #builtin.int<64>>):
+  sched.kernel @linear params ["a_map", "b_map", "metadata", "d", "M", "N", "K", "pitch", "raster"] threads 384 cluster 1 tile [128 : i32, 256 : i32, 128 : i32] mma <#builtin.int<256>, "e4m3", "e4m3", "f32", #builtin.int<1>, #builtin.int<0>> shared_bytes 129096 {
+  ^bb0(%a_map: !sched.map<"a", [64, 128], 1, 64>, %b_map: !sched.map<"b", [128, 256], 1, 128>, %metadata: !sched.ptr<"metadata", "u32">, %d: !sched.ptr<"d", "f16">, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %pitch: !sched.size<"pitch", #builtin.int<64>>, %raster: !sched.size<"raster", #builtin.int<32>>):
     sched.ring @a stages 3 bytes 8192 offset 0
     sched.ring @b stages 3 bytes 32768 offset 24576
     sched.ring @metadata stages 3 bytes 2048 offset 122880
@@ -8,7 +8,7 @@ builtin.module {
     sched.barriers @empty stages 3 arrivals 8 offset 129048
     sched.barriers @metadata_full stages 3 arrivals 1 transaction_bytes 2048 offset 129072
     sched.role @producer warpgroups 1 from 0 registers 24 single {
-      sched.tiles raster 16 {
+      sched.tiles {
       ^bb0(%m: i32, %n: i32):
         sched.loop unroll 1 {
         ^bb0(%step: i32):
@@ -27,7 +27,7 @@ builtin.module {
       }
     }
     sched.role @consumer warpgroups 2 from 1 registers 240 {
-      sched.tiles raster 16 {
+      sched.tiles {
       ^bb0(%m_1: i32, %n_1: i32):
         sched.loop unroll 4 {
         ^bb0(%step_1: i32):

@@ -1,12 +1,12 @@
 builtin.module {
-  sched.kernel @linear params ["a_map", "b_map", "metadata", "d", "bias", "M", "N", "K", "pitch", "whole", "parts", "part_steps", "workspace", "counters"] threads 384 cluster 1 tile [128 : i32, 16 : i32, 64 : i32] mma <#builtin.int<16>, "f16", "f16", "f32", #builtin.int<1>, #builtin.int<0>> shared_bytes 30768 {
-  ^bb0(%a_map: !sched.map<"a", [32, 128], 2, 64>, %b_map: !sched.map<"b", [64, 16], 2, 128>, %metadata: !sched.ptr<"metadata", "u32">, %d: !sched.ptr<"d", "f16">, %bias: !sched.ptr<"bias", "f16">, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %pitch: !sched.size<"pitch", #builtin.int<64>>, %whole: !sched.size<"whole", #builtin.int<32>>, %parts: !sched.size<"parts", #builtin.int<32>>, %part_steps: !sched.size<"part_steps", #builtin.int<32>>, %workspace: !sched.ptr<"workspace", "f32">, %counters: !sched.ptr<"counters", "u32">):
+  sched.kernel @linear params ["a_map", "b_map", "metadata", "d", "bias", "M", "N", "K", "pitch", "raster", "whole", "parts", "part_steps", "workspace", "counters"] threads 384 cluster 1 tile [128 : i32, 16 : i32, 64 : i32] mma <#builtin.int<16>, "f16", "f16", "f32", #builtin.int<1>, #builtin.int<0>> shared_bytes 30768 {
+  ^bb0(%a_map: !sched.map<"a", [32, 128], 2, 64>, %b_map: !sched.map<"b", [64, 16], 2, 128>, %metadata: !sched.ptr<"metadata", "u32">, %d: !sched.ptr<"d", "f16">, %bias: !sched.ptr<"bias", "f16">, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %pitch: !sched.size<"pitch", #builtin.int<64>>, %raster: !sched.size<"raster", #builtin.int<32>>, %whole: !sched.size<"whole", #builtin.int<32>>, %parts: !sched.size<"parts", #builtin.int<32>>, %part_steps: !sched.size<"part_steps", #builtin.int<32>>, %workspace: !sched.ptr<"workspace", "f32">, %counters: !sched.ptr<"counters", "u32">):
     sched.ring @a stages 3 bytes 8192 offset 0
     sched.ring @b stages 3 bytes 2048 offset 24576
     sched.barriers @full stages 3 arrivals 1 transaction_bytes 10240 offset 30720
     sched.barriers @empty stages 3 arrivals 8 offset 30744
     sched.role @producer warpgroups 1 from 0 registers 24 single {
-      sched.tiles raster 16 ranges {
+      sched.tiles ranges {
       ^bb0(%m: i32, %n: i32, %first: i32):
         sched.loop unroll 1 {
         ^bb0(%step: i32):
@@ -23,7 +23,7 @@ builtin.module {
       }
     }
     sched.role @consumer warpgroups 2 from 1 registers 240 {
-      sched.tiles raster 16 ranges {
+      sched.tiles ranges {
       ^bb0(%m_1: i32, %n_1: i32, %first_1: i32):
         sched.loop unroll 8 {
         ^bb0(%step_1: i32):

@@ -1,12 +1,12 @@
 builtin.module {
-  sched.kernel @matmul params ["a_map", "b_map", "d", "M", "N", "K", "pitch"] threads 384 cluster 1 tile [128 : i32, 64 : i32, 128 : i32] mma <#builtin.int<64>, "f16", "f16", "f32", #builtin.int<0>, #builtin.int<1>> shared_bytes 147504 {
-  ^bb0(%a_map: !sched.map<"a", [64, 128], 2, 128>, %b_map: !sched.map<"b", [64, 128], 2, 128>, %d: !sched.ptr<"d", "f16">, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %pitch: !sched.size<"pitch", #builtin.int<64>>):
+  sched.kernel @matmul params ["a_map", "b_map", "d", "M", "N", "K", "pitch", "raster"] threads 384 cluster 1 tile [128 : i32, 64 : i32, 128 : i32] mma <#builtin.int<64>, "f16", "f16", "f32", #builtin.int<0>, #builtin.int<1>> shared_bytes 147504 {
+  ^bb0(%a_map: !sched.map<"a", [64, 128], 2, 128>, %b_map: !sched.map<"b", [64, 128], 2, 128>, %d: !sched.ptr<"d", "f16">, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %pitch: !sched.size<"pitch", #builtin.int<64>>, %raster: !sched.size<"raster", #builtin.int<32>>):
     sched.ring @a stages 3 bytes 32768 offset 0
     sched.ring @b stages 3 bytes 16384 offset 98304
     sched.barriers @full stages 3 arrivals 1 transaction_bytes 49152 offset 147456
     sched.barriers @empty stages 3 arrivals 8 offset 147480
     sched.role @producer warpgroups 1 from 0 registers 24 single {
-      sched.tiles raster 16 {
+      sched.tiles {
       ^bb0(%m: i32, %n: i32):
         sched.loop unroll 1 {
         ^bb0(%step: i32):
@@ -26,7 +26,7 @@ builtin.module {
       }
     }
     sched.role @consumer warpgroups 2 from 1 registers 240 {
-      sched.tiles raster 16 {
+      sched.tiles {
       ^bb0(%m_1: i32, %n_1: i32):
         sched.loop unroll 4 {
         ^bb0(%step_1: i32):

@@ -1,12 +1,12 @@
 builtin.module {
-  sched.kernel @matmul params ["a_map", "lists", "b_rows", "b_pitch", "d", "M", "N", "K", "kept", "pitch"] threads 384 cluster 1 tile [128 : i32, 64 : i32, 64 : i32] mma <#builtin.int<64>, "bf16", "bf16", "f32", #builtin.int<0>, #builtin.int<1>> shared_bytes 98352 {
-  ^bb0(%a_map: !sched.map<"a", [64, 128], 2, 128>, %lists: !sched.ptr<"lists", "s32">, %b_rows: !sched.ptr<"b_rows", "bf16">, %b_pitch: !sched.size<"b_pitch", #builtin.int<64>>, %d: !sched.ptr<"d", "bf16">, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %kept: !sched.size<"kept", #builtin.int<32>>, %pitch: !sched.size<"pitch", #builtin.int<64>>):
+  sched.kernel @matmul params ["a_map", "lists", "b_rows", "b_pitch", "d", "M", "N", "K", "kept", "pitch", "raster"] threads 384 cluster 1 tile [128 : i32, 64 : i32, 64 : i32] mma <#builtin.int<64>, "bf16", "bf16", "f32", #builtin.int<0>, #builtin.int<1>> shared_bytes 98352 {
+  ^bb0(%a_map: !sched.map<"a", [64, 128], 2, 128>, %lists: !sched.ptr<"lists", "s32">, %b_rows: !sched.ptr<"b_rows", "bf16">, %b_pitch: !sched.size<"b_pitch", #builtin.int<64>>, %d: !sched.ptr<"d", "bf16">, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %kept: !sched.size<"kept", #builtin.int<32>>, %pitch: !sched.size<"pitch", #builtin.int<64>>, %raster: !sched.size<"raster", #builtin.int<32>>):
     sched.ring @a stages 3 bytes 16384 offset 0
     sched.ring @b stages 3 bytes 16384 offset 49152
     sched.barriers @full stages 3 arrivals 129 transaction_bytes 16384 offset 98304
     sched.barriers @empty stages 3 arrivals 8 offset 98328
     sched.role @producer warpgroups 1 from 0 registers 72 {
-      sched.tiles raster 16 {
+      sched.tiles {
       ^bb0(%m: i32, %n: i32):
         sched.loop again unroll 2 {
         ^bb0(%step: i32):
@@ -45,7 +45,7 @@ builtin.module {
       }
     }
     sched.role @consumer warpgroups 2 from 1 registers 216 {
-      sched.tiles raster 16 {
+      sched.tiles {
       ^bb0(%m_2: i32, %n_2: i32):
         sched.loop unroll 4 {
         ^bb0(%step_1: i32):

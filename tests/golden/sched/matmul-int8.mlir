@@ -1,12 +1,12 @@
 builtin.module {
-  sched.kernel @matmul params ["a_map", "b_map", "metadata", "d", "bias", "M", "N", "K", "pitch"] threads 384 cluster 1 tile [128 : i32, 48 : i32, 128 : i32] mma <#builtin.int<48>, "s8", "u8", "s32", #builtin.int<1>, #builtin.int<0>> shared_bytes 71760 {
-  ^bb0(%a_map: !sched.map<"a", [64, 128], 1, 64>, %b_map: !sched.map<"b", [128, 48], 1, 128>, %metadata: !sched.ptr<"metadata", "u32">, %d: !sched.ptr<"d", "s32">, %bias: !sched.ptr<"bias", "s32">, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %pitch: !sched.size<"pitch", #builtin.int<64>>):
+  sched.kernel @matmul params ["a_map", "b_map", "metadata", "d", "bias", "M", "N", "K", "pitch", "raster"] threads 384 cluster 1 tile [128 : i32, 48 : i32, 128 : i32] mma <#builtin.int<48>, "s8", "u8", "s32", #builtin.int<1>, #builtin.int<0>> shared_bytes 71760 {
+  ^bb0(%a_map: !sched.map<"a", [64, 128], 1, 64>, %b_map: !sched.map<"b", [128, 48], 1, 128>, %metadata: !sched.ptr<"metadata", "u32">, %d: !sched.ptr<"d", "s32">, %bias: !sched.ptr<"bias", "s32">, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %pitch: !sched.size<"pitch", #builtin.int<64>>, %raster: !sched.size<"raster", #builtin.int<32>>):
     sched.ring @a stages 5 bytes 8192 offset 0
     sched.ring @b stages 5 bytes 6144 offset 40960
     sched.barriers @full stages 5 arrivals 1 transaction_bytes 14336 offset 71680
     sched.barriers @empty stages 5 arrivals 8 offset 71720
     sched.role @producer warpgroups 1 from 0 registers 24 single {
-      sched.tiles raster 16 {
+      sched.tiles {
       ^bb0(%m: i32, %n: i32):
         sched.loop unroll 1 {
         ^bb0(%step: i32):
@@ -23,7 +23,7 @@ builtin.module {
       }
     }
     sched.role @consumer warpgroups 2 from 1 registers 240 {
-      sched.tiles raster 16 {
+      sched.tiles {
       ^bb0(%m_1: i32, %n_1: i32):
         sched.loop unroll 4 {
         ^bb0(%step_1: i32):

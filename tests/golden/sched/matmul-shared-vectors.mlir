@@ -1,13 +1,13 @@
 builtin.module {
-  sched.kernel @matmul params ["a_map", "lists", "b_rows", "b_pitch", "metadata", "d", "M", "N", "K", "kept", "pitch"] threads 384 cluster 1 tile [128 : i32, 64 : i32, 64 : i32] mma <#builtin.int<64>, "bf16", "bf16", "f32", #builtin.int<1>, #builtin.int<1>> shared_bytes 52272 {
-  ^bb0(%a_map: !sched.map<"a", [32, 128], 2, 64>, %lists: !sched.ptr<"lists", "s32">, %b_rows: !sched.ptr<"b_rows", "bf16">, %b_pitch: !sched.size<"b_pitch", #builtin.int<64>>, %metadata: !sched.ptr<"metadata", "u32">, %d: !sched.ptr<"d", "bf16">, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %kept: !sched.size<"kept", #builtin.int<32>>, %pitch: !sched.size<"pitch", #builtin.int<64>>):
+  sched.kernel @matmul params ["a_map", "lists", "b_rows", "b_pitch", "metadata", "d", "M", "N", "K", "kept", "pitch", "raster"] threads 384 cluster 1 tile [128 : i32, 64 : i32, 64 : i32] mma <#builtin.int<64>, "bf16", "bf16", "f32", #builtin.int<1>, #builtin.int<1>> shared_bytes 52272 {
+  ^bb0(%a_map: !sched.map<"a", [32, 128], 2, 64>, %lists: !sched.ptr<"lists", "s32">, %b_rows: !sched.ptr<"b_rows", "bf16">, %b_pitch: !sched.size<"b_pitch", #builtin.int<64>>, %metadata: !sched.ptr<"metadata", "u32">, %d: !sched.ptr<"d", "bf16">, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %kept: !sched.size<"kept", #builtin.int<32>>, %pitch: !sched.size<"pitch", #builtin.int<64>>, %raster: !sched.size<"raster", #builtin.int<32>>):
     sched.ring @a stages 3 bytes 8192 offset 0
     sched.ring @b stages 3 bytes 8192 offset 24576
     sched.ring @metadata stages 3 bytes 1024 offset 49152
     sched.barriers @full stages 3 arrivals 129 transaction_bytes 9216 offset 52224
     sched.barriers @empty stages 3 arrivals 8 offset 52248
     sched.role @producer warpgroups 1 from 0 registers 72 {
-      sched.tiles raster 16 {
+      sched.tiles {
       ^bb0(%m: i32, %n: i32):
         sched.loop again unroll 4 {
         ^bb0(%step: i32):
@@ -78,7 +78,7 @@ builtin.module {
       }
     }
     sched.role @consumer warpgroups 2 from 1 registers 216 {
-      sched.tiles raster 16 {
+      sched.tiles {
       ^bb0(%m_2: i32, %n_2: i32):
         sched.loop unroll 8 {
         ^bb0(%step_1: i32):

@@ -1,13 +1,13 @@
 builtin.module {
-  sched.kernel @matmul params ["a_map", "lists", "b_rows", "b_pitch", "b_batch_pitch", "d", "M", "N", "K", "kept", "pitch", "batch", "batch_pitch"] threads 384 cluster 1 tile [128 : i32, 128 : i32, 128 : i32] mma <#builtin.int<128>, "s8", "u8", "s32", #builtin.int<0>, #builtin.int<0>> shared_bytes 114736 {
-  ^bb0(%a_map: !sched.map<"a", [128, 128, 1], 1, 128>, %lists: !sched.ptr<"lists", "s32">, %b_rows: !sched.ptr<"b_rows", "u8">, %b_pitch: !sched.size<"b_pitch", #builtin.int<64>>, %b_batch_pitch: !sched.size<"b_batch_pitch", #builtin.int<64>>, %d: !sched.ptr<"d", "s32">, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %kept: !sched.size<"kept", #builtin.int<32>>, %pitch: !sched.size<"pitch", #builtin.int<64>>, %batch: !sched.size<"batch", #builtin.int<32>>, %batch_pitch: !sched.size<"batch_pitch", #builtin.int<64>>):
+  sched.kernel @matmul params ["a_map", "lists", "b_rows", "b_pitch", "b_batch_pitch", "d", "M", "N", "K", "kept", "pitch", "batch", "batch_pitch", "raster"] threads 384 cluster 1 tile [128 : i32, 128 : i32, 128 : i32] mma <#builtin.int<128>, "s8", "u8", "s32", #builtin.int<0>, #builtin.int<0>> shared_bytes 114736 {
+  ^bb0(%a_map: !sched.map<"a", [128, 128, 1], 1, 128>, %lists: !sched.ptr<"lists", "s32">, %b_rows: !sched.ptr<"b_rows", "u8">, %b_pitch: !sched.size<"b_pitch", #builtin.int<64>>, %b_batch_pitch: !sched.size<"b_batch_pitch", #builtin.int<64>>, %d: !sched.ptr<"d", "s32">, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %kept: !sched.size<"kept", #builtin.int<32>>, %pitch: !sched.size<"pitch", #builtin.int<64>>, %batch: !sched.size<"batch", #builtin.int<32>>, %batch_pitch: !sched.size<"batch_pitch", #builtin.int<64>>, %raster: !sched.size<"raster", #builtin.int<32>>):
     sched.ring @a stages 3 bytes 16384 offset 0
     sched.ring @b stages 3 bytes 16384 offset 49152
     sched.ring @blocks stages 1 bytes 16384 offset 98304
     sched.barriers @full stages 3 arrivals 129 transaction_bytes 16384 offset 114688
     sched.barriers @empty stages 3 arrivals 8 offset 114712
     sched.role @producer warpgroups 1 from 0 registers 72 {
-      sched.tiles raster 16 {
+      sched.tiles {
       ^bb0(%m: i32, %n: i32, %entry: i32):
         sched.loop again unroll 1 {
         ^bb0(%step: i32):
@@ -39,7 +39,7 @@ builtin.module {
       }
     }
     sched.role @consumer warpgroups 2 from 1 registers 216 {
-      sched.tiles raster 16 {
+      sched.tiles {
       ^bb0(%m_2: i32, %n_2: i32, %entry_2: i32):
         sched.loop unroll 4 {
         ^bb0(%step_1: i32):

@@ -130,7 +130,7 @@ def one_thread(low: Lowering, op: staged.OneThreadOp) -> None:
 
 
 def lower_tiles(low: Lowering, op: ops.TilesOp) -> None:
-    """Persistent CTAs: each cluster takes every `grid`-th tile or range, in an order that walks `raster` rows of tiles at a time."""
+    """Persistent CTAs: each cluster takes every `grid`-th tile or range, in an order that walks some rows of tiles at a time."""
     k, named = low.k, low.named
     tile = k.div(k.special("%ctaid.x"), low.cluster)
     stride = k.div(k.special("%nctaid.x"), low.cluster)
@@ -140,8 +140,9 @@ def lower_tiles(low: Lowering, op: ops.TilesOp) -> None:
         total = k.mul_lo(total, low.sizes["batch"])
     if op.ranges is not None:
         total = ranges.items(low, total)
+    raster = low.sizes["raster"] if op.raster is None else op.raster.value.data
     with k.if_(k.setp("lt", "u32", tile, total), uniform=True):
-        low.walk = walk = TileWalk(tile, stride, total, op.raster.value.data, _origin(low, op), entries_of(low, op))
+        low.walk = walk = TileWalk(tile, stride, total, raster, _origin(low, op), entries_of(low, op))
         _move_to(low, tile, walk.here)
         _begin(low, op, walk.here)
         with k.loop(uniform=True) as loop:

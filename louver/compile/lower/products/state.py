@@ -87,7 +87,8 @@ class Entries(NamedTuple):
 
 @dataclass(slots=True)
 class TileWalk:
-    """A role's walk over its tiles, or ranges of them: number of the one in hand, distance to the next, how many there are, its origin.
+    """A role's walk over its tiles, or ranges of them: number of the one in hand, distance to the next, how many there are, the rows of them that are
+    walked before the next column, its origin.
 
     entries: where tiles' entries are read, None where the tile's number says its entry. ahead: origin of the tile that has been begun
     ahead.
@@ -96,7 +97,7 @@ class TileWalk:
     tile: Reg
     stride: Reg
     total: Reg
-    raster: int
+    raster: Reg | int
     here: Origin
     entries: Entries | None = None
     ahead: Origin | None = None
