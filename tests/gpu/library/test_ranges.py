@@ -29,7 +29,7 @@ from support.products import Operands, assert_close, assert_exact, operands
 from support.threads import in_threads
 
 SHAPES = {
-    "few-tokens": (512, 16, 4096),
+    "few-tokens": (3000, 16, 4096),
     "few-tokens-in-ranges": (2048, 16, 4096),
     "one-token": (300, 1, 4100),
     "last-wave": (2200, 1024, 8200),
