@@ -53,7 +53,7 @@ STORED = ((28672, 4096), (18944, 3584), (8192, 8192), (4096, 14336), (4096, 4096
 SUITES: Mapping[str, tuple[Shape, ...]] = {
     "published": PUBLISHED,
     "quick": (PUBLISHED[0], PUBLISHED[-1]),
-    "models": tuple((m, n, k) for n in (1024, 4096) for weights in WEIGHTS.values() for m, k in weights),
+    "models": tuple(dict.fromkeys((m, n, k) for n in (1024, 4096) for weights in WEIGHTS.values() for m, k in weights)),
     "tokens": tuple((m, n, k) for m, k in STORED for n in (1, 2, 4, 8, 16, 32, 64, 128, 256)),
 }
 """published: large shapes that other work is measured on. quick: two of them. models: the weights of `WEIGHTS`, 1,024 and 4,096 tokens.
