@@ -189,7 +189,8 @@ class Signature:
     """A compiled kernel as its launch sees it. parameters: in order. shared_bytes: dynamic shared memory of a CTA.
 
     cluster: CTAs of a cluster, along x. grid: CTAs along x, by numbers of the launch; None where the grid is the caller's.
-    tile: rows and columns of a tile; at_once: tiles that are worked on at a time, by numbers of the launch; None where the caller's grid says so.
+    tile: rows and columns of a tile, with all rows of a cluster. at_once: tiles of a wave, by numbers of the launch. Both are None where the
+    caller gives the grid.
     dependent: a launch may begin while the kernels before it in its stream end.
 
     The matrices of a product are "a" (the stored values), "b" (the dense operand) and "d" (the output), with `SIZES` and `STRIDES`. Its other numbers have the names of their parameters: M, N, K, the entries of a batch ("batch"), those of the

@@ -89,7 +89,8 @@ class TileShape:
     """A tile that the library compiles, and what goes by it.
 
     staging: columns staged at a time for bulk stores, by bytes of an output; others by `output_layout`.
-    lean: for bulk stores of outputs in `staging`, and epilogues of few reads: the sums leave no more registers. sums, unit: the kind of
+    lean: for bulk stores of outputs in `staging`, and epilogues of few reads: the sums leave no more registers. The L2 cache keeps the values of
+    lean and of the widest tiles. sums, unit: the kind of
     sums and the multiplier that it is for; None for any. indexed, turns: whether it is for patterns of vectors, and for their rows that
     are turned; None for all. bits: of an element of a that it is for; None for any. resident: CTAs on an SM. steps: elements of K that a
     stage holds, in multiples of those of most tiles.

@@ -63,7 +63,7 @@ class Cutting:
     """A kernel as far as its time depends on how K is cut; of gathered rows K counts those that are multiplied.
 
     m, n, k: its tile, with all tiles of a cluster. ctas: on an SM. step: clocks of a step of K that are an SM's own, of all CTAs on it. values, dense: bytes
-    of a step's boxes of a and b. power: clocks that the power of a step's products takes, of all tiles of a cluster. store: clocks of a tile's epilogue. granule: steps of which a range has a
+    of a step's boxes of a, of all tiles of a cluster, and of b. power: clocks that the power of a step's products takes, of all tiles of a cluster. store: clocks of a tile's epilogue. granule: steps of which a range has a
     multiple. pairs: the two ranges of a tile are a cluster's, which exchange sums. sum_bytes: of a tile's sums. counters: of a tile. together: parts that are read at a time. bits: of an element of b. stored: bits of an element of a, with its metadata. out_bytes: of an output.
     rates: of the GPU.
     """
@@ -93,7 +93,7 @@ class Cutting:
         """Of a schedule for these operands."""
         tile, cluster = schedule.tile, schedule.order.cluster
         out_bytes, lifted = element_type(operands.out).bytes, operands.selection.lifted
-        ctas = schedule.occupancy.ctas
+        ctas, (values, dense) = schedule.occupancy.ctas, box_bytes(operands, schedule)
         registers, warpgroups = (
             accumulator_registers(schedule, operands.accumulator, promoted=False),
             schedule.roles.consumers,
@@ -105,7 +105,8 @@ class Cutting:
             cluster,
             ctas,
             ctas * step_clocks(operands, schedule, rates),
-            *box_bytes(operands, schedule),
+            cluster * values,
+            dense,
             cluster * power_clocks(operands, schedule, rates),
             ctas * tile.m * tile.n * out_bytes / rates.output,
             columns_per_load(operands.a) // tile.k if lifted else 1,
@@ -150,28 +151,29 @@ class Cutting:
                 yield Ranges(whole.tiles, start, parts, length)
 
     def cycles(self, cut: Ranges, m: int, n: int, k: int, batch: int, sm_count: int) -> float:
-        """Predicted clocks of a launch: those of its waves, of whole tiles and then of ranges."""
+        """Predicted clocks of a launch: those of its waves, of whole tiles and then of ranges. All sizes are at least 1."""
         at_once, steps, rates = self._at_once(sm_count), -(-k // self.k), self.rates
         rows, columns = -(-m // self.m), -(-n // self.n)
         # By whole tiles, so that all N of a number of tiles are alike.
         operands = k * (rows * self.m * self.stored + columns * self.n * self.bits) // 8
         outputs = rows * self.m * columns * self.n * self.out_bytes
         memory = (batch * (operands + outputs) + self.workspace(cut)[0]) / (cut.tiles * steps)
-        panels = int(self.values * steps), int(self.dense * steps)
-        walked, apart = walked_rows(rows, columns, *panels, at_once), self.pairs or self.cluster > 1
+        walked = walked_rows(rows, columns, int(self.values * steps), self.n * k * self.bits // 8, at_once)
 
         def waves(items: int, parts: int, length: int) -> float:
             """Clocks of the steps of so many items, ranges of tiles in so many parts."""
             tiles = max(1, GPC_SMS * self.ctas // (self.cluster * parts))
-            high, wide = beside(rows, columns, walked, tiles, apart=apart)
-            shared = (
-                (high * self.values + wide * self.dense) / rates.l2,
-                memory / rates.memory,
-                self.power / sm_count,
-            )
+            # The CTAs of a pair take neighbouring tiles, or the two ranges of one.
+            of_cluster = -(-2 // parts) if self.pairs else self.cluster // 2
+            high, wide = beside(rows, columns, walked, tiles, of_cluster)
+            cached = (high * self.values + wide * self.dense) / rates.l2
+
+            def step(active: int) -> float:
+                shared = cached, memory / rates.memory, self.power / sm_count
+                return rates.together(self.step, *(active * each for each in shared))
+
             full, left = divmod(items, at_once)
-            clocks = full * rates.together(self.step, *(at_once * each for each in shared)) if full else 0
-            return length * (clocks + (rates.together(self.step, *(left * each for each in shared)) if left else 0))
+            return length * (full * step(at_once) + (step(left) if left else 0))
 
         clocks = rates.begin + waves(cut.whole, 1, steps) + -(-cut.whole // at_once) * self.store
         return clocks + waves(cut.cut * cut.parts, cut.parts, cut.part_steps) + self._joining(cut, at_once)

@@ -1,8 +1,7 @@
 """Predicts how long a product takes, by the rates of a GPU.
 
-A step of K takes the p-norm of times that overlap in part. Some are an SM's own: of its products, of the ring's latency, of its metadata where
-registers load them, and of its rows where threads gather them. Others go by the SMs that are at work: of the L2 cache, of global memory, and of
-power. So a step of the last wave, which has fewer of them, takes less. The rates are fitted to times on an H200 by `benchmarks/fit_times.py`;
+Several things overlap in a step of K: the p-norm of their times is its time. Products, the ring's latency, metadata by registers and gathered rows
+are an SM's own. The L2 cache, global memory and power are shared by the SMs at work. A last wave has fewer of them, so its steps are faster. The rates are fitted to times on an H200 by `benchmarks/fit_times.py`;
 `docs/perf-log.md` says how well they agree.
 """
 
@@ -53,8 +52,8 @@ class Rates:
 
     begin: from one launch to the next, until memory sends the first bytes. memory: bytes a clock of global memory. product,
     column: of a product of 64 rows, and of each of its columns. power: of each of its columns, while all SMs multiply. step: of a step's waits and releases. load: from one load of metadata by
-    registers to the next. latency: from a copy's issue to its arrival. l2: bytes a clock of the L2 cache; what the SMs of a GPC read at the
-    same time counts once. output: bytes a clock that an SM stores. trip: to the L2
+    registers to the next. latency: from a copy's issue to its arrival. l2: bytes a clock of the L2 cache. A read that SMs of a GPC share
+    counts once. output: bytes a clock that an SM stores. trip: to the L2
     cache and back, also of an atomic or of a wait for what was written. gather: bytes a clock of rows that threads copy to an SM. sums:
     bytes a clock of partial sums that an SM writes or reads. meet, exchange: of a pair of CTAs that exchange sums, and bytes a clock that each sends. lanes: multiply-adds of an SM's CUDA cores in a clock. read16: of a warp's
     load of 16 bytes a lane, beside multiply-adds. turn: from the last of a step's multiply-adds to the first of the next one's. alone:
@@ -88,26 +87,26 @@ class Rates:
 
 
 H200 = Rates(
-    begin=4103,
-    memory=2524,
-    product=14.3,
+    begin=4098,
+    memory=2536,
+    product=14.1,
     column=0.384,
-    power=0.678,
-    step=119,
-    load=828,
+    power=0.682,
+    step=121,
+    load=854,
     latency=1307,
-    l2=3685,
-    output=45.3,
+    l2=3494,
+    output=47.1,
     trip=446,
     gather=44,
-    sums=56.9,
-    meet=1051,
-    exchange=18.7,
+    sums=57,
+    meet=1059,
+    exchange=18.9,
     lanes=128,
     read16=2.5,
     turn=340,
     alone=1.05,
-    norm=3.73,
+    norm=3.81,
 )
 """Fitted at 1,755 MHz; by hand that of gathers (`docs/perf-log.md`, section 42), and those of CUDA cores to `results/h200/gathered-f32-128.json` and
 `gathered-f32-together.json`. Other GPUs take them too.

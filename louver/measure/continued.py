@@ -49,14 +49,14 @@ def read_continued(
             f"a run measures all problems of the record that it continues, got {shape} {strange[0].types} in {path.name}: give the "
             "record's --suite or --shapes, --dtype and --accumulate"
         )
-    here = header["versions"]["commit"]
+    here = header["versions"].get("commit", "")
     marked = (_of_commit(taken, taken.commit or found.commit, here) for taken in found.rows)
     return Continued(found.date, {indices[_identity(taken.row)]: taken for taken in marked})
 
 
 def _of_commit(taken: Measurement, commit: str, here: str) -> Measurement:
-    """The row with its commit, if that is not the run's."""
-    return replace(taken, commit="" if commit == here else commit)
+    """The row with its commit, if that is not the run's; a checkout with changes, "…+", is no other's."""
+    return replace(taken, commit="" if commit == here and not commit.endswith("+") else commit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def _found(data: Mapping[str, Any]) -> _Found:
     device, versions, protocol = header_of(data, "gemm")
     rows = tuple(Measurement.from_json(row) for row in data["rows"])
     facts = _facts(device, versions, protocol, str(data["data"]))
-    return _Found(facts, str(data["date"]), versions["commit"], rows)
+    return _Found(facts, str(data["date"]), versions.get("commit", ""), rows)
 
 
 def _facts(device: str, versions: Mapping[str, str], protocol: str, data: str) -> dict[str, str]:

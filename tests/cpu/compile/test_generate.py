@@ -52,7 +52,7 @@ PROBLEMS = {
         Schedule.of(tile_k=128, stages=4, store="bulk"),
     ),
     "linear-f32-bulk": (Problem("linear", out="f32"), Schedule.of(stages=4, store="bulk")),
-    "linear-kept-values": (Problem("linear"), Schedule.of(tile_n=64, stages=3, store="bulk", l2="values")),
+    "linear-kept-values": (Problem("linear"), Schedule.of(tile_n=64, stages=3, store="bulk", raster=12, l2="values")),
     "linear-alone": (
         Problem("linear"),
         Schedule.of(tile_m=64, tile_n=64, consumers=1, stages=1, specialized=False, in_flight=0),

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 
+import louver
+from louver.compile.products import compile_product
+from louver.compile.signature import parameter_name
+from louver.frontend.problem import Problem
+from louver.isa.targets import SM_90A
 from louver.library import order
-from louver.library.order import BANDS, beside, walked_rows
+from louver.library.configure import choose
+from louver.library.order import beside, walked_rows
+from support.fake_gpu import FakeGpu, FakeTorch, Tensor
 
 Place = tuple[int, int]
 
@@ -38,13 +46,14 @@ def test_what_a_wave_touches() -> None:
             assert order._touched(rows, columns, walked, start, at_once) == expected
 
 
-def test_tiles_that_a_gpc_works_on() -> None:
+@pytest.mark.parametrize("cluster", [0, 1, 2])
+def test_tiles_that_a_gpc_works_on(cluster: int) -> None:
+    """Without clusters the first ones; else every eighth cluster's."""
     for rows, columns, walked, _ in cases(300):
         tiles = walk(rows, columns, walked)
-        for apart in (False, True):
-            found = tiles[: 8 * 8 : 8] if apart else tiles[:8]
-            high, wide = sizes(found)
-            assert beside(rows, columns, walked, 8, apart=apart) == (high / len(found), wide / len(found))
+        taken = [place for number, place in enumerate(tiles) if not cluster or number // cluster % 8 == 0][:8]
+        high, wide = sizes(taken)
+        assert beside(rows, columns, walked, 8, cluster) == (high / len(taken), wide / len(taken))
 
 
 @pytest.mark.parametrize(
@@ -61,16 +70,43 @@ def test_bands_are_whole_waves(rows: int, columns: int, walked: int) -> None:
     assert walked_rows(rows, columns, 64, 256, 132) == walked
 
 
-def test_no_other_band_touches_less() -> None:
-    """Within the bands that are tried, and all rows as long as a column of tiles."""
-    for rows, columns, _, at_once in cases(60):
-        tried = {min(rows, max(1, waves * at_once // columns)) for waves in BANDS}
+def touched(rows: int, columns: int, walked: int, row_bytes: int, column_bytes: int) -> int:
+    tiles = walk(rows, columns, walked)
+    waves = (sizes(tiles[start : start + 132]) for start in range(0, len(tiles), 132)[: order.WAVES_SEEN])
+    return sum(row_bytes * high + column_bytes * wide for high, wide in waves)
 
-        def touched(walked: int, rows: int = rows, columns: int = columns, at_once: int = at_once) -> int:
-            tiles = walk(rows, columns, walked)
-            waves = (
-                sizes(tiles[start : start + at_once]) for start in range(0, len(tiles), at_once)[: order.MOST_WAVES]
-            )
-            return sum(3 * high + 8 * wide for high, wide in waves)
 
-        assert touched(walked_rows(rows, columns, 3, 8, at_once)) == min(map(touched, tried))
+@pytest.mark.parametrize("columns", [2, 4, 6, 11, 16, 22, 32, 43, 64, 128, 256])
+@pytest.mark.parametrize("rows", [8, 33, 64, 224])
+def test_few_heights_touch_much_less(rows: int, columns: int) -> None:
+    """Rows and columns of tiles of 128×256 and 256×192, of 16 bits."""
+    for row_bytes, column_bytes in ((1, 4), (2, 3)):
+        chosen = walked_rows(rows, columns, row_bytes, column_bytes, 132)
+        best = min(touched(rows, columns, walked, row_bytes, column_bytes) for walked in range(1, min(rows, 66) + 1))
+        assert touched(rows, columns, chosen, row_bytes, column_bytes) <= 1.12 * best
+
+
+def test_only_the_ratio_of_bytes_counts() -> None:
+    assert walked_rows(64, 40, 3 * 7, 8 * 7, 132) == walked_rows(64, 40, 3 << 20, 8 << 20, 132)
+    # Of gathered rows no boxes of the dense operand are read.
+    assert 1 <= walked_rows(64, 40, 3, 0, 132) <= 64
+
+
+def test_a_launch_says_how_many_rows_are_walked(gpu: FakeGpu, torch: FakeTorch) -> None:
+    m, n, k = 8192, 4096, 64
+    weight = louver.compress(louver.prune(np.ones((m, k), np.float16), "2:4"), "2:4")
+    tile = choose(Problem("linear"), m, n, SM_90A, 132, aligned_output=True, k=k, cuts=True).tile
+    louver.linear(Tensor((n, k)), weight, out=Tensor((n, m)))
+    launch = gpu.only_launch()
+    assert launch.grid == 132
+    expected = walked_rows(-(-m // tile.m), -(-n // tile.n), tile.m * k, tile.n * k * 2, 132)
+    assert launch.arguments["raster"] == expected < m // tile.m
+
+
+def test_a_fixed_number_of_rows_is_no_parameter() -> None:
+    schedule = choose(Problem("linear"), 8192, 4096, SM_90A, 132)
+    names = {
+        fixed: compile_product(Problem("linear"), schedule.changed(raster=fixed)).signature for fixed in (None, 12)
+    }
+    assert [any(each.name == "raster" for each in found.parameters) for found in names.values()] == [True, False]
+    assert parameter_name("raster") != "raster", "an argument of a user's kernel keeps apart"

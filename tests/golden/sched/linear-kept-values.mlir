@@ -1,13 +1,13 @@
 builtin.module {
-  sched.kernel @linear params ["a_map", "b_map", "metadata", "d_map", "M", "N", "K", "raster"] threads 384 cluster 1 tile [128 : i32, 64 : i32, 64 : i32] mma <#builtin.int<64>, "f16", "f16", "f32", #builtin.int<1>, #builtin.int<0>> shared_bytes 65584 {
-  ^bb0(%a_map: !sched.map<"a", [32, 128], 2, 64>, %b_map: !sched.map<"b", [64, 64], 2, 128>, %metadata: !sched.ptr<"metadata", "u32">, %d_map: !sched.map<"d", [64, 64], 2, 128>, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %raster: !sched.size<"raster", #builtin.int<32>>):
+  sched.kernel @linear params ["a_map", "b_map", "metadata", "d_map", "M", "N", "K"] threads 384 cluster 1 tile [128 : i32, 64 : i32, 64 : i32] mma <#builtin.int<64>, "f16", "f16", "f32", #builtin.int<1>, #builtin.int<0>> shared_bytes 65584 {
+  ^bb0(%a_map: !sched.map<"a", [32, 128], 2, 64>, %b_map: !sched.map<"b", [64, 64], 2, 128>, %metadata: !sched.ptr<"metadata", "u32">, %d_map: !sched.map<"d", [64, 64], 2, 128>, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>):
     sched.ring @a stages 3 bytes 8192 offset 0
     sched.ring @b stages 3 bytes 8192 offset 24576
     sched.ring @d stages 1 bytes 16384 offset 49152
     sched.barriers @full stages 3 arrivals 1 transaction_bytes 16384 offset 65536
     sched.barriers @empty stages 3 arrivals 8 offset 65560
     sched.role @producer warpgroups 1 from 0 registers 24 single {
-      sched.tiles {
+      sched.tiles raster 12 {
       ^bb0(%m: i32, %n: i32):
         sched.loop unroll 1 {
         ^bb0(%step: i32):
@@ -24,7 +24,7 @@ builtin.module {
       }
     }
     sched.role @consumer warpgroups 2 from 1 registers 240 {
-      sched.tiles {
+      sched.tiles raster 12 {
       ^bb0(%m_1: i32, %n_1: i32):
         sched.loop unroll 8 {
         ^bb0(%step_1: i32):

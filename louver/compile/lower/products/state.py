@@ -87,8 +87,8 @@ class Entries(NamedTuple):
 
 @dataclass(slots=True)
 class TileWalk:
-    """A role's walk over its tiles, or ranges of them: number of the one in hand, distance to the next, how many there are, the rows of them that are
-    walked before the next column, its origin.
+    """A role's walk over its tiles or ranges. tile: the number of the one in hand. stride: to the next one. total: how many there are. raster: rows that
+    are walked before the next column. here: the origin of the one in hand.
 
     entries: where tiles' entries are read, None where the tile's number says its entry. ahead: origin of the tile that has been begun
     ahead.
