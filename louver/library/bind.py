@@ -1,4 +1,4 @@
-"""Binds the parameters of a launch, in a device's memory or the emulator's."""
+"""Binds the parameters of a launch, for the memory of a device or of the emulator."""
 
 from __future__ import annotations
 
@@ -16,14 +16,19 @@ from louver.library.rows import Rows
 from louver.runtime.module import ArgumentPack, ParamType
 
 M = TypeVar("M")
-"""A tensor map as the memory has it: encoded, or as it is."""
+"""A tensor map: encoded for a device, or as the emulator holds it."""
 
 MapMaker: TypeAlias = Callable[[BoxParameter, Held, Numbers], M]
-"""The encoder of the tensor map of a box: of an array, by a launch's numbers."""
+"""Makes the tensor map of a box, from the memory of an array and the numbers of a launch."""
 
 
 class Sized(NamedTuple):
-    """The numbers that a product's launch computes of its sizes, wherever its matrices are, the CTAs of its grid, and the cut of K."""
+    """The numbers that a launch computes from its sizes, without addresses.
+
+    numbers: by name.
+    ctas: CTAs of the grid.
+    cut: the cut of K; None for a kernel without ranges.
+    """
 
     numbers: dict[str, int | float]
     ctas: int
@@ -39,8 +44,11 @@ class Sized(NamedTuple):
         sm_count: int,
         cut: Ranges | None = None,
     ) -> Sized:
-        """Of a product of these sizes, M, N and K. depth: the rows of K that a row is multiplied with. maps: the matrices "a", "b" and
-        "d". cut: where the kernel knows ranges of K.
+        """The numbers of a product of sizes M, N and K.
+
+        depth: rows of b that each row of a is multiplied with.
+        maps: the matrices "a", "b" and "d".
+        cut: the cut of K, for a kernel that has ranges.
         """
         assert signature.grid is not None, "the library computes the grids of products"
         (m, n, k), d = sizes, maps["d"]
@@ -61,7 +69,13 @@ class Sized(NamedTuple):
 def bind_product(
     signature: Signature, sized: Sized, places: Mapping[str, Held], operand: Operand, bound: Bound, made: MapMaker[M]
 ) -> dict[str, M | int | float]:
-    """The arguments of a product. places: of its matrices. operand: the sparse one. bound: the operands of the epilogue."""
+    """The arguments of a product.
+
+    places: memory of its matrices "a", "b" and "d".
+    operand: the sparse operand.
+    bound: the operands of the epilogue.
+    made: makes tensor maps.
+    """
     arrays = {(name, "address"): Held(address, 0) for name, address in bound.pointers.items()}
     for name, place in places.items():
         arrays[name, "matrix"] = place
@@ -73,7 +87,12 @@ def bind_product(
 def bind_arguments(
     signature: Signature, numbers: Numbers, arrays: Mapping[tuple[str, str], Held], made: MapMaker[M]
 ) -> dict[str, M | int | float]:
-    """The arguments of a kernel, by parameter and in order. numbers: of its launch. arrays: by argument and part."""
+    """The arguments of a kernel by parameter, in the order of the parameters.
+
+    numbers: the numbers of the launch.
+    arrays: memory of each array, by argument and part.
+    made: makes tensor maps.
+    """
     found: dict[str, M | int | float] = {}
     for each in signature.parameters:
         if isinstance(each, BoxParameter):
@@ -86,14 +105,14 @@ def bind_arguments(
 
 
 def packed(types: Sequence[ParamType], values: Mapping[str, int | float | bytes]) -> ArgumentPack:
-    """Arguments in the memory that the driver reads them from."""
+    """The arguments in the memory that the driver reads."""
     pack = ArgumentPack(types)
     pack.bind(*values.values())
     return pack
 
 
 def _raster(signature: Signature, sizes: tuple[int, int, int], maps: Mapping[str, Rows], numbers: Numbers) -> int:
-    """The rows of tiles that are walked before the next column."""
+    """The rows of tiles that are visited before the next column begins."""
     assert signature.tile is not None and signature.at_once is not None
     (m, n, k), (tile_m, tile_n) = sizes, signature.tile
     row_bytes, column_bytes = tile_m * maps["a"].pitch, tile_n * k * maps["b"].element_bytes
@@ -101,11 +120,11 @@ def _raster(signature: Signature, sizes: tuple[int, int, int], maps: Mapping[str
 
 
 def _number(parameter: ArgumentParameter, numbers: Numbers) -> int | float:
-    """The value of a parameter that is no address: unsigned, or an f32."""
+    """The value of a parameter that is not an address: an unsigned integer, or an f32."""
     value = numbers[parameter.number]
     if parameter.type == "f32":
         return float(value)
     if isinstance(value, float):
-        # A number that the user's annotation makes an integer type of other bits is not one.
+        # The user's kernel annotates an integer type, but the call passes a float.
         raise ValueError(f"{parameter.argument!r} is an integer, {parameter.element}, got {value}")
     return int(value) & ((1 << (64 if parameter.type == "u64" else 32)) - 1)

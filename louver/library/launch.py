@@ -1,4 +1,4 @@
-"""One product ready to launch: a kernel on a device, its sparse operand, and the arguments that each call binds."""
+"""Launches of a product: a kernel on a device, its sparse operand, and the arguments that each call binds."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ from louver.runtime.workspace import workspace
 
 
 class CapturedApart:
-    """A launch that has a workspace: its stream's, or one of its own for each capture of the stream.
+    """A launch that has a workspace. Outside a capture it uses the workspace of its stream; each capture has its own.
 
-    send, recover: as a `BoundLaunch` has them. On the legacy default stream, where no capture can begin, nothing is asked before a launch.
+    send, recover: as in `BoundLaunch`.
+
+    No capture can begin on the legacy default stream, so `send` does not query the capture state there.
     """
 
     __slots__ = ("_asking", "send")
@@ -33,22 +35,25 @@ class CapturedApart:
             self.send = asking.eager.send
 
     def on(self, stream: int) -> CapturedApart:
-        """The same launch on another stream, with its workspace."""
+        """The same launch on another stream, with the workspace of that stream."""
         return CapturedApart(self._asking.bind, stream)
 
     def recover(self, code: int) -> None:
-        """Send what was refused with this result code once more, or raise."""
+        """Send the launch again after the driver refused it with this result code, or raise an error."""
         self._asking.now().recover(code)
 
     def __call__(self) -> None:
-        """Send it. Raises as `BoundLaunch` does."""
+        """Send the launch. Raises as `BoundLaunch` does."""
         self._asking.now()()
 
 
 class _Asking:
-    """Launches that ask whether their stream is captured. eager: that of no capture, made when it is first wanted.
+    """A launch that queries whether its stream is being captured, each time it is sent.
 
-    An object of its own, so that no cycle keeps device memory until a collection, which may come during a capture.
+    eager: the launch outside a capture, made when it is first needed.
+
+    It is an object of its own to avoid a reference cycle. A cycle would keep device memory until a garbage collection,
+    which may come during a capture.
     """
 
     __slots__ = ("_capture", "bind", "eager", "stream")
@@ -60,14 +65,14 @@ class _Asking:
         self.eager = None if is_capturing(stream) else bind(stream)
 
     def send(self) -> tuple[Any, ...]:
-        """Send it. Gives a tuple with the driver's result code."""
+        """Send the launch. Returns a tuple that begins with the driver's result code."""
         code, capture = self._capture()
-        # The name keeps the launch, and with it the arguments that the driver reads.
+        # The local variable keeps the launch alive, and with it the arguments that the driver reads.
         launch = self.now() if code or capture or self.eager is None else self.eager
         return launch.send()
 
     def now(self) -> BoundLaunch:
-        """The launch that the stream takes at this time."""
+        """The launch for the present capture state of the stream."""
         if is_capturing(self.stream):
             return self.bind(self.stream)
         if self.eager is None:
@@ -76,12 +81,12 @@ class _Asking:
 
 
 Sendable: TypeAlias = BoundLaunch | CapturedApart
-"""A launch of which all is fixed."""
+"""A launch whose arguments are all fixed."""
 
 
 class Launcher:
-    """A loaded product with its sparse operand [m, k], or those of a batch. Threads may share it: a bound launch is never changed
-    again.
+    """A loaded kernel with its sparse operand [m, k], or a batch of them. Threads may share it, because a bound
+    launch never changes.
     """
 
     __slots__ = ("_cutting", "_maps", "_operand", "_shape", "_types", "kernel", "signature")
@@ -93,7 +98,7 @@ class Launcher:
         shape: tuple[int, ...],
         cutting: Cutting | None = None,
     ) -> None:
-        """cutting: how K is cut, by a kernel that knows ranges."""
+        """cutting: the properties by which K is cut; None for a kernel without ranges."""
         self._cutting = cutting
         self.kernel = product.kernel
         self.signature = product.signature
@@ -103,9 +108,10 @@ class Launcher:
         self._types = product.signature.types
 
     def sized(self, n: int, dense: Rows, out: Rows, planned: tuple[int, int] | None = None) -> Sized:
-        """The numbers that launches have in common for such matrices, wherever these are.
+        """The numbers of a launch with such matrices. They do not depend on the addresses.
 
-        planned: N and the number of products whose cut of K is taken, unless the launch has more tiles; by default its own.
+        planned: N and the number of products that decide the cut of K. A launch with more tiles is cut by its own
+            sizes. By default the launch's own sizes decide.
         """
         m, k = self._shape
         maps = {"a": self._operand.values, "b": dense, "d": out}
@@ -113,7 +119,7 @@ class Launcher:
         return Sized.of(self.signature, (m, n, k), self._operand.depth, maps, self.kernel.device.sm_count, cut)
 
     def bound(self, sized: Sized, dense: Rows, out: Rows, bound: Bound = NOTHING_BOUND, stream: int = 0) -> Sendable:
-        """A launch on a stream. bound: the operands of the epilogue."""
+        """A launch on a stream, with all arguments bound. bound: the operands of the epilogue."""
 
         def bind(given: Bound, to: int) -> BoundLaunch:
             places = {"a": self._operand.values.held, "b": dense.held, "d": out.held}
@@ -124,7 +130,7 @@ class Launcher:
             return bind(bound, stream)
         room = self._cutting.workspace(sized.cut)
         if not sized.cut.cut:
-            # Every tile is whole: the kernel has no use for a workspace.
+            # No tile is cut, so the kernel uses no workspace.
             return bind(with_workspace(bound, 0, 0), stream)
 
         def bind_now(to: int) -> BoundLaunch:

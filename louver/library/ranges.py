@@ -1,4 +1,7 @@
-"""The choice of the tiles that a launch cuts into ranges of K, and of the number of ranges, by predicted cycles; and the cost of no cut."""
+"""Chooses which tiles of a launch are cut into ranges of K, and into how many, by predicted clocks.
+
+The same model predicts the time of a launch without a cut.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +19,28 @@ from louver.library.order import GPC_SMS, beside, walked_rows
 from louver.library.times import H200, Operands, Rates, box_bytes, power_clocks, step_clocks
 
 TRIPS = 3
-"""Trips of a range before it knows whether it is the last one of its tile: its writes, the wait for them, and the atomic."""
+"""L2 round trips before a range knows whether it is the last one of its tile.
+
+They are its writes, the wait for them, and the atomic.
+"""
 
 REGISTER_BYTES = 4
 
 MOST_PARTS = 32
-"""Ranges of a tile at most: the last one reads all of them alone."""
+"""Most ranges of a tile. The CTA of the last range reads all of them alone."""
 
 MOST_WAVES = 4
-"""Waves of ranges at most: more are little more even, and take more memory."""
+"""Most waves of ranges. More of them hardly improve the balance of the SMs, and take more memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """The cut of K of a launch. tiles: of the product. whole: the number of them that are not cut. parts: ranges of each other one.
-    part_steps: K steps of a range; the last one of a tile has what is left.
+    """How a launch cuts K.
+
+    tiles: tiles of the product.
+    whole: tiles that are not cut.
+    parts: ranges of each tile that is cut.
+    part_steps: K steps of a range. The last range of a tile has the remaining steps.
     """
 
     tiles: int
@@ -40,32 +50,47 @@ class Ranges:
 
     @property
     def cut(self) -> int:
-        """Tiles that are cut."""
+        """The number of tiles that are cut."""
         return self.tiles - self.whole
 
     @property
     def items(self) -> int:
-        """Whole tiles and ranges."""
+        """The number of whole tiles and ranges."""
         return self.whole + self.cut * self.parts
 
     @property
     def sizes(self) -> dict[str, int]:
-        """By the names of the kernel's parameters."""
+        """The cut by the names of the kernel's parameters."""
         return {"whole": self.whole, "parts": self.parts, "part_steps": self.part_steps}
 
     def of(self, tiles: int) -> Ranges:
-        """The same cut of fewer tiles."""
+        """The same cut for a launch with fewer tiles."""
         return Ranges(tiles, min(self.whole, tiles), self.parts, self.part_steps)
 
 
 @dataclass(frozen=True, slots=True)
 class Cutting:
-    """A kernel as far as its time depends on how K is cut; of gathered rows K counts those that are multiplied.
+    """The properties of a kernel that decide how long a launch with a given cut takes.
 
-    m, n, k: its tile, with all tiles of a cluster. ctas: on an SM. step: clocks of a step of K that are an SM's own, of all CTAs on it. values, dense: bytes
-    of a step's boxes of a, of all tiles of a cluster, and of b. power: clocks that the power of a step's products takes, of all tiles of a cluster. store: clocks of a tile's epilogue. granule: steps of which a range has a
-    multiple. pairs: the two ranges of a tile are a cluster's, which exchange sums. sum_bytes: of a tile's sums. counters: of a tile. together: parts that are read at a time. bits: of an element of b. stored: bits of an element of a, with its metadata. out_bytes: of an output.
-    rates: of the GPU.
+    For gathered rows, K counts the rows that are multiplied. A cluster tile is the tiles of all CTAs of a cluster.
+
+    m, n, k: rows and columns of a cluster tile, and K elements of a step.
+    cluster: CTAs of a cluster that share tiles of the dense operand.
+    ctas: CTAs on an SM.
+    step: clocks of a K step of all CTAs on an SM, without resources that SMs share.
+    values: bytes of a that boxes copy in a step, for a cluster tile.
+    dense: bytes of b that boxes copy in a step.
+    power: clocks that the power limit takes in a step, for a cluster tile.
+    store: clocks of the epilogue, of all CTAs on an SM.
+    granule: the number of steps in a range is a multiple of it.
+    pairs: whether the two ranges of a tile belong to a cluster and exchange sums.
+    sum_bytes: bytes of the sums of one CTA's tile.
+    counters: counters of one CTA's tile.
+    together: parts that a thread reads at a time.
+    bits: bits of an element of b.
+    stored: bits that a stores for one element of K, metadata included.
+    out_bytes: bytes of an output element.
+    rates: rates of the GPU.
     """
 
     m: int
@@ -90,7 +115,7 @@ class Cutting:
 
     @classmethod
     def of(cls, operands: Operands, schedule: Schedule, rates: Rates = H200) -> Cutting:
-        """Of a schedule for these operands."""
+        """The properties of a kernel with this schedule, for these operands."""
         tile, cluster = schedule.tile, schedule.order.cluster
         out_bytes, lifted = element_type(operands.out).bytes, operands.selection.lifted
         ctas, (values, dense) = schedule.occupancy.ctas, box_bytes(operands, schedule)
@@ -121,18 +146,23 @@ class Cutting:
         )
 
     def whole(self, m: int, n: int, k: int, batch: int) -> Ranges:
-        """No tile of `batch` products a [m, k] @ b [k, n] is cut."""
+        """The launch of `batch` products a [m, k] @ b [k, n] without a cut."""
         tiles = -(-m // self.m) * -(-n // self.n) * batch
         return Ranges(tiles, tiles, 1, -(-k // self.k))
 
     def best(self, m: int, n: int, k: int, batch: int, sm_count: int) -> Ranges:
-        """The cut of the least predicted time, the one with the fewest parts of equals; none where nothing can be cut."""
+        """The cut with the least predicted time; of equal times, the one with the fewest parts.
+
+        Nothing is cut where no cut is possible.
+        """
         return _best(self, m, n, k, batch, sm_count)
 
     def cuts(self, whole: Ranges, n: int, sm_count: int) -> Iterator[Ranges]:
-        """Cuts worth a prediction: of the last wave, which is then done at once, and of all tiles that share no values.
+        """The cuts that are worth a prediction.
 
-        CTAs at different K would lose what they share in the L2 cache.
+        They cut the tiles of the last, partial wave, so that all of them run at once. They cut all tiles only where
+        there is one column of tiles. With several columns, CTAs at different K would lose the data that they share in
+        the L2 cache.
         """
         at_once = self._at_once(sm_count)
         last = whole.tiles % at_once
@@ -142,7 +172,7 @@ class Cutting:
             yield from self._cuts(whole, 0, min(MOST_PARTS, MOST_WAVES * at_once // whole.tiles))
 
     def _cuts(self, whole: Ranges, start: int, most: int) -> Iterator[Ranges]:
-        """Cuts of the tiles from `start` on into 2 to `most` parts."""
+        """Cuts of all tiles from number `start` on, into 2 to `most` parts."""
         steps = whole.part_steps
         for wanted in range(2, most + 1):
             length = -(-steps // (wanted * self.granule)) * self.granule
@@ -151,19 +181,22 @@ class Cutting:
                 yield Ranges(whole.tiles, start, parts, length)
 
     def cycles(self, cut: Ranges, m: int, n: int, k: int, batch: int, sm_count: int) -> float:
-        """Predicted clocks of a launch: those of its waves, of whole tiles and then of ranges. All sizes are at least 1."""
+        """Predicted clocks of a launch: the waves of whole tiles, then the waves of ranges.
+
+        All sizes are at least 1.
+        """
         at_once, steps, rates = self._at_once(sm_count), -(-k // self.k), self.rates
         rows, columns = -(-m // self.m), -(-n // self.n)
-        # By whole tiles, so that all N of a number of tiles are alike.
+        # Sizes are rounded up to whole tiles, so that all N with the same number of tiles have the same time.
         operands = k * (rows * self.m * self.stored + columns * self.n * self.bits) // 8
         outputs = rows * self.m * columns * self.n * self.out_bytes
         memory = (batch * (operands + outputs) + self.workspace(cut)[0]) / (cut.tiles * steps)
         walked = walked_rows(rows, columns, int(self.values * steps), self.n * k * self.bits // 8, at_once)
 
         def waves(items: int, parts: int, length: int) -> float:
-            """Clocks of the steps of so many items, ranges of tiles in so many parts."""
+            """Clocks of the steps of these items. Each has `length` steps and is one of the `parts` ranges of a tile."""
             tiles = max(1, GPC_SMS * self.ctas // (self.cluster * parts))
-            # The CTAs of a pair take neighbouring tiles, or the two ranges of one.
+            # The two CTAs of a pair take neighbouring tiles, or the two ranges of one tile.
             of_cluster = -(-2 // parts) if self.pairs else self.cluster // 2
             high, wide = beside(rows, columns, walked, tiles, of_cluster)
             cached = (high * self.values + wide * self.dense) / rates.l2
@@ -179,7 +212,7 @@ class Cutting:
         return clocks + waves(cut.cut * cut.parts, cut.parts, cut.part_steps) + self._joining(cut, at_once)
 
     def _joining(self, cut: Ranges, at_once: int) -> float:
-        """Clocks of the busiest SM behind the steps of its ranges, until their tiles are stored."""
+        """Clocks that the busiest SM needs after the steps of its ranges, until their tiles are stored."""
         rates, ranges, finished = self.rates, -(-cut.cut * cut.parts // at_once), -(-cut.cut // at_once)
         if self.pairs:
             return ranges * (rates.meet + (self.ctas * self.sum_bytes / rates.exchange + self.store) / 2)
@@ -188,12 +221,12 @@ class Cutting:
         return ranges * (TRIPS * rates.trip + moved) + finished * read
 
     def workspace(self, cut: Ranges) -> tuple[int, int]:
-        """Bytes of sums in global memory, and counters, that a launch needs."""
+        """Bytes of sums in global memory, and the number of counters, that a launch needs."""
         tiles = 0 if self.pairs else cut.cut * self.cluster
         return tiles * cut.parts * self.sum_bytes, tiles * self.counters
 
     def _at_once(self, sm_count: int) -> int:
-        """Items that are worked on at a time."""
+        """The number of items that the GPU works on at a time."""
         together = 2 if self.pairs else 1
         return together * max(1, self.ctas * sm_count // (together * self.cluster))
 
@@ -206,5 +239,5 @@ def _best(cutting: Cutting, m: int, n: int, k: int, batch: int, sm_count: int) -
 
 
 def with_workspace(bound: Bound, workspace: int, counters: int) -> Bound:
-    """The bound arguments of a launch, with the addresses of what `Cutting.workspace` asks for."""
+    """The bound arguments of a launch, with the addresses of its sums and counters, see `Cutting.workspace`."""
     return replace(bound, pointers={**bound.pointers, "workspace": workspace, "counters": counters})

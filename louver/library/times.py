@@ -1,8 +1,12 @@
-"""Predicts how long a product takes, by the rates of a GPU.
+"""Predicts how long a product takes, from fitted rates of a GPU.
 
-Several things overlap in a step of K: the p-norm of their times is its time. Products, the ring's latency, metadata by registers and gathered rows
-are an SM's own. The L2 cache, global memory and power are shared by the SMs at work. A last wave has fewer of them, so its steps are faster. The rates are fitted to times on an H200 by `benchmarks/fit_times.py`;
-`docs/perf-log.md` says how well they agree.
+Several activities overlap in a K step. The time of the step is the p-norm of their times.
+
+Each SM has its own tensor core products, ring latency, metadata loads into registers and gathered rows. All working SMs
+share the L2 cache, global memory and power. Fewer SMs work in a last, partial wave, so its steps are faster.
+
+`benchmarks/fit_times.py` fits the rates to times on an H200. `docs/perf-log.md` says how well prediction and
+measurement agree.
 """
 
 from __future__ import annotations
@@ -21,11 +25,14 @@ from louver.isa.targets import WARPGROUP_THREADS
 from louver.isa.wgmma import Wgmma
 
 CLOCK = 1755.0
-"""Clocks in a microsecond."""
+"""Clocks in a microsecond: the GPU runs at 1,755 MHz."""
 
 
 class Operands(Protocol):
-    """The facts of a product beside its schedule: element types, the contiguous dimension of b, and the way in which a selects its rows."""
+    """The properties of a product that its schedule does not hold.
+
+    They are the element types, the contiguous dimension of b, and the way in which a selects rows of b.
+    """
 
     @property
     def a(self) -> str: ...
@@ -48,16 +55,28 @@ class Operands(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Clocks, unless another unit is given.
+    """The rates of a GPU, in clocks unless another unit is given.
 
-    begin: from one launch to the next, until memory sends the first bytes. memory: bytes a clock of global memory. product,
-    column: of a product of 64 rows, and of each of its columns. power: of each of its columns, while all SMs multiply. step: of a step's waits and releases. load: from one load of metadata by
-    registers to the next. latency: from a copy's issue to its arrival. l2: bytes a clock of the L2 cache. A read that SMs of a GPC share
-    counts once. output: bytes a clock that an SM stores. trip: to the L2
-    cache and back, also of an atomic or of a wait for what was written. gather: bytes a clock of rows that threads copy to an SM. sums:
-    bytes a clock of partial sums that an SM writes or reads. meet, exchange: of a pair of CTAs that exchange sums, and bytes a clock that each sends. lanes: multiply-adds of an SM's CUDA cores in a clock. read16: of a warp's
-    load of 16 bytes a lane, beside multiply-adds. turn: from the last of a step's multiply-adds to the first of the next one's. alone:
-    the factor for one warpgroup on an SM, which waits for its loads. norm: the p of a step's p-norm.
+    begin: from one launch to the next, until memory sends the first bytes.
+    memory: bandwidth of global memory, bytes a clock.
+    product: fixed part of the time of a tensor core product of 64 rows.
+    column: additional time of such a product for each of its columns.
+    power: time that the power limit takes for each column of such a product, while all SMs multiply.
+    step: waits and releases of one K step.
+    load: from one load of metadata into registers to the next.
+    latency: from the issue of a copy to its arrival.
+    l2: bandwidth of the L2 cache, bytes a clock. A read that SMs of a GPC share counts once.
+    output: bytes of output that an SM stores in a clock.
+    trip: to the L2 cache and back. An atomic, or a wait for written data, also takes one trip.
+    gather: bytes a clock of gathered rows that threads copy to an SM.
+    sums: bytes a clock of partial sums that an SM writes or reads.
+    meet: fixed time of two paired CTAs that exchange sums.
+    exchange: bytes a clock that each CTA of a pair sends.
+    lanes: multiply-adds that the CUDA cores of an SM do in a clock.
+    read16: time of a warp's load of 16 bytes a lane, beside multiply-adds.
+    turn: from the last multiply-add of a step to the first one of the next step.
+    alone: factor for a single warpgroup on an SM, which has to wait for its loads.
+    norm: exponent p of the p-norm of a step.
     """
 
     begin: float
@@ -82,7 +101,7 @@ class Rates:
     norm: float
 
     def together(self, *times: float) -> float:
-        """Clocks of what overlaps in part in a step."""
+        """Clocks of activities that partly overlap in a step: the p-norm of their times."""
         return math.pow(sum(math.pow(each, self.norm) for each in times), 1 / self.norm)
 
 
@@ -108,27 +127,33 @@ H200 = Rates(
     alone=1.05,
     norm=3.81,
 )
-"""Fitted at 1,755 MHz; by hand that of gathers (`docs/perf-log.md`, section 42), and those of CUDA cores to `results/h200/gathered-f32-128.json` and
-`gathered-f32-together.json`. Other GPUs take them too.
+"""Rates of an H200 at 1,755 MHz. Other GPUs use them too.
+
+`gather` is fitted by hand (`docs/perf-log.md`, section 42). The rates of CUDA cores are fitted by hand to
+`results/h200/gathered-f32-128.json` and `gathered-f32-together.json`. All others are fitted by
+`benchmarks/fit_times.py`.
 """
 
 
 def power_clocks(operands: Operands, schedule: Schedule, rates: Rates = H200) -> float:
-    """Clocks that the power of a step's products takes on one SM; 0 of multiply-adds, which draw too little to count."""
+    """Clocks that the power limit takes for the products of one K step on one SM.
+
+    Multiply-adds on CUDA cores draw too little power to count: 0.
+    """
     return 0 if operands.unit == "fma" else _products(operands, schedule) * rates.power * schedule.tile.n
 
 
 def _products(operands: Operands, schedule: Schedule) -> int:
-    """Products of 64 rows in a step."""
+    """The number of tensor core products of 64 rows in a step."""
     tile = schedule.tile
     a, b = multiplied_as(operands.a), multiplied_as(operands.b)
     return tile.m // 64 * tile.k // Wgmma(tile.n, a, b, operands.accumulator, sparse=operands.selection.lifted).k
 
 
 def step_clocks(operands: Operands, schedule: Schedule, rates: Rates = H200) -> float:
-    """Clocks of a step of K on one SM, as far as they are its own."""
+    """Clocks of a K step on one SM. Resources that SMs share are left out."""
     tile, ring = schedule.tile, schedule.ring
-    # The stages of products in flight are not refilled meanwhile.
+    # Stages whose products are in flight cannot be refilled yet.
     latency = rates.latency / (ring.stages - ring.in_flight)
     if operands.unit == "fma":
         return rates.together(_lanes_clocks(operands, schedule, rates), latency) + rates.turn
@@ -146,7 +171,7 @@ def step_clocks(operands: Operands, schedule: Schedule, rates: Rates = H200) -> 
 
 
 def box_bytes(operands: Operands, schedule: Schedule) -> tuple[float, float]:
-    """Bytes of a step's operands a and b that are copied to an SM by boxes."""
+    """Bytes of operands a and b that box copies bring to an SM in one step. Gathered rows of b do not come by boxes."""
     tile, lifted = schedule.tile, operands.selection.lifted
     values = tile.m * tile.k * element_type(operands.a).bits / (16 if lifted else 8)
     gathered = lists_of(operands.pattern, schedule) > 0
@@ -154,8 +179,10 @@ def box_bytes(operands: Operands, schedule: Schedule) -> tuple[float, float]:
 
 
 def _lanes_clocks(operands: Operands, schedule: Schedule, rates: Rates) -> float:
-    """Clocks of a step's multiply-adds on CUDA cores, and of the loads of what they multiply. A thread loads four elements at a time: of each
-    of its rows, and of each of its columns, again for each block that picks other rows.
+    """Clocks of a step's multiply-adds on CUDA cores, and of the loads of their operands.
+
+    A thread loads four elements at a time, for each of its rows and each of its columns. It loads the columns again for
+    each block that picks other rows.
     """
     tile = schedule.tile
     columns = FmaBlock(tile.n).lane_columns
