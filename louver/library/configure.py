@@ -1,4 +1,4 @@
-"""Chooses the schedule of a product: of all candidates, the one with the least predicted time."""
+"""Chooses the schedule of a product: the candidate with the least predicted time."""
 
 from __future__ import annotations
 
@@ -40,25 +40,28 @@ from louver.library.ranges import Cutting
 from louver.library.times import step_clocks
 
 TILE_N = (8, 16, 32, 64, 128, 256)
-"""Tile widths that the library compiles; a width between two of them would add kernels and little speed."""
+"""Tile widths that the library compiles. A width between two of them would add kernels and little speed."""
 
 MIN_N_MAJOR: Mapping[Unit, int] = {"wgmma": 64, "fma": fma_block.WIDTHS[0]}
-"""Least tile width with an N-major dense operand: one swizzle span of 16-bit elements, or the lanes of a warp."""
+"""Least tile width with an N-major dense operand, by multiplier.
+
+On tensor cores it is one swizzle span of 16-bit elements, on CUDA cores the lanes of a warp.
+"""
 
 MIN_GATHERED = 16
-"""Least tile width of gathered rows on tensor cores: one swizzle span, of 32 bytes, of 16-bit elements."""
+"""Least tile width of gathered rows on tensor cores: one swizzle span of 32 bytes, in 16-bit elements."""
 
 TILE_K = {32: 32, 16: 64, 8: 128}
-"""Dense K elements of a stage by bits of an element: 64 bytes of each row of stored values, 128 of the dense operand."""
+"""Dense K elements of a stage, by bits of an element: 64 bytes of a row of stored values, 128 of the dense operand."""
 
 BARRIER_ROOM = 1024
-"""Bytes of shared memory left for barriers."""
+"""Bytes of shared memory reserved for barriers."""
 
 MAX_STAGES = 16
-"""Stages of a ring: of the narrowest tiles, so many keep as many bytes on their way as memory needs to be busy."""
+"""Most stages of a ring. With the narrowest tiles, this many stages keep enough bytes in flight to saturate memory."""
 
 CONSUMERS = (2, 1, 3, 4)
-"""Numbers of consumer warpgroups, in the order in which a user's tile is tried with them."""
+"""Numbers of consumer warpgroups, in the order in which they are tried for a user's tile."""
 
 WIDEST = TILE_N[-1]
 
@@ -66,34 +69,46 @@ LEAST_PAIRED = 16
 """Least tile width of a pair: each CTA stores 8 columns."""
 
 LEAST_DIVIDED = 64
-"""Least tile width of a product that is wider: narrower tiles have too few products a step."""
+"""Least tile width of a product that is wider than one tile. Narrower tiles have too few products a step."""
 
 METADATA = ("global", "stage")
-"""Ways of metadata that are chosen from: by registers, or by bulk copies into the stage."""
+"""Ways of metadata among the candidates: loads into registers ("global"), or bulk copies into the stage ("stage")."""
 
 WIDEST_STAGED = 128
-"""Widest tile whose metadata comes by the stage: wider ones are slower by it, and lose a stage to it where values are few."""
+"""Widest tile whose metadata goes through the stage.
+
+Wider tiles are slower that way. Where values are few, the metadata also costs them a stage.
+"""
 
 TYPICAL_K = 4096
-"""K of a product of which nobody knows it."""
+"""The K that is assumed where it is unknown."""
 
 MOST_READS = 3
-"""Vectors that an epilogue may read beside the sums of the tallest tiles, by registers. C takes as many as all of them."""
+"""Most vectors that an epilogue of the tallest tiles may read, for lack of registers. C counts as this many."""
 
 CUT_READS = {2: 2, 4: 1}
-"""Those of them that fit where K is cut, by bytes of an output."""
+"""Most vectors that such an epilogue may read where K is cut, by bytes of an output element."""
 
 
 @dataclass(frozen=True, slots=True)
 class TileShape:
-    """A tile that the library compiles, and what goes by it.
+    """A tile that the library compiles, with the fields and limits that depend on it.
 
-    staging: columns staged at a time for bulk stores, by bytes of an output; others by `output_layout`.
-    lean: for bulk stores of outputs in `staging`, and epilogues of few reads: the sums leave no more registers. The L2 cache keeps the values of
-    lean and of the widest tiles. sums, unit: the kind of
-    sums and the multiplier that it is for; None for any. indexed, turns: whether it is for patterns of vectors, and for their rows that
-    are turned; None for all. bits: of an element of a that it is for; None for any. resident: CTAs on an SM. steps: elements of K that a
-    stage holds, in multiples of those of most tiles.
+    m, n: rows and columns of the tile.
+    consumers: consumer warpgroups.
+    staging: columns that are staged at a time for bulk stores, by bytes of an output element. `output_layout` chooses
+        them for other sizes.
+    lean: whether the sums leave few registers. Such a tile takes only bulk stores of outputs in `staging`, and
+        epilogues with few reads.
+    sums: the kind of sums that it is for; None for any.
+    unit: the multiplier that it is for; None for any.
+    indexed: whether it is for patterns of vectors; None for all patterns.
+    turns: whether it is for gathered rows that are transposed on their way; None for all.
+    bits: bits of an element of a that it is for; None for any.
+    resident: CTAs on an SM.
+    steps: factor on the K elements that a stage usually holds.
+
+    With lean tiles and the widest ones, the L2 cache keeps the values.
     """
 
     m: int
@@ -111,18 +126,22 @@ class TileShape:
 
     @classmethod
     def of(cls, m: int, n: int, consumers: int, demand: Demand) -> TileShape:
-        """The one in `TILES` for such operands and their multiplier, or another of that size."""
+        """The tile of this size in `TILES` for such operands and their multiplier, or else a plain tile."""
         known = (each for each in TILES if (each.m, each.n, each.consumers) == (m, n, consumers) and each.reads(demand))
         return next(known, cls(m, n, consumers))
 
     def reads(self, demand: Demand) -> bool:
-        """Whether it is for such operands and their multiplier."""
+        """Whether the tile is for such operands and their multiplier."""
         selection = self.indexed in (None, demand.selection.indexed) and self.turns in (None, demand.turns)
         bits = self.bits in (None, element_type(demand.a).bits)
         return selection and bits and self.unit in (None, demand.unit)
 
     def schedule(self, demand: Demand, *, bulk: bool, **others: Any) -> Schedule:
-        """A schedule of this tile, for many columns of tiles. bulk: the output can be stored so. others: fields that are given."""
+        """A schedule of this tile, for outputs with many columns of tiles.
+
+        bulk: whether bulk copies can write the output.
+        others: fields that are given.
+        """
         stored = self.n // 2 if others.get("work") == "pairs" else self.n
         bulk = bulk and demand.unit == "wgmma"
         bulk = bulk and stageable(stored, demand.out, transposed=demand.transposed, gated=demand.gated)
@@ -138,7 +157,7 @@ class TileShape:
         return Schedule.of(**{**fields, **others})
 
     def suits(self, demand: Demand, *, bulk: bool) -> bool:
-        """Whether it is for such sums, rows, outputs and epilogues."""
+        """Whether the tile is for such sums, operands, outputs and epilogues."""
         if self.sums not in (None, demand.sums) or not self.reads(demand):
             return False
         staged = stageable(self.n, demand.out, transposed=demand.transposed, gated=demand.gated)
@@ -146,31 +165,40 @@ class TileShape:
         return not self.lean or (bulk and staged and room)
 
     def cuts(self, demand: Demand) -> bool:
-        """Whether registers are left for the epilogue where K is cut. Not for the tile of few tokens of 8 bits: ranges take up to 13% longer
-        there than predicted (`docs/perf-log.md`, section 43).
+        """Whether the tile may be cut along K: the epilogue needs enough registers.
+
+        The tile for few tokens of 8 bits is not cut. Its ranges take up to 13% longer than predicted
+        (`docs/perf-log.md`, section 43). Tiles for CUDA cores are not cut either.
         """
         if self.unit == "fma" or self.bits == 8:
             return False
         return not self.lean or demand.reads <= CUT_READS[element_type(demand.out).bytes]
 
     def works(self, demand: Demand) -> tuple[Literal["tiles", "pairs"], ...]:
-        """Those of `Work.unit` that are candidates of their own. Of pairs, whose kernels hold two epilogues, the tallest tiles spill, and the widest
-        ones where the epilogue reads C.
+        """The values of `Work.unit` that are candidates in their own right.
+
+        A kernel of pairs holds two epilogues. With them the tallest tiles spill, and so do the widest ones if the
+        epilogue reads C or as many vectors.
         """
         spills = self.lean or self.sums == "f16" or (self.n == WIDEST and demand.reads >= MOST_READS)
         paired = demand.unit == "wgmma" and self.n >= LEAST_PAIRED and not spills
         return ("tiles", "pairs") if paired else ("tiles",)
 
     def ways(self, demand: Demand) -> tuple[str, ...]:
-        """Those of `METADATA` that its products may have."""
+        """The ways in `METADATA` that products of this tile may use."""
         if demand.picks:
             return METADATA
         return METADATA[1:] if demand.selection.lifted and self.n <= WIDEST_STAGED else METADATA[:1]
 
     def takes(self, demand: Demand, metadata: str) -> bool:
-        """Whether metadata may come so. Of gathered rows, only where the tile's rows are of one window, or as few as can be: every list more
-        brings rows of its own, and a list of several windows is longer. Short steps are for tiles with a list for each warpgroup: their
-        rings have too few stages otherwise.
+        """Whether this tile may use that way of metadata.
+
+        A tile for gathered rows should have few lists. Each list brings rows of its own, and a list that covers several
+        windows is longer. So the rows of the tile are one window's, or the tile has the least number of rows. On CUDA
+        cores each warpgroup may have a list.
+
+        Short steps on tensor cores are for tiles with a list for each warpgroup, whose rings would otherwise have too
+        few stages.
         """
         if metadata not in self.ways(demand):
             return False
@@ -181,47 +209,56 @@ class TileShape:
             return length % own == 0 and length % self.m != 0 and not demand.selection.lifted
         if self.steps < 1 or (self.steps > 1 and demand.turns):
             return False
-        # CUDA cores are slow enough that each warpgroup may have a list.
+        # CUDA cores are so slow that a list for each warpgroup costs no time.
         return self.m == BLOCK_ROWS or length % (own if demand.unit == "fma" else self.m) == 0
 
 
 TILES = (
-    # Sums in f16 take half the registers: twice the rows, and less to load for each.
+    # Sums in f16 take half the registers. The tile has twice the rows, and loads fewer bytes for each row.
     TileShape(256, WIDEST, 4, {1: 64, 2: 32, 4: 16}, sums="f16"),
-    # Few staged columns leave room for a fourth stage, as gathered rows come later than boxes, or for the blocks that are turned.
+    # Few staged columns leave room in shared memory: for a fourth stage, because gathered rows arrive later than boxes,
+    #     or for the blocks that are transposed.
     TileShape(128, WIDEST, 2, {2: 64, 4: 32}, unit="wgmma", indexed=True),
-    # Two lists: a step of half the columns has as many bytes as one of a list.
+    # With two lists, a step of half the columns has as many bytes as a full step with one list.
     TileShape(128, WIDEST, 2, {2: 32, 4: 16}, unit="wgmma", indexed=True, turns=False, steps=0.5),
-    # The first half is on its way while the other is staged.
+    # One half is written out while the other half is staged.
     TileShape(128, WIDEST, 2, {2: 128}),
-    # The fewest bytes a product of which two consumers hold the sums. The staged columns leave room for four stages. A producer that gathers
-    # leaves them too few registers.
+    # Of the tiles whose sums fit two consumers, this one loads the fewest bytes for each product. The staged columns
+    # leave room for four stages. A producer that gathers would leave the consumers too few registers.
     TileShape(256, 192, 2, {2: 96, 4: 48}, lean=True, sums="plain", indexed=False),
     TileShape(128, 192, 2, sums="promoted"),
     TileShape(128, 128, 2),
-    # Of 8 bits, tiles of 64 rows are faster for 16 to 64 tokens, though predicted slower.
+    # With 8 bits, tiles of 64 rows are faster for 16 to 64 tokens, though their predicted time is longer.
     *(TileShape(128, n, 2, bits=bits) for bits in (16, 32) for n in TILE_N if n <= LEAST_DIVIDED),
     *(TileShape(64, n, 1) for n in TILE_N[:-1]),
     TileShape(128, TILE_N[0], 2, bits=8),
-    # Few tokens leave little to multiply between two waits, and rows of 128 stored bytes come from memory faster than those of 64.
+    # With few tokens there is little to multiply between two waits. Rows of 128 stored bytes also come from memory
+    # faster than rows of 64.
     *(TileShape(64, n, 1, unit="wgmma", steps=2) for n in TILE_N if n <= LEAST_DIVIDED),
-    # 16 rows and 8 columns a thread: the fewest loads of a multiply-add.
+    # 16 rows and 8 columns for each thread: the fewest loads for each multiply-add.
     TileShape(256, 128, 2, unit="fma"),
     TileShape(128, 128, 1, unit="fma", resident=2),
-    # Half of the rows of K: of few vectors in a group their box leaves little room.
+    # Half of the rows of K: with few vectors in a group, a full step's box leaves little room.
     TileShape(256, 128, 2, unit="fma", steps=0.5),
     TileShape(128, 64, 2, unit="fma", steps=0.5),
 )
-"""Of equal times the first counts."""
+"""The tiles of the library. If predicted times are equal, the first one is chosen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """The demands of a product on its schedule.
+    """The properties of a product that decide about its schedule.
 
-    a, b, out: element types. b_major: the contiguous dimension of b. pattern: of a, None for a dense one. promoted: whether sums of 8-bit floats are added to others in f32.
-    step: elements of K that a stage holds. transposed: whether the output is stored so. gated: whether it has half of the product's
-    rows. reads: vectors that the epilogue reads, C counted as `MOST_READS`. dependent: as in `louver.plan`.
+    a, b, out: element types of the operands and the output.
+    b_major: the contiguous dimension of b.
+    pattern: the sparsity pattern of a; None for a dense a.
+    accumulator: element type of the sums.
+    promoted: whether sums of 8-bit floats are added to other sums in f32.
+    transposed: whether the output is stored transposed.
+    gated: whether the output has half of the product's rows.
+    step: K elements that a stage usually holds.
+    reads: vectors that the epilogue reads. C counts as `MOST_READS`.
+    dependent: as in `louver.plan`.
     """
 
     a: str
@@ -248,17 +285,20 @@ class Demand:
         return self.unit == "fma" and self.together(PICKERS)
 
     def together(self, rows: int) -> bool:
-        """Whether so many rows of a, from a multiple of them on, are of one window."""
+        """Whether any `rows` rows of a that start at a multiple of `rows` are in one window."""
         return self.pattern is not None and Pattern.parse(self.pattern).length % rows == 0
 
     def depth(self, k: int, metadata: str = "global") -> int:
-        """Rows of b, of K, that each row of a is multiplied with; of a list of several windows as many as they are likely to keep."""
+        """Rows of b that each row of a is multiplied with.
+
+        For a list that covers several windows, it is the expected number of rows that these keep.
+        """
         if self.pattern is None or not self.selection.indexed:
             return k
         pattern = Pattern.parse(self.pattern)
         if not gathers(self.pattern, metadata):
             return pattern.groups(k) * pattern.n
-        # Tiles are whole windows, or have one block of rows: see `TileShape.takes`.
+        # The rows of a tile are one window's, or the tile has one block of rows: see `TileShape.takes`.
         windows = -(-BLOCK_ROWS // pattern.length) if pattern.length % BLOCK_ROWS else 1
         if self.selection.lifted:
             return pattern.groups(k) * pattern.shared * windows
@@ -266,22 +306,22 @@ class Demand:
 
     @property
     def unit(self) -> Unit:
-        """Its multiplier."""
+        """The multiplier of the product."""
         return unit_of(self.pattern, self.a)
 
     @property
     def turns(self) -> bool:
-        """Whether rows of b are gathered, and turned on their way."""
+        """Whether rows of b are gathered, and transposed on their way."""
         return turns(self.pattern, self.b)
 
     @property
     def sums(self) -> Literal["plain", "promoted", "f16"]:
-        """The kind of sums, by what they take of the registers."""
+        """The kind of sums, which decides how many registers they take."""
         return "promoted" if self.promoted else "f16" if self.accumulator == "f16" else "plain"
 
     @classmethod
     def of_problem(cls, problem: Problem, *, dependent: bool = False) -> Demand:
-        """Of a product of the library."""
+        """The demand of a product of the library."""
         epilogue = problem.epilogue
         vectors = (problem.bias, epilogue.dense_bias, epilogue.scale == "row", epilogue.dense_scale == "column")
         return cls(
@@ -301,7 +341,10 @@ class Demand:
 
     @classmethod
     def of_nest(cls, nest: ProductNest) -> Demand:
-        """Of a user's kernel. Sums that are promoted more often than the library's step take the least step."""
+        """The demand of a user's kernel.
+
+        If its sums are promoted more often than once in the library's step, it takes the shortest step.
+        """
         step = TILE_K[element_type(nest.b.element).bits]
         nodes = set(walk(nest.epilogue))
         return cls(
@@ -332,7 +375,11 @@ def choose(
     cuts: bool = False,
     dependent: bool = False,
 ) -> Schedule:
-    """A schedule for `a [m, k] @ b [k, n]` of the library, as `choose_for` chooses it. dependent: as in `louver.plan`."""
+    """The schedule that `choose_for` chooses for the library's product `a [m, k] @ b [k, n]`.
+
+    batch: the number of such products.
+    dependent: as in `louver.plan`.
+    """
     demand, sizes = Demand.of_problem(problem, dependent=dependent), (m, n, k, batch)
     return choose_for(demand, sizes, target, sm_count, aligned_output=aligned_output, cuts=cuts)
 
@@ -346,10 +393,12 @@ def choose_for(
     aligned_output: bool,
     cuts: bool = False,
 ) -> Schedule:
-    """The candidate of the least predicted time.
+    """The candidate with the least predicted time.
 
-    sizes: m, n, k and how many such products there are. aligned_output: the output's address, row pitch and rows' bytes are multiples
-    of 16, so that bulk copies can write it. cuts: whether K may be cut into ranges.
+    sizes: m, n, k and the number of such products.
+    aligned_output: whether bulk copies can write the output. Its address, row pitch and bytes of a row are multiples of
+        16.
+    cuts: whether K may be cut into ranges.
     """
     m, n, whole, batch = sizes
     times: dict[Schedule, float] = {}
@@ -363,12 +412,12 @@ def choose_for(
             cutter = schedule if schedule.cuts else schedule.changed(work="ranges")
             times[cutter] = cutting.cycles(cut, *sizes, sm_count)
     best = min(times, key=lambda each: times[each])
-    # One column of tiles reads each value once, and all its tiles the dense operand.
+    # With one column of tiles, each value is read once, and every tile reads the whole dense operand.
     return best.changed(l2="even") if n <= best.tile.n else best
 
 
 def _width_class(demand: Demand, n: int) -> int:
-    """The width of the narrowest tile that holds n columns, or of the widest tile of all."""
+    """The width of the narrowest tile that holds n columns, or of the widest tile."""
     least = MIN_N_MAJOR[demand.unit] if demand.b_major == "mn" else TILE_N[0]
     if demand.unit == "wgmma" and demand.selection.indexed and not demand.turns:
         least = MIN_GATHERED
@@ -376,7 +425,9 @@ def _width_class(demand: Demand, n: int) -> int:
 
 
 def candidates_for(demand: Demand, target: Target, n: int, *, bulk: bool) -> tuple[tuple[Schedule, Cutting], ...]:
-    """The schedules that `choose_for` chooses from for n columns, of whole tiles or pairs; the first may be cut into ranges too.
+    """The schedules that `choose_for` compares for n columns. Their work is whole tiles or pairs.
+
+    `choose_for` adds schedules that cut whole tiles into ranges.
 
     bulk: whether bulk copies can write the output.
     """
@@ -385,7 +436,7 @@ def candidates_for(demand: Demand, target: Target, n: int, *, bulk: bool) -> tup
 
 @functools.lru_cache(maxsize=256)
 def _candidates(demand: Demand, target: Target, widest: int, *, bulk: bool) -> tuple[tuple[Schedule, Cutting], ...]:
-    """Tiles of at most that width, metadata by registers or in the stage, with rings as deep as they can be."""
+    """The candidates up to this tile width, for each way of metadata, with rings as deep as they can be."""
     found: list[tuple[Schedule, Cutting]] = []
     for shape, work in ((each, work) for each in TILES for work in each.works(demand)):
         most = widest if work == "tiles" else max(widest, LEAST_PAIRED)
@@ -398,7 +449,7 @@ def _candidates(demand: Demand, target: Target, widest: int, *, bulk: bool) -> t
             try:
                 schedule = _deepest(demand, shape.schedule(demand, bulk=bulk, **fields), target)
             except ValueError:
-                # The sums do not fit the registers, or two stages the shared memory.
+                # The sums do not fit the registers, or two stages do not fit the shared memory.
                 continue
             found.append((schedule, Cutting.of(demand, schedule)))
     return tuple(found)
@@ -407,10 +458,15 @@ def _candidates(demand: Demand, target: Target, widest: int, *, bulk: bool) -> t
 def choose_for_nest(
     nest: ProductNest, target: Target, *, aligned_output: bool, fixed: Mapping[str, Any] | None = None
 ) -> Schedule:
-    """A schedule of a kernel whose tile of the output is its user's: what `choose` would take for a library product of that tile.
+    """The schedule of a kernel whose output tile is fixed by its user.
 
-    aligned_output: as for `choose`. fixed: fields of the schedule that the user says; the others go by them.
-    Raises ValueError for a product without a 2:4 sparse operand, a tile that no number of warpgroups goes with, and for fields that do not go together.
+    It is the schedule that `choose` would take for a product of the library with that tile.
+
+    aligned_output: as for `choose_for`.
+    fixed: fields of the schedule that the user sets. The others follow from them.
+
+    Raises ValueError unless the left operand is sparse with K contiguous, for a tile that fits no number of warpgroups, and for
+    fields that are not compatible.
     """
     require_sparse(nest)
     if nest.tile_m % 64:
@@ -429,7 +485,7 @@ def choose_for_nest(
         return shape.schedule(demand, bulk=bulk, **own)
     ways = (given["metadata"],) if "metadata" in given else shape.ways(demand)
     refusal = None
-    # The staged columns of bulk stores may leave no room for two stages.
+    # The staged columns of a bulk store may leave no room for two stages.
     for stored in dict.fromkeys((bulk, False)):
         found: list[Schedule] = []
         for way in ways:
@@ -444,9 +500,12 @@ def choose_for_nest(
 
 
 def _shape_for(nest: ProductNest, demand: Demand, given: Mapping[str, Any], target: Target) -> TileShape:
-    """The nest's tile with a number of warpgroups that holds its sums. Raises the first number's ValueError where none does."""
+    """The nest's tile with the first number of warpgroups whose registers hold its sums.
+
+    Raises the ValueError of the first number if none does.
+    """
     refusal = None
-    # The widest tile is the library's for sums in f16, with its warpgroups.
+    # The library has this tile for sums in f16, with four warpgroups.
     preferred = (4, *CONSUMERS) if (nest.tile_m, nest.tile_n) == (256, WIDEST) else CONSUMERS
     for number in (given["consumers"],) if "consumers" in given else preferred:
         shape = TileShape.of(nest.tile_m, nest.tile_n, number, demand)
@@ -461,9 +520,9 @@ def _shape_for(nest: ProductNest, demand: Demand, given: Mapping[str, Any], targ
 
 
 def deepest(problem: Problem, schedule: Schedule, target: Target) -> Schedule:
-    """The schedule with as many stages as shared memory holds, at most `MAX_STAGES`; 1 without a producer.
+    """The schedule with as many stages as fit the shared memory, at most `MAX_STAGES`; 1 without a producer.
 
-    Raises ValueError where two stages do not fit, or the sums do not fit the registers.
+    Raises ValueError if two stages do not fit the shared memory, or the sums do not fit the registers.
     """
     return _deepest(Demand.of_problem(problem), schedule, target)
 

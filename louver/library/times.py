@@ -129,9 +129,9 @@ H200 = Rates(
 )
 """Rates of an H200 at 1,755 MHz. Other GPUs use them too.
 
-`gather` is fitted by hand (`docs/perf-log.md`, section 42). The rates of CUDA cores are fitted by hand to
-`results/h200/gathered-f32-128.json` and `gathered-f32-together.json`. All others are fitted by
-`benchmarks/fit_times.py`.
+`benchmarks/fit_times.py` fits all rates but `latency`, `gather` and those of CUDA cores. `gather` is fitted by hand
+(`docs/perf-log.md`, section 42). The rates of CUDA cores are fitted to `results/h200/gathered-f32-128.json` and
+`gathered-f32-together.json`.
 """
 
 
