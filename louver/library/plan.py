@@ -1,4 +1,4 @@
-"""Plans: a product fixed for one sparse tensor, called with little host time."""
+"""Plans: a product that is fixed for one sparse tensor, and called with little host time."""
 
 from __future__ import annotations
 
@@ -39,16 +39,21 @@ from louver.runtime.device import Device
 from louver.runtime.device import device as device_of
 
 _CHANGING = ("dense_bias", "dense_scale", "c", "alpha", "beta")
-"""Options that a plan's calls may give anew."""
+"""Options of a plan that its calls may replace."""
 
 
 class Plan:
-    """A product of one sparse tensor on one device, made by `louver.plan`. It keeps tensor, operand and options.
+    """A product of one sparse tensor on one device, made by `louver.plan`. It keeps the tensor, its operand and the
+    options.
 
-    problem: what its kernel computes, the layout of the dense operand and the element types included. n, batch, activation, batch_invariant,
-    dependent: as planned. K is cut as for the planned n, unless a call has more. device: where; None for the reference path on the host. Threads may share a plan. A CUDA graph that captured a call
-    reads the operand, and the options' arrays, on each replay: keep the plan, or the sparse tensor and the arrays, as long as the
-    graph; numbers are those of the captured call.
+    problem: what its kernel computes, with the layout of the dense operand and the element types.
+    n, batch, activation, batch_invariant, dependent: as planned. K is cut as for the planned n, unless a call has more
+        tiles.
+    device: the device of the arrays; None for the reference path on the host.
+
+    Threads may share a plan. A CUDA graph that captured a call reads the operand and the arrays of the options on each
+    replay. Keep the plan, or the sparse tensor and the arrays, as long as the graph. Options that are numbers keep the
+    values of the captured call.
     """
 
     def __init__(
@@ -77,7 +82,7 @@ class Plan:
 
     @property
     def layout(self) -> BLayout:
-        """The layout in which the dense operand is read, in place."""
+        """The layout in which the kernel reads the dense operand, in place."""
         return self.problem.b_layout
 
     def __call__(
@@ -91,14 +96,27 @@ class Plan:
         alpha: float | None = None,
         beta: float | None = None,
     ) -> Any:
-        """Compute into `out` and return it; without one, into a new array of x's kind.
+        """Compute into `out` and return it. Without `out`, return a new array of x's kind.
 
-        x: [..., K] in a linear plan and on the left of s, [K, N] on the right of s, in a batch [..., K, N], on the plan's device, of any N, 0 included;
-        a plan for a batch takes any size of it but 1. It is read in place: rows of unit stride in the plan's layout, address, row
-        pitch and what lies between entries of a batch multiples of 16 bytes. With `out` nothing is allocated; the work goes to
-        the caller's current stream, nothing is waited for, and the call may be captured into a CUDA graph.
-        The options take the place of those that the plan was made with, and must ask for the same epilogue: they are what
-        changes with x. Raises ValueError or TypeError with the rule, before anything is launched.
+        x is on the plan's device, and N may be any number, 0 included:
+
+        | product | shape of x |
+        |---|---|
+        | linear plan, or x on the left of s | [..., K] |
+        | x on the right of s | [K, N] |
+        | batch | [..., K, N] |
+
+        A plan for a batch takes a batch of any size but 1.
+
+        x is read in place. Its rows have unit stride in the plan's layout. Its address, row pitch and the distance
+        between entries of a batch are multiples of 16 bytes.
+
+        With `out` nothing is allocated. The work goes to the caller's current stream, and the call waits for nothing.
+        It may be captured into a CUDA graph.
+
+        The options replace those of the plan for this call. They must ask for the same epilogue.
+
+        Raises ValueError or TypeError with the broken rule, before anything is launched.
         """
         given = self._given
         if not (dense_bias is None and dense_scale is None and c is None and alpha is None and beta is None):
@@ -199,20 +217,29 @@ def plan(
 
     `p = louver.plan("linear", s, n=256, like=x)`, then `p(x, out=y)`.
 
-    kind: "linear" or "matmul": s @ b, or with s [..., K, N] sparse along K x @ s, a linear product of s.mT. n: N (tokens, or
-    columns of b) that the kernel is chosen for, 0 or more; calls may have any N. out_dtype: as in `louver.matmul`. like: an array
-    as calls will have it, which gives the device, the element type and the layout; by default the current device and s's element
-    type. layout: of the dense operand, "k_major" (row-major tokens [N, K]) or "n_major" (row-major b [K, N]: the default of s @ b
-    for 16-bit types and patterns that gather, which alone have it). batch: the number of dense operands, as in `prepare`; by default
-    as many as `like` or s has; of a linear plan with one weight, whose tokens are one axis otherwise, a batch's entries are what
-    a second stride walks. bias, dense_bias, scale, dense_scale, c, out_scale, alpha, beta, activation, accumulate, batch_invariant: as
-    in `louver.matmul`, arrays on the device, for N = n (c [n, out] or [out, n]); the calls read the arrays anew, and may give others.
-    dependent: each launch may begin while the kernels before it in its stream end, and reads the weight meanwhile (programmatic dependent
-    launch). It waits for them before it touches any other array. The caller sees to it that no kernel of the stream writes the weight's
-    own memory on the device while a plan may run; Louver writes it in `SparseTensor.update_` alone, after a wait for the device.
-    Compiles and uploads what calls with aligned and other outputs need. Without a GPU the plan is for arrays on the host, keeps to
-    the same rules, and computes by the reference path, which it says once. Raises ValueError or TypeError for arguments that no
-    product has, RuntimeError while the stream of `like` is being captured.
+    kind: "linear" or "matmul". A matmul is s @ b. If s is [..., K, N] and sparse along K, it is x @ s, a linear product
+        of s.mT.
+    n: N (tokens, or columns of b) that the kernel is chosen for, 0 or more. Calls may have any N.
+    out_dtype: as in `louver.matmul`.
+    like: an array like those of the calls. It gives the device, the element type and the layout. Default: the current
+        device and the element type of s.
+    layout: of the dense operand, "k_major" (row-major tokens [N, K]) or "n_major" (row-major b [K, N]). Only 16-bit
+        types and patterns that gather have "n_major"; it is their default for s @ b.
+    batch: the number of dense operands, as in `prepare`. Default: as many as `like` or s has. A linear plan with one
+        weight treats all tokens as one axis by default; with `batch`, a second stride separates the entries.
+    bias, dense_bias, scale, dense_scale, c, out_scale, alpha, beta: as in `louver.matmul`, arrays on the device, for N
+    = n (c is [n, out] or [out, n]). Each call reads the arrays again, and may give others.
+    activation, accumulate, batch_invariant: as in `louver.matmul`.
+    dependent: whether a launch may begin while earlier kernels of its stream end (programmatic dependent launch). It
+        reads the weight meanwhile, and waits for those kernels before it touches any other array. No kernel of the
+        stream may write the weight's own memory on the device while the plan may run; the caller ensures this. Louver
+        writes that memory only in `SparseTensor.update_`, after a wait for the device.
+
+    The call compiles and uploads what calls with aligned and other outputs need. Without a GPU the plan is for arrays
+    on the host. It follows the same rules, computes by the reference path, and says so once.
+
+    Raises ValueError or TypeError for arguments that no product has, and RuntimeError while the stream of `like` is
+    being captured.
     """
     check_kind(kind, layout)
     kind, s = turned(kind, s)
@@ -245,7 +272,7 @@ def plan(
 
 
 def _place_of(s: SparseTensor, example: ArrayView | None) -> Device | None:
-    """The device of the plan's arrays, None for the host, where no device can be used."""
+    """The device of the plan's arrays; None for the host, if no device is usable."""
     if example is not None and example.device is not None:
         return device_of(example.device)
     found = usable_device(s)

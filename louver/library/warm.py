@@ -1,8 +1,12 @@
-"""Warm calls: products of PyTorch tensors whose facts were checked before, launched with little host time.
+"""Warm calls: products of PyTorch tensors that passed the checks before, launched with little host time.
 
-The first call of a kind goes through every check and is then remembered in two steps: by all that the checks looked at but
-for addresses (element types, shapes, strides, devices), and below that by addresses, with the bound arguments. A call that
-differs in the first is checked in full again; one that differs in the second has alignment and overlap checked again.
+The first call of a kind passes all checks. It is then remembered at two levels:
+
+1. by all that the checks read except addresses: element types, shapes, strides, devices
+2. below that by addresses, with the bound arguments
+
+A call that differs at the first level is checked in full. A call that differs only at the second has its alignment and
+overlap checked again.
 """
 
 from __future__ import annotations
@@ -26,18 +30,24 @@ from louver.runtime.dlpack import row_major
 from louver.runtime.known_calls import KnownCalls, Same, keep_recent, never
 
 RECENT_CALLS = 256
-"""Kinds of calls remembered for a sparse tensor or a plan."""
+"""Kinds of calls that are remembered for a sparse tensor or a plan."""
 
 RECENT_ADDRESSES = 64
-"""Combinations of addresses remembered for a kind of call."""
+"""Combinations of addresses that are remembered for a kind of call."""
 
 MISSES = 16
-"""Calls after which tensors that a kind of call does not recognize by its guard get another one: it takes as long as some calls."""
+"""Calls that a guard fails to recognize before it is replaced. A new guard takes as long as some calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A launch that was checked and made: its launcher, numbers and grid, both matrices in place, options."""
+    """A launch that was checked and made.
+
+    launcher: its launcher.
+    sized: its numbers and grid.
+    dense, out: both matrices in place.
+    fused: its options.
+    """
 
     launcher: Launcher
     sized: Sized
@@ -47,11 +57,16 @@ class Placed:
 
 
 class WarmCall:
-    """One kind of call: everything is fixed but the places of its arrays, the values of its numbers and the stream.
+    """One kind of call. Only the addresses of arrays, the values of numbers and the stream may change.
 
-    options: as given to `WarmCalls.launch`. ordinal: of the device. kinds: types of the options with values, or `NOTHING` itself. empty: makes
-    an output. launches: by places, see `WarmCalls`. same, alone: whether tensors have the facts of its x, output and options; of its x and
-    options, where it makes its output. missed: calls of this kind that these did not recognize.
+    options: as given to `WarmCalls.launch`.
+    ordinal: number of the device.
+    kinds: types of the options with values, or `NOTHING` itself.
+    empty: makes an output.
+    launches: bound launches by addresses and numbers.
+    same: whether tensors have the properties of its x, output and options.
+    alone: the same for x and options, where the call makes its output.
+    missed: calls of this kind that `same` and `alone` did not recognize.
     """
 
     __slots__ = (
@@ -80,7 +95,7 @@ class WarmCall:
         self.same: Same = never
         self.alone: Same = never
         self.missed = 0
-        # With strides and a device, torch makes a tensor in less time than by `empty` or `new_empty`.
+        # With strides and a device, `empty_strided` takes less time than `empty` or `new_empty`.
         self.empty: Callable[[], Any] = partial(
             sys.modules["torch"].empty_strided,
             request.shape,
@@ -91,11 +106,11 @@ class WarmCall:
         self._dense_bytes = _extent(request.dense)
         self._out_bytes = _extent(out)
         c = fused.arrays.get("c")
-        # An address of the output need not be aligned for another element type.
+        # The address of the output need not be aligned for another element type.
         self._c_is_like_out = (
             c is not None and c.element == out.element and same_place(replace(c, address=out.address), out)
         )
-        # A record must not keep the caller's arrays: their facts are enough.
+        # A record must not keep the caller's arrays alive: their properties are enough.
         facts = fused.moved_to_facts()
         self._placed = replace(placed, fused=facts)
         self._reads = [(name, facts.arrays.get(name)) for name in facts.names]
@@ -104,7 +119,7 @@ class WarmCall:
     def guard(
         self, made: Callable[[Sequence[Any]], Same], types: tuple[type, ...], x: Any, given: Given, out: Any
     ) -> None:
-        """Recognize calls with the facts of these tensors from now on. made: see `KnownCalls.guard`."""
+        """Recognize calls with the properties of these tensors from now on. made: see `KnownCalls.guard`."""
         self.kinds = NOTHING if given is NOTHING else tuple(map(type, given))
         self._arrays = tuple([kind in types for kind in self.kinds])
         same = made([*([x] if out is None else [x, out]), *compress(given, self._arrays)])
@@ -118,8 +133,9 @@ class WarmCall:
         return self.alone(x, *arrays) if out is None else self.same(x, out, *arrays)
 
     def bind(self, dense: int, out: int, stream: int, *options: Place) -> Sendable | None:
-        """The launch with dense operand, output and options at these places, kept in `launches`; None when they need the checks
-        of a first call.
+        """The launch with dense operand, output and options at these addresses, kept in `launches`.
+
+        Returns None if the call needs the checks of a first call.
         """
         placed = self._placed
         rows, result = placed.dense.moved(dense), placed.out.moved(out)
@@ -134,7 +150,9 @@ class WarmCall:
         return keep_recent(self.launches, (dense, out, stream, *options), launch, RECENT_ADDRESSES)
 
     def _may_read(self, out: int, options: tuple[Place, ...]) -> bool:
-        """Whether the options' arrays are aligned to their elements, and apart from the output or, `c` only, the output."""
+        """Whether the arrays of the options are aligned to their elements and do not overlap the output. `c` may be
+        the output.
+        """
         for (name, array), place in zip(self._reads, options, strict=True):
             if array is None or not isinstance(place, int):
                 continue
@@ -144,12 +162,14 @@ class WarmCall:
         return True
 
     def _writes_apart(self, out: int, place: int, nbytes: int) -> bool:
-        """Whether the output's bytes lie before or behind an input's; other ways to be apart need the full check."""
+        """Whether the output lies entirely before or after an input. Other arrays without overlap need the full
+        check.
+        """
         return out + self._out_bytes <= place or place + nbytes <= out
 
 
 class WarmCalls(KnownCalls[WarmCall]):
-    """The kinds of calls seen lately for one sparse tensor or plan."""
+    """The kinds of calls that were seen recently for one sparse tensor or plan."""
 
     __slots__ = ("_latest",)
 
@@ -158,7 +178,8 @@ class WarmCalls(KnownCalls[WarmCall]):
         self._latest: WarmCall | None = None
 
     def launch(self, options: Hashable, x: Any, given: Given, out: Any) -> Any:
-        """The output, its computation sent to torch's current stream; None, and nothing done, unless the call is known.
+        """Launch the product on torch's current stream and return its output. Return None and do nothing if the call is
+        not known.
 
         options: all that decides about the call besides arrays and numbers.
         """
@@ -173,7 +194,7 @@ class WarmCalls(KnownCalls[WarmCall]):
             elif not call.takes(x, given, out):
                 call = self._find(options, x, given, out)
         except (RuntimeError, TypeError, ValueError):
-            # Tensors without strides (sparse, nested), options that are none: the checks say what is wrong.
+            # Tensors without strides (sparse, nested), or values that are no options: the checks report the error.
             return None
         if call is None:
             return None
@@ -181,7 +202,7 @@ class WarmCalls(KnownCalls[WarmCall]):
         places: tuple[Any, ...] = (x.data_ptr(), made.data_ptr(), self.stream(call.ordinal))
         if given is not NOTHING:
             types = self.types
-            # Written out: a function call for each of the options would cost as much as the launch's arguments.
+            # Written inline: a function call for each option would cost as much as the launch's arguments.
             places += tuple(
                 [
                     value.data_ptr() if type(value) in types else value or repr(value)
@@ -198,13 +219,14 @@ class WarmCalls(KnownCalls[WarmCall]):
         return made
 
     def _find(self, options: Hashable, x: Any, given: Given, out: Any) -> WarmCall | None:
-        """The call by its key, which raises for what only the checks can judge. It is the latest then."""
+        """The call by its key, which becomes the latest one. Raises for arguments that only the checks can judge."""
         types, latest = self.types, self._latest
         call = self.calls.get(_key(types, options, x, x.get_device(), given, out)) if type(x) in types else None
         if call is not None and self.guard is not None:
             self._latest = call
             if call is latest:
-                # PyTorch's guards heed its modes, such as inference_mode, and know no call that gives a tensor twice.
+                # PyTorch's guards depend on its modes, such as inference_mode. They never recognize a call that gives a
+                # tensor twice.
                 call.missed += 1
                 if call.missed % MISSES == 0:
                     call.guard(self.guard, types, x, given, out)
@@ -213,7 +235,9 @@ class WarmCalls(KnownCalls[WarmCall]):
     def keep(
         self, options: Hashable, arrays: tuple[Any, Given, Any], request: Request, out: ArrayView, placed: Placed
     ) -> None:
-        """Remember a call that was checked and launched, if its arrays are torch tensors. arrays: x, options, out as given."""
+        """Remember a call that was checked and launched, if its arrays are torch tensors. arrays: x, options and
+        out, as given.
+        """
         x, given, result = arrays
         if out.kind != "torch" or not self.know_torch() or type(x) not in self.types:
             return
@@ -226,13 +250,13 @@ class WarmCalls(KnownCalls[WarmCall]):
 
 
 def _key(types: tuple[type, ...], options: Hashable, x: Any, ordinal: int, given: Given, out: Any) -> Hashable:
-    """All that the checks look at but for addresses and numbers. Raises for what only the checks can judge."""
+    """All that the checks read except addresses and numbers. Raises for arguments that only the checks can judge."""
     read = None if given is NOTHING else tuple([None if value is None else _facts(value, types) for value in given])
     if out is None:
         return (options, read, x.dtype, x.shape, x.stride(), ordinal, x.is_neg())
     if type(out) not in types:
         raise TypeError("only plain tensors are known by their facts")
-    # One tuple: another one in it would have to be made and hashed as well.
+    # One flat tuple: a nested one would have to be made and hashed as well.
     return (
         options,
         read,
@@ -250,7 +274,7 @@ def _key(types: tuple[type, ...], options: Hashable, x: Any, ordinal: int, given
 
 
 def _facts(value: Any, types: tuple[type, ...]) -> Hashable:
-    """A tensor's facts, or that it is a number."""
+    """The properties of a tensor, or for a number its type `float`."""
     if type(value) in types:
         return (value.dtype, value.shape, value.stride(), value.get_device(), value.is_neg())
     if type(value) in (float, int):
