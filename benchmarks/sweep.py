@@ -1,6 +1,6 @@
 """Correctness of many random products: `python benchmarks/sweep.py --cases 3000 --seed 0 --out FILE.json`.
 
-Protocol: random sizes (log-uniform up to 4,096, edges of tiles, an eighth with a long K, a few large ones), every pair of element types, both products,
+Protocol: random sizes (log-uniform up to 4,096, edges of tiles, a quarter with a long K, a few large ones), every pair of element types, both products,
 every layout and output type, leading axes, unaligned views, and the options that a call takes (bias, scales, activations and
 so on; the record counts them). Weights are 2:4 (of f32 1:2) or, by the share `--vectors`, N:M@L of f16, bf16 and f32, M up to 256 and
 L up to 256. They are pruned, or made of indices: random ones, the same in all windows, or other ones in each. Each dense operand and each output is a view into a buffer of NaN, or of what no result is. The

@@ -19,8 +19,8 @@ LARGE = ((4096, 4096, 4096), (8192, 1000, 4096), (1000, 8192, 8192), (14336, 513
 """(M, N, K) of some cases, one in `LARGE_EVERY`."""
 
 LARGE_EVERY = 60
-DEEP = 1 / 8
-"""The share of cases with some waves of tiles at most and a long K: two of three are cut into ranges or pairs. Larger ones take the host a second each."""
+DEEP = 1 / 4
+"""The share of cases with 512 to 6,144 rows and a long K, whose tiles are cut into ranges or pairs. Few have many rows: those take the host a second each."""
 
 LARGEST_SIZE = 4096
 WIDTHS = ((1, 64), (65, 128), (129, LARGEST_SIZE))
@@ -147,7 +147,8 @@ def _case(rng: Rng, group: Group, index: int) -> Case:
     else:
         m, n, k = _size(rng), int(np.clip(_size(rng), group.narrowest, group.widest)), _size(rng)
         if rng.random() < DEEP:
-            m, k = (int(64 * rng.integers(least, most) + rng.integers(-1, 2)) for least, most in ((8, 33), (32, 65)))
+            rows = int(2 ** rng.uniform(3, 6.6))
+            m, k = (64 * blocks + int(rng.integers(-1, 2)) for blocks in (rows, int(rng.integers(32, 65))))
     if "gated" in group.forms:
         m = -(-m // (2 * GATED_ROWS)) * 2 * GATED_ROWS
     viewed, padded = rng.random() < 0.4, rng.random() < 0.5

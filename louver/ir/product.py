@@ -358,7 +358,7 @@ def require_sparse(nest: ProductNest) -> None:
     """Raises ValueError unless the left operand is sparse, and one that units multiply."""
     if nest.a.pattern is None or not nest.a.k_major:
         raise ValueError(
-            f"the left operand must be 2:4 sparse with K contiguous, got pattern {nest.a.pattern} and "
+            f"the left operand must be sparse with K contiguous, got pattern {nest.a.pattern} and "
             f"{'K' if nest.a.k_major else 'M'} contiguous: mark the argument sparse"
         )
     require_rows(nest)

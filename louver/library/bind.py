@@ -62,7 +62,7 @@ class Sized(NamedTuple):
             "b_batch_pitch": numbers["b.stride.2"],
         }
         numbers |= {} if cut is None else cut.sizes
-        numbers["raster"] = _raster(signature, sizes, maps, numbers)
+        numbers["raster"] = _raster(signature, (m, n, depth), maps, numbers)
         return cls(numbers, signature.grid.value(numbers), cut)
 
 
@@ -112,7 +112,7 @@ def packed(types: Sequence[ParamType], values: Mapping[str, int | float | bytes]
 
 
 def _raster(signature: Signature, sizes: tuple[int, int, int], maps: Mapping[str, Rows], numbers: Numbers) -> int:
-    """The rows of tiles that are visited before the next column begins."""
+    """The rows of tiles that are visited before the next column begins. sizes: M, N and the rows of K that are multiplied."""
     assert signature.tile is not None and signature.at_once is not None
     (m, n, k), (tile_m, tile_n) = sizes, signature.tile
     row_bytes, column_bytes = tile_m * maps["a"].pitch, tile_n * k * maps["b"].element_bytes

@@ -79,5 +79,5 @@ def test_a_tile_more_than_sms_costs_less_than_a_wave_since_idle_sms_draw_no_powe
         return cutting.cycles(cutting.whole(*sizes), *sizes, 132)
 
     full, more, twice = clocks(12, 11), clocks(19, 7), clocks(12, 22)
-    assert 1.5 * full < more < 1.8 * full
+    assert 1.65 * full < more < 1.75 * full
     assert 1.1 * more < twice < 2 * full
