@@ -105,6 +105,7 @@ class TileShape:
     indexed: whether it is for patterns of vectors; None for all patterns.
     turns: whether it is for gathered rows that are transposed on their way; None for all.
     bits: bits of an element of a that it is for; None for any.
+    dependent: whether it is for dependent launches; None for all launches.
     resident: CTAs on an SM.
     steps: factor on the K elements that a stage usually holds.
 
@@ -121,6 +122,7 @@ class TileShape:
     indexed: bool | None = None
     turns: bool | None = None
     bits: int | None = None
+    dependent: bool | None = None
     resident: Literal[1, 2] = 1
     steps: float = 1
 
@@ -131,10 +133,11 @@ class TileShape:
         return next(known, cls(m, n, consumers))
 
     def reads(self, demand: Demand) -> bool:
-        """Whether the tile is for such operands and their multiplier."""
+        """Whether the tile is for such operands, their multiplier and such launches."""
         selection = self.indexed in (None, demand.selection.indexed) and self.turns in (None, demand.turns)
         bits = self.bits in (None, element_type(demand.a).bits)
-        return selection and bits and self.unit in (None, demand.unit)
+        launches = self.dependent in (None, demand.dependent)
+        return selection and bits and launches and self.unit in (None, demand.unit)
 
     def schedule(self, demand: Demand, *, bulk: bool, **others: Any) -> Schedule:
         """A schedule of this tile, for outputs with many columns of tiles.
@@ -229,7 +232,14 @@ TILES = (
     TileShape(128, 192, 2, sums="promoted"),
     TileShape(128, 128, 2),
     # With 8 bits, tiles of 64 rows are faster for 16 to 64 tokens, though their predicted time is longer.
-    *(TileShape(128, n, 2, bits=bits) for bits in (16, 32) for n in TILE_N if n <= LEAST_DIVIDED),
+    # Tiles of 64 rows end at times that differ less, so that the next of the dependent launches begins sooner.
+    *(
+        TileShape(128, n, 2, bits=bits, indexed=indexed, dependent=None if indexed else False)
+        for bits in (16, 32)
+        for indexed in (False, True)
+        for n in TILE_N
+        if n <= LEAST_DIVIDED
+    ),
     *(TileShape(64, n, 1) for n in TILE_N[:-1]),
     TileShape(128, TILE_N[0], 2, bits=8),
     # With few tokens there is little to multiply between two waits. Rows of 128 stored bytes also come from memory

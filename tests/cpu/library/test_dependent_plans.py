@@ -44,10 +44,17 @@ def chosen(problem: Problem, n: int, *, aligned: bool = True, dependent: bool = 
 @pytest.mark.parametrize("aligned", [True, False])
 @pytest.mark.parametrize("n", [1, 8, 16, 33, 64, 128, 256, 4096])
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_a_dependent_launch_has_the_schedule_of_a_plain_one(name: str, n: int, aligned: bool) -> None:
+def test_a_dependent_launch_of_other_products_has_the_schedule_of_a_plain_one(name: str, n: int, aligned: bool) -> None:
     problem = PROBLEMS[name]
     schedule, plain = chosen(problem, n, aligned=aligned), chosen(problem, n, aligned=aligned, dependent=False)
     assert not plain.occupancy.dependent and schedule == plain.changed(dependent=True)
+
+
+@pytest.mark.parametrize("n", [1, 16, 64])
+def test_few_tokens_of_16_bits_take_tiles_of_64_rows(n: int) -> None:
+    sizes = {"m": 28672, "n": n, "target": SM_90A, "sm_count": SMS, "aligned_output": True, "cuts": True}
+    plain, schedule = (choose(PROBLEMS["bf16"], dependent=dependent, **sizes) for dependent in (False, True))
+    assert (plain.tile.m, schedule.tile.m) == (128, 64)
 
 
 @pytest.mark.parametrize("name", ["f16", "promoted", "fused"])
