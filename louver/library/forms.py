@@ -1,6 +1,7 @@
-"""Forms of a sparse tensor that kernels read, derived from its natural arrays.
+"""Forms of a sparse tensor: arrays that kernels read, derived from the tensor's values and indices.
 
-Each form is a record. `host` is its definition, in NumPy. `derive` makes the same bytes on a device, of arrays that are there.
+Each form is a record. `host` defines its contents, in NumPy. `derive` makes the same bytes on a device, from arrays on
+that device.
 """
 
 from __future__ import annotations
@@ -40,19 +41,24 @@ from louver.runtime.driver import DriverError, DriverMissingError, device_contex
 from louver.runtime.memory import DeviceBuffer, fill_bytes, wait_for_device, wait_for_stream, write_bytes
 
 METADATA_ROWS_SLACK = 16
-"""Rows of legal codes behind the metadata of register tiles: a tile has 256 rows at most, of 16 for each."""
+"""Rows of legal codes after the metadata of register tiles. A tile has at most 256 rows, and 16 of them share a row of
+metadata.
+"""
 
 TILE_PARTS: tuple[Part, ...] = ("values", "metadata")
 """Parts of a sparse tensor that register tiles read."""
 
 DERIVING = 0
-"""The stream that forms are made on, the default one: their memory is given back in its order, so it must outlive them."""
+"""The stream on which forms are made: the default stream. Their memory is freed in the order of this stream, so the
+stream must outlive them.
+"""
 
 
 class Form(ABC):
-    """A form of a sparse tensor. Equal forms are the same bytes of a tensor.
+    """A form of a sparse tensor. For one tensor, equal forms have equal bytes.
 
-    of_values: whether it is made of the values and follows them; else it is made of the indices, which never change.
+    of_values: True if the form depends on the values, and so changes with them. False if it depends only on the
+        indices, which never change.
     """
 
     __slots__ = ()
@@ -64,21 +70,23 @@ class Form(ABC):
 
     @abstractmethod
     def host(self, s: SparseTensor) -> NDArray[Any]:
-        """The form of a tensor on the host, C-contiguous. Raises ValueError for indices that are not legal."""
+        """The form of a tensor on the host, C-contiguous. Raises ValueError for illegal indices."""
 
     def derive(self, s: SparseTensor, to: int, stream: int) -> None:
-        """Write the form of a tensor on a device to an address there, in the order of `stream`. Raises as `host`.
+        """Write the form of a tensor on a device to an address on that device, in the order of `stream`. Raises as
+        `host`.
 
-        Through the host, unless a form has a kernel of its own.
+        By default the host computes the form. Forms that have a kernel override this method.
         """
         _derive_on_host(self, s, to, stream)
 
 
 @dataclass(frozen=True, slots=True)
 class Values(Form):
-    """The stored values [rows, kept] as raw bits, those of a batch's entries one after the other.
+    """The stored values [rows, kept] as raw bits. The entries of a batch follow each other.
 
-    packed: rows follow each other without gaps. Otherwise they are as in the tensor, on the host with zeros between them.
+    packed: True for rows without gaps. Otherwise rows have the pitch of the tensor's rows; for a tensor on the host,
+        that is `row_pitch`, with zeros in the gaps.
     """
 
     of_values = True
@@ -107,7 +115,10 @@ class Values(Form):
 
 @dataclass(frozen=True, slots=True)
 class RoundedValues(Form):
-    """The stored values of f32 as products multiply them: rounded to tf32, where the tensor cores would cut them. Rows as `Values`."""
+    """The stored values of f32, rounded to tf32. Tensor cores would truncate them instead.
+
+    Rows are `row_pitch` bytes apart.
+    """
 
     of_values = True
 
@@ -132,10 +143,12 @@ class RoundedValues(Form):
 
 @dataclass(frozen=True, slots=True)
 class Metadata(Form):
-    """The metadata of [..., M, K] as products load it, `words` words at a time: prepacked (`louver.isa.prepack`) entry by entry, the
-    rows of each padded to whole blocks.
+    """The metadata of [..., M, K] in the order in which products load it (`louver.isa.prepack`), uint32. Each entry of
+    a batch is prepacked separately, with its rows padded to whole blocks.
 
-    rows: of V:N:M those that share a list, whose columns metadata places values among; 0 where it is all columns.
+    words: words of one load.
+    rows: for V:N:M, the number of rows that share a list. Codes then select among the columns of the list. 0: codes
+        select among all columns.
     """
 
     words: int = WORDS
@@ -165,9 +178,12 @@ class Metadata(Form):
 
 @dataclass(frozen=True, slots=True)
 class TileMetadata(Form):
-    """The metadata of each matrix, one after the other, for register tiles: `louver.isa.prepack.metadata_rows` of `element`, uint16.
+    """The metadata for register tiles, uint16: `louver.isa.prepack.metadata_rows` of each matrix, one matrix after the
+    other.
 
-    Legal codes follow, as far as a box that begins in the tensor may reach.
+    Legal codes follow, as far as a box that begins inside the tensor can reach.
+
+    element: name of the element type that the products multiply.
     """
 
     element: str
@@ -191,8 +207,10 @@ class TileMetadata(Form):
 
 @dataclass(frozen=True, slots=True)
 class GatheredValues(Form):
-    """The values for products whose lists name rows of K for so many rows at a time (`louver.formats.lists`), as raw bits with zeros up to
-    the row pitch.
+    """The values in the order of lists of rows of K (`louver.formats.lists`), as raw bits with zeros up to the row
+    pitch.
+
+    rows: the number of rows that share a list.
     """
 
     of_values = True
@@ -216,7 +234,10 @@ class GatheredValues(Form):
 
 @dataclass(frozen=True, slots=True)
 class RowLists(Form):
-    """The lists of rows of K, int32, each for so many rows (`louver.formats.lists`)."""
+    """The lists of rows of K (`louver.formats.lists`), int32.
+
+    rows: the number of rows that share a list.
+    """
 
     rows: int
 
@@ -243,13 +264,16 @@ class RowLists(Form):
         )
 
     def _by_host(self, s: SparseTensor) -> bool:
-        """Whether NumPy makes the lists. It sorts those of several windows, without what repeats, and reads the indices of V:N:M."""
+        """Whether NumPy makes the lists. It makes the sorted unions of several windows, and the lists of V:N:M."""
         return s.pattern.length % self.rows != 0 or len(s.pattern.levels) > 1
 
 
 @dataclass(frozen=True, slots=True)
 class Picks(Form):
-    """The rows of K that 16 rows pick in each step of so many stored columns, uint32 (`louver.formats.lists`)."""
+    """The rows of K that each group of 16 rows picks (`louver.formats.lists`), uint32.
+
+    step: stored columns of a K step.
+    """
 
     step: int
 
@@ -272,14 +296,17 @@ class Picks(Form):
 
 
 FORMS: tuple[type[Form], ...] = (Values, RoundedValues, Metadata, TileMetadata, GatheredValues, RowLists, Picks)
-"""All forms there are."""
+"""All forms."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceForm:
-    """A form on a device, complete. memory: what it lies in, a buffer or an array of its own, or the tensor's array.
+    """A complete form on a device.
 
-    Kernels on any stream may read it until the end: the device is waited for before its memory is given back.
+    memory: owner of the memory: a buffer, an array made for the form, or the tensor's array.
+
+    Kernels on any stream may read the form as long as this object exists. Louver waits for the device before it frees
+    the memory.
     """
 
     form: Form
@@ -290,11 +317,11 @@ class DeviceForm:
 
     @property
     def held(self) -> Held:
-        """Its memory."""
+        """The memory of the form."""
         return Held(self.address, self.nbytes)
 
     def refresh(self, s: SparseTensor) -> None:
-        """Follow the values that `s` has now, after every kernel that reads the present ones."""
+        """Write the present values of `s` to the form, after all kernels that read the old ones."""
         if not self.form.of_values or self.memory is s.values:
             return
         wait_for_device(self.ordinal, "waiting for the products of a sparse tensor")
@@ -307,10 +334,12 @@ class DeviceForm:
 
 
 def give_back(ordinal: int) -> None:
-    """Let go of the memory of forms that are gone, once no kernel on any stream reads it. Waiting would end a capture of the default stream or of
-    PyTorch's current one: during it nothing is given back, and a later call does it. So it does after a wait that fails.
+    """Free the memory of deleted forms, once no kernel on any stream reads it.
+
+    A wait would invalidate a capture of the default stream or of PyTorch's current stream. During such a capture, or if
+    the wait fails, nothing is freed. A later call frees the memory.
     """
-    # A garbage collection may add some between any two steps, and another thread may take some.
+    # Between any two statements a garbage collection may add entries, and another thread may remove some.
     released = [key for key in list(_kept()) if key[0] == ordinal]
     if not released:
         return
@@ -322,7 +351,7 @@ def give_back(ordinal: int) -> None:
     except DriverError:
         return
     except DriverMissingError:
-        # No kernel was ever sent.
+        # Without a driver, no kernel was ever launched.
         pass
     for key in released:
         _kept().pop(key, None)
@@ -330,13 +359,17 @@ def give_back(ordinal: int) -> None:
 
 @functools.cache
 def _kept() -> dict[tuple[int, object], Any]:
-    """Memory of forms that are gone, by device and a key of its own."""
+    """Memory of deleted forms, by device ordinal and a unique key."""
     return {}
 
 
 class Operand(NamedTuple):
-    """The sparse operand of a product in the memory of a device, or the emulator's. values: keep what all of it lies in. depth: the rows of
-    K that a row is multiplied with. metadata: the address of metadata, or of picks. lists: that of lists.
+    """The sparse operand of a product in the memory of a device or of the emulator.
+
+    values: the stored values. Their owner keeps the memory of all parts.
+    depth: rows of the dense operand that each row is multiplied with.
+    metadata: address of the metadata, or of the picks.
+    lists: address of the lists.
     """
 
     values: Rows
@@ -346,7 +379,7 @@ class Operand(NamedTuple):
 
 
 class ProductForms(NamedTuple):
-    """The arrays that products read of a sparse tensor: values, metadata or picks, and lists."""
+    """The forms of a sparse tensor that a product reads: values, metadata or picks, and lists."""
 
     values: Values | RoundedValues | GatheredValues = Values()
     metadata: Metadata | Picks | None = Metadata()
@@ -354,12 +387,12 @@ class ProductForms(NamedTuple):
 
     @property
     def made(self) -> list[Form]:
-        """Those that there are."""
+        """The forms that are not None."""
         return [form for form in self if form is not None]
 
 
 def forms_of(schedule: Schedule, s: SparseTensor) -> ProductForms:
-    """The arrays that a product of `s` with that schedule reads."""
+    """The forms that a product of `s` with this schedule reads."""
     pattern = str(s.pattern)
     selection = selection_of(pattern)
     rows = list_rows(pattern, schedule) if selection.indexed else 0
@@ -368,15 +401,15 @@ def forms_of(schedule: Schedule, s: SparseTensor) -> ProductForms:
         return ProductForms(RoundedValues() if multiplied_as(s.dtype.name) == "tf32" else Values(), metadata)
     if not gathers(pattern, schedule.ring.metadata):
         return ProductForms(Values(), Picks(schedule.tile.k))
-    # Lists of single windows are multiplied with the values as they are.
+    # If a list is that of a single window, the stored values are already in its order.
     return ProductForms(Values() if s.pattern.length % rows == 0 else GatheredValues(rows), metadata, RowLists(rows))
 
 
 def on_device(form: Form, s: SparseTensor, ordinal: int) -> DeviceForm:
-    """The form of a tensor on device `ordinal`, where its arrays are if they are on any; complete when this returns.
+    """The form of a tensor on device `ordinal`, complete when this returns. A tensor on a device must be on this one.
 
-    The values of a tensor on a device are where they are. Anything else is made once all work is done that the library of the
-    tensor's arrays has sent to its current stream.
+    `Values()` of a tensor on a device is the tensor's own array. Every other form is made in new memory. Louver first
+    waits for the current stream of the library of the tensor's arrays.
     """
     if s.device is not None and form == Values():
         values = view(s.values)
@@ -390,28 +423,38 @@ def on_device(form: Form, s: SparseTensor, ordinal: int) -> DeviceForm:
 
 
 def tile_values(s: SparseTensor) -> Values:
-    """The form of values that register tiles read, without gaps between rows. Raises ValueError for a K that is not whole groups."""
+    """The form of values that register tiles read, without gaps between rows. Raises ValueError if K is not a multiple
+    of M.
+    """
     if s.size % s.pattern.m:
         raise ValueError(f"K of a sparse argument is a multiple of {s.pattern.m}, got {s.size}: pad it with zeros")
     packed = Values(packed=True)
-    # Where the tensor's own rows have no gaps, one copy serves products and register tiles.
+    # If the tensor's rows have no gaps, products and register tiles share one form.
     return Values() if Values().pitch(s) == packed.pitch(s) else packed
 
 
 def tile_form(s: SparseTensor, part: Part, element: str) -> Form:
-    """The array that register tiles read as a part of a sparse tensor, with metadata for products of `element`. Raises as `tile_values`."""
+    """The form that register tiles read as this part of a sparse tensor. Raises as `tile_values`.
+
+    element: name of the element type that the products multiply.
+    """
     return tile_values(s) if part == "values" else TileMetadata(element)
 
 
 def as_stored(s: SparseTensor) -> SparseTensor:
-    """The tensor, or its transpose, that is sparse along its last axis."""
+    """The tensor if it is sparse along its last axis, else its transpose."""
     return s if s.axis == s.ndim - 1 else s.mT
 
 
 def operand_of(
     s: SparseTensor, forms: ProductForms, places: Mapping[Form | None, int], entries: int, memory: object
 ) -> Operand:
-    """The operand in these forms, as so many matrices. places: their addresses. memory: keeps all of them."""
+    """The operand of a product that reads these forms.
+
+    places: address of each form.
+    entries: the number of matrices.
+    memory: owner of the memory of all forms.
+    """
     m, pitch, kept = s.rows // entries, forms.values.pitch(s), forms.values.kept(s)
     values = Rows(places[forms.values], kept, m, pitch, s.dtype.bytes, memory, entries, m * pitch)
     depth = s.size
@@ -421,7 +464,10 @@ def operand_of(
 
 
 def pitched(values: NDArray[Any], pitch: int | None = None) -> NDArray[Any]:
-    """Raw bits of values [rows, kept], with zeros up to the pitch, by default `row_pitch`."""
+    """The raw bits of values [rows, kept], with zeros up to the pitch.
+
+    pitch: bytes from one row to the next, by default `row_pitch`.
+    """
     element = element_type(values.dtype)
     width = (pitch or row_pitch(values.shape[1], element)) // element.bytes
     whole = np.zeros((len(values), width), element.bits_dtype)
@@ -443,7 +489,7 @@ def _entries(s: SparseTensor, m: int) -> list[NDArray[np.uint8]]:
 
 
 def _prepack(form: Form, s: SparseTensor, element: str, words: tuple[Layout, int], stream: int) -> None:
-    """Write the metadata of a tensor on a device by a streaming kernel, and wait for it."""
+    """Write the metadata of a tensor on a device by a streaming kernel, and wait for the kernel."""
     indices = view(s.indices).address
     _derive_checked(
         form, s, words[1], stream, lambda counters: prepack_into(indices, _matrices(s), element, words, counters)
@@ -451,13 +497,17 @@ def _prepack(form: Form, s: SparseTensor, element: str, words: tuple[Layout, int
 
 
 def _matrices(s: SparseTensor) -> tuple[int, int, int]:
-    """How many matrices a tensor has, their rows, and their elements along the sparse axis."""
+    """The number of matrices of a tensor, the rows of each, and the elements of a row along the sparse axis."""
     m, k = as_stored(s).shape[-2:]
     return prod(s.shape[:-2]), m, k
 
 
 def _derive_checked(form: Form, s: SparseTensor, to: int, stream: int, launch: Callable[[int], Launch]) -> None:
-    """Write a form by a kernel that counts illegal indices at an address, and wait for it. They are the host's to name."""
+    """Write a form by a kernel, and wait for it. The kernel counts illegal indices. If there are any, the host repeats
+    the work, so that its error names the index.
+
+    launch: makes the launch, from the address of the counters.
+    """
     counters = DeviceBuffer(COUNTER_BYTES, ordinal=s.device or 0, stream=stream)
     counters.fill(0)
     launch(counters.address).send(counters.ordinal, stream)

@@ -1,7 +1,8 @@
-"""`louver.prune`, `check`, `compress` and `dense` of arrays on a GPU. `louver.formats` finds this by the package's name.
+"""`louver.prune`, `check`, `compress` and `dense` for arrays on a GPU. `louver.formats` reaches this module through the
+package name.
 
-Kernels go to the stream that the array's library works on now, and results are of that library, on the same device. A function waits
-for the facts of the data that it needs, to raise an error or to count.
+Kernels run on the current stream of the array's library. Results belong to that library, and are on the same device. A
+function waits for the device only if it needs a count, to return it or to raise an error.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def check(w: Any, pattern: str | Pattern, *, axis: int, exact: bool, listed: int
     offending = sum(count for nonzeros, count in enumerate(histogram) if nonzeros not in allowed)
     first: list[Group] = []
     start = found
-    # Arrays that break the rule are walked once more for each group that is listed.
+    # Each pass over the array finds one group that breaks the rule.
     while len(first) < min(listed, offending):
         number, nonzeros = _listed(start)
         first.append(Group(windows.start(number), nonzeros))
@@ -107,7 +108,7 @@ def compress(w: Any, pattern: str | Pattern, *, axis: int, method: Literal["magn
         number, nonzeros = _listed(_check(source, pattern, axis))
         raise too_many(Windows(source.shape, axis, pattern), number, nonzeros)
     s = SparseTensor(pattern, source.element, source.shape, axis, values, indices, int(lost))
-    # A graph that is being captured has not written it yet.
+    # During a capture the kernel has not run, so the metadata is not written yet.
     if metadata and not is_capturing(source.stream or 0):
         s.derived.of(TensorState).offer(Metadata(), metadata)
     return s
@@ -136,12 +137,12 @@ def dense(s: SparseTensor) -> Any:
     counters = _Counters(values)
     stored = Stored(values.address, pitch_of(values), indices.address)
     _send(dense_into(stored, view(out), s.pattern, counters.buffer.address, axis=s.axis), values)
-    # Illegal indices are the host's to name.
+    # If an index is illegal, the host raises the error, which names it.
     return _moved(s.to("cpu").dense(), values) if counters.read()[0] else out
 
 
 class _Counters:
-    """Numbers on a device that a kernel adds to, from 0, in the order of an array's stream."""
+    """Counters on a device, set to 0 in the order of an array's stream. A kernel adds to them."""
 
     def __init__(self, like: ArrayView, nbytes: int = COUNTER_BYTES) -> None:
         _check_waits(like)
@@ -149,7 +150,7 @@ class _Counters:
         self.buffer.fill(0)
 
     def read(self) -> NDArray[np.uint64]:
-        """The numbers, once the kernel has run."""
+        """The counts. Waits for the kernel."""
         return self.buffer.read().view(np.uint64)
 
 
@@ -162,7 +163,7 @@ def _seen(w: Any) -> ArrayView:
 
 
 def _by_host(like: ArrayView, pattern: Pattern) -> bool:
-    """Whether the host works on arrays of that pattern, V:N:M. Raises as `_check_waits`."""
+    """Whether the host does the work for this pattern, as it does for V:N:M. Raises as `_check_waits`."""
     by_host = len(pattern.levels) > 1
     if by_host:
         _check_waits(like)
@@ -170,7 +171,7 @@ def _by_host(like: ArrayView, pattern: Pattern) -> bool:
 
 
 def _check_waits(like: ArrayView) -> None:
-    """Raises RuntimeError where a call cannot wait for an array."""
+    """Raises RuntimeError if the stream of an array is being captured, so that a call cannot wait for it."""
     if is_capturing(like.stream or 0):
         raise RuntimeError(
             'this call waits for its result, and its stream is being captured: make it before the capture; compress with method="magnitude" '
@@ -179,9 +180,11 @@ def _check_waits(like: ArrayView) -> None:
 
 
 def _room_for_metadata(source: ArrayView, pattern: Pattern, axis: int) -> ArrayView | None:
-    """The array for the metadata that most schedules read, which the kernel that compresses writes, if products take such a tensor."""
+    """An array for the metadata that most schedules read; the compressing kernel writes it. None if no product takes
+    such a tensor.
+    """
     shape, others = source.shape, [size for i, size in enumerate(source.shape) if i != axis]
-    # More dimensions may need more strides than a kernel has.
+    # More dimensions can need more strides than the kernel has parameters for.
     matrices = len(shape) in (2, 3) and axis >= len(shape) - 2 and 0 not in shape
     if str(pattern) != "2:4" or source.element.bits > 16 or not matrices:
         return None
@@ -190,7 +193,7 @@ def _room_for_metadata(source: ArrayView, pattern: Pattern, axis: int) -> ArrayV
 
 
 def _moved(array: NDArray[Any], like: ArrayView) -> Any:
-    """A copy of a host array on the device of another, of its library."""
+    """A copy of a host array, on the device and of the library of the array `like`."""
     made = empty_like_kind(like, array.shape, element_type(array.dtype))
     write_bytes(view(made).address, array, ordinal=like.device or 0, stream=like.stream or 0)
     return made
@@ -210,13 +213,13 @@ def _check(
 
 
 def _listed(counters: NDArray[np.uint64]) -> tuple[int, int]:
-    """The number of the group that is listed, and its non-zeros."""
+    """The number of the listed group, and the number of its non-zeros."""
     key = NO_GROUP - int(counters[COUNTERS.index("listed")])
     return key >> KEY_BITS, key & (1 << KEY_BITS) - 1
 
 
 def _empty(source: ArrayView, pattern: Pattern, axis: int) -> tuple[Any, Any, Stored]:
-    """The values and the indices of a sparse tensor, of undefined contents, and where they are."""
+    """New values and indices for a sparse tensor, with undefined contents, and their places in memory."""
     windows = Windows(source.shape, axis, pattern)
     groups, rows = windows.groups, windows.rows
     pitch = row_pitch(groups * pattern.n, source.element)
