@@ -1,4 +1,4 @@
-"""Runs a checked request on a device: copies operands if needed, chooses a kernel, launches once."""
+"""Runs a checked request on a device: copies operands if needed, chooses a kernel, and launches it once."""
 
 from __future__ import annotations
 
@@ -32,13 +32,17 @@ def run(
 ) -> Placed | None:
     """Compute into `out`, [..., M, N] for "matmul", [..., M] for "linear", in the order of its stream.
 
-    n, batch: N and the number of products to choose the kernel for; the request's own by default. dependent: as in `louver.plan`. Host arrays go through device
-    memory and are waited for. Returns what was launched if it can be launched again: None when an array was copied first.
+    Host arrays are copied through device memory, and the call waits for the result.
+
+    n, batch: N and the number of products for which the kernel is chosen; by default those of the request.
+    dependent: see `louver.plan`.
+
+    Returns the launch if it can be repeated; None if an array was copied first.
     """
     if out.device is None:
         _run_host(state, request, out)
         return None
-    # A thread that has not used the GPU yet has no context; one is made current here rather than call by call.
+    # A thread that has not used the GPU yet has no context. The context is set once here, not by each driver call.
     with device_context(out.device):
         return _run_device(state, request, out, n, batch, dependent=dependent)
 
@@ -73,7 +77,7 @@ def _run_device(
     launcher.bound(sized, rows, result, fused.bind(fused.places), stream)()
     if in_place is None:
         return None
-    # Records for the next call must not keep the caller's arrays.
+    # The record for the next call must not keep the caller's arrays alive.
     return Placed(launcher, sized, rows.moved(rows.address), result.moved(result.address), fused)
 
 
@@ -90,7 +94,9 @@ def schedule_for(
     batch_invariant: bool = False,
     dependent: bool = False,
 ) -> Schedule:
-    """The schedule of a product `a [m, k] @ b [k, n]`, or a batch of them, on a device: measured before, or the model's."""
+    """The schedule of a product `a [m, k] @ b [k, n]`, or of a batch of them, on a device. A schedule that was measured
+    before has precedence over the choice of the time model.
+    """
     return decide(
         problem,
         m,

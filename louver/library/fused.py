@@ -1,4 +1,4 @@
-"""Arguments of a product's epilogue: checked once, and bound to the kernel's parameters for each call."""
+"""Arguments of a product's epilogue. They are checked once, and bound to the kernel's parameters for each call."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from louver.runtime.arrays import ArrayView
 
 
 class Given(NamedTuple):
-    """The options of a call that have values, as the caller gave them: arrays, or numbers where those are allowed."""
+    """The options of a call, as the caller gave them: arrays, or numbers where numbers are allowed. None: not given."""
 
     bias: Any = None
     dense_bias: Any = None
@@ -31,13 +31,13 @@ class Given(NamedTuple):
 
 
 NOTHING = Given()
-"""No option is given. Calls that give none pass this very object, so that it is recognized at once."""
+"""No options. A call without options passes this object itself, so that an identity test recognizes it."""
 
 
 def given_of(
     bias: Any, dense_bias: Any, scale: Any, dense_scale: Any, c: Any, out_scale: Any, alpha: Any, beta: Any
 ) -> Given:
-    """The options of a call. Written out: every warm call comes through here."""
+    """The options of a call. The code is written out, without loops, because every warm call runs it."""
     plain = bias is None and dense_bias is None and scale is None and dense_scale is None and c is None
     if plain and out_scale is None and alpha is None and beta is None:
         return NOTHING
@@ -45,20 +45,24 @@ def given_of(
 
 
 Place: TypeAlias = int | float | str
-"""Of one option that is given: an array's address, a number or its text."""
+"""The value of an option for a launch: an array's address, a number or the text of a number."""
 
 FACTORS = ("alpha", "scale", "dense_scale")
-"""Options whose numbers the kernel takes as one, their product."""
+"""Options whose numbers the kernel takes as a single factor, their product."""
 
 NUMBERS = (int, float, np.integer, np.floating)
-"""Python's types and NumPy's scalars that are numbers."""
+"""Types of numbers: Python's and NumPy's scalars."""
 
 _HIGHEST_F32 = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The values that a launch binds for the epilogue, by the kernel's parameters. sizes: pitches of its arrays, in elements."""
+    """The values that a launch binds for the epilogue, by parameter of the kernel.
+
+    pointers: addresses of the arrays.
+    sizes: pitches of the arrays, in elements.
+    """
 
     pointers: Mapping[str, int]
     numbers: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -70,10 +74,12 @@ NOTHING_BOUND = Bound({})
 
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """A call's options, checked.
+    """The checked options of a call.
 
-    epilogue: the steps. bias: the element type of the bias, None without one. arrays, numbers: by option. sizes: the kernel's
-    parameters with the pitches of `c`, once `placed`.
+    epilogue: the steps.
+    bias: element type of the bias; None without a bias.
+    arrays, numbers: the values by option.
+    sizes: the pitches of `c` in elements, by parameter of the kernel. Set by `placed`.
     """
 
     epilogue: Epilogue
@@ -84,16 +90,16 @@ class Fused:
 
     @property
     def names(self) -> list[str]:
-        """The options that are given, in the order of `Given`."""
+        """The given options, in the order of `Given`."""
         return [name for name in Given._fields if name in self.arrays or name in self.numbers]
 
     @property
     def places(self) -> tuple[Place, ...]:
-        """Address or number of each option that is given."""
+        """The address or the number of each given option, in the order of `names`."""
         return tuple(self.arrays[name].address if name in self.arrays else self.numbers[name] for name in self.names)
 
     def bind(self, places: Sequence[Place]) -> Bound:
-        """The values that a launch binds when these options are at these places."""
+        """The values that a launch binds. places: addresses or numbers of the options, in the order of `names`."""
         if not places:
             return NOTHING_BOUND
         pointers: dict[str, int] = {}
@@ -106,21 +112,21 @@ class Fused:
                 continue
             pointers[name] = int(place)
             if self.epilogue.gated and name in ROW_VECTORS:
-                # The gate's half comes first; the other one belongs to the up projection.
+                # The first half of the array belongs to the gate, the second half to the up projection.
                 array = self.arrays[name]
                 pointers[f"{name}_up"] = int(place) + array.size // 2 * array.element.bytes
         return Bound(pointers, numbers, self.sizes)
 
     def moved_to_facts(self) -> Fused:
-        """The same options without their owners, which are the callers' to keep."""
+        """The same options without the owners of their arrays. The callers keep the arrays alive."""
         return replace(self, arrays={name: replace(array, owner=None) for name, array in self.arrays.items()})
 
     def moved(self, move: Callable[[ArrayView], ArrayView]) -> Fused:
-        """The same options with other arrays: contiguous copies, as `move` makes them."""
+        """The same options with other arrays. move: makes a contiguous copy of an array."""
         return replace(self, arrays={name: move(array) for name, array in self.arrays.items()})
 
     def placed(self, c: Stored | None) -> Fused:
-        """The same options with `c` as the kernel walks it."""
+        """The same options with the pitches of `c`."""
         if c is None:
             return self
         return replace(self, sizes={pitch_name("c"): c.pitch, batch_pitch_name("c"): c.batch_pitch})
@@ -131,10 +137,13 @@ NOT_FUSED = Fused(Epilogue(), None, {}, {})
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The product that options are checked for.
+    """The product for which options are checked.
 
-    shape: of the output. n: N, of each product of a batch of weights. place: the operands' device, None for the
-    host. like: the epilogue that is expected, which decides where an array of one element may be a number or a vector.
+    shape: shape of the output.
+    n: N; in a batch of weights, N of each product.
+    place: ordinal of the operands' device; None for the host.
+    like: the expected epilogue. It decides whether a scale with one element is one number for the tensor or a vector of
+        length 1.
     """
 
     kind: Kind
@@ -147,12 +156,12 @@ class Target:
 
     @property
     def leading(self) -> tuple[int, ...]:
-        """The dense operand's axes along N, in a batch those that its entries have."""
+        """The sizes of the dense operand's axes along N. In a batch, the axis of the batch is left out."""
         return self.shape[len(self.s.shape) - 2 : -1] if self.kind == "linear" else self.shape[-1:]
 
 
 def fuse(target: Target, given: Given, activation: Activation | None) -> Fused:
-    """Check a call's options. Raises ValueError or TypeError with the rule that is broken."""
+    """Check the options of a call. Raises ValueError or TypeError that names the broken rule."""
     if given is NOTHING and activation is None and not target.gated:
         return NOT_FUSED
     arrays: dict[str, ArrayView] = {}
@@ -184,7 +193,7 @@ def fuse(target: Target, given: Given, activation: Activation | None) -> Fused:
 
 
 def _number(name: str, value: Any) -> float | None:
-    """The value as a number, None for an array."""
+    """The value as a number; None for an array."""
     if name not in ("alpha", "beta", "scale", "dense_scale", "out_scale"):
         return None
     if isinstance(value, bool) or not isinstance(value, NUMBERS):
@@ -212,7 +221,7 @@ def _placed(name: str, array: ArrayView, target: Target) -> ArrayView:
 
 
 def _contiguous(name: str, array: ArrayView) -> None:
-    """Raises ValueError unless a device array's elements follow each other in order."""
+    """Raises ValueError for a device array that is not C-contiguous."""
     step = 1
     for size, stride in zip(reversed(array.shape), reversed(array.strides), strict=True):
         if array.device is not None and size > 1 and stride != step:
@@ -225,7 +234,9 @@ def _contiguous(name: str, array: ArrayView) -> None:
 def _scale_kind(
     name: str, arrays: dict[str, ArrayView], target: Target, vector: tuple[int, ...] | None, kind: Any
 ) -> Any:
-    """The way in which a scale's array is read: "tensor" for one element, else `kind` for one along `vector`."""
+    """How the kernel reads a scale: "tensor" for one element, `kind` for an array with the axes `vector`, None if not
+    given.
+    """
     array = arrays.get(name)
     if array is None:
         return None
@@ -243,7 +254,7 @@ def _scale_kind(
 
 
 def _forms(vector: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """The shapes that a vector with these axes may have."""
+    """The allowed shapes of a vector with these axes."""
     return vector, (*vector, 1), (prod(vector),)
 
 
@@ -291,5 +302,5 @@ def _check_addend(name: str, array: ArrayView, allowed: tuple[str, ...], target:
 
 
 def place_name(ordinal: int | None) -> str:
-    """The name of the place of an array: a device, or the host for None."""
+    """The name of the device with this ordinal, or of the host for None."""
     return "the host" if ordinal is None else f"cuda:{ordinal}"

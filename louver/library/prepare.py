@@ -1,4 +1,4 @@
-"""Prepares all calls of a range of N: compiles and loads kernels, uploads operands."""
+"""Prepares all calls with N in a range: compiles and loads kernels, uploads operands."""
 
 from __future__ import annotations
 
@@ -30,14 +30,18 @@ from louver.runtime.device import Device, require_device
 from louver.runtime.device import device as device_of
 
 TILES = 64
-"""Columns in whose multiples schedules see an N beyond the narrow tiles: they count tiles, of widths that are multiples."""
+"""Beyond the narrow tiles, the choice of a schedule depends on N only in multiples of this number of columns: it counts
+tiles, whose widths are such multiples.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """The products to prepare: products of a problem on a device, in batches of `batch`, with N from `low` to `high`.
+    """The products to prepare: those of a problem on a device, with N from `low` to `high`.
 
-    s: the sparse operand as the problem has it, [..., M, K]. batch_invariant: as in `louver.matmul`.
+    s: the sparse operand of the problem, [..., M, K].
+    batch: the number of products in a batch.
+    batch_invariant: see `louver.matmul`.
     """
 
     s: SparseTensor
@@ -65,12 +69,16 @@ def preparation(
 ) -> Preparation:
     """The products of `s` that calls with N in a range will use.
 
-    n: one N, or the least and the greatest, 0 included. kind: as in `louver.plan`, by default "linear", or "matmul" of a weight
-    [..., K, N] that is sparse along K. bias (whether there will be one), out_dtype, layout, accumulate, batch_invariant: as there. device:
-    ordinal, by default that of `s`, else the current one's. epilogue: which other options there will be; that a weight is
-    gated need not be said. batch: the number of dense operands, each with its product: by default as many as
-    s [..., M, K] has matrices, else 1; with a batch of matrices 1 stands for one operand that they share.
-    Raises ValueError or TypeError for arguments that no product has, NoDeviceError without a GPU.
+    n: one N, or the least and the greatest N; 0 is allowed.
+    kind: see `louver.plan`. By default "linear", or "matmul" for a weight [..., K, N] that is sparse along K.
+    bias: whether the calls have a bias.
+    out_dtype, layout, accumulate, batch_invariant: see `louver.plan`.
+    device: ordinal; by default the device of `s`, else the current device.
+    epilogue: the other options of the calls. Whether a weight is gated is known from `s`.
+    batch: the number of dense operands, each with its own product; by default the number of matrices of s [..., M, K].
+        For a batch of matrices, 1 means one operand that all of them share.
+
+    Raises ValueError or TypeError for invalid arguments, NoDeviceError without a GPU.
     """
     check_kind("linear" if kind is None else kind, layout)
     kind, s = turned(kind, s)
@@ -98,8 +106,8 @@ def _place_of(s: SparseTensor, device: int | None) -> Device:
 
 
 def prepare(wanted: Preparation) -> None:
-    """Compile, load and upload ahead, so that calls may be captured. Kernels come from the cache on disk where they have been
-    compiled before.
+    """Compile, load and upload in advance, so that calls can be captured. Kernels that were compiled before come from
+    the cache on disk.
     """
     make_ready(
         wanted.s,
@@ -123,11 +131,11 @@ def make_ready(
     batch_invariant: bool = False,
     dependent: bool = False,
 ) -> None:
-    """Make the launchers that calls of a problem with these N will use, with aligned and with other outputs."""
+    """Make the launchers that calls of a problem with these N will use, for aligned and for other outputs."""
     state = s.derived.of(TensorState)
     m, k = s.shape[-2:]
     schedules = {
-        # In order, so that kernels are compiled from the narrowest tile to the widest.
+        # A dict keeps the order, so kernels are compiled from the narrowest tile to the widest.
         schedule_for(
             solved,
             m,
@@ -147,7 +155,10 @@ def make_ready(
 
 
 def batch_of(s: SparseTensor, batch: int | None) -> tuple[int, Batch | None]:
-    """The number of products to choose kernels for, and the operands that have an entry for each, for so many dense operands."""
+    """The number of products for which kernels are chosen, and the operands that are batches.
+
+    batch: the number of dense operands; None for the number of matrices of `s`.
+    """
     weights = prod(s.shape[:-2])
     given = weights if batch is None else _count("batch", batch)
     if weights > 1 and given not in (1, weights):
@@ -158,7 +169,7 @@ def batch_of(s: SparseTensor, batch: int | None) -> tuple[int, Batch | None]:
 
 
 def check_kind(kind: object, layout: object) -> None:
-    """Raises ValueError unless there is such a product, of a dense operand in this layout."""
+    """Raises TypeError or ValueError for an invalid kind of product or layout of the dense operand."""
     for name, value in (("kind", kind), ("layout", layout)):
         if not isinstance(value, str | None):
             raise TypeError(f"{name} is a text, got {type(value).__name__}")
@@ -169,7 +180,7 @@ def check_kind(kind: object, layout: object) -> None:
 
 
 def size_range(n: object) -> tuple[int, int]:
-    """The least and the greatest of one N or of a pair. Raises TypeError or ValueError unless products have such N."""
+    """The least and the greatest N, from one N or a pair. Raises TypeError or ValueError for an invalid N."""
     pair = cast("tuple[object, ...]", n) if isinstance(n, tuple | list) else (n, n)
     if len(pair) != 2:
         raise ValueError(f"n is one number or a pair, from least to greatest, got {len(pair)} numbers")
@@ -188,7 +199,7 @@ def _count(name: str, value: object) -> int:
 
 
 def _classes(low: int, high: int) -> Iterator[int]:
-    """One N for each class of a range whose members all get one schedule; products without columns need none."""
+    """One N of each class in the range. All N of a class get the same schedule. N = 0 needs no kernel."""
     n = max(low, 1)
     while n <= high:
         last = next((width for width in TILE_N if n <= width < TILES), -(-n // TILES) * TILES)

@@ -1,4 +1,4 @@
-"""A caller's request, checked: every way into a product goes through here."""
+"""Checks a caller's request for a product. Every entry point of products uses this module."""
 
 from __future__ import annotations
 
@@ -25,10 +25,14 @@ Accumulate = Literal["auto", "f32", "f16", "fast", "promoted", "s32"]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A product of `s` with `dense`, checked.
+    """A checked product of `s` with `dense`.
 
-    dense: the caller's array, of any number of leading axes. fused: the epilogue's options. element, shape: of the output.
-    out: the caller's output, None to make one. accumulate: one of `Accumulate`. batch_invariant: see `louver.matmul`.
+    dense: the caller's array, with any number of leading axes.
+    fused: the options of the epilogue.
+    element, shape: element type and shape of the output.
+    out: the caller's output; None to allocate one.
+    accumulate: one of `Accumulate`.
+    batch_invariant: see `louver.matmul`.
     """
 
     kind: Kind
@@ -43,12 +47,12 @@ class Request:
 
     @property
     def weights(self) -> tuple[int, ...]:
-        """The leading axes of a batch of sparse matrices, none of one matrix."""
+        """The sizes of the leading axes of `s`; empty for a single matrix."""
         return self.s.shape[:-2]
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to compute: no tokens, no columns, or a batch of none."""
+        """Whether the output has no elements: no tokens, no columns, or an empty batch."""
         return 0 in self.shape
 
     def made(self, out: Any) -> Any:
@@ -56,7 +60,11 @@ class Request:
         return empty_like_kind(self.dense, self.shape, self.element) if out is None else out
 
     def problem(self, layout: BLayout, batch: Batch | None) -> Problem:
-        """The problem that a kernel solves, the dense operand in this layout."""
+        """The problem of the kernel.
+
+        layout: layout of the dense operand.
+        batch: the operands that are batches; None for a single product.
+        """
         fused = self.fused
         return problem(
             self.kind,
@@ -84,9 +92,9 @@ def request(
     *,
     batch_invariant: bool = False,
 ) -> Request:
-    """Check the arguments of `matmul` or `linear`. Raises ValueError or TypeError with the rule that is broken.
+    """Check the arguments of `matmul` or `linear`. Raises ValueError or TypeError that names the broken rule.
 
-    like: the epilogue that is expected, see `Target`.
+    like: the expected epilogue, see `Target`.
     """
     check_sparse(s, accumulate)
     if type(batch_invariant) is not bool:
@@ -106,23 +114,24 @@ def request(
 
 
 def output_rows_of(s: SparseTensor) -> int:
-    """Outputs for each dense column: the sparse rows, or half of them for a gated pair."""
+    """Outputs for each dense column: the number of sparse rows, or half of it for a gated pair."""
     return s.shape[-2] // 2 if isinstance(s, GatedTensor) else s.shape[-2]
 
 
 def turned(kind: Kind | None, s: Any) -> tuple[Kind, Any]:
-    """The product of a tensor [..., M, K]: x @ s with s [..., K, N], sparse along K, is the linear product of s.mT.
+    """The kind of a product, and its sparse operand as [..., M, K].
 
-    kind: None where that is the only one that takes `s`, else for "linear".
+    x @ s with s [..., K, N] sparse along K is the linear product with s.mT. So the kind "matmul" or None with such a
+    tensor gives ("linear", s.mT). For every other operand, None gives "linear".
     """
     right = kind != "linear" and isinstance(s, SparseTensor) and s.axis == len(s.shape) - 2
     return ("linear", s.mT) if right else (kind or "linear", s)
 
 
 def check_sparse(s: object, accumulate: object = "auto", axis: int = -1) -> None:
-    """Raises TypeError or ValueError unless `s` is a matrix, or a batch of them, that products take.
+    """Raises TypeError or ValueError unless products take `s`: a sparse matrix, or a batch of them.
 
-    axis: along which it must be sparse, -1, or -2 on the right of a dense operand.
+    axis: the axis along which `s` must be sparse: -1, or -2 on the right of a dense operand.
     """
     if not isinstance(s, SparseTensor):
         raise TypeError(f"s must be a louver.SparseTensor, got {type(s).__name__}: use louver.compress(w, '2:4')")
@@ -143,7 +152,9 @@ def check_sparse(s: object, accumulate: object = "auto", axis: int = -1) -> None
 
 
 def check_kernel(s: SparseTensor) -> None:
-    """Raises ValueError for a pattern of an element type that no kernel multiplies: such products are computed on the host."""
+    """Raises ValueError if no kernel multiplies the pattern and element type of `s`. Only the host computes such
+    products.
+    """
     if not has_kernel(s):
         raise ValueError(
             f"GPUs multiply 2:4 and V:N:M of 16 and 8 bits, 1:2 of f32, and any pattern but these, got {s.pattern} {s.dtype}: convert the "
@@ -153,7 +164,7 @@ def check_kernel(s: SparseTensor) -> None:
 
 
 def has_kernel(s: SparseTensor) -> bool:
-    """Whether GPUs have products of its pattern and element type."""
+    """Whether a kernel multiplies the pattern and element type of `s` on a GPU."""
     return has_unit(str(s.pattern), s.dtype.name)
 
 
@@ -167,11 +178,13 @@ _SIDES = {
         "multiply by a weight [out, K] with louver.linear(x, s), and compress one [K, N] with axis=-2",
     ),
 }
-"""By the axis along which a sparse operand is sparse, the rule, and what to do with another one."""
+"""For the axis along which a sparse operand must be sparse: the rule, and the advice for another operand."""
 
 
 def operand_view(kind: Kind, s: SparseTensor, x: Any) -> ArrayView:
-    """The dense operand. Raises TypeError for what is no array, ValueError unless products take its element type with s's."""
+    """The dense operand. Raises TypeError if `x` is not an array, ValueError if products do not take its element type
+    with that of `s`.
+    """
     name = "x" if kind == "linear" else "b"
     dense = named_view(name, x, [b for a, b in PRODUCTS if a == s.dtype.name])
     if (s.dtype.name, dense.element.name) not in PRODUCTS:
@@ -184,7 +197,12 @@ def operand_view(kind: Kind, s: SparseTensor, x: Any) -> ArrayView:
 
 
 def check_place(s: SparseTensor, ordinal: int | None, name: str) -> None:
-    """Raises ValueError for a tensor on a GPU whose product is to be on another one; host arrays are sent to the tensor's."""
+    """Raises ValueError if `s` and the other operand are on different GPUs. Host arrays are allowed: they are sent to
+    the GPU of `s`.
+
+    ordinal: device of the other operand; None for the host.
+    name: name of the other operand.
+    """
     if None not in (s.device, ordinal) and ordinal != s.device:
         raise ValueError(
             f"{name} and s must be on one GPU, got {name} on cuda:{ordinal} and s on cuda:{s.device}: move one, by s.to(…)"
@@ -194,9 +212,9 @@ def check_place(s: SparseTensor, ordinal: int | None, name: str) -> None:
 def output_element(
     out_dtype: object, s: ElementType, dense: ElementType, epilogue: Epilogue = NO_EPILOGUE
 ) -> ElementType:
-    """The output's element type: the one named, else the operands' default, of those that the epilogue can store.
+    """The output's element type: `out_dtype`, or by default the first type that these operands and this epilogue allow.
 
-    Raises ValueError for one that products of these operands do not write.
+    Raises ValueError for a type that such products do not write.
     """
     all_outputs = PRODUCTS[s.name, dense.name]
     outputs = [name for name in all_outputs if name != "s32" or not epilogue.floating]
@@ -215,8 +233,10 @@ def gathers(s: SparseTensor) -> bool:
 
 
 def default_layout(kind: Kind, s: SparseTensor, dense: ElementType) -> BLayout:
-    """The layout in which row-major data is read: tokens K-major, a matmul's operand N-major, unless the tensor cores cannot transpose it; either
-    N-major where its rows are gathered.
+    """The layout in which a product reads row-major data.
+
+    Gathered rows are N-major. Otherwise tokens are K-major. The operand of a matmul is N-major if tensor cores can
+    transpose its element type, else K-major.
     """
     return "n_major" if gathers(s) or (kind == "matmul" and dense.name in TRANSPOSABLE) else "k_major"
 
@@ -232,7 +252,14 @@ def problem(
     accumulate: str = "auto",
     batch: Batch | None = None,
 ) -> Problem:
-    """The problem of a product of `s`, its dense operand in this layout. bias: its element type, "auto", or None for none."""
+    """The problem of a product of `s`.
+
+    dense: element type of the dense operand.
+    layout: layout of the dense operand.
+    out: element type of the output.
+    bias: element type of the bias, or "auto"; None without a bias.
+    batch: the operands that are batches; None for a single product.
+    """
     return Problem(
         kind=kind,
         a=s.dtype.name,
@@ -249,7 +276,7 @@ def problem(
 
 
 def output_shape(kind: Kind, s: SparseTensor, dense: ArrayView) -> tuple[int, ...]:
-    """The output's shape. Raises ValueError for a dense operand that does not fit the sparse one."""
+    """The shape of the output. Raises ValueError if the shape of the dense operand does not fit that of `s`."""
     m, k, weights = output_rows_of(s), s.shape[-1], s.shape[:-2]
     shape = dense.shape
     if not weights and kind == "linear":

@@ -1,7 +1,8 @@
-"""Sparse tensors whose arrays live on a GPU: arrays taken over, moved and changed. `SparseTensor` finds this by the package's name.
+"""Sparse tensors with arrays on a GPU: adopting, moving and updating the arrays. `SparseTensor` reaches this module
+through the package name.
 
-Arrays of any library are seen as `ArrayView`. Copies are made on the device, in the order of the stream that the arrays' library
-works on.
+Arrays of every library are used as `ArrayView`. Copies are made on the device, in the order of the current stream of
+the arrays' library.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ from louver.runtime.memory import DeviceArray, wait_for_device, wait_for_stream,
 
 
 def adopted(s: SparseTensor) -> tuple[Any, Any, int]:
-    """The values and the indices that `s` is made of, and their device: where they are, or copies on the device.
+    """The values, the indices and the device of `s`. Arrays with a suitable layout stay in place; others are copied on
+    the device.
 
-    Raises TypeError for what is no array on a GPU, ValueError for arrays in two places, and as `check_arrays`.
+    Raises TypeError if they are not arrays on a GPU, ValueError if they are in two places, and as `check_arrays`.
     """
     values, indices = _seen("values", s.values), _seen("indices", s.indices)
     if values.device != indices.device:
@@ -56,7 +58,7 @@ def adopted(s: SparseTensor) -> tuple[Any, Any, int]:
 
 
 def pitch_of(rows: ArrayView) -> int:
-    """Bytes from one row of [rows, columns] to the next; of a single row, which has no neighbours, those of a row of values."""
+    """Bytes from one row of [rows, columns] to the next. For a single row the result is `row_pitch`."""
     if rows.shape[0] < 2:
         return row_pitch(rows.shape[1], rows.element)
     return rows.strides[0] * rows.element.bytes
@@ -78,13 +80,14 @@ def moved(s: SparseTensor, device: object) -> SparseTensor:
 
 
 def copied(rows: Any) -> Any:
-    """A copy of rows of values on their device, of the same library."""
+    """A copy of rows of values, on their device and of their library."""
     source = view(rows)
     return _copy(source, row_pitch(source.shape[1], source.element))
 
 
 def update(s: SparseTensor, values: Any) -> None:
-    """Write new values to where those of `s` are, after all that reads these, and have what was made of them follow.
+    """Write new values to the memory of the values of `s`, after all kernels that read the old ones. Then refresh the
+    derived forms.
 
     See `SparseTensor.update_`.
     """
@@ -101,9 +104,10 @@ def update(s: SparseTensor, values: Any) -> None:
 
 
 def interleaved(first: Any, second: Any, block: int, pitch: int) -> Any:
-    """The rows of two arrays [rows, columns] by turns, `block` rows each: [2 · rows, columns], complete when this returns.
+    """The rows of two arrays [rows, columns], alternating in blocks of `block` rows: [2 · rows, columns]. Complete when
+    this returns.
 
-    pitch: bytes from one row to the next.
+    pitch: bytes from one row of the result to the next.
     """
     parts = view(first), view(second)
     (rows, columns), like = parts[0].shape, parts[0]
@@ -116,7 +120,7 @@ def interleaved(first: Any, second: Any, block: int, pitch: int) -> Any:
 
 
 def divided(rows: Any, block: int, pitch: int) -> tuple[Any, Any]:
-    """The two arrays that `interleaved` has joined."""
+    """The two arrays that `interleaved` joined. pitch: bytes from one row of each array to the next."""
     both = view(rows)
     count, columns = both.shape
     first, second = (_empty(both, (count // 2, columns), pitch) for _ in range(2))
@@ -138,10 +142,12 @@ def write_rows(
     step: int | None = None,
     apart: int | None = None,
 ) -> None:
-    """Copy rows [rows, columns] on their device to rows `pitch` bytes apart from the address `to` on, in the order of `stream`.
+    """Copy rows [rows, columns] on their device, in the order of `stream`.
 
-    block: rows that are copied as one, of which every one begins `step` rows after the last in the source and `apart` rows in the
-    copy; by default they follow each other.
+    to, pitch: address of the first copied row, and bytes from one copied row to the next.
+    block: rows of a block. By default there is a single block.
+    step: rows from the start of a block to the start of the next, in the source; by default `block`.
+    apart: the same distance in the copy; by default `block`.
     """
     rows, columns = source.shape
     if not source.size:
@@ -172,7 +178,7 @@ def _seen(name: str, array: Any) -> ArrayView:
 
 
 def _new_values(s: SparseTensor, values: Any) -> ArrayView:
-    """New values for `s`, checked, on its device."""
+    """The checked new values for `s`, on the device of `s`."""
     seen, ordinal = _seen("values", values), s.device or 0
     check_new_type(s, seen.element)
     check_arrays(s, seen.element, seen.shape, np.uint8, view(s.indices).shape)
@@ -190,7 +196,7 @@ def _where(array: ArrayView) -> str:
 
 
 def _has_rows(array: ArrayView) -> bool:
-    """Whether the elements of a row are neighbours, and rows do not overlap."""
+    """Whether the elements of each row are contiguous, and rows do not overlap."""
     rows, columns = array.shape
     return not array.size or ((columns < 2 or array.strides[1] == 1) and (rows < 2 or array.strides[0] >= columns))
 
@@ -208,7 +214,7 @@ def _copy(source: ArrayView, pitch: int) -> Any:
 
 
 def _uploaded(rows: NDArray[Any], pitch: int, ordinal: int) -> Any:
-    """A copy of a host array on a device, with zeros between the rows."""
+    """A copy of a host array on a device, with zeros in the gaps between rows."""
     seen, (count, columns) = view(rows), rows.shape
     kind, stream = kind_for(ordinal)
     made = empty_rows(kind, (count, columns), seen.element, pitch, ordinal, stream)
@@ -219,7 +225,7 @@ def _uploaded(rows: NDArray[Any], pitch: int, ordinal: int) -> Any:
 
 
 def _ordinal(device: object) -> int | None:
-    """The ordinal of a device as `SparseTensor.to` takes it, None for the host."""
+    """The ordinal of a device that the caller gave to `SparseTensor.to`; None for the host."""
     rule = 'a device is "cpu", "cuda", "cuda:1", an ordinal or a torch.device'
     if device is None:
         return None

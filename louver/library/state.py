@@ -1,4 +1,6 @@
-"""Objects made for a sparse tensor: operands on devices, launchers, warm calls. The tensor keeps them (`derived`)."""
+"""Objects that are derived from a sparse tensor: operands on devices, launchers, warm calls. The tensor owns them
+(`derived`).
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,11 @@ from louver.runtime.memory import wait_for_stream
 from louver.runtime.module import LoadedKernel
 
 PRODUCT_FORMS = ProductForms()
-"""The forms that products of 2:4 operands read, by the usual loads of metadata."""
+"""The forms that products of 2:4 operands read, with the usual layout of metadata."""
 
 
 class TensorState:
-    """Objects made for one sparse tensor, `s.derived.of(TensorState)`. They do not keep the tensor alive."""
+    """The derived objects of one sparse tensor, `s.derived.of(TensorState)`. They do not keep the tensor alive."""
 
     def __init__(self) -> None:
         self.warm = WarmCalls()
@@ -34,7 +36,9 @@ class TensorState:
         self._lock = threading.Lock()
 
     def refresh(self, s: SparseTensor) -> None:
-        """Write the tensor's values to where they are on devices, after all that reads them and before anything that will."""
+        """Write the tensor's values to all its forms on devices, after the kernels that read the old values and before
+        later ones.
+        """
         with self._lock:
             for form in self._forms.values():
                 form.refresh(s)
@@ -49,10 +53,13 @@ class TensorState:
         *,
         batch_invariant: bool = False,
     ) -> Launcher:
-        """A product of `s`, the state's own tensor, on a device; compiled, loaded and uploaded the first time.
+        """The launcher of a product of `s` on a device. The first call compiles, loads and uploads.
 
-        Raises RuntimeError when something is missing and `stream`, where the launch will go, is being captured; batch_invariant: what
-        to call then.
+        s: the tensor that owns this state.
+        stream: the stream of the launch.
+        batch_invariant: whether the advice of the error names this option.
+
+        Raises RuntimeError if something is missing while `stream` is being captured.
         """
         key = (problem, schedule, ordinal)
         found = self._launchers.get(key)
@@ -77,11 +84,11 @@ class TensorState:
         return found
 
     def has(self, ordinal: int, *forms: Form) -> bool:
-        """Whether all these forms have been made on a device."""
+        """Whether all these forms exist on a device."""
         return all((form, ordinal) in self._forms for form in forms)
 
     def form(self, s: SparseTensor, form: Form, ordinal: int) -> DeviceForm:
-        """A form of `s`, the state's own tensor, on a device, made the first time."""
+        """A form of `s` on a device, made at the first call. s: the tensor that owns this state."""
         with self._lock:
             found = self._forms.get((form, ordinal))
             if found is None:
@@ -90,14 +97,14 @@ class TensorState:
             return found
 
     def offer(self, form: Form, memory: ArrayView) -> None:
-        """Take a form of the indices that a kernel has written on the way, on the stream of `memory`. It goes if the first product reads
-        another.
+        """Offer a form of the indices that another kernel has written, on the stream of `memory`. It is dropped if the
+        first product reads another form.
         """
         with self._lock:
             self._offered = form, memory
 
     def _taken(self, form: Form, ordinal: int) -> DeviceForm | None:
-        """The form that was offered, complete, if it is this one; there is none from then on."""
+        """The offered form, complete, if it equals `form`, else None. The offer ends in both cases."""
         offered, self._offered = self._offered, None
         if offered is None or (offered[0], offered[1].device) != (form, ordinal):
             return None
@@ -106,7 +113,7 @@ class TensorState:
         return DeviceForm(form, memory.address, memory.size, ordinal, memory.owner)
 
     def operand(self, s: SparseTensor, ordinal: int, forms: ProductForms = PRODUCT_FORMS, entries: int = 1) -> Operand:
-        """The operand of products in these forms, as so many matrices."""
+        """The operand of products that read these forms. entries: the number of matrices."""
         held = {form: self.form(s, form, ordinal) for form in forms.made}
         places: dict[Form | None, int] = {form: each.address for form, each in held.items()}
         return operand_of(s, forms, places, entries, tuple(held.values()))
@@ -124,9 +131,10 @@ def _launcher(
 
 
 def state_of(s: object, axis: int) -> TensorState | None:
-    """The tensor's state, None before there is one, and for what is no tensor sparse along `axis` (-1 or -2).
+    """The state of the tensor. None if it has no state yet, or if `s` is not a tensor that is sparse along `axis` (-1
+    or -2).
 
-    A transposed view shares it, so that a warm call would take the one for the other.
+    The axis is checked because a transposed view shares the state: a warm call could confuse the two.
     """
     if isinstance(s, SparseTensor) and s.axis == len(s.shape) + axis:
         return s.derived.find(TensorState)
