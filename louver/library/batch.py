@@ -1,8 +1,10 @@
 """Layout of a request's arrays: the axes of a batch, and the axes that form the rows of matrices.
 
-A matmul's leading axes are a batch. In a linear product with one weight all leading axes count tokens, and where one stride
-walks them in every array there is no batch. Else some of the outer ones become the batch, so that views are read and written
-in place; or the tokens are copied first, where entries would be small.
+The leading axes of a matmul are a batch. In a linear product with one weight, all leading axes count tokens:
+
+- If they join into one axis of constant stride in every array, there is no batch.
+- Otherwise some outer axes become a batch, so that views are read and written in place.
+- If the entries of such a batch were small, the tokens are copied first instead.
 """
 
 from __future__ import annotations
@@ -18,15 +20,20 @@ from louver.library.rows import Rows, rows_in_place
 from louver.runtime.arrays import ArrayView
 
 LEAST_TOKENS = 128
-"""Tokens of an entry from which on a batch is worth more than a copy: narrower tiles multiply at a lower rate."""
+"""Least number of tokens of an entry for which a batch is faster than a copy. Narrower tiles multiply at a lower rate.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A request's arrays as matrices.
+    """The arrays of a request as matrices.
 
-    dense: the operand as it lies, whose entries may be more than one axis. n, batch: N of each product, and their
-    number. own: whether each of them has a dense operand of its own. kind: as `Problem.batch`. gathers: whether rows of K are gathered.
+    dense: the dense operand with the caller's strides. Its batch may have more than one axis.
+    n: N of each product.
+    batch: the number of products.
+    own: whether each product has a separate dense operand.
+    kind: see `Problem.batch`.
+    gathers: whether the kernel gathers rows of K.
     """
 
     dense: DenseMatrix
@@ -40,7 +47,9 @@ class Placement:
 
     @property
     def layout(self) -> BLayout:
-        """The dense operand's layout for the kernel, which may need a copy. Tokens of several axes are only joined along K."""
+        """The dense operand's layout for the kernel, which can require a copy. A copy that joins several axes of tokens
+        is K-major.
+        """
         if self.gathers:
             return "n_major"
         whole = self.dense.n == self.n and self.dense.array.element.name in TRANSPOSABLE
@@ -48,11 +57,11 @@ class Placement:
 
     @property
     def in_place(self) -> Rows | None:
-        """The dense operand's rows where they are, None where a copy is needed."""
+        """The rows of the dense operand in place; None if a copy is needed."""
         return rows_in_place(self.dense, self.layout) if self.dense.n == self.n else None
 
     def regrouped(self, copied: Rows) -> Rows:
-        """A copy of the dense operand, its rows divided among the products."""
+        """The copied rows of the dense operand, divided among the products."""
         if not self.own or self.dense.n == self.n:
             return copied
         return Rows(
@@ -68,7 +77,9 @@ class Placement:
 
 
 def placed(request: Request, out: ArrayView) -> Placement:
-    """The places where a kernel finds the request's arrays. Raises ValueError for an output or `c` that none can walk."""
+    """The arrays of a request as matrices for a kernel. Raises ValueError if the strides of the output or `c` do not
+    fit.
+    """
     if request.kind == "matmul":
         return _at(request, out, len(out.shape) - 2)
     weights = request.weights
@@ -78,10 +89,12 @@ def placed(request: Request, out: ArrayView) -> Placement:
 
 
 def _tokens(request: Request, out: ArrayView) -> Placement:
-    """A linear product with one weight: the first of the ways to divide its tokens that reads x in place, or a copy of x."""
+    """The placement of a linear product with one weight: the first division of its tokens that reads x in place. If
+    there is none, x is copied.
+    """
     epilogue = request.fused.epilogue
     along_tokens = epilogue.dense_bias is not None or epilogue.dense_scale == "column"
-    # Vectors along the tokens are shared by a batch, so that all tokens must be one axis.
+    # All products of a batch share vectors along the tokens, so with such vectors all tokens must be one axis.
     most = 1 if along_tokens else max(1, len(out.shape) - 1)
     ways = [leading for leading in range(most) if _fits(request, out, leading)]
     if not ways:
@@ -100,7 +113,7 @@ def _fits(request: Request, out: ArrayView, leading: int) -> bool:
 
 
 def _at(request: Request, out: ArrayView, leading: int) -> Placement:
-    """The placement with so many leading axes of the output as the batch."""
+    """The placement whose batch is the first `leading` axes of the output."""
     c = request.fused.arrays.get("c")
     result, added = stored(out, leading, "out"), None if c is None else stored(c, leading, "c")
     if result is None or (c is not None and added is None):
@@ -108,7 +121,7 @@ def _at(request: Request, out: ArrayView, leading: int) -> Placement:
     dense = _dense(request, leading)
     batch = prod(out.shape[:leading])
     n = prod(out.shape[leading:-1]) if request.kind == "linear" else out.shape[-1]
-    # One operand repeated by strides of 0 is one that all share.
+    # An operand that is repeated by strides of 0 is shared by all products.
     own = len(request.dense.shape) > 2 and not (request.weights and all(stride == 0 for _, stride in dense.entries))
     kind: Batch | None = None
     if batch > 1:
@@ -127,7 +140,7 @@ def _dense(request: Request, leading: int) -> DenseMatrix:
         leading = len(outer) - 1
     entries, tokens = merged(outer[:leading]), merged(outer[leading:])
     if len(tokens) > 1:
-        # Only a copy can read them: any axes will do, in this order.
+        # These axes are copied in any case, so the division does not matter as long as the order is kept.
         *entries, tokens = (*merged(outer)[:-1], (merged(outer)[-1],))
     count, stride = tokens[0] if tokens else (1, k)
     return DenseMatrix(x, k, count, step, stride, tuple(entries))

@@ -1,4 +1,4 @@
-"""`matmul` and `linear`: sparse products, on the GPU or by the reference path."""
+"""`matmul` and `linear`: sparse products on a GPU, or by the reference path on the host."""
 
 from __future__ import annotations
 
@@ -32,43 +32,55 @@ def matmul(
     activation: Activation | None = None,
     batch_invariant: bool = False,
 ) -> Any:
-    """`s [M, K] @ b [..., K, N]` or `x [..., M, K] @ s [K, N]` -> [..., M, N], s sparse, and in the same kernel, all of it optional,
+    """A sparse product `s [M, K] @ b [..., K, N]` or `x [..., M, K] @ s [K, N]` -> [..., M, N], with an optional
+    epilogue in the same kernel:
 
         out_scale · activation(alpha · scale · dense_scale · (a @ b) + bias + dense_bias + beta · c)
 
-    s: sparse along K, f16, bf16, e4m3, e5m2, s8, u8 or f32, on the host or on the dense operand's GPU. Arrays on the host may be of any
-    type and pattern. On a GPU there are 2:4 and V:N:M of 16 and 8 bits, 1:2 of f32, and any pattern but these; of V:N:M and others rows of the
-    dense operand are gathered; it is read in place where N has unit stride and a 16-byte pitch. The dense operand: the
-    same element type (8-bit floats mix, and so do 8-bit integers), on a GPU or on the host, any strides; rows or columns of unit
-    stride and 16-byte pitch are read in place, of 8-bit types and 2:4 those along K only, anything else is copied first. out: an array to write, its rows contiguous, not
-    overlapping an input (it may be `c` itself); by default a new array of the dense operand's kind.
-    Leading axes of b are a batch, which one launch computes; s [..., M, K] is a batch of sparse matrices, with b [K, N] for all
-    of them or [..., K, N] with the same leading axes. A batch is read in place where one stride that is a multiple of 16 bytes
-    walks it, and must be so walkable in out and c. `x @ s` treats leading axes as `linear` with s.mT does. out_dtype: f16, bf16,
-    f32, e4m3, e5m2, s8 (8-bit ones saturate, s8 is rounded to nearest even and NaN becomes 0), for integers also s32; default
-    `out`'s, else the dense operand's for 16-bit types and f32, bf16 for 8-bit floats, s32 for integers, or f16 with an epilogue.
-    accumulate: "auto": "f32", or "s32" for integers, which wraps. Of 8-bit floats the hardware keeps about 14 bits of an f32
-    sum ("fast" is another name for that); "promoted" adds the sums of 256 columns of K each to f32 sums, exact to about 14 bits
-    of Σ|a||b| for any K, and slower. "f16", for f16 and 8-bit floats: faster, with 11 bits, and infinite beyond 65,504 on the way.
+    s: sparse along K; f16, bf16, e4m3, e5m2, s8, u8 or f32; on the host or on the GPU of the dense operand. The host
+        multiplies every pattern of every type. A GPU multiplies 2:4 and V:N:M of 16 and 8 bits, 1:2 of f32, and all
+        other patterns of all types. For V:N:M and the other patterns, the kernel gathers rows of the dense operand.
+    dense operand (b or x): the element type of s (8-bit floats mix, and so do 8-bit integers); on a GPU or on the host;
+        any strides. The kernel reads it in place if K or N has unit stride and the other axis a pitch of 16-byte
+        multiples. For gathered rows this must be N; for 2:4 of 8 bits and 1:2 of f32, K. Other arrays are copied first.
+    out: the array to write, with contiguous rows. It must not overlap an input, but it may be `c` itself. By default a
+        new array of the dense operand's kind.
+    out_dtype: f16, bf16, f32, e4m3, e5m2 or s8; for integers also s32. 8-bit types saturate. s8 is rounded to nearest
+        even, and NaN becomes 0. By default the type of `out`, else that of the dense operand for 16-bit types and f32,
+        bf16 for 8-bit floats, and for integers s32, or f16 with an epilogue.
+    accumulate: "auto" is "f32", or "s32" for integers, which wraps. For 8-bit floats, the hardware keeps about 14 bits
+        of an f32 sum; "fast" is another name for this mode. "promoted", for 8-bit floats: adds the sum of each 256
+        columns of K to an f32 sum. It keeps about 14 bits of Σ|a||b| for any K, and is slower. "f16", for f16 and 8-bit
+        floats: faster, with 11 bits; partial sums beyond 65,504 become infinite.
+    bias, scale: belong to the sparse operand: [M] for s [M, K], [N] for s [K, N]. So bias is added along the last axis
+        of x @ s, as in `x @ w + bias`.
+    dense_bias, dense_scale: belong to the dense operand: [N] for b, the same for all entries of a batch; for x [M], or
+        the shape of x's leading axes.
+    c: has the shape of the output, and contiguous rows.
+    scale, dense_scale: factors of the operands' values: a number, one f32 on the device, or a vector of f32.
+    out_scale: a number, or one f32 on the device.
+    alpha, beta: numbers, 1 by default. Numbers are passed by value, so a new number compiles nothing.
+    activation: "relu"; "gelu", by the error function; "gelu_tanh", its approximation; "silu", x / (1 + exp(-x)). The
+        error is at most 2^-20 · |x| for an argument x; relu is exact.
+    batch_invariant: each sum over K has one order, independent of N. Without it, a schedule may cut K into ranges, in a
+        way that depends on N. In both cases, results are the same from run to run.
 
-    bias, scale: go with the sparse operand: [M] of s [M, K], [N] of s [K, N]; so bias is added along the last axis of x @ s, as
-    in `x @ w + bias`. dense_bias, dense_scale: go with the dense one: [N] of b, the same for all of a batch; [M] of x, or as
-    x's leading axes. c: like the output, with contiguous rows. bias, dense_bias and c: f16, bf16 or f32; without any other
-    option integer products take a bias of s32 instead, added exactly. scale, dense_scale: what the values of the operand stand
-    for: a number, one f32 on the device, or a vector of f32. out_scale: a number or one f32 on the device. alpha, beta (1 by
-    default): numbers. Numbers are passed by value: a new one compiles nothing. activation: "relu"; "gelu" by
-    the error function; "gelu_tanh", its approximation; "silu": x / (1 + exp(-x)); but for relu within 2^-20 of |x|, x being
-    the argument. All this is computed in f32; sums of integers are rounded to f32 first. NaN stays NaN.
-    A gated pair (`louver.gated`) gives activation(gate) · up: s has M = 2·F rows, the output F; bias and scale have 2·F
-    elements, the gate's first; there is no c.
+    bias, dense_bias and c are f16, bf16 or f32. Without any other option, integer products take a bias of s32 instead,
+    and add it exactly. The epilogue is computed in f32; sums of integers are rounded to f32 first. NaN stays NaN.
 
-    batch_invariant: each sum is over all of K in one order, whatever N is. A schedule that `louver tune` measured may cut K into
-    ranges otherwise; results are the same from run to run either way.
+    Leading axes of b are a batch, which one launch computes. s [..., M, K] is a batch of sparse matrices. They share b
+    [K, N], or b is [..., K, N] with the same leading axes. A batch is read in place if its entries are one constant
+    multiple of 16 bytes apart. In out and c the entries must be one constant distance apart. `x @ s` treats leading
+    axes as `linear` with s.mT does.
 
-    On a GPU the work is sent to the caller's current stream and not waited for. Host arrays are copied in and out. The
-    first call of its kind compiles and uploads, which a stream's capture forbids: `louver.prepare` does it ahead.
-    Without a GPU the reference path computes the same, slowly, and says so once. Without tokens, columns or entries the result is
-    empty, and nothing is launched.
+    A gated pair (`louver.gated`) gives activation(gate) · up. s has M = 2·F rows, and the output has F. bias and scale
+    have 2·F elements, those of the gate first. c is not allowed.
+
+    On a GPU, the call sends its work to the caller's current stream and does not wait. Host arrays are copied to the
+    GPU and back. The first call of its kind compiles and uploads. This is not possible while a stream is captured: call
+    `louver.prepare` before. Without a GPU, the slow reference path computes the same product, and warns once. Without
+    tokens, columns or entries the result is empty, and nothing is launched.
+
     Raises ValueError or TypeError with the rule, before anything is launched or written.
     """
     given = given_of(bias, dense_bias, scale, dense_scale, c, out_scale, alpha, beta)
@@ -95,13 +107,18 @@ def linear(
     activation: Activation | None = None,
     batch_invariant: bool = False,
 ) -> Any:
-    """`x [..., K] @ s [out, K].T (+ bias [out])` -> [..., out], as `torch.nn.functional.linear`.
+    """`x [..., K] @ s [out, K].T (+ bias [out])` -> [..., out], like `torch.nn.functional.linear`.
 
-    The options are those of `matmul`: bias and scale go with the outputs [out], dense_bias and dense_scale with the tokens,
-    [tokens] or as x's leading axes with or without a last axis of 1, c has the output's shape. x may have any strides: where
-    one stride walks its leading axes they are read in place, where two do, as a batch, else they are copied. The leading axes
-    of out and c must be so walkable, by one stride where something goes with the tokens. With a batch of weights
-    s [..., out, K], x is [tokens, K] for all of them or [..., tokens, K]: the result is [..., tokens, out].
+    The options are those of `matmul`. bias and scale are [out], one element for each output. dense_bias and dense_scale
+    have one element for each token: shape [tokens], or that of x's leading axes, with or without a last axis of 1. c
+    has the shape of the output.
+
+    x may have any strides. It is read in place if its leading axes join into one axis of constant stride, or into two,
+    one of which becomes a batch. Otherwise x is copied. The leading axes of out and c must join in the same way, into
+    one axis if dense_bias or a vector dense_scale is given.
+
+    With a batch of weights s [..., out, K], x is [..., tokens, K], or [tokens, K] for all weights. The result is
+    [..., tokens, out].
     """
     given = given_of(bias, dense_bias, scale, dense_scale, c, out_scale, alpha, beta)
     return _product("linear", s, x, given, activation, out, out_dtype, accumulate, batch_invariant)
@@ -119,7 +136,9 @@ def _product(
     batch_invariant: bool,
     axis: int = -1,
 ) -> Any:
-    """axis: along which `s` must be sparse: -2 where it stands on the right, and its transpose is multiplied."""
+    """The product. axis: the axis along which `s` must be sparse; -2 if `s` is the right operand, which is then
+    transposed.
+    """
     options = (kind, out_dtype, accumulate, activation, batch_invariant)
     state = state_of(s, axis)
     if state is not None:
