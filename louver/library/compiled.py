@@ -1,4 +1,4 @@
-"""Compiled kernels: from the cache, or by the pipeline and ptxas, loaded on a device, with what their launches bind."""
+"""Compiled kernels: read from the cache or compiled, then loaded on a device, with the data that a launch binds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,11 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The record of a launch: what it binds and checks. checked: the product, or the conditions of register tiles. schedule: a product's."""
+    """The data with which a launch binds and checks its arguments.
+
+    checked: the product, or the conditions of register tiles.
+    schedule: the schedule of a product.
+    """
 
     signature: Signature
     checked: ProductNest | Conditions
@@ -37,25 +41,26 @@ class Launch:
 
     @classmethod
     def of(cls, made: CompiledProduct | CompiledTiles) -> Launch:
-        """Of a compiled kernel."""
+        """The data of a compiled kernel."""
         return cls(made.signature, made.checked, getattr(made, "schedule", None))
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltKernel(Generic[K]):
-    """A kernel, on a device or as the emulator runs it, and what its launch binds."""
+    """A kernel for a device or for the emulator, with the data of its launches."""
 
     kernel: K
     launch: Launch
 
     @property
     def signature(self) -> Signature:
-        """Its parameters and threads."""
+        """The kernel's parameters and threads."""
         return self.launch.signature
 
 
 def record_made(made: CompiledProduct | CompiledTiles, assembly: Assembly, **resources: Any) -> KernelRecord:
-    """The record of a kernel that is assembled. resources: more of them."""
+    """The record of an assembled kernel. resources: entries for the record's `resources`, besides the version of ptxas.
+    """
     return KernelRecord(
         kernel=made.signature.kernel,
         cubin=assembly.cubin,
@@ -66,9 +71,9 @@ def record_made(made: CompiledProduct | CompiledTiles, assembly: Assembly, **res
 
 
 def load_record(key: str, ordinal: int, record: KernelRecord) -> BuiltKernel[LoadedKernel]:
-    """The kernel of a record, ready to launch on device `ordinal`; `find_loaded` knows it by its key for the life of the process.
+    """The kernel of a record, loaded on device `ordinal`. `find_loaded` finds it by its key until the process ends.
 
-    Warns of the reasons that the record has why a dense kernel may be faster.
+    Issues the warnings of the record: reasons why a dense kernel may be faster.
     """
     for reason in record.resources.get("warnings", ()):
         warnings.warn(f"{record.kernel}: {reason}", stacklevel=callers_level())
@@ -87,12 +92,12 @@ def load_record(key: str, ordinal: int, record: KernelRecord) -> BuiltKernel[Loa
 
 
 def find_loaded(key: str, ordinal: int) -> BuiltKernel[LoadedKernel] | None:
-    """The kernel of a key on a device, None until it is loaded."""
+    """The loaded kernel of a key on a device; None if it is not loaded."""
     return _loaded().get((key, ordinal))
 
 
 def loaded_keys() -> tuple[tuple[str, int], ...]:
-    """Key and device of each kernel that is loaded in this process."""
+    """Key and device ordinal of each kernel that is loaded in this process."""
     return tuple(_loaded())
 
 
@@ -102,8 +107,8 @@ def _loaded() -> dict[tuple[str, int], BuiltKernel[LoadedKernel]]:
 
 
 def build_record(problem: Problem, schedule: Schedule, target: str) -> KernelRecord:
-    """Compile and assemble; raises RuntimeError when the assembler spills or warns of lost performance."""
-    # A warm start reads the record from disk and needs neither xDSL nor the assembler.
+    """Compile and assemble. Raises RuntimeError if the assembler spills registers or warns of lost performance."""
+    # Imported here, because a start with a filled cache needs neither xDSL nor the assembler.
     from louver.compile.products import compile_product
     from louver.ptx.assembler import assemble
 
@@ -119,22 +124,24 @@ def build_record(problem: Problem, schedule: Schedule, target: str) -> KernelRec
 
 
 def product_key(problem: Problem, schedule: Schedule, target: str) -> str:
-    """The key of a product's record."""
+    """The key of the record of a product."""
     return problem_key(problem, schedule, target=target, ptxas=ptxas_version())
 
 
 def record_of(problem: Problem, schedule: Schedule, target: str) -> KernelRecord:
-    """The product's record from the cache, built when it is missing. Needs no GPU, so any process may do it ahead."""
+    """The product's record from the cache, built if it is missing. This needs no GPU, so any process can do it in
+    advance.
+    """
     key = product_key(problem, schedule, target)
     return kernel_cache().get_or_build(key, lambda: build_record(problem, schedule, target))
 
 
 def find(problem: Problem, schedule: Schedule, ordinal: int) -> BuiltKernel[LoadedKernel] | None:
-    """The product's kernel if device `ordinal` has it already; None where it must be compiled, or read from a file."""
+    """The product's kernel if it is loaded on device `ordinal`; None if it must be compiled, or read from a file."""
     return find_loaded(product_key(problem, schedule, device(ordinal).target), ordinal)
 
 
 def loaded(problem: Problem, schedule: Schedule, ordinal: int) -> BuiltKernel[LoadedKernel]:
-    """The product's kernel, ready to launch on device `ordinal`, where `find` finds it for the life of the process."""
+    """The product's kernel, loaded on device `ordinal`. `find` finds it until the process ends."""
     target = device(ordinal).target
     return load_record(product_key(problem, schedule, target), ordinal, record_of(problem, schedule, target))

@@ -1,4 +1,4 @@
-"""Dense operands and outputs as kernels read and write them: matrices with one contiguous dimension, alone or in a batch."""
+"""Dense operands and outputs of kernels: matrices with one contiguous dimension, alone or in a batch."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from louver.formats.tensor import SparseTensor
 from louver.runtime.arrays import ArrayView, overlaps, view
 
 Axes: TypeAlias = tuple[tuple[int, int], ...]
-"""Size and stride (elements) of axes, outermost first."""
+"""Size and stride of each axis, in elements, outermost first."""
 
 
 @dataclass(frozen=True, slots=True)
 class DenseMatrix:
-    """The dense operand [K, N] in some layout.
+    """The dense operand [K, N] in any layout.
 
-    k_stride, n_stride: elements between neighbours along K and N. layout: "k_major" (k_stride 1), "n_major" (n_stride 1),
-    or "copy" where neither is 1 and the kernel needs a copy. entries: axes of a batch of such matrices, outermost first.
+    k_stride, n_stride: strides along K and N, in elements.
+    entries: axes of a batch of such matrices, outermost first.
     """
 
     array: ArrayView
@@ -31,7 +31,9 @@ class DenseMatrix:
 
     @property
     def layout(self) -> Literal["k_major", "n_major", "copy"]:
-        """The contiguous dimension. A dimension of one element counts as contiguous."""
+        """The contiguous dimension: "k_major", "n_major", or "copy" if there is none and the kernel needs a copy. A
+        dimension of one element counts as contiguous.
+        """
         if self.k_stride == 1 or self.k == 1:
             return "k_major"
         if self.n_stride == 1 or self.n == 1:
@@ -40,7 +42,8 @@ class DenseMatrix:
 
 
 def named_view(name: str, x: Any, types: Collection[str]) -> ArrayView:
-    """`view(x)` of a product's argument, whose name its errors begin with. types: the element types that it may have."""
+    """`view(x)` of an argument of a product. Its errors begin with `name`. types: allowed element types, for the error.
+    """
     try:
         return view(x)
     except ElementTypeError as error:
@@ -53,7 +56,9 @@ def named_view(name: str, x: Any, types: Collection[str]) -> ArrayView:
 
 
 def merged(axes: Iterable[tuple[int, int]]) -> Axes:
-    """The axes in as few as possible: none of one element, and those that a single stride walks joined."""
+    """The same elements with as few axes as possible. Axes of one element are dropped, and axes that one stride spans
+    are joined.
+    """
     found: list[tuple[int, int]] = []
     for size, stride in axes:
         if size == 1:
@@ -70,7 +75,9 @@ def axes_of(x: ArrayView) -> Axes:
 
 
 def matrices(x: ArrayView, k_axis: int) -> DenseMatrix:
-    """An array of at least two axes, of which the last two are the dense operand's: `k_axis` (-1 or -2) is its K."""
+    """The dense operand from an array whose last two axes are K and N, in either order. k_axis: the axis of K, -1 or
+    -2.
+    """
     n_axis = -3 - k_axis
     entries = merged(axes_of(x)[:-2])
     return DenseMatrix(x, x.shape[k_axis], x.shape[n_axis], x.strides[k_axis], x.strides[n_axis], entries)
@@ -78,9 +85,10 @@ def matrices(x: ArrayView, k_axis: int) -> DenseMatrix:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An output, or an array like it: matrices [rows, columns] with contiguous rows.
+    """An output, or an array of its shape: matrices [rows, columns] with contiguous rows.
 
-    pitch, batch_pitch: elements from row to row, and from one entry of a batch to the next; 0 without entries.
+    pitch: elements from one row to the next.
+    batch_pitch: elements from one entry of a batch to the next; 0 without a batch.
     """
 
     array: ArrayView
@@ -92,9 +100,11 @@ class Stored:
 
 
 def stored(x: ArrayView, leading: int, name: str) -> Stored | None:
-    """`x` as matrices, its first `leading` axes a batch, the others but the last one rows.
+    """`x` as matrices. The first `leading` axes are the batch, the last axis is the columns, and the axes between are
+    the rows.
 
-    None where no single stride walks either of them. Raises ValueError for rows that are not contiguous.
+    None if the axes of the batch, or those of the rows, do not join into one stride. Raises ValueError if rows are not
+    contiguous.
     """
     *outer, (columns, step) = axes_of(x)
     batch, rows = merged(outer[:leading]), merged(outer[leading:])
@@ -114,7 +124,11 @@ def check_output(
     sources: tuple[ArrayView, ...],
     c: ArrayView | None = None,
 ) -> ArrayView:
-    """The caller's output, or ValueError with the rule that it breaks. c: an input that may be the output itself."""
+    """The caller's output, checked. Raises ValueError with the broken rule.
+
+    sources: inputs that must not overlap the output.
+    c: an input that may be the output itself.
+    """
     if out.shape != shape:
         raise ValueError(f"out must have shape {list(shape)}, got {list(out.shape)}")
     if out.element != element:
@@ -138,7 +152,9 @@ def check_output(
 
 
 def same_place(a: ArrayView, b: ArrayView) -> bool:
-    """Whether two arrays are the same elements in the same order; an axis of one element has no stride to speak of."""
+    """Whether two arrays are the same elements in the same order. The stride of an axis with one element does not
+    count.
+    """
     if (a.address, a.device, a.element, a.shape) != (b.address, b.device, b.element, b.shape):
         return False
     return all(size == 1 or x == y for size, x, y in zip(a.shape, a.strides, b.strides, strict=True))

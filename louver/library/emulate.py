@@ -1,4 +1,4 @@
-"""Running a compiled product on the emulator, with its arguments bound as a launch binds them."""
+"""Runs a compiled product on the emulator. Arguments are bound by the same code as for a launch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from louver.library.rows import Rows
 Array = NDArray[Any]
 
 GAP = 3
-"""Elements between the rows of arrays that the epilogue reads: they need no alignment."""
+"""Gap between the rows of arrays that the epilogue reads, in elements. These arrays need no alignment."""
 
 
 def emulate(
@@ -44,14 +44,21 @@ def emulate(
     order: Order = Latest(),  # noqa: B008 - frozen
     ranges: Ranges | None = None,
 ) -> tuple[Array, Report]:
-    """The product's PTX on the CPU: its output, and what the run did.
+    """Run the product's PTX on the CPU. Returns the output and the report of the run.
 
-    s: [M, K], an array where the product's left operand is dense. dense: [N, K] or, with an N-major dense operand, [K, N]. bias: [M]. reads: other operands of the epilogue, by their
-    options' names, `c` like the output, with `gap` elements more between its rows. sm_count: SMs to pretend, which bounds the grid.
-    ranges: how a schedule that cuts K does it, by default as a launch would.
-    The output is [M, N], or [N, M] where the product stores it transposed ("linear"); with M / 2 for M if it is gated. Of a batch
-    the output, `c` and the operands that have entries have them along a first axis. A store that adds adds to zeros.
-    Raises EmulationError for a misuse found, ValueError for operands that are not the product's.
+    s: [M, K]; an array if the left operand of the product is dense.
+    dense: [N, K], or [K, N] if the dense operand is N-major.
+    bias: [M].
+    reads: other operands of the epilogue, by option. `c` has the shape of the output.
+    gap: elements between the rows of `c`.
+    sm_count: the assumed number of SMs, which bounds the grid.
+    ranges: the cut of K, for a schedule that cuts K; by default the cut of a launch.
+
+    The output is [M, N], or [N, M] if the product stores it transposed ("linear"). A gated product has M / 2 for M. In
+    a batch, the output, `c` and the operands with entries have the batch as a first axis. A store that adds, adds to
+    zeros.
+
+    Raises EmulationError if the kernel misuses the hardware, ValueError for operands that do not fit the product.
     """
     nest, store = compiled.nest, compiled.nest.store
     m, k = (s.values.shape[-2], s.k) if isinstance(s, GatheredRows) else s.shape[-2:]
@@ -64,7 +71,7 @@ def emulate(
     shape = (n, rows) if store.transposed else (rows, n)
     memory = GlobalMemory()
     output = element_type(store.element)
-    # Bulk copies need a row pitch of whole chunks; direct stores are given rows without a gap, the harder case.
+    # Bulk copies need a row pitch of whole chunks. Direct stores get rows without gaps, the harder case.
     pitch = row_pitch(shape[1], output) if compiled.schedule.store.way == "bulk" else shape[1] * output.bytes
     whole = np.zeros((entries, shape[0], pitch // output.bytes), output.numpy)
     result = memory.add("d", whole, initialised=store.add)
@@ -115,14 +122,14 @@ def emulate(
 
 
 def sparse_operand(memory: GlobalMemory, s: SparseTensor, forms: ProductForms, entries: int) -> Operand:
-    """The sparse operand of a product in these forms, as so many matrices."""
+    """The sparse operand of a product that reads these forms, in emulated memory. entries: the number of matrices."""
     held = [memory.add(type(form).__name__, form.host(s), writable=False, settled=True) for form in forms.made]
     places: dict[Form | None, int] = {form: each.address for form, each in zip(forms.made, held, strict=True)}
     return operand_of(s, forms, places, entries, held)
 
 
 def _entries(compiled: CompiledProduct, s: SparseTensor | Array | GatheredRows, dense: Array) -> int:
-    """The size of the batch, 1 without one."""
+    """The size of the batch; 1 without a batch."""
     found: set[int] = set()
     left = s.values.shape if isinstance(s, GatheredRows) else s.shape
     for name, shape, batch in (("s", left, compiled.nest.a.batch), ("dense", dense.shape, compiled.nest.b.batch)):
@@ -141,7 +148,7 @@ def _with_gaps(matrix: Array, gap: int) -> Array:
 
 
 def _vector(name: str, given: Mapping[str, Array | float], *, gated: bool) -> Array:
-    """A vector or scalar of the epilogue: vectors along the rows of a gated product are passed as two halves."""
+    """A vector or scalar of the epilogue. A vector along the rows of a gated product is passed as two halves."""
     whole = np.ascontiguousarray(given[name.removesuffix("_up")])
     if gated and name.removesuffix("_up") in ROW_VECTORS and whole.size > 1:
         return np.ascontiguousarray(np.split(whole, 2)[name.endswith("_up")])
@@ -149,7 +156,7 @@ def _vector(name: str, given: Mapping[str, Array | float], *, gated: bool) -> Ar
 
 
 def _rows(memory: GlobalMemory, name: str, matrix: Array, *, settled: bool = False) -> Rows:
-    """A matrix, or those of a batch, in emulated memory with the row pitch that tensor maps need."""
+    """A matrix or a batch of matrices in emulated memory, with the row pitch that tensor maps need."""
     rows, inner = matrix.shape[-2:]
     entries = matrix.shape[0] if matrix.ndim == 3 else 1
     element = element_type(matrix.dtype)

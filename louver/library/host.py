@@ -1,4 +1,4 @@
-"""Products without a GPU, with the result as the caller's kind of array."""
+"""Products without a GPU. The result is the caller's kind of array."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ from louver.runtime.callers import callers_level
 from louver.runtime.device import Device, NoDevice, current_device, device
 
 KEPT_BYTES: Final = 1 << 30
-"""Bytes of dense weights that are kept for further products, of all tensors together."""
+"""Most bytes of dense weights that are kept for later products, over all tensors."""
 
 
 def usable_device(s: SparseTensor) -> Device | None:
-    """The device that host arrays are sent to, where `s` is or the current one, if it has kernels for `s`. Else None, and a notice, once."""
+    """The device for host arrays: that of `s`, else the current one. None, with one warning, if it has no kernel for
+    `s`.
+    """
     found = current_device() if s.device is None else device(s.device)
     if isinstance(found, NoDevice):
         _say_once(str(found))
@@ -44,7 +46,7 @@ def _say_once(reason: str) -> None:
 
 
 def by_reference(asked: Request, out: Any) -> Any:
-    """The product of host arrays by `louver.library.reference`, written to `out` if there is one."""
+    """The product of host arrays by `louver.library.reference`, written to `out` if the caller gave one."""
     fused, linear = asked.fused, asked.kind == "linear"
     x = asked.dense.to_numpy()
     reads: dict[str, NDArray[Any] | float] = {name: array.to_numpy() for name, array in fused.arrays.items()}
@@ -52,7 +54,7 @@ def by_reference(asked: Request, out: Any) -> Any:
     c = reads.pop("c", None)
     reads |= fused.bind(fused.places).numbers
     m, k = asked.s.shape[-2:]
-    # Tokens of one weight are one product; of a batch, each entry is.
+    # With one weight, all tokens are one product. In a batch, each entry is a product.
     leading = asked.weights if linear else asked.shape[:-2]
     batch = prod(leading)
     weights = asked.s.derived.of(DenseWeight).of(asked.s).reshape(-1, m, k)
@@ -86,13 +88,17 @@ def _deliver(y: NDArray[Any], like: ArrayView, out: Any) -> Any:
 
 
 class DenseWeight:
-    """The dense form of one sparse tensor, `s.derived.of(DenseWeight)`, in the type that the reference path computes in."""
+    """The dense form of one sparse tensor, `s.derived.of(DenseWeight)`, in the type in which the reference path
+    computes.
+    """
 
     def __init__(self) -> None:
         self.array: NDArray[Any] | None = None
 
     def of(self, s: SparseTensor) -> NDArray[Any]:
-        """The dense form of `s`; made again when its values have changed, or when others have taken its place."""
+        """The dense form of `s`. It is made again after the values have changed, or after other weights have evicted
+        it.
+        """
         array = self.array
         if array is None:
             with s.derived.lock:
@@ -101,19 +107,20 @@ class DenseWeight:
         return array
 
     def refresh(self, s: SparseTensor) -> None:
-        """Forget it."""
+        """Drop the array, because the values have changed."""
         self.array = None
 
 
 class _DenseWeights:
-    """Those that were used last, up to `KEPT_BYTES` together; they are kept by their tensors."""
+    """The most recently used dense weights, `KEPT_BYTES` at most in total. Their tensors own them."""
 
     def __init__(self) -> None:
         self._used: weakref.WeakKeyDictionary[DenseWeight, None] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
 
     def used(self, weight: DenseWeight) -> None:
-        """Make it the last one used, and forget those that are too many."""
+        """Mark a weight as the most recently used one, and drop the arrays of the oldest weights beyond `KEPT_BYTES`.
+        """
         with self._lock:
             self._used.pop(weight, None)
             self._used[weight] = None

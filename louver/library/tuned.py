@@ -1,8 +1,9 @@
-"""Measured schedules: kept by device, problem and size class, and used only while they fit this Louver.
+"""Measured schedules, stored by device, problem and size class. They are used only if they are valid for this version
+of Louver.
 
-Entries come from the user's cache directory, where `louver tune` puts them, one file each, or from a table in the package.
-Whatever is missing, of another version, unreadable or not legal any more is passed over with a reason, and the model in
-`configure` chooses.
+Entries come from the user's cache directory or from a table in the package. `louver tune` writes one file for each
+entry to the cache directory. An entry that is missing, unreadable, illegal or of another version is skipped, and the
+reason is recorded. The model in `configure` then chooses.
 """
 
 from __future__ import annotations
@@ -26,15 +27,19 @@ from louver.runtime.device import Device
 from louver.runtime.folder import OwnFolder
 
 SCHEMA = 2
-"""Version of the files' form."""
+"""Version of the file format."""
 
 Origin: TypeAlias = Literal["tuned", "table", "model"]
-"""The origin of a schedule: measured on this machine, from the package's table, or computed."""
+"""The origin of a schedule: measured on this machine, from the package's table, or from the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The schedule that a product runs with, where it comes from, and why not from a better place ("" where it does)."""
+    """The schedule of a product.
+
+    origin: the source of the schedule.
+    reason: why better sources were skipped; "" if the best source had an entry.
+    """
 
     schedule: Schedule
     origin: Origin
@@ -53,13 +58,16 @@ def decide(
     batch_invariant: bool = False,
     dependent: bool = False,
 ) -> Decision:
-    """The schedule of `a [m, k] @ b [k, n]` on a device: tuned here, else from the package's table, else the model's.
+    """The schedule of `a [m, k] @ b [k, n]` on a device: tuned on this machine, else from the package's table, else the
+    model's choice.
 
-    batch: the number of such products. An entry is for all sizes of its classes, and for a batch of them, for which the model
-    takes the tile that it takes for the size measured: how full the last wave of SMs is decides on the tile.
-    batch_invariant: sums of a row over K are in one order for every n, so that K is not cut. Sums that are promoted are so after each
-    step, which is then the model's.
-    dependent: as in `louver.plan`; entries are for one or the other.
+    An entry is valid for all sizes of its classes, and for batches, for which the model takes the same tile as for the
+    measured size. The fill of the last wave of SMs decides the tile.
+
+    batch: the number of such products.
+    batch_invariant: each sum over K has the same order for every n, so K is not cut. If sums are promoted, that happens
+        after each K step, so the depth of a step must be the model's.
+    dependent: see `louver.plan`. An entry is valid for one of the two values only.
     """
     machine = target(place.target)
     alone = problem if problem.batch is None else replace(problem, batch=None)
@@ -98,7 +106,7 @@ def _check_tile(there: Schedule, here: Schedule, shape: Sizes) -> None:
 
 
 def keep(entry: Entry) -> Path:
-    """Write an entry whole, or not at all, in place of the one before; any number of processes may. Raises OSError."""
+    """Write an entry atomically, and replace the previous one. Any number of processes may write. Raises OSError."""
     folder, name = _folder(), f"{entry.place.key}.json"
     text = json.dumps({"schema": SCHEMA, **asdict(entry)}, indent=1, ensure_ascii=False)
     folder.write(name, text.encode())
@@ -106,7 +114,7 @@ def keep(entry: Entry) -> Path:
 
 
 def kept() -> Iterator[tuple[Path, Entry | UnusableEntryError]]:
-    """Every entry of the user's directory, or why it cannot be read."""
+    """Each entry of the user's directory with its path, or the reason why it cannot be read."""
     folder = _folder()
     try:
         names = sorted(name for name in folder.files() if name.endswith(".json"))
@@ -127,14 +135,16 @@ def kept() -> Iterator[tuple[Path, Entry | UnusableEntryError]]:
 
 @functools.cache
 def tables() -> tuple[Entry, ...]:
-    """The entries that the package brings along."""
+    """The entries of the package's tables."""
     folder = files("louver.library").joinpath("tables")
     found = sorted((each for each in folder.iterdir() if each.name.endswith(".json")), key=lambda each: each.name)
     return tuple(entry for each in found for entry in read_table(each.read_text(encoding="utf-8")))
 
 
 def read_table(text: str) -> Iterator[Entry]:
-    """The entries of a table: a device, and rows of a problem's fields, the sizes that it covers and a schedule's fields."""
+    """The entries of a table in JSON. A table has a device, and rows with the fields of a problem, the sizes that the
+    row covers, and the fields of a schedule.
+    """
     table = json.loads(text)
     for row in table["entries"]:
         facts = problem_facts(Problem(**row["problem"]))

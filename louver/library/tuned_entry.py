@@ -1,4 +1,4 @@
-"""A measured schedule as a record: the problem that it is for, and whether this Louver can use it."""
+"""Record of a measured schedule: its problem, and whether this version of Louver can use it."""
 
 from __future__ import annotations
 
@@ -16,23 +16,27 @@ from louver.ptx.assembler import ptxas_version
 from louver.runtime.cache import by_fields, source_hash
 
 LEAST_CLASS = 8
-"""The smallest size class; the narrowest tile is as wide."""
+"""The smallest size class. The narrowest tile has the same width."""
 
 HALVES_FROM = 128
-"""Classes from here on are powers of two and the middles between them; below, powers of two alone."""
+"""Above this size, classes are powers of two and the middles between them. Up to this size, they are powers of two."""
 
 Sizes: TypeAlias = tuple[int, int, int]
 
 
 class UnusableEntryError(ValueError):
-    """An entry that cannot be used here; the message says why."""
+    """An entry that cannot be used. The message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The products that an entry is for. device: its name. problem: as `problem_facts` has it. sizes: classes of M, N and K.
+    """The products for which an entry is valid.
 
-    aligned_output: whether bulk copies may write the output. dependent: of plans whose kernels begin while others end.
+    device: name of the device.
+    problem: the result of `problem_facts`.
+    sizes: size classes of M, N and K.
+    aligned_output: whether bulk copies can write the output.
+    dependent: whether kernels begin while the previous kernel ends, see `louver.plan`.
     """
 
     device: str
@@ -43,15 +47,19 @@ class Place:
 
     @property
     def key(self) -> str:
-        """64 hexadecimal digits that stand for the place."""
+        """A hash of the place, 64 hexadecimal digits."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A measured schedule. microseconds: of a launch; model: of the model's choice beside it. shape: M, N, K measured, None where nobody knows.
+    """A measured schedule.
 
-    louver, ptxas: hash of the source and version of the assembler that it was measured with, "" in a package's table.
+    schedule: the fields of a `Schedule`.
+    microseconds: time of a launch.
+    model: time of a launch with the model's choice, measured at the same time.
+    shape: the measured M, N, K; None if unknown.
+    louver, ptxas: hash of the source and version of the assembler at the measurement; "" in a package's table.
     """
 
     place: Place
@@ -63,7 +71,7 @@ class Entry:
     ptxas: str = ""
 
     def usable(self, problem: Problem, machine: Target) -> Schedule:
-        """The schedule, if this Louver can run it. Raises UnusableEntryError with the reason."""
+        """The schedule. Raises UnusableEntryError with the reason if this version of Louver cannot run it."""
         unknown = sorted(set(self.schedule) - set(FIELDS))
         if unknown:
             raise UnusableEntryError(f"it names fields that schedules do not have: {', '.join(unknown)}")
@@ -88,7 +96,7 @@ class Entry:
 
 
 def size_class(size: int) -> int:
-    """The least class that holds `size`: 8, 16, …, 128, 192, 256, 384, …"""
+    """The least class that is not below `size`: 8, 16, …, 128, 192, 256, 384, …"""
     if size < 1:
         raise ValueError(f"sizes are at least 1, got {size}")
     top = max(LEAST_CLASS, 1 << (size - 1).bit_length())
@@ -97,7 +105,7 @@ def size_class(size: int) -> int:
 
 
 def problem_facts(problem: Problem) -> dict[str, Any]:
-    """A problem by the names of its fields, as JSON has it."""
+    """The fields of a problem by name, as JSON values."""
     return json.loads(json.dumps({f.name: getattr(problem, f.name) for f in fields(problem)}, default=by_fields))
 
 
@@ -110,7 +118,7 @@ def place_of(
 
 
 def status(entry: Entry, machine: Target) -> str:
-    """The reason why an entry is passed over; "" for one in use."""
+    """The reason why an entry is skipped; "" for a usable entry."""
     try:
         entry.usable(problem_of(entry.place), machine)
     except UnusableEntryError as error:
@@ -119,7 +127,8 @@ def status(entry: Entry, machine: Target) -> str:
 
 
 def problem_of(place: Place) -> Problem:
-    """The problem of a place, as far as its fields are plain values. Raises UnusableEntryError."""
+    """The problem of a place, from the fields that are texts or None. Raises UnusableEntryError for an unknown problem.
+    """
     plain = {name: value for name, value in place.problem.items() if value is None or isinstance(value, str)}
     try:
         return Problem(**cast("dict[str, Any]", plain))
