@@ -1,1 +1,1 @@
-"""The library: 2:4 products, their plans, and the reference path."""
+"""The library: sparse products, their plans, streaming kernels, and the reference path."""

@@ -1,7 +1,9 @@
-"""NM-SpMM's analysis of products A [m, k] · B [k, n] with B sparse in vectors N:M@L, f32 on CUDA cores: the sizes of blocks and what bounds them.
+"""NM-SpMM's analysis of products A [m, k] · B [k, n] in f32 on CUDA cores, with B sparse in vectors N:M@L: sizes of
+blocks, and the resource that limits them.
 
-Names and equations are the paper's (C. Ma et al., NM-SpMM: Accelerating Matrix Multiplication Using N:M Sparsity with GPGPU). Its B has the
-windows along n, as Louver's weight [out, K] has them along its rows. docs/nm.md says where Louver departs from it.
+Names and equations are those of the paper (C. Ma et al., NM-SpMM: Accelerating Matrix Multiplication Using N:M Sparsity
+with GPGPU). Its B has windows along n; Louver's weight [out, K] has them along its rows. docs/nm.md lists the
+differences.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from louver.formats.pattern import Pattern
 from louver.isa.targets import Target
 
 WARP = 32
-"""Threads of a warp, and the number of which ms and ns are multiples, against bank conflicts (section III-B1)."""
+"""Threads of a warp. ms and ns are multiples of this number, to avoid bank conflicts (section III-B1)."""
 
 WIDEST_LOAD = 16
 """Bytes of the widest load from shared memory, LDS.128."""
@@ -26,7 +28,10 @@ F32 = 4
 
 @dataclass(frozen=True, slots=True)
 class Blocking:
-    """Sizes of C: [ms, ns] of a CTA, [mr, nr] of a warp, [mt, nt] of a thread (section III-B). Raises ValueError where they do not nest."""
+    """Block sizes of C: [ms, ns] of a CTA, [mr, nr] of a warp, [mt, nt] of a thread (section III-B).
+
+    Raises ValueError if the blocks do not nest.
+    """
 
     ms: int
     ns: int
@@ -53,9 +58,10 @@ class Blocking:
         return self.mt + self.nt + self.mt * self.nt
 
     def depth(self, pattern: Pattern, k: int, target: Target) -> int:
-        """ks, in whole groups: the most for which 8 · ks · (ms + N · ns / M) is no more than an SM's shared memory, equation (5), up to k.
+        """ks by equation (5), in whole groups and not above k: the most for which 8 · ks · (ms + N · ns / M) fits in an
+        SM's shared memory.
 
-        Raises ValueError for a blocking whose sums no thread holds, or of which not one group fits, and for V:N:M.
+        Raises ValueError if the sums do not fit in a thread's registers, if not a single group fits, and for V:N:M.
         """
         if len(pattern.levels) > 1:
             raise ValueError(f"the analysis is of vectors N:M@L, which CUDA cores multiply, got {pattern}: write N:M@L")
@@ -72,8 +78,9 @@ class Blocking:
     def cmar(self, load_bytes: int = WIDEST_LOAD) -> float:
         """Computing-to-memory-access ratio of a thread, equation (6): mt · nt / (mt + nt) / α.
 
-        load_bytes: of a load from shared memory; α is 1 for 16 bytes, 2 for 8, 4 for 4. With α = 1 a load counts once an element, so
-        that there are 4 times as many FMA instructions for each LDS.128.
+        load_bytes: bytes of a load from shared memory. α is 1 for 16 bytes, 2 for 8, and 4 for 4.
+
+        With α = 1, each element counts as one load. So there are 4 times as many FMA instructions for each LDS.128.
         """
         return self.mt * self.nt / (self.mt + self.nt) * load_bytes / WIDEST_LOAD
 
@@ -88,7 +95,7 @@ TABLE_I: Mapping[str, Blocking] = {
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of a CTA along K, of ks elements: A's block [ms, ks], that of B' [ws, ns] and that of D [ws, qs]."""
+    """A K step of a CTA, of ks elements: the blocks A [ms, ks], B' [ws, ns] and D [ws, qs]."""
 
     blocking: Blocking
     pattern: Pattern
@@ -106,34 +113,42 @@ class Step:
 
     @property
     def shared_bytes(self) -> int:
-        """Bytes of the three blocks, which equation (4) allows half of an SM's shared memory. An index has the bits that D has in memory."""
+        """Bytes of the three blocks. Equation (4) allows half of an SM's shared memory. An index has as many bits as in
+        memory.
+        """
         a, b = self.ks * self.blocking.ms, self.ws * self.blocking.ns
         return F32 * (a + b) + ceil(self.ws * self.qs * index_bits(self.pattern) / 8)
 
     @property
     def kept(self) -> float:
-        """The share of A's ks columns that a block needs, see `Pattern.kept_by`. Section III-C1 has qs · N / M, which is above 1 for many
-        windows.
+        """The share of A's ks columns that a block needs, see `Pattern.kept_by`. Section III-C1 uses qs · N / M, which
+        is above 1 for many windows.
         """
         return self.pattern.kept_by(self.qs)
 
     @property
     def packing_saves(self) -> bool:
-        """Whether packed columns of A, with an entry of `col_info` for each, are fewer bytes than all columns."""
+        """Whether packed columns of A, with an entry of `col_info` for each column, have fewer bytes than all columns.
+        """
         ms = self.blocking.ms
         return self.kept * (ms + 1) < ms
 
     def intensity(self, kept: float = 1.0, steps: int = 1) -> float:
         """FLOP for each element that moves, equation (3): 2 · ms · ns · ws / (ms · ks + ws · ns + 2 · ms · ns).
 
-        kept: the share of A's columns that are loaded, 1 without packing. steps: along K, in which C moves once; the paper has it move in
-        each.
+        kept: the share of A's columns that are loaded; 1 without packing.
+        steps: the number of K steps for which C moves once; 1 in the paper.
         """
         a = self.blocking.ms, self.ks * kept
         return intensity(a, (self.ws, self.blocking.ns), steps)
 
 
 def intensity(a: tuple[float, float], b: tuple[float, float], steps: int = 1) -> float:
-    """FLOP for each element that moves, equation (3), of blocks of A [ms, columns that are loaded] and of B' [ws, ns]."""
+    """FLOP for each element that moves, equation (3).
+
+    a: ms, and the loaded columns of A.
+    b: ws and ns, the sizes of the block of B'.
+    steps: the number of K steps for which C moves once.
+    """
     (ms, columns), (ws, ns) = a, b
     return 2 * ms * ns * ws / (ms * columns + ws * ns + 2 * ms * ns / steps)

@@ -13,34 +13,38 @@ from louver.runtime.known_calls import keep_recent
 from louver.runtime.tensormap import encode
 
 METADATA_SLACK = 1024
-"""Entries of legal codes behind the metadata of register tiles, and behind each row of it: a tile's step along K has no more."""
+"""Entries of legal codes after the metadata of register tiles, and after each row of it. A K step of a tile has no more
+entries.
+"""
 
 RECENT_MAPS = 64
-"""Encoded tensor maps that are kept: an address or shape seen lately is not encoded again."""
+"""Number of encoded tensor maps that are kept. A recent address or shape is not encoded again."""
 
 
 class Held(NamedTuple):
-    """The begin of an array, and the number of bytes from there on."""
+    """The memory of an array: its address and its size in bytes."""
 
     address: int
     nbytes: int
 
 
 def tensor_map(box: BoxParameter, place: Held, numbers: Numbers) -> TensorMap:
-    """The map of an array, whose end is the end of what the kernel does not bound.
+    """The tensor map of an array. A dimension without a size in the kernel ends where the array ends.
 
-    Raises ValueError for what bulk copies cannot read: strides that are no whole chunks, nothing, and more than the array has.
+    Raises ValueError if bulk copies cannot read the boxes: strides are not whole chunks, the array is empty, or the
+    boxes reach beyond the array.
     """
     strides = [each.value(numbers) for each in box.strides]
     whole = place.nbytes // box.element_bytes
     if box.part == "metadata":
-        # Reads beyond the last row, or behind a row, find legal codes.
+        # Legal codes follow each row and the last row, so boxes may read beyond them.
         sizes = [strides[0] + METADATA_SLACK, (whole - METADATA_SLACK) // max(1, strides[0])]
     else:
         known = [None if size is None else size.value(numbers) for size in box.sizes]
         steps = [1, *strides]
         last = sum((size - 1) * step for size, step in zip(known, steps, strict=True) if size is not None)
-        # As many as lie in the array as a whole: rows of a head may be nearer to each other than heads are long.
+        # Each unknown size is the most for which all elements are in the array. The stride of an outer dimension may be
+        # shorter than an inner dimension is long.
         sizes = [
             (whole - 1 - last) // max(1, step) + 1 if size is None else size
             for size, step in zip(known, steps, strict=True)
@@ -54,12 +58,12 @@ def tensor_map(box: BoxParameter, place: Held, numbers: Numbers) -> TensorMap:
 
 
 def encoded_map(box: BoxParameter, place: Held, numbers: Numbers) -> bytes:
-    """The map as the driver encodes it. Raises as `tensor_map`, and DriverError."""
+    """The tensor map in the driver's encoding. Raises as `tensor_map`, and DriverError."""
     return encode(tensor_map(box, place, numbers))
 
 
 class RecentMaps:
-    """`encoded_map`, which keeps those of a kernel's boxes. Threads may share it."""
+    """Calls `encoded_map`, and keeps the recent maps of a kernel's boxes. Threads may share it."""
 
     __slots__ = ("_maps", "_numbers")
 
@@ -68,7 +72,7 @@ class RecentMaps:
         self._maps: dict[tuple[object, ...], bytes] = {}
 
     def __call__(self, box: BoxParameter, place: Held, numbers: Numbers) -> bytes:
-        """The map."""
+        """The encoded tensor map, see `encoded_map`."""
         of_box = self._numbers.get(box.name)
         if of_box is None:
             leaves = {leaf for size in (*box.sizes, *box.strides) if size is not None for leaf in size.leaves}

@@ -1,8 +1,11 @@
 """Error bounds of products, for all tests, benchmarks and the demo.
 
-Elementwise, against float64: |y - ref| <= u_out·|ref| + c·Σ|a||b|. Two claims give c. For random data, rounding errors along K
-are random in sign, and c grows as the root of their number. For any data, c is the worst case: it grows as the number of
-instructions along K. docs/numerics.md derives both. Integers accumulate exactly, with c = 0.
+The bound for each element, against float64, is |y - ref| <= u_out·|ref| + c·Σ|a||b|. There are two bounds c:
+
+- For random data, rounding errors along K are random in sign, and c grows with the root of their number.
+- For any data, c is the worst case, and grows with the number of instructions along K.
+
+docs/numerics.md derives both. Integers accumulate exactly: c = 0.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ UNIT_ROUNDOFF = {
     "s8": 0.0,
     "s32": 0.0,
 }
-"""Half the distance from 1 to the next number of each output type; 0 for integers."""
+"""Half the distance from 1 to the next number, for each output type; 0 for integers."""
 
 SMALLEST_SUBNORMAL = {
     "f32": 2.0**-149,
@@ -41,33 +44,39 @@ SMALLEST_SUBNORMAL = {
     "s8": 1.0,
     "s32": 0.0,
 }
-"""Spacing of the numbers around zero, which bounds the rounding of tiny results; s32 outputs are exact."""
+"""Spacing of the numbers around zero, for each output type. It bounds the rounding of tiny results. s32 outputs are
+exact.
+"""
 
 LIMITS = {"e4m3": (-448.0, 448.0), "e5m2": (-57344.0, 57344.0), "s8": (-128.0, 127.0)}
 """Least and greatest value of the output types that saturate."""
 
 ACTIVATION_ERROR = 2.0**-20
-"""Greatest error of an activation, over the magnitude of its argument: gelu, gelu_tanh and silu are made of the hardware's
-approximations of 2^x and 1/x, each within 2^-22 relatively, and of f32 steps. relu is exact."""
+"""Greatest error of an activation, divided by the magnitude of its argument. gelu, gelu_tanh and silu use f32 steps and
+the hardware's approximations of 2^x and 1/x, whose relative errors are at most 2^-22. relu is exact.
+"""
 
 ACTIVATION_SLOPE = 1.13
-"""Greatest slope of an activation (gelu's is 1.129), by which an error of its argument grows."""
+"""Greatest slope of an activation; gelu's is 1.129. An error of the argument grows by at most this factor."""
 
 LARGEST = {"f32": (2 - 2.0**-23) * 2.0**127, "f16": 65504.0, "bf16": (2 - 2.0**-7) * 2.0**127}
-"""Greatest finite number of the types that have infinities."""
+"""Greatest finite number of each type with infinities."""
 
 Data: TypeAlias = Literal["random", "any"]
-"""The knowledge of the operands: random in sign, or nothing."""
+"""The assumption about the operands: random signs, or none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accumulation:
     """The rounding of sums of sparse products.
 
-    unit: of one rounding of random data. columns: dense columns of K for each of them. instruction: dense columns of one
-    instruction. step: greatest error of one instruction, over Σ|a||b| of all columns so far. least: the same where that is near
-    zero, absolutely. largest: beyond it a sum is infinite. read: the part of a product that reading its
-    operands loses at most.
+    unit: relative error of one rounding of random data.
+    columns: dense columns of K for one rounding.
+    instruction: dense columns of K of one instruction.
+    step: greatest error of one instruction, divided by Σ|a||b| of all columns up to it.
+    least: greatest absolute error of one instruction with sums near zero.
+    largest: greatest finite sum.
+    read: greatest relative error of a product from the conversion of its operands.
     """
 
     unit: float
@@ -80,14 +89,20 @@ class Accumulation:
 
 
 F32_STEP, FP8_STEP = 18 * 2.0**-23, 34 * 2.0**-13
-"""An instruction adds 16 (8-bit operands: 32) stored products and the old sum. Each addend, and the result, is cut to a multiple
-of 2^-23 (2^-13) of the greatest one's power of two, so that each loses less than this part of Σ|a||b|."""
+"""An instruction adds 16 stored products (32 for 8-bit operands) and the old sum. Each addend and the result are
+truncated to a multiple of 2^-23 (2^-13) times the power of two of the greatest addend. So each loses less than 2^-23
+(2^-13) of Σ|a||b|.
+"""
 
 F32_LEAST, F16_LEAST = F32_STEP * 2.0**-126, SMALLEST_SUBNORMAL["f16"] / 2
-"""Below 2^-126 addends are cut to the same multiples as there; sums in f16 are rounded to nearest."""
+"""If the greatest addend is below 2^-126, addends are truncated to the same multiples as at 2^-126. Sums in f16 are
+rounded to nearest.
+"""
 
 TF32_READ = 2.0**-11 + 2.0**-10 + 2.0**-21
-"""Operands of f32 are read as tf32, of 11 bits: values of the weight are rounded, those of the dense operand cut."""
+"""Operands of f32 are read as tf32, which has 11 bits. Values of the weight are rounded; the dense operand is
+truncated.
+"""
 
 ACCUMULATIONS = {
     "f32": Accumulation(2.0**-23, 1, 32, F32_STEP, F32_LEAST, LARGEST["f32"]),
@@ -99,12 +114,17 @@ ACCUMULATIONS = {
     "fma": Accumulation(2.0**-24, 1, 1, 2.0**-24, SMALLEST_SUBNORMAL["f32"] / 2, LARGEST["f32"]),
     "s32": Accumulation(0.0, 1, 32, 0.0, 0.0, math.inf),
 }
-"""By the way to accumulate, see `accumulation`.
+"""The rounding for each way to accumulate, see `accumulation`.
 
-"f32": tensor cores truncate, so the unit is twice the unit roundoff of f32. "fp8": 8-bit floats, whose sums keep about 14 bits
-although the registers hold f32. 2^-12.0 of Σ|a||b| is the worst error of one instruction measured on an H200 with random data.
-"promoted": the same inside a group of columns. "f16" and "fp8 in f16": each instruction rounds its sum to f16, near zero to f16's
-subnormal numbers. "fma": CUDA cores round each product and its addition once, to nearest. Hopper's adder keeps two bits more than "f32" assumes (docs/numerics.md), so that errors there are a quarter.
+"f32": tensor cores truncate, so the unit is twice the unit roundoff of f32. Hopper's adder keeps two more bits than
+assumed here
+    (docs/numerics.md), so its errors are a quarter.
+"fp8": 8-bit floats. Their sums keep about 14 bits, although registers hold f32. 2^-12.0 of Σ|a||b| is the worst error
+of one
+    instruction that was measured on an H200 with random data.
+"promoted": as "fp8" inside a group of columns.
+"f16", "fp8 in f16": each instruction rounds its sum to f16, near zero to f16's subnormal numbers.
+"fma": CUDA cores round each product and its addition once, to nearest.
 """
 
 Float64 = NDArray[np.float64]
@@ -112,7 +132,12 @@ Float64 = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The distance of a result from its float64 reference. worst: greatest error over its bound; at: its index."""
+    """The comparison of a result with its float64 reference.
+
+    worst: greatest ratio of an error to its bound.
+    at: index of that element.
+    violations: number of elements beyond their bounds.
+    """
 
     ok: bool
     worst: float
@@ -121,9 +146,11 @@ class Agreement:
 
 
 def accumulation(operand: str, accumulate: str = "auto", *, floating: bool = False, unit: Unit = "wgmma") -> str:
-    """The rounding of sums of products of that element type: a key of `ACCUMULATIONS`.
+    """The key in `ACCUMULATIONS` for products of an element type.
 
-    accumulate: as in `Problem`. floating: they are rounded to f32 for an epilogue, integers too. unit: the multiplier.
+    accumulate: see `Problem`.
+    floating: whether sums are rounded to f32 for an epilogue, also those of integers.
+    unit: the unit that multiplies.
     """
     if unit == "fma":
         return unit
@@ -139,26 +166,30 @@ def accumulation(operand: str, accumulate: str = "auto", *, floating: bool = Fal
 
 
 def coefficients(k: int, out: str, accumulate: str = "f32", data: Data = "random") -> tuple[float, float, float]:
-    """The bound's terms (r, s, t): an element may be wrong by r·|ref| + s + t·Σ|a||b|. For any array library.
+    """The terms (r, s, t) of the bound: an element may differ by r·|ref| + s + t·Σ|a||b|. They are plain numbers, for
+    any array library.
 
-    accumulate: a key of `ACCUMULATIONS`. data: "any" gives the bound of the worst case.
+    accumulate: a key of `ACCUMULATIONS`.
+    data: "any" gives the bound of the worst case.
     """
     way = ACCUMULATIONS[accumulate]
-    # Of promoted sums the errors of a group are in proportion to Σ|a||b| over its columns, so over all of K as in one group.
+    # With promoted sums, the errors of a group are proportional to Σ|a||b| of its columns. So the errors of all groups
+    # together have the bound of a single group, with Σ|a||b| over all of K.
     inside = min(k, PROMOTED_COLUMNS) if accumulate == "promoted" else k
     groups = k / PROMOTED_COLUMNS if accumulate == "promoted" else 0.0
     roundings, steps = inside / way.columns, math.ceil(inside / way.instruction)
     if way.largest == LARGEST["f16"]:
-        # Sums of ranges of K are rounded to f16 once more each. Of f32 sums a range's first instruction has no old sum to cut: that is
-        # more than adding the range costs.
+        # The sum of each range of K is rounded to f16 once more. f32 sums need no such term: the first instruction of a
+        # range has no old sum to truncate, which saves more than the addition of the range costs.
         ranges = min(k // columns_per_load("f16"), MOST_PARTS)
         roundings, steps = roundings + ranges, steps + ranges
     if data == "any":
         count, relative = float(steps), UNIT_ROUNDOFF[out]
-        # Sums that were rounded up are greater than Σ|a||b|, by as much as they are wrong.
+        # A partial sum can exceed Σ|a||b| of its columns by its error, so the factors 1 + step multiply.
         summed = math.expm1(steps * way.step) + math.ceil(groups) * ACCUMULATIONS["f32"].unit + way.read
     else:
-        # Operands that are cut make all products smaller, so the sum; the rest of what reading loses is random in sign.
+        # Truncated operands make all products smaller, and so the sum: a relative error. The rest of the error of
+        # reading is random in sign.
         count, relative = 4.0 + math.sqrt(roundings), UNIT_ROUNDOFF[out] + way.read
         summed = count * way.unit + 4.0 * way.read / math.sqrt(max(k, 1))
         if groups:
@@ -170,7 +201,7 @@ def coefficients(k: int, out: str, accumulate: str = "f32", data: Data = "random
 def bound(
     reference: Float64, magnitude: Float64, k: int, out: str, accumulate: str = "f32", data: Data = "random"
 ) -> Float64:
-    """Greatest allowed error of each element. magnitude: Σ|a||b| (plus |bias|), same shape as `reference`."""
+    """The greatest allowed error of each element. magnitude: Σ|a||b| (plus |bias|), with the shape of `reference`."""
     relative, absolute, summed = coefficients(k, out, accumulate, data)
     allowed = relative * np.abs(reference) + absolute + summed * magnitude
     return np.asarray(allowed, dtype=np.float64)
@@ -185,24 +216,24 @@ def compare(
     accumulate: str = "f32",
     data: Data = "random",
 ) -> Agreement:
-    """Compare `y` with `reference` element by element. accumulate, data: as in `coefficients`.
+    """Compare `y` with `reference` element by element. accumulate, data: see `coefficients`.
 
-    A result is right if it is what a number within the bound of the reference rounds to: infinity, or the end of a type that
-    saturates, stands for all numbers beyond. Where Σ|a||b| passes the accumulator's maximum, a partial sum may be infinite, so
-    that infinity and NaN are right too. A reference of NaN or infinity asks for the same.
+    A result is correct if some number within the bound of the reference rounds to it. Infinity, or the limit of a
+    saturating type, stands for all numbers beyond it. If Σ|a||b| exceeds the accumulator's maximum, a partial sum can
+    be infinite, so infinity and NaN are correct too. If the reference is NaN or infinity, the result must be the same.
     """
     if y.shape != reference.shape:
         raise ValueError(f"result and reference must have one shape, got {y.shape} and {reference.shape}")
     if y.size == 0:
         return Agreement(True, 0.0, (), 0)
     got = y.astype(np.float64)
-    # The results of infinities and NaN, and the size from which on results are infinite.
+    # The results for infinities and for NaN, and the least number that rounds to infinity.
     least, most = LIMITS.get(out, (-math.inf, math.inf))
     nan = 0.0 if out == "s8" else math.nan
     infinite = _infinite_from(out)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         wanted = np.where(np.isnan(reference), nan, np.clip(reference, least, most))
-        # An infinite result stands for its nearest number.
+        # An infinite result stands for the number nearest to the reference among those that round to infinity.
         near = np.where(np.isinf(got), np.clip(wanted, -infinite, infinite), wanted)
         error = np.abs(np.clip(got, -infinite, infinite) - near)
         ratio = np.where(error == 0, 0.0, error / bound(near, magnitude, k, out, accumulate, data))
@@ -222,7 +253,9 @@ def compare(
 
 
 def _infinite_from(out: str) -> float:
-    """The least number that rounds to infinity, half of a spacing beyond the greatest; infinity for types without."""
+    """The least number that rounds to infinity: half a spacing above the greatest finite number. Infinity for types
+    without infinities.
+    """
     unit = UNIT_ROUNDOFF[out]
     return LARGEST[out] * (2 - unit) / (2 - 2 * unit) if out in LARGEST else math.inf
 

@@ -1,4 +1,4 @@
-"""The reference path: the same products with NumPy, for machines without a GPU and for checks in float64."""
+"""The reference path: products with NumPy, for machines without a GPU and for checks in float64."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Array = NDArray[Any]
 Float64 = NDArray[np.float64]
 
 Reads: TypeAlias = Mapping[str, "Array | float"]
-"""The operands of an epilogue, by the names of its options: numbers, one-element arrays, vectors, and `c` as [M, N]."""
+"""The operands of an epilogue by option: numbers, one-element arrays, vectors, and `c` as [M, N]."""
 
 SMALLEST_UNIT = 2.0**-21
-"""The least factor that bounds multiply magnitudes by (see `numerics.coefficients`): 4 · 2^-23."""
+"""The least factor by which bounds multiply magnitudes (see `numerics.coefficients`): 4 · 2^-23."""
 
 
 def product(
@@ -34,12 +34,15 @@ def product(
     reads: Reads | None = None,
     accumulate: str = "auto",
 ) -> Array:
-    """`a [M, K] @ b [K, N] (+ bias [M] by rows)` and the epilogue, computed as the kernels do, rounded once to `out`: [M, N].
+    """`a [M, K] @ b [K, N] (+ bias [M] by rows)` and the epilogue, [M, N], rounded once to `out`. The steps are those
+    of the kernels.
 
-    a: of b's element type or another of its size, or as `computed_in` has it already. Floating-point operands accumulate in
-    float32, integers (with an integer bias) exactly, wrapped to int32. accumulate: "f16":
-    the sum is rounded to float16 after every instruction's columns of K, 32 for 16-bit operands and 64 for 8-bit ones, and
-    overflows as it does; other modes are those of float32 here. 8-bit outputs saturate. A gated product has [M / 2, N].
+    a: b's element type or another type of its size, or already the type of `computed_in`.
+    accumulate: "f16" rounds the sum to float16 after the columns of K of each instruction: 32 for 16-bit operands, 64
+        for 8-bit operands. Such sums overflow like float16. All other modes are computed in float32.
+
+    Floating-point operands accumulate in float32. Integers, with an integer bias, accumulate exactly and wrap to int32.
+    8-bit outputs saturate. A gated product has the shape [M / 2, N].
     """
     wide = computed_in(b.dtype)
     if np.issubdtype(b.dtype, np.integer):
@@ -53,22 +56,24 @@ def product(
     elif accumulate == "f16":
         y = _summed_in_f16(a, b)
     else:
-        # Sums may overflow, as they do on a device.
+        # Sums may overflow, like those on a device.
         with np.errstate(over="ignore", invalid="ignore"):
             y = a.astype(wide, copy=False) @ b.astype(wide)
     return _rounded(_finished(y, bias, epilogue, reads or {}).astype(np.float64), out)
 
 
 def computed_in(operand: np.dtype[Any]) -> type[np.floating[Any]]:
-    """The type that products of such operands are summed in here.
+    """The type in which the reference path sums products of such operands.
 
-    float64 holds the sums of fewer than 2^37 products of 8-bit integers.
+    float64 holds the sum of fewer than 2^37 products of 8-bit integers exactly.
     """
     return np.float64 if np.issubdtype(operand, np.integer) else np.float32
 
 
 def _summed_in_f16(a: Array, b: Array) -> Array:
-    """The product as f32 [M, N] that float16 holds: each instruction adds its exact part to the sum, and rounds."""
+    """The product in float16 arithmetic, as f32 [M, N]: each instruction adds its exact part to the sum, and rounds the
+    sum.
+    """
     columns = 64 // b.dtype.itemsize
     total = np.zeros((a.shape[0], b.shape[1]), np.float16)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -88,8 +93,10 @@ def exact_product(
 ) -> tuple[Float64, Float64]:
     """The product in float64, and the magnitude that bounds its rounding errors: both [M, N], or [M / 2, N] if gated.
 
-    The magnitude is Σ|a||b| (+ |bias|); an epilogue scales and adds to it as to the sum, and adds its own errors. Behind an
-    epilogue it is infinite where partial sums may be. accumulate: a key of `ACCUMULATIONS`, which says from where on.
+    The magnitude is Σ|a||b| (+ |bias|). An epilogue scales it and adds to it in the same way as to the sum, and adds
+    its own errors. With an epilogue, the magnitude is infinite where partial sums can be infinite.
+
+    accumulate: a key of `ACCUMULATIONS`, which has the greatest finite sum.
     """
     wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
     total, magnitude = wide_a @ wide_b, np.abs(wide_a) @ np.abs(wide_b)
@@ -100,7 +107,7 @@ def exact_product(
 
 
 def _finished(total: Array, bias: Array | None, epilogue: Epilogue, reads: Reads) -> Array:
-    """The epilogue of sums [M, N], in their own floating-point type."""
+    """The epilogue of sums [M, N], in the floating-point type of the sums."""
     with np.errstate(all="ignore"):
         if epilogue.gated:
             gate, up = _affine_parts(total, bias, epilogue, reads)
@@ -111,7 +118,7 @@ def _finished(total: Array, bias: Array | None, epilogue: Epilogue, reads: Reads
 
 
 def _magnitude(total: Array, magnitude: Array, bias: Array | None, epilogue: Epilogue, reads: Reads) -> Array:
-    """The error bound of `_finished`, from the error bound of the sums."""
+    """The magnitude of the errors of `_finished`, from that of the sums."""
     absolute = {name: np.abs(_as(total, value)) for name, value in reads.items()}
     size = None if bias is None else np.abs(_as(total, bias))
     with np.errstate(all="ignore"):
@@ -119,7 +126,7 @@ def _magnitude(total: Array, magnitude: Array, bias: Array | None, epilogue: Epi
             gate, up = _affine_parts(total, bias, epilogue, reads)
             gates, ups = _affine_parts(magnitude, size, epilogue, absolute)
             gates = _through_activation(gate, gates, epilogue)
-            # The product of both factors' errors is small against either, unless the other one is near zero.
+            # The product of both errors is small compared with the other terms, except if a factor is near zero.
             result = np.abs(up) * gates + np.abs(_activated(gate, epilogue)) * ups + 2.0**-9 * gates * ups
         else:
             argument = _affine(total, bias, epilogue, reads)
@@ -134,7 +141,9 @@ def _through_activation(argument: Array, magnitude: Array, epilogue: Epilogue) -
 
 
 def _affine_parts(total: Array, bias: Array | None, epilogue: Epilogue, reads: Reads) -> tuple[Array, Array]:
-    """Gate and up of a gated product: the rows of each, and its half of the vectors along the rows."""
+    """Gate and up of a gated product, after the affine steps. Each has its own rows, and its half of the vectors along
+    the rows.
+    """
     rows, columns = total.shape
     blocks = total.reshape(-1, 2, GATE_ROWS, columns)
     halves: list[Array] = []
@@ -149,7 +158,7 @@ def _affine_parts(total: Array, bias: Array | None, epilogue: Epilogue, reads: R
 
 
 def _affine(total: Array, bias: Array | None, epilogue: Epilogue, reads: Reads) -> Array:
-    """The sums times alpha and scales, plus what is added."""
+    """The sums times alpha and the scales, plus the biases and c."""
     y = total
     if epilogue.alpha:
         y = y * _as(y, reads["alpha"])
@@ -177,7 +186,7 @@ def _activated(y: Array, epilogue: Epilogue) -> Array:
 
 
 def _as(like: Array, value: Array | float) -> Array:
-    """The value in the type that is computed in."""
+    """The value in the type of `like`."""
     return np.asarray(value).astype(like.dtype)
 
 

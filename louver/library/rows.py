@@ -1,4 +1,4 @@
-"""Matrices as tensor maps need them: in place, or copied to aligned rows."""
+"""Matrices that tensor maps can describe: in place, or copied to aligned rows."""
 
 from __future__ import annotations
 
@@ -16,14 +16,18 @@ from louver.runtime.copy2d import check_copies, copy_matrix
 from louver.runtime.memory import DeviceBuffer
 
 PITCH = 16
-"""Bytes of which addresses and row pitches in a tensor map are multiples."""
+"""Addresses and row pitches of a tensor map are multiples of this number of bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A matrix in device memory as a tensor map has it: rows of `inner` contiguous elements, `pitch` bytes apart.
+    """A matrix in device memory, in the terms of a tensor map.
 
-    batch: matrices of a batch, `batch_pitch` bytes apart, of one that has no entries 1.
+    inner: contiguous elements of a row.
+    pitch: bytes from one row to the next.
+    owner: keeps the memory.
+    batch: matrices of a batch; 1 without a batch.
+    batch_pitch: bytes from one matrix of the batch to the next.
     """
 
     address: int
@@ -37,8 +41,10 @@ class Rows:
 
     @property
     def aligned(self) -> bool:
-        """Whether a tensor map can describe it: address and pitches are multiples of 16 bytes, rows do not overlap, and entries
-        of a batch are not one matrix repeated by a stride of 0.
+        """Whether a tensor map can describe the matrix.
+
+        Address and pitches must be multiples of 16 bytes. Rows must not overlap. The entries of a batch must not be one
+        matrix that is repeated by a stride of 0.
         """
         whole = self.address % PITCH == 0 and self.pitch % PITCH == 0 and self.batch_pitch % PITCH == 0
         apart = self.batch == 1 or self.batch_pitch > 0
@@ -46,16 +52,16 @@ class Rows:
 
     @property
     def bulk_writable(self) -> bool:
-        """Whether bulk copies may write it: they write whole chunks, so that rows must be made of them."""
+        """Whether bulk copies can write the matrix. They write whole chunks, so rows must be whole chunks too."""
         return self.aligned and self.inner * self.element_bytes % COPY_CHUNK == 0
 
     def moved(self, address: int) -> Rows:
-        """The same matrix elsewhere; its owner is the caller's to keep."""
+        """A matrix of the same layout at another address, without an owner: the caller keeps the memory."""
         rows = self.inner, self.rows, self.pitch, self.element_bytes
         return Rows(address, *rows, None, self.batch, self.batch_pitch)
 
     def numbers(self, operand: str) -> dict[str, int]:
-        """The numbers of a launch in which it is this operand."""
+        """The sizes and strides (elements) for a launch, if the matrix is this operand."""
         width = self.element_bytes
         sizes, strides = (self.inner, self.rows, self.batch), (self.pitch // width, self.batch_pitch // width)
         return dict(zip((*SIZES[operand], *STRIDES[operand]), (*sizes, *strides), strict=True))
@@ -68,12 +74,12 @@ class Rows:
 
 
 def rows_in_place(dense: DenseMatrix, layout: BLayout) -> Rows | None:
-    """The dense operand's rows where they are: along K if "k_major", along N if "n_major"; None where a copy is needed."""
+    """The rows of the dense operand in place: along K if "k_major", along N if "n_major". None if a copy is needed."""
     walk = _walk(dense, layout)
     if (walk.inner > 1 and walk.inner_stride != 1) or len(dense.entries) > 1:
         return None
     width = dense.array.element.bytes
-    # A single row has no neighbours: any legal pitch will do.
+    # The pitch of a single row is never used. It only has to be legal.
     pitch = _whole(walk.inner * width) if walk.outer == 1 else walk.outer_stride * width
     batch, stride = dense.entries[0] if dense.entries else (1, 0)
     rows = Rows(dense.array.address, walk.inner, walk.outer, pitch, width, dense.array.owner, batch, stride * width)
@@ -81,7 +87,7 @@ def rows_in_place(dense: DenseMatrix, layout: BLayout) -> Rows | None:
 
 
 def output_rows(out: Stored) -> Rows:
-    """An output's rows."""
+    """The rows of an output."""
     width = out.array.element.bytes
     pitch = _whole(out.columns * width) if out.rows == 1 else out.pitch * width
     address, owner = out.array.address, out.array.owner
@@ -89,9 +95,10 @@ def output_rows(out: Stored) -> Rows:
 
 
 def copied_rows(dense: DenseMatrix, layout: BLayout, ordinal: int, stream: int) -> Rows:
-    """A copy of the dense operand with aligned rows, entries of a batch one after the other, all in the order of `stream`.
+    """A copy of the dense operand with aligned rows, made in the order of `stream`. The entries of a batch follow each
+    other.
 
-    Raises RuntimeError when the kernels that copy would have to be loaded while the stream is being captured.
+    Raises RuntimeError if the copying kernels are not loaded while the stream is being captured.
     """
     walk = _walk(dense, layout)
     width = dense.array.element.bytes
@@ -105,7 +112,8 @@ def copied_rows(dense: DenseMatrix, layout: BLayout, ordinal: int, stream: int) 
     pitch = _whole(walk.inner * width)
     batch = prod(size for size, _ in dense.entries)
     buffer = DeviceBuffer(batch * walk.outer * pitch, ordinal=ordinal, stream=stream)
-    # One launch copies rows of entries; further axes, which views seldom have, take one for each of their elements.
+    # One launch copies the rows of all entries of one axis. Views with more axes are rare; they need a launch for each
+    # element of the other axes.
     for number, place in enumerate(itertools.product(*(range(size) for size, _ in others))):
         start = sum(index * stride for index, (_, stride) in zip(place, others, strict=True))
         copy_matrix(

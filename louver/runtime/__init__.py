@@ -1,1 +1,1 @@
-"""Running kernels on the GPU: device, arrays, tensor maps, memory, the kernel cache, loading and launching."""
+"""Runs kernels on a GPU: devices, arrays, tensor maps, memory, the kernel cache, loading and launching."""
