@@ -128,8 +128,7 @@ class Step:
 
     @property
     def packing_saves(self) -> bool:
-        """Whether packed columns of A, with an entry of `col_info` for each column, have fewer bytes than all columns.
-        """
+        """Whether packed columns of A, with an entry of `col_info` for each, have fewer bytes than all columns."""
         ms = self.blocking.ms
         return self.kept * (ms + 1) < ms
 

@@ -59,8 +59,7 @@ class BuiltKernel(Generic[K]):
 
 
 def record_made(made: CompiledProduct | CompiledTiles, assembly: Assembly, **resources: Any) -> KernelRecord:
-    """The record of an assembled kernel. resources: entries for the record's `resources`, besides the version of ptxas.
-    """
+    """The record of an assembled kernel. resources: entries of the record's `resources` besides the version of ptxas."""
     return KernelRecord(
         kernel=made.signature.kernel,
         cubin=assembly.cubin,

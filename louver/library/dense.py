@@ -42,8 +42,7 @@ class DenseMatrix:
 
 
 def named_view(name: str, x: Any, types: Collection[str]) -> ArrayView:
-    """`view(x)` of an argument of a product. Its errors begin with `name`. types: allowed element types, for the error.
-    """
+    """`view(x)` of an argument of a product. Errors begin with `name`, and list `types`, the allowed element types."""
     try:
         return view(x)
     except ElementTypeError as error:

@@ -119,8 +119,7 @@ class _DenseWeights:
         self._lock = threading.Lock()
 
     def used(self, weight: DenseWeight) -> None:
-        """Mark a weight as the most recently used one, and drop the arrays of the oldest weights beyond `KEPT_BYTES`.
-        """
+        """Mark a weight as the most recently used, and drop the arrays of the oldest weights beyond `KEPT_BYTES`."""
         with self._lock:
             self._used.pop(weight, None)
             self._used[weight] = None

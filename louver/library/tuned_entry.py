@@ -127,8 +127,7 @@ def status(entry: Entry, machine: Target) -> str:
 
 
 def problem_of(place: Place) -> Problem:
-    """The problem of a place, from the fields that are texts or None. Raises UnusableEntryError for an unknown problem.
-    """
+    """The problem of a place, from fields that are texts or None. Raises UnusableEntryError for an unknown problem."""
     plain = {name: value for name, value in place.problem.items() if value is None or isinstance(value, str)}
     try:
         return Problem(**cast("dict[str, Any]", plain))
