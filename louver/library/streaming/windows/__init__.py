@@ -1,1 +1,1 @@
-"""Streaming kernels on windows: the groups of N:M@L, and groups of elements that do not fit a thread."""
+"""Streaming kernels on windows: for vectors N:M@L, and for groups that do not fit in a thread's registers."""

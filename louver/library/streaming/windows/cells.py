@@ -1,4 +1,4 @@
-"""Arrays as a thread walks down them, a block at a time."""
+"""Arrays that a thread accesses from top to bottom, block by block."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from louver.ptx.module import Address, Reg
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """An array of which a thread reads or writes blocks, each below the last.
+    """An array that a thread reads or writes in blocks, from top to bottom. A block is some rows of one column, or one
+    row of the columns of an access. Its words hold neighbouring elements side by side.
 
-    rows: of a block; it has one column, or one row of the columns that an access reaches. Its words hold neighbours side by side.
-    at: the address of the next block. row_step: bytes from a row to the next. left: rows that there are from the first block on of
-    those at once, none or less outside of the window. Both are registers of its own.
+    rows: rows of a block.
+    at: register with the address of the next block.
+    row_step: bytes from one row to the next.
+    left: register with the number of rows from the next block on; 0 or less outside the window. Only `go` changes it.
     """
 
     k: KernelBuilder
@@ -30,16 +32,18 @@ class Cells:
     left: Reg
 
     def load(self, count: int) -> list[list[Reg]]:
-        """The words of the next blocks; zeros outside."""
+        """The words of the next `count` blocks; zeros outside the window."""
         return [loaded(self.k, self._accesses(number), self.access.width) for number in range(count)]
 
     def store(self, blocks: Sequence[Sequence[Reg]]) -> None:
-        """Write the next blocks; nothing outside."""
+        """Write the next blocks; nothing outside the window."""
         for number, words in enumerate(blocks):
             put(self.k, self._accesses(number), self.access.width, words)
 
     def go(self, rows: int, beyond: int) -> None:
-        """Go on so many rows from the first block at once, of which some are beyond the last."""
+        """Advance by `rows` rows. beyond: how many of them come after the blocks that were accessed since the last
+        `go`.
+        """
         k = self.k
         k.sub(self.left, rows, into=self.left)
         if beyond:

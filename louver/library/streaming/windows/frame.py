@@ -1,4 +1,4 @@
-"""The frame of kernels on windows: a thread's columns of a tile, arrays as it walks down them, what the threads share."""
+"""The frame of kernels on windows: a thread's columns of a tile, its accesses down the columns, and shared memory."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ from louver.ptx.module import Address, Reg
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A thread's part of the walk down some columns. first: its first block's row. number: of its column. busy: whether it has any.
+    """A thread's part of the work on some columns.
 
-    Each `apart` rows it takes as many blocks as it has under way.
+    number: number of its first column.
+    first: row of its first block.
+    busy: whether the thread has work.
+    apart: rows from its first blocks to its next ones.
     """
 
     number: Reg
@@ -30,7 +33,9 @@ class Share:
 
 
 class Frame(Base):
-    """A kernel under construction. keys, flags, lists: addresses of 32 bits for each column in shared memory."""
+    """A kernel under construction. keys, flags, lists: addresses of arrays in shared memory, with 32 bits for each
+    column.
+    """
 
     def __init__(self, record: Windowed) -> None:
         self.record = record
@@ -48,12 +53,12 @@ class Frame(Base):
         return Lanes(self.k, self.record.type.bits)
 
     def meet(self) -> None:
-        """Wait for all threads of the CTA."""
+        """A barrier for all threads of the CTA."""
         self.k.barrier_sync(0, self.record.threads)
 
     @contextmanager
     def each(self, count: int) -> Generator[Reg]:
-        """For so many numbers, from 0 on, a thread each."""
+        """A loop over the numbers from 0 to `count` - 1, divided among the threads of the CTA."""
         k = self.k
         number = k.mov(self.thread)
         with k.while_(lambda: k.setp("lt", "u32", number, count)):
@@ -62,18 +67,20 @@ class Frame(Base):
 
     # --- shared memory ---------------------------------------------------------------------------------------------
     def read(self, array: Reg, number: Reg, count: int = 1) -> list[Reg]:
-        """So many numbers of an array in shared memory; 2 and 4 begin at a multiple."""
+        """`count` consecutive numbers of an array in shared memory. number: first index, a multiple of `count`."""
         found = self.k.regs("b32", count)
         self.k.load_shared(found, Address(self.k.mad_lo(number, 4, array)))
         return found
 
     def write(self, array: Reg, number: Reg, values: Sequence[Reg], guard: Reg | None = None) -> None:
-        """Write some numbers to an array in shared memory."""
+        """Write consecutive numbers to an array in shared memory, from index `number` on."""
         self.k.store_shared(Address(self.k.mad_lo(number, 4, array)), values, guard=guard)
 
     @contextmanager
     def group(self, array: Reg, group: Reg) -> Generator[tuple[Reg, list[Reg]]]:
-        """For the columns of a group of the tile, some at once: the first one's place in the group, and what an array has for them."""
+        """A loop over the columns of a group of the tile, some at a time. Yields the first column's place in the group,
+        and the numbers of the array for these columns.
+        """
         k, m = self.k, self.record.pattern.m
         step = gcd(m, 4)
         vectors = max(count for count in range(1, 6) if m // step % count == 0)
@@ -90,30 +97,35 @@ class Frame(Base):
             columns.repeat_if(k.setp("lt", "u32", place, m))
 
     def divided(self, number: Reg, by: int) -> tuple[Reg, Reg]:
-        """The quotient and the remainder of a number of a thread, a column or a slot in the tile, and a constant: without a division."""
+        """Quotient and remainder by a constant, without a division. number: number of a thread, a column or a slot in
+        the tile.
+        """
         k = self.k
-        # Numbers and divisors are up to 2^10, so the product fits 32 bits, and the quotient is off by less than 2^-10.
+        # Numbers and divisors are at most 2^10. So the product fits in 32 bits, and the quotient's error is below
+        # 2^-10.
         quotient = k.shr(k.mul_lo(number, -(-(1 << 21) // by)), 21)
         return quotient, k.sub(number, k.mul_lo(quotient, by))
 
     def in_group(self, column: Reg) -> tuple[Reg, Reg]:
-        """The group of a column of the tile, and its place there."""
+        """The group of a column of the tile, and the column's place in the group."""
         return self.divided(column, self.record.pattern.m)
 
-    # --- the walk down ---------------------------------------------------------------------------------------------
+    # --- loops down the columns ------------------------------------------------------------------------------------
     def height(self, corner: Corner) -> Reg:
         """Rows of the window."""
         return self.k.min(self.k.sub(self.shape[0], corner.row), self.record.height)
 
     def blocks(self) -> Share:
-        """The part of a thread that takes the columns of its own blocks, all rows in their order."""
+        """The part of a thread that processes all rows of the columns of its own blocks, in order."""
         k, record = self.k, self.record
         number = k.mul_lo(self.thread, record.block_columns)
         return Share(number, 0, k.setp("lt", "u32", number, record.columns), self._batch)
 
     @contextmanager
     def shares(self, across: int) -> Generator[Share]:
-        """The parts of a thread where so many columns are taken, each by as many threads as there are."""
+        """A loop over the parts of a thread in the work on `across` columns. If there are more threads than columns,
+        several threads share a column.
+        """
         k, threads = self.k, self.record.threads
         phases = threads // across
         if phases:
@@ -128,7 +140,7 @@ class Frame(Base):
             passes.repeat_if(k.setp("lt", "u32", k.sub(number, self.thread), across))
 
     def down(self, corner: Corner, share: Share, cells: Sequence[Cells], work: Callable[[], None]) -> None:
-        """Do the work on all blocks of some cells, `at_once` of them at a time."""
+        """Emit `work` for all blocks of the thread in some cells, `at_once` blocks at a time."""
         k, height = self.k, self.height(corner)
         done = k.mov(0)
         with k.loop() as rows:
@@ -139,7 +151,7 @@ class Frame(Base):
             rows.repeat_if(k.setp("lt", "u32", done, height))
 
     def dense(self, name: str, corner: Corner, share: Share, column: Reg, *, alone: bool = False) -> Cells:
-        """A dense array from a column of the tile on. alone: that column only."""
+        """A dense array from a column of the tile on. alone: only this column, without its neighbours."""
         k, record = self.k, self.record
         access = record.source if name == "source" else record.out
         assert access is not None
@@ -154,7 +166,7 @@ class Frame(Base):
         return Cells(k, record.type, access, record.block_rows, at, row_step, self._left(corner, share, inside))
 
     def values(self, corner: Corner, share: Share, slot: Reg, there: Reg) -> Cells:
-        """The stored values of a slot of the tile, if it is there."""
+        """The stored values of a slot of the tile. there: whether there is such a slot."""
         k, record = self.k, self.record
         row = k.mad_lo(corner.entry, self.shape[0], k.add(corner.row, share.first))
         place = k.add(self.first_slot(), slot)
@@ -168,7 +180,7 @@ class Frame(Base):
 
     @property
     def _batch(self) -> int:
-        """Rows that a thread has under way."""
+        """Rows that a thread processes at a time."""
         return self.record.at_once * self.record.block_rows
 
     def _left(self, corner: Corner, share: Share, inside: Reg) -> Reg:
@@ -176,11 +188,11 @@ class Frame(Base):
 
     # --- indices ---------------------------------------------------------------------------------------------------
     def first_slot(self) -> Reg:
-        """The number of the tile's first slot in a row."""
+        """The number, in a row, of the tile's first slot."""
         return self.k.mul_lo(self.column_tile, self.record.slots)
 
     def list_at(self, corner: Corner) -> tuple[Reg, Reg]:
-        """The address of the tile's first byte of indices, and how many the list has from there on."""
+        """The address of the tile's first byte of indices, and the number of bytes of the list from this byte on."""
         k, record = self.k, self.record
         bits = record.index_bits
         row_bytes = k.shr(k.add(k.mul_lo(self.kept, bits), 7), 3)

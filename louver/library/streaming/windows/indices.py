@@ -1,4 +1,4 @@
-"""Lists of indices: from the kept columns of a tile to packed bits, and back to the slots of columns."""
+"""Lists of indices: packs the indices of the kept columns of a tile, and unpacks them to find the slots of columns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from louver.ptx.module import Address, Reg
 
 
 def store_list(frame: Frame, corner: Corner) -> None:
-    """Write the indices of a tile, of which `lists` has the columns by slot: bits that no slot of the matrix has are zeros."""
+    """Write the indices of a tile. `lists` has the column of each slot. Bits without a slot of the matrix are zeros."""
     k, record = frame.k, frame.record
     n, m, bits = record.pattern.n, record.pattern.m, record.index_bits
     each = 8 // bits
@@ -28,7 +28,9 @@ def store_list(frame: Frame, corner: Corner) -> None:
 
 
 def load_list(frame: Frame, corner: Corner) -> None:
-    """Read the indices of a tile to `lists`; notes bits other than zero that no slot has. Slots outside of the matrix have legal ones."""
+    """Read the indices of a tile to `lists`. Slots outside the matrix get legal indices. Records bits that are set
+    without a slot.
+    """
     k, record = frame.k, frame.record
     n, bits = record.pattern.n, record.index_bits
     at, count = frame.list_at(corner)
@@ -46,7 +48,7 @@ def load_list(frame: Frame, corner: Corner) -> None:
 
 
 def check_list(frame: Frame) -> None:
-    """Note indices in `lists` that do not increase in their group, or are beyond it."""
+    """Record indices in `lists` that do not increase in their group, or are outside the group."""
     k, record = frame.k, frame.record
     n, m = record.pattern.n, record.pattern.m
     with frame.each(record.slots) as slot:
@@ -58,7 +60,7 @@ def check_list(frame: Frame) -> None:
 
 
 def find_slot(frame: Frame, column: Reg) -> tuple[Reg, Reg]:
-    """The slot that has a column of the tile, by bisection of `lists`, and whether there is one."""
+    """The slot of a column of the tile, by bisection of `lists`, and whether the column has a slot."""
     k, n = frame.k, frame.record.pattern.n
     group, place = frame.in_group(column)
     first = k.mul_lo(group, n)

@@ -1,8 +1,10 @@
 """Kernels on windows.
 
-A CTA takes a tile at a time: a window's rows, and some whole groups. A thread walks down the columns of its block, and leaves their keys in
-shared memory. Then each column counts the keys of its group that come before its own. What follows is a second walk, by threads that
-divide it otherwise: of an array that is pruned by blocks, of one that is compressed by stored columns.
+A CTA processes one tile at a time: the rows of a window, and some whole groups. The steps are:
+
+1. Each thread reads the columns of its blocks from top to bottom, and writes their keys to shared memory.
+2. For each column, a thread counts the keys of the group that come before the column's key.
+3. The threads read the tile again, divided by blocks to prune, or by stored columns to compress.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from louver.ptx.module import Kernel, Reg
 
 
 def build(record: Windowed) -> Kernel:
-    """The kernel of a record. Its grid is tiles of columns × at most as many windows as there are."""
+    """The kernel of a record. Its grid is columns of tiles × at most the number of windows."""
     frame = Frame(record)
     {"prune": _prune, "check": _check, "compress": _compress, "dense": _expand}[record.kind](frame)
     return frame.k.finish()
@@ -48,7 +50,8 @@ def _prune(frame: Frame) -> None:
 def _check(frame: Frame) -> None:
     k, record = frame.k, frame.record
     n, m, threads = record.pattern.n, record.pattern.m, record.threads
-    # A thread has the groups with so many non-zeros, and some more where there are more numbers than threads.
+    # Each thread counts the groups with one number of non-zeros, or with several numbers if M is above the number of
+    # threads.
     tally = [k.mov(0) for _ in range(0, m, threads)]
     with frame.tiles() as corner:
         _leave_keys(frame, corner)
@@ -134,9 +137,10 @@ def _expand(frame: Frame) -> None:
     frame.leave_found()
 
 
-# --- what they share ---------------------------------------------------------------------------------------------------
+# --- what they share
+# ---------------------------------------------------------------------------------------------------
 def _leave_keys(frame: Frame, corner: Corner) -> None:
-    """The keys of all columns of a tile, once all threads have them."""
+    """Write the keys of all columns of a tile to shared memory, followed by a barrier."""
     record, share = frame.record, frame.blocks()
     source, found = frame.dense("source", corner, share, share.number), keys(frame.k, record)
 
@@ -150,7 +154,10 @@ def _leave_keys(frame: Frame, corner: Corner) -> None:
 
 
 def _leave_flags(frame: Frame, corner: Corner) -> None:
-    """For each column of a tile whether it is kept, 1 or 0, once all threads have left them; notes what is not and should be."""
+    """Write a flag for each column of a tile to shared memory: 1 if it is kept, else 0. A barrier follows.
+
+    A kernel without a norm records non-zero columns that are not kept, and counts their -0.0.
+    """
     k, n = frame.k, frame.record.pattern.n
     with frame.each(frame.record.columns) as column:
         (key,) = frame.read(frame.keys, column)
@@ -166,7 +173,9 @@ def _leave_flags(frame: Frame, corner: Corner) -> None:
 
 
 def _rank(frame: Frame, column: Reg, key: Reg) -> Reg:
-    """The columns of a group that are before a column of that key: with larger keys, and with equal ones where they are lower."""
+    """The number of columns of the group that come before a column with this key: those with larger keys, and lower
+    columns with equal keys.
+    """
     k = frame.k
     group, place = frame.in_group(column)
     count, above = k.mov(0), k.add(key, 1)
@@ -179,7 +188,7 @@ def _rank(frame: Frame, column: Reg, key: Reg) -> Reg:
 
 
 def _slot(frame: Frame, column: Reg) -> Reg:
-    """The slot of a column of the tile that is kept."""
+    """The slot of a kept column of the tile."""
     k = frame.k
     group, place = frame.in_group(column)
     slot = k.mul_lo(group, frame.record.pattern.n)
@@ -191,13 +200,13 @@ def _slot(frame: Frame, column: Reg) -> Reg:
 
 
 def _side_by_side(frame: Frame, elements: Sequence[Reg]) -> Reg:
-    """A word of elements that are each in a register of their own."""
+    """A word with the elements of several registers, one element each."""
     (word,) = assemble(frame.k, [[(each, byte) for each in elements for byte in range(frame.record.type.bytes)]])
     return word
 
 
 def _count_lost(frame: Frame, corner: Corner, column: Reg, there: Reg) -> None:
-    """Count the -0.0 of a column of the tile, where a condition holds."""
+    """Add the -0.0 of a column of the tile to the lost ones, if the condition `there` holds."""
     k, record = frame.k, frame.record
     with k.if_(there):
         share = Share(column, 0, there, record.at_once * record.block_rows)

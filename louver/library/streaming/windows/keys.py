@@ -1,4 +1,4 @@
-"""Keys of columns: their norms, or what they hold, from the blocks of a walk down in its order."""
+"""Keys of columns: norms, or marks of their contents, computed block by block from top to bottom."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Reg
 
 NONZERO, NEGATIVE = 2, 1
-"""Keys of columns with an element other than zero, and of others with a -0.0; 0 is that of +0.0 alone."""
+"""Keys of columns with a non-zero element, and of other columns with a -0.0. A column of +0.0 has the key 0."""
 
 
 class Keys(Protocol):
     """The keys of a block's columns."""
 
     def take(self, words: Sequence[Reg]) -> None:
-        """Go on by a block."""
+        """Process the next block."""
         ...
 
     def found(self) -> list[Reg]:
-        """The keys, of which larger ones are kept."""
+        """The keys. Columns with larger keys are kept."""
         ...
 
 
@@ -37,7 +37,7 @@ def keys(k: KernelBuilder, record: Windowed) -> Keys:
 
 
 class Norms:
-    """Sums of f32 in the order of the rows, as `louver.formats.select.norm_keys` has them, as raw bits."""
+    """Norms as raw bits of f32. Sums are in the order of the rows, as in `louver.formats.select.norm_keys`."""
 
     def __init__(self, k: KernelBuilder, record: Windowed, norm: Norm) -> None:
         self._k, self._record, self._norm = k, record, norm
@@ -48,7 +48,7 @@ class Norms:
         lanes = Lanes(k, record.type.bits)
         for word in words:
             values = numbers(lanes, record.type, word)
-            # Words of a row have a column for each sum; those of a column follow each other.
+            # The elements of a word are either columns of one row, one for each sum, or rows of one column.
             own = self._sums if record.block_rows == 1 else self._sums * len(values)
             for total, value in zip(own, values, strict=False):
                 k.add_f32(total, self._term(value), into=total)
@@ -58,7 +58,7 @@ class Norms:
         made: list[Reg] = []
         for total in self._sums:
             bounded, bits = k.reg("f32"), k.reg("b32")
-            # The lesser of a NaN and a number is the number.
+            # The minimum of a NaN and a number is the number, so NaN becomes infinity.
             k.emit(Binary("min", "f32"), bounded, total, inf)
             k.emit(Bitcast("b32"), bits, bounded)
             made.append(bits)
@@ -73,7 +73,7 @@ class Norms:
 
 
 class Marks:
-    """`NONZERO`, `NEGATIVE` or 0."""
+    """The keys `NONZERO`, `NEGATIVE` or 0."""
 
     def __init__(self, k: KernelBuilder, record: Windowed) -> None:
         self._k, self._record = k, record
@@ -94,7 +94,7 @@ class Marks:
         k, bits = self._k, self._record.type.bits
         made: list[Reg] = []
         for column in range(self._record.block_columns):
-            # Rows side by side are of one column.
+            # In a block of one column, all elements of a word belong to this column.
             mask = 0xFFFFFFFF if self._record.block_columns == 1 else (1 << bits) - 1 << bits * column
             some, negative = (k.setp("ne", "u32", k.and_(found, mask), 0) for found in (self._some, self._negative))
             made.append(k.selp(NONZERO, k.selp(NEGATIVE, 0, negative), some))

@@ -1,4 +1,4 @@
-"""Kernels on windows as records."""
+"""Records of kernels on windows."""
 
 from __future__ import annotations
 
@@ -13,28 +13,31 @@ from louver.formats.select import Norm
 from louver.library.streaming.record import BUSY_CTAS, COPYING_CTAS, Access, check_arrays, fits_thread
 
 WORD_BYTES: Final = 4
-"""Bytes of a row that a thread moves at once, at most: it has a sum for each of their columns."""
+"""Most bytes of a row in one access of a thread. The thread has a sum for each column of an access."""
 
 AT_ONCE: Final = 8
-"""Blocks that a thread has under way."""
+"""Most blocks that a thread has in flight."""
 
 REREAD_BYTES: Final = 160 * 1024
-"""Of an SM's tiles that are read twice, so that those of all SMs stay in the L2 cache."""
+"""Bytes of an SM's tiles, if tiles are read twice. With this size, the tiles of all SMs stay in the L2 cache."""
 
 ROWS: Final = (1 << 31) - 1
-"""Rows of a matrix, at most."""
+"""Most rows of a matrix."""
 
 
 @dataclass(frozen=True, slots=True)
 class Windowed:
-    """One kernel on windows: L rows, whose groups of M vectors keep N.
+    """A kernel on windows. A window has L rows; of each group of M vectors it keeps N.
 
-    A tile has a window's rows and some whole groups. A thread takes a block at a time: rows of one column, or a row of some columns.
-    kind: prune, check, compress, or dense, as `Streaming` has them.
-    norm: vectors of the largest norm are kept, where the kernel prunes; a compressing kernel without one takes arrays that keep the pattern.
-    source, out: the dense arrays that the kind has. Beside an array that is reached along columns, one that is reached along rows is
-    reached element by element.
-    exact: a checking kernel lists groups with fewer than N vectors too.
+    A tile has the rows of a window and some whole groups. A block of a thread is some rows of one column, or one row of
+    some columns.
+
+    kind: see `Streaming`.
+    norm: the norm by which a kernel prunes: it keeps the vectors with the largest norms. A compressing kernel without a
+        norm needs arrays that keep the pattern.
+    source, out: the accesses to the dense arrays; None for an array that the kind does not have. If one array is
+        accessed along columns, an access along rows is one element wide.
+    exact: whether a checking kernel also lists groups with fewer than N vectors.
     """
 
     element: str
@@ -67,12 +70,12 @@ class Windowed:
 
     @property
     def accesses(self) -> tuple[Access, ...]:
-        """Those of its dense arrays."""
+        """The accesses to the dense arrays."""
         return tuple(access for access in (self.source, self.out) if access is not None)
 
     @property
     def height(self) -> int:
-        """Rows of a window that is not cut off."""
+        """Rows of a whole window."""
         return min(self.pattern.length, ROWS)
 
     @property
@@ -95,7 +98,7 @@ class Windowed:
 
     @property
     def at_once(self) -> int:
-        """Blocks that a thread has under way."""
+        """Blocks that a thread has in flight."""
         words = max(1, self.block_rows * self.type.bytes // WORD_BYTES)
         return max(1, min(AT_ONCE // words, -(-self.height // self.block_rows)))
 
@@ -106,13 +109,13 @@ class Windowed:
 
     @property
     def _least_groups(self) -> int:
-        """Groups that have whole blocks, and whole bytes of indices."""
+        """The least number of groups with whole blocks and whole bytes of indices."""
         n, m, across = self.pattern.n, self.pattern.m, self.block_columns
         return lcm(across // gcd(across, m), 8 // gcd(8, n * self.index_bits))
 
     @property
     def threads(self) -> int:
-        """Threads of a CTA: a block's columns for each."""
+        """Threads of a CTA. Each thread has the columns of one block."""
         return 128 if self._least_groups * self.pattern.m <= 128 * self.block_columns else 256
 
     @property
@@ -146,5 +149,5 @@ class Windowed:
 
     @property
     def counts(self) -> bool:
-        """Whether the kernel leaves numbers."""
+        """Whether the kernel has counters."""
         return self.kind in ("check", "dense") or (self.kind == "compress" and self.norm is None)
