@@ -1,6 +1,7 @@
-"""Squares of 8 × 8 elements, 2:4 along both axes: what is kept of them as bits, as codes and as stored values, row by row.
+"""Squares of 8 × 8 elements, 2:4 along both axes: their kept elements as bits, as codes and as stored values.
 
-Bits: two registers, byte r of which is a row of four, bit c its element c. Codes: the same, two of 4 bits a row, as a byte of indices.
+Bits: two registers of four rows each. Byte r is row r of the four rows, and its bit c is element c.
+Codes: two registers of four rows each. Byte r has the two 4-bit codes of row r, in the layout of a byte of indices.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Reg
 
 SQUARE = 2 * SIDE
-"""Rows and columns."""
+"""Rows and columns of a square."""
 
 Words = Sequence[Reg]
-"""A row of a square, or a group of one, in memory order."""
+"""A row of a square, or a group of a row, in memory order."""
 
 Bits = tuple[Reg, Reg]
-"""Of rows 0 to 3, and 4 to 7."""
+"""The bits of rows 0 to 3, and of rows 4 to 7."""
 
 
 def kept(lanes: Lanes, element: ElementType, rows: Sequence[Words]) -> Bits:
-    """The bits that the transposable masks of a square's four blocks keep."""
+    """The bits of the elements that the transposable masks of a square's four blocks keep."""
     k, wide = lanes.k, SIDE // lanes.count
     halves: list[Reg] = []
     for top in (0, SIDE):
@@ -41,7 +42,7 @@ def kept(lanes: Lanes, element: ElementType, rows: Sequence[Words]) -> Bits:
 
 
 def has_zero(lanes: Lanes, rows: Sequence[Words]) -> Reg:
-    """Whether some element is +0.0; perhaps too where a neighbour of one has but the lowest bit set."""
+    """Whether some element is +0.0. A borrow from a +0.0 can also mark its neighbour; the result is the same."""
     k = lanes.k
     found = k.mov(0)
     for word in (word for row in rows for word in row):
@@ -50,9 +51,9 @@ def has_zero(lanes: Lanes, rows: Sequence[Words]) -> Reg:
 
 
 def masked(lanes: Lanes, rows: Sequence[Words], bits: Bits) -> list[list[Reg]]:
-    """The rows with +0.0 where no bit is set."""
+    """The rows, with +0.0 for each element whose bit is not set."""
     k, count = lanes.k, lanes.count
-    # A product with these ones has bit j of a word's where element j begins.
+    # A multiplication by `spread` moves bit j of a word's bits to the lowest bit of element j.
     spread = sum(1 << place * (lanes.bits - 1) for place in range(count))
     found: list[list[Reg]] = []
     for row, words in enumerate(rows):
@@ -65,7 +66,7 @@ def masked(lanes: Lanes, rows: Sequence[Words], bits: Bits) -> list[list[Reg]]:
 
 
 def nonzero(lanes: Lanes, rows: Sequence[Words]) -> Bits:
-    """The bits of elements that are not +0.0."""
+    """The bits of the elements that are not +0.0."""
     k = lanes.k
     halves: list[Reg] = []
     for top in (0, SIDE):
@@ -80,7 +81,9 @@ def nonzero(lanes: Lanes, rows: Sequence[Words]) -> Bits:
 
 
 def turned(k: KernelBuilder, bits: Bits) -> Bits:
-    """The bits of columns: three exchanges of digits of a bit's row and column."""
+    """The bits of the transposed square: three steps, each of which exchanges a digit of the row with one of the
+    column.
+    """
     upper, lower = (_exchanged(k, _exchanged(k, x, 7, 0x00AA00AA), 14, 0x0000CCCC) for x in bits)
     low = 0x0F0F0F0F
     return (
@@ -90,34 +93,34 @@ def turned(k: KernelBuilder, bits: Bits) -> Bits:
 
 
 def _exchanged(k: KernelBuilder, x: Reg, apart: int, low: int) -> Reg:
-    """Each bit of `low` exchanged with the one so many places above."""
+    """x with each bit of the mask `low` exchanged with the bit `apart` places above it."""
     moved = k.logic(lambda a, b, c: (a ^ b) & c, x, k.shr(x, apart), low)
     return k.logic(lambda a, b, c: a ^ b ^ c, x, moved, k.shl(moved, apart))
 
 
 def filled(k: KernelBuilder, bits: Reg) -> Reg:
-    """Bits of which each four have two: those with fewer take their lowest others."""
+    """The bits, with exactly two of each four bits set: if fewer are set, the lowest others are added."""
     for _ in range(2):
         pairs = k.add(k.and_(bits, 0x55555555), k.and_(k.shr(bits, 1), 0x55555555))
         counts = k.add(k.and_(pairs, 0x33333333), k.and_(k.shr(pairs, 2), 0x33333333))
         missing = k.logic(lambda a, b, c: ~a & b, k.shr(counts, 1), 0x11111111, 0)
-        # The sum carries over the ones below the lowest zero.
+        # The addition carries over the ones below the lowest zero, and so sets that zero.
         bits = k.or_(bits, k.add(bits, missing))
     return bits
 
 
 def codes(k: KernelBuilder, bits: Reg) -> Reg:
-    """The codes of each four bits, two of which are set: the place of the lower one, and 4 times that of the upper."""
+    """The code of each four bits, two of which are set: the place of the lower set bit, plus 4 times the upper."""
     below, above = k.shr(bits, 1), k.shl(bits, 1)
-    # Bits 0 and 2 of a code: the lower place is 1; the upper one is 1 or 3.
+    # Bit 0 of a code: the lower place is 1. Bit 2: the upper place is 1 or 3.
     even = k.logic(lambda a, b, c: c & ~a & b | ~c & (~a | b), bits, below, 0x11111111)
-    # Bits 1 and 3: the lower place is 2; the upper one is 2 or 3.
+    # Bit 1 of a code: the lower place is 2. Bit 3: the upper place is 2 or 3.
     odd = k.logic(lambda a, b, c: c & ~a & ~b | ~c & (a | b), bits, above, 0x22222222)
     return k.logic(lambda a, b, c: a & c | b & ~c, even, odd, 0x55555555)
 
 
 def columns(lanes: Lanes, rows: Sequence[Words]) -> list[list[Reg]]:
-    """The columns of a square, in memory order down."""
+    """The columns of a square, each as words of the elements from row 0 down."""
     found: list[list[Reg]] = [[] for _ in range(SQUARE)]
     for top in range(0, SQUARE, lanes.count):
         for number, words in enumerate(zip(*rows[top : top + lanes.count], strict=True)):
@@ -127,14 +130,14 @@ def columns(lanes: Lanes, rows: Sequence[Words]) -> list[list[Reg]]:
 
 
 def stored(lanes: Lanes, rows: Sequence[Words], codes: Reg) -> list[list[Reg]]:
-    """The stored values of four rows of a square, by their codes."""
+    """The stored values of four rows of a square, selected by the codes of these rows."""
     return {8: _stored_bytes, 16: _stored_halves, 32: _stored_words}[lanes.bits](lanes.k, rows, codes)
 
 
 def _stored_bytes(k: KernelBuilder, rows: Sequence[Words], codes: Reg) -> list[list[Reg]]:
     found: list[list[Reg]] = []
     for pair in (0, 2):
-        # A byte of codes becomes four selectors: of the row's first word, and of its second.
+        # The codes of a row become four selectors of bytes: two for the row's first word, and two for its second word.
         places = k.permute(codes, 0, pair | 4 << 4 | pair + 1 << 8 | 4 << 12)
         places = k.logic(lambda a, b, c: (a | b) & c, places, k.shl(places, 4), 0x0F0F0F0F)
         places = k.logic(lambda a, b, c: (a | b) & c, places, k.shl(places, 2), 0x33333333)
@@ -149,7 +152,7 @@ def _stored_halves(k: KernelBuilder, rows: Sequence[Words], codes: Reg) -> list[
     lower, upper = k.and_(codes, 0x77777777), k.and_(k.shr(codes, 2), 0x77777777)
     found: list[list[Reg]] = [[] for _ in rows]
     for half in (0, 1):
-        # The selectors of each place's two bytes; bit 2 of a place is another's.
+        # The selectors of the two bytes of each place. Bit 2 belongs to another place, and does not change the result.
         first, second = (k.permute(table, table, k.shr(places, 16) if half else places) for places in (lower, upper))
         for number in range(4):
             row, group = 2 * half + number // 2, number % 2

@@ -1,4 +1,4 @@
-"""Transposable masks on a GPU: `louver.formats.transposable`, block by block."""
+"""Transposable masks of blocks on a GPU, by the code of `louver.formats.transposable`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Reg
 
 WIDE: Final = ("f32", "tf32", "bf16")
-"""Types whose sums may overflow f32. Those of others are 256 times as large as on the host, and so are all that they are compared with."""
+"""Types whose sums can overflow f32, so their elements are scaled as on the host. Elements of other types are not
+scaled. Their sums are all 256 times as large as on the host, which changes no comparison.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """A part of a block's mask, and its score."""
+    """A part of the mask of a block, and its score."""
 
     k: KernelBuilder
     score: Reg
@@ -40,19 +42,25 @@ class _Sum:
 
 
 def best_mask(k: KernelBuilder, sizes: Sequence[Sequence[Reg]], place: Callable[[int, int], int]) -> Reg:
-    """The transposable mask of a block. sizes: of its elements, by row and column. place: the bit of each, by row and column."""
+    """The transposable mask of a block.
+
+    sizes: magnitudes of the elements, by row and column.
+    place: the bit of each element in the mask, by row and column.
+    """
     elements = [[_Sum(k, size, place(row, column)) for column, size in enumerate(of)] for row, of in enumerate(sizes)]
     return k.mov(best(elements, _Sum.add, _Sum.larger).mask)
 
 
 def scaled(lanes: Lanes, element: ElementType, word: Reg) -> list[Reg]:
-    """The elements of a register as f32, of which `bound` makes the summands of a score: those of narrow types are 256 times as large."""
+    """The elements of a register as f32, scaled for types in `WIDE`. `bound` makes the summands of scores from them."""
     values = numbers(lanes, element, word)
     return [lanes.k.mul_f32(value, SCALE) for value in values] if element.name in WIDE else values
 
 
 def bound(k: KernelBuilder, element: ElementType, block: Sequence[Sequence[Reg]]) -> list[list[Reg]]:
-    """The summands of a block's scores. Infinities and NaNs become finite, in a branch for the few blocks that have any."""
+    """The summands of the scores of a block. Infinities and NaNs become finite, in a branch that only blocks with such
+    elements take.
+    """
     every = [value for row in block for value in row]
     if element.floating:
         total = _size(k, every[0])
@@ -61,7 +69,7 @@ def bound(k: KernelBuilder, element: ElementType, block: Sequence[Sequence[Reg]]
         with k.if_(k.setp("lt", "f32", total, inf), negated=True):
             for value in every:
                 k.emit(Binary("min", "f32"), value, _size(k, value), INFINITE)
-    # Sizes are taken behind the branch, so that the assembler makes them part of each sum.
+    # Magnitudes are computed after the branch, so that the assembler folds them into the additions.
     return [[_size(k, value) for value in row] for row in block]
 
 

@@ -1,9 +1,10 @@
 """The kernels of transposable masks: `Squared`.
 
-A thread takes a square of 8 × 8 elements at a time: eight threads side by side, so that a row of a tile is 64 columns. A kernel that
-compresses stores the square's rows where they belong, and its columns to shared memory, compressed. From there whole lines of the other
-orientation go out. A chunk of 16 bytes of a column lies at its place exclusive-or the number of its square, so that neither access
-meets itself in a bank.
+A thread processes one square of 8 × 8 elements at a time. Eight threads are side by side, so a tile has 64 columns.
+
+A compressing kernel stores the compressed rows of a square to global memory, and its compressed columns to shared
+memory. Then it copies whole lines of columns to global memory. In shared memory, the offset of a 16-byte chunk in its
+column is the exclusive or of its place and the number of its square. This avoids bank conflicts of both accesses.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Address, Kernel, Reg
 
 AT_ONCE = 8
-"""Accesses that a thread has under way while columns move."""
+"""Accesses in flight of a thread while columns are copied."""
 
 
 def build(record: Squared) -> Kernel:
-    """The kernel of a record. Its grid is tiles of columns × at most as many tiles below each other as there are."""
+    """The kernel of a record. Its grid is columns of tiles × at most the rows of tiles of all entries."""
     frame = Frame(record)
     (_prune if record.kind == "prune" else _compress)(frame)
     return frame.k.finish()
 
 
 class Frame(Base):
-    """A kernel under construction. across: the number of this thread's squares in a tile."""
+    """A kernel under construction. across: the column of squares, in the tile, of this thread."""
 
     def __init__(self, record: Squared) -> None:
         self.record = record
@@ -49,7 +50,10 @@ class Frame(Base):
         self.across = self.k.and_(self.thread, columns // SQUARE - 1)
 
     def down(self, work: Callable[[Reg], None], *walked: _Dense | _Along) -> None:
-        """Do the work on all squares of a thread in a tile. walked: follow. The work is given how many are above."""
+        """Emit `work` for all squares of a thread in a tile. Its argument is the row of squares in the tile.
+
+        walked: arrays that advance with the squares.
+        """
         k, (rows, columns) = self.k, self.record.tile
         apart = self.record.threads // (columns // SQUARE)
         below = self.first()
@@ -61,7 +65,7 @@ class Frame(Base):
             passes.repeat_if(k.setp("lt", "u32", below, rows // SQUARE))
 
     def first(self) -> Reg:
-        """The number of squares of the tile above the thread's first one."""
+        """The row of squares, in the tile, of the thread's first square."""
         return self.k.mov(_quotient(self.k, self.thread, self.record.tile[1] // SQUARE))
 
     def place(self, corner: Corner) -> tuple[Reg, Reg]:
@@ -70,22 +74,27 @@ class Frame(Base):
         return k.mad_lo(self.first(), SQUARE, corner.row), k.mad_lo(self.across, SQUARE, corner.column)
 
     def meet(self) -> None:
-        """Wait for all threads of the CTA."""
+        """A barrier for all threads of the CTA."""
         self.k.barrier_sync(0, self.record.threads)
 
     def mark(self, square: Reg, nbytes: int) -> Reg:
-        """Exclusive-or of a byte's place in a column of so many bytes. square: the number of the column's, of eight."""
+        """The mask of the exclusive or of offsets in a column of `nbytes` bytes. square: number of the column's square,
+        0 to 7.
+        """
         return self.k.mul_lo(square, min(VECTOR_BYTES, nbytes // SQUARE))
 
     def list_bytes(self, size: Reg) -> Reg:
-        """Bytes of a row's indices."""
+        """Bytes of indices of a row. size: elements of the row."""
         return _quotient(self.k, self.k.add(size, SQUARE - 1), SQUARE)
 
 
 @dataclass(frozen=True, slots=True)
 class _Dense:
-    """A dense array at the thread's next square. at: its address. lefts: rows that there are from its first on, for each access side by side,
-    none or less outside of the matrix. All are registers of its own.
+    """A dense array at the thread's next square.
+
+    at: register with the address of the square.
+    lefts: for each access of a row, a register with the number of rows from the square's first row on; 0 or less
+        outside the matrix.
     """
 
     frame: Frame
@@ -96,7 +105,7 @@ class _Dense:
 
     @classmethod
     def of(cls, frame: Frame, name: str, access: Access | None, corner: Corner) -> _Dense:
-        """At the thread's first square of a tile."""
+        """The array at the thread's first square of a tile."""
         assert access is not None
         k, args = frame.k, frame.args
         row, column = frame.place(corner)
@@ -109,18 +118,18 @@ class _Dense:
         return cls(frame, name, access, at, lefts)
 
     def go(self, rows: int) -> None:
-        """Go so many rows down."""
+        """Advance by `rows` rows."""
         k = self.frame.k
         k.add(self.at, k.mul_lo(self.frame.args[f"{self.name}_row"], rows), into=self.at)
         for left in self.lefts:
             k.sub(left, rows, into=left)
 
     def load(self) -> list[list[Reg]]:
-        """The rows of the square; zeros outside of the matrix."""
+        """The rows of the square; zeros outside the matrix."""
         return [loaded(self.frame.k, accesses, self.access.width) for accesses in self._accesses()]
 
     def store(self, rows: Sequence[Sequence[Reg]]) -> None:
-        """Write the rows of the square; nothing outside of the matrix."""
+        """Write the rows of the square; nothing outside the matrix."""
         for accesses, words in zip(self._accesses(), rows, strict=True):
             put(self.frame.k, accesses, self.access.width, words)
 
@@ -141,7 +150,7 @@ class _Dense:
 
 @dataclass(frozen=True, slots=True)
 class _Along:
-    """The stored values and the indices along rows at the thread's next square: addresses, in registers of its own."""
+    """The stored values and indices along rows: registers with their addresses at the thread's next square."""
 
     frame: Frame
     values: Reg
@@ -149,7 +158,7 @@ class _Along:
 
     @classmethod
     def of(cls, frame: Frame, corner: Corner) -> _Along:
-        """At the thread's first square of a tile."""
+        """The addresses at the thread's first square of a tile."""
         k, args = frame.k, frame.args
         row, column = frame.place(corner)
         number = k.mad_lo(corner.entry, frame.shape[0], row)
@@ -159,13 +168,15 @@ class _Along:
         return cls(frame, values, k.mad_wide(number, frame.list_bytes(frame.shape[1]), indices))
 
     def go(self, rows: int) -> None:
-        """Go so many rows down."""
+        """Advance by `rows` rows."""
         k, frame = self.frame.k, self.frame
         k.add(self.values, k.mul_lo(frame.args["pitch"], rows), into=self.values)
         k.add(self.indices, k.mul_wide(frame.list_bytes(frame.shape[1]), rows), into=self.indices)
 
     def store(self, rows: Sequence[Sequence[Reg]], bits: squares.Bits, left: Reg) -> None:
-        """Store what is kept of the rows of the square. left: rows that there are."""
+        """Store the kept elements of the rows of the square, compressed. left: rows of the matrix from its first row
+        on.
+        """
         k, frame = self.frame.k, self.frame
         values, indices = self.values, self.indices
         step = k.widen_u64(frame.list_bytes(frame.shape[1]))
@@ -210,7 +221,9 @@ def _compress(frame: Frame) -> None:
 
 
 def _kept_both_ways(frame: Frame, rows: Sequence[Sequence[Reg]]) -> tuple[squares.Bits, squares.Bits]:
-    """The bits of slots along rows and along columns. Elements that are not kept, but have one all the same, become +0.0."""
+    """The bits of the elements with slots, along rows and along columns. If the square has a +0.0, elements that are
+    not kept may fill slots. They are then set to +0.0 in `rows`.
+    """
     k, lanes = frame.k, frame.lanes
     bits = squares.kept(lanes, frame.record.type, rows)
     zero = squares.has_zero(lanes, rows)
@@ -223,14 +236,16 @@ def _kept_both_ways(frame: Frame, rows: Sequence[Sequence[Reg]]) -> tuple[square
             k.mov(others, into=some)
     turned = squares.turned(k, bits)
     with k.if_(zero):
-        # Slots that no element takes but +0.0 go to the lowest ones, along rows and along columns.
+        # Free slots take the lowest elements without a slot, along rows and along columns.
         for some in (*bits, *turned):
             k.mov(squares.filled(k, some), into=some)
     return bits, turned
 
 
 def _store_columns(frame: Frame, columns: Sequence[Sequence[Reg]], bits: squares.Bits, below: Reg) -> None:
-    """Store what is kept of the columns of a square to shared memory. below: squares of the tile above it."""
+    """Store the kept elements of the columns of a square to shared memory, compressed. below: row of squares in the
+    tile.
+    """
     k, record = frame.k, frame.record
     values, indices = _shared(frame)
     first = k.mul_lo(frame.across, SQUARE)
@@ -247,13 +262,17 @@ def _store_columns(frame: Frame, columns: Sequence[Sequence[Reg]], bits: squares
 
 
 def _shared(frame: Frame) -> tuple[Reg, Reg]:
-    """Where the values and the indices of columns are in shared memory."""
+    """The addresses of the values and the indices of columns in shared memory."""
     values = frame.k.shared_symbol()
     return values, frame.k.add(values, frame.record.tile[1] * frame.record.column_bytes)
 
 
 def _move(frame: Frame, corner: Corner, name: Literal["values", "indices"], nbytes: int, width: int) -> None:
-    """Move so many bytes of each column of the tile from shared memory to the other orientation, some at once."""
+    """Copy the compressed columns of the tile from shared memory to global memory.
+
+    nbytes: bytes of a column.
+    width: bytes of an access.
+    """
     k, record = frame.k, frame.record
     rows, columns = record.tile
     there = k.min(k.sub(frame.shape[0], corner.row), rows)
@@ -279,13 +298,13 @@ def _move(frame: Frame, corner: Corner, name: Literal["values", "indices"], nbyt
             mark = frame.mark(_quotient(k, k.add(first, place), SQUARE), nbytes)
             moved.append(_read(k, Address(k.add(lines, k.xor(byte, mark)), place * nbytes), width))
         for place, words in zip(places, moved, strict=True):
-            # Rows of values are followed by room up to 16 bytes.
+            # The pitch of stored values has room to write whole chunks of 16 bytes.
             put(k, [(Address(to), k.setp("gt", "u32", inside, k.add(first, place)))], width, words)
             to = k.add(to, step)
 
 
 def _read(k: KernelBuilder, address: Address, width: int) -> Sequence[Reg]:
-    """The words of some bytes in shared memory."""
+    """The words of `width` bytes in shared memory."""
     words = k.regs("b32", max(1, width // 4))
     if width >= 4:
         k.load_shared(words, address)
@@ -301,5 +320,7 @@ def _byte(k: KernelBuilder, word: Reg, number: int) -> Reg:
 
 
 def _quotient(k: KernelBuilder, number: Reg, by: int) -> Reg:
-    """A number by a power of two: the assembler divides by constants, too, with a reciprocal."""
+    """The quotient of a number and a power of two, by a shift. The assembler would use a reciprocal, also for
+    constants.
+    """
     return k.shr(number, by.bit_length() - 1)

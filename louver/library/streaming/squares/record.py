@@ -1,4 +1,4 @@
-"""Kernels on squares as records."""
+"""Records of kernels on squares."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from louver.library.streaming.record import VECTOR_BYTES, Access, check_arrays
 class Squared:
     """A kernel of transposable masks, on squares of 8 × 8 elements.
 
-    kind: prune (dense to dense), or compress (dense to values and indices along rows, and along columns).
-    source, out: the dense arrays that the kind has, reached along rows.
-    indices: bytes of an access of the indices along columns, of which rows and address are multiples.
+    kind: "prune": dense to dense. "compress": dense to values and indices along rows, and along columns.
+    source, out: the accesses to the dense arrays, along rows; None for an array that the kind does not have.
+    indices: bytes of an access of the indices along columns. Address and pitch of these indices are multiples of it.
     """
 
     element: str
@@ -30,7 +30,7 @@ class Squared:
     counts: ClassVar[bool] = False
     threads: ClassVar[int] = WARPGROUP_THREADS
     tile: ClassVar[tuple[int, int]] = (256, 64)
-    # A tile is much work, so that each may have a CTA of its own.
+    # A tile is much work, so each tile can have its own CTA.
     ctas_per_sm: ClassVar[int] = 64
 
     def __post_init__(self) -> None:
@@ -51,15 +51,17 @@ class Squared:
 
     @property
     def min_ctas(self) -> int:
-        """CTAs for which an SM must have registers. Squares of 32 bits need more of them, as do addresses of single elements."""
+        """Least number of CTAs for which an SM must have registers. Squares of 32 bits, and accesses of single
+        elements, need more registers.
+        """
         return 3 if self.type.bits == 32 or self.source.width == self.type.bytes else 4
 
     @property
     def column_bytes(self) -> int:
-        """Bytes of a tile's stored values of a column."""
+        """Bytes of the stored values of a column in a tile."""
         return self.tile[0] // 2 * self.type.bytes
 
     @property
     def list_bytes(self) -> int:
-        """Bytes of a tile's indices of a column: a code of 4 bits for each four rows."""
+        """Bytes of the indices of a column in a tile: a code of 4 bits for each four rows."""
         return self.tile[0] // 8
