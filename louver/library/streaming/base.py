@@ -1,4 +1,4 @@
-"""What the frames of all streaming kernels have: parameters, the walk over tiles, the numbers that are left."""
+"""Common parts of all streaming kernels: parameters, the loop over tiles, and counters."""
 
 from __future__ import annotations
 
@@ -17,14 +17,19 @@ from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Address, Param, Reg
 
 Record: TypeAlias = Streaming | Windowed | Squared | Derived
-"""A kernel on groups that threads hold, on windows, on squares, or on single elements."""
+"""The record of a kernel: on groups in registers, on windows, on squares, or on single elements."""
 
 
 def parameters(record: Record) -> tuple[Param, ...]:
-    """The parameters of a kernel.
+    """The parameters of a kernel. Those of 32 bits come first.
 
-    rows, size: of an entry. row_tiles: tiles of an entry, below each other; tiles: those of all entries. NAME, NAME_row,
-    NAME_column, NAME_entry: address of a dense array, and bytes between its rows, the elements of a row, and entries.
+    | parameter | meaning |
+    |---|---|
+    | rows, size | rows of an entry, and elements of a row |
+    | row_tiles | rows of tiles of an entry |
+    | tiles | rows of tiles of all entries |
+    | NAME | address of a dense array |
+    | NAME_row, NAME_column, NAME_entry | bytes between its rows, between the elements of a row, and between entries |
     """
     if isinstance(record, Derived):
         return (*(Param(name, "u32") for name in record.numbers), *(Param(name, "u64") for name in record.addresses))
@@ -48,9 +53,11 @@ def parameters(record: Record) -> tuple[Param, ...]:
 
 
 class Base:
-    """A kernel under construction. column_tile: number of its tiles' columns. listed: the key of the least group that this thread has listed.
+    """A kernel under construction.
 
     shared: bytes of shared memory.
+    column_tile: register with the column of the CTA's tiles.
+    listed: register with the key of the least group that this thread has listed.
     """
 
     def __init__(self, record: Record, *, shared: int) -> None:
@@ -68,7 +75,9 @@ class Base:
 
     @contextmanager
     def tiles(self) -> Generator[Corner]:
-        """The CTA's tiles: those below each other that are `gridDim.y` apart, over all entries."""
+        """A loop over the CTA's tiles. They are in one column of tiles, `gridDim.y` rows of tiles apart, over all
+        entries.
+        """
         k, args = self.k, self.args
         rows, columns = self._record.tile
         number = k.special("%ctaid.y")
@@ -83,12 +92,15 @@ class Base:
 
     # --- counts ----------------------------------------------------------------------------------------------------
     def counter(self, name: str) -> Address:
-        """The address of a number that the kernel leaves."""
+        """The address of a counter."""
         return Address(self.args["counters"], 8 * COUNTERS.index(name))
 
     def list_group(self, number: Reg, count: Reg, offends: Reg) -> None:
-        """List a group that `offends`, unless the thread has listed one before it. number: of 64 bits, over all entries. count: its
-        non-zeros.
+        """List a group, unless the thread has listed an earlier group.
+
+        number: number of the group over all entries, 64 bits.
+        count: number of its non-zeros.
+        offends: predicate: whether to list the group.
         """
         k = self.k
         key = k.sub(NO_GROUP, k.add(k.shl(number, KEY_BITS), k.widen_u64(count)))
@@ -98,7 +110,7 @@ class Base:
         k.emit(AtomicUpdate("max", "u64"), self.counter("listed"), key, guard=listed)
 
     def leave_found(self) -> None:
-        """Leave what the thread has found, if it has found anything."""
+        """Add the findings of the thread to the counters, if there are any."""
         k = self.k
         if not self._record.counts:
             return
@@ -108,7 +120,7 @@ class Base:
         k.emit(AtomicAdd("u64"), self.counter("lost"), k.widen_u64(self.found.lost), guard=lost)
 
     def leave_count(self, nonzeros: Reg, count: Reg) -> None:
-        """Add to the number of groups that have one more than so many non-zeros."""
+        """Add `count` to the counter of groups with `nonzeros` + 1 non-zeros."""
         k = self.k
         counter = k.mad_wide(nonzeros, 8, self.args["counters"])
         k.emit(AtomicAdd("u64"), Address(counter, 8 * len(COUNTERS)), k.widen_u64(count))

@@ -1,4 +1,4 @@
-"""Counting conditions bit by bit: the digits of how many hold, by full adders of one `lop3` a digit."""
+"""Counts conditions bitwise: the binary digits of their number, by full adders. A digit takes one `lop3`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ Table = Callable[[int, int, int], int]
 
 @dataclass(slots=True, eq=False)
 class Bit:
-    """A bitwise function of at most three others, or a register. Its instruction is emitted when its register is first asked for.
+    """A bitwise function of at most three other bits, or a register. The instruction is emitted at the first use of
+    `register`.
 
-    negated: it is the opposite; a function that reads it takes that into its table.
+    negated: the bit is the complement of `register`. A function that reads it applies the negation in its table.
     """
 
     k: KernelBuilder
@@ -26,7 +27,7 @@ class Bit:
 
     @property
     def register(self) -> Reg:
-        """The register of the bit, not negated."""
+        """The register of the bit, without the negation."""
         if self.made is None:
             registers = [bit.register for bit in self.inputs]
             negated = [bit.negated for bit in self.inputs]
@@ -40,17 +41,17 @@ class Bit:
 
 
 def holds(k: KernelBuilder, condition: Reg) -> Bit:
-    """A condition."""
+    """The bit of a condition."""
     return Bit(k, made=condition)
 
 
 def fails(k: KernelBuilder, condition: Reg) -> Bit:
-    """Its opposite."""
+    """The bit of the opposite of a condition."""
     return Bit(k, made=condition, negated=True)
 
 
 def digits(k: KernelBuilder, bits: Sequence[Bit]) -> list[Bit]:
-    """The binary digits of how many bits are set, the lowest first."""
+    """The binary digits of the number of set bits, the lowest first."""
     found: list[Bit] = []
     column = list(bits)
     while column:
@@ -65,10 +66,10 @@ def digits(k: KernelBuilder, bits: Sequence[Bit]) -> list[Bit]:
 
 
 def at_least(k: KernelBuilder, bits: Sequence[Bit], least: int) -> Reg:
-    """Whether so many of the bits or more are set. least: from 1 to their number."""
+    """Whether at least `least` of the bits are set. least: from 1 to the number of bits."""
     found: Bit | None = None
     for place, digit in enumerate(digits(k, bits)):
-        # Digits from here on are greater than those of `least`, or equal and the lower ones suffice.
+        # `found`: whether the number of the digits so far is at least that of `least`; None if it always is.
         if least >> place & 1:
             found = digit if found is None else Bit(k, lambda a, b, c: a & b, (digit, found))
         elif found is not None:
@@ -78,7 +79,7 @@ def at_least(k: KernelBuilder, bits: Sequence[Bit], least: int) -> Reg:
 
 
 def exactly(k: KernelBuilder, digits: Sequence[Bit], count: int, among: int) -> Reg:
-    """The bits of the constant `among` where a number of these digits is `count`."""
+    """The bits of the constant `among` at which the number with these digits is `count`."""
     found = Bit(k, made=k.mov(among))
     for place in range(0, len(digits), 2):
         some = digits[place : place + 2]

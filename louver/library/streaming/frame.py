@@ -1,4 +1,4 @@
-"""The frame of kernels whose threads hold groups: places in a tile, the walk over its spans, what is counted."""
+"""The frame of kernels that hold groups in registers: places in a tile, the loop over spans, and counts."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from louver.ptx.module import Address, Reg
 WARPS = WARPGROUP_THREADS // LANES
 
 Span = tuple[int, int]
-"""The number of a thread's row, and of the steps ahead."""
+"""Number of one of the thread's rows, and number of steps ahead of the thread's place."""
 
 
 def _tile_bytes(record: Streaming) -> int:
-    """Shared memory of a tile, for kernels that turn one."""
+    """Bytes of shared memory of a tile, for kernels that transpose tiles; else 0."""
     turns = any(access is not None and access.columns for access in (record.source, record.out))
     return Tile.bytes(record) if turns else 0
 
 
 class Frame(Base):
-    """A kernel under construction whose threads hold groups. rows, span: of this thread, counted in a tile."""
+    """A kernel under construction that holds groups in registers. rows, span: those of this thread in a tile."""
 
     def __init__(self, record: Streaming) -> None:
         self.record = record
@@ -49,7 +49,12 @@ class Frame(Base):
         return row, span
 
     def steps(self, first: Reg, size: Reg) -> Reg:
-        """Steps of a tile that have columns, from the first one on of so many. Tiles are written whole to padded metadata and to be turned."""
+        """The number of steps of a tile that have columns. Metadata is padded to whole tiles, and tiles that are
+        transposed on output are written whole. Then all steps count.
+
+        first: first column of the tile.
+        size: columns of the matrix.
+        """
         k, out, columns = self.k, self.record.out, self.record.spans * self.record.span
         if self.record.words is not None or (out is not None and out.columns):
             return k.mov(TILE_STEPS)
@@ -57,11 +62,11 @@ class Frame(Base):
 
     # --- arrays ----------------------------------------------------------------------------------------------------
     def source(self) -> Rows | Turned:
-        """The dense array that is read."""
+        """The dense input array."""
         return self._dense("source")
 
     def out(self) -> Rows | Turned:
-        """The dense array that is written."""
+        """The dense output array."""
         return self._dense("out")
 
     def _dense(self, name: str) -> Rows | Turned:
@@ -75,13 +80,13 @@ class Frame(Base):
         return Turned(k, record, access, base, steps, self.shape, mine, reading, Tile(k, record))
 
     def natural(self) -> Natural:
-        """The values and the indices."""
+        """The stored values and indices."""
         values, pitch = self.args.get("values"), self.args.get("pitch")
         return Natural(self.k, self.record, values, pitch, self.args["indices"], *self.shape)
 
-    # --- the walk --------------------------------------------------------------------------------------------------
+    # --- the loop over spans ---------------------------------------------------------------------------------------
     def stream(self, corner: Corner, work: Callable[[Sequence[Span], Place], None], *streams: Stream) -> None:
-        """Do the work on all spans of a tile, two at a time."""
+        """Emit `work` for all spans of a tile. `streams` follow the place."""
         k = self.k
         rows = [k.add(corner.row, row) for row in self.rows]
         span = k.add(k.mul_lo(self.column_tile, TILE_STEPS * self.record.spans), self.span)
@@ -95,7 +100,7 @@ class Frame(Base):
             stream.end(corner)
 
     def follow(self, place: Place, count: Reg, work: Callable[[Sequence[Span], Place], None], *streams: Stream) -> None:
-        """Do the work on so many steps from a place on."""
+        """Emit `work` for `count` steps from a place on, some spans at a time."""
         k, wide = self.k, 4 * self.record.span_words > SPAN_BYTES
         # A thread has no registers for more spans of wide groups.
         at_once = 1 if wide else 2 // len(self.rows)
@@ -111,7 +116,7 @@ class Frame(Base):
             steps.repeat_if(k.setp("lt", "u32", done, count))
 
     def groups_left(self, place: Place, span: Span) -> Reg:
-        """Groups of a row from a span on; none outside of the matrix."""
+        """The number of groups of a row from a span on; 0 outside the matrix."""
         k, m = self.k, self.record.pattern.m
         row, step = span
         left = k.sub(place.left[row], ahead(self.record, step))
@@ -120,7 +125,7 @@ class Frame(Base):
 
     # --- counts ----------------------------------------------------------------------------------------------------
     def leave_tally(self, tally: Sequence[Reg]) -> None:
-        """Add up the counts of all threads, a warp at a time, then the warps'."""
+        """Add up the counts of the threads of each warp, then those of the warps, and add them to the counters."""
         k, count = self.k, len(tally)
         base = k.add(k.shared_symbol(), _tile_bytes(self.record))
         lane, warp = k.and_(self.thread, LANES - 1), k.shr(self.thread, 5)

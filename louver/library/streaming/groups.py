@@ -1,4 +1,4 @@
-"""The groups of a span in registers: kept, compressed, expanded, counted."""
+"""Operations on the groups of a span in registers: prune, compress, expand and count."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from louver.ptx.module import Reg
 
 @dataclass(slots=True)
 class Found:
-    """The findings of a thread beside the arrays, in registers of its own.
+    """Registers with the findings of a thread.
 
-    violated: bits, some of them set if a group has more than N non-zeros, or an illegal index. lost: how many -0.0 have no slot.
+    violated: not 0 if a group has more than N non-zeros, or an illegal index.
+    lost: the number of -0.0 without a slot.
     """
 
     violated: Reg
@@ -27,13 +28,13 @@ class Found:
 
     @classmethod
     def none(cls, k: KernelBuilder) -> Found:
-        """Nothing yet."""
+        """New registers, set to 0."""
         return cls(k.mov(0), k.mov(0))
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """The work of streaming kernels on spans. A span is a list of words in memory order."""
+    """The operations of streaming kernels on spans. A span is a list of words in memory order."""
 
     k: KernelBuilder
     record: Streaming
@@ -48,7 +49,7 @@ class Groups:
         return [self.lanes.planes(words[at : at + m], m) for at in range(0, len(words), m)]
 
     def pruned(self, words: Sequence[Reg]) -> list[Reg]:
-        """A span with all but the largest elements zero."""
+        """A span with zeros except for the N largest elements of each group."""
         found: list[Reg] = []
         for planes in self.planes(words):
             masks = largest(self.lanes, self.record.type, planes, self.record.pattern.n)
@@ -56,7 +57,7 @@ class Groups:
         return found
 
     def compressed(self, units: Sequence[Sequence[Reg]], found: Found) -> tuple[list[Reg], list[Byte]]:
-        """The words of a span's values, and its bytes of indices, from the planes of its units."""
+        """The words of stored values of a span, and its bytes of indices. units: the planes of each unit."""
         pattern = self.record.pattern
         if self.record.method is not None:
             masks = [largest(self.lanes, self.record.type, planes, pattern.n) for planes in units]
@@ -71,7 +72,7 @@ class Groups:
         return values, self._index_bytes(indices)
 
     def _stored(self, planes: Sequence[Reg], masks: Sequence[Reg]) -> tuple[list[Reg], list[Reg]]:
-        """The values of each slot, and what stands for their elements: the codes, or an index for each slot."""
+        """The values of each slot, and their places: one register of codes, or a register of indices for each slot."""
         k, lanes, pattern = self.k, self.lanes, self.record.pattern
         parts = CODE_PARTS.get(pattern)
         values: list[Reg] = []
@@ -88,10 +89,12 @@ class Groups:
         return values, [code]
 
     def _marked_first(self, units: Sequence[Sequence[Reg]], found: Found) -> list[list[Reg]]:
-        """Masks of what is stored of groups that keep the pattern: non-zeros, then -0.0, then +0.0, the lowest index first."""
+        """Masks of the stored elements of groups that keep the pattern: non-zeros, then -0.0, then +0.0. Of equals, the
+        lowest index comes first.
+        """
         k, lanes, n = self.k, self.lanes, self.record.pattern.n
         marks = [marked(lanes, planes) for planes in units]
-        # All that is not +0.0 is stored where there is room for it.
+        # Correct for groups with at most N elements other than +0.0. The branch below corrects the other groups.
         kept = [spared(lanes, of_unit, n) for of_unit in marks]
         crowded = k.mov(0)
         for of_unit in marks:
@@ -102,7 +105,9 @@ class Groups:
         return kept
 
     def _crowded(self, planes: Sequence[Reg], masks: Sequence[Reg], found: Found) -> None:
-        """Correct the masks of groups with more than N elements other than +0.0, and count what finds no slot."""
+        """Correct the masks of groups with more than N elements other than +0.0. Records violations, and counts lost
+        -0.0.
+        """
         k, lanes, pattern, floating = self.k, self.lanes, self.record.pattern, self.record.type.floating
         large = [lanes.nonzero(plane) for plane in planes] if floating else marked(lanes, planes)
 
@@ -126,7 +131,7 @@ class Groups:
 
     # --- indices ---------------------------------------------------------------------------------------------------
     def _index_bytes(self, units: Sequence[Sequence[Reg]]) -> list[Byte]:
-        """A span's bytes of indices, from the codes or the indices of each unit."""
+        """The bytes of indices of a span, from the codes or the indices of each unit."""
         k, count = self.k, self.lanes.count
         size = 4 // count
         if self.record.pattern not in CODE_PARTS:
@@ -134,12 +139,12 @@ class Groups:
         if count == 1:
             pairs = zip(units[::2], units[1::2], strict=True)
             return [(k.or_(low, k.shl(high, 4)), 0) for (low,), (high,) in pairs]
-        # The second code of each pair comes down to the high half of the first one's byte.
+        # The second code of each pair is shifted to the high half of the first code's byte.
         joined = [k.or_(code, k.shr(code, 32 // count - 4)) for (code,) in units]
         return [(word, lane * size) for word in joined for lane in range(0, count, 2)]
 
     def places(self, indices: Sequence[Byte]) -> list[list[Reg]]:
-        """For each unit of a span its codes, or its indices slot by slot: the inverse of `_index_bytes`."""
+        """For each unit of a span, its codes or its indices by slot. The inverse of `_index_bytes`."""
         k, lanes, record = self.k, self.lanes, self.record
         size, n = 4 // lanes.count, record.pattern.n
         found: list[list[Reg]] = []
@@ -165,19 +170,19 @@ class Groups:
             planes = [k.mov(0) for _ in range(pattern.m)]
             for slot, (value, place) in enumerate(zip(stored, slots_of, strict=True)):
                 for i in range(slot, slot + pattern.m - pattern.n + 1):
-                    # Only an index that is equal leaves the top bit.
+                    # The difference keeps the top bit only if the index is equal.
                     here = lanes.spread(k.sub(lanes.top, k.xor(place, lanes.each(i))))
                     planes[i] = k.logic(lambda a, b, c: a & b | c, value, here, planes[i])
             words += lanes.in_order(planes)
         return words
 
     def legal(self, places: Sequence[Reg], found: Found) -> list[Reg]:
-        """The index of each slot's element, from a unit's codes or indices; notes illegal ones."""
+        """The index of each slot's element, from the codes or indices of a unit. Records illegal indices."""
         k, lanes, pattern = self.k, self.lanes, self.record.pattern
         slots_of = list(places)
         parts = CODE_PARTS.get(pattern)
         if parts is not None and pattern.n == 1:
-            # The element is bit 1 of the code, and the code is that of the element.
+            # Bit 1 of the code is the element. The code must be the one for this element.
             element = k.and_(k.shr(places[0], 1), lanes.each(1))
             first_code, second_code = parts[0]
             right = k.xor(k.mul_lo(element, first_code ^ second_code), lanes.each(first_code))
@@ -190,12 +195,15 @@ class Groups:
         if parts is None:
             self._note(k.sub(k.or_(slots_of[-1], lanes.top), lanes.each(pattern.m)), found)
             for slot in slots_of:
-                # Bytes with the top bit are no numbers that can be compared so.
+                # The comparisons above do not hold for bytes with the top bit set, which are illegal in any case.
                 self._note(slot, found)
         return slots_of
 
     def filled(self, indices: Sequence[Byte], groups: Reg, found: Found | None) -> list[Byte]:
-        """A span's bytes of indices with the code of padding behind so many groups; notes, where asked, if there were others."""
+        """The bytes of indices of a span, with padding codes after the first `groups` groups.
+
+        found: records a violation if the padding had other codes; None to skip this test.
+        """
         k, codes = self.k, 2 * len(indices)
         if self.record.pattern not in CODE_PARTS:
             return list(indices)
@@ -218,8 +226,9 @@ class Groups:
     def counted(self, words: Sequence[Reg], tally: Sequence[Reg], note: Callable[[int, Reg, Reg], None]) -> None:
         """Count the groups with 1, 2, … M non-zeros in the registers of `tally`.
 
-        note: emitted for each group of the span, in a branch for the spans that have something to note: its number in the span, its
-        non-zeros, its -0.0.
+        note: emits code for each group of the span, from the group's number in the span, the number of its non-zeros,
+            and that of its -0.0. The code is in a branch for spans with a crowded group, or with an inexact group if
+            the kernel lists those.
         """
         k, lanes, pattern = self.k, self.lanes, self.record.pattern
         strange: Reg | None = None
@@ -245,7 +254,7 @@ class Groups:
                     note(unit * lanes.count + lane, self._number(count, lane), self._number(negative, lane))
 
     def _number(self, digits_of: Sequence[Bit], lane: int) -> Reg:
-        """The number of one lane, as binary digits in its top bits."""
+        """The number of one lane, whose binary digits are in the top bits of the lane."""
         k = self.k
         found = k.mov(0)
         for place, digit in enumerate(digits_of):

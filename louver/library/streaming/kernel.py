@@ -1,9 +1,10 @@
-"""Streaming kernels on the PTX builder.
+"""Streaming kernels on groups in registers, by the PTX builder.
 
-A CTA has the threads of a warpgroup. It takes tiles of 64 rows and four steps along them. A thread has the rows and spans that its
-words of metadata are of (`louver.isa.metadata`), whatever the kernel does, so that a load of metadata is 16 bytes of each thread:
+A CTA has the threads of a warpgroup. A tile has 64 rows and four steps along them. In every kernel, a thread has the
+rows and spans of its words of metadata (`louver.isa.metadata`). So each thread loads or stores its metadata as 16
+bytes:
 
-    16-bit types and tf32   rows r and r + 8, four threads side by side, a step at a time
+    16-bit types and tf32   rows r and r + 8, four threads side by side, one step at a time
     8-bit types             row r, two threads side by side, two steps at a time
 """
 
@@ -22,7 +23,7 @@ from louver.ptx.module import Kernel, Reg
 
 
 def build(record: Streaming) -> Kernel:
-    """The kernel of a record. Its grid is tiles of columns × at most as many tiles below each other as there are."""
+    """The kernel of a record. Its grid is columns of tiles × at most the rows of tiles of all entries."""
     frame = Frame(record)
     {"prune": _prune, "check": _check, "compress": _compress, "dense": _expand, "prepack": _prepack}[record.kind](frame)
     return frame.k.finish()
@@ -55,7 +56,7 @@ def _check(frame: Frame) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Note:
-    """Notes what a group of a span has: emitted in a branch that few spans take."""
+    """Emits code that lists a group and counts its lost -0.0. The code is in a branch that few spans take."""
 
     frame: Frame
     place: Place
@@ -95,7 +96,7 @@ def _compress(frame: Frame) -> None:
 
 
 def _store(frame: Frame, natural: Natural, span: Span, units: Sequence[Sequence[Reg]]) -> list[Byte]:
-    """Compress a span, given as the planes of its units; its bytes of indices."""
+    """Compress a span, given as the planes of its units, and store it. Returns its bytes of indices."""
     values, indices = frame.groups.compressed(units, frame.found)
     natural.store_values(*span, values)
     natural.store_indices(*span, indices)

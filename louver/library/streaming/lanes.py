@@ -1,11 +1,14 @@
-"""Arithmetic on the elements of a register side by side: 4 of 8 bits, 2 of 16, or 1 of 32.
+"""Arithmetic on the elements of a register side by side: 4 of 8 bits, 2 of 16 bits, or 1 of 32 bits.
 
-Planes: register i holds the elements i of as many groups as a register has elements. Planes of 2:4 in f16, two groups a and b:
+Planes: register i holds element i of several groups, one group for each element of the register. Planes of 2:4 in f16,
+    for two
+groups a and b:
 
     words in memory order   a1 a0   a3 a2   b1 b0   b3 b2
     planes                  b0 a0   b1 a1   b2 a2   b3 a3
 
-Conditions are the top bits of the elements (`tops`), the other bits being anything; masks are whole elements of ones.
+A condition is the top bit of each element (`tops`); its other bits are undefined. A mask has all bits of an element set
+or cleared.
 """
 
 from __future__ import annotations
@@ -21,14 +24,14 @@ from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Reg
 
 Byte = tuple[Reg, int]
-"""A byte of a register, the lowest one 0."""
+"""A register, and the number of one of its bytes, 0 for the lowest."""
 
 _SPREAD = {8: 0xBA98, 16: 0xBB99, 32: 0xBBBB}
 
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """Operations on the elements of registers. bits: of an element."""
+    """Operations on the elements of registers. bits: bits of an element."""
 
     k: KernelBuilder
     bits: int
@@ -45,11 +48,11 @@ class Lanes:
 
     @property
     def low(self) -> int:
-        """All other bits."""
+        """All bits except the top bit of each element."""
         return ~self.top & 0xFFFFFFFF
 
     def each(self, number: int) -> int:
-        """A number in each element."""
+        """The constant with a number in each element."""
         return sum(number << place for place in range(0, 32, self.bits))
 
     def spread(self, tops: Reg) -> Reg:
@@ -61,14 +64,14 @@ class Lanes:
         return self.k.add(self.k.and_(x, self.low), self.low)
 
     def at_least(self, a: Sequence[Reg], *, whole: bool) -> dict[tuple[int, int], Reg]:
-        """Conditions a[i] >= a[j], for i < j, of unsigned numbers. whole: their top bits may be set."""
+        """Conditions a[i] >= a[j] for i < j, for unsigned numbers. whole: the numbers may have the top bit set."""
         k = self.k
         raised = [k.or_(x, self.top) for x in a[:-1]]
         lowered = [k.and_(x, self.low) if whole else x for x in a[1:]]
         found: dict[tuple[int, int], Reg] = {}
         for i, high in enumerate(raised):
             for j, low in enumerate(lowered[i:], i + 1):
-                # No element borrows from the next one: its minuend has the top bit, its subtrahend has not.
+                # No element borrows from the next: each minuend has the top bit set, each subtrahend has it cleared.
                 apart = k.sub(high, low)
                 found[i, j] = k.logic(lambda p, q, d: p & ~q | ~(p ^ q) & d, a[i], a[j], apart) if whole else apart
         return found
@@ -85,7 +88,7 @@ class Lanes:
         )
 
     def in_order(self, planes: Sequence[Reg]) -> list[Reg]:
-        """The words in memory order, of planes: the inverse of `planes`."""
+        """The words in memory order, from planes. The inverse of `planes`."""
         size, m = self.bits // 8, len(planes)
         places = [(i, group) for group in range(self.count) for i in range(m)]
         bytes_of = [(planes[i], group * size + b) for i, group in places for b in range(size)]
@@ -97,7 +100,11 @@ def _byte(words: Sequence[Reg], place: int) -> Byte:
 
 
 def assemble(k: KernelBuilder, targets: Sequence[Sequence[Byte]]) -> list[Reg]:
-    """Registers of bytes of other registers, the lowest first, of up to four different ones each. Fewer bytes leave the others open."""
+    """Registers that are assembled from bytes of other registers.
+
+    targets: for each result its bytes, the lowest first, from up to four registers. If there are fewer than four, the
+        other bytes are undefined.
+    """
     pairs: dict[tuple[Byte, Byte], Reg] = {}
     return [_assembled(k, [*target, *[target[-1]] * (4 - len(target))], pairs) for target in targets]
 
@@ -111,7 +118,7 @@ def _assembled(k: KernelBuilder, target: Sequence[Byte], pairs: dict[tuple[Byte,
         return k.permute(a, b, _selector([byte + 4 * (register != a) for register, byte in target]))
     halves: list[Reg] = []
     for one, other in (target[:2], target[2:]):
-        # Bytes that are neighbours in both registers come along, for the register that is assembled next.
+        # The permute also moves the neighbours of both bytes. The register that is assembled next uses them.
         first, second = (one[0], one[1] & ~1), (other[0], other[1] & ~1)
         if (first, second) not in pairs:
             (a, i), (b, j) = first, second
@@ -126,7 +133,7 @@ def _selector(places: Sequence[int]) -> int:
 
 
 def numbers(lanes: Lanes, element: ElementType, plane: Reg) -> list[Reg]:
-    """The elements of a register, each as f32: exact but for the payloads of NaNs."""
+    """The elements of a register, each as f32. The conversion is exact, except for the payloads of NaNs."""
     k = lanes.k
     match element.name:
         case "f16" | "bf16":

@@ -1,4 +1,4 @@
-"""Launches of streaming kernels: built, loaded and sent."""
+"""Builds, loads and launches streaming kernels."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ if TYPE_CHECKING:
     from louver.ptx.module import Kernel
 
 MOST_CTAS = 65_535
-"""Of a grid along y."""
+"""Most CTAs of a grid along y."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
     """A kernel and its arguments.
 
-    record: None where there is nothing to do. arguments: by parameter. tiles: side by side, and below each other.
+    record: the kernel; None if there is nothing to do.
+    arguments: by parameter.
+    tiles: columns and rows of tiles.
     """
 
     record: Record | None
@@ -33,9 +35,9 @@ class Launch:
     tiles: tuple[int, int] = (0, 0)
 
     def send(self, ordinal: int = 0, stream: int = 0) -> None:
-        """Send it to a stream of a device, and return without waiting.
+        """Launch the kernel on a stream of a device, and return without waiting.
 
-        Raises RuntimeError for a kernel that is not loaded yet while the stream is being captured.
+        Raises RuntimeError if the kernel is not loaded yet while the stream is being captured.
         """
         if self.record is None:
             return
@@ -54,14 +56,14 @@ class Launch:
         kernel.launch(self.grid(kernel.device.sm_count), pack, stream)
 
     def grid(self, sms: int) -> tuple[int, int, int]:
-        """CTAs along x, y and z, on a device with so many SMs."""
+        """CTAs along x, y and z, on a device with `sms` SMs."""
         assert self.record is not None
         across, below = self.tiles
         return across, min(below, max(1, self.record.ctas_per_sm * sms // across), MOST_CTAS), 1
 
 
 def build(record: Record) -> Kernel:
-    """The kernel of a record. It runs on the emulator too."""
+    """The kernel of a record. The emulator can run it too."""
     if isinstance(record, Windowed):
         from louver.library.streaming.windows.kernel import build as build_windowed
 

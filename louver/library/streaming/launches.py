@@ -1,7 +1,7 @@
-"""Launches of streaming kernels on arrays of a device: checked, and then sent.
+"""Launches of streaming kernels on arrays of a device.
 
-Each function checks what it is given, chooses the kernel by types, strides and alignment, and gives a `Launch`. Nothing is read or
-written before `send`. Errors are ValueErrors with the rule.
+Each function checks its arguments, chooses the kernel by types, strides and alignment, and returns a `Launch`. Nothing
+is read or written before `send`. Errors are ValueErrors that name the rule.
 """
 
 from __future__ import annotations
@@ -38,14 +38,16 @@ if TYPE_CHECKING:
     from louver.library.streaming.base import Record
 
 COUNTER_BYTES = 16
-"""Of the counters of all kinds but `check`: two numbers of 64 bits."""
+"""Bytes of the counters of all kinds except `check`: two numbers of 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The place of a sparse tensor's natural arrays on a device, all entries' rows one after the other.
+    """The places of a sparse tensor's values and indices on a device. The rows of all entries follow each other.
 
-    values: address of [rows, kept]. pitch: bytes from a row to the next. indices: address of [windows, index bytes], without gaps.
+    values: address of the values [rows, kept].
+    pitch: bytes from one row of values to the next.
+    indices: address of the indices [windows, index bytes], without gaps.
     """
 
     values: int
@@ -53,7 +55,8 @@ class Stored:
     indices: int
 
 
-# --- kinds -------------------------------------------------------------------------------------------------------------
+# --- kinds
+# -------------------------------------------------------------------------------------------------------------
 def prune_into(
     source: ArrayView,
     out: ArrayView,
@@ -64,13 +67,13 @@ def prune_into(
     norm: Norm = "l2",
     transposable: bool = False,
 ) -> Launch:
-    """`louver.prune` of a device array into another of the same shape and type; they must not overlap."""
+    """`louver.prune` of a device array into another array of the same shape and type. The arrays must not overlap."""
     check_method(method, norm)
     if transposable:
         ndim = len(source.shape)
         check_transposable(Pattern.parse(pattern), ndim, normal_axis(axis, ndim))
         axis = -1
-    # Blocks lie in one matrix, rows in any.
+    # A block of a transposable mask must not cross a matrix. Rows may be divided in any way.
     call = _Call.of(pattern, axis, source, out, batch=transposable)
     _check_out(source, out)
     if transposable:
@@ -87,10 +90,10 @@ def check_into(
     exact: bool = False,
     listed_from: int = 0,
 ) -> Launch:
-    """Count the groups of a device array by their non-zeros, as `louver.check` does.
+    """Count the groups of a device array by their non-zeros, for `louver.check`.
 
-    counters: address of 3 + M zeros in 64 bits, see `louver.library.streaming.record.COUNTERS`.
-    listed_from: the number of the first group that may be listed.
+    counters: address of 3 + M numbers of 64 bits, set to 0; see `louver.library.streaming.record.COUNTERS`.
+    listed_from: number of the first group that may be listed.
     """
     call = _Call.of(pattern, axis, source)
     return call.launch("check", {"counters": counters, "listed_from": listed_from}, source=source, exact=exact)
@@ -108,9 +111,11 @@ def compress_into(
 ) -> Launch:
     """`louver.compress` of a device array into the arrays of a sparse tensor, in one pass.
 
-    words: layout and address of metadata that is written too; each matrix of the last two axes has its own, and padding.
-    counters: address of two zeros in 64 bits, which become other than 0 where groups have more than N non-zeros, and how many
-    -0.0 found no slot. An array that is pruned on the way, by a method, needs none.
+    words: layout and address of metadata that the kernel also writes. Each matrix of the last two axes has separate,
+        padded metadata.
+    counters: address of two numbers of 64 bits, set to 0. The first becomes non-zero if a group has more than N
+        non-zeros. The second becomes the number of -0.0 without a slot. Not needed with a method, which prunes in the
+        same pass.
     """
     call = _Call.of(pattern, axis, source, batch=words is not None)
     if method is not None:
@@ -139,9 +144,9 @@ def compress_both_into(source: ArrayView, along: Stored, across: Stored) -> Laun
 
 
 def dense_into(stored: Stored, out: ArrayView, pattern: str | Pattern, counters: int, *, axis: int = -1) -> Launch:
-    """The dense array of a sparse tensor, `SparseTensor.dense`, into a device array.
+    """`SparseTensor.dense` into a device array.
 
-    counters: address of two zeros in 64 bits, of which the first becomes another where indices are illegal.
+    counters: address of two numbers of 64 bits, set to 0. The first becomes non-zero if an index is illegal.
     """
     call = _Call.of(pattern, axis, out)
     _check_written(out)
@@ -151,10 +156,12 @@ def dense_into(stored: Stored, out: ArrayView, pattern: str | Pattern, counters:
 def prepack_into(
     indices: int, shape: tuple[int, int, int], element: str | ElementType, words: tuple[Layout, int], counters: int
 ) -> Launch:
-    """The metadata of a sparse tensor for products of an element type.
+    """Make the metadata of a sparse tensor for products of an element type. f32 stands for tf32.
 
-    indices: address of natural indices. shape: matrices, rows of each, dense elements of a row. words, counters: as `compress_into`
-    and `dense_into` have them; f32 is read as tf32.
+    indices: address of the tensor's indices.
+    shape: number of matrices, rows of each, dense elements of a row.
+    words: layout and address of the metadata.
+    counters: see `dense_into`.
     """
     kind = element_type(element)
     group = 2 if kind.bits == 32 else 4
@@ -165,10 +172,11 @@ def prepack_into(
     return call.launch("prepack", arguments, words=layout)
 
 
-# --- what they share ---------------------------------------------------------------------------------------------------
+# --- what they share
+# ---------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """The matrices of a call. steps: of each dense array."""
+    """The matrices of a call. steps: the steps of each dense array."""
 
     element: ElementType
     pattern: Pattern
@@ -193,12 +201,12 @@ class _Call:
         if not view.shape:
             raise ValueError("a sparse tensor has at least one dimension, got a scalar: give an array")
         number = normal_axis(axis, len(view.shape))
-        # Windows lie in one matrix too.
+        # A window must not cross a matrix either.
         shape, steps = matrices(views, number, batch=batch or kept.length > 1)
         return cls(element, kept, number, shape, steps)
 
     def stored(self, to: Stored, dense: ArrayView) -> dict[str, int]:
-        """Arguments for the arrays of a sparse tensor, which must not overlap the dense one."""
+        """Arguments for the arrays of a sparse tensor. Raises ValueError if they overlap the dense array."""
         needed = self.pattern.groups(self.shape.size) * self.pattern.n * self.element.bytes
         if to.values % ROW_ALIGNMENT or to.pitch % ROW_ALIGNMENT:
             raise ValueError(
@@ -218,7 +226,7 @@ class _Call:
 
     @property
     def _windows(self) -> int:
-        """Lists of indices of an entry."""
+        """The number of lists of indices of an entry."""
         return -(-self.shape.rows // self.pattern.length)
 
     def launch(
@@ -233,7 +241,7 @@ class _Call:
         words: Layout | None = None,
         exact: bool = False,
     ) -> Launch:
-        """The launch of a kernel of that kind."""
+        """The launch of a kernel of this kind."""
         given = dict(arguments or {})
         if self.shape.empty:
             return Launch(None)
@@ -302,13 +310,13 @@ class _Call:
             accesses = {name: each if each.columns else Access(size) for name, each in accesses.items()}
         else:
             accesses = dict.fromkeys(accesses, min(accesses.values(), key=lambda each: each.width))
-        # Elements are compared by their magnitudes, which squares may lose.
+        # Single elements are compared by magnitude, because a square can overflow or underflow.
         return Windowed(
             self.element.name, self.pattern, kind, "l1" if norm and length == 1 else norm, **accesses, exact=exact
         )
 
     def _index_width(self, tiling: Tiling, address: int) -> int:
-        """Bytes of an access of indices: as many as their address, a row's and a span's allow."""
+        """Bytes of an access of indices: the most that their address, a row and a span allow."""
         return gcd(tiling.index_bytes, index_bytes(self.pattern, self.pattern.groups(self.shape.size)), address, 4)
 
 

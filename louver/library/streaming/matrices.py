@@ -1,4 +1,4 @@
-"""Arrays of any dimensions as batches of matrices, whose rows lie along the sparse axis."""
+"""Arrays of any dimensions as batches of matrices whose rows are along the sparse axis."""
 
 from __future__ import annotations
 
@@ -10,15 +10,21 @@ from louver.library.streaming.record import VECTOR_BYTES, Access
 from louver.runtime.arrays import ArrayView
 
 MOST = 1 << 31
-"""Rows and sizes are below it."""
+"""Upper limit of the number of rows, and of the elements of a row; both must be below it."""
 
 Steps = tuple[int, int, int]
-"""Elements from a row, an element of a row, and an entry to the next."""
+"""Distance in elements from one row to the next, from one element of a row to the next, and from one entry to the next.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """entries: of the batch. rows, size: of each; size is along the sparse axis."""
+    """Matrices of a batch.
+
+    entries: number of matrices.
+    rows: rows of a matrix.
+    size: elements of a row, along the sparse axis.
+    """
 
     entries: int
     rows: int
@@ -35,10 +41,12 @@ class Shape:
 
 
 def matrices(views: Sequence[ArrayView], axis: int, *, batch: bool) -> tuple[Shape, list[Steps]]:
-    """Arrays of one shape as batches of matrices: one shape for all, and each one's steps.
+    """Arrays of one shape as batches of matrices: the common shape, and the steps of each array.
 
-    axis: the sparse one, counted from 0. batch: an entry is a matrix of the last two axes, rather than as much as one step walks.
-    Raises ValueError for strides that do not allow it.
+    axis: the sparse axis, counted from 0.
+    batch: True if an entry must be a matrix of the last two axes. Otherwise all axes that one stride spans become rows.
+
+    Raises ValueError for strides that do not allow this.
     """
     shape = views[0].shape
     others = [i for i in range(len(shape)) if i != axis]
@@ -63,7 +71,7 @@ def matrices(views: Sequence[ArrayView], axis: int, *, batch: bool) -> tuple[Sha
 
 
 def _merged(shape: Sequence[int], strides: Sequence[Sequence[int]], axes: Sequence[int]) -> list[tuple[int, list[int]]]:
-    """Sizes and strides of some axes, those joined that one stride walks in all arrays."""
+    """Sizes and strides of some axes. Axes that one stride spans in all arrays are joined."""
     found: list[tuple[int, list[int]]] = []
     for axis in axes:
         size, steps = shape[axis], [each[axis] for each in strides]
@@ -77,9 +85,12 @@ def _merged(shape: Sequence[int], strides: Sequence[Sequence[int]], axes: Sequen
 
 
 def access(view: ArrayView, shape: Shape, steps: Steps, *, along: int, down: int) -> Access:
-    """The access of kernels to an array: as many bytes at once as its address, its steps and its sizes allow.
+    """The access of a kernel to an array, as wide as address, steps and sizes allow.
 
-    along: bytes of a row that a kernel moves at once, at most; down: those of a column, 0 for none. Both are multiples of what is moved.
+    along: most bytes of a row in one access.
+    down: most bytes of a column in one access; 0 if the kernel cannot access columns.
+
+    Both are multiples of the width.
     """
     size = view.element.bytes
     row, column, entry = (step * size for step in steps)

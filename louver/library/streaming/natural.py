@@ -1,4 +1,4 @@
-"""Stored values and indices in their natural order, in the memory of a device."""
+"""Access to the values and indices of a sparse tensor in the memory of a device."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from louver.ptx.module import Address, Reg
 
 @dataclass(slots=True)
 class Natural:
-    """The values [rows, kept] and the indices [rows, index bytes] of a sparse tensor; rows count over all entries.
+    """The values [rows, kept] and the indices [rows, index bytes] of a sparse tensor, with the rows of all entries.
 
-    values, indices: addresses, the first one None where a kernel has no values. pitch: bytes from a row of values to the next.
-    rows: of an entry. size: elements of a dense row.
+    values, indices: addresses. values is None if a kernel has no values.
+    pitch: bytes from one row of values to the next.
+    rows: rows of an entry.
+    size: elements of a dense row.
     """
 
     k: KernelBuilder
@@ -59,7 +61,7 @@ class Natural:
                 self.k.add(at, spans * size, into=at)
 
     def load_values(self, row: int, step: int) -> list[Reg]:
-        """A span's values; zeros outside of the matrix."""
+        """The values of a span; zeros outside the matrix."""
         k = self.k
         found: list[Reg] = []
         for address, inside, count in self._value_accesses(row, step):
@@ -69,14 +71,14 @@ class Natural:
         return found
 
     def store_values(self, row: int, step: int, words: Sequence[Reg]) -> None:
-        """Write a span's values, and zeros up to a row's next 16 bytes."""
+        """Write the values of a span. The last access of a row also writes zeros after the last value."""
         done = 0
         for address, inside, count in self._value_accesses(row, step):
             self.k.store_global(address, words[done : done + count], guard=inside)
             done += count
 
     def _value_accesses(self, row: int, step: int) -> list[tuple[Address, Reg, int]]:
-        """Addresses, whether the matrix has a value there, and how many words."""
+        """The accesses of a span: address, whether the matrix has a value there, and number of words."""
         record, words = self.record, self.record.value_words
         count = gcd(words, 4)
         per_group = record.pattern.n * record.type.bytes
@@ -87,7 +89,7 @@ class Natural:
         return found
 
     def load_indices(self, row: int, step: int) -> list[Byte]:
-        """A span's bytes of indices; legal ones outside of the matrix, those of padding."""
+        """The bytes of indices of a span; legal padding outside the matrix."""
         k, width, record = self.k, self.record.indices, self.record
         coded = record.pattern in CODE_PARTS
         outside = [FILLER * 0x11 if coded else at % record.pattern.n for at in range(record.index_bytes)]
@@ -109,7 +111,7 @@ class Natural:
         return found
 
     def store_indices(self, row: int, step: int, indices: Sequence[Byte]) -> None:
-        """Write a span's bytes of indices; nothing outside of the matrix."""
+        """Write the bytes of indices of a span; nothing outside the matrix."""
         k, width = self.k, self.record.indices
         for at, address, inside in self._index_accesses(row, step):
             (word,) = assemble(k, [indices[at : at + width]])
@@ -127,6 +129,6 @@ class Natural:
         ]
 
     def _has(self, row: int, step: int, group: int) -> Reg:
-        """Whether the matrix has that group of a span."""
+        """Whether a group of a span is inside the matrix."""
         assert self._place is not None
         return self._place.inside(self.k, row, ahead(self.record, step) + group * self.record.pattern.m)

@@ -1,4 +1,4 @@
-"""A thread's place in a matrix, and the dense arrays whose rows it reaches there."""
+"""A thread's place in a matrix, and dense arrays that a thread accesses along rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from louver.ptx.module import Address, Reg
 
 @dataclass(frozen=True, slots=True)
 class Corner:
-    """The first element of a tile. number: of the tile in its entry, from above."""
+    """The first element of a tile. number: the tile's row of tiles in its entry."""
 
     entry: Reg
     number: Reg
@@ -28,28 +28,31 @@ class Stream(Protocol):
     """An array that a kernel reads or writes span by span."""
 
     def begin(self, corner: Corner) -> None:
-        """Make a tile ready, all threads of the CTA together."""
+        """Prepare a tile. All threads of the CTA execute this together."""
         ...
 
     def open(self, place: Place) -> None:
-        """Go to a place in the tile."""
+        """Move to a place in the tile."""
         ...
 
     def advance(self, steps: int) -> None:
-        """Follow the place by so many steps."""
+        """Advance by `steps` steps, together with the place."""
         ...
 
     def end(self, corner: Corner) -> None:
-        """Finish a tile, all threads of the CTA together. They have met since its last span."""
+        """Finish a tile. All threads of the CTA execute this together, after a barrier behind the last span."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The spans that a thread has before it: of some rows, of each `ahead` of them, a step of a tile apart.
+    """A thread's place: some rows, and the next span in each of them. Further spans of the thread are one step apart,
+    see `ahead`.
 
-    entry: of the batch. rows: their numbers. span: the first one's number in its row. left: elements of each row from there on, none
-    or less outside of the matrix.
+    entry: number of the entry.
+    rows: numbers of the rows.
+    span: number of the next span in its row.
+    left: elements of each row from the place on; 0 or less outside the matrix.
     """
 
     entry: Reg
@@ -61,32 +64,33 @@ class Place:
     def at(
         cls, k: KernelBuilder, record: Streaming, entry: Reg, rows: Sequence[Reg], span: Reg, shape: tuple[Reg, Reg]
     ) -> Place:
-        """The place of these rows and this span in a matrix of that shape."""
+        """The place of these rows and this span in a matrix. shape: rows, and elements of a row."""
         rest = k.sub(shape[1], k.mul_lo(span, record.span))
         left = tuple(k.selp(rest, 0, k.setp("lt", "u32", row, shape[0])) for row in rows)
         return cls(entry, tuple(rows), span, left)
 
     def advance(self, k: KernelBuilder, record: Streaming, steps: int) -> None:
-        """Go on by so many steps of a tile."""
+        """Advance by `steps` steps of a tile."""
         k.add(self.span, steps * record.spans, into=self.span)
         for left in self.left:
             k.sub(left, ahead(record, steps), into=left)
 
     def inside(self, k: KernelBuilder, row: int, element: int) -> Reg:
-        """Whether the row has the element that is so many behind the place."""
+        """Whether the matrix has the element of this row that is `element` elements after the place."""
         return k.setp("gt", "s32", self.left[row], element)
 
 
 def ahead(record: Streaming, step: int) -> int:
-    """Elements from the place to the span that is so many steps ahead."""
+    """Elements from the place to the span that is `step` steps ahead."""
     return step * record.spans * record.span
 
 
 @dataclass(slots=True)
 class Rows:
-    """A dense array, each of whose spans a thread reads or writes by itself.
+    """A dense array with accesses along rows. A thread reads or writes its spans without other threads.
 
-    base: its address. steps: bytes from a row, an element and an entry to the next.
+    base: address of the array.
+    steps: bytes from one row to the next, from one element of a row to the next, and from one entry to the next.
     """
 
     k: KernelBuilder
@@ -99,7 +103,7 @@ class Rows:
 
     @property
     def apart(self) -> bool:
-        """Whether elements move one at a time, any distance apart."""
+        """Whether each access is a single element. Elements may then be any distance apart."""
         return self.access.width == self.record.type.bytes
 
     def begin(self, corner: Corner) -> None: ...
@@ -124,15 +128,15 @@ class Rows:
             k.add(at, by, into=at)
 
     def load(self, row: int, step: int) -> list[Reg]:
-        """The words of a span; zeros outside of the matrix."""
+        """The words of a span; zeros outside the matrix."""
         return loaded(self.k, self._accesses(row, step), self.access.width)
 
     def store(self, row: int, step: int, words: Sequence[Reg]) -> None:
-        """Write the words of a span; nothing outside of the matrix."""
+        """Write the words of a span; nothing outside the matrix."""
         put(self.k, self._accesses(row, step), self.access.width, words)
 
     def _accesses(self, row: int, step: int) -> list[tuple[Address, Reg]]:
-        """Addresses of a span's accesses, and whether the matrix has what they reach."""
+        """The accesses of a span: address, and whether it is inside the matrix."""
         k, size, first = self.k, self.record.type.bytes, ahead(self.record, step)
         assert self._place is not None
         at = self._at[row]
@@ -150,11 +154,13 @@ class Rows:
 
 
 Accesses = Iterable[tuple[Address, Reg]]
-"""Addresses, and whether there is anything."""
+"""Addresses, each with a predicate: whether to access it."""
 
 
 def loaded(k: KernelBuilder, accesses: Accesses, width: int) -> list[Reg]:
-    """The words that accesses of so many bytes read, one after the other; zeros where there is nothing, and behind less than a word."""
+    """The words that consecutive accesses of `width` bytes read. Bytes without an access, and those that fill the last
+    word, are zeros.
+    """
     words: list[Reg] = []
     pieces: list[Reg] = []
     load = LoadByte() if width == 1 else Load("global", "b16", read_only=True)
@@ -170,7 +176,7 @@ def loaded(k: KernelBuilder, accesses: Accesses, width: int) -> list[Reg]:
 
 
 def put(k: KernelBuilder, accesses: Accesses, width: int, words: Sequence[Reg]) -> None:
-    """The inverse of `loaded`."""
+    """Write the words by consecutive accesses of `width` bytes. The inverse of `loaded`."""
     for number, (address, inside) in enumerate(accesses):
         at = number * width
         if width >= 4:
@@ -181,7 +187,9 @@ def put(k: KernelBuilder, accesses: Accesses, width: int, words: Sequence[Reg]) 
 
 
 def joined(k: KernelBuilder, pieces: Sequence[Reg], width: int) -> list[Reg]:
-    """The words of 16-bit registers that hold 1 or 2 bytes each, in memory order; of a lone one with zeros behind it."""
+    """The words from 16-bit registers with 1 or 2 bytes each, in memory order. A single register is extended with
+    zeros.
+    """
     if len(pieces) == 1:
         word = k.reg("b32")
         k.emit(ConvertInteger("u32", "u16"), word, pieces[0])

@@ -1,4 +1,4 @@
-"""Streaming kernels as records: the work of each, its elements, and its access to memory."""
+"""Records of streaming kernels: the kind of work, the elements, and the access to memory."""
 
 from __future__ import annotations
 
@@ -16,37 +16,45 @@ from louver.isa.targets import WARPGROUP_THREADS
 Kind = Literal["prune", "check", "compress", "dense", "prepack"]
 
 Layout = Literal[1, 2, 4, "rows"]
-"""Of metadata: words of a load (`louver.isa.prepack.split`), or "rows" for `metadata_rows`."""
+"""Layout of metadata: words of a load (`louver.isa.prepack.split`), or "rows" for `metadata_rows`."""
 
 MAX_GROUP: Final = 16
 """Largest M of a pattern whose groups a thread holds in registers."""
 
 
 def fits_thread(pattern: Pattern) -> bool:
-    """Whether a thread holds groups of a pattern in registers: of few elements, some of which it drops. Others are worked on by window."""
+    """Whether a thread holds groups of this pattern in registers: small groups of elements with N < M. Kernels on
+    windows handle all other patterns.
+    """
     return pattern.length == 1 and pattern.n < pattern.m <= MAX_GROUP
 
 
 VECTOR_BYTES: Final = 16
-"""Bytes that a thread loads or stores at once, at most."""
+"""Most bytes of one load or store of a thread."""
 
 SPAN_BYTES: Final = 32
-"""Bytes of a row that a thread takes at once, at least: the columns of half a word of metadata, for 8-bit types of a word."""
+"""Least bytes of a span: the columns of half a word of metadata; for 8-bit types, those of a word."""
 
 TILE_STEPS: Final = WORDS
-"""Steps along a row that a tile has, each as wide as a word of metadata."""
+"""Steps of a tile along a row. A step is as wide as a word of metadata."""
 
 COUNTERS: Final = ("broken", "lost", "listed")
-"""Numbers of 64 bits that kernels leave, from 0. broken: threads that saw a group with more than N non-zeros, or an illegal index.
-lost: -0.0 without a slot. listed: `NO_GROUP` less 2^`KEY_BITS` times the least number of a group to list and its non-zeros. Behind
-them a checking kernel has the counts of groups with 1, 2, … M non-zeros."""
+"""Counters of kernels, 64 bits each. They start at 0. In a checking kernel, the counts of groups with 1, 2, … M
+non-zeros follow.
+
+broken: number of threads that found a group with more than N non-zeros, or an illegal index.
+lost: number of -0.0 without a slot.
+listed: `NO_GROUP` - (g · 2^`KEY_BITS` + c), for the listed group with the least number g, and its c non-zeros.
+"""
 
 COPYING_CTAS: Final = 4
 BUSY_CTAS: Final = 16
-"""Measured at 28672×4096 in f16 (perf log, section 29)."""
+"""CTAs for each SM: of kernels that mostly copy, and of kernels that compute more than they move. Measured at
+28672×4096 in f16 (perf log, section 29).
+"""
 
 KEY_BITS: Final = 9
-"""Bits of a listed group's non-zeros, 256 at most."""
+"""Bits for the number of non-zeros of a listed group, which is at most 256."""
 
 NO_GROUP: Final = (1 << 64) - 1
 
@@ -55,9 +63,9 @@ NO_GROUP: Final = (1 << 64) - 1
 class Access:
     """The access of a kernel to a dense array.
 
-    width: bytes at once, a power of two. Addresses and steps between rows are multiples of it. At the width of an element,
-    neighbours of a row may be any distance apart. columns: neighbours along a column are neighbours in memory, so that tiles are
-    turned in shared memory; the width is at least 4 then.
+    width: bytes of an access, a power of two. Addresses and steps between rows are multiples of the width. If the width
+        is one element, the elements of a row may be any distance apart.
+    columns: columns are contiguous in memory, so tiles are transposed in shared memory. The width is then at least 4.
     """
 
     width: int
@@ -71,7 +79,7 @@ class Access:
 
 
 def check_arrays(kind: str, source: Access | None, out: Access | None) -> None:
-    """Raises ValueError for other dense arrays than those of a kind."""
+    """Raises ValueError unless the dense arrays are those that this kind of kernel has."""
     arrays = {"prune": (True, True), "check": (True, False), "compress": (True, False), "dense": (False, True)}
     if arrays.get(kind, (False, False)) != (source is not None, out is not None):
         raise ValueError(f"a kernel of kind {kind} has other dense arrays, got {source} and {out}")
@@ -79,9 +87,10 @@ def check_arrays(kind: str, source: Access | None, out: Access | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """The division of matrices of a pattern into tiles, and of these into what a thread takes.
+    """The division of matrices into tiles, and of tiles into spans of threads.
 
-    A unit is M registers: a group for each element of a register. A span is some units that follow each other in a row.
+    A unit is M registers: it has a group for each element of a register. A span is one or more consecutive units of a
+        row.
     """
 
     element: str
@@ -101,12 +110,14 @@ class Tiling:
 
     @property
     def map(self) -> MetadataMap:
-        """The places of codes in products of elements of this size: threads take rows and columns as the map says, whatever the pattern."""
+        """The places of codes in products of elements of this size. It assigns rows and columns to threads, for every
+        pattern.
+        """
         return MAPS[self.type.bits]
 
     @property
     def multiplied(self) -> bool:
-        """Whether tensor cores multiply such tensors, so that they have metadata."""
+        """Whether tensor cores multiply such tensors. Only these tensors have metadata."""
         return self.pattern in CODE_PARTS and self.pattern.m == self.map.group
 
     @property
@@ -146,12 +157,12 @@ class Tiling:
 
     @property
     def row_offsets(self) -> tuple[int, ...]:
-        """The rows that a thread takes at a time, from its first: two where a word of metadata is of two."""
+        """The rows of a thread, relative to the first: two if a word of metadata has codes of two rows, else one."""
         return tuple(sorted({0, self.map.code[-1][0]}))
 
     @property
     def spans(self) -> int:
-        """Spans of a row in a step of a tile: those of its threads side by side."""
+        """Spans of a row in a step of a tile: one for each thread side by side."""
         return GROUPS * len(self.row_offsets) // 8
 
     @property
@@ -166,19 +177,24 @@ class Tiling:
 
     @property
     def turned_bytes(self) -> int:
-        """Bytes of a column that an access moves at most, 0 where tiles cannot be turned: their rows are not whole lines of all banks."""
+        """Most bytes of a column in one access. 0 if tiles cannot be transposed, because their rows are not multiples
+        of 128 bytes, the width of all banks.
+        """
         return 0 if self.row_bytes % (8 * VECTOR_BYTES) else VECTOR_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class Streaming(Tiling):
-    """One kernel.
+    """A kernel on groups in registers.
 
-    kind: prune (dense to dense), check (dense to counts), compress (dense to values, indices and metadata), dense (values and indices
-    to dense), prepack (indices to metadata).
-    method: of `prune`, for a kernel that prunes; a compressing kernel without one takes arrays that keep the pattern.
-    source, out: the dense arrays that the kind has. indices: bytes of an access of indices. words: the metadata's layout, if any.
-    exact: a checking kernel lists groups with fewer than N non-zeros too.
+    kind: "prune": dense to dense. "check": dense to counts. "compress": dense to values, indices and metadata. "dense":
+        values and indices to dense. "prepack": indices to metadata.
+    method: the method of `prune`, for a kernel that prunes. A compressing kernel without a method needs arrays that
+        keep the pattern.
+    source, out: the accesses to the dense arrays; None for an array that the kind does not have.
+    indices: bytes of an access of indices.
+    words: layout of the metadata; None without metadata.
+    exact: whether a checking kernel also lists groups with fewer than N non-zeros.
     """
 
     kind: Kind
@@ -206,12 +222,12 @@ class Streaming(Tiling):
 
     @property
     def ctas_per_sm(self) -> int:
-        """CTAs that share the tiles of an SM. Those that compute much for each byte wait less with more of them."""
+        """CTAs that share the tiles of an SM. Kernels with much computation for each byte run faster with more CTAs."""
         return BUSY_CTAS if self.kind in ("check", "prepack") else COPYING_CTAS
 
     @property
     def counts(self) -> bool:
-        """Whether the kernel leaves numbers."""
+        """Whether the kernel has counters."""
         return self.kind in ("check", "dense", "prepack") or (self.kind == "compress" and self.method is None)
 
     @property

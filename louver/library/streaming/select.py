@@ -1,4 +1,6 @@
-"""The elements of a group that are kept, and their slots: conditions and masks of planes (see `louver.library.streaming.lanes`)."""
+"""Selects the kept elements of groups, and assigns slots, by conditions and masks on planes
+(`louver.library.streaming.lanes`).
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,11 @@ from louver.ptx.core import Number
 from louver.ptx.module import Reg
 
 Before = Callable[[int, int], Reg]
-"""The condition that element i comes before element j, for i < j; else j comes before i."""
+"""The condition that element i comes before element j, for i < j. If it is false, j comes before i."""
 
 
 def first(lanes: Lanes, m: int, n: int, before: Before) -> list[Reg]:
-    """Masks of the n elements of m that come first."""
+    """Masks of the first n of m elements, in the order of `before`."""
     k = lanes.k
     pairs = {(i, j): before(i, j) for i in range(m) for j in range(i + 1, m)}
     masks: list[Reg] = []
@@ -26,7 +28,7 @@ def first(lanes: Lanes, m: int, n: int, before: Before) -> list[Reg]:
 
 
 def largest(lanes: Lanes, element: ElementType, planes: Sequence[Reg], n: int) -> list[Reg]:
-    """Masks of the n elements with the largest magnitudes, as `louver.formats.select` orders them."""
+    """Masks of the n elements with the largest magnitudes, in the order of `louver.formats.select`."""
     keys = [_magnitude(lanes, element, plane) for plane in planes]
     pairs = lanes.at_least(keys, whole=not element.floating)
     return first(lanes, len(planes), n, lambda i, j: pairs[i, j])
@@ -39,7 +41,7 @@ def _magnitude(lanes: Lanes, element: ElementType, plane: Reg) -> Reg:
         spare = element.magnitude_mask - element.largest_magnitude
         if not spare:
             return size
-        # The bits of infinity and NaN differ in the mantissa alone, where infinity has none.
+        # Infinity and NaN differ only in the mantissa, which is 0 for infinity. Clearing the mantissa makes them equal.
         above = lanes.spread(k.add(size, lanes.each(spare)))
         return k.logic(lambda a, b, c: a & ~(b & c), size, above, lanes.each(spare))
     if element.name == "u8":
@@ -49,12 +51,12 @@ def _magnitude(lanes: Lanes, element: ElementType, plane: Reg) -> Reg:
 
 
 def spared(lanes: Lanes, marks: Sequence[Reg], n: int) -> list[Reg]:
-    """Masks of n elements, of which those with a mark come first, then the lowest. marks: conditions, at most n of which hold."""
+    """Masks of n elements: those with a mark, then the lowest others. marks: conditions, of which at most n hold."""
     k = lanes.k
     masks: list[Reg] = []
     for i, mark in enumerate(marks):
         if i < n:
-            # The elements before i come first anyway.
+            # Fewer than n elements are before i. So i is kept unless too many marked elements follow.
             behind = at_least(k, [holds(k, other) for other in marks[i + 1 :]], n - i)
             mark = k.logic(lambda a, b, c: a | ~b, mark, behind, 0)
         masks.append(lanes.spread(mark))
@@ -62,19 +64,23 @@ def spared(lanes: Lanes, marks: Sequence[Reg], n: int) -> list[Reg]:
 
 
 def marked(lanes: Lanes, planes: Sequence[Reg]) -> list[Reg]:
-    """Conditions: some bit is set, so that the element is not +0.0."""
+    """Conditions: some bit of the element is set, so it is not +0.0."""
     return [lanes.k.or_(lanes.nonzero(plane), plane) for plane in planes]
 
 
 def slots(lanes: Lanes, masks: Sequence[Reg], n: int) -> Iterator[dict[int, Reg]]:
-    """For each stored value of a group, masks of the elements that it may be: one of them is set. n elements are kept."""
+    """For each slot of a group, the masks of the elements that it may hold, by element. Exactly one of the masks is
+    set.
+
+    masks: masks of the kept elements, of which there are n.
+    """
     k, spare = lanes.k, len(masks) - n
     left = list(masks)
     for slot in range(n):
         yield {i: left[i] for i in range(slot, slot + spare + 1)}
         if slot == n - 1:
             return
-        # Elements of the next slot are those behind the one of this.
+        # The candidates for the next slot are the kept elements after this slot's element.
         seen = left[slot]
         for i in range(slot + 1, slot + spare + 1):
             behind = k.and_(left[i], seen)
@@ -83,7 +89,7 @@ def slots(lanes: Lanes, masks: Sequence[Reg], n: int) -> Iterator[dict[int, Reg]
 
 
 def pick(lanes: Lanes, candidates: dict[int, Reg], things: Sequence[Number]) -> Number:
-    """The thing of the element whose mask is set; the last candidate's without a look at its mask."""
+    """The item of the element whose mask is set. If no other mask is set, it is that of the last candidate."""
     *others, last = candidates
     found: Number = things[last]
     for i in reversed(others):

@@ -1,7 +1,9 @@
-"""Tiles in shared memory: dense arrays whose columns are contiguous are read and written along them, and turned there.
+"""Tiles in shared memory. Dense arrays with contiguous columns are read and written along columns, and transposed in
+such a tile.
 
-A tile has the rows of a CTA's tile, each of `row_bytes`. A chunk of 16 bytes lies at its place exclusive-or a number of its row, so
-that a warp's accesses spread over the banks: those of a turn go to many rows, those of spans along few.
+A tile has the rows of a CTA's tile, `row_bytes` each. The offset of a 16-byte chunk in its row is the exclusive or of
+its place and a mark of the row. So accesses of a warp spread over the banks, both those down many rows and those along
+few rows.
 """
 
 from __future__ import annotations
@@ -19,17 +21,19 @@ from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Address, Reg
 
 AT_ONCE = 4
-"""Accesses to global memory that a thread has under way while it turns a tile."""
+"""Accesses to global memory in flight of a thread while it transposes a tile."""
 
 
 def _mark(row: int) -> int:
-    """Exclusive-or of a byte's place in a row. That of a sum is the exclusive-or where the numbers share no bits."""
+    """The mask of the exclusive or of offsets in a row. If two row numbers have no common bits, the mask of their sum
+    is the exclusive or of their masks.
+    """
     return (row >> 3 ^ row) % 8 * VECTOR_BYTES
 
 
 @dataclass(slots=True)
 class Tile:
-    """A tile in shared memory: its spans."""
+    """A tile in shared memory, with access to its spans and columns."""
 
     k: KernelBuilder
     record: Streaming
@@ -43,13 +47,13 @@ class Tile:
         return ROWS * record.row_bytes
 
     def open(self, rows: Sequence[Reg], span: Reg) -> None:
-        """Go to a span of some rows, counted in the tile."""
+        """Move to a span of some rows, counted in the tile."""
         self._rows = tuple(self.row(row) for row in rows)
         self._marks = tuple(self.mark(row) for row in rows)
         self._at = self.k.mul_lo(span, 4 * self.record.span_words)
 
     def advance(self, steps: int) -> None:
-        """Go on by so many steps."""
+        """Advance by `steps` steps."""
         assert self._at is not None
         self.k.add(self._at, steps * self._step, into=self._at)
 
@@ -79,12 +83,17 @@ class Tile:
         return k.mul_lo(k.and_(k.xor(k.shr(row, 3), row), 7), VECTOR_BYTES)
 
     def put(self, place: Reg, words: Sequence[Reg], rows: Sequence[int]) -> None:
-        """Write words, one for each neighbour along a row, whose elements are of these rows. place: of the first row."""
+        """Write parts of neighbouring columns.
+
+        place: address in the first of the rows.
+        words: for each column, a word with the elements of these rows.
+        rows: rows, relative to the row of `place`.
+        """
         for row, turned in zip(rows, exchanged(self.k, self.record.type.bits, words), strict=True):
             self.k.store_shared(self._in_row(place, row), turned)
 
     def get(self, place: Reg, rows: int) -> list[list[Reg]]:
-        """The columns that `put` has written."""
+        """The parts of neighbouring columns, `rows` elements each, as `put` writes them."""
         words = self.k.regs("b32", rows)
         for row, word in enumerate(words):
             self.k.load_shared((word,), self._in_row(place, row))
@@ -93,7 +102,7 @@ class Tile:
         return [[some[column] for some in turned] for column in range(lanes)]
 
     def _in_row(self, place: Reg, row: int) -> Address:
-        """The same place so many rows on: fewer than the number of the place's row is a multiple of."""
+        """The same place, `row` rows further. The row of `place` must be a multiple of a power of two above `row`."""
         return Address(self.k.xor(place, _mark(row)) if row else place, row * self.record.row_bytes)
 
     @property
@@ -114,10 +123,13 @@ class Tile:
 
 @dataclass(slots=True)
 class Turned:
-    """A dense array whose columns are contiguous, moved tile by tile, all threads of a CTA together.
+    """A dense array with contiguous columns. All threads of a CTA copy it together, tile by tile.
 
-    base: its address. steps: bytes from an element of a row and from an entry to the next. shape: of an entry. mine: the number of this
-    thread, and the rows and the span that it has of a tile. reading: the kernel reads the array, or it writes it.
+    base: address of the array.
+    steps: bytes from one element of a row to the next, and from one entry to the next.
+    shape: rows and columns of an entry.
+    mine: the number of this thread, and its rows and span in a tile.
+    reading: whether the kernel reads the array; else it writes the array.
     """
 
     k: KernelBuilder
@@ -142,7 +154,7 @@ class Turned:
         self.tile.advance(steps)
 
     def load(self, row: int, step: int) -> list[Reg]:
-        """The words of a span; zeros outside of the matrix."""
+        """The words of a span; zeros outside the matrix."""
         return self.tile.load(row, step)
 
     def store(self, row: int, step: int, words: Sequence[Reg]) -> None:
@@ -152,7 +164,8 @@ class Turned:
     def end(self, corner: Corner) -> None:
         if not self.reading:
             self._move(corner)
-            # The next tile takes the place of this one once no other thread reads it: a source's, moved alike, once the same thread has.
+            # The next tile overwrites this one, so all threads must have read it. If the source has the same access,
+            # each thread overwrites only what it has read itself.
             if self.record.source != self.access:
                 self.k.barrier_sync(0, WARPGROUP_THREADS)
 
@@ -161,7 +174,7 @@ class Turned:
         size, lanes = record.type.bytes, record.lanes
         (column_step, entry_step), thread = self.steps, self.mine[0]
         rows = self.access.width // size
-        # A thread moves some rows of a word's columns at once; neighbours have the next rows.
+        # A thread copies some rows of the columns of one word at a time. The next thread has the next rows.
         chunks = ROWS // rows
         apart = WARPGROUP_THREADS // chunks
         batch = gcd(AT_ONCE // lanes, record.columns // lanes // apart)
@@ -202,7 +215,7 @@ class Turned:
             words.repeat_if(k.setp("lt", "u32", byte, record.row_bytes))
 
     def _columns(self, start: Reg) -> list[Reg]:
-        """Addresses of as many columns as a word of the tile has."""
+        """The addresses of the columns of one word of the tile."""
         found = [start]
         for _ in range(1, self.record.lanes):
             found.append(self.k.add(found[-1], self.steps[0]))
@@ -215,5 +228,7 @@ class Turned:
 
 
 def exchanged(k: KernelBuilder, bits: int, words: Sequence[Reg]) -> list[Reg]:
-    """Words whose elements i are the elements of word i, of as many words as a word has elements."""
+    """The transposed words: element j of result i is element i of word j. There are as many words as elements in a
+    word.
+    """
     return Lanes(k, bits).planes(words, len(words))

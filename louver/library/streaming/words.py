@@ -1,4 +1,4 @@
-"""Metadata words as products load them (`louver.isa.prepack`), from the bytes of indices that a thread has."""
+"""Writes the metadata words that products load (`louver.isa.prepack`), from a thread's bytes of indices."""
 
 from __future__ import annotations
 
@@ -14,28 +14,29 @@ from louver.library.streaming.place import Corner
 from louver.ptx.module import Address
 
 BYTES = CODES * CODE_BITS // 8
-"""Of a word."""
+"""Bytes of a word."""
 
 
 class Words:
-    """A thread's words of a tile; nothing for kernels without any."""
+    """A thread's metadata words of a tile. Does nothing for kernels without metadata."""
 
     def __init__(self, frame: Frame) -> None:
         self._frame = frame
         self._words = [frame.k.mov(0) for _ in range(WORDS)] if frame.record.words is not None else []
 
     def take(self, spans: Sequence[Sequence[Byte]]) -> None:
-        """Append the words of the next step, from the bytes of its spans: a word's rows follow each other."""
+        """Append the words of the next steps, from the bytes of their spans. Rows of a word are consecutive spans."""
         if not self._words:
             return
         k, whole = self._frame.k, [byte for indices in spans for byte in indices]
         new = assemble(k, [whole[at : at + BYTES] for at in range(0, len(whole), BYTES)])
-        # Each step is the same code, so words move up by as many as it has.
+        # The loop body is the same code for all steps. So the words are shifted, instead of written to changing
+        # registers.
         for to, word in zip(self._words, [*self._words[len(new) :], *new], strict=True):
             k.mov(word, into=to)
 
     def store(self, corner: Corner) -> None:
-        """Write the words of a tile, all four steps of it."""
+        """Write the words of all four steps of a tile."""
         match self._frame.record.words:
             case None:
                 return
@@ -45,7 +46,9 @@ class Words:
                 self._store_loads(corner, words)
 
     def _store_loads(self, corner: Corner, words: int) -> None:
-        """All rows and columns of the tile: prepacked metadata is padded to whole tiles."""
+        """Write the words in the layout of loads. Prepacked metadata is padded to whole tiles, so all words are
+        written.
+        """
         frame, k = self._frame, self._frame.k
         block = k.mad_lo(corner.entry, frame.args["row_tiles"], corner.number)
         load = k.mad_lo(block, k.special("%nctaid.x"), frame.column_tile)
@@ -54,7 +57,9 @@ class Words:
             k.store_global(Address(base, at * BYTES * WARPGROUP_THREADS), self._words[at : at + words])
 
     def _store_rows(self, corner: Corner) -> None:
-        """Those of warps and words that have rows and columns: metadata as a tensor is padded no further."""
+        """Write the words in the layout of `metadata_rows`. Only warps with rows and words with columns are written,
+        because this layout has no other padding.
+        """
         frame, k, record = self._frame, self._frame.k, self._frame.record
         rows, size = frame.shape
         columns = GROUPS * record.pattern.m

@@ -1,7 +1,13 @@
-"""Kernels that make forms of a sparse tensor on its device: `Derived`. A thread makes an element of a row at a time.
+"""Kernels that make forms of a sparse tensor on its device: `Derived`. A thread makes one element of a row at a time.
 
-Parameters: rows, size: of what is made. kept: columns of values. Of lists also k: rows of K; lists, windows: of a matrix; list_bytes: of a
-window's indices. Of picks steps: of a row; blocks: of 64 rows of a matrix.
+| parameter | kinds | meaning |
+|---|---|---|
+| rows, size | all | rows of the result, and elements of a row |
+| kept | all | columns of values |
+| windows | list, pick | windows of a matrix |
+| list_bytes | list, pick | bytes of a window's indices |
+| k, lists | list | rows of K, and lists of a matrix |
+| steps, blocks | pick | steps of a row, and blocks of 64 rows of a matrix |
 """
 
 from __future__ import annotations
@@ -16,14 +22,14 @@ from louver.library.streaming.derived.record import Derived
 from louver.ptx.module import Address, Kernel, Reg
 
 BLOCK = 64
-"""Rows whose picks follow each other."""
+"""Rows whose picks are contiguous."""
 
 _INFINITY = 0x7F800000
-"""Raw bits of f32."""
+"""Infinity as raw bits of f32."""
 
 
 def build(record: Derived) -> Kernel:
-    """The kernel of a record. Its grid is columns in parts × at most as many rows as there are."""
+    """The kernel of a record. Its grid is parts of columns × at most the number of rows."""
     frame = Base(record, shared=0)
     k = frame.k
     rows, size = frame.shape
@@ -42,7 +48,7 @@ def build(record: Derived) -> Kernel:
 
 
 def _rounded(frame: Base, record: Derived, row: Reg, column: Reg) -> Reg:
-    """A value as `louver.isa.product_meaning.f32_to_tf32` rounds it; 0 behind a row."""
+    """A value, rounded as by `louver.isa.product_meaning.f32_to_tf32`; 0 after the end of a row."""
     k, args = frame.k, frame.args
     at = k.add(args["values"], k.mul_lo(k.widen_u64(row), args["pitch"]))
     bits = k.mov(0)
@@ -54,7 +60,7 @@ def _rounded(frame: Base, record: Derived, row: Reg, column: Reg) -> Reg:
 
 
 def _listed(frame: Base, record: Derived, row: Reg, column: Reg) -> Reg:
-    """A row of K of a list: that of its window's column, K behind the last one."""
+    """An entry of a list: the row of K of a stored column of its window; K after the last column."""
     k, args, pattern = frame.k, frame.args, record.pattern
     entry = k.div(row, args["lists"])
     number = k.sub(row, k.mul_lo(entry, args["lists"]))
@@ -65,7 +71,7 @@ def _listed(frame: Base, record: Derived, row: Reg, column: Reg) -> Reg:
 
 
 def _picked(frame: Base, record: Derived, row: Reg, column: Reg) -> Reg:
-    """A row that 16 rows pick, counted from the first group of their step."""
+    """A pick of 16 rows: a row of K, counted from the first group of the step."""
     k, args, pattern = frame.k, frame.args, record.pattern
     units = BLOCK // PICKERS
     steps = k.div(row, units)
@@ -83,12 +89,14 @@ def _picked(frame: Base, record: Derived, row: Reg, column: Reg) -> Reg:
 
 
 def _index(frame: Base, record: Derived, window: Reg, column: Reg) -> tuple[Reg, Reg]:
-    """The index of a window's stored column, 0 behind the last one, and whether there is one. Notes illegal ones."""
+    """The index of a stored column of a window, and whether the column exists; the index is 0 otherwise. Records
+    illegal indices.
+    """
     k, args, pattern, bits = frame.k, frame.args, record.pattern, index_bits(record.pattern)
     base = k.mad_wide(window, args["list_bytes"], args["indices"])
     inside = k.setp("lt", "u32", column, args["kept"])
     index = _bits(frame, base, column, bits)
-    # Of a group's first index none is before it.
+    # The first index of a group has no predecessor.
     first = k.setp("eq", "u32", k.sub(column, k.mul_lo(k.div(column, pattern.n), pattern.n)), 0)
     before = _bits(frame, base, k.selp(column, k.sub(column, 1), first), bits)
     least = k.selp(0, k.add(before, 1), first)
@@ -99,7 +107,7 @@ def _index(frame: Base, record: Derived, window: Reg, column: Reg) -> tuple[Reg,
 
 
 def _bits(frame: Base, base: Reg, column: Reg, bits: int) -> Reg:
-    """A number of so many bits of a list; 0 behind it."""
+    """The number of `bits` bits at a column of a list; 0 after the end of the list."""
     k = frame.k
     bit = k.mul_lo(column, bits)
     byte = k.shr(bit, 3)

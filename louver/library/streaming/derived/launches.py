@@ -11,9 +11,10 @@ from louver.runtime.arrays import ArrayView
 
 
 def round_into(values: ArrayView, pitch: int, out: tuple[int, int]) -> Launch:
-    """Values of f32 [rows, kept] as products multiply them, rounded to tf32.
+    """Round values of f32 [rows, kept] to tf32.
 
-    pitch: bytes from a row of values to the next. out: address, and pitch; zeros follow each row up to it.
+    pitch: bytes from one row of values to the next.
+    out: address and pitch (bytes) of the result. Zeros fill each row up to the pitch.
     """
     address, out_pitch = out
     rows, kept = values.shape
@@ -24,10 +25,13 @@ def round_into(values: ArrayView, pitch: int, out: tuple[int, int]) -> Launch:
 def lists_into(
     indices: int, pattern: Pattern, shape: tuple[int, int, int], rows: int, out: tuple[int, int], counters: int
 ) -> Launch:
-    """Lists of rows of K for so many rows each, of which windows are multiples.
+    """Make the lists of rows of K.
 
-    indices: address of natural indices. shape: matrices, rows of each, dense elements of a row. out: address, and entries of a list.
-    counters: as `dense_into` has them.
+    indices: address of the tensor's indices.
+    shape: number of matrices, rows of each, dense elements of a row.
+    rows: rows that share a list. The windows are multiples of this number.
+    out: address of the lists, and entries of a list.
+    counters: see `dense_into`.
     """
     entries, m, k = shape
     address, pitch = out
@@ -39,7 +43,12 @@ def lists_into(
 def picks_into(
     indices: int, pattern: Pattern, shape: tuple[int, int, int], step: int, out: int, counters: int
 ) -> Launch:
-    """The rows of K that 16 rows pick, so many stored columns at a time. The others are as `lists_into` has them."""
+    """Make the picks of each group of 16 rows.
+
+    step: stored columns of a K step.
+    indices, shape, counters: see `lists_into`.
+    out: address of the picks.
+    """
     entries, m, k = shape
     arguments = _of_windows(pattern, m, k) | {"indices": indices, "out": out, "counters": counters}
     steps, blocks = -(-arguments["kept"] // step), -(-m // 64)

@@ -1,4 +1,4 @@
-"""Kernels that make forms, as records."""
+"""Records of kernels that make forms."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from louver.library.streaming.record import BUSY_CTAS
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """A kernel that makes a form of a sparse tensor, a thread for each element.
+    """A kernel that makes a form of a sparse tensor. Each thread makes one element.
 
-    kind: round (values of f32 to tf32), list (rows of K of windows, `louver.formats.lists`), pick (rows that 16 rows pick).
-    rows: of a list. step: columns that are picked at a time, of which indices have whole bytes.
+    kind: "round": values of f32 to tf32. "list": lists of rows of K (`louver.formats.lists`). "pick": rows of K that 16
+        rows pick.
+    rows: rows that share a list.
+    step: stored columns of a K step of picks. Their indices are whole bytes.
     """
 
     kind: Literal["round", "list", "pick"]
@@ -44,12 +46,12 @@ class Derived:
 
     @property
     def counts(self) -> bool:
-        """Whether the kernel leaves numbers."""
+        """Whether the kernel has counters."""
         return self.kind != "round"
 
     @property
     def numbers(self) -> tuple[str, ...]:
-        """Parameters of 32 bits: see `louver.library.streaming.derived.kernel`."""
+        """Names of the parameters of 32 bits, see `louver.library.streaming.derived.kernel`."""
         own = {
             "round": (),
             "list": ("k", "lists", "windows", "list_bytes"),
@@ -59,5 +61,5 @@ class Derived:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Parameters of 64 bits."""
+        """Names of the parameters of 64 bits."""
         return ("values", "pitch", "out") if self.kind == "round" else ("indices", "out", "counters")
