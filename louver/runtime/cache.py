@@ -1,9 +1,13 @@
-"""Compiled kernels on disk, by the problem that they solve.
+"""A cache of compiled kernels on disk, by the problem that they solve.
 
-Two levels: a record (which kernel, how to launch it, what it uses) by problem key, and its cubin by the hash of the PTX
-that it was assembled from, so that problems with equal PTX share one cubin. Each file is sealed: a checksum covers its
-content and its name. A file that is damaged, or was made under another name, counts as missing and is replaced. When the
-folder outgrows its bound, the files unused for longest go first.
+| file | key | content |
+|---|---|---|
+| record | problem | the kernel, the data of its launch, the resources that it uses |
+| cubin | hash of the PTX | machine code. Problems with equal PTX share a cubin |
+
+A checksum covers the content and the name of each file. A file that is damaged, or that has another name than at its
+creation, counts as missing and is replaced. If the folder exceeds its size limit, the least recently used files are
+removed.
 """
 
 from __future__ import annotations
@@ -25,10 +29,12 @@ from typing import Any
 from louver.runtime.folder import PART, OwnFolder
 
 DEFAULT_BYTES = 512 * 2**20
-"""Bound on a cache directory's size. A product kernel takes about 100 KB."""
+"""Size limit of a cache directory, in bytes. A product kernel takes about 100 KB."""
 
 WAIT_SECONDS = 120
-"""The time that a process waits for another one that builds the same kernel, before it builds the kernel too."""
+"""Time for which a process waits for another process that builds the same kernel. After it, the process builds the
+kernel too.
+"""
 
 _FAMILY = b"louver-cache-"
 _MAGIC = _FAMILY + b"2\n"
@@ -44,9 +50,11 @@ _LEFT_OVER_SECONDS = 3600
 class KernelRecord:
     """A compiled kernel.
 
-    kernel: the entry's name. cubin: machine code. ptx_hash: from `ptx_hash()`. launch: facts that a launch needs
-    (threads, cluster, bytes of shared memory, parameters, …). resources: what the assembler reported (registers,
-    spills, warnings, version, …). Both hold JSON values only.
+    kernel: name of the kernel's entry point.
+    cubin: machine code.
+    ptx_hash: the result of `ptx_hash()`.
+    launch: data for a launch: threads, cluster, bytes of shared memory, parameters, and others. JSON values only.
+    resources: the assembler's report: registers, spills, warnings, version, and others. JSON values only.
     """
 
     kernel: str
@@ -63,18 +71,24 @@ class KernelRecord:
 
 
 def cache_directory() -> Path:
-    """The folder of kernels and measured schedules: `louver-cache` below `LOUVER_CACHE_DIR`, `XDG_CACHE_HOME` or `~/.cache`."""
+    """The folder of kernels and measured schedules: `louver-cache` below `LOUVER_CACHE_DIR`, `XDG_CACHE_HOME` or
+    `~/.cache`.
+    """
     base = os.environ.get("LOUVER_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    # os.path leaves the "~" of a user without a home folder, which OwnFolder refuses.
+    # For a user without a home folder, os.path keeps the "~". OwnFolder refuses such a path.
     return Path(os.path.expanduser(base)) / "louver-cache"
 
 
 def problem_key(*parts: Any, target: str, ptxas: str, source: str | None = None) -> str:
     """The key of a problem: 64 hexadecimal digits.
 
-    parts: the things that the kernel is made from, such as a problem, its schedule, tile IR's text: JSON values and dataclasses of
-    them. target: as PTX names it. ptxas: the assembler's version. source: hash of Louver's own source, `source_hash()`
-    by default. Raises TypeError for a part that has no canonical form.
+    parts: everything that determines the kernel, such as a problem, its schedule, the text of tile IR. JSON values, and
+        dataclasses of such values.
+    target: PTX target.
+    ptxas: version of the assembler.
+    source: hash of Louver's source, by default `source_hash()`.
+
+    Raises TypeError for a part that has no canonical form.
     """
     whole = {"parts": parts, "target": target, "ptxas": ptxas, "source": source or source_hash()}
     return _hash(json.dumps(whole, sort_keys=True, separators=(",", ":"), default=by_fields))
@@ -87,14 +101,15 @@ def ptx_hash(ptx: str, *, ptxas: str) -> str:
 
 @functools.cache
 def source_hash() -> str:
-    """SHA-256 over Louver's Python files, their names included: a change makes all keys new.
+    """SHA-256 of the names and contents of Louver's Python files. A change of the source changes all keys.
 
-    Once a process; the files are read only if their names, sizes, times and inodes are not those of a hash in the cache directory.
+    Computed once a process. The cache directory keeps the hash by the names, sizes, times and inodes of the files. If
+    these are unchanged, the files are not read.
     """
     root = Path(__file__).resolve().parents[1]
     facts = _hash(json.dumps([str(root), sorted(_file_facts(str(root)))]))
     folder, name = OwnFolder(cache_directory()), f"{facts}.source"
-    # Where nothing can be kept, the files are read again next time.
+    # If the hash cannot be kept, the next process reads the files again.
     with contextlib.suppress(OSError):
         kept = _read(folder, name)
         if kept is not None:
@@ -111,7 +126,7 @@ def _file_facts(folder: str) -> Iterator[tuple[str, int, int, int, int]]:
             yield from _file_facts(entry.path)
         elif entry.name.endswith(".py"):
             status = entry.stat()
-            # Files that are unpacked with a fixed time of change still get a new time of their status.
+            # Archives can set the modification time of unpacked files to a fixed value, but not the status change time.
             yield entry.path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
@@ -127,8 +142,9 @@ def _source_hash(root: Path) -> str:
 class KernelCache:
     """Records of compiled kernels, in memory and in an `OwnFolder`.
 
-    directory: `cache_directory()` by default; made when first written. One that cannot be used leaves the memory, with one
-    warning. max_bytes: bound on the directory's size.
+    directory: by default `cache_directory()`. The first write creates it. If it cannot be used, the cache is in memory
+        only, with one warning.
+    max_bytes: size limit of the directory.
     """
 
     def __init__(self, directory: Path | None = None, *, max_bytes: int = DEFAULT_BYTES) -> None:
@@ -142,7 +158,7 @@ class KernelCache:
         self._warned = False
 
     def get(self, key: str) -> KernelRecord | None:
-        """The record of a problem key, or None."""
+        """The record of a problem key; None if there is none."""
         with self._lock:
             if key not in self._memory:
                 try:
@@ -156,7 +172,7 @@ class KernelCache:
             return self._memory[key]
 
     def put(self, key: str, record: KernelRecord) -> None:
-        """Keep a record. Raises TypeError when its facts are not JSON values."""
+        """Keep a record. Raises TypeError if `launch` or `resources` are not JSON values."""
         described = {
             "kernel": record.kernel,
             "ptx_hash": record.ptx_hash,
@@ -174,10 +190,10 @@ class KernelCache:
                 self._warn(error)
 
     def get_or_build(self, key: str, build: Callable[[], KernelRecord]) -> KernelRecord:
-        """The record of a key, built and kept when it is missing.
+        """The record of a key. If it is missing, it is built and kept.
 
-        Of all threads and processes that share the directory, one builds and the others wait. A process builds without waiting
-        where files cannot be locked or written, and after `WAIT_SECONDS` with a warning.
+        Of all threads and processes that share the directory, one builds and the others wait. If files cannot be locked
+        or written, a process builds without waiting. After `WAIT_SECONDS`, a waiting process warns and builds.
         """
         found = self.get(key)
         if found is not None:
@@ -190,7 +206,7 @@ class KernelCache:
             except TimeoutError as error:
                 warnings.warn(f"{error}: this process builds the kernel too", stacklevel=3)
             except OSError:
-                # `put` says what is wrong, if it fails too.
+                # If `put` also fails, it warns.
                 pass
             found = self.get(key)
             if found is None:
@@ -208,7 +224,7 @@ class KernelCache:
 
     def _trim(self) -> None:
         files = self.folder.files()
-        # A young one is another process's write or lock under way; an old one was left by a process that was killed.
+        # Another process may be using a recent part or lock. An old one was left by a process that was killed.
         oldest = time.time() - _LEFT_OVER_SECONDS
         for name, status in files.items():
             if _LEFT_OVER.fullmatch(name) and status.st_mtime < oldest:
@@ -219,7 +235,7 @@ class KernelCache:
             if total <= self.max_bytes:
                 return
             total -= status.st_size
-            # One that has gone meanwhile, or is refused, is left alone.
+            # A file may be gone by now, or refused. Both cases are ignored.
             with contextlib.suppress(OSError):
                 if self.folder.read(name).startswith(_FAMILY):
                     self.folder.remove(name)
@@ -236,7 +252,7 @@ class KernelCache:
 
 @functools.cache
 def kernel_cache() -> KernelCache:
-    """The process's kernel cache, in `cache_directory()` as it is when this is first called."""
+    """The kernel cache of the process. The first call decides the folder, by `cache_directory()`."""
     return KernelCache()
 
 
@@ -245,7 +261,7 @@ def _hash(text: str) -> str:
 
 
 def _read(folder: OwnFolder, name: str) -> bytes | None:
-    """The content that `_write` put into a file; None for no file, or a file without the seal of this name and content."""
+    """The content of a file that `_write` wrote. None if there is no file, or if its checksum is wrong."""
     try:
         data = folder.read(name)
     except FileNotFoundError:
@@ -265,8 +281,8 @@ def _seal(name: str, content: bytes) -> bytes:
 
 
 def by_fields(part: Any) -> Any:
-    """A record as JSON values. Raises TypeError for anything else, which a problem is not made of."""
+    """A dataclass as JSON values. Raises TypeError for any other type, which a problem must not contain."""
     if is_dataclass(part) and not isinstance(part, type):
-        # The type's name keeps apart records with equal fields, nested ones too.
+        # The type's name distinguishes dataclasses with equal fields, also nested ones.
         return {"type": type(part).__name__, **{f.name: getattr(part, f.name) for f in fields(part)}}
     raise TypeError(f"a problem is made of JSON values and dataclasses of them, got {type(part).__name__}")

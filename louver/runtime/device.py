@@ -1,4 +1,4 @@
-"""The GPU at hand, or the reason why there is none."""
+"""The current GPU and its properties, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -12,16 +12,20 @@ WITHOUT_GPU = "formats, compiling, the emulator and the reference path still wor
 
 
 class NoDeviceError(RuntimeError):
-    """Something needed a GPU and there is none."""
+    """An operation needs a GPU, and there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
     """A CUDA device.
 
-    ordinal: the driver's index. capability: compute capability. sm_count: streaming multiprocessors.
-    shared_limit: bytes of shared memory that a CTA may have at most (opt-in). l2_bytes: size of the L2 cache.
-    memory_bytes: size of the global memory. driver: the CUDA version that the driver supports.
+    ordinal: the driver's index.
+    capability: compute capability.
+    sm_count: number of streaming multiprocessors.
+    shared_limit: most bytes of shared memory of a CTA (opt-in).
+    l2_bytes: size of the L2 cache.
+    memory_bytes: size of the global memory.
+    driver: the CUDA version that the driver supports.
     """
 
     ordinal: int
@@ -35,7 +39,7 @@ class Device:
 
     @property
     def target(self) -> str:
-        """The PTX target with this device's own instructions, such as "sm_90a"; plain before Hopper."""
+        """The architecture-specific PTX target, such as "sm_90a". Before Hopper there is only the plain target."""
         major, minor = self.capability
         return f"sm_{major}{minor}" + ("a" if major >= 9 else "")
 
@@ -45,7 +49,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class NoDevice:
-    """No usable CUDA device; `reason` says what is missing."""
+    """There is no usable CUDA device. reason: the missing part."""
 
     reason: str
 
@@ -54,9 +58,9 @@ class NoDevice:
 
 
 def current_device() -> Device | NoDevice:
-    """The device whose context is current on this thread, else device 0; or the reason that there is none.
+    """The device whose context is current on this thread, else device 0; or the reason why there is none.
 
-    Never raises. Facts about a device are read once per process.
+    Never raises. The properties of a device are read once a process.
     """
     reason = _why_none()
     if reason is not None:
@@ -68,7 +72,7 @@ def current_device() -> Device | NoDevice:
 
 
 def require_device() -> Device:
-    """`current_device()`, or NoDeviceError with the reason."""
+    """`current_device()`. Raises NoDeviceError with the reason if there is none."""
     found = current_device()
     if isinstance(found, NoDevice):
         raise NoDeviceError(str(found))
@@ -77,7 +81,7 @@ def require_device() -> Device:
 
 @functools.cache
 def device(ordinal: int) -> Device:
-    """The device of that ordinal. Raises DriverError when there is none, DriverMissingError without a driver."""
+    """The device with this ordinal. Raises DriverError if there is none, DriverMissingError without a driver."""
     handle = call("cuDeviceGet", ordinal, doing=f"looking for device {ordinal}")
     attributes = api().CUdevice_attribute
 
@@ -98,7 +102,7 @@ def device(ordinal: int) -> Device:
 
 
 def driver_version() -> str:
-    """The CUDA version that the installed driver supports, such as "13.0". Raises DriverMissingError without one."""
+    """The CUDA version that the installed driver supports, such as "13.0". Raises DriverMissingError without it."""
     major, minor = _version()
     return f"{major}.{minor}"
 

@@ -1,4 +1,4 @@
-"""Reads DLPack capsules: the C structures of dlpack.h, and the facts that Louver needs."""
+"""Reads DLPack capsules, by the C structures of dlpack.h."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ class _Versioned(ctypes.Structure):
     )
 
 
-# Prototypes of Louver's own: the types of `ctypes.pythonapi`'s functions are shared with every library in the process.
+# Louver declares separate prototypes, because all libraries of the process share the types of `ctypes.pythonapi`'s
+# functions.
 _capsule_name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", ctypes.pythonapi))
 _capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
@@ -66,7 +67,7 @@ _capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The array that a capsule describes. address: bytes. strides: elements."""
+    """The array that a capsule describes. address: in bytes. strides: in elements."""
 
     address: int
     element: str
@@ -76,7 +77,9 @@ class Contents:
 
 
 def export(x: Any, stream: int | None) -> Any:
-    """`x`'s capsule, versioned if it can; the producer makes `stream` wait for the data (None: a host array)."""
+    """The capsule of `x`, versioned if `x` supports this. The producer makes `stream` wait for the data; None for a
+    host array.
+    """
     arguments: dict[str, Any] = {} if stream is None else {"stream": stream}
     try:
         return x.__dlpack__(max_version=(1, 1), **arguments)
@@ -85,9 +88,10 @@ def export(x: Any, stream: int | None) -> Any:
 
 
 def read(capsule: Any) -> Contents:
-    """The array that a capsule describes. The data stays valid while the capsule lives: it is not renamed, so it frees itself.
+    """The array that a capsule describes. The data is valid as long as the capsule exists. The capsule is not renamed,
+    so it frees the data itself.
 
-    Raises ValueError for an element type that Louver lacks, TypeError for what is no DLPack capsule.
+    Raises ValueError for an element type that Louver does not have, TypeError if it is not a DLPack capsule.
     """
     tensor, read_only = _tensor(capsule)
     kind = (tensor.dtype.code, tensor.dtype.bits)
@@ -103,7 +107,7 @@ def read(capsule: Any) -> Contents:
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides in elements of a dense row-major array."""
+    """The strides, in elements, of a contiguous row-major array."""
     strides = [1] * len(shape)
     for i in range(len(shape) - 2, -1, -1):
         strides[i] = strides[i + 1] * shape[i + 1]

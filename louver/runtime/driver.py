@@ -1,4 +1,4 @@
-"""The CUDA driver's API, imported when first used, with its results turned into exceptions."""
+"""The API of the CUDA driver. It is imported at first use, and error codes become exceptions."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from typing import Any
 
 INVALID_CONTEXT = 201
-"""CUDA_ERROR_INVALID_CONTEXT: no context, or a foreign one, is current on the calling thread."""
+"""CUDA_ERROR_INVALID_CONTEXT: the calling thread has no current context, or a foreign one."""
 
 INVALID_HANDLE = 400
-"""CUDA_ERROR_INVALID_HANDLE: a function or stream of another context."""
+"""CUDA_ERROR_INVALID_HANDLE: the function or stream belongs to another context."""
 
 
 CAPTURE_IMPLICIT = 906
-"""CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: the default stream was touched while another stream is being captured."""
+"""CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: the default stream was used while another stream is being captured."""
 
 HINTS: dict[int, str] = {
     2: "free device memory, or use smaller arrays",
@@ -29,17 +29,19 @@ HINTS: dict[int, str] = {
     900: "this cannot be done while a stream is being captured: do it before the capture",
     906: "the default stream cannot be used while another stream is being captured: pass the capturing stream",
 }
-"""The advice about a result code, where there is one."""
+"""Advice for some result codes."""
 
 
 class DriverMissingError(RuntimeError):
-    """There is no usable CUDA driver here; the message says what is missing."""
+    """There is no usable CUDA driver. The message names the missing part."""
 
 
 class DriverError(RuntimeError):
-    """A call into the CUDA driver failed.
+    """A call of the CUDA driver failed.
 
-    code: the CUresult. name: CUDA's name for it, such as "CUDA_ERROR_INVALID_VALUE". doing: what was tried.
+    code: the CUresult.
+    name: CUDA's name of the code, such as "CUDA_ERROR_INVALID_VALUE".
+    doing: the purpose of the call.
     """
 
     def __init__(self, code: int, name: str, doing: str) -> None:
@@ -54,7 +56,7 @@ class DriverError(RuntimeError):
 def api() -> Any:
     """The module `cuda.bindings.driver`, initialised (cuInit).
 
-    Raises DriverMissingError when the package, the driver's library or a device is missing.
+    Raises DriverMissingError if the package, the driver's library or a device is missing.
     """
     try:
         driver = importlib.import_module("cuda.bindings.driver")
@@ -76,9 +78,11 @@ def error_name(driver: Any, code: int) -> str:
 
 
 def call(name: str, *arguments: Any, doing: str = "") -> Any:
-    """Call the driver function `name` and return its value: None, one value, or a tuple of them.
+    """Call the driver function `name`, and return its value: None, one value, or a tuple of values.
 
-    doing: the purpose of the call, said in the error. Raises DriverError, DriverMissingError.
+    doing: the purpose of the call, for the error message.
+
+    Raises DriverError, DriverMissingError.
     """
     driver = api()
     result, *values = getattr(driver, name)(*arguments)
@@ -94,13 +98,13 @@ def failure(code: int, doing: str) -> DriverError:
 
 @functools.cache
 def primary_context(ordinal: int) -> Any:
-    """The device's primary context, which PyTorch and the CUDA runtime use too; kept for the life of the process."""
+    """The device's primary context, which PyTorch and the CUDA runtime also use. It is kept until the process ends."""
     return call("cuDevicePrimaryCtxRetain", call("cuDeviceGet", ordinal), doing=f"opening device {ordinal}")
 
 
 @contextmanager
 def device_context(ordinal: int) -> Generator[None]:
-    """Make the device's primary context current on this thread for the duration."""
+    """Make the device's primary context current on this thread, inside the `with` block."""
     call("cuCtxPushCurrent", primary_context(ordinal), doing=f"making device {ordinal} current")
     try:
         yield
@@ -109,7 +113,9 @@ def device_context(ordinal: int) -> Generator[None]:
 
 
 def is_capturing(stream: int) -> bool:
-    """Whether work sent to `stream` (a CUstream handle, 0 the default stream) would touch a CUDA graph's capture now."""
+    """Whether work on `stream` (a CUstream handle; 0 is the default stream) would take part in a capture, or disturb
+    one, now.
+    """
     try:
         return _is_capturing(stream)
     except DriverError as error:
@@ -117,7 +123,7 @@ def is_capturing(stream: int) -> bool:
             return True
         if error.code != INVALID_CONTEXT:
             raise
-    # A thread that has not used the GPU yet has no context, and the driver wants one even for this question.
+    # A thread that has not used the GPU yet has no context. The driver needs one even for this query.
     with device_context(0):
         return _is_capturing(stream)
 
@@ -127,13 +133,16 @@ def _is_capturing(stream: int) -> bool:
 
 
 def capture_question(stream: int) -> Callable[[], tuple[Any, Any]]:
-    """The driver's own question whether `stream` is being captured, for launches that ask each time: two zeros if it is not."""
+    """The driver's query whether `stream` is being captured, for launches that query each time. It returns two zeros if
+    the stream is not captured.
+    """
     return functools.partial(api().cuStreamIsCapturing, api().CUstream(stream))
 
 
 def capture_of(stream: int) -> int:
-    """The number of the capture that `stream` is part of, one for each capture of the process; 0 outside of one, -1 of the default stream
-    where work sent to it would touch a capture of another one.
+    """The number of the capture of which `stream` is a part; each capture of the process has a different number.
+
+    0 outside a capture. -1 for the default stream, if work on it would disturb the capture of another stream.
     """
     if not is_capturing(stream):
         return 0
@@ -148,7 +157,9 @@ def capture_of(stream: int) -> int:
 
 @contextmanager
 def relaxed_capture() -> Generator[None]:
-    """Let this thread allocate memory while a stream is being captured, which would end the capture otherwise."""
+    """Allow this thread to allocate memory while a stream is being captured. Without this, an allocation ends the
+    capture.
+    """
     relaxed = api().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
     before = call("cuThreadExchangeStreamCaptureMode", relaxed, doing="allowing allocation during a capture")
     try:

@@ -1,4 +1,4 @@
-"""Times on the device: events in a stream, and the time between two of them."""
+"""Times on a device: events in a stream, and the time between two events."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from louver.runtime.driver import call, device_context
 
 
 class Event:
-    """A point in a stream's work, with the time when it was reached; released by `close`. ordinal: the stream's device."""
+    """A point in the work of a stream, with the time at which it was reached. ordinal: device of the stream.
+
+    `close` releases the event.
+    """
 
     __slots__ = ("_handle", "ordinal")
 
@@ -18,17 +21,17 @@ class Event:
             self._handle: Any = call("cuEventCreate", 0, doing="creating an event")
 
     def record(self, stream: int) -> None:
-        """Put it behind all that was sent to `stream` (a CUstream handle) so far."""
+        """Place the event after all work sent to `stream` (a CUstream handle) so far."""
         with device_context(self.ordinal):
             call("cuEventRecord", self._handle, stream, doing="recording an event")
 
     def seconds_until(self, later: Event) -> float:
-        """From this event to a later one, for which it waits; about half a microsecond exact."""
+        """The seconds from this event to a later one, exact to about half a microsecond. Waits for the later event."""
         with device_context(self.ordinal):
             call("cuEventSynchronize", later._handle, doing="waiting for an event")
             return float(call("cuEventElapsedTime", self._handle, later._handle, doing="timing")) * 1e-3
 
     def close(self) -> None:
-        """Release it."""
+        """Release the event."""
         with device_context(self.ordinal):
             call("cuEventDestroy", self._handle, doing="releasing an event")

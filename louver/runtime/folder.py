@@ -1,4 +1,4 @@
-"""A folder of one user: files are read, written whole or not at all, and locked by any number of processes."""
+"""A folder of one user. Any number of processes can read its files, write them atomically, and lock them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PART = ".part"
-"""The end of the name of a file that is being written."""
+"""Suffix of the name of a file that is being written."""
 
 _POLL_SECONDS = 0.02
 
@@ -20,15 +20,18 @@ _POLL_SECONDS = 0.02
 class OwnFolder:
     """A folder at `path`, and the files directly in it.
 
-    The first write makes it, with mode 0700. A folder or file is refused that belongs to another user, that others may write
-    to, or that is a symbolic link. All methods raise OSError, FileNotFoundError for a folder or file that does not exist.
+    The first write creates the folder, with mode 0700. A folder or file is refused if it belongs to another user, if
+    others can write to it, or if it is a symbolic link. All methods raise OSError; FileNotFoundError if the folder or
+    file does not exist.
     """
 
     path: Path
 
     @contextlib.contextmanager
     def opened(self, *, create: bool = False) -> Generator[int]:
-        """The folder's descriptor, for the functions of `os` that take `dir_fd`. create: make the folder if it is missing."""
+        """The folder's descriptor, for functions of `os` that take `dir_fd`. create: create the folder if it is
+        missing.
+        """
         if str(self.path).startswith("~"):
             raise PermissionError(f"this user has no home folder, and so no {self.path}")
         if not hasattr(os, "O_DIRECTORY"):
@@ -45,14 +48,14 @@ class OwnFolder:
             os.close(handle)
 
     def read(self, name: str) -> bytes:
-        """The content of a file. Its time of change becomes the present, where that can be written."""
+        """The content of a file. Sets its modification time to the present, if possible."""
         with self.opened() as folder, os.fdopen(self._open(name, folder), "rb", buffering=0) as file:
             with contextlib.suppress(OSError):
                 os.utime(file.fileno())
             return file.readall()
 
     def write(self, name: str, content: bytes) -> None:
-        """Put a file in place of the one before, if there is one."""
+        """Write a file atomically. It replaces an existing file."""
         with self.opened(create=True) as folder:
             part = f"{name}.{os.urandom(8).hex()}{PART}"
             handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
@@ -66,11 +69,11 @@ class OwnFolder:
                 raise
 
     def files(self) -> dict[str, os.stat_result]:
-        """The regular files that belong to this user, by name."""
+        """The status of each regular file that belongs to this user, by name."""
         found: dict[str, os.stat_result] = {}
         with self.opened() as folder, os.scandir(folder) as entries:
             for entry in entries:
-                # Another process may remove a file between listing and asking.
+                # Another process may remove a file between the listing and this call.
                 with contextlib.suppress(FileNotFoundError):
                     status = entry.stat(follow_symlinks=False)
                     if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
@@ -78,15 +81,16 @@ class OwnFolder:
         return found
 
     def remove(self, name: str) -> None:
-        """Remove a file; one that is gone already is no error."""
+        """Remove a file. A missing file is not an error."""
         with self.opened() as folder, contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=folder)
 
     @contextlib.contextmanager
     def locked(self, name: str, seconds: float) -> Generator[None]:
-        """Hold a lock that one thread of one process can hold; the kernel releases it when the process ends, however it ends.
+        """Hold a lock, which one thread of one process can hold at a time. The operating system releases it if the
+        process ends in any way.
 
-        The file `name` stands for the lock and is removed at the end. Raises TimeoutError after waiting for `seconds`.
+        The file `name` represents the lock, and is removed at the end. Raises TimeoutError after a wait of `seconds`.
         """
         with self.opened(create=True) as folder:
             handle = _lock(folder, name, seconds)
@@ -98,7 +102,7 @@ class OwnFolder:
                 os.close(handle)
 
     def _open(self, name: str, folder: int) -> int:
-        # A FIFO opened without O_NONBLOCK waits for its writer.
+        # Without O_NONBLOCK, opening a FIFO would wait for a writer.
         handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
         try:
             status = os.fstat(handle)
@@ -127,7 +131,8 @@ def _lock(folder: int, name: str, seconds: float) -> int:
         handle = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600, dir_fd=folder)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # The holder before may have removed the file since it was opened: its lock keeps nobody out.
+            # The previous holder may have removed the file after this process opened it. A lock on a removed file is
+            # useless.
             if os.fstat(handle).st_nlink:
                 return handle
         except BlockingIOError:
