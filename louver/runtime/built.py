@@ -1,4 +1,4 @@
-"""Kernels that are built by hand, on the PTX builder: assembled, kept on disk, loaded."""
+"""Assembles, caches and loads kernels that are written by hand with the PTX builder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def load_built(ordinal: int, *key: object, build: Callable[[], Kernel]) -> LoadedKernel:
-    """The kernel that `build` makes, loaded on a device; built only where the cache has none of that key."""
+    """The kernel of `build`, loaded on a device. It is built only if the cache has no kernel with this key."""
     from louver.ptx.assembler import assemble, ptxas_version
 
     target = device(ordinal).target

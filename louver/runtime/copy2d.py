@@ -1,9 +1,13 @@
-"""Copying a matrix of any strides and alignment into rows, such as a tensor map can describe.
+"""Copies a matrix of any strides and alignment to rows that a tensor map can describe.
 
-Kernels for each element size, all streaming and free of tensor maps: one reads along rows, neighbours in a warp next
-to each other in a row; the others, for matrices whose columns are contiguous, read along columns and turn tiles
-round in shared memory. So either unit stride is read and written in whole sectors. Where alignment and sizes allow, elements of 1 and 2
-bytes are turned in words of 4 bytes. Addresses are 64 bits wide throughout.
+There are kernels for each element size. They do not use tensor maps, and all addresses have 64 bits.
+
+- One kernel reads along rows. The lanes of a warp read neighbours in a row.
+- The others are for contiguous columns. They read along columns, and transpose tiles in shared memory. If alignment and
+sizes
+  allow, they move elements of 1 and 2 bytes in words of 4 bytes.
+
+So matrices with unit stride along rows or along columns are read and written in whole sectors.
 """
 
 from __future__ import annotations
@@ -25,18 +29,20 @@ LANES = 32
 WORD_BYTES = 4
 
 THREADS = 256
-"""Of a CTA: eight warps, each with every eighth row of a tile."""
+"""Threads of a CTA: eight warps. Each warp has every eighth row of a tile."""
 
 ELEMENT_BYTES = (1, 2, 4)
 
 _CTAS_PER_SM = 32
-"""More than an SM holds at a time, so that those which end early make room for others."""
+"""More CTAs than fit on an SM at a time, so that waiting CTAs replace those that end early."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copying:
-    """A kernel. transposed: it reads along columns. packed: in words of neighbours of a column, for which every address and step, and both
-    sizes, are whole words.
+    """A copy kernel.
+
+    transposed: whether it reads along columns.
+    packed: whether it moves words of neighbours in a column. All addresses, steps and sizes must then be whole words.
     """
 
     element_bytes: int
@@ -50,13 +56,13 @@ class Copying:
 
     @property
     def tile(self) -> tuple[int, int]:
-        """Rows and columns that a CTA copies at a time: eight loads of each thread or more, where it turns them."""
+        """Rows and columns of a tile. A thread has eight or more loads in flight if the kernel transposes."""
         side = LANES * self.elements
         return side, 2 * side if self.transposed and not self.packed else side
 
     @classmethod
     def all(cls, element_bytes: int, *, transposed: bool) -> Iterator[Copying]:
-        """The kernels for matrices that are contiguous one way."""
+        """The kernels for one element size and one direction of reading."""
         yield cls(element_bytes, transposed)
         if transposed and element_bytes < WORD_BYTES:
             yield cls(element_bytes, transposed, packed=True)
@@ -79,13 +85,18 @@ def copy_matrix(
     ordinal: int = 0,
     stream: int = 0,
 ) -> None:
-    """Copy a matrix [rows, columns] into rows `pitch` bytes apart, or `entries` of them, in the order of `stream`.
+    """Copy `entries` matrices [rows, columns] to rows `pitch` bytes apart, in the order of `stream`.
 
-    source: device pointer, a multiple of element_bytes (1, 2 or 4). strides: elements between rows and between columns, at
-    least 0. entry_stride: elements between the sources of two entries, at least 0. destination: device pointer; it and `pitch`
-    are multiples of element_bytes, and a row's elements fit the pitch. entry_pitch: bytes between the destinations of two
-    entries, by default those of an entry's rows. Bytes between rows are left as they are. Source and destination must not
-    overlap. Raises ValueError for what breaks a rule.
+    source: device pointer, a multiple of element_bytes.
+    shape: rows and columns.
+    strides: elements between rows and between columns, at least 0.
+    element_bytes: 1, 2 or 4.
+    destination: device pointer, a multiple of element_bytes.
+    pitch: bytes between rows of the destination, a multiple of element_bytes and at least the bytes of a row.
+    entry_stride: elements between the sources of two entries, at least 0.
+    entry_pitch: bytes between the destinations of two entries; by default `rows` · `pitch`.
+
+    Bytes between rows do not change. Source and destination must not overlap. Raises ValueError for a broken rule.
     """
     rows, columns = shape
     apart = rows * pitch if entry_pitch is None else entry_pitch
@@ -124,13 +135,13 @@ def copy_matrix(
 
 
 def load_copies(ordinal: int, element_bytes: int) -> None:
-    """Load the kernels that copy elements of a size, so that copies may be captured."""
+    """Load the kernels that copy elements of this size, so that copies can be captured."""
     for transposed in (False, True):
         _make_ready(ordinal, element_bytes, transposed)
 
 
 def check_copies(ordinal: int, element_bytes: int, strides: tuple[int, ...], stream: int) -> None:
-    """Raises RuntimeError when the kernel that copies a matrix of these strides would have to be loaded while `stream` is captured."""
+    """Raises RuntimeError if the kernel for these strides is not loaded while `stream` is being captured."""
     first = next(Copying.all(element_bytes, transposed=is_transposed(strides)))
     if (ordinal, first) not in _ready() and is_capturing(stream):
         raise RuntimeError(
@@ -150,20 +161,22 @@ def _make_ready(ordinal: int, element_bytes: int, transposed: bool) -> None:
 
 
 def is_transposed(strides: tuple[int, ...]) -> bool:
-    """Whether neighbours in memory are neighbours along a column, so that the kernel reads columns."""
+    """Whether columns are contiguous rather than rows, so that the kernel reads along columns."""
     row_stride, column_stride = strides
     return row_stride < column_stride
 
 
 def groups(rows: int, columns: int, tile: tuple[int, int], ctas: int) -> tuple[int, int]:
-    """The numbers of CTAs that share the rows and the columns of a matrix, together about `ctas` at most; each takes every so-manieth tile."""
+    """The numbers r and c of CTAs that divide the rows and the columns of tiles of a matrix. Each CTA takes every r-th
+    row, and in it every c-th tile. r · c is at most about `ctas`.
+    """
     column_groups = min(-(-columns // tile[1]), ctas)
     row_groups = min(-(-rows // tile[0]), max(1, ctas // column_groups))
     return row_groups, column_groups
 
 
 def build(copying: Copying) -> Kernel:
-    """The kernel; its parameters are those that `copy_matrix` binds. It runs on the emulator too."""
+    """The kernel, with the parameters that `copy_matrix` binds. The emulator can run it too."""
     from louver.runtime.copy2d_kernel import build_kernel
 
     return build_kernel(copying)

@@ -1,14 +1,18 @@
-"""The kernels of `louver.runtime.copy2d`, written on the PTX builder.
+"""The kernels of `louver.runtime.copy2d`, by the PTX builder.
 
-A CTA takes tiles of `Copying.tile`: of every `entry_groups`-th matrix rows of tiles `row_groups` apart, in them every
-`column_groups`-th tile. Lane and warp name a column and a row of the tile. The transposing kernels read blocks of e × e elements
-instead, e the elements of a word: e words of a lane, each of e neighbours of a column, which become e words of rows.
+A CTA copies tiles of `Copying.tile`. It takes every `entry_groups`-th matrix, in it every `row_groups`-th row of tiles,
+and in it every `column_groups`-th tile. A kernel that reads along rows copies elements: lane l and warp w select the
+column and the row.
+
+The transposing kernels copy blocks of e × e elements, where e is the number of elements of a word. A lane reads e words
+of e neighbours in a column each, and makes e words of rows from them.
 
     reads along rows            reads along columns, writes along rows
     row w + 8i, column l        in:  block row l, block column w + 8i   slot P·(32q + l) + w + 8i for row q of a block
                                 out: row e·(w + 8i) + q, word l         slot P·(32q + w + 8i) + l
 
-P, the pitch of a row in slots of 4 bytes, is odd: a warp's accesses are spread over all 32 banks both ways.
+P is the pitch of a row in slots of 4 bytes. It is odd, so the accesses of a warp spread over all 32 banks in both
+directions.
 """
 
 from __future__ import annotations
@@ -42,7 +46,7 @@ _PARAMS = (
 
 @dataclass(frozen=True, slots=True)
 class _Elements:
-    """The means to move elements of a size: their register class, and the instructions for global memory."""
+    """How elements of a size are moved: the type of their registers, and the instructions for global memory."""
 
     bytes: int
     register: RegType
@@ -59,7 +63,7 @@ _ELEMENTS = {
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """A kernel under construction: which, its builder, its elements, its parameters in registers, this thread's lane and warp."""
+    """A kernel under construction. args: its parameters in registers. lane, warp: those of this thread."""
 
     copying: Copying
     k: KernelBuilder
@@ -69,14 +73,14 @@ class _Copy:
     warp: Reg
 
     def inside(self, row: Reg, column: Reg) -> Reg:
-        """Whether the matrix has that element."""
+        """Whether an element is inside the matrix."""
         k = self.k
         return k.and_pred(
             k.setp("lt", "u32", row, self.args["rows"]), k.setp("lt", "u32", column, self.args["columns"])
         )
 
     def load(self, row: Reg, column: Reg) -> Reg:
-        """The source's element; 0 outside the matrix."""
+        """The element of the source; 0 outside the matrix."""
         k, args = self.k, self.args
         along_row = k.mul_lo(k.widen_u64(column), args["column_step"])
         address = k.add(k.add(args["source"], k.mul_lo(k.widen_u64(row), args["row_step"])), along_row)
@@ -85,7 +89,7 @@ class _Copy:
         return value
 
     def store(self, row: Reg, column: Reg, value: Reg) -> None:
-        """Write the destination's element; nothing outside the matrix."""
+        """Write the element of the destination; nothing outside the matrix."""
         k, args = self.k, self.args
         line = k.add(args["destination"], k.mul_lo(k.widen_u64(row), args["pitch"]))
         address = k.mad_wide(column, self.copying.element_bytes, line)
@@ -95,7 +99,8 @@ class _Copy:
 def build_kernel(copying: Copying) -> Kernel:
     """The copy kernel for elements of 1, 2 or 4 bytes.
 
-    The grid is entry_groups × row_groups × column_groups CTAs; none is more than there are matrices, or tiles that way.
+    The grid is entry_groups × row_groups × column_groups CTAs. These numbers are at most those of matrices, rows of
+    tiles and columns of tiles.
     """
     way = "rows" if not copying.transposed else "words" if copying.packed else "columns"
     name = f"copy_{way}_{8 * copying.element_bytes}"
@@ -141,14 +146,14 @@ def _copy_tile(copy: _Copy, row: Reg, column: Reg) -> None:
     k = copy.k
     mine = k.add(column, copy.lane)
     lines = [k.add(k.add(row, copy.warp), _WARPS * i) for i in range(copy.copying.tile[0] // _WARPS)]
-    # All loads before the first store: they wait for memory together.
+    # All loads come before the first store, so that their latencies overlap.
     values = [copy.load(line, mine) for line in lines]
     for line, value in zip(lines, values, strict=True):
         copy.store(line, mine, value)
 
 
 def _pitch(copying: Copying) -> int:
-    """Bytes from a row of slots to the next."""
+    """Bytes from one row of slots to the next."""
     return (copying.tile[1] // copying.elements + 1) * WORD_BYTES
 
 
@@ -172,12 +177,12 @@ def _turn_tile(copy: _Copy, row: Reg, column: Reg) -> None:
             value = k.reg(kind)
             k.emit(Load("shared", kind), value, Address(read, i * _WARPS * pitch + word * WORD_BYTES))
             copy.store(line, k.mad_lo(k.add(copy.lane, word), each, column), value)
-    # The next tile is written only when every warp has read this one.
+    # The next tile may be written only after every warp has read this one.
     k.barrier_sync(0, THREADS)
 
 
 def _turned(k: KernelBuilder, block: list[Reg]) -> list[Reg]:
-    """Words of the rows of a block, of words of its columns."""
+    """The words of the rows of a block, from the words of its columns."""
     if len(block) == 1:
         return block
     if len(block) == 2:

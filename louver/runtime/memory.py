@@ -1,4 +1,4 @@
-"""Device memory that Louver owns: buffers, arrays in them, copies to and from the host."""
+"""Device memory that Louver owns: buffers, arrays in buffers, and copies to and from the host."""
 
 from __future__ import annotations
 
@@ -20,10 +20,14 @@ from louver.runtime.driver import DriverError, call, capture_of, device_context,
 class DeviceBuffer:
     """Bytes on a device, allocated and freed in the order of a stream.
 
-    address: device pointer, aligned to 256 bytes. nbytes: size, at least 1. ordinal: the device. stream: the CUstream
-    handle whose work may use the buffer at once; other streams must be ordered after the allocation and before the
-    release, which comes with `close` or with the object's end. The stream must live as long as the buffer. Memory of a captured stream
-    is its graph's. While the stream is captured, other memory is not released: the graph would do it at each replay.
+    address: device pointer, aligned to 256 bytes.
+    nbytes: size, at least 1.
+    ordinal: the device.
+    stream: CUstream handle. Work on this stream may use the buffer at once. Other streams must be ordered after the
+        allocation and before the release. The stream must exist as long as the buffer.
+
+    `close` or the end of the object releases the memory. Memory that is allocated during a capture belongs to the
+    graph. Other memory is not released during a capture, because the graph would release it at each replay.
     """
 
     __slots__ = ("_capture", "address", "nbytes", "ordinal", "stream")
@@ -47,12 +51,12 @@ class DeviceBuffer:
         fill_bytes(self.address, byte, self.nbytes, ordinal=self.ordinal, stream=self.stream)
 
     def write(self, data: NDArray[Any], *, offset: int = 0) -> None:
-        """Copy a C-contiguous host array to `offset` (bytes); returns when the array may be changed again."""
+        """Copy a C-contiguous host array to `offset` (bytes). When this returns, the array may be changed."""
         self._check(offset, data.nbytes)
         write_bytes(self.address + offset, data, ordinal=self.ordinal, stream=self.stream)
 
     def read(self, nbytes: int | None = None, *, offset: int = 0) -> NDArray[np.uint8]:
-        """The `nbytes` from `offset` on (all the rest by default) as uint8, after the stream's work so far."""
+        """`nbytes` bytes from `offset` on (by default all the rest) as uint8, after the stream's work so far."""
         count = self.nbytes - offset if nbytes is None else nbytes
         self._check(offset, count)
         return read_bytes(self.address + offset, count, ordinal=self.ordinal, stream=self.stream)
@@ -64,7 +68,7 @@ class DeviceBuffer:
             _release(address, self.ordinal, self.stream, self._capture)
 
     def __del__(self) -> None:
-        # At the process's end, and after a fault, the driver has taken the memory back already.
+        # At the end of the process, and after a fault, the driver has already released the memory.
         if self.address and not sys.is_finalizing():
             with contextlib.suppress(DriverError):
                 self.close()
@@ -77,8 +81,12 @@ class DeviceBuffer:
 
 
 def _release(address: int, ordinal: int, stream: int, capture: int) -> None:
-    """Free memory in the order of its stream, or keep it for later while that is captured. capture: the one that it was allocated in, or 0."""
-    # A release would end any capture of the thread otherwise.
+    """Free memory in the order of its stream. While the stream is captured, memory from outside the capture is kept for
+    later.
+
+    capture: number of the capture in which the memory was allocated, or 0.
+    """
+    # Without the relaxed mode, a release would end any capture of the thread.
     with device_context(ordinal), relaxed_capture():
         now = capture_of(stream)
         if now == capture:
@@ -88,10 +96,12 @@ def _release(address: int, ordinal: int, stream: int, capture: int) -> None:
 
 
 def _release_kept() -> None:
-    """Release what captures kept. A garbage collection may keep more meanwhile, and another thread may release some."""
+    """Release memory that was kept during captures. Meanwhile, a garbage collection may add entries, and another thread
+    may release some.
+    """
     for address in list(_kept()):
         place = _kept().pop(address, None)
-        # As at a buffer's own end, errors of it are not the caller's.
+        # As in `__del__`, an error of the release does not concern the caller.
         with contextlib.suppress(DriverError):
             if place is not None:
                 _release(address, *place, capture=0)
@@ -99,16 +109,20 @@ def _release_kept() -> None:
 
 @functools.cache
 def _kept() -> dict[int, tuple[int, int]]:
-    """Device and stream by the address of memory that is to be released."""
+    """Device and stream of memory to release, by address."""
     return {}
 
 
 class DeviceArray:
-    """An array in device memory: Louver makes it when the inputs' library cannot make one.
+    """An array in device memory. Louver makes such an array if the library of the inputs cannot make one.
 
-    Other libraries adopt it by `__cuda_array_interface__`, for element types that NumPy has; `numpy()` copies it out.
-    strides: elements between neighbours along each dimension, row-major by default. buffer: begins with element 0, and has at
-    least as many bytes as the elements reach. Raises ValueError when it has fewer, or for a size below 0.
+    Other libraries adopt it by `__cuda_array_interface__`, for NumPy's built-in element types. `numpy()` copies it to
+    the host.
+
+    buffer: begins with element 0, and contains all elements.
+    strides: elements between neighbours along each dimension, by default row-major.
+
+    Raises ValueError if the buffer is too small, or a dimension is below 0.
     """
 
     __slots__ = ("buffer", "element", "shape", "strides")
@@ -131,9 +145,9 @@ class DeviceArray:
 
     @classmethod
     def empty(cls, shape: Sequence[int], element: ElementType, *, ordinal: int = 0, stream: int = 0) -> DeviceArray:
-        """A row-major array of undefined contents, allocated in the order of `stream`."""
+        """A row-major array with undefined contents, allocated in the order of `stream`."""
         nbytes = math.prod(shape) * element.bytes
-        # The driver allocates no empty memory.
+        # The driver does not allocate 0 bytes.
         return cls(DeviceBuffer(max(nbytes, 1), ordinal=ordinal, stream=stream), shape, element)
 
     @classmethod
@@ -150,7 +164,7 @@ class DeviceArray:
 
     @property
     def _reach(self) -> int:
-        """Bytes from element 0 to the end of the last one."""
+        """Bytes from the start of element 0 to the end of the last element."""
         if 0 in self.shape:
             return 0
         last = sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
@@ -165,7 +179,7 @@ class DeviceArray:
         return tuple(stride * self.element.bytes for stride in self.strides)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """The device, as DLPack says it: the interface below has no name for some types."""
+        """The device in the terms of DLPack. Some element types have no name in `__cuda_array_interface__`."""
         return CUDA, self.buffer.ordinal
 
     @property
@@ -178,7 +192,7 @@ class DeviceArray:
             "typestr": self.element.numpy.str,
             "data": (self.buffer.address, False),
             "strides": None if self.strides == row_major(self.shape) else self._pitches,
-            # The interface has 1 for the default stream, and forbids 0.
+            # In the interface, 1 is the default stream, and 0 is not allowed.
             "stream": self.buffer.stream or 1,
         }
 
@@ -195,19 +209,19 @@ def read_bytes(address: int, nbytes: int, *, ordinal: int, stream: int) -> NDArr
 
 
 def write_bytes(address: int, data: NDArray[Any], *, ordinal: int, stream: int) -> None:
-    """Copy a C-contiguous host array to device memory; returns when the array may be changed again."""
+    """Copy a C-contiguous host array to device memory. When this returns, the array may be changed."""
     if not data.flags.c_contiguous:
         raise ValueError("only C-contiguous arrays are copied to the device: use np.ascontiguousarray")
     if not data.nbytes:
         return
     with device_context(ordinal):
         call("cuMemcpyHtoDAsync", address, data.ctypes.data, data.nbytes, stream, doing="copying to the device")
-        # Pinned host memory is read after the call has returned.
+        # The driver may read pinned host memory after the copy call has returned.
         call("cuStreamSynchronize", stream, doing="copying to the device")
 
 
 def fill_bytes(address: int, byte: int, nbytes: int, *, ordinal: int, stream: int) -> None:
-    """Set bytes of device memory, at least 1, in the order of a stream."""
+    """Set `nbytes` bytes of device memory, at least 1, to a value, in the order of a stream."""
     with device_context(ordinal):
         call("cuMemsetD8Async", address, byte, nbytes, stream, doing="filling device memory")
 

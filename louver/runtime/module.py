@@ -1,4 +1,4 @@
-"""Loading cubins and launching their kernels: one driver call per warm launch."""
+"""Loads cubins and launches their kernels. A warm launch is one call of the driver."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from louver.runtime.device import Device, device
 from louver.runtime.driver import INVALID_CONTEXT, INVALID_HANDLE, api, call, device_context, failure
 
 ParamType: TypeAlias = Literal["u32", "u64", "f32", "tensormap"]
-"""Types of kernel parameters, as `louver.ptx.module.Param` has them; pointers are u64."""
+"""Types of kernel parameters, those of `louver.ptx.module.Param`. Pointers are u64."""
 
 TENSOR_MAP_BYTES = 128
 """Size of an encoded tensor map (CUtensorMap)."""
 
 _TENSOR_MAP_ALIGNMENT = 128
 _FORMATS: dict[ParamType, str] = {"u32": "I", "u64": "Q", "f32": "f", "tensormap": f"{TENSOR_MAP_BYTES}s"}
-"""Each type as `struct` writes it, and aligned to its size."""
+"""The `struct` format of each type. Each argument is aligned to its size."""
 
 
 class ArgumentPack:
-    """A kernel's arguments in the memory that the driver reads them from.
+    """The arguments of a kernel, in the memory that the driver reads.
 
-    The driver copies the arguments during the launch call, so a pack may be bound again as soon as `launch` has returned.
-    A pack belongs to one thread at a time.
+    The driver copies the arguments during the launch call. So a pack can be bound again as soon as `launch` has
+    returned. Only one thread may use a pack at a time.
     """
 
     __slots__ = ("_buffer", "_layout", "_pointers", "_start", "table", "types")
@@ -39,12 +39,12 @@ class ArgumentPack:
         base = ctypes.addressof(self._buffer) + self._start
         self._pointers = (ctypes.c_void_p * max(1, len(self.types)))(*[base + offset for offset in layout.offsets])
         self.table: int = ctypes.addressof(self._pointers)
-        """Address of the array of pointers that the driver takes (`kernelParams`)."""
+        """Address of the driver's array of pointers (`kernelParams`)."""
 
     def bind(self, *values: int | float | bytes) -> None:
         """Set all arguments, in order: ints (u32, u64), floats (f32), encoded tensor maps of 128 bytes.
 
-        Raises ValueError when a value does not fit its parameter's type.
+        Raises ValueError if a value does not fit the type of its parameter.
         """
         if len(values) != len(self.types):
             raise ValueError(f"the kernel has {len(self.types)} parameters, got {len(values)} arguments")
@@ -62,11 +62,16 @@ class ArgumentPack:
 
 
 class LoadedKernel:
-    """A kernel on a device, ready to launch. Its module stays loaded for the life of the process.
+    """A kernel that is loaded on a device. Its module stays loaded until the process ends.
 
-    name: the entry's. device: where it is loaded. function: the driver's handle. threads: of a CTA. cluster: CTAs of a cluster
-    along x, as the kernel declares it. dynamic_shared: bytes of dynamic shared memory. dependent: it may begin while the kernel before
-    it in its stream ends (programmatic dependent launch); it waits for that one itself.
+    name: name of the kernel's entry point.
+    device: the device on which it is loaded.
+    function: the driver's handle.
+    threads: threads of a CTA.
+    cluster: CTAs of a cluster along x, as the kernel declares it.
+    dynamic_shared: bytes of dynamic shared memory.
+    dependent: whether it may begin while the previous kernel of its stream ends (programmatic dependent launch). The
+        kernel then waits for the previous one.
     """
 
     __slots__ = ("cluster", "dependent", "device", "dynamic_shared", "function", "name", "threads")
@@ -91,16 +96,17 @@ class LoadedKernel:
         self.function = function
 
     def bound(self, grid: int | tuple[int, int, int], arguments: ArgumentPack, stream: int = 0) -> BoundLaunch:
-        """A launch to `stream` (a CUstream handle; 0 is the default stream), to be sent any number of times.
+        """A launch on `stream` (a CUstream handle; 0 is the default stream), which can be sent any number of times.
 
-        grid: CTAs along x, or along x, y and z; x is a multiple of `cluster`. The driver reads the arguments each time.
+        grid: CTAs along x, or along x, y and z; x is a multiple of `cluster`.
+        arguments: the driver reads them at each launch.
         """
         return BoundLaunch(self, (grid, 1, 1) if isinstance(grid, int) else grid, arguments, stream)
 
     def launch(self, grid: int | tuple[int, int, int], arguments: ArgumentPack, stream: int = 0) -> None:
-        """Send one launch and return without waiting, see `bound`. May be captured into a CUDA graph.
+        """Send one launch and return without waiting, see `bound`. It can be captured into a CUDA graph.
 
-        Raises DriverError with CUDA's name for what went wrong, and ValueError for a grid that cannot be.
+        Raises DriverError with CUDA's name of the error, and ValueError for an impossible grid.
         """
         self.bound(grid, arguments, stream)()
 
@@ -109,11 +115,11 @@ class LoadedKernel:
 
 
 class BoundLaunch:
-    """A launch of which all is fixed: kernel, grid, arguments and stream. It keeps the arguments; threads may share it as long
-    as nobody changes them.
+    """A launch with a fixed kernel, grid, arguments and stream. It keeps the arguments alive. Threads may share it as
+    long as the arguments do not change.
 
-    send: the driver's call, as it is: gives a tuple with its result code, which `recover` takes unless it is 0. Calls that
-    count each microsecond use the two; others call the launch itself.
+    send: the plain call of the driver. It returns a tuple that begins with the result code. If the code is not 0, pass
+        it to `recover`. Time-critical callers use `send` and `recover`; others call the launch itself.
     """
 
     __slots__ = ("_arguments", "_grid", "_kernel", "_stream", "send")
@@ -128,7 +134,7 @@ class BoundLaunch:
             config = _dependent(kernel, grid, stream)
             self.send = functools.partial(api().cuLaunchKernelEx, config, kernel.function, arguments.table, 0)
             return
-        # Handles as the driver's own objects: an integer would become one in each call.
+        # The stream is an object of the driver, because each call would convert an integer to such an object.
         self.send = functools.partial(
             api().cuLaunchKernel,
             kernel.function,
@@ -147,16 +153,16 @@ class BoundLaunch:
         return BoundLaunch(self._kernel, self._grid, self._arguments, stream)
 
     def __call__(self) -> None:
-        """Send it. Raises as `LoadedKernel.launch`."""
+        """Send the launch. Raises as `LoadedKernel.launch`."""
         code = self.send()[0]
         if code:
             self.recover(int(code))
 
     def recover(self, code: int) -> None:
-        """Send what was refused with this result code once more, or raise as `LoadedKernel.launch`."""
+        """Send the launch again after the driver refused it with this code, or raise as `LoadedKernel.launch`."""
         kernel, grid = self._kernel, self._grid
-        # Asking for the current context before every launch would cost as much as the arguments do: only a launch
-        # from a thread without a context, or with another device's, pays for making this device current.
+        # A query of the current context before each launch would cost as much time as the arguments. So the context is
+        # set only here, after a launch from a thread without a context or with that of another device.
         if code in (INVALID_CONTEXT, INVALID_HANDLE):
             with device_context(kernel.device.ordinal):
                 code = int(self.send()[0])
@@ -175,7 +181,7 @@ class BoundLaunch:
 
 
 def _dependent(kernel: LoadedKernel, grid: tuple[int, int, int], stream: int) -> Any:
-    """The driver's record of a launch that may begin while the kernel before it in the stream ends."""
+    """The driver's configuration of a launch that may begin while the previous kernel of the stream ends."""
     driver = api()
     attribute = driver.CUlaunchAttribute()
     attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
@@ -199,12 +205,15 @@ def load(
     ordinal: int = 0,
     dependent: bool = False,
 ) -> LoadedKernel:
-    """Load a cubin's kernel on the device `ordinal`.
+    """Load a kernel of a cubin on the device `ordinal`.
 
-    dynamic_shared: bytes a launch gives, at most the device's limit. threads: of a CTA, as the kernel declares them. dependent: as of
-    `LoadedKernel`.
-    Equal cubins are loaded once per device. Do it before a capture begins: loading cannot be captured.
-    Raises ValueError for limits passed, DriverError for what the driver refuses.
+    dynamic_shared: bytes of dynamic shared memory of a launch, at most the device's limit.
+    threads: threads of a CTA, as the kernel declares them.
+    cluster, dependent: see `LoadedKernel`.
+
+    Equal cubins are loaded once on each device. Loading cannot be captured, so load before a capture begins.
+
+    Raises ValueError if a limit is exceeded, DriverError if the driver refuses the kernel.
     """
     on = device(ordinal)
     if not 0 <= dynamic_shared <= on.shared_limit:
@@ -227,7 +236,7 @@ def load(
             attribute = api().CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             doing = f"allowing {kernel_name} {dynamic_shared} bytes of shared memory"
             call("cuFuncSetAttribute", function, attribute, dynamic_shared, doing=doing)
-        # Functions load lazily by default; a first launch inside a capture would load one there.
+        # By default the driver loads a function at its first launch. If that were in a capture, loading would fail.
         call("cuFuncLoad", function, doing=f"loading {kernel_name}")
     return LoadedKernel(
         kernel_name,
@@ -240,14 +249,15 @@ def load(
     )
 
 
-# Never unloaded: a CUDA graph that captured a launch may be replayed after every Python object is gone.
+# Modules are never unloaded, because a CUDA graph with a captured launch can be replayed after all Python objects are
+# deleted.
 @functools.cache
 def _module(ordinal: int, cubin: bytes) -> Any:
     return call("cuModuleLoadData", cubin, doing=f"loading a cubin of {len(cubin)} bytes on device {ordinal}")
 
 
 class _Layout(NamedTuple):
-    """The places of arguments: their bytes as one format with gaps, and the numbers of those that are tensor maps."""
+    """The layout of arguments: their offsets, one format of all bytes with gaps, and the numbers of the tensor maps."""
 
     offsets: tuple[int, ...]
     format: struct.Struct

@@ -1,4 +1,4 @@
-"""Tensor maps as the hardware reads them: `louver.isa.tensormap.TensorMap` encoded by the driver."""
+"""Encodes tensor maps (`louver.isa.tensormap.TensorMap`) for the hardware, by the driver."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from louver.runtime.module import TENSOR_MAP_BYTES
 
 _ALIGNMENT = 64
 
-# Values of the driver's enumerations (cuda.h). Of elements that are copied the size is all that counts; of others, the type.
+# Values of the driver's enumerations (cuda.h). For copies only the size of an element matters; for additions, its type.
 _DATA_TYPE = {1: 0, 2: 1, 4: 2, 8: 4}  # UINT8, UINT16, UINT32, UINT64
 _ADDED_TYPE = {"s32": 3, "f16": 6, "f32": 7, "bf16": 9}  # INT32, FLOAT16, FLOAT32, BFLOAT16
 _INTERLEAVE_NONE = 0
@@ -27,16 +27,16 @@ _LISTS = {rank: struct.Struct(f"={2 * rank}Q{2 * rank}I") for rank in range(1, 6
 
 
 def encode(tensor_map: TensorMap) -> bytes:
-    """The 128 bytes that a kernel takes by value for a tensor map; reads outside the tensor give zeros.
+    """The 128 bytes that a kernel takes by value for a tensor map. Reads outside the tensor give zeros.
 
-    Needs the driver but no GPU work. Raises DriverError when the driver refuses the map, DriverMissingError without one.
-    Source: CUDA driver API, cuTensorMapEncodeTiled.
+    The call needs the driver, but sends no work to the GPU. Raises DriverError if the driver refuses the map,
+    DriverMissingError without a driver. Source: CUDA driver API, cuTensorMapEncodeTiled.
     """
     rank = len(tensor_map.shape)
     buffer = (ctypes.c_char * (TENSOR_MAP_BYTES + _LISTS[rank].size + _ALIGNMENT))()
     start = -ctypes.addressof(buffer) % _ALIGNMENT
     result = ctypes.addressof(buffer) + start
-    # The driver reads one stride less than there are dimensions.
+    # The driver reads one stride fewer than dimensions.
     strides = (*tensor_map.strides, 0)
     _LISTS[rank].pack_into(
         buffer, start + TENSOR_MAP_BYTES, *tensor_map.shape, *strides, *tensor_map.box, *_ONES[:rank]
@@ -58,7 +58,7 @@ def encode(tensor_map: TensorMap) -> bytes:
     )
     code = _encode_tiled()(*arguments)
     if code == INVALID_CONTEXT:
-        # The driver wants some context to be current, though the map belongs to none.
+        # The driver needs a current context, although a map belongs to no context.
         with device_context(0):
             code = _encode_tiled()(*arguments)
     if code:
@@ -66,7 +66,8 @@ def encode(tensor_map: TensorMap) -> bytes:
     return buffer.raw[start : start + TENSOR_MAP_BYTES]
 
 
-# Called by address: the CUtensorMap object of cuda.bindings is not aligned to the 64 bytes that the driver asks for.
+# Called by address, because the CUtensorMap object of cuda.bindings does not have the alignment of 64 bytes that the
+# driver needs.
 @functools.cache
 def _encode_tiled() -> Any:
     address = call("cuGetProcAddress", b"cuTensorMapEncodeTiled", 12000, 0, doing="looking for cuTensorMapEncodeTiled")[

@@ -1,7 +1,9 @@
-"""Device memory that launches of one stream share: sums of ranges of K, and counters that each launch leaves at 0.
+"""Device memory that the launches of one stream share: sums of ranges of K, and counters. Each launch resets its
+counters to 0.
 
-It stays for the life of the process, since a CUDA graph may hold its addresses. A larger one takes the place of a smaller one, and
-has twice its size at least, so that all together are at most twice the largest.
+A workspace exists until the process ends, because a CUDA graph can contain its addresses. If a launch needs more, a new
+workspace replaces the old one. It has at least twice the size, so all workspaces of a stream together have at most
+twice the size of the largest.
 """
 
 from __future__ import annotations
@@ -13,19 +15,24 @@ from typing import NamedTuple, TypeAlias
 from louver.runtime.driver import api, call, capture_of, device_context, relaxed_capture
 
 ALIGNMENT = 256
-"""Of the sums, in bytes."""
+"""Alignment of the sums, in bytes."""
 
 COUNTER_BYTES = 4
 
 PER_THREAD_STREAM = 2
-"""CU_STREAM_PER_THREAD: a handle that is another stream in each thread."""
+"""CU_STREAM_PER_THREAD: a handle that means a different stream in each thread."""
 
 Key: TypeAlias = tuple[int, int, int, int]
-"""Device, stream, capture, and thread where the handle says no more than that."""
+"""Device, stream, capture, and thread. The thread is 0 unless the stream is `PER_THREAD_STREAM`."""
 
 
 class Workspace(NamedTuple):
-    """Addresses of the sums and of the counters, and the room for each: `nbytes`, and `room` counters of 4 bytes."""
+    """A workspace.
+
+    sums, counters: addresses.
+    nbytes: bytes of the sums.
+    room: number of counters of 4 bytes.
+    """
 
     sums: int
     counters: int
@@ -34,9 +41,10 @@ class Workspace(NamedTuple):
 
 
 def workspace(ordinal: int, stream: int, nbytes: int, count: int) -> Workspace:
-    """One with room for so many bytes of sums and so many counters, for launches to `stream` on a device.
+    """The workspace for launches on `stream` of a device. It has at least `nbytes` bytes of sums and `count` counters.
 
-    Streams have one each. So has each capture: its graph may be replayed on another stream. May be called while a stream is captured.
+    Each stream has a separate workspace. Each capture also has one, because its graph can be replayed on another
+    stream. This can be called while a stream is being captured.
     """
     thread = threading.get_ident() if stream == PER_THREAD_STREAM else 0
     key = ordinal, stream, capture_of(stream), thread
@@ -62,7 +70,9 @@ def _made(ordinal: int, smaller: Workspace | None, nbytes: int, count: int) -> W
 
 @functools.cache
 def _stream(ordinal: int) -> object:
-    """A stream of Louver's own, which waits for no other: the default one may not be used while another is captured."""
+    """A stream that waits for no other stream. The default stream must not be used while another stream is being
+    captured.
+    """
     return call(
         "cuStreamCreate", api().CUstream_flags.CU_STREAM_NON_BLOCKING, doing=f"making a stream on device {ordinal}"
     )
