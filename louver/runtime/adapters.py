@@ -1,4 +1,6 @@
-"""One adapter for each kind of array. Libraries are found in sys.modules: an array of theirs means they are imported."""
+"""One adapter for each kind of array. Libraries are looked up in sys.modules: if an array exists, its library is
+imported.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ def adapt(x: Any) -> ArrayView:
         return _from_louver(x)
     interface = getattr(x, "__cuda_array_interface__", None)
     has_dlpack = hasattr(x, "__dlpack__")
-    # Without a stream, the interface leaves it to the caller to wait for the data; DLPack's producers see to it.
+    # If the interface names no stream, the consumer must wait for the data. With DLPack, the producer takes care of
+    # this.
     named = interface is not None and _typestr_element(interface) is not None
     if interface is not None and (not has_dlpack or (named and interface.get("stream"))):
         return from_cuda_array_interface(x, interface)
@@ -57,8 +60,11 @@ def empty(like: ArrayView, shape: tuple[int, ...], element: ElementType) -> Any:
 
 
 def empty_rows(kind: Kind, shape: tuple[int, int], element: ElementType, pitch: int, ordinal: int, stream: int) -> Any:
-    """A new array [rows, columns] on a device, of undefined contents, with rows `pitch` bytes apart; of the kind's library as in
-    `empty`, in whose stream order it is, else in that of `stream`.
+    """A new array [rows, columns] on a device, with undefined contents.
+
+    kind: library of the array, as in `empty`. The allocation is in the order of this library's stream.
+    pitch: bytes from one row to the next.
+    stream: the stream for the allocation, if Louver itself allocates.
     """
     whole = _empty_on_device(kind, (shape[0], pitch // element.bytes), element, ordinal, stream)
     if isinstance(whole, DeviceArray):
@@ -67,14 +73,18 @@ def empty_rows(kind: Kind, shape: tuple[int, int], element: ElementType, pitch: 
 
 
 def alias(x: Any) -> Any:
-    """The same array for Louver to keep. PyTorch may give a tensor other memory (`x.data = …`), but not its alias."""
+    """The same array, for Louver to keep. `x.data = …` can give a PyTorch tensor other memory, but does not change its
+    alias.
+    """
     torch: Any = sys.modules.get("torch")
     return x.detach() if torch is not None and isinstance(x, torch.Tensor) else x
 
 
 def kind_for(ordinal: int) -> tuple[Kind, int]:
-    """The kind of arrays that are made on a device for host arrays, and the stream that they are made on: PyTorch's where it is imported and
-    sees the device, else Louver's own, on the default stream.
+    """The kind of arrays that Louver makes on a device for host arrays, and the stream for them.
+
+    This is PyTorch with its current stream, if PyTorch is imported and sees the device. Otherwise it is "louver" with
+    the default stream.
     """
     torch: Any = sys.modules.get("torch")
     if torch is None or torch.cuda.device_count() <= ordinal:
@@ -94,7 +104,7 @@ def _empty_on_device(kind: Kind, shape: tuple[int, ...], element: ElementType, o
 
 
 def from_numpy(x: NDArray[Any], kind: Kind = "numpy", owner: Any = None) -> ArrayView:
-    """A host array: its memory, in place."""
+    """The view of a host array, in place."""
     element = _element(x.dtype)
     width = element.bytes
     if any(stride % width for stride in x.strides):
@@ -114,7 +124,7 @@ def from_numpy(x: NDArray[Any], kind: Kind = "numpy", owner: Any = None) -> Arra
 
 
 def from_torch(x: Any) -> ArrayView:
-    """A torch tensor on the CPU or a CUDA device: its memory, in place, and torch's current stream."""
+    """The view of a torch tensor on the CPU or a CUDA device, in place, with torch's current stream."""
     torch: Any = sys.modules["torch"]
     if x.layout is not torch.strided:
         raise ValueError(f"only strided tensors can be read in place, got layout {x.layout}: call to_dense() first")
@@ -141,7 +151,7 @@ def from_torch(x: Any) -> ArrayView:
 
 
 def from_cuda_array_interface(x: Any, interface: dict[str, Any]) -> ArrayView:
-    """A device array that describes itself by version 2 or 3 of the interface."""
+    """The view of a device array with version 2 or 3 of `__cuda_array_interface__`."""
     element = _typestr_element(interface)
     if element is None:
         raise ValueError(f"{interface['typestr']!r} names no element type that Louver has: convert the data first")
@@ -168,9 +178,9 @@ def from_cuda_array_interface(x: Any, interface: dict[str, Any]) -> ArrayView:
 
 
 def from_dlpack(x: Any, stream: int | None) -> ArrayView:
-    """An array by DLPack; a device array's producer makes a stream wait for the data.
+    """The view of an array with DLPack. The producer of a device array makes a stream wait for the data.
 
-    stream: the CUstream handle that the producer names, None where it names none: then the default stream waits.
+    stream: the CUstream handle that the producer names. None if it names no stream; then the default stream waits.
     """
     device_type, ordinal = (int(part) for part in x.__dlpack_device__())
     on_device = device_type in (dlpack.CUDA, dlpack.CUDA_MANAGED)
@@ -202,14 +212,16 @@ def from_dlpack(x: Any, stream: int | None) -> ArrayView:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Exported:
-    """A producer of DLPack, and the capsule that keeps its memory."""
+    """A DLPack producer, and the capsule that keeps its memory."""
 
     producer: Any
     capsule: Any
 
 
 def make_wait(array: ArrayView, stream: int) -> None:
-    """Have `stream` (CUstream handle) wait for an array whose producer names no stream, and so made the default one wait."""
+    """Make `stream` (CUstream handle) wait for an array whose producer names no stream. So far only the default stream
+    waits.
+    """
     if isinstance(array.owner, _Exported) and not array.names_stream and stream not in DEFAULT_STREAMS:
         dlpack.export(array.owner.producer, stream)
 
@@ -232,7 +244,7 @@ def _kind(x: Any) -> Kind:
 
 
 def _immutable(x: Any) -> bool:
-    # JAX arrays never change, but an unversioned capsule cannot say so.
+    # JAX arrays are immutable, but an unversioned capsule has no flag for this.
     return type(x).__module__.partition(".")[0] in ("jax", "jaxlib")
 
 
@@ -274,8 +286,8 @@ def _torch_host(torch: Any, x: Any, element: ElementType) -> NDArray[Any]:
 
 @functools.cache
 def torch_stream(torch: Any) -> Any:
-    """A function from a device's ordinal to its current stream's handle."""
-    # Compiled torch code itself calls this; the public way makes an object for each call.
+    """A function that returns the handle of the current stream, from the ordinal of a device."""
+    # Compiled torch code calls this function too. The public function makes an object at each call.
     quick = getattr(torch._C, "_cuda_getCurrentRawStream", None)
     if quick is not None:
         return quick

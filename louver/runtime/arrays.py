@@ -1,4 +1,4 @@
-"""Arrays of any library as one record: `view(x)` adapts, without importing the library and without copying."""
+"""Arrays of all libraries as one record. `view(x)` makes the record without a copy, and imports no library."""
 
 from __future__ import annotations
 
@@ -14,19 +14,25 @@ from numpy.typing import NDArray
 from louver.formats.dtypes import ElementType
 
 Kind = Literal["numpy", "torch", "cupy", "louver", "other"]
-"""The owner of an array; `empty_like_kind` makes an array of the same kind."""
+"""The library of an array. `empty_like_kind` makes an array of the same kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayView:
-    """The place of an array's elements. It copies nothing and keeps the array alive.
+    """The memory and layout of an array. A view copies nothing, and keeps the array alive.
 
-    element: its type. shape: elements; 0 for an array without any. strides: elements between neighbours along each dimension; 0
-    repeats, and a device array has no negative ones. address: bytes, of element 0, a multiple of the element's size.
-    device: the CUDA ordinal, None for host memory. owner: keeps the memory alive. kind: whose array it is.
-    stream: the CUstream handle that the caller's library works on now, 0 the default stream; None for host memory.
-    names_stream: whether the library said so; else nothing is known to work on it, and `stream` is the default stream.
-    host: the same elements as a NumPy array, None for device memory. writable: each element may be written on its own.
+    element: element type.
+    shape: elements along each dimension; 0 is allowed.
+    strides: elements between neighbours along each dimension. 0 repeats an element. Strides of device arrays are not
+        negative.
+    address: address of element 0 in bytes, a multiple of the element's size.
+    device: the CUDA ordinal; None for host memory.
+    owner: keeps the memory alive.
+    kind: library of the array.
+    stream: the CUstream handle of the library's current stream, 0 for the default stream; None for host memory.
+    names_stream: whether the library names its stream. If not, `stream` is the default stream.
+    host: the same elements as a NumPy array; None for device memory.
+    writable: whether each element can be written, without changing another.
     """
 
     element: ElementType
@@ -59,12 +65,14 @@ class ArrayView:
 
     @property
     def size(self) -> int:
-        """Elements."""
+        """Number of elements."""
         return math.prod(self.shape)
 
     @property
     def byte_range(self) -> tuple[int, int]:
-        """The addresses of the first byte and behind the last byte that an element covers; without elements both are `address`."""
+        """The address of the first byte of all elements, and that after the last byte. Both are `address` if there are
+        no elements.
+        """
         if 0 in self.shape:
             return self.address, self.address
         first = last = 0
@@ -75,7 +83,7 @@ class ArrayView:
         return self.address + first * width, self.address + (last + 1) * width
 
     def to_numpy(self) -> NDArray[Any]:
-        """The elements in host memory: the array itself on the host, a copy of a device array after its stream's work."""
+        """The elements in host memory: a host array itself, or a copy of a device array after its stream's work."""
         if self.host is not None:
             return self.host
         from louver.runtime.memory import read_bytes
@@ -89,9 +97,11 @@ class ArrayView:
 def view(x: Any) -> ArrayView:
     """The `ArrayView` of an array.
 
-    x: a NumPy array; a torch tensor on the CPU or a CUDA device; anything with `__cuda_array_interface__` or
-    `__dlpack__`; Louver's own DeviceArray; or an ArrayView. Host memory stays where it is.
-    Raises TypeError for what is no array, ValueError for an element type or layout that Louver cannot take, and for masks.
+    x: a NumPy array; a torch tensor on the CPU or a CUDA device; an object with `__cuda_array_interface__` or
+        `__dlpack__`; Louver's DeviceArray; or an ArrayView.
+
+    Host memory stays on the host. Raises TypeError if `x` is not an array, ValueError for a masked array, and for an
+    element type or layout that Louver does not support.
     """
     from louver.runtime import adapters
 
@@ -105,10 +115,10 @@ def view(x: Any) -> ArrayView:
 
 
 def empty_like_kind(like: ArrayView, shape: Sequence[int], element: ElementType) -> Any:
-    """A new row-major array of undefined contents: of the library, on the device and in the stream order of `like`.
+    """A new row-major array with undefined contents, of the library, on the device and in the stream order of `like`.
 
-    torch gives a tensor, NumPy an array, CuPy an array for element types that NumPy itself has. For others on a device
-    it is a `DeviceArray`, which they adopt by `__cuda_array_interface__`; on the host it is a NumPy array.
+    PyTorch, NumPy, and CuPy (for NumPy's built-in element types) make the array. For all other kinds it is a NumPy
+    array on the host, and a `DeviceArray` on a device, which other libraries adopt by `__cuda_array_interface__`.
     """
     from louver.runtime import adapters
 
@@ -116,7 +126,9 @@ def empty_like_kind(like: ArrayView, shape: Sequence[int], element: ElementType)
 
 
 def overlaps(a: ArrayView, b: ArrayView) -> bool:
-    """Whether two arrays share a byte, of any shapes and strides: exact, but True where it would take too long to know."""
+    """Whether two arrays of any shapes and strides share a byte. Exact, except that cases that take too long count as
+    True.
+    """
     if a.device != b.device:
         return False
     try:
@@ -126,16 +138,18 @@ def overlaps(a: ArrayView, b: ArrayView) -> bool:
 
 
 def repeats(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether two indices of an array with these strides (elements) are one element: exact, as `overlaps` is."""
+    """Whether two indices of an array with these strides (elements) are the same element. Exact in the sense of
+    `overlaps`.
+    """
     if 0 in shape:
         return False
     try:
         x = _at(_ANYWHERE, tuple(shape), tuple(strides), 1)
         while x.ndim:
-            # Indices that differ along this axis first, the lower one moved to 0.
+            # Pairs of indices whose first difference is along this axis. The lower index is shifted to 0.
             if np.shares_memory(x[:1], x[1:], max_work=_MAX_WORK):
                 return True
-            # An index alone would make a number of the last axis, and read it.
+            # x[0] of the last axis would be a scalar, which reads memory. x[0, ...] is an array.
             x = x[0, ...]
     except _TOO_HARD:
         return True
@@ -143,17 +157,19 @@ def repeats(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 _ANYWHERE: Final = 1 << 61
-"""An address with room before and behind it."""
+"""An address with room before and after it."""
 
 _MAX_WORK: Any = 1_000_000
-"""Of NumPy's solver, a few milliseconds: strides that take longer are made for it, since the problem is NP-hard."""
+"""Limit of work for NumPy's solver, a few milliseconds. The problem is NP-hard, but only contrived strides reach the
+limit.
+"""
 
 _TOO_HARD: Final = (np.exceptions.TooHardError, OverflowError, ValueError)
-"""NumPy's errors there, and for arrays with more elements than there are addresses."""
+"""NumPy's errors at this limit, and for arrays with more elements than there are addresses."""
 
 
 def _phantom(x: ArrayView) -> NDArray[Any]:
-    """An array where `x` is, for NumPy to reason about; it is never read."""
+    """An array at the address of `x`, on which NumPy computes overlaps. Its elements are never read."""
     return _at(x.address, x.shape, x.strides, x.element.bytes)
 
 

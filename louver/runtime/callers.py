@@ -1,4 +1,4 @@
-"""The caller of the package, whom a warning names."""
+"""Finds the caller of the package, for the location of a warning."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 
 def callers_level() -> int:
-    """Frames from the function that warns to the first one outside of the package: `warnings.warn`'s `stacklevel`."""
+    """The `stacklevel` for `warnings.warn` in the calling function: frames up to the first one outside the package."""
     level, frame = 1, sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "louver":
         level, frame = level + 1, frame.f_back

@@ -1,4 +1,4 @@
-"""Calls of PyTorch's tensors that were checked before: a call whose facts are known needs no checks."""
+"""Remembers checked calls with PyTorch tensors. A later call with the same properties needs no checks."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ V = TypeVar("V")
 
 
 def keep_recent(kept: dict[K, V], key: K, value: V, limit: int) -> V:
-    """Remember and return a value among the latest; a dictionary that has `limit` of them begins anew."""
-    # A subclass of dict would take longer to read.
+    """Keep and return a value. A dictionary that has `limit` values is cleared first."""
+    # A subclass of dict would be slower to read.
     if len(kept) >= limit:
         kept.clear()
     kept[key] = value
@@ -22,15 +22,20 @@ def keep_recent(kept: dict[K, V], key: K, value: V, limit: int) -> V:
 
 
 Same: TypeAlias = Callable[..., bool]
-"""Whether tensors have the facts that others had: type, element type, shape, strides, device and what PyTorch has yet to do to them."""
+"""Whether tensors have the same properties as earlier ones: type, element type, shape, strides, device, and operations
+that PyTorch has deferred.
+"""
 
 
 class KnownCalls(Generic[V]):
-    """Calls by keys that hold all that their checks looked at. Threads may share it: what is kept never changes.
+    """Checked calls by key. A key has all properties that the checks depend on. Threads may share it, because kept
+    values never change.
 
-    A subclass makes the keys, written out for its own arguments: these are the microseconds of a launch. types: of PyTorch's plain
-    tensors, none before a call is kept. stream: a device's current one. guard: gives a quicker comparison with the facts of tensors
-    than keys are, None where PyTorch has none.
+    A subclass makes the keys from its arguments, by code without loops, because their cost is part of each launch.
+
+    types: PyTorch's types of plain tensors; empty before the first call is kept.
+    stream: returns the current stream of a device.
+    guard: makes a comparison with given tensors that is faster than a key; None if PyTorch has none.
     """
 
     __slots__ = ("calls", "guard", "stream", "types")
@@ -42,7 +47,7 @@ class KnownCalls(Generic[V]):
         self.guard: Callable[[Sequence[Any]], Same] | None = None
 
     def know_torch(self) -> bool:
-        """Whether PyTorch is imported; its types are known from then on."""
+        """Whether PyTorch is imported. If so, sets `types`, `stream` and `guard`."""
         torch: Any = sys.modules.get("torch")
         if torch is not None and not self.types:
             self.stream = torch_stream(torch)
@@ -52,7 +57,7 @@ class KnownCalls(Generic[V]):
 
 
 def never(*tensors: Any) -> bool:
-    """No tensors are the same."""
+    """A comparison that is always False."""
     return False
 
 
@@ -61,7 +66,7 @@ def _no_stream(ordinal: int) -> int:
 
 
 def _guard(torch: Any) -> Callable[[Sequence[Any]], Same] | None:
-    # Compiled torch code recognizes its inputs by these: one call in place of one for each fact.
+    # Compiled torch code recognizes its inputs by these guards. One call replaces a call for each property.
     guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
     made: Any = getattr(guards, "TensorGuards", None)
     if made is None:
