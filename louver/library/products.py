@@ -32,8 +32,9 @@ def matmul(
     activation: Activation | None = None,
     batch_invariant: bool = False,
 ) -> Any:
-    """A sparse product `s [M, K] @ b [..., K, N]` or `x [..., M, K] @ s [K, N]` -> [..., M, N], with an optional
-    epilogue in the same kernel:
+    """`s [M, K] @ b [..., K, N]` or `x [..., M, K] @ s [K, N]` -> [..., M, N], with s sparse.
+
+    An optional epilogue is part of the same kernel:
 
         out_scale · activation(alpha · scale · dense_scale · (a @ b) + bias + dense_bias + beta · c)
 
@@ -46,8 +47,8 @@ def matmul(
     out: the array to write, with contiguous rows. It must not overlap an input, but it may be `c` itself. By default a
         new array of the dense operand's kind.
     out_dtype: f16, bf16, f32, e4m3, e5m2 or s8; for integers also s32. 8-bit types saturate. s8 is rounded to nearest
-        even, and NaN becomes 0. By default the type of `out`, else that of the dense operand for 16-bit types and f32,
-        bf16 for 8-bit floats, and for integers s32, or f16 with an epilogue.
+        even, and NaN becomes 0. By default the type of `out`. Without `out`: the dense operand's type for 16-bit types
+        and f32; bf16 for 8-bit floats; s32 for integers, or f16 with an epilogue.
     accumulate: "auto" is "f32", or "s32" for integers, which wraps. For 8-bit floats, the hardware keeps about 14 bits
         of an f32 sum; "fast" is another name for this mode. "promoted", for 8-bit floats: adds the sum of each 256
         columns of K to an f32 sum. It keeps about 14 bits of Σ|a||b| for any K, and is slower. "f16", for f16 and 8-bit

@@ -61,7 +61,7 @@ def decide(
     """The schedule of `a [m, k] @ b [k, n]` on a device: tuned on this machine, else from the package's table, else the
     model's choice.
 
-    An entry is valid for all sizes of its classes, and for batches, for which the model takes the same tile as for the
+    An entry covers all sizes of its classes, and batches. It is valid if the model takes the same tile as for the
     measured size. The fill of the last wave of SMs decides the tile.
 
     batch: the number of such products.

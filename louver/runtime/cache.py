@@ -38,7 +38,7 @@ kernel too.
 
 _FAMILY = b"louver-cache-"
 _MAGIC = _FAMILY + b"2\n"
-"""The first bytes of a sealed file: `_FAMILY` in every version, `_MAGIC` in this one."""
+"""The first bytes of a file in the cache: `_FAMILY` in every version of the format, `_MAGIC` in this version."""
 
 _SEAL_BYTES = len(_MAGIC) + 32
 _ENTRY = re.compile(r"[0-9a-f]{64}\.(record|cubin|source)")

@@ -77,8 +77,9 @@ class Contents:
 
 
 def export(x: Any, stream: int | None) -> Any:
-    """The capsule of `x`, versioned if `x` supports this. The producer makes `stream` wait for the data; None for a
-    host array.
+    """The capsule of `x`, versioned if `x` supports this. The producer makes `stream` wait for the data.
+
+    stream: CUstream handle; None for a host array.
     """
     arguments: dict[str, Any] = {} if stream is None else {"stream": stream}
     try:

@@ -55,8 +55,7 @@ class Stored:
     indices: int
 
 
-# --- kinds
-# -------------------------------------------------------------------------------------------------------------
+# --- kinds -------------------------------------------------------------------------------------------------------------
 def prune_into(
     source: ArrayView,
     out: ArrayView,
@@ -172,8 +171,7 @@ def prepack_into(
     return call.launch("prepack", arguments, words=layout)
 
 
-# --- what they share
-# ---------------------------------------------------------------------------------------------------
+# --- common parts ------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class _Call:
     """The matrices of a call. steps: the steps of each dense array."""

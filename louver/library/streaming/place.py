@@ -40,7 +40,7 @@ class Stream(Protocol):
         ...
 
     def end(self, corner: Corner) -> None:
-        """Finish a tile. All threads of the CTA execute this together, after a barrier behind the last span."""
+        """Finish a tile. All threads of the CTA execute this together, after a barrier that follows the last span."""
         ...
 
 

@@ -1,1 +1,1 @@
-"""Kernels that make forms of a sparse tensor on its device, a thread for each element."""
+"""Kernels that make forms of a sparse tensor on its device. Each element is made by one thread."""

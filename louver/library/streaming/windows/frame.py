@@ -116,7 +116,7 @@ class Frame(Base):
         return self.k.min(self.k.sub(self.shape[0], corner.row), self.record.height)
 
     def blocks(self) -> Share:
-        """The part of a thread that processes all rows of the columns of its own blocks, in order."""
+        """The part of a thread that processes the columns of its blocks, all rows in order."""
         k, record = self.k, self.record
         number = k.mul_lo(self.thread, record.block_columns)
         return Share(number, 0, k.setp("lt", "u32", number, record.columns), self._batch)

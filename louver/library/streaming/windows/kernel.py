@@ -137,8 +137,7 @@ def _expand(frame: Frame) -> None:
     frame.leave_found()
 
 
-# --- what they share
-# ---------------------------------------------------------------------------------------------------
+# --- common parts ------------------------------------------------------------------------------------------------------
 def _leave_keys(frame: Frame, corner: Corner) -> None:
     """Write the keys of all columns of a tile to shared memory, followed by a barrier."""
     record, share = frame.record, frame.blocks()
