@@ -137,7 +137,7 @@ def dense(s: SparseTensor) -> Any:
     counters = _Counters(values)
     stored = Stored(values.address, pitch_of(values), indices.address)
     _send(dense_into(stored, view(out), s.pattern, counters.buffer.address, axis=s.axis), values)
-    # If an index is illegal, the host raises the error, which names it.
+    # If an index is illegal, the host raises an error that names the index.
     return _moved(s.to("cpu").dense(), values) if counters.read()[0] else out
 
 

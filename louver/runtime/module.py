@@ -236,7 +236,7 @@ def load(
             attribute = api().CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             doing = f"allowing {kernel_name} {dynamic_shared} bytes of shared memory"
             call("cuFuncSetAttribute", function, attribute, dynamic_shared, doing=doing)
-        # By default the driver loads a function at its first launch. If that were in a capture, loading would fail.
+        # By default the driver loads a function at its first launch. Loading must not happen inside a capture.
         call("cuFuncLoad", function, doing=f"loading {kernel_name}")
     return LoadedKernel(
         kernel_name,
