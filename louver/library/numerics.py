@@ -117,11 +117,9 @@ ACCUMULATIONS = {
 """The rounding for each way to accumulate, see `accumulation`.
 
 "f32": tensor cores truncate, so the unit is twice the unit roundoff of f32. Hopper's adder keeps two more bits than
-assumed here
-    (docs/numerics.md), so its errors are a quarter.
+    assumed here (docs/numerics.md), so its errors are a quarter.
 "fp8": 8-bit floats. Their sums keep about 14 bits, although registers hold f32. 2^-12.0 of Σ|a||b| is the worst error
-of one
-    instruction that was measured on an H200 with random data.
+    of one instruction that was measured on an H200 with random data.
 "promoted": as "fp8" inside a group of columns.
 "f16", "fp8 in f16": each instruction rounds its sum to f16, near zero to f16's subnormal numbers.
 "fma": CUDA cores round each product and its addition once, to nearest.

@@ -4,8 +4,7 @@ There are kernels for each element size. They do not use tensor maps, and all ad
 
 - One kernel reads along rows. The lanes of a warp read neighbours in a row.
 - The others are for contiguous columns. They read along columns, and transpose tiles in shared memory. If alignment and
-sizes
-  allow, they move elements of 1 and 2 bytes in words of 4 bytes.
+  sizes allow, they move elements of 1 and 2 bytes in words of 4 bytes.
 
 So matrices with unit stride along rows or along columns are read and written in whole sectors.
 """
