@@ -1,8 +1,7 @@
 """Arithmetic on the elements of a register side by side: 4 of 8 bits, 2 of 16 bits, or 1 of 32 bits.
 
 Planes: register i holds element i of several groups, one group for each element of the register. Planes of 2:4 in f16,
-    for two
-groups a and b:
+for two groups a and b:
 
     words in memory order   a1 a0   a3 a2   b1 b0   b3 b2
     planes                  b0 a0   b1 a1   b2 a2   b3 a3

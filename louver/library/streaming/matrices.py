@@ -13,8 +13,7 @@ MOST = 1 << 31
 """Upper limit of the number of rows, and of the elements of a row; both must be below it."""
 
 Steps = tuple[int, int, int]
-"""Distance in elements from one row to the next, from one element of a row to the next, and from one entry to the next.
-"""
+"""Elements from one row to the next, from one element of a row to the next, and from one entry to the next."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,8 +89,8 @@ def check_arrays(kind: str, source: Access | None, out: Access | None) -> None:
 class Tiling:
     """The division of matrices into tiles, and of tiles into spans of threads.
 
-    A unit is M registers: it has a group for each element of a register. A span is one or more consecutive units of a
-        row.
+    A unit is M registers, and has a group for each element of a register. A span is one or more consecutive units of a
+    row.
     """
 
     element: str
