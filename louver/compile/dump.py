@@ -1,7 +1,8 @@
 """Writes the result of each pass to a folder for each kernel below `LOUVER_DUMP`.
 
-A folder is named by the kernel and a hash of its tile IR, and its files by the pass's place and name. Each is written whole or not
-at all, so that processes may compile the same kernel side by side.
+The name of a folder has the kernel's name and a hash of its tile IR. The name of a file has the position and the name
+of the pass. A file is moved to its name when it is complete, so several processes may compile the same kernel at the
+same time.
 """
 
 from __future__ import annotations
@@ -22,21 +23,26 @@ VARIABLE = "LOUVER_DUMP"
 
 
 class Watch(Protocol):
-    """Sees what each pass of a compilation makes."""
+    """Receives the result of each pass of a compilation."""
 
     @property
     def active(self) -> bool:
-        """Whether it wants to see anything: modules are then verified after each pass."""
+        """Whether it uses the results. The module is then verified after each pass."""
         ...
 
     def write(self, name: str, made: object) -> None:
-        """See what the pass `name` made: the module, or what the pass returned."""
+        """Receive the result of the pass `name`: the module, or the object that the pass returned."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """The place that a kernel's passes write to. folder: None where they write nothing. passes: all of them, in order. prefix: of files' names."""
+    """The folder to which the passes of a kernel write.
+
+    folder: None to write nothing.
+    passes: the names of all passes, in order.
+    prefix: the beginning of each file name.
+    """
 
     folder: Path | None
     passes: tuple[str, ...] = ()
@@ -44,12 +50,12 @@ class Dump:
 
     @property
     def active(self) -> bool:
-        """Whether passes write at all."""
+        """Whether passes write their results."""
         return self.folder is not None
 
     @classmethod
     def of(cls, module: ModuleOp, passes: Sequence[str], prefix: str = "") -> Dump:
-        """The dump of a kernel's compilation, as the environment has it now."""
+        """The dump that the environment asks for now."""
         named = os.environ.get(VARIABLE)
         if not named:
             return NOWHERE
@@ -58,7 +64,7 @@ class Dump:
         return cls(Path(named).expanduser() / f"{kernels[0] if kernels else 'module'}-{digest}", tuple(passes), prefix)
 
     def write(self, name: str, made: object) -> None:
-        """Write what the pass `name` made, as it prints. Raises OSError where the folder cannot be written."""
+        """Write the text of the result of the pass `name`. Raises OSError if the folder cannot be written."""
         if self.folder is None:
             return
         self.folder.mkdir(parents=True, exist_ok=True)

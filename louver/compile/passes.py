@@ -14,7 +14,10 @@ from louver.ir.tile import FuncOp
 
 @dataclass(slots=True)
 class State:
-    """A kernel between two passes. module: rewritten in place or replaced. A pipeline's own state adds what its passes find."""
+    """A kernel between two passes.
+
+    Passes rewrite `module` in place or replace it. The state of a pipeline adds fields for the results of its passes.
+    """
 
     module: ModuleOp
 
@@ -33,14 +36,17 @@ Seen = TypeVar("Seen", bound=State, contravariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Pass(Generic[Seen]):
-    """A step of a pipeline. run: changes the state in place; returns what a dump prints, None for the module."""
+    """A step of a pipeline.
+
+    run: changes the state in place. It returns the object that a dump prints, or None for the module.
+    """
 
     name: str
     run: Callable[[Seen], object]
 
 
 def on_module(rewrite: Callable[[ModuleOp], None]) -> Pass[State]:
-    """A pass that rewrites the module in place, and is named as the function is."""
+    """A pass that rewrites the module in place. Its name is the name of the function."""
     return Pass(rewrite.__name__.replace("_", "-"), lambda state: rewrite(state.module))
 
 
@@ -50,9 +56,10 @@ def names(passes: Sequence[Pass[S]]) -> tuple[str, ...]:
 
 
 def run_passes(passes: Sequence[Pass[S]], state: S, watch: Watch = NOWHERE) -> None:
-    """Run passes in order. The module that they leave is verified, unless all of them only read it; while watched, after each of them.
+    """Runs passes in order.
 
-    To verify takes about as long as to run a pass. Raises what a pass raises for a kernel that it refuses.
+    The module is verified after the last pass if any of them rewrote it. With an active watch it is verified after each
+    pass. To verify takes about as long as to run a pass. Raises the error of a pass that rejects the kernel.
     """
     rewritten = False
     for each in passes:
@@ -68,4 +75,4 @@ def _copy(state: State) -> None:
 
 
 COPY: Pass[State] = Pass("tile-ir", _copy)
-"""The module that the frontend made; the module that a caller gave stays as it is."""
+"""Copies the module, so that the caller's module does not change."""

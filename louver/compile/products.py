@@ -1,4 +1,4 @@
-"""The pipeline of products: tile IR to PTX, its passes named in order."""
+"""The pipeline of products: an ordered list of passes that lowers tile IR to PTX."""
 
 from __future__ import annotations
 
@@ -28,12 +28,17 @@ from louver.ptx.module import Kernel, Module
 from louver.ptx.printer import print_module
 
 ProductLevel = Literal["tile", "sched", "ptx"]
-"""Levels that print, in order."""
+"""Levels that can be printed, in the order of the pipeline."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledProduct:
-    """A product at every level. tile: as the frontend has it. sched: generated and assigned. ptx: its text."""
+    """A product at every level.
+
+    tile: the output of the frontend.
+    sched: schedule IR, with places in shared memory.
+    ptx: the text of `module`.
+    """
 
     schedule: Schedule
     target: Target
@@ -67,7 +72,14 @@ class CompiledProduct:
 
 @dataclass(slots=True)
 class ProductState(State):
-    """A product between two passes. choose: its schedule. nest: what the kernel computes. schedule: how. lowered: to PTX. ptx: its text."""
+    """A product between two passes.
+
+    choose: chooses the schedule.
+    nest: the computation.
+    schedule: the way in which the kernel computes it.
+    lowered: the PTX module.
+    ptx: its text.
+    """
 
     target: Target
     choose: Callable[[ProductNest], Schedule]
@@ -98,7 +110,7 @@ def _lower(state: ProductState) -> object:
 
 
 READ: tuple[Pass[ProductState], ...] = (COPY, *CANONICAL)
-"""To tile IR as the library would have written it."""
+"""Passes that bring tile IR to the form that the library writes."""
 
 GENERATE: tuple[Pass[ProductState], ...] = (
     Pass("read-nest", _read_nest),
@@ -108,10 +120,10 @@ GENERATE: tuple[Pass[ProductState], ...] = (
     Pass("check-protocol", lambda state: check_protocol(state.module)),
     Pass("lower-to-ptx", _lower),
 )
-"""To PTX, by way of schedule IR."""
+"""Passes that lower to schedule IR, and from there to PTX."""
 
 PASSES = (*READ, *GENERATE)
-"""Every pass, in order; `LOUVER_DUMP` has each write what it made."""
+"""All passes, in order. With `LOUVER_DUMP`, each writes its result to a file."""
 
 
 def compile_tile_ir(
@@ -121,10 +133,12 @@ def compile_tile_ir(
     *,
     watch: Watch | None = None,
 ) -> CompiledProduct:
-    """Tile IR to PTX, by `PASSES`. schedule: the schedule, or what chooses one for the product that the kernel turns out to be.
+    """Lowers tile IR to PTX by `PASSES`.
 
-    watch: sees what each pass makes; by default the dump that the environment asks for.
-    Raises ValueError with the rule for what cannot be compiled; nothing is assembled here.
+    schedule: the schedule, or a function that chooses it for the product that is read from the kernel.
+    watch: receives the result of each pass; by default the dump that the environment asks for.
+
+    Raises ValueError, with the rule, for a kernel that cannot be compiled. The PTX is not assembled here.
     """
     machine = target(target_name)
     if not machine.has("wgmma.sp"):
@@ -140,12 +154,14 @@ def compile_tile_ir(
 
 
 def compile_product(problem: Problem, schedule: Schedule, target_name: str = "sm_90a") -> CompiledProduct:
-    """A library product, by way of tile IR."""
+    """Compiles a product of the library from tile IR."""
     return compile_tile_ir(build_tile_ir(problem, written_tile(problem, schedule)), schedule, target_name)
 
 
 def written_tile(problem: Problem, schedule: Schedule) -> Tile:
-    """The tile that a problem is written with: the schedule's, or one of whole windows and groups where that cuts vectors."""
+    """The tile in a problem's tile IR: the tile of the schedule, or one of whole windows and groups where that would
+    cut vectors.
+    """
     tile = schedule.tile
     if not problem.gathers:
         return Tile(tile.m, tile.n, tile.k)

@@ -1,7 +1,8 @@
-"""The pipeline of register tiles: tile IR to PTX for any kernel, its passes named in order.
+"""The pipeline of register tiles: an ordered list of passes that lowers any kernel from tile IR to PTX.
 
-It takes kernels that are no warpgroup products: small tiles, several dots, operands changed before a dot, reductions, branches, atomic
-sums. Every tile lies in registers, in the places that its encoding gives.
+It compiles the kernels that are not warpgroup products. Examples are small tiles, several dots, operands that change
+before a dot, reductions, branches and atomic sums. Every tile is in registers. Its encoding says which lane and
+register hold which element.
 """
 
 from __future__ import annotations
@@ -63,20 +64,20 @@ from louver.ptx.module import Kernel, Module
 from louver.ptx.printer import min_ctas_line, print_module
 
 TileLevel = Literal["tile", "decomposed", "encoded", "ptx"]
-"""Levels that print, in order."""
+"""Levels that can be printed, in the order of the pipeline."""
 
 MAX_WARPS = 32
-"""Warps of a CTA, at most."""
+"""The largest number of warps of a CTA."""
 
 
 OTHER_REGISTERS = 64
-"""Registers of a thread beside sums: addresses, loads a step ahead."""
+"""Registers of a thread that do not hold sums. They hold addresses and loads of the next step."""
 
 REGISTERS_TOGETHER = 8
-"""Registers of a thread are given out by so many (CUDA C++ Programming Guide, compute capability 8 and newer)."""
+"""The GPU allocates registers of a thread in this unit (CUDA C++ Programming Guide, compute capability 8 and newer)."""
 
 SM_WARPS = 16
-"""Warps that share an SM, at most: where there are more, copies are too few steps ahead."""
+"""The largest number of warps on an SM. With more warps, rings have too few slots to copy far enough ahead."""
 
 ARRAY_ALIGNMENT = 16
 """The alignment of the arrays of a sparse tensor, in bytes."""
@@ -84,10 +85,14 @@ ARRAY_ALIGNMENT = 16
 
 @dataclass(frozen=True, slots=True)
 class CompiledTiles:
-    """A kernel at every level. tile: as the frontend has it. decomposed: without sparse types. encoded: with registers in types.
+    """A kernel at every level.
 
-    checked: the facts that a launch must check. dense: why dots of sparse tiles are dense products, one text for each. boxes, ctas, registers,
-    ahead: as `compile_tiles` was given them.
+    tile: the output of the frontend.
+    decomposed: without sparse types.
+    encoded: with an encoding in the type of each tile.
+    checked: the facts that a launch must check.
+    dense: for each dot of a sparse tile that is compiled to a dense product, the reason.
+    boxes, ctas, registers, ahead: the arguments of `compile_tiles`.
     """
 
     target: Target
@@ -111,13 +116,15 @@ class CompiledTiles:
 
     @property
     def ctas_by_shared(self) -> int:
-        """The number of CTAs that shared memory lets share an SM."""
+        """The number of CTAs that fit an SM by their shared memory."""
         return self.target.sm_shared_bytes // (self.kernel.dynamic_shared + CTA_SHARED_BYTES)
 
     def with_ctas(self, count: int) -> CompiledTiles:
-        """The same for so many CTAs on an SM at once: the assembler gives each thread no more registers than these leave it."""
+        """The same kernel for `count` CTAs on an SM. The assembler limits the registers of a thread, so that all of
+        them fit.
+        """
         module = Module(self.module.target, [replace(self.kernel, min_ctas=count)])
-        # One line differs: to print and check a large kernel anew takes about as long as to lower it.
+        # Only one line of text changes. To print and check a large kernel again takes about as long as to lower it.
         before, after = (min_ctas_line(each) for each in (self.kernel, module.kernels[0]))
         return replace(self, module=module, ptx=self.ptx.replace(f"\n{before}\n", f"\n{after}\n", 1))
 
@@ -136,7 +143,11 @@ class CompiledTiles:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """The way of operands to dots. staged: through shared memory. slots: of the ring that copies them; 0 for no ring."""
+    """How operands reach dots.
+
+    staged: they pass through shared memory.
+    slots: slots of the ring that copies fill; 0 for no ring.
+    """
 
     staged: bool
     slots: int
@@ -146,17 +157,25 @@ WAYS = (
     *(Way(True, slots) for slots in (MOST_SLOTS, 4, 3, 2, 0)),
     Way(False, 0),
 )
-"""Ways of operands, best first; the last one has room for every kernel."""
+"""Ways of operands, best first. Every kernel fits shared memory with the last one."""
 
 
 @dataclass(slots=True)
 class TilesState(State):
-    """A kernel of register tiles between two passes, and what the passes before found.
+    """A kernel of register tiles between two passes, and the results of the passes that ran.
 
-    warps: of a CTA; 0 until one chooses. registers: of a thread, or None while only its sums are known. boxes: whether bulk copies may
-    bring tiles. ctas: of a launch that share an SM at most; None for any number. ahead: whether operands may be computed a step ahead. way: of operands. arguments, parameters, views, dense_views: of the
-    kernel's arguments. dense: why dots of sparse tiles are dense products. maps: tensor maps that boxes need. ring_rooms: bytes that
-    rings may take, best first.
+    warps: warps of a CTA; 0 until `choose-warps` runs.
+    boxes: whether bulk copies may bring tiles.
+    ctas: the largest number of CTAs of a launch on an SM; None for any number.
+    registers: registers of a thread; None where they are not known yet.
+    ahead: whether operands may be computed one step ahead.
+    way: how operands reach dots.
+    arguments: the origin of each argument.
+    parameters: parameters of the launch.
+    views, dense_views: views of sparse and of dense tensors that the launch checks.
+    dense: why dots of sparse tiles are dense products.
+    maps: tensor maps that box copies need.
+    ring_rooms: bytes of shared memory that rings may take, best first.
     """
 
     target: Target
@@ -179,8 +198,10 @@ class TilesState(State):
 
     @property
     def wide(self) -> bool:
-        """Whether neighbours are moved together. Elements that are moved one by one wait in a register each, and leave none for what
-        could wait there for a loop.
+        """Whether neighbouring elements are moved together.
+
+        An element that is moved alone takes a register of its own. Then no registers remain for values that could stay
+        there during a loop.
         """
         return self.way.staged and has_known_addresses(self.kernel)
 
@@ -231,7 +252,9 @@ def _choose_warps(state: TilesState) -> object:
 
 
 def _ring_rooms(state: TilesState) -> tuple[int, ...]:
-    """Bytes of shared memory for rings, best first: shared by as many CTAs as registers and warps let fit an SM, then by fewer."""
+    """Bytes of shared memory for rings, best first: for as many CTAs as fit an SM by registers and warps, then for
+    fewer.
+    """
     machine, threads = state.target, LANES * state.warps
     guess = most_sums(state.kernel) // threads + OTHER_REGISTERS
     most = ctas_of(machine, state.registers or guess, threads, state.ctas)
@@ -239,7 +262,12 @@ def _ring_rooms(state: TilesState) -> tuple[int, ...]:
 
 
 def ctas_of(machine: Target, registers: int, threads: int, most: int | None) -> int:
-    """The number of CTAs that share an SM for their registers and warps. registers: of a thread. most: of the launch, None for any number."""
+    """The number of CTAs that fit an SM by their registers and warps.
+
+    registers: registers of a thread.
+    threads: threads of a CTA.
+    most: limit of the launch; None for no limit.
+    """
     whole = -(-registers // REGISTERS_TOGETHER) * REGISTERS_TOGETHER
     found = min(machine.registers_per_sm // (whole * threads), SM_WARPS * LANES // threads)
     return found if most is None else min(found, most)
@@ -311,7 +339,7 @@ DECOMPOSE: tuple[Pass[TilesState], ...] = (
     Pass("decompose-sparse-tensors", _decompose),
     Pass("multiply-kept", _multiply_kept),
 )
-"""To tile IR without sparse types."""
+"""Passes that lower to tile IR without sparse types."""
 
 DESCRIBE: tuple[Pass[TilesState], ...] = (
     Pass("expand-blocks", _expand_blocks),
@@ -323,7 +351,7 @@ DESCRIBE: tuple[Pass[TilesState], ...] = (
     on_module(join_remainders),
     Pass("choose-warps", _choose_warps),
 )
-"""To tile IR of pointers and masks, where each load says how its tile may be moved."""
+"""Passes that lower to tile IR with pointers and masks. Each load then says how its tile may be moved."""
 
 ENCODE: tuple[Pass[TilesState], ...] = (
     Pass("assign-encodings", _assign_encodings),
@@ -335,13 +363,14 @@ ENCODE: tuple[Pass[TilesState], ...] = (
     Pass("drop-boxes", _drop_boxes),
     Pass("place-shared", _place_shared),
 )
-"""To tile IR with an encoding for each tile, its operands fed in one of `WAYS`."""
+"""Passes that give each tile an encoding, and move operands by one of `WAYS`."""
 
 LOWER: tuple[Pass[TilesState], ...] = (Pass("lower-tiles", _lower),)
-"""To PTX."""
+"""The pass that lowers to PTX."""
 
 PASSES = (*DECOMPOSE, *DESCRIBE, *ENCODE, *LOWER)
-"""Every pass, in order; `LOUVER_DUMP` has each write what it made, its name behind "tiles"."""
+"""All passes, in order. With `LOUVER_DUMP`, each writes its result to a file with "tiles" before the name of the pass.
+"""
 
 
 def compile_tiles(
@@ -355,13 +384,18 @@ def compile_tiles(
     ahead: bool = True,
     watch: Watch | None = None,
 ) -> CompiledTiles:
-    """Tile IR to PTX, by `PASSES`. Operands come in the first of `WAYS` for which there is room in shared memory.
+    """Lowers tile IR to PTX by `PASSES`. Operands use the first of `WAYS` with which the kernel fits shared memory.
 
-    warps: of a CTA, a power of two; None leaves it to the kernel's dots. boxes: whether bulk copies may bring tiles.
-    ctas: of a launch that share an SM at most; None for as many as registers let fit. registers: of a thread, where they are
-    known: rings leave room for the CTAs that they let fit. ahead: whether operands may be computed a step ahead, in a second slot.
-    watch: sees what each pass makes, by default the dump that the environment asks for. Raises UnsupportedKernelError, with operation and source
-    line, for what cannot be lowered, and ValueError for another number of warps; nothing is assembled here.
+    warps: warps of a CTA, a power of two; None to choose them from the kernel's dots.
+    boxes: whether bulk copies may bring tiles.
+    ctas: the largest number of CTAs of a launch on an SM; None for as many as fit by their registers.
+    registers: registers of a thread; None where they are not known. Rings leave shared memory for all CTAs that fit by
+    them.
+    ahead: whether operands may be computed one step ahead, into a second slot.
+    watch: receives the result of each pass; by default the dump that the environment asks for.
+
+    Raises UnsupportedKernelError, with operation and source line, for an operation that cannot be lowered. Raises
+    ValueError for any other number of warps. The PTX is not assembled here.
     """
     machine = target(target_name)
     if warps is not None and (not 1 <= warps <= MAX_WARPS or warps & (warps - 1)):
@@ -390,14 +424,16 @@ def compile_tiles(
 
 
 Group = tuple[str, Part, int | None]
-"""The origin of an argument: of which argument of the user's, which part, and of which dimension."""
+"""The origin of an argument: the user's argument, the part of it, and the dimension of that part."""
 
 
 _SIZES: tuple[Part, ...] = ("size", "stride")
 
 
 def argument_groups(function: FuncOp) -> list[Group]:
-    """Each argument of a kernel, before make-host-descriptors: a descriptor is followed by its sizes and strides."""
+    """The origin of each argument of a kernel, before make-host-descriptors. A descriptor's sizes and strides follow
+    it.
+    """
     found: list[Group] = []
     for index, (argument, name) in enumerate(function.argument_names.items()):
         if len(found) > index:
@@ -415,7 +451,7 @@ def argument_groups(function: FuncOp) -> list[Group]:
 
 
 def read_parameters(function: FuncOp, groups: Sequence[Group]) -> list[ArgumentParameter]:
-    """The parameters of the kernel that decompose-sparse-tensors makes of `function`, which has its sparse types still."""
+    """The parameters of `function` after decompose-sparse-tensors. Here it still has sparse types."""
     found: list[ArgumentParameter] = []
     taken: set[str] = set(RESERVED)
 

@@ -1,1 +1,1 @@
-"""Plans how a kernel runs: product nest and schedule, or encodings, units and feeds."""
+"""Plans how a kernel runs: product nest and schedule of products; encodings, units and feeds of register tiles."""

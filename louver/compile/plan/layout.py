@@ -1,7 +1,7 @@
-"""Shared-memory layout of a stage's tiles: boxes, swizzles and the offsets that each product reads.
+"""Shared-memory layout of the tiles of a stage: boxes, swizzles and the offsets that each product reads.
 
-One record for the left operand's values and one for the dense operand; the generator turns them into copies and products, the
-signature into tensor maps.
+The values of the left operand have one record, and the dense operand has another. The generator makes copies and
+products from them. The signature makes tensor maps from them.
 """
 
 from __future__ import annotations
@@ -21,28 +21,34 @@ from louver.isa.targets import TENSOR_MAP_MAX_BOX, WARPGROUP_THREADS
 from louver.isa.tensormap import SwizzleBytes
 
 SPAN = 128
-"""Widest swizzle span in bytes: a box's inner dimension never exceeds it."""
+"""The widest swizzle span in bytes. The inner dimension of a box is at most this wide."""
 
 STAGED_BYTES = 32
-"""Bytes of columns that are staged together, two 16-byte pieces of a line: a chunk's columns are made of such."""
+"""Bytes of columns that are staged together: two pieces of 16 bytes of a line. Bytes of a chunk's line are a multiple.
+"""
 
 BLOCK_ROWS = 64
 """Rows of sums that a warpgroup holds in one set of accumulators."""
 
 COMBINED = 32
-"""Registers of sums of a tile's parts that are read at a time, so that their loads are under way together."""
+"""Registers of partial sums that a thread reads at a time. Their loads overlap."""
 
 STAGED_WORDS = 64
-"""Columns of 32-bit results staged at a time: two chunks then take what one of 16-bit results takes at the widest tile."""
+"""Columns of 32-bit results that are staged at a time. Two such chunks need as many bytes as one of 16-bit results of
+the widest tile.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class OperandLayout:
-    """One operand's tile in a stage.
+    """The tile of one operand in a stage.
 
-    box: elements a copy moves, innermost first. copies: boxes a stage. copy_step: how far the coordinates of consecutive
-    copies lie apart, in elements, innermost first. swizzle: span in bytes. element_bytes: bytes of an element.
-    major: "k" (K contiguous) or "mn".
+    box: elements of a copy in each dimension, innermost first.
+    copies: copies of a stage.
+    copy_step: distance from one copy to the next in each dimension, in elements, innermost first.
+    swizzle: span in bytes.
+    element_bytes: bytes of an element.
+    major: the contiguous dimension, "k" or "mn".
     """
 
     box: tuple[int, int]
@@ -71,7 +77,7 @@ class OperandLayout:
 
 
 def values_layout(schedule: Schedule, element: str, selection: Selection) -> OperandLayout:
-    """The left operand's values: rows along K, of which a lifted one stores half."""
+    """The values of the left operand: rows along K. A lifted operand stores half of K."""
     stored = schedule.tile.k // (2 if selection.lifted else 1)
     return _k_major(stored, schedule.tile.m, element)
 
@@ -81,7 +87,8 @@ def dense_layout(
 ) -> OperandLayout:
     """The dense operand: boxes of one swizzle span, side by side along K (K-major) or along N (MN-major).
 
-    picked: the pattern by which threads pick rows of K: one box, not swizzled, of all rows that a step's columns come from.
+    picked: the pattern by which threads pick rows of K. The layout is then one box without a swizzle. The box has all
+    rows of the groups of a step.
     """
     if picked is not None:
         rows, size = picked_rows(picked, schedule.tile.k), element_type(element).bytes
@@ -101,16 +108,16 @@ def dense_layout(
 
 
 def picked_rows(pattern: Pattern, step: int) -> int:
-    """Rows of K of the groups that `step` stored columns come from, at most: those of a step may begin within a group.
+    """The largest number of rows of K in the groups of `step` stored columns. A step may begin within a group.
 
-    An even number, so that boxes of the narrowest blocks are multiples of 128 bytes, where bulk copies write.
+    The number is even. So a box of the narrowest block is a multiple of 128 bytes, as bulk copies need it.
     """
     groups = step // pattern.n if step % pattern.n == 0 else (step - 2) // pattern.n + 2
     return groups * pattern.m + groups * pattern.m % 2
 
 
 def require_picks(pattern: str | None, unit: Unit, schedule: Schedule) -> Pattern:
-    """The pattern by which threads pick rows of a stage. Raises ValueError where none can."""
+    """The pattern by which threads pick rows of a stage. Raises ValueError if they cannot pick rows."""
     way = schedule.ring.metadata
     if unit != "fma" or pattern is None or way != "stage":
         raise ValueError(
@@ -135,8 +142,9 @@ def _k_major(columns: int, rows: int, element: str) -> OperandLayout:
 
 
 def metadata_words(schedule: Schedule, element: str) -> int:
-    """Metadata words that a thread loads at a time, for 64 rows, and finds together in the prepacked array: the four of a
-    16-byte load from global memory, or those of one K step where a stage holds them.
+    """Metadata words that a thread loads at a time, for 64 rows. They are adjacent in the prepacked array.
+
+    They are the four words of a 16-byte load from global memory, or the words of one K step if stages hold metadata.
     """
     if schedule.ring.metadata == "global":
         return WORDS
@@ -144,7 +152,7 @@ def metadata_words(schedule: Schedule, element: str) -> int:
 
 
 def metadata_bytes(schedule: Schedule, element: str, selection: Selection) -> int:
-    """Bytes of metadata in a stage, or of rows to pick, for all rows of the tile; 0 where stages hold none."""
+    """Bytes of metadata or of picks in a stage, for all rows of the tile; 0 if stages hold neither."""
     if selection == Selection() or schedule.ring.metadata == "global":
         return 0
     if selection.lifted:
@@ -153,22 +161,26 @@ def metadata_bytes(schedule: Schedule, element: str, selection: Selection) -> in
 
 
 def blocks_bytes(schedule: Schedule, lists: int) -> int:
-    """Bytes of the blocks that a producer's threads copy and turn, of so many lists: all of a step."""
+    """Bytes of the blocks that threads of the producer copy and turn in a step, for this number of lists."""
     return lists * Turned(schedule.tile.n, schedule.tile.k).parts * PART_BYTES
 
 
 def parts_together(registers: int) -> int:
-    """The number of parts of a tile cut along K that a thread with so many registers of sums reads at a time."""
+    """The number of parts of a tile that a thread reads at a time, if K is cut and the thread has `registers` of sums."""
     return max(1, COMBINED // registers)
 
 
 @dataclass(frozen=True, slots=True)
 class OutputLayout:
-    """The staging of an output by warpgroups: chunks of `rows` rows of m by `columns` columns of n, in turn, each in one of `buffers`.
-    A chunk's rows are those of 64 rows of sums: 64, or 32 of a gated product.
+    """How warpgroups stage an output: in chunks of `rows` rows of m and `columns` columns of n, in turn.
 
-    box: elements that a copy sends, innermost first. swizzle: span in bytes, which is a staged line. element_bytes: bytes of
-    an element. warpgroups: those that store, each with buffers of its own.
+    A chunk has the output rows of 64 rows of sums: 64, or 32 for a gated product.
+
+    box: elements of a copy in each dimension, innermost first.
+    swizzle: span in bytes; a staged line is as long.
+    element_bytes: bytes of an element.
+    buffers: buffers of each warpgroup. A chunk takes one.
+    warpgroups: warpgroups that store.
     """
 
     rows: int
@@ -186,11 +198,14 @@ class OutputLayout:
 
 
 def output_layout(schedule: Schedule, element: str, *, transposed: bool, gated: bool = False) -> OutputLayout:
-    """The staged output: boxes of lines along n, one for each row, or (transposed) of lines along m, one for each column.
+    """The staged output. A box has one line along n for each row, or (transposed) one line along m for each column.
 
-    A tile is staged `schedule.store.staging` columns at a time; by default 8- and 16-bit results at once and 32-bit results
-    64 columns at a time. There are two buffers where there is more than one chunk. gated: two rows of sums make one of the
-    output. Raises ValueError for tiles and chunks that are not made of what is staged together, see `staged_columns`.
+    A tile is staged `schedule.store.staging` columns at a time. By default, 8- and 16-bit results are staged at once,
+    and 32-bit results 64 columns at a time. There are two buffers if there is more than one chunk.
+
+    gated: two rows of sums give one row of the output.
+
+    Raises ValueError if the columns of a tile or chunk are not a multiple of `staged_columns`.
     """
     size = element_type(element).bytes
     least = staged_columns(element, transposed=transposed, gated=gated)
@@ -218,10 +233,10 @@ def output_layout(schedule: Schedule, element: str, *, transposed: bool, gated: 
 
 
 def staged_columns(element: str, *, transposed: bool, gated: bool) -> int | None:
-    """Columns of which a staged chunk has a multiple; None where results are not staged.
+    """The columns of a staged chunk are a multiple of this number; None if results cannot be staged.
 
-    Of a gated product a warp has 8 rows of 16: the four matrices of an instruction are of twice as many columns, and the 8
-    bytes of a column of 8-bit results are no piece of 16.
+    In a gated product a warp has 8 output rows in place of 16. So the four matrices of a store instruction span twice
+    as many columns. A column of 8-bit results has only 8 bytes, and a piece needs 16.
     """
     size = element_type(element).bytes
     if gated and size < 4:
@@ -230,7 +245,7 @@ def staged_columns(element: str, *, transposed: bool, gated: bool) -> int | None
 
 
 def stageable(tile_n: int, element: str, *, transposed: bool, gated: bool = False) -> bool:
-    """Whether bulk stores take tiles of that many columns."""
+    """Whether bulk stores take tiles of `tile_n` columns."""
     least = staged_columns(element, transposed=transposed, gated=gated)
     return least is not None and tile_n % least == 0
 

@@ -1,7 +1,7 @@
-"""Tile IR to product nest: follows values back from the store.
+"""Reads the product nest from tile IR: follows values backwards from the store.
 
-Neither names nor the order of operations matter. Anything else is refused with the operation and its source
-line; nothing is dropped silently.
+Names and the order of operations do not matter. Any other kernel is rejected, with the operation and its source line.
+No operation with an effect is ignored.
 """
 
 from __future__ import annotations
@@ -51,14 +51,20 @@ from louver.ir.tile.types import tensor_of
 
 
 def read_nest(module: ModuleOp) -> ProductNest:
-    """The product that the module's only kernel computes.
+    """The product that the only kernel of the module computes.
 
-    Understood: one descriptor store of an epilogue over a sum of products; the sum is a loop over all of K, from zeros,
-    of a dot of two descriptor loads (transposed or not), of which the left one may be sparse; each program has the tile
-    at its number times the tile size, along two axes of the grid. Arrays may have entries of a batch along a first dimension;
-    the third axis of the grid then numbers them. A tile's entry of the left operand may be read from an array instead,
-    by the tile's number along one axis; nothing else then has entries.
-    Raises UnsupportedKernelError, which names the operation, for anything else.
+    The kernel must have this form:
+
+    - One descriptor store writes an epilogue of a sum of products.
+    - The sum is a loop over all of K that begins at zeros. A step adds a dot of two descriptor loads, transposed or
+      not.
+    - The left operand of the dot may be sparse.
+    - A program computes the tile at its program number times the tile size, along two axes of the grid.
+    - Arrays may have a first dimension for the entries of a batch. A third axis of the grid then numbers the entries.
+    - Instead, an array may hold the left operand's entry of each tile, by the tile's number along one axis. No other
+      array then has entries.
+
+    Raises UnsupportedKernelError, which names the operation, for any other kernel.
     """
     function = _kernel(module)
     _refuse_decomposed(function)
@@ -71,7 +77,7 @@ def read_nest(module: ModuleOp) -> ProductNest:
     product = _read_sum(trace, total)
     rows, m = product.a.extent, product.m
     if gated:
-        # Two rows of the sum make one of the output.
+        # Two rows of the sum give one row of the output.
         rows //= 2
         m = replace(m, scale=m.scale // 2)
     positions: dict[Axis, Position] = {"m": m, "n": product.n}
@@ -121,7 +127,7 @@ def _texts(pair: tuple[object, object]) -> tuple[str, str]:
 
 
 def _check_split(split: Split | None, store: Writing, epilogue: Expression) -> None:
-    """Refuses a split of K unless the stored parts add up to the whole result."""
+    """Rejects a split of K unless the results of the parts add up to the whole result."""
     if split is None or (split.programs is not None and split.programs.constant == 1):
         return
     if isinstance(store, DescriptorStoreOp):
@@ -135,7 +141,10 @@ def _check_split(split: Split | None, store: Writing, epilogue: Expression) -> N
 
 
 def adds_up(epilogue: Expression) -> bool:
-    """Whether an epilogue of two sums, added, is but for rounding that of their sum: it has factors and conversions alone."""
+    """Whether epilogue(x) + epilogue(y) equals epilogue(x + y) except for rounding.
+
+    Such an epilogue only scales, negates, adds and converts sums.
+    """
     match epilogue:
         case Accumulator():
             return True
@@ -147,7 +156,7 @@ def adds_up(epilogue: Expression) -> bool:
         case Apply("add" | "subtract", operands):
             return all(map(adds_up, operands))
         case Cast(operand, to):
-            # Numbers that are rounded to integers add up to others.
+            # The sum of two rounded numbers is not the rounded sum.
             return to != "s32" and adds_up(operand)
         case _:
             return False
@@ -212,7 +221,7 @@ def _stored(trace: Trace, store: Writing) -> SSAValue:
 
 
 def _check_batch(product: _Sum, place: Block, store: Operation) -> None:
-    """The entry of each operand that has any is the output's, of batches of one size."""
+    """Requires one batch size and one entry number for the output and all operands that are batches."""
     if product.a.index is not None and (product.b.batch or place.batch):
         raise unsupported(
             f"{product.a.index.argument} selects matrices of the sparse operand, so no other operand may be a batch",
@@ -229,9 +238,11 @@ def _check_batch(product: _Sum, place: Block, store: Operation) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """The sum of products: its operands, where a tile of each starts, and the part of K that one step takes.
+    """The sum of products.
 
-    a_entry, b_entry: the axis of the grid that numbers their entries of a batch.
+    m, n: where a tile starts along the rows of a and the columns of b.
+    tile_k: elements of K in a step.
+    a_entry, b_entry: the axis of the grid that numbers the entries of a batch.
     """
 
     a: Load
@@ -275,7 +286,7 @@ def _read_sum(trace: Trace, total: SSAValue) -> _Sum:
 
 
 def _numbered(a: Load, entry: Chosen, m: Position, n: Position, dot: DotOp) -> Load:
-    """The operand, with the array that numbers its entries by the tiles along one axis."""
+    """The operand with the array that holds the entry of each tile along one axis."""
     axes: dict[int | None, Axis] = {m.axis: "m", n.axis: "n"}
     along = axes.get(entry.axis)
     if along is None or a.batch is None:
@@ -286,7 +297,7 @@ def _numbered(a: Load, entry: Chosen, m: Position, n: Position, dot: DotOp) -> L
 
 
 def _check_starts(trace: Trace, dot: DotOp, *axes: tuple[Position, Size, int]) -> None:
-    """Tiles follow each other, or one is all there is."""
+    """Requires that tiles follow each other without a gap, or that a single tile covers the axis."""
     for start, extent, tile in axes:
         if start == ONLY and not trace.within(extent, tile):
             raise unsupported(f"a single tile along an axis must cover it, at most {tile} elements, not {extent}", dot)
@@ -312,7 +323,7 @@ def _check_loop(trace: Trace, loop: scf.ForOp, depth: Size, tile_k: int) -> None
 
 
 def _described(trace: Trace, value: SSAValue, loop: scf.ForOp) -> Size | None:
-    """A bound of a loop as a size; None for one that is none."""
+    """The bound of a loop as a size; None if a launch cannot compute it."""
     try:
         return trace.size(value, loop)
     except UnsupportedKernelError:
@@ -320,7 +331,7 @@ def _described(trace: Trace, value: SSAValue, loop: scf.ForOp) -> Size | None:
 
 
 def _ends_at(trace: Trace, end: Size, depth: Size, step: int) -> bool:
-    """Whether a loop to `end` goes through all of K: the last step may go on beyond it, where zeros are read."""
+    """Whether a loop to `end` covers all of K. The last step may extend beyond K, where it reads zeros."""
     if end.constant is None:
         return trace.same(end, depth)
     steps = -(-end.constant // step)
@@ -330,7 +341,7 @@ def _ends_at(trace: Trace, end: Size, depth: Size, step: int) -> bool:
 
 
 def _gated_pair(function: FuncOp, trace: Trace, a: Load) -> tuple[str, str] | None:
-    """The user's arguments that the sparse operand is made of, where `fuse_gated_pair` made one of two."""
+    """The two arguments of the user that `fuse_gated_pair` joined to the sparse operand; None if it did not."""
     for name, attributes in zip(trace.names.values(), function.argument_attributes, strict=True):
         pair = attributes.get(GATED_MARK)
         if name == a.argument and isinstance(pair, ArrayAttr):
@@ -350,7 +361,7 @@ def _refuse_decomposed(function: FuncOp) -> None:
 
 
 def _read_step(trace: Trace, loop: scf.ForOp) -> DotOp:
-    """The loop's dot, which adds to the accumulator itself or is added to it."""
+    """The dot of the loop. It has the accumulator as an operand, or is added to the accumulator."""
     partial = loop.body.block.args[1]
     end = loop.body.block.last_op
     assert isinstance(end, scf.YieldOp)
@@ -368,8 +379,10 @@ def _read_step(trace: Trace, loop: scf.ForOp) -> DotOp:
 def _read_operand(
     trace: Trace, loop: scf.ForOp, value: SSAValue, user: Operation, k_dimension: int
 ) -> tuple[Load, Position, int | Chosen | None]:
-    """An operand of the dot, whose dimension `k_dimension` is summed, where its tile starts along the other one, and the axis
-    of the grid that numbers its entries, or what else does.
+    """An operand of the dot, the start of its tile along the dimension that is not summed, and the number of its entry.
+
+    k_dimension: the dimension that is summed. The entry's number is an axis of the grid, an element of an array, or
+    None.
     """
     part = "a" if k_dimension else "b"
     op = trace.without_entry(value, user)

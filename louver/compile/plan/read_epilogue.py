@@ -1,4 +1,4 @@
-"""Tile IR to epilogue: the steps on each element between the sum of products and the store."""
+"""Reads the epilogue from tile IR: the operations on each element between the sum of products and the store."""
 
 from __future__ import annotations
 
@@ -46,15 +46,17 @@ from louver.ir.tile import (
 from louver.ir.tile.types import as_tensor, tensor_of
 
 EXACT = 1 << 24
-"""Integers below it are exact in f32, and f32 of a larger one is no smaller: comparisons with them hold as for integers."""
+"""Integers below this limit are exact in f32. A larger integer does not convert to a value below the limit. So
+comparisons with integers below the limit give the same result in f32.
+"""
 
 Axis = Literal["m", "n"]
 Axes = tuple[Axis | None, ...]
-"""The axis of the product that each dimension of a tensor runs along; None where it has one element for all of them."""
+"""The axis of the product along which each dimension of a tensor runs; None for a dimension of one element."""
 
 
 class Part(NamedTuple):
-    """One of the two parts of a gated sum: the sum, which part, and the operations that take it out."""
+    """One of the two parts of a gated sum: the sum, the number of the part, and the operations that extract it."""
 
     total: SSAValue
     number: Literal[0, 1]
@@ -62,9 +64,9 @@ class Part(NamedTuple):
 
 
 def gated_part(value: SSAValue) -> Part | None:
-    """The half that `value` [M / 2, N] is, if it is every other block of 8 rows of a sum [M, N]; None otherwise.
+    """The part that `value` [M / 2, N] is, if it is every second block of 8 rows of a sum [M, N]; None otherwise.
 
-    As Triton writes it: reshape to [M/16, 2, 8, N], permute to [M/16, 8, N, 2], split, reshape to [M/2, N].
+    In Triton: reshape to [M/16, 2, 8, N], permute to [M/16, 8, N, 2], split, reshape to [M/2, N].
     """
     join = value.owner
     split = join.src.owner if isinstance(join, ReshapeOp) else None
@@ -84,7 +86,7 @@ def gated_part(value: SSAValue) -> Part | None:
 
 
 class Source(NamedTuple):
-    """The origin of a store's value: the loop result, whether it is transposed on the way, and whether it is gated."""
+    """The loop result from which a stored value is computed, whether it is transposed, and whether it is gated."""
 
     total: SSAValue
     transposed: bool
@@ -92,7 +94,7 @@ class Source(NamedTuple):
 
 
 def find_sum(value: SSAValue, store: Operation) -> Source:
-    """The sum that `value` [rows, columns] is computed from."""
+    """The sum from which `value` [rows, columns] is computed."""
     found: dict[Source, None] = {}
     seen: set[tuple[SSAValue, bool]] = set()
     pending = [(value, False)]
@@ -129,8 +131,10 @@ def _is_matrix(value: SSAValue) -> bool:
 class EpilogueReader:
     """Reads expressions over `total`, the sum of products.
 
-    positions and extents: where a tile of the output starts along each axis, and the output's size there. entry, batch: of a
-    batch, the axis of the grid that numbers the output's entries, and these.
+    positions: the start of an output tile along each axis.
+    extents: the size of the output along each axis.
+    entry: the axis of the grid that numbers the entries of the output; None without a batch.
+    batch: the batch of the output.
     """
 
     trace: Trace
@@ -142,7 +146,7 @@ class EpilogueReader:
     known: dict[tuple[SSAValue, Axes], Expression] = field(default_factory=dict[tuple[SSAValue, Axes], Expression])
 
     def read(self, value: SSAValue, axes: Axes, user: Operation) -> Expression:
-        """The expression of a tensor whose dimensions run along `axes`."""
+        """The expression of a tensor. Its dimensions run along `axes` of the product."""
         found = self.known.get((value, axes))
         if found is None:
             found = self.known[value, axes] = self._read(value, axes, user)
@@ -190,7 +194,7 @@ class EpilogueReader:
                 raise unsupported("an epilogue may only apply elementwise steps, casts and broadcasts", op)
 
     def _branch(self, op: SelectOp, axes: Axes) -> Expression:
-        """A choice by one number for all elements."""
+        """A choice between two tiles by one condition for all elements."""
         if element_name(tensor_of(op.result).element_type) != "f32":
             raise unsupported("a choice by one number must be between f32 tiles", op, "convert them first")
         values = {value: self.read(value, axes, op) for value in (op.lhs, op.rhs)}

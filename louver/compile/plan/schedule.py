@@ -1,4 +1,4 @@
-"""Schedules: frozen records, chosen by a model or a user, from which schedule IR is generated."""
+"""Schedules: frozen records that a model or a user chooses. Schedule IR is generated from them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,19 @@ from louver.isa.prepack import WORDS, columns_per_load
 from louver.isa.targets import Target
 
 STEPS = (16, 32, 64, 128)
-"""Columns of K that a stage may hold."""
+"""The possible numbers of K columns of a stage."""
 
 
 DENSE_BYTES = 32
-"""Bytes along K of a product that no metadata lifts."""
+"""Bytes along K of one `wgmma` product whose left operand is not lifted."""
 
 
 def steps_of(element: str, unit: Unit = "wgmma", *, lifted: bool = True) -> tuple[int, ...]:
-    """Those of `STEPS` that hold whole metadata words of an element type, lines that threads multiply, or products that no metadata lifts."""
+    """The `STEPS` that fit an element type.
+
+    They hold whole metadata words of a lifted operand, or whole products of an operand that is not lifted. For unit
+    "fma" they hold whole lines that threads multiply.
+    """
     if unit == "fma":
         return fma_block.STEPS
     if not lifted:
@@ -45,7 +49,7 @@ def _one_of(name: str, value: Any, allowed: tuple[Any, ...], said: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Output elements of a CTA, m along the sparse rows, and k: dense K elements of a stage."""
+    """Sizes of a CTA's tile: output elements along m (the rows of the left operand) and n, and K elements of a stage."""
 
     m: int = 128
     n: int = 256
@@ -63,10 +67,11 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Warpgroups of a CTA. consumers: those that multiply.
+    """Warpgroups of a CTA.
 
-    All share each tile by rows. specialized: another one feeds the ring; False: one warpgroup does all in turn (copies, waits,
-    multiplies, waits).
+    consumers: warpgroups that multiply. They divide the rows of each tile.
+    specialized: whether a further warpgroup fills the ring. If False, one warpgroup copies, waits, multiplies and waits
+    in turn.
     """
 
     consumers: int = 2
@@ -85,13 +90,23 @@ class Roles:
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """The ring that brings operands to their products. stages: its depth in shared memory.
+    """The ring of stages in shared memory that brings operands to their products.
 
-    in_flight: groups of products (one a step) still running when the next step begins; a stage is released when its group has ended,
-    so `in_flight` steps later. metadata: "global": words go from global memory straight to registers, 256 columns at a time, ahead of their products; "stage": by
-    bulk copies into the stage, with its operands; "barrier": the same on barriers of their own, so that they are in registers before
-    the operands arrive. Of vectors N:M@L, whose rows no metadata lifts, "global" lists say which rows of the dense operand are gathered; by a "stage" all rows come
-    there, and threads pick those that their windows keep.
+    stages: stages of the ring.
+    in_flight: groups of products that still run when the next step begins. A step has one group. A stage is released
+    when its group has ended, which is `in_flight` steps later.
+    metadata: how metadata comes.
+
+    Metadata words of a lifted operand:
+
+    - "global": loads bring them from global memory to registers before their products, 256 columns at a time.
+    - "stage": bulk copies bring them to the stage, with its operands.
+    - "barrier": as "stage", but on separate barriers. The words are in registers before the operands arrive.
+
+    Vectors N:M@L that are not lifted:
+
+    - "global": lists name the rows of the dense operand that are gathered.
+    - "stage": all rows come to the stage. Threads pick the rows that their windows keep.
     """
 
     stages: int = 5
@@ -111,9 +126,10 @@ class Ring:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """The store of results. way: "direct" writes them from registers, for any output; "bulk" stages them in shared memory and
-    sends them by bulk copies, for outputs whose address, row pitch and row bytes are multiples of 16.
+    """How results are stored.
 
+    way: "direct" writes any output from registers. "bulk" stages results in shared memory and writes them by bulk
+    copies. Address, row pitch and row bytes of the output must then be multiples of 16.
     staging: columns that a warpgroup stages at a time for a bulk store; None lets `layout.output_layout` choose.
     """
 
@@ -126,11 +142,13 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The order of tiles. raster: rows of tiles that are walked before the next column; None: each launch chooses them
-    (`louver.library.order`).
+    """The order of tiles.
 
-    cluster: CTAs along M that share each tile of the dense operand by multicast. l2: "even": no wish; "values": the L2 cache keeps the sparse operand,
-    which every column of tiles reads again, before the dense one and, with bulk stores, the output, which pass by.
+    raster: rows of tiles that are processed before the next column; None lets each launch choose
+    (`louver.library.order`).
+    cluster: CTAs along M that share each tile of the dense operand by multicast.
+    l2: the eviction priority in the L2 cache. "even" has no preference. "values" prefers the sparse operand, which
+    every column of tiles reads again, to the dense operand and to an output of bulk stores.
     """
 
     raster: int | None = None
@@ -146,9 +164,13 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The part of the product that a CTA does at a time. unit: "tiles": whole tiles, over all of K; "ranges": the launch may cut its last
-    tiles into equal ranges of K, whose sums the kernel adds in a fixed order, by way of global memory; "pairs": it may cut them into two,
-    whose CTAs are a cluster, exchange sums through shared memory, and store half of the tile's columns each.
+    """The part of the product that a CTA computes at a time.
+
+    - "tiles": whole tiles, over all of K.
+    - "ranges": the launch may cut its last tiles into equal ranges of K. The kernel adds their sums through global
+      memory, in a fixed order.
+    - "pairs": the launch may cut its last tiles into two ranges. Their CTAs are a cluster and exchange sums through
+      shared memory. Each CTA stores half of the tile's columns.
     """
 
     unit: Literal["tiles", "ranges", "pairs"] = "tiles"
@@ -159,10 +181,11 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """The kernels that share an SM. resident: CTAs that it has room for, each with that part of its registers and shared memory.
+    """The CTAs that share an SM.
 
-    dependent: the kernel may begin while the kernels before it in its stream end. It copies stored values and metadata at once,
-    and touches all other memory after those kernels. Half of the room is then for the next kernel.
+    resident: CTAs that fit an SM. Each takes an equal part of its registers and shared memory.
+    dependent: the kernel may begin while earlier kernels of its stream end. It copies stored values and metadata at
+    once. It waits for those kernels before it accesses any other memory. The next kernel then gets half of the SM.
     """
 
     resident: Literal[1, 2, 4] = 1
@@ -197,12 +220,12 @@ FIELDS: Mapping[str, tuple[str, str]] = {
     "resident": ("occupancy", "resident"),
     "dependent": ("occupancy", "dependent"),
 }
-"""A schedule's fields as hints, tables and records name them: which record has each, and under which name."""
+"""The names of a schedule's fields in hints, tables and records, with the record of each field and its name there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A warp-specialized schedule with a ring of stages that bulk copies fill: a chain of records, each of one concern."""
+    """A warp-specialized schedule with a ring of stages that bulk copies fill. Each record describes one part of it."""
 
     tile: Tile = Tile()
     roles: Roles = Roles()
@@ -244,26 +267,29 @@ class Schedule:
 
     @property
     def pairs(self) -> bool:
-        """Whether two ranges of a tile are a cluster's."""
+        """Whether the CTAs of a tile's two ranges are a cluster."""
         return self.work.unit == "pairs"
 
     @property
     def cluster_ctas(self) -> int:
-        """CTAs of a cluster, whether they share tiles or a tile's ranges."""
+        """CTAs of a cluster. They share tiles, or the ranges of a tile."""
         return 2 if self.pairs else self.order.cluster
 
     @property
     def stored_columns(self) -> int:
-        """Columns of a tile that a CTA may store, of which staged columns are a divisor."""
+        """Columns of a tile that a CTA stores. The number of staged columns divides it."""
         return self.tile.n // 2 if self.pairs else self.tile.n
 
     @classmethod
     def of(cls, **given: Any) -> Schedule:
-        """A schedule by the names of `FIELDS`; the others have their defaults. Raises as `changed` does."""
+        """A schedule with these values of `FIELDS`, and defaults for the rest. Raises the errors of `changed`."""
         return cls().changed(**given)
 
     def changed(self, **given: Any) -> Schedule:
-        """The schedule with other values of `FIELDS`. Raises TypeError for an unknown name, ValueError for what does not go together."""
+        """The schedule with other values of `FIELDS`.
+
+        Raises TypeError for an unknown name, and ValueError for values that cannot be combined.
+        """
         unknown = [name for name in given if name not in FIELDS]
         if unknown:
             raise TypeError(f"a schedule has the fields {', '.join(FIELDS)}, got {unknown[0]!r}")
@@ -274,7 +300,7 @@ class Schedule:
         return replace(self, **{name: replace(getattr(self, name), **each) for name, each in parts.items()})
 
     def flat(self) -> dict[str, Any]:
-        """All values by the names of `FIELDS`, which `of` takes again."""
+        """All values by the names of `FIELDS`. `of` makes the schedule from them again."""
         return {name: getattr(getattr(self, record), part) for name, (record, part) in FIELDS.items()}
 
     def __str__(self) -> str:
@@ -287,17 +313,21 @@ class Schedule:
 
 
 WORKING_REGISTERS = 24
-"""Registers of a consumer beside its accumulators, at least: metadata, addresses, descriptors."""
+"""The fewest registers of a consumer beside its accumulators: metadata, addresses, descriptors."""
 
 MULTIPLIED_REGISTERS = 8
-"""Registers of two pieces of values that threads multiply on CUDA cores, beside four lines of their columns of the dense operand."""
+"""Registers of the two pieces of values that a thread multiplies on CUDA cores. Its four lines of the dense operand are
+not included.
+"""
 
 INSTRUCTION_REGISTERS = 27
-"""Registers beside the sums of one `wgmma.sp` that ptxas wants at a kernel's entry, before `setmaxnreg`: it refuses fewer (C7602)."""
+"""Registers beside the sums of one `wgmma.sp` that ptxas needs at a kernel's entry, before `setmaxnreg`. With fewer it
+fails (C7602).
+"""
 
 
 def accumulator_registers(schedule: Schedule, accumulator: str, *, promoted: bool) -> int:
-    """Registers of a consumer's thread that hold sums of that element type; promoted ones are held beside the others."""
+    """Registers of a consumer thread for sums of the element type `accumulator`. Promoted sums take as many again."""
     columns = schedule.tile.n // (4 if accumulator == "f16" else 2)
     return schedule.blocks * columns * (2 if promoted else 1)
 
@@ -312,7 +342,9 @@ def check_registers(
     unit: Unit = "wgmma",
     turned: bool = False,
 ) -> None:
-    """Raises ValueError for sums that a consumer's registers cannot hold. Targets that share out no registers are not checked."""
+    """Raises ValueError for sums that do not fit the registers of a consumer. Targets without `setmaxnreg` are not
+    checked.
+    """
     if not target.setmaxnreg_step:
         return
     needed = accumulator_registers(schedule, accumulator, promoted=promoted) + WORKING_REGISTERS
@@ -338,58 +370,68 @@ def check_registers(
 
 
 def list_rows(pattern: str, schedule: Schedule) -> int:
-    """Rows of a left operand of vectors N:M@L that share a list of rows of the dense operand: the tile's, or as many of them as make whole
-    windows, where these are whole warpgroups' rows.
+    """Rows of a left operand N:M@L that share a list of rows of the dense operand.
+
+    They are as many rows of the tile as have whole windows, if these are the rows of whole warpgroups. Otherwise they
+    are all rows of the tile.
     """
     rows = math.gcd(Pattern.parse(pattern).length, schedule.tile.m)
     return schedule.tile.m if rows % (schedule.tile.m // schedule.roles.consumers) else rows
 
 
 def gathers(pattern: str | None, metadata: str) -> bool:
-    """Whether lists name the rows of the dense operand that are copied, where metadata comes so: others are picked from a stage."""
+    """Whether lists name the rows of the dense operand that are copied. Without lists, threads pick rows from a stage."""
     selection = selection_of(pattern)
     return selection.indexed and (selection.lifted or metadata == "global")
 
 
 def lists_of(pattern: str | None, schedule: Schedule) -> int:
-    """Lists of rows of the dense operand that a tile has, each with rows of its own in a stage; 0 where nothing is gathered."""
+    """The number of lists of rows of the dense operand in a tile. Each has separate rows in a stage; 0 if no rows are
+    gathered.
+    """
     if pattern is None or not gathers(pattern, schedule.ring.metadata):
         return 0
     return schedule.tile.m // list_rows(pattern, schedule)
 
 
 GATHERING_REGISTERS = 36
-"""Registers of a producer's thread that gathers, beside entries, pointers and places of a stage: addresses, sizes."""
+"""Registers of a producer thread that gathers, for addresses and sizes. Entries, pointers and places of a stage are not
+included.
+"""
 
 STAGED_METADATA_REGISTERS = 8
-"""The same for metadata that the producer copies to a stage, too."""
+"""Further registers of that thread if the producer also copies metadata to a stage."""
 
 TURNING_REGISTERS = 60
-"""Registers of a producer's thread that turns rows, for a block on its way, places of a stage, addresses and sizes."""
+"""Registers of a producer thread that turns rows: the current block, places of a stage, addresses and sizes."""
 
 TURNED_REGISTERS = 12
-"""The same for each list: entries and pointers."""
+"""Further registers of that thread for each list: entries and pointers."""
 
 GATHERED_LINES = 16
-"""Lines of a stage that a producer warpgroup fills at a time: 8 threads a line of 128 bytes."""
+"""Lines of a stage that a producer warpgroup fills at a time: 8 threads for a line of 128 bytes."""
 
 ENTRY_SETS = 4
-"""Steps whose entries a producer's thread that gathers holds, at most: their loads are as many steps ahead of the copies."""
+"""The largest number of steps whose entries a gathering thread holds. It loads entries this many steps before the
+copies.
+"""
 
 ENTRY_REGISTERS = 16
-"""Registers of all of them, if there is more than one set."""
+"""The largest number of registers of all sets of entries, if there is more than one set."""
 
 
 def entry_sets(schedule: Schedule, lists: int, *, turned: bool) -> int:
-    """Sets of registers that hold entries of so many lists. A step of rows that are turned takes long enough for one set. CTAs that share an SM
-    have fewer registers, and hide each other's waits.
+    """Sets of registers that hold entries of this number of lists.
+
+    To turn the rows of a step takes so long that one set is enough. CTAs that share an SM have fewer registers, but
+    hide each other's waits.
     """
     rows = max(1, lists * schedule.tile.k // GATHERED_LINES)
     return 1 if turned else max(1, min(ENTRY_SETS // schedule.occupancy.resident, ENTRY_REGISTERS // rows))
 
 
 def entry_registers(schedule: Schedule, target: Target) -> int:
-    """Registers of each thread of a CTA at its start: as many as all threads of an SM can have, in steps of `setmaxnreg`."""
+    """Registers of each thread when its CTA starts: an equal part of the SM's registers, in steps of `setmaxnreg`."""
     step = target.setmaxnreg_step
     return target.registers_per_sm // (schedule.roles.threads * schedule.occupancy.resident) // step * step
 
@@ -397,17 +439,19 @@ def entry_registers(schedule: Schedule, target: Target) -> int:
 def register_split(
     schedule: Schedule, target: Target, *, lists: int = 0, unit: Unit = "wgmma", turned: bool = False
 ) -> tuple[int, int]:
-    """setmaxnreg targets (producer, consumer): the CTA's registers shared out so that consumers hold their accumulators.
+    """The setmaxnreg targets (producer, consumer). They give consumers as many registers as possible.
 
-    lists: of rows to gather, in a tile. All threads of the producer copy then, in place of one that begins copies; turned: through their
-    registers. For CUDA cores that one copies picks too, and finds the step's first group.
-    There are no more registers to share than `entry_registers`.
+    The CTA has `entry_registers` for each of its threads.
+
+    lists: lists of rows to gather in a tile. With lists, all threads of the producer copy. Without lists, one thread
+    begins copies. On CUDA cores ("fma") it also copies picks, and finds the first group of the step.
+    turned: whether gathered rows pass through the registers of the producer's threads.
     """
     step, entry = target.setmaxnreg_step, entry_registers(schedule, target)
     producer = target.setmaxnreg_min + (step if unit == "fma" else 0)
     if lists:
         rows = schedule.tile.k // GATHERED_LINES
-        # Entries, pointers, and a place of each row that lists share.
+        # Entries, pointers, and the place of each row, which lists share.
         staged = STAGED_METADATA_REGISTERS if schedule.ring.metadata == "stage" else 0
         needed = GATHERING_REGISTERS + staged + rows * (lists * (entry_sets(schedule, lists, turned=turned) + 2) + 1)
         if turned:

@@ -1,4 +1,4 @@
-"""Reads tile IR backwards: the definition of a value, and the operations that it explains."""
+"""Reads tile IR backwards from a value to its definition, and records the operations that it has read."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from louver.ir.tile import (
 from louver.ir.tile.types import tensor_of
 
 PAD_ZERO = 1
-"""A descriptor's `padding` that reads zeros outside the tensor. Source: Triton's PaddingOption."""
+"""The `padding` of a descriptor that reads zeros outside the tensor. Source: Triton's PaddingOption."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The first element of a tile: the program's number along a grid axis times `scale` elements.
+    """The first element of a tile: the program number along a grid axis times `scale` elements.
 
-    axis: None where there is one tile, which starts at 0; its scale is 0.
+    axis: None if there is only one tile. It starts at 0, and its scale is 0.
     """
 
     axis: int | None
@@ -54,7 +54,7 @@ ONLY = Position(None, 0)
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A descriptor: the argument it describes, element type, pattern, and per dimension size, stride and block (elements)."""
+    """A descriptor: its argument, element type and pattern, and size, stride and block of each dimension, in elements."""
 
     argument: str
     element: str
@@ -66,8 +66,9 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """An entry of a batch that is read from memory: the element of `argument`, "s32" or "s64", at the program's number along an axis
-    of the grid.
+    """The number of a batch entry that is read from memory.
+
+    It is the element of `argument`, "s32" or "s64", at the program number along `axis` of the grid.
     """
 
     argument: str
@@ -76,9 +77,12 @@ class Chosen:
 
 
 class Block(NamedTuple):
-    """A block of a matrix that is loaded or stored: the matrix, the block's first element along its rows and in a row.
+    """A block of a matrix that is loaded or stored.
 
-    entry: of a batch, the axis of the grid whose program number says which entry, or what else does; None without a batch.
+    view: the matrix.
+    offsets: the block's first element in each dimension.
+    entry: the axis of the grid whose program number is the entry, or the array that holds the entry; None without a
+    batch.
     """
 
     view: View
@@ -89,10 +93,12 @@ class Block(NamedTuple):
 
 @dataclass(slots=True)
 class Trace:
-    """A kernel being read.
+    """A kernel that is being read.
 
-    explained: the operations that have been understood so far. equal: sizes that were taken for equal so far, because the
-    caller gives each descriptor its own. at_most: sizes that were taken to be no larger than a number. places: source locations.
+    explained: operations that have been read.
+    equal: pairs of sizes that the launch must find equal, because the caller gives the sizes of each descriptor.
+    at_most: sizes, each with the number that it must not exceed at the launch.
+    places: source locations.
     """
 
     function: FuncOp
@@ -111,13 +117,13 @@ class Trace:
         return tuple(Argument(name, str(value.type)) for value, name in self.names.items())
 
     def require_all_explained(self) -> None:
-        """Refuse the kernel if an operation that nothing explained has an effect."""
+        """Reject the kernel if an operation with an effect has not been read."""
         for op in self.function.body.walk():
             if op not in self.explained and not isinstance(op, ReturnOp) and not is_side_effect_free(op):
                 raise unsupported("each load, store and other effect of a kernel must be part of its product", op)
 
     def definition(self, value: SSAValue, user: Operation) -> Operation:
-        """The operation that defines `value`, now explained; `user` is named if there is none."""
+        """The operation that defines `value`, added to `explained`. The error names `user` if there is none."""
         if isinstance(value, BlockArgument):
             raise unsupported(f"operand %{value.name_hint or value.index} must come from an operation", user)
         op = cast(Operation, value.owner)
@@ -125,7 +131,7 @@ class Trace:
         return op
 
     def size(self, index: Index, user: Operation) -> Size:
-        """A size or stride that a launch computes, without sums."""
+        """A size or stride that a launch can compute. It must not be a sum."""
         size = launch_size(index, self.names)
         if size is None or len(size.terms) > 1:
             culprit = user if isinstance(index, int) else self._culprit(index, user)
@@ -133,7 +139,10 @@ class Trace:
         return size
 
     def same(self, one: Size, other: Size) -> bool:
-        """Whether two sizes are equal, or one of them is a tensor's own, which a launch then finds equal to the other."""
+        """Whether two sizes are equal.
+
+        A size of a descriptor that the caller gives is taken to be equal to the other. The launch then checks this.
+        """
         if one == other:
             return True
         described = {self.names[value] for value in own_sizes(self.function)}
@@ -143,14 +152,14 @@ class Trace:
         return True
 
     def within(self, size: Size, most: int) -> bool:
-        """Whether a size is at most a number; of an argument that is for the launch to find."""
+        """Whether a size is at most a number. If the size is an argument, the launch checks this."""
         if size.name in self.names.values():
             self.at_most.add((size, most))
             return True
         return size.constant is not None and size.constant <= most
 
     def position(self, index: Index, user: Operation) -> Position:
-        """A tile's first element: a program number times a constant, or 0."""
+        """The first element of a tile: a program number times a constant, or 0."""
         if literal(index) == 0:
             return ONLY
         product = None if isinstance(index, int) else index.owner
@@ -188,7 +197,9 @@ class Trace:
         )
 
     def block(self, descriptor: SSAValue, offsets: tuple[Index, ...], user: Operation) -> Block:
-        """The block that `user` reads or writes at `offsets`. A first dimension with blocks of one is a batch's."""
+        """The block that `user` reads or writes at `offsets`. The first of three dimensions is a batch, with blocks of
+        one entry.
+        """
         view = self.view(descriptor, user)
         if len(offsets) != 3:
             return Block(view, offsets, None, None)
@@ -201,14 +212,14 @@ class Trace:
         return Block(matrix, offsets[1:], batch, self._entry(offsets[0], user))
 
     def without_entry(self, value: SSAValue, user: Operation) -> Operation:
-        """The operation that defines a matrix, before a reshape that drops a first dimension of one element."""
+        """The operation that defines a matrix. A reshape that drops a first dimension of one element is skipped."""
         op = self.definition(value, user)
         if isinstance(op, ReshapeOp) and tensor_of(op.src).get_shape() == (1, *tensor_of(op.result).get_shape()):
             return self.definition(op.src, op)
         return op
 
     def _entry(self, index: Index, user: Operation) -> int | Chosen:
-        """The axis of the grid whose program number `index` is, or what is read at one."""
+        """The entry that `index` selects: the axis of the grid whose program number it is, or the array that holds it."""
         if not isinstance(index, int):
             value = self._without_width(index)
             if isinstance(value.owner, LoadOp):
@@ -222,7 +233,7 @@ class Trace:
         )
 
     def _chosen(self, load: LoadOp) -> Chosen:
-        """The array that a load of one number reads: one number for each tile along an axis of the grid."""
+        """The array that a load of one number reads. It has one number for each tile along an axis of the grid."""
         address = load.ptr.owner
         element = str(load.result.type)
         if (
@@ -243,13 +254,13 @@ class Trace:
         )
 
     def _program(self, value: SSAValue) -> int | None:
-        """The axis of the grid whose program number `value` is; None for anything else."""
+        """The axis of the grid whose program number `value` is; None for another value."""
         if not isinstance(value.owner, GetProgramIdOp):
             return None
         return value.owner.axis.value.data
 
     def _without_width(self, value: SSAValue) -> SSAValue:
-        """The value before it was given more bits, or fewer: a number of entries or tiles fits either."""
+        """The value before integer conversions. The number of an entry or tile fits both widths."""
         while isinstance(value.owner, ExtSIOp | TruncIOp):
             value = value.owner.operands[0]
         return value

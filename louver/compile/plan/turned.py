@@ -1,8 +1,12 @@
-"""Gathered rows that a producer turns: bytes lie along N in memory, and along K in the stage, where `wgmma` reads them.
+"""Gathered rows of bytes that the producer turns: from contiguous along N in memory to contiguous along K in the stage,
+as `wgmma` reads them.
 
-A thread copies 16 columns of four neighbouring rows of a list, a *block*, to shared memory that no other thread touches. It loads the block when its
-copies are complete, turns it 4×4 bytes at a time, and stores words of four rows. In a *part* of a list's rows each thread has one block. The
-copies of a step's parts are under way while the step before is turned: a part's memory is free for the next step when it has been loaded.
+A *block* is 16 columns of four neighbouring rows of a list. A thread copies a block to shared memory that no other
+thread accesses. When the copies are complete, it loads the block, turns 4×4 bytes at a time, and stores words of four
+rows. In a *part* of a list's rows each thread has one block.
+
+The copies of a step run while the threads turn the step before. The memory of a part is free for the next step as soon
+as the part has been loaded.
 """
 
 from __future__ import annotations
@@ -13,13 +17,13 @@ from louver.isa.swizzle import CHUNK
 from louver.isa.targets import WARPGROUP_THREADS
 
 ROWS = 4
-"""Neighbouring rows of a list that a thread turns together: bytes of a word."""
+"""Neighbouring rows of a list that a thread turns together. A word has one byte of each."""
 
 WARP_PIECES = 4
 """Pieces of 16 bytes of a row that neighbouring lanes copy: two sectors."""
 
 WARP_QUADS = 8
-"""Fours of rows that a warp copies together."""
+"""Groups of four rows that a warp copies together."""
 
 PART_BYTES = WARPGROUP_THREADS * ROWS * CHUNK
 """Bytes of a part."""
@@ -27,7 +31,9 @@ PART_BYTES = WARPGROUP_THREADS * ROWS * CHUNK
 
 @dataclass(frozen=True, slots=True)
 class Turned:
-    """A list's rows in a stage: `k` rows of `n` bytes. Raises ValueError for sizes of which threads have no whole blocks."""
+    """The rows of a list in a stage: `k` rows of `n` bytes. Raises ValueError for sizes that threads cannot divide into
+    blocks.
+    """
 
     n: int
     k: int
@@ -41,7 +47,7 @@ class Turned:
 
     @property
     def groups(self) -> int:
-        """Warps that have other rows of the same columns."""
+        """Warps that copy the same columns, of different rows."""
         return self.k // (ROWS * WARP_QUADS)
 
     @property

@@ -1,4 +1,4 @@
-"""assign-encodings: gives each tile's type the registers that hold it."""
+"""assign-encodings: gives the type of each tile an encoding, which says which registers hold its elements."""
 
 from __future__ import annotations
 

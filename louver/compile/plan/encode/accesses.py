@@ -1,4 +1,4 @@
-"""Cost of a tile's loads and stores in a layout: neighbours that move together, and memory lines that a warp touches."""
+"""Computes the cost of a tile's loads and stores in a layout, from the memory lines and sectors that a warp accesses."""
 
 from __future__ import annotations
 
@@ -21,18 +21,21 @@ from louver.isa.memory import MAX_BYTES
 from louver.isa.swizzle import BANK_LINE
 
 SECTOR = 32
-"""Bytes that memory moves at least. Two go to the L2 cache in the time of one line."""
+"""The smallest number of bytes that memory moves. Two sectors go to the L2 cache in the time of one line."""
 
 OVERHEAD = 4
-"""Instructions of an access: itself, its address and its mask."""
+"""Instructions of an access: the access, its address and its mask."""
 
 MOST_MULTIPLE = 64
-"""The greatest number that numbers are known to be multiples of."""
+"""The largest number of which numbers are known to be multiples."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Neighbours of a tile in memory. along: their dimension, -1 where there are none. together: the number that one access may move.
+    """The neighbours of a tile in memory.
+
+    along: the dimension of neighbours; -1 if there are none.
+    together: the largest number of elements that one access may move.
     size: bytes of an element.
     """
 
@@ -42,11 +45,11 @@ class Run:
 
     @classmethod
     def scattered(cls, op: LoadOp | StoreOp | AtomicRMWOp) -> Run:
-        """Of an access whose elements are on lines of their own."""
+        """The run of an access in which each element is on a separate line."""
         return cls(-1, 1, _size(op))
 
     def cost(self, layout: Layout) -> float:
-        """Times that a warp touches a line, or two sectors, for all its registers."""
+        """The number of times that a warp accesses a line, or two sectors, for all its registers."""
         steps = [_step(self.along, 1 << bit, layout) for bit in range(self.together.bit_length() - 1)]
         bits = next((number for number, step in enumerate(steps) if step not in layout.register), len(steps))
         places = [layout.of_thread(lane) for lane in range(1 << LANE_BITS)]
@@ -58,7 +61,9 @@ class Run:
         return tuple(at * self.size // length if dimension == self.along else at for dimension, at in enumerate(place))
 
     def rows(self, like: Layout) -> Layout:
-        """The tile in accesses that are as wide as they can be, eight lanes or so side by side; in the warps of `like` where they fit."""
+        """A layout with accesses as wide as possible and about eight neighbouring lanes. Warps are as in `like` where
+        possible.
+        """
         near = [_step(self.along, 1 << bit, like) for bit in range(like.shape[self.along].bit_length() - 1)]
         others = [dimension for dimension in reversed(range(len(like.shape))) if dimension != self.along]
         far = [
@@ -92,7 +97,7 @@ def _size(op: LoadOp | StoreOp | AtomicRMWOp) -> int:
 
 
 def run_of(op: LoadOp | StoreOp | AtomicRMWOp, runs: Runs) -> Run | None:
-    """The neighbours of an access; None where none are known."""
+    """The neighbours of an access; None if they are not known."""
     found = strides(op.ptr)
     if found.count(1) != 1:
         return None

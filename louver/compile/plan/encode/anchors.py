@@ -1,7 +1,7 @@
-"""Anchors: tiles with an encoding of their own.
+"""Anchors: tiles with a natural encoding, which their operation decides.
 
-Sums of dots and results of reductions have one, and tiles computed from these element by element keep it. All other tiles are
-computed in the encodings that their users want.
+Sums of dots and results of reductions have one. Tiles computed from them by elementwise operations have the same one.
+All other tiles are computed in the encodings that their users need.
 """
 
 from __future__ import annotations
@@ -79,17 +79,19 @@ DEFAULT_WARPS = 4
 """Warps of a CTA without dots."""
 
 DOT_WARPS = 8
-"""Warps of a CTA with dots, at most."""
+"""The largest number of warps of a CTA with dots."""
 
 WARP_SUMS = 2048
-"""Sums of dots for each warp, before another warp takes part: 64 registers of a thread. Half as many before a second one does, and
-where operands take more registers or instructions: elements that are moved one by one, sparse tiles that are decompressed, f32
-that warps multiply in parts, and 8-bit floats, which sm_90a's assembler widens.
+"""Sums of dots for each warp, before another warp is added: 64 registers of a thread.
+
+A second warp is added at half of it. Half of it also holds if operands take more registers or instructions. These are
+elements that are moved one by one, decompressed sparse tiles, f32 that warps multiply in parts, and 8-bit floats, which
+the assembler of sm_90a widens.
 """
 
 
 Anchor: TypeAlias = ReduceOp | ScanOp | JoinOp | GatherOp | AtomicRMWOp | AtomicCASOp
-"""Operations, beside dots, that give their results in one encoding, whatever it is wanted in."""
+"""Operations, beside dots, whose results have one encoding, independent of their users."""
 
 
 def is_tile(value: SSAValue) -> bool:
@@ -98,7 +100,10 @@ def is_tile(value: SSAValue) -> bool:
 
 
 def choose_warps(function: FuncOp, *, warpgroups: bool = True) -> int:
-    """Warps of a CTA, a power of two: four, or as many as its dots have work for. warpgroups: whether the target multiplies by them."""
+    """Warps of a CTA, a power of two: four without dots, else a number that follows from the sums of its dots.
+
+    warpgroups: whether the target has warpgroup products.
+    """
     dots = [op for op in function.body.walk() if isinstance(op, DotOp)]
     sums = sum(prod(tensor_of(op.d).get_shape()) for op in dots)
     if not sums:
@@ -116,7 +121,7 @@ def choose_warps(function: FuncOp, *, warpgroups: bool = True) -> int:
     if not held:
         return count
     least = max(WARPS_PER_WARPGROUP, max(held) // (MOST_SUMS * LANES))
-    # Warps that compute an operand wait for each other once a step: two CTAs of few warps wait less than one of many.
+    # Warps that compute an operand wait for each other once a step. Two CTAs of few warps wait less than one of many.
     computes = len(dots) == 1 and any(is_computed(each) and element_bits(each) > 8 for each in (dots[0].a, dots[0].b))
     return least if computes else max(count, least)
 
@@ -131,10 +136,12 @@ def element_bits(value: SSAValue) -> int:
 def product_encoding(
     op: DotOp, warps: int, staged: Mapping[SSAValue, int], registers: int, *, apart: bool = False
 ) -> MmaAttr:
-    """The encoding of a dot's sums. A sparse right operand makes it the transposed product.
+    """The encoding of a dot's sums. With a sparse right operand the product is transposed.
 
-    Warps are along the rows first, so that sums stay in their warp on the way to another dot or a sum along rows; where sums go no
-    such way they are along both, such that a warp has the fewest elements of operands.
+    Warps divide the rows first, so that another dot or a reduction along rows finds the sums in the same warp.
+
+    apart: no dot or reduction uses the sums. Warps then divide rows and columns so that a warp has the fewest elements
+    of operands.
     """
     if (found := warpgroup_encoding(op, warps, staged, registers)) is not None:
         return found
@@ -158,7 +165,7 @@ def _divisors(warps: int) -> list[int]:
 
 
 def _dots_apart(operations: Sequence[Operation]) -> bool:
-    """Whether sums of dots are multiplied by no other dot, and nothing is reduced."""
+    """Whether no dot multiplies the sums of another dot, and there is no reduction."""
     sums: set[SSAValue] = {op.d for op in operations if isinstance(op, DotOp)}
     grown = True
     while grown:
@@ -175,12 +182,17 @@ def _dots_apart(operations: Sequence[Operation]) -> bool:
 
 
 class Natures:
-    """The encodings that values have by nature. warps: of a CTA. warpgroups: whether the target multiplies by warpgroups.
-    registers: of an SM. runs: which neighbours are together in memory.
+    """The natural encodings of values.
 
-    staged: operands of dots that go through shared memory, which are computed in rows, each with the dimension of its rows.
-    copied: tiles that are loaded to shared memory and taken from there, each with the encoding of its copies and their dimension.
-    stores: encodings of stores and atomic operations that gain by one of their own. kept: tiles that are computed in one encoding alone.
+    warps: warps of a CTA.
+    warpgroups: whether warpgroup products are used.
+    registers: registers of an SM.
+    runs: neighbours in memory.
+    operands: operands of dots in shared memory, each with the dimension of its neighbours there.
+    copied: tiles that are copied to shared memory and read from there, each with the encoding of its copies and the
+    dimension of neighbours.
+    stores: special encodings of stores and atomic operations that gain by them.
+    kept: tiles that are computed in only one encoding.
     """
 
     def __init__(
@@ -196,7 +208,7 @@ class Natures:
         self.warps, self.registers = warps, registers
         self.together = _together(function)
         self.runs = Runs(dict(zip(function.body.block.args, multiples_of(function), strict=True)))
-        # Elements that are moved one by one leave a warpgroup nothing to gain.
+        # Warpgroup products gain nothing if elements are moved one by one.
         self.warpgroups = warpgroups and has_known_addresses(function)
         self._found: dict[SSAValue, Encoding] = {}
         self.stores: dict[Operation, Encoding] = {}
@@ -213,7 +225,7 @@ class Natures:
         for value, along in self.staged.items():
             self._found[value] = _pieces(value, warps, along)
         self._settle(operations)
-        # Reductions of staged tiles are where these are.
+        # Reductions of staged tiles use the encodings of these tiles.
         for op in anchors:
             self._give_default(op)
             self._settle(operations)
@@ -223,28 +235,28 @@ class Natures:
         }
 
     def of(self, value: SSAValue) -> Encoding | None:
-        """The value's own encoding, if it has one."""
+        """The natural encoding of a value; None if it has none."""
         return self._found.get(value)
 
     def default(self, value: SSAValue) -> Encoding:
-        """The value's own encoding, or that of tiles that meet no dot."""
+        """The natural encoding of a value, or the default encoding of tiles without dots."""
         return self.of(value) or BlockedAttr.default(tensor_of(value).get_shape(), self.warps, self.together)
 
     def source(self, op: CombiningOp) -> Encoding:
-        """The encoding in which a reduction or scan takes its operands."""
+        """The encoding of the operands of a reduction or scan."""
         return next((found for each in op.srcs if (found := self.of(each))), self.default(op.srcs[0]))
 
     def keeps(self, value: SSAValue) -> bool:
-        """Whether a tile with an encoding by nature is computed there alone, because it is not cheaply computed again."""
+        """Whether a tile is computed only in its natural encoding, because to compute it again is expensive."""
         computed = Block | DotOp | Anchor | scf.ForOp | scf.IfOp | scf.WhileOp
         return value in self.operands or value in self.kept or isinstance(value.owner, computed)
 
     def home(self, value: SSAValue) -> Encoding | None:
-        """The encoding in which a tile is computed that is computed in one alone."""
+        """The encoding of a tile that is computed in only one encoding."""
         return self.kept.get(value) or self.of(value)
 
     def _goes_to_registers(self, value: SSAValue) -> bool:
-        """Whether nothing but products of warpgroups take what is made of a tile element by element, from registers."""
+        """Whether only warpgroup products use the elementwise results of a tile, as A from registers."""
         users = [use.operation for use in value.uses]
         return bool(users) and all(
             product_left(user)[0] is value and value not in self.operands
@@ -254,7 +266,10 @@ class Natures:
         )
 
     def with_groups(self, op: CompressOp | DecompressOp, encoding: Encoding) -> Encoding:
-        """The encoding in which a tile is decompressed, or compressed, that is wanted in one: its own, or one with whole groups."""
+        """The encoding in which a tile is decompressed or compressed, if `encoding` is needed.
+
+        It is the natural encoding, or `encoding`, or one in which threads have whole groups.
+        """
         if (nature := self.of(op.result)) is not None:
             return nature
         layout = encoding.layout(tensor_of(op.result).get_shape())
@@ -265,17 +280,17 @@ class Natures:
         return encoding
 
     def store_in(self, op: StoreOp | AtomicRMWOp, encoding: Encoding) -> None:
-        """Give a store, or an atomic operation whose result nothing uses, an encoding of its own."""
+        """Give a special encoding to a store, or to an atomic operation with an unused result."""
         self.stores[op] = encoding
         if isinstance(op, AtomicRMWOp):
             self._found[op.result] = encoding
 
     def place(self, op: AtomicOp) -> Encoding:
-        """The encoding in which an atomic operation is done."""
+        """The encoding of an atomic operation."""
         return self.stores.get(op) or self.of(op.value) or self.of(op.ptr) or self.default(op.ptr)
 
     def halves(self, op: JoinOp) -> Encoding:
-        """The encoding in which a join takes its operands."""
+        """The encoding of the operands of a join."""
         return self.of(op.lhs) or self.default(op.rhs)
 
     def _settle(self, operations: Sequence[Operation]) -> None:
@@ -305,7 +320,7 @@ class Natures:
                 self._found.setdefault(result, encoding)
 
     def _given(self, op: Operation) -> list[tuple[SSAValue, Encoding | None]]:
-        """Values that get an encoding by this operation."""
+        """The values to which this operation gives an encoding."""
         match op:
             case DotOp():
                 staged = self.operands if self.warpgroups else {}
@@ -331,7 +346,7 @@ class Natures:
                 return self._moved(op)
 
     def _together(self, groups: Iterable[Sequence[SSAValue]]) -> list[tuple[SSAValue, Encoding | None]]:
-        """Values that are passed on to each other: all but what is computed elsewhere get the first one's encoding."""
+        """Give the first natural encoding of each group to the members that a loop or branch defines."""
         found: list[tuple[SSAValue, Encoding | None]] = []
         for group in groups:
             nature = next((nature for each in group if (nature := self.of(each))), None)
@@ -369,7 +384,7 @@ def _paired(op: JoinOp, encoding: Encoding) -> Encoding:
 
 
 def _pieces(value: SSAValue, warps: int, along: int) -> BlockedAttr:
-    """The encoding in which a tile is loaded, or copied, in chunks along a dimension."""
+    """The encoding of loads or copies of a tile in chunks along a dimension."""
     if isinstance(value.owner, LoadOp) and loaded_along(value) not in (along, None):
         return BlockedAttr.turning(tensor_of(value).get_shape(), warps, MAX_BYTES * 8 // element_bits(value), along)
     together = (_chunk(value, along) or MAX_BYTES) * 8 // element_bits(value)
@@ -378,7 +393,7 @@ def _pieces(value: SSAValue, warps: int, along: int) -> BlockedAttr:
 
 
 def _whole_entries(op: DecompressOp | CompressOp, warps: int) -> BlockedAttr:
-    """The encoding in which a tile is decompressed, or compressed: a thread has all groups of an entry of metadata, and whole chunks."""
+    """An encoding for decompression or compression. A thread has all groups of a metadata entry, and whole chunks."""
     assert op.columns is not None
     along, shape = op.columns.value.data, tensor_of(op.result).get_shape()
     entry = op.parts.together // (KEPT if isinstance(op, CompressOp) else 1)
@@ -387,16 +402,16 @@ def _whole_entries(op: DecompressOp | CompressOp, warps: int) -> BlockedAttr:
 
 
 def _chunk(value: SSAValue, along: int) -> int:
-    """Bytes that a thread may copy at once of a tile that is loaded; 0 for other tiles."""
+    """Bytes of a loaded tile that a thread may copy at once; 0 for other tiles."""
     if isinstance(value.owner, TransOp):
         value, along = value.owner.src, 1 - along
     return chunk_of(value.owner, along) if isinstance(value.owner, LoadOp) else 0
 
 
 def _together(function: FuncOp) -> int:
-    """Neighbours that a thread has of tiles that meet no dot: as many of the widest elements as an access moves.
+    """The neighbours that a thread has of tiles without dots: as many of the widest elements as one access moves.
 
-    One where no address is known to be a multiple of anything, so that they would be moved one by one.
+    One if no alignment of addresses is known, because elements are then moved one by one.
     """
     if not has_known_addresses(function):
         return 1
@@ -406,7 +421,7 @@ def _together(function: FuncOp) -> int:
 
 
 def memory_bits(element: Attribute) -> int:
-    """Bits of an element in memory; a pointer's for what is none of the known ones."""
+    """Bits of an element in memory. Unknown types count as pointers."""
     match element:
         case IntegerType():
             return max(8, element.width.data)
@@ -421,7 +436,7 @@ def memory_bits(element: Attribute) -> int:
 
 
 def _passed_on(op: Operation) -> list[tuple[SSAValue, ...]]:
-    """Values that a loop or branch makes one of the other, in groups; the first one that has an encoding decides."""
+    """Groups of values that a loop or branch passes to each other. The first with an encoding decides for its group."""
     if isinstance(op, scf.IfOp):
         return [(*each.names, *each.sources) for each in passages(op)]
     return [(*reversed(each.sources), *each.names) for each in passages(op)]

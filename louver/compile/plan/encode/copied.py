@@ -1,7 +1,7 @@
-"""Loads whose tiles are copied to shared memory some steps ahead of their loop, and read from there.
+"""Chooses loads whose tiles are copied to shared memory some steps ahead, and then read to registers.
 
-A tile that products take as loaded stays in shared memory. For other tiles a thread reads its elements from there: tiles that operands are
-computed from, and tiles of one dimension, such as scales, whose elements for one thread are far apart in memory.
+They are tiles from which operands are computed, and tiles of one dimension such as scales. The elements of a thread are
+far apart in such a tile. Tiles that products read from shared memory are not included.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ MATRIX = 2
 
 
 def copied_loads(function: FuncOp, staged: Mapping[SSAValue, int]) -> dict[SSAValue, int]:
-    """Tiles of loads that are copied and then taken to registers, each with the dimension of its neighbours in memory.
+    """Tiles of loads that are copied and then read to registers, each with the dimension of its neighbours in memory.
 
-    Valid tile IR before encodings. staged: the operands of dots in shared memory, each with the dimension of its neighbours there.
+    function: valid tile IR before assign-encodings.
+    staged: operands of dots in shared memory, each with the dimension of its neighbours there.
     """
     found: dict[SSAValue, int] = {}
     for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp) and only_loads(op)]:
@@ -48,7 +49,10 @@ def copied_loads(function: FuncOp, staged: Mapping[SSAValue, int]) -> dict[SSAVa
 
 
 def _taken_along(load: LoadOp, staged: Mapping[SSAValue, int], *, multiplied: bool) -> int | None:
-    """The dimension of neighbours of a tile that is taken from shared memory; None for one that is not. multiplied: dots take what is made of it."""
+    """The dimension of neighbours of a tile that is read from shared memory; None for other tiles.
+
+    multiplied: whether operands of dots are computed from the tile.
+    """
     tile = load.result
     rank = len(tensor_of(tile).get_shape())
     if rank == 1:

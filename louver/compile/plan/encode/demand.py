@@ -1,7 +1,7 @@
-"""The encodings that the users of each tile ask for.
+"""Computes the encodings that the users of each tile need.
 
-Stores, dots, reductions and atomic operations want each operand in one encoding. Their inputs are wanted in the same encoding, back to
-ranges, constants, scalars and loads, or to an anchored tile, which is converted.
+Stores, dots, reductions and atomic operations need each operand in one encoding. The operations before them need
+encodings that follow from it, back to ranges, constants, scalars and loads, or to an anchored tile, which is converted.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from louver.ir.tile.layout import Layout
 from louver.ir.tile.types import tensor_of
 
 SOURCES = (arith.ConstantOp, MakeRangeOp, SplatOp)
-"""Operations that give a tile in any encoding."""
+"""Operations whose results may have any encoding."""
 
 Wanted = list[tuple[SSAValue, Encoding]]
 
 
 class Demands:
-    """The encodings that each tile of a function is wanted in, first wanted first."""
+    """The encodings in which each tile of a function is needed, in the order in which they are found."""
 
     def __init__(self, function: FuncOp, natures: Natures) -> None:
         self.natures = natures
@@ -64,11 +64,11 @@ class Demands:
             self._spread(*self._pending.pop())
 
     def of(self, value: SSAValue) -> Sequence[Encoding]:
-        """In which encodings a tile is wanted by its users."""
+        """The encodings in which users need a tile."""
         return list(self._wanted.get(value, ()))
 
     def made(self, value: SSAValue) -> Sequence[Encoding]:
-        """In which encodings a tile is computed: its own one by nature, or all that are wanted."""
+        """The encodings in which a tile is computed: its natural encoding, or all that users need."""
         wanted = self.of(value)
         if value in self.natures.copied:
             return [self.natures.copied[value][0]]
@@ -78,7 +78,7 @@ class Demands:
         return [nature] if nature is not None and wanted and self.natures.keeps(value) else wanted
 
     def carried(self, *places: SSAValue) -> Sequence[Encoding]:
-        """In which encodings a loop or branch passes a tile on, whichever of these places it is wanted in."""
+        """The encodings in which a loop or branch carries a tile. places: the values that stand for the tile."""
         found = dict.fromkeys(encoding for place in places for encoding in self.of(place))
         nature = next((nature for place in places if (nature := self.natures.of(place))), None)
         return [nature] if found and nature is not None else list(found)
@@ -107,7 +107,7 @@ class Demands:
 
 
 def anchored_operands(op: Operation, natures: Natures) -> Wanted:
-    """The encodings of the operands of an operation with an effect, or with an encoding of its own."""
+    """The encodings of the operands of an operation that has an effect or a natural encoding."""
     match op:
         case StoreOp() if is_tile(op.ptr):
             encoding = natures.stores.get(op) or natures.of(op.value) or natures.of(op.ptr) or natures.default(op.value)
@@ -134,7 +134,7 @@ def anchored_operands(op: Operation, natures: Natures) -> Wanted:
 
 
 def dot_operands(op: DotOp, natures: Natures) -> Wanted:
-    """A dot's operands where its products take them from: registers, or shared memory."""
+    """The operands of a dot, with the encodings in registers or shared memory from which its products read them."""
     staged = natures.staged
     return [
         (value, SharedAttr.along(staged[value]) if value in staged else encoding)
@@ -143,7 +143,7 @@ def dot_operands(op: DotOp, natures: Natures) -> Wanted:
 
 
 def multiplied_operands(op: DotOp, natures: Natures) -> Wanted:
-    """A dot's operands as its instruction takes them, in its order: a, b, metadata, c."""
+    """The operands of a dot in the order a, b, metadata, c, with the encodings that its instruction needs."""
     sums = natures.of(op.d)
     assert isinstance(sums, MmaAttr)
     sparse = None if op.sparse_index is None else op.sparse_index.value.data
@@ -160,7 +160,7 @@ def multiplied_operands(op: DotOp, natures: Natures) -> Wanted:
 
 
 def operand_encodings(op: Operation, encoding: Encoding) -> Wanted:
-    """The encodings of an operation's operands for a result in `encoding`. Refuses operations without a rule."""
+    """The encodings of an operation's operands for a result in `encoding`. Rejects operations without a rule."""
     match op:
         case ExpandDimsOp():
             return [(op.src, SliceAttr.of(op.axis.value.data, encoding))]
@@ -192,7 +192,7 @@ def operand_encodings(op: Operation, encoding: Encoding) -> Wanted:
 
 
 def _parts(op: DecompressOp, encoding: Encoding) -> Wanted:
-    """The parts of a sparse tile: each thread has those of its own elements."""
+    """The encodings of the parts of a sparse tile. Each thread has the parts of its own elements."""
     assert op.metadata is not None
     layout = _layout(op, op.result, encoding)
     entries = op.parts.entries(layout, tensor_of(op.metadata).get_shape())

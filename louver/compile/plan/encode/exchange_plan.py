@@ -1,8 +1,8 @@
-"""Plans the way of a tile from one layout to another: its places in shared memory, and the cost.
+"""Plans how a tile goes from one layout to another through shared memory: the places of its elements, and the cost.
 
-Each step of a layout has one weight: the bytes that it moves in memory. Steps of a chunk of 16 bytes come first, such that one layout
-or both move whole chunks. Steps of lanes that take part in one turn of the banks then get banks of their own, both of those that store
-and of those that load: a swizzle.
+Each step of a layout has a weight: its distance in shared memory, in bytes. Steps within a chunk of 16 bytes get the
+first weights, so that at least one layout moves whole chunks. Then lanes of the same turn of the banks get different
+banks, for stores and for loads. The result is a swizzle.
 """
 
 from __future__ import annotations
@@ -19,37 +19,40 @@ from louver.isa.targets import Target
 from louver.ptx.validate import provides
 
 MEETING = 40
-"""Turns of the banks that are as long as threads of a CTA wait for each other."""
+"""The cost of a barrier of the CTA, in turns of the banks."""
 
 WARP_MEETING = 8
-"""Turns of the banks that are as long as lanes of a warp wait for each other."""
+"""The cost of a barrier of a warp, in turns of the banks."""
 
 MOST_BYTES = 64 * 1024
-"""Shared memory of an exchange, at most: larger ones are made by parts."""
+"""The largest shared memory of an exchange, in bytes. A larger tile is exchanged in parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """The means of exchanges on a target. matrices: whether there is `stmatrix`. bytes: of shared memory."""
+    """What a target offers for exchanges. matrices: whether it has `stmatrix`. bytes: bytes of shared memory."""
 
     matrices: bool = True
     bytes: int = MOST_BYTES
 
     @classmethod
     def of(cls, target: Target) -> Means:
-        """Those of a target."""
+        """The means of a target."""
         return cls(provides(target.name, StoreMatrix().requires.target), min(MOST_BYTES, target.max_shared_bytes))
 
 
 @dataclass(frozen=True)
 class Swizzled:
-    """A tile in shared memory, in elements of `size` bytes. weights: bytes by step; nothing for steps that are made apart."""
+    """A tile in shared memory, in elements of `size` bytes.
+
+    weights: bytes of each step. Steps by which parts differ have none.
+    """
 
     size: int
     weights: Mapping[Vector, int]
 
     def offset(self, place: Vector) -> int:
-        """Bytes before an element."""
+        """The offset of an element in bytes."""
         found = 0
         for dimension, number in enumerate(place):
             while number:
@@ -60,7 +63,7 @@ class Swizzled:
 
     @property
     def bytes(self) -> int:
-        """Of the whole tile."""
+        """Bytes of the whole tile."""
         reach = 0
         for weight in self.weights.values():
             reach |= weight
@@ -69,9 +72,11 @@ class Swizzled:
 
 @dataclass(frozen=True)
 class ExchangePlan:
-    """One exchange. store, load: the ways to and from memory. apart: steps of registers that parts differ by.
+    """One exchange.
 
-    local: whether each warp takes what it has put itself.
+    store, load: how threads store and load elements.
+    apart: steps of registers by which parts differ.
+    local: whether each warp loads only elements that it stored itself.
     """
 
     source: Layout
@@ -84,7 +89,7 @@ class ExchangePlan:
 
     @property
     def cost(self) -> float:
-        """Turns of the banks for a warp, and instructions and waits as so many."""
+        """The cost for a warp, in turns of the banks. Instructions and waits are converted to turns."""
         stored = self.store.cost(self.source, self.memory, self.apart)
         loaded = self.load.cost(self.result, self.memory, self.apart)
         return (stored + loaded + (WARP_MEETING if self.local else MEETING)) * 2 ** len(self.apart)
@@ -96,7 +101,7 @@ def _step(dimension: int, by: int, rank: int) -> Vector:
 
 @functools.cache
 def plan_exchange(source: Layout, result: Layout, size: int, means: Means) -> ExchangePlan:
-    """The cheapest exchange. size: bytes of an element. It takes more than its bytes where parts cannot be made so small."""
+    """The cheapest exchange. size: bytes of an element. It takes more than `means.bytes` if parts cannot be that small."""
     found: list[ExchangePlan] = []
     local = source.warp == result.warp and all(any(step) for step in source.warp)
     for chunk in dict.fromkeys(_chunks(source, result, size)):
@@ -104,7 +109,7 @@ def plan_exchange(source: Layout, result: Layout, size: int, means: Means) -> Ex
         count = (-(-source.size * size // means.bytes) - 1).bit_length()
         apart = tuple(both[len(both) - count :]) if count else ()
         stores = means.matrices and not source.repeats
-        # The ways say which lanes need banks of their own; with these banks there may be better ones.
+        # The ways say which lanes need different banks. With these banks, other ways may be cheaper.
         first = Swizzled(size, _weights(source, result, size, chunk, apart, ((), ())))
         for store in ways(source, first, apart, matrices=stores):
             for load in ways(result, first, apart):
@@ -116,7 +121,7 @@ def plan_exchange(source: Layout, result: Layout, size: int, means: Means) -> Ex
 
 
 def _chunks(source: Layout, result: Layout, size: int) -> list[Steps]:
-    """The steps that a chunk may have, nearest first: those that either layout has in registers, or as matrices have them."""
+    """The steps that a chunk may have, nearest first: steps of registers of one layout, or steps as in matrices."""
     found: list[Steps] = []
     most = (CHUNK // size).bit_length() - 1
     bits = (WORD // size).bit_length() - 1 if size <= WORD else 0
@@ -132,7 +137,7 @@ def _chunks(source: Layout, result: Layout, size: int) -> list[Steps]:
 
 
 def _in_turn(way: Way, layout: Layout, size: int) -> Steps:
-    """The steps of the lanes that take part in one turn of the banks."""
+    """The steps of the lanes of one turn of the banks."""
     bits = MATRIX_BITS if way.matrices else min(LANE_BITS, (BANK_LINE // way.bytes(size)).bit_length() - 1)
     return tuple(step for step in way.lanes(layout)[:bits] if any(step))
 
@@ -140,14 +145,14 @@ def _in_turn(way: Way, layout: Layout, size: int) -> Steps:
 def _weights(
     source: Layout, result: Layout, size: int, chunk: Steps, apart: Steps, lanes: tuple[Steps, Steps]
 ) -> dict[Vector, int]:
-    """The bytes of each step. lanes: steps that need banks of their own, where stored and where loaded."""
+    """The weight of each step in bytes. lanes: steps that need different banks, in the store and in the load."""
     weights = {step: size << number for number, step in enumerate(chunk)}
     left = [
         step for step in (*source.register, *source.thread) if any(step) and step not in weights and step not in apart
     ]
     place = size << len(chunk)
     groups = [[step for step in group if step in left] for group in lanes]
-    # Elements of one word share a bank: best are those that both ways want in one turn.
+    # Elements of one word share a bank. The best steps for a word are those that store and load have in one turn.
     order = sorted(left, key=lambda step: sum(step in group for group in groups), reverse=True)
     for step in order:
         if place >= WORD:
@@ -175,7 +180,7 @@ def _weights(
 
 
 def _columns(groups: Sequence[Sequence[Vector]], banks: Sequence[int]) -> dict[Vector, int]:
-    """The bank that each step moves by: in each group all steps another one, as far as there are so many."""
+    """The weight in banks of each step. Steps of a group get different banks while there are any."""
     both = [step for step in groups[0] if step in groups[1]]
     found: dict[Vector, int] = {}
     for group in groups:
@@ -193,9 +198,9 @@ def _doubled(first: int, end: int) -> list[int]:
 
 
 def source_lanes(source: Layout, result: Layout) -> tuple[int, ...] | None:
-    """The bits of the number of the lane that has a thread's elements, by the bits of the thread's number.
+    """For each bit of a thread's number, the bits of the number of the lane that has its elements.
 
-    None where lanes of a warp do not have them all, in one register for all of them.
+    None if the lanes of the warp do not have all elements, or not in the same register for all threads.
     """
     if not all(step in source.register for step in result.register):
         return None
@@ -209,13 +214,13 @@ def source_lanes(source: Layout, result: Layout) -> tuple[int, ...] | None:
 
 
 def conversion(source: Layout, result: Layout, size: int, means: Means) -> ExchangePlan | tuple[int, ...]:
-    """The cheaper of shuffles, as `source_lanes` has it, and an exchange, for threads that have not their elements already."""
+    """The cheaper one of shuffles (the result of `source_lanes`) and an exchange, if elements must change threads."""
     plan, lanes = plan_exchange(source, result, size, means), source_lanes(source, result)
     return plan if lanes is None or plan.cost < len(result.registers) else lanes
 
 
 def conversion_cost(source: Layout, result: Layout, size: int, means: Means) -> float:
-    """Turns of the banks, and what is as long as so many."""
+    """The cost of a conversion, in turns of the banks."""
     if source.thread == result.thread:
         return 0
     found = conversion(source, result, size, means)

@@ -1,4 +1,4 @@
-"""Counts the sums of dots that are in registers at once."""
+"""Counts the sums of dots that are live at the same time."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from louver.isa.instruction import REGISTER_BITS
 
 
 def most_sums(function: FuncOp) -> int:
-    """The most sums that live at one dot: those of loops that follow each other take the same registers.
+    """The largest number of sums that are live at a dot. Sums of loops that follow each other use the same registers.
 
-    A loop that adds to the sums of the one before goes on with them. Sums that are narrowed, stored or reduced have come to their end.
+    A loop that adds to the sums of an earlier loop continues their live range. Narrowing, a store or a reduction ends
+    it.
     """
     operations = list(function.body.walk())
     numbers = {op: number for number, op in enumerate(operations)}
@@ -29,7 +30,7 @@ def most_sums(function: FuncOp) -> int:
     for dot in dots:
         apart = list[_Life]()
         for life in lives:
-            # A dot that adds to the sums of another one keeps them in the same registers.
+            # A dot that adds to the sums of another dot uses the same registers.
             if life.first <= numbers[dot] <= life.last and not any(life.dot.d in other.names for other in apart):
                 apart = [other for other in apart if other.dot.d not in life.names] + [life]
         found = max(found, sum(life.sums for life in apart))
@@ -37,7 +38,7 @@ def most_sums(function: FuncOp) -> int:
 
 
 class _Life:
-    """The sums of a dot, by all their names, from the first operation to the last one that needs their registers."""
+    """The live range of a dot's sums: their values, and the first and last operation that need their registers."""
 
     def __init__(self, dot: DotOp, numbers: Mapping[Operation, int], ends: Mapping[Operation, int]) -> None:
         self.dot = dot

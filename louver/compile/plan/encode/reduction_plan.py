@@ -1,8 +1,9 @@
 """Plans a reduction among the threads that share an axis: lanes by shuffles, warps through shared memory.
 
-Where warps share the axis, lanes need their sums only to store them: at each step two lanes share out what both have, one element
-each of a pair. Warps then store a partial tile with the warps along a last dimension. Each thread loads what it combines, and a
-second exchange spreads the totals where loading them all in every thread would take longer.
+If warps share the axis, lanes need their results only to store them. At each shuffle two lanes divide the work: each
+combines one element of a pair. Warps then store a partial tile, with the number of the warp as last dimension. Each
+thread loads the elements that it combines. A second exchange distributes the totals if that is faster than to load all
+partial results in every thread.
 """
 
 from __future__ import annotations
@@ -18,10 +19,13 @@ from louver.ir.tile.layout import Layout, Steps, Vector
 
 @dataclass(frozen=True, slots=True)
 class ReductionPlan:
-    """shared: for bits of a lane's number, the step between the two elements that both lanes have, of which each combines one.
+    """A plan of a reduction.
 
-    joined: bits of a lane's number whose lanes combine the same. gathered: how warps exchange each operand; none if each has the
-    whole axis. spread: how totals then reach their threads, none if they are there.
+    shared: bits of a lane's number, each with the step between two elements that both lanes have. Each lane combines
+    one of them.
+    joined: bits of a lane's number for which both lanes combine the same elements.
+    gathered: the exchange of each operand among warps; empty if each warp has the whole axis.
+    spread: the exchanges that bring totals to their threads; empty if the totals are there.
     """
 
     shared: tuple[tuple[int, Vector], ...]
@@ -31,12 +35,16 @@ class ReductionPlan:
 
     @property
     def cost(self) -> float:
-        """Of the exchanges, and of combining what they bring."""
+        """The cost of the exchanges and of the operations on exchanged elements."""
         return sum(each.cost + len(each.result.registers) / SCHEDULERS for each in (*self.gathered, *self.spread))
 
 
 def plan_reduction(layout: Layout, axis: int, result: Layout, sizes: Sequence[int], means: Means) -> ReductionPlan:
-    """The cheapest plan. result: where the totals go, a slice of `layout`. sizes: bytes of an element of each operand."""
+    """The cheapest plan.
+
+    result: the layout of the totals, a slice of `layout`.
+    sizes: bytes of an element of each operand.
+    """
     lanes = tuple(bit for bit, step in enumerate(layout.lane) if step[axis])
     warps = [bit for bit, step in enumerate(layout.warp) if step[axis]]
     if not warps:
@@ -63,7 +71,10 @@ def plan_reduction(layout: Layout, axis: int, result: Layout, sizes: Sequence[in
 
 
 def _together(partial: Layout, result: Layout) -> list[Layout]:
-    """Layouts of the partial tile with all of its last dimension in a thread: for each thread's own totals, and for few in each."""
+    """Layouts of the partial tile in which a thread has the whole last dimension.
+
+    In the first layout each thread combines its own totals, in the second one only a few.
+    """
     count = partial.shape[-1]
     steps = tuple((*(0,) * len(result.shape), 1 << bit) for bit in range(count.bit_length() - 1))
     own = Layout(partial.shape, (*steps, *_widened(result.register)), _widened(result.lane), _widened(result.warp))
@@ -74,7 +85,7 @@ def _together(partial: Layout, result: Layout) -> list[Layout]:
 
 
 def _dropped(layout: Layout) -> tuple[Steps, Steps, Steps]:
-    """The steps of registers, lanes and warps without the last dimension, which a thread has whole."""
+    """The steps of registers, lanes and warps without the last dimension. A thread has that dimension whole."""
     last = len(layout.shape) - 1
     register, lane, warp = (
         tuple(_without(step, last) for step in steps) for steps in (layout.register, layout.lane, layout.warp)

@@ -1,4 +1,4 @@
-"""Rewrites a function: each tile gets the encodings that it is computed in, and conversions between them."""
+"""Rewrites a function so that each tile has its encodings, with conversions between them."""
 
 from __future__ import annotations
 
@@ -30,11 +30,16 @@ def assign_encodings(
     warpgroups: bool = True,
     copied: bool = False,
 ) -> ModuleOp:
-    """A rewritten copy in which every tensor has the encoding that decides its registers.
+    """Returns a copy of the module in which every tensor has an encoding.
 
-    Valid tile IR in, without sparse types, block pointers and descriptors (after expand-blocks). warps: of a CTA, a power of two;
-    chosen by the kernel's dots where it is not given. registers: of an SM, which a CTA's threads share. staged: whether operands of dots may go through shared memory. warpgroups:
-    whether the target multiplies by warpgroups. copied: whether ring-copies follows, for which tiles go through shared memory. Refuses, with operation and line, what is not computed on tiles in registers.
+    module: valid tile IR without sparse types, block pointers and descriptors (after expand-blocks).
+    warps: warps of a CTA, a power of two; None to choose them from the kernel's dots.
+    registers: registers of an SM, which the threads of a CTA share.
+    staged: whether operands of dots may go through shared memory.
+    warpgroups: whether the target has warpgroup products.
+    copied: whether ring-copies follows, so that further tiles go through shared memory.
+
+    Rejects operations that cannot be computed on tiles in registers, with operation and source line.
     """
     copy = module.clone()
     for function in [op for op in copy.body.ops if isinstance(op, FuncOp) and op.is_public]:
@@ -55,7 +60,7 @@ def _check_shapes(function: FuncOp) -> None:
 
 
 class _Rewrite:
-    """One function's. known: what stands for a tile in an encoding, and for a scalar, which has none."""
+    """Rewrites one function. known: the new value of each tile in each encoding, and of each scalar with encoding None."""
 
     def __init__(self, function: FuncOp, natures: Natures) -> None:
         self.function = function
@@ -142,7 +147,7 @@ class _Rewrite:
             self._known(before, {nature: after}, new)
 
     def _from_shared(self, op: DotOp, operands: Sequence[SSAValue], new: Block) -> list[SSAValue]:
-        """A dot's operands in registers, those in shared memory loaded right before it."""
+        """The operands of a dot. Operands that are needed in registers are loaded from shared memory right before it."""
         found: list[SSAValue] = []
         for (value, encoding), operand in zip(multiplied_operands(op, self.natures), operands, strict=True):
             taken = value in self.natures.staged and not isinstance(encoding, SharedAttr)
@@ -150,7 +155,7 @@ class _Rewrite:
         return found
 
     def _converted(self, given: SSAValue, encoding: Encoding, value: SSAValue, new: Block) -> SSAValue:
-        """The tile `given`, which stands for `value`, in another encoding."""
+        """Convert `given`, the new value of `value`, to an encoding."""
         convert = ConvertLayoutOp(given, encoding)
         convert.location = _location(value)
         new.add_op(convert)
@@ -158,7 +163,7 @@ class _Rewrite:
         return convert.result
 
     def _known(self, value: SSAValue, given: dict[Encoding | None, SSAValue], new: Block) -> None:
-        """Replacements of a value that exists in some encodings; conversions give the other wanted ones."""
+        """Record the new values of a value in some encodings, and convert them to the other encodings that users need."""
         for encoding, after in given.items():
             self.known[value, encoding] = after
         for encoding in self.demands.of(value) if is_tile(value) else ():
@@ -166,7 +171,9 @@ class _Rewrite:
                 self.known[value, encoding] = self._converted(next(iter(given.values())), encoding, value, new)
 
     def _taken(self, value: SSAValue, loaded: SSAValue, new: Block) -> None:
-        """Replacements of a tile that is copied to shared memory: each wanted encoding is read from there."""
+        """Record the new values of a tile that is copied to shared memory. Each encoding that users need is read from
+        there.
+        """
         memory = SharedAttr.along(self.natures.copied[value][1], rank=len(tensor_of(loaded).get_shape()))
         there = self._converted(loaded, memory, value, new)
         self.known[value, memory] = there
@@ -179,7 +186,7 @@ class _Rewrite:
             self.known[value, encoding] = found if taken == encoding else self._converted(found, encoding, value, new)
 
     def _place(self, op: Operation, operands: Sequence[SSAValue], types: Sequence[Attribute], new: Block) -> Operation:
-        """The same operation on these operands, at the end of `new`."""
+        """Add the same operation on these operands to the end of `new`."""
         properties = dict(op.properties)
         if isinstance(op, arith.ConstantOp) and isinstance(op.value, DenseIntOrFPElementsAttr):
             properties["value"] = DenseIntOrFPElementsAttr(types[0], op.value.data)  # type: ignore[arg-type]
@@ -197,7 +204,7 @@ class _Rewrite:
         return made
 
     def _region(self, region: Region) -> Region:
-        """A region on scalars, with what it takes from around it."""
+        """A copy of a region on scalars. Values from outside are replaced by their new values."""
         mapper = {value: after for (value, encoding), after in self.known.items() if encoding is None}
         copy = Region()
         region.clone_into(copy, None, mapper)
@@ -208,7 +215,7 @@ class _Rewrite:
         return self.demands.carried(*places) if is_tile(places[0]) else [None]
 
     def _open(self, old: Sequence[SSAValue], encodings: Sequence[Sequence[Encoding | None]], block: Block) -> None:
-        """Arguments of a block for these of the old one, each in its encodings."""
+        """Add an argument to the block for each old value in each of its encodings."""
         given: list[dict[Encoding | None, SSAValue]] = []
         for value, each in zip(old, encodings, strict=True):
             found: dict[Encoding | None, SSAValue] = {}

@@ -1,4 +1,7 @@
-"""Ways between registers and shared memory: the elements of one instruction, and its turns of the banks."""
+"""Describes how a warp moves a tile between registers and shared memory: the elements of one instruction, and its cost.
+
+Costs are in turns of the banks. In a turn each bank of shared memory reads or writes one word.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,16 @@ from louver.isa.instruction import LANES
 from louver.isa.swizzle import BANK_LINE, CHUNK
 
 WORD = 4
-"""Bytes of a bank, and of a register that holds several elements."""
+"""Bytes of a word of a bank, and of a register."""
 
 SCHEDULERS = 4
 """Instructions that are issued in a turn of the banks."""
 
 MATRIX_BITS = 3
-"""Of the number of a row of a matrix, or of a chunk's element of 16 bits: 8 of each."""
+"""Bits of a row number: a matrix has 8 rows. Also bits of the number of a 16-bit element in a chunk."""
 
 MOST_MATRICES_BITS = LANE_BITS - MATRIX_BITS
-"""Of the number of a matrix among those that one instruction moves."""
+"""Bits of the number of a matrix: one instruction moves at most four."""
 
 
 class Memory(Protocol):
@@ -32,7 +35,9 @@ class Memory(Protocol):
         ...
 
     def offset(self, place: Vector) -> int:
-        """Bytes before an element. Linear over bits: where places share no bit, that of their sum is the exclusive or."""
+        """The offset of an element in bytes. It is linear over bits: if two places share no bit, the offset of their
+        sum is the exclusive or of their offsets.
+        """
         ...
 
 
@@ -40,9 +45,12 @@ class Memory(Protocol):
 class Way:
     """The way in which a warp moves its registers of a tile.
 
-    inside: steps of the elements that are neighbours in memory (`matrices`: in a register), the nearest first. matrices: by `ldmatrix`
-    or `stmatrix`; else each thread gives the address of its own elements. transposed: of each matrix. rows: steps of the number of a
-    matrix's row. at_once: steps of the number of a matrix among those of one instruction.
+    inside: steps of the elements that are neighbours in memory, nearest first. With `matrices`, steps of the elements
+    in a register.
+    matrices: whether `ldmatrix` or `stmatrix` moves them. Else each thread gives the address of its own elements.
+    transposed: whether each matrix is transposed.
+    rows: steps of the row number of a matrix.
+    at_once: steps of the number of a matrix in one instruction.
     """
 
     inside: Steps
@@ -52,7 +60,7 @@ class Way:
     at_once: Steps = ()
 
     def lanes(self, layout: Layout) -> Steps:
-        """Steps of the bits of a lane's number, for the address that the lane gives."""
+        """For each bit of a lane's number, the step of the address that the lane gives."""
         if not self.matrices:
             return layout.lane
         none = (0,) * len(layout.shape)
@@ -60,7 +68,9 @@ class Way:
         return (*given, *[none] * (LANE_BITS - len(given)))
 
     def rest(self, layout: Layout, apart: Steps = ()) -> Steps:
-        """Steps of the number of an instruction: of the registers that it does not move. apart: steps that are not counted."""
+        """Steps of the number of an instruction: steps of registers that one instruction does not move, without
+        `apart`.
+        """
         return tuple(step for step in layout.register if step not in (*self.inside, *self.at_once, *apart))
 
     def bytes(self, size: int) -> int:
@@ -78,7 +88,9 @@ class Way:
         return bank_turns(offsets, self.bytes(memory.size)) << len(self.rest(layout, apart))
 
     def cost(self, layout: Layout, memory: Memory, apart: Steps = ()) -> float:
-        """Turns of the banks, and instructions as so many: accesses, and moves where a thread's neighbours are others in its registers."""
+        """The cost in turns of the banks. It includes instructions: accesses, and moves if neighbours in memory are not
+        neighbours in registers.
+        """
         count = 1 << len(self.rest(layout, apart))
         words = 1 << len(self.at_once) if self.matrices else self.bytes(memory.size) // WORD
         moved = count * words if self.inside != layout.register[: len(self.inside)] else 0
@@ -86,9 +98,10 @@ class Way:
 
 
 def bank_turns(offsets: Sequence[int], width: int) -> int:
-    """The number of turns in which the banks are read or written for an access. offsets: of each lane's `width` bytes.
+    """The number of turns of the banks that an access takes.
 
-    As many lanes as fill all banks take part in a turn; a bank gives one word in it, to all lanes that want this word.
+    offsets: the offset of each lane's `width` bytes. A turn serves at most as many lanes as fill all banks. In a turn a
+    bank reads or writes one word, for all lanes that access this word.
     """
     together, total = min(LANES, BANK_LINE // width), 0
     for first in range(0, len(offsets), together):
@@ -101,7 +114,11 @@ def bank_turns(offsets: Sequence[int], width: int) -> int:
 
 
 def ways(layout: Layout, memory: Memory, apart: Steps = (), *, matrices: bool = True) -> list[Way]:
-    """The ways between a layout and memory. apart: steps of registers that are moved at another time. matrices: whether there are such."""
+    """The ways between a layout and memory.
+
+    apart: steps of registers that are moved in other parts.
+    matrices: whether the target has matrix instructions for it.
+    """
     at = {memory.offset(step): step for step in (*layout.register, *layout.thread) if any(step) and step not in apart}
     chunk: list[Vector] = []
     while memory.size << len(chunk) < CHUNK and memory.size << len(chunk) in at:
@@ -130,7 +147,9 @@ def best_way(layout: Layout, memory: Memory, apart: Steps = (), *, matrices: boo
 
 
 def sums(steps: Iterable[Vector], first: Vector) -> list[Vector]:
-    """The places of a number's values, whose bits have these steps, in order, from a first one on."""
+    """The places of all sums of these steps, beginning at `first`, in the order of a binary number with a bit for each
+    step.
+    """
     found = [first]
     for step in steps:
         found += [tuple(a + b for a, b in zip(place, step, strict=True)) for place in found]

@@ -1,8 +1,9 @@
-"""Layouts of loads and stores that are worth an exchange.
+"""Chooses loads and stores that get a special layout, if the gain exceeds the cost of an exchange.
 
-Products give their sums in fixed places: a lane has 4 or 8 bytes of a row, or single elements of a transposed product. Stores of these touch
-many lines each. So a store may have a layout of its own, in which lanes store 16 contiguous bytes, and so may a load. A tile is
-exchanged where that costs least: after a conversion to fewer bits, and before an addition of data from memory.
+The sums of products have fixed places: a lane has 4 or 8 bytes of a row, or single elements of a transposed product. A
+store of such a tile accesses many lines. In a special layout, lanes store 16 contiguous bytes. Loads may have one too.
+A tile is exchanged where that costs least, for example after a conversion to fewer bits, and before an addition of data
+from memory.
 """
 
 from __future__ import annotations
@@ -26,19 +27,23 @@ from louver.ir.tile.types import tensor_of
 from louver.isa.swizzle import BANK_LINE
 
 GAIN = 32
-"""Turns that an exchange must gain: its addresses, and what waits for it."""
+"""Turns of the banks that an exchange must gain. They cover its addresses and waits."""
 
 
 @dataclass(slots=True)
 class _Way:
-    """The way in which a tile comes to a layout. cost: in turns of the banks. kept: the tiles that are computed where they are by nature."""
+    """How a tile is computed in a layout.
+
+    cost: the cost in turns of the banks.
+    kept: tiles that are computed in their natural encoding and then exchanged.
+    """
 
     cost: float
     kept: list[SSAValue] = field(default_factory=list[SSAValue])
 
 
 def choose_stores(function: FuncOp, natures: Natures) -> None:
-    """Give stores layouts of their own, and say which tiles are exchanged for them. Tiles have natures already."""
+    """Choose special layouts of stores, and the tiles that are exchanged for them. Natural encodings must be known."""
     for op in function.body.walk():
         if not isinstance(op, StoreOp | AtomicRMWOp) or not is_tile(op.ptr):
             continue
@@ -47,7 +52,7 @@ def choose_stores(function: FuncOp, natures: Natures) -> None:
         run, nature = run_of(op, natures.runs), natures.of(op.value) or natures.of(op.ptr)
         shape = tensor_of(op.ptr).get_shape()
         repeated = nature is not None and shape and nature.layout(shape).repeats
-        # Elements that are moved one by one gain too little, unless many threads have the same ones.
+        # Elements that are moved one by one gain too little, unless many threads have the same elements.
         if (run is None or run.together == 1) and not repeated:
             continue
         run = run or Run(len(shape) - 1, 1, BANK_LINE)
@@ -64,7 +69,7 @@ def choose_stores(function: FuncOp, natures: Natures) -> None:
 
 
 def choose_loads(function: FuncOp, natures: Natures, demands: Demands) -> bool:
-    """Give loads layouts of their own where those in which they are wanted cost more; returns whether there are any."""
+    """Choose special layouts for loads where the layouts that users need cost more. Returns whether there are any."""
     found, multiplied = False, _multiplied(function)
     for op in function.body.walk():
         if (
@@ -79,7 +84,7 @@ def choose_loads(function: FuncOp, natures: Natures, demands: Demands) -> bool:
             continue
         run, shape = run_of(op, natures.runs), tensor_of(op.ptr).get_shape()
         layouts = [encoding.layout(shape) for encoding in wanted]
-        # Elements that are scattered in memory are loaded by one thread each.
+        # One thread loads each element that is scattered in memory.
         own = LinearAttr.of(run.rows(layouts[0])) if run is not None else BlockedAttr.default(shape, natures.warps)
         given: list[Encoding] = [*wanted, own]
         run = run or Run.scattered(op)
@@ -91,7 +96,9 @@ def choose_loads(function: FuncOp, natures: Natures, demands: Demands) -> bool:
 
 
 def _multiplied(function: FuncOp) -> set[Operation]:
-    """Values that operands of dots are computed from, and all values beside dots: neither needs another layout."""
+    """Operations from which operands of dots are computed, and all operations in blocks with dots. They need no other
+    layout.
+    """
     dots = [op for op in function.body.walk() if isinstance(op, DotOp)]
     found = {op for dot in dots if (block := dot.parent_block()) is not None for op in block.ops}
     pending = [each for dot in dots for each in (dot.a, dot.b, dot.metadata) if each is not None]
@@ -114,7 +121,7 @@ def _loaded(run: Run, layout: Layout, wanted: list[Layout]) -> float:
 
 
 def _cost_by_nature(natures: Natures, value: SSAValue, layout: Layout, seen: set[SSAValue]) -> float:
-    """The cost of the loads that a tile is computed from, in the encoding that it is computed in."""
+    """The cost of the loads from which a tile is computed, in its natural encoding."""
     if value in seen or natures.keeps(value):
         return 0
     seen.add(value)
@@ -124,7 +131,7 @@ def _cost_by_nature(natures: Natures, value: SSAValue, layout: Layout, seen: set
 
 
 def _load_cost(natures: Natures, op: LoadOp, layout: Layout) -> float:
-    """The cheaper of a load in a layout, and one in rows with an exchange."""
+    """The lower cost of two ways: a load in the layout, or a load in rows with an exchange."""
     run = run_of(op, natures.runs)
     if run is None:
         return 0
@@ -132,7 +139,7 @@ def _load_cost(natures: Natures, op: LoadOp, layout: Layout) -> float:
 
 
 def _operands(value: SSAValue) -> Iterator[SSAValue]:
-    """The tiles of one shape that a tile is made of element by element; numbers cost nothing in any layout."""
+    """The tiles from which a tile is computed by an elementwise operation. Scalars cost nothing in any layout."""
     if isinstance(value.owner, ELEMENTWISE):
         for each in value.owner.operands:
             if is_tile(each) and not isinstance(each.owner, SplatOp | arith.ConstantOp):
@@ -140,7 +147,7 @@ def _operands(value: SSAValue) -> Iterator[SSAValue]:
 
 
 class _Conversion:
-    """Ways of tiles to one layout."""
+    """Finds the cheapest ways in which tiles are computed in one layout."""
 
     def __init__(self, natures: Natures, rows: Layout) -> None:
         self.natures = natures
@@ -148,7 +155,7 @@ class _Conversion:
         self._known: dict[SSAValue, _Way] = {}
 
     def of(self, value: SSAValue) -> _Way:
-        """The cheapest one: exchange the tile, or what it is made of."""
+        """The cheapest way: exchange the tile, or the tiles from which it is computed."""
         if value not in self._known:
             self._known[value] = min(self._ways(value), key=lambda way: way.cost)
         return self._known[value]
@@ -170,7 +177,7 @@ class _Conversion:
                 yield _Way(sum(part.cost for part in parts), [each for part in parts for each in part.kept])
 
     def _repeated(self, op: BroadcastOp) -> float:
-        """The cost of repeated rows: nothing where they are computed in any encoding."""
+        """The cost of repeated rows; 0 if they may be computed in any encoding."""
         source, nature = tensor_of(op.src), self.natures.of(op.src)
         if nature is None:
             return 0
@@ -179,7 +186,7 @@ class _Conversion:
 
 
 def layouts_of_accesses(function: FuncOp, natures: Natures) -> Demands:
-    """The encodings that tiles are wanted in, with layouts of their own for the accesses that gain by them."""
+    """The encodings in which tiles are needed, with special layouts for the accesses that gain by them."""
     choose_stores(function, natures)
     demands = Demands(function, natures)
     return Demands(function, natures) if choose_loads(function, natures, demands) else demands

@@ -25,20 +25,20 @@ from louver.isa.targets import WARPS_PER_WARPGROUP
 from louver.isa.wgmma import ACCUMULATORS, TRANSPOSABLE, Wgmma, legal_n
 
 MOST_COLUMNS = 256
-"""Columns of a product, at most."""
+"""The largest number of columns of a product."""
 
 MOST_SUMS = 128
-"""Sums of a thread, at most: beside them it has addresses and what it loads."""
+"""The largest number of sums of a thread. Other registers hold addresses and loaded values."""
 
 REGISTERS_BESIDE_SUMS = 27
-"""Registers that the assembler wants beside the sums of a product: it refuses the kernel otherwise (C7602)."""
+"""Registers that the assembler needs beside the sums of a product. With fewer it rejects the kernel (C7602)."""
 
 PART_COLUMNS = 128
-"""Columns of a product whose sums are added to others, at most: 64 registers of a thread, beside those of the others."""
+"""The largest number of columns of a product whose sums are added to other sums: 64 further registers of a thread."""
 
 
 def is_transposed(op: DotOp) -> bool:
-    """Whether the product is the transpose of the dot: the instruction's A is the sparse operand, or one that is computed."""
+    """Whether the product is the transpose of the dot, because the right operand is sparse, or is computed with a gain."""
     sums = register_encoding(op.d.type)
     if isinstance(sums, MmaAttr):
         return bool(sums.transposed.data)
@@ -48,8 +48,9 @@ def is_transposed(op: DotOp) -> bool:
 
 
 def _gains_by_turning(op: DotOp) -> bool:
-    """Whether products of warpgroups read less shared memory for the transpose of a dense dot. Its A is computed, in registers if it lies
-    along K.
+    """Whether warpgroup products of the transpose of a dense dot read less shared memory.
+
+    A of the transpose is the computed operand. It is in registers if its neighbours are along K.
     """
     if op.parts > 1 or is_computed(op.a) or not is_computed(op.b) or (along := loaded_along(op.b)) is None:
         return False
@@ -66,15 +67,16 @@ def product_shape(op: DotOp) -> tuple[int, int]:
 
 
 def product_left(op: DotOp) -> tuple[SSAValue, int]:
-    """The product's A, and its dimension that is K."""
+    """A of the product, and the dimension of A that is K."""
     return (op.b, 0) if is_transposed(op) else (op.a, 1)
 
 
 def warpgroup_encoding(op: DotOp, warps: int, staged: Mapping[SSAValue, int], registers: int) -> MmaAttr | None:
-    """The encoding of a dot's sums in products of warpgroups; None where warps multiply it.
+    """The encoding of a dot's sums in warpgroup products; None if warps multiply the dot.
 
-    warps: of a CTA. staged: the operands in shared memory, each with the dimension of its neighbours.
-    registers: of an SM, which the threads of a CTA share.
+    warps: warps of a CTA.
+    staged: operands in shared memory, each with the dimension of its neighbours.
+    registers: registers of an SM, which the threads of a CTA share.
     """
     if warps % WARPS_PER_WARPGROUP or not multiplies(op, staged):
         return None
@@ -82,7 +84,7 @@ def warpgroup_encoding(op: DotOp, warps: int, staged: Mapping[SSAValue, int], re
     groups = warps // WARPS_PER_WARPGROUP
     apart = op.parts > 1 or promoted_columns(op) is not None or bool(summed_apart(op))
     most = PART_COLUMNS if apart else MOST_COLUMNS
-    # The factors of columns are in registers too: a warpgroup has few columns, where it has others' sums beside its own.
+    # Factors of columns take registers too. So a warpgroup that holds further sums gets few columns.
     least = max(1, min(groups, columns // most)) if apart else 1
     along_rows = min(groups // least, rows // ROWS)
     along_columns = groups // along_rows
@@ -100,7 +102,7 @@ def by_warpgroups(op: DotOp) -> bool:
 
 
 def multiplies(op: DotOp, staged: Mapping[SSAValue, int]) -> bool:
-    """Whether warpgroups can multiply a dot's operands, however many there are. The product's A may be in registers."""
+    """Whether warpgroups can multiply a dot, for any number of warpgroups. A of the product may be in registers."""
     left, _ = product_left(op)
     if any(value not in staged for value in (op.a, op.b) if value is not left):
         return False
@@ -126,14 +128,15 @@ def multiplies(op: DotOp, staged: Mapping[SSAValue, int]) -> bool:
 
 
 def promoted_columns(op: DotOp) -> int | None:
-    """Columns of K that a product sums before these sums are added to others in f32; None where it adds to them itself."""
+    """Columns of K after which sums are added to other sums in f32; None if the product adds to all of them itself."""
     return promotion(op, _names(op)[0])
 
 
 def summed_apart(op: DotOp) -> Sequence[Operation]:
-    """The operations, in order, by which the sums of one step become part of a loop's totals, if each is on elements by themselves.
+    """The elementwise operations, in order, that add the sums of one step to the totals of a loop; empty for other
+    dots.
 
-    A thread can then finish the sums of one block after the other, in the same registers. None for other dots.
+    With these a thread can finish one block of sums after the other, in the same registers.
     """
     loop = op.parent_op()
     if not is_zero(op.c) or promoted_columns(op) is not None or not isinstance(loop, scf.ForOp):
@@ -154,9 +157,10 @@ def summed_apart(op: DotOp) -> Sequence[Operation]:
 
 
 def in_parts(op: DotOp) -> Sequence[Operation]:
-    """The operations that finish a dot's sums block by block; none where a thread has those of one block, or of all, at once.
+    """The operations that finish a dot's sums block by block; empty if a thread has only one block, or all blocks at
+    once.
 
-    Products of later blocks are issued at the last of them, so the operands are read until there.
+    The products of later blocks are issued at the last of these operations, so the operands are read until there.
     """
     encoding = register_encoding(op.d.type)
     assert isinstance(encoding, MmaAttr)
@@ -167,14 +171,14 @@ def in_parts(op: DotOp) -> Sequence[Operation]:
 
 
 def held_sums(op: DotOp) -> int:
-    """Sums of the dot's tile in registers at once: twice as many where a loop keeps the total of its steps apart, as a whole."""
+    """Sums of the dot's tile in registers at one time. They double if a loop holds all totals separately."""
     whole = is_zero(op.c) and isinstance(op.parent_op(), scf.ForOp) and not summed_apart(op)
     return prod(tensor_of(op.d).get_shape()) * (2 if whole else 1)
 
 
 def warpgroup_instruction(op: DotOp, encoding: MmaAttr) -> Wgmma:
-    """The product that a warpgroup does, the first that a word of metadata serves."""
-    # Operands in parts are turned.
+    """The instruction of a warpgroup product. For sparse products, it is the first one that uses a metadata word."""
+    # The parts of operands in parts have neighbours along K.
     across = [op.parts == 1 and _across(value, k) for value, k in ((op.a, 1), (op.b, 0))]
     a_across, b_across = reversed(across) if is_transposed(op) else across
     source = "shared" if isinstance(register_encoding(product_left(op)[0].type), SharedAttr) else "registers"

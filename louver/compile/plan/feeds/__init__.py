@@ -1,1 +1,1 @@
-"""Passes that bring the operands of a loop's dots: copies ahead into a ring, operands computed ahead."""
+"""Passes that bring the operands of a loop's dots early: copies into a ring, and operands computed a step ahead."""

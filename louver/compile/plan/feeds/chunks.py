@@ -2,9 +2,10 @@
 
     %tile = tt.load %pointers, %mask {louver.chunk = array<i64: 1, 16>}
 
-Along dimension 1 each aligned block of 16 bytes of the tile is 16 bytes in memory, at an address that is a multiple of 16, and its
-elements are masked together. A load without the attribute loads element by element. Copies to shared memory are chosen by it.
-Valid tile IR without block pointers in (after split-addresses); the pass only adds the attribute.
+Here, along dimension 1, each aligned block of 16 bytes of the tile is 16 neighbouring bytes in memory. Its address is a
+multiple of 16, and its elements have the same mask. A load without the attribute loads single elements. Later passes
+choose copies to shared memory by the attribute.
+The input is valid tile IR without block pointers (after split-addresses). The pass only adds the attribute.
 """
 
 from __future__ import annotations
@@ -41,17 +42,20 @@ from louver.ir.tile.types import as_tensor, element_of, tensor_of
 from louver.isa.async_copy import CopyBytes
 
 CHUNK = "louver.chunk"
-"""The attribute: the dimension of neighbours, and bytes."""
+"""The attribute. It holds the dimension of neighbours, and the number of bytes."""
 
 WHOLE = 1 << 32
-"""The multiple that 0 is taken to be."""
+"""The power of two that counts as the divisor of 0."""
 
 _DIVISIONS = (arith.DivSIOp, arith.DivUIOp, arith.FloorDivSIOp, arith.ShRUIOp, arith.ShRSIOp)
 _RESTS = (arith.RemSIOp, arith.RemUIOp)
 
 
 def find_chunks(function: FuncOp, multiples: Sequence[int]) -> None:
-    """In place. multiples: the power of two that each argument is a multiple of: of bytes for addresses."""
+    """Adds the attributes in place.
+
+    multiples: for each argument, a power of two that divides it. Addresses are in bytes.
+    """
     runs = Runs(dict(zip(function.body.block.args, multiples, strict=True)))
     for op in function.body.walk():
         if isinstance(op, LoadOp) and as_tensor(op.ptr.type) is not None:
@@ -61,7 +65,7 @@ def find_chunks(function: FuncOp, multiples: Sequence[int]) -> None:
 
 
 def chunk_of(load: LoadOp, dimension: int) -> int:
-    """Bytes that a load moves together along a dimension; 0 where it moves single elements."""
+    """The number of bytes that a load moves together along a dimension; 0 if it moves single elements."""
     found = load.attributes.get(CHUNK)
     if not isinstance(found, DenseArrayBase):
         return 0
@@ -71,39 +75,45 @@ def chunk_of(load: LoadOp, dimension: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The values of a block of neighbours: the first, and each `step` more than the one before. multiple: of the first, a power of two."""
+    """The values of a block of neighbours: each is `step` more than the one before.
+
+    multiple: a power of two that divides the first value.
+    """
 
     step: int
     multiple: int
 
     @classmethod
     def of(cls, number: int) -> Run:
-        """Of one number everywhere."""
+        """A block in which all values are `number`."""
         return cls(0, _power(number))
 
     def meets(self, other: Run) -> Run | None:
-        """The facts that hold for both."""
+        """The facts that hold for both; None if the steps differ."""
         return Run(self.step, min(self.multiple, other.multiple)) if self.step == other.step else None
 
 
 def _power(number: int) -> int:
-    """The greatest power of two that divides a number."""
+    """The largest power of two that divides a number, at most `WHOLE`."""
     return min(number & -number, WHOLE) if number else WHOLE
 
 
 Key = tuple[SSAValue, int, int]
-"""A value, a dimension of it, and the length of blocks along it."""
+"""A value, a dimension, and the length of blocks along that dimension."""
 
 
 class Runs:
-    """Integers and pointers of a function in blocks of neighbours, by induction over its loops. multiples: of its arguments."""
+    """Finds the runs of a function's integers and pointers, by induction over its loops.
+
+    multiples: powers of two that divide the arguments.
+    """
 
     def __init__(self, multiples: Mapping[SSAValue, int]) -> None:
         self.multiples = multiples
         self._known: dict[Key, Run | None] = {}
 
     def chunk(self, load: LoadOp, dimension: int) -> int:
-        """The most bytes of a load along a dimension that one copy may move; 0 if there is no such copy."""
+        """The largest number of bytes along a dimension that one copy of a load may move; 0 if there is no such copy."""
         tensor = tensor_of(load.ptr)
         assert isinstance(tensor.element_type, PointerType)
         size = _bytes(tensor.element_type.pointee)
@@ -120,19 +130,22 @@ class Runs:
         pointer = tensor_of(op.ptr).element_type
         assert isinstance(pointer, PointerType)
         size, run = _bytes(pointer.pointee), self.of(op.ptr, dimension, count)
-        # An element is where its type may be.
+        # The address of a single element is aligned to its type.
         aligned = count == 1 or (run is not None and run.step == size and run.multiple % (size * count) == 0)
         return aligned and (op.mask is None or self.same(op.mask, dimension, count))
 
     def of(self, value: SSAValue, dimension: int, count: int) -> Run | None:
-        """A tile's values in each aligned block of `count` neighbours along a dimension, a scalar's in any; None if they are no run."""
+        """The run of each aligned block of `count` neighbours along a dimension of a tile; None if they are not a run.
+
+        A scalar has the same value in each block.
+        """
         key = (value, 0, 1) if as_tensor(value.type) is None else (value, dimension, count)
         if key not in self._known:
             self._known[key] = self._found(*key)
         return self._known[key]
 
     def same(self, value: SSAValue, dimension: int, count: int) -> bool:
-        """Whether conditions are one and the same in each aligned block of neighbours."""
+        """Whether conditions are equal within each aligned block of neighbours."""
         owner = value.owner
         if as_tensor(value.type) is None or count == 1:
             return True
@@ -157,7 +170,8 @@ class Runs:
             return False
         if left.step == right.step == 0:
             return True
-        # Neighbours that begin at a multiple of their number are all below another multiple of it, or none is.
+        # The block begins at a multiple of its length. So a bound that is also a multiple is above all of it or none of
+        # it.
         moving, fixed = (left, right) if predicate in ("lt", "ge") else (right, left)
         compares = predicate in ("lt", "ge", "gt", "le") and fixed.step == 0 and moving.step > 0
         return compares and _stays(moving, count) and fixed.multiple % (moving.step * count) == 0
@@ -167,7 +181,7 @@ class Runs:
         if isinstance(owner, Block):
             return self._argument(owner, value, dimension, count)
         run = self._of_operation(owner, value, dimension, count)
-        # A single element is a run of its own.
+        # A single element is always a run.
         return run or (Run(0, 1) if count == 1 else None)
 
     def _argument(self, block: Block, value: SSAValue, dimension: int, count: int) -> Run | None:
@@ -181,7 +195,9 @@ class Runs:
         return Run(0, self.multiples.get(value, 1)) if count == 1 else None
 
     def _carried(self, value: SSAValue, dimension: int, count: int) -> Run | None:
-        """The facts of a carried value: those of its first value, weakened until each iteration keeps them (induction)."""
+        """The run of a carried value: the facts of its first value, weakened until each iteration keeps them
+        (induction).
+        """
         first, next_ = came_from(value)
         found = self.of(first, dimension, count)
         while found is not None:
@@ -224,7 +240,7 @@ class Runs:
                 return None
 
     def _computed(self, op: Operation, runs: Sequence[Run], dimension: int, count: int) -> Run | None:
-        """Of an operation on elements that are runs."""
+        """The run of the result of an operation on elements, from the runs of its operands."""
         first, last = runs[0], runs[-1]
         multiple = min(first.multiple, last.multiple)
         match op:
@@ -246,7 +262,7 @@ class Runs:
             case TruncIOp() | arith.IndexCastOp():
                 return first
             case _ if isinstance(op, _RESTS):
-                # A block of neighbours wraps as one, if the rows that wrap are whole blocks.
+                # A block of neighbours wraps as a whole if the divisor is a multiple of the block.
                 whole = first.step == 0 or (_stays(first, count) and last.multiple % (first.step * count) == 0)
                 if last.step or not whole or not (first.step == 0 or _counts(op.operands[0])):
                     return None
@@ -274,7 +290,7 @@ class Runs:
             return Run(0, 1)
         by = 1 << by if isinstance(op, arith.ShRUIOp | arith.ShRSIOp) else by
         if isinstance(op, arith.DivUIOp) and isinstance(added, arith.AddiOp):
-            # A summand of a multiple of the divisor is lost.
+            # An addend below the divisor does not change the quotient if the other one is a multiple of the divisor.
             more, before = constant_everywhere(added.rhs), self.of(added.lhs, dimension, count)
             if more is not None and 0 <= more < by and before is not None and before.step == 0:
                 whole = max(whole, before.multiple)
@@ -282,12 +298,12 @@ class Runs:
 
 
 def _stays(run: Run, count: int) -> bool:
-    """Whether the values of a block are in one aligned block of integers, so that they do not wrap in between."""
+    """Whether the values of a block are in one aligned block of integers. They then do not wrap within the block."""
     return run.step == 0 or (run.step > 0 and run.step & (run.step - 1) == 0 and run.multiple % (run.step * count) == 0)
 
 
 def _inside(op: Operation, dimension: int) -> int | None:
-    """The dimension of an operation's source that is the result's `dimension`; None where the source has one element along it."""
+    """The dimension of the source that becomes `dimension` of the result; None if the source has one element along it."""
     match op:
         case ExpandDimsOp():
             axis = op.axis.value.data
@@ -301,20 +317,20 @@ def _inside(op: Operation, dimension: int) -> int | None:
 
 
 def _by_element(op: Operation) -> bool:
-    """Whether an operation is on the elements of tiles of one shape."""
+    """Whether an operation computes elements independently, on tiles of one shape."""
     tiles = [tensor.get_shape() for value in (*op.operands, *op.results) if (tensor := as_tensor(value.type))]
     return not op.regions and len(op.results) == 1 and len(set(tiles)) <= 1
 
 
 def _bytes(element: object) -> int:
-    """Bytes of an element in memory; 0 for those that are not whole bytes."""
+    """Bytes of an element in memory; 0 for unknown types and for elements below one byte."""
     if isinstance(element, PointerType):
         return 8
     return element.bitwidth // 8 if isinstance(element, FixedBitwidthType) else 0
 
 
 def _counts(value: SSAValue) -> bool:
-    """Whether integers are not negative: sums and products of numbers of programs, ranges, and constants."""
+    """Whether integers are known to be at least 0: program numbers, ranges, constants, and their sums and products."""
     match value.owner:
         case MakeRangeOp() | GetProgramIdOp() | GetNumProgramsOp():
             return True

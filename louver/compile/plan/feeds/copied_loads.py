@@ -27,14 +27,14 @@ def addresses(load: LoadOp) -> list[SSAValue]:
 
 
 def may_be_copied(load: LoadOp) -> bool:
-    """Whether nothing is said of caches, and elements that are not loaded are zeros, or codes of which any legal ones will do."""
+    """Whether a copy may replace a load. The load has no cache hints, and masked elements are zeros or any legal codes."""
     if load.cache is not None or load.evict is not None or load.is_volatile is not None:
         return False
     return load.box is not None or gives_zeros(load) or (is_padding(load.other) and array_of(load.ptr) is not None)
 
 
 def is_padding(value: SSAValue | None) -> bool:
-    """Whether a tile is of the codes that stand for metadata outside of its tensor. The values there are zeros."""
+    """Whether all elements of a tile are the code for metadata outside of its tensor. The values there are zeros."""
     owner = None if value is None else value.owner
     if not isinstance(owner, arith.ConstantOp) or not isinstance(owner.value, DenseIntOrFPElementsAttr):
         return False
@@ -42,7 +42,7 @@ def is_padding(value: SSAValue | None) -> bool:
 
 
 def array_of(pointer: SSAValue) -> SSAValue | None:
-    """The argument that pointers are made of by adding to it; None if there is no such."""
+    """The argument to which offsets are added to compute pointers; None if there is no such argument."""
     while not isinstance(pointer.owner, Block):
         match pointer.owner:
             case AddPtrOp(ptr=inner) | SplatOp(src=inner) | BroadcastOp(src=inner) | ExpandDimsOp(src=inner):
@@ -53,7 +53,9 @@ def array_of(pointer: SSAValue) -> SSAValue | None:
 
 
 def is_unchanged(load: LoadOp, loop: scf.ForOp, apart: Container[SSAValue]) -> bool:
-    """Whether a loop stores to no memory that a load may read. apart: arrays that share no memory with others."""
+    """Whether no store of a loop may change memory that a load reads. apart: arrays that do not overlap any other
+    array.
+    """
     array = array_of(load.ptr)
     stored = [array_of(op.ptr) for op in loop.body.walk() if isinstance(op, StoreOp | AtomicRMWOp)]
     return all(
@@ -63,5 +65,5 @@ def is_unchanged(load: LoadOp, loop: scf.ForOp, apart: Container[SSAValue]) -> b
 
 
 def gives_zeros(load: LoadOp) -> bool:
-    """Whether elements that are not loaded are zeros, or nothing reads them."""
+    """Whether masked elements are zeros or undefined."""
     return load.other is None or is_zero(load.other)

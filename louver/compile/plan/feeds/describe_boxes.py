@@ -1,11 +1,12 @@
-"""describe-boxes: loads in loops that bring a box of an array name it, so that ring-copies can use bulk copies.
+"""describe-boxes: finds loads in loops that read a box of an array, and records the box, so that ring-copies can use
+bulk copies.
 
-A load is a box if the addresses of its tile are rows of neighbours, and its mask is the array's edges: elements outside of a box are
-zeros. The launch makes a tensor map, so it must be able to compute sizes and strides. Addresses and masks stay: where a loop has no
-ring, or the target no bulk copies, the load works as before.
+A load reads a box if the addresses of its tile are rows of neighbours, and its mask is the edges of the array. Elements
+outside of the array are zeros. The launch makes the tensor map, so it must be able to compute sizes and strides. The
+load keeps its addresses and mask. It uses them if its loop gets no ring, or if the target has no bulk copies.
 
-Valid tile IR without sparse types, descriptors and block pointers in (after expand-blocks), valid tile IR out. The function gets a
-descriptor argument for each tensor map, after the others.
+Input and output are valid tile IR without sparse types, descriptors and block pointers (after expand-blocks). The
+function gets a descriptor argument for each tensor map, after its other arguments.
 """
 
 from __future__ import annotations
@@ -38,11 +39,16 @@ from louver.isa.targets import TENSOR_MAP_MAX_BOX
 from louver.isa.tensormap import COPY_CHUNK
 
 KNOWN_STRIDE = 8
-"""Strides are known to be multiples of so many elements, or of descriptors; whether they are whole chunks is for the launch to check."""
+"""Strides must be known multiples of this number of elements, or strides of descriptors. The launch checks that they
+are whole chunks.
+"""
 
 
 def describe_boxes(function: FuncOp, parameters: Sequence[ArgumentParameter]) -> tuple[BoxParameter, ...]:
-    """In place. parameters: of the function's arguments, in order. Returns those of the arguments that are added."""
+    """Describes boxes in place, and returns the parameters of the added arguments.
+
+    parameters: the parameters of the function's arguments, in order.
+    """
     boxes = _Boxes(function, parameters)
     metadata = metadata_loads(function)
     for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp)]:
@@ -50,14 +56,14 @@ def describe_boxes(function: FuncOp, parameters: Sequence[ArgumentParameter]) ->
             try:
                 boxes.describe(load, metadata=load in metadata)
             except UnsupportedKernelError:
-                # It is no box.
+                # The load does not read a box.
                 continue
     boxes.finish()
     return tuple(boxes.found)
 
 
 def used_boxes(function: FuncOp, boxes: Sequence[BoxParameter]) -> tuple[BoxParameter, ...]:
-    """The boxes that a function copies, whose arguments are its last ones; the others' arguments are erased."""
+    """The boxes that a function copies. Arguments of other boxes are erased. boxes: parameters of the last arguments."""
     block, attributes = function.body.block, function.argument_attributes
     first = len(block.args) - len(boxes)
     idle = [index for index in range(first, len(block.args)) if block.args[index].first_use is None]
@@ -70,7 +76,7 @@ def used_boxes(function: FuncOp, boxes: Sequence[BoxParameter]) -> tuple[BoxPara
 
 
 def _is_multiplied(value: SSAValue) -> bool:
-    """Whether dots multiply a tile, or what is made of it element by element."""
+    """Whether a tile, or a tile computed from it by elementwise operations, is an operand of a dot."""
     users = [use.operation for use in value.uses]
     return any(
         isinstance(user, DotOp)
@@ -84,7 +90,7 @@ def _is_multiplied(value: SSAValue) -> bool:
 
 @dataclass(slots=True)
 class _Boxes:
-    """One function's. found: parameters, and the arguments that stand for them."""
+    """The boxes of a function. found: parameters and their arguments."""
 
     function: FuncOp
     parameters: Sequence[ArgumentParameter]
@@ -99,7 +105,9 @@ class _Boxes:
         self.names = {value: each.number for value, each in self.given.items()}
 
     def describe(self, load: LoadOp, *, metadata: bool) -> None:
-        """Say which box a load brings. Raises UnsupportedKernelError for what is no tile, and leaves other loads that are none."""
+        """Record the box that a load reads, if it reads one. Raises UnsupportedKernelError if its addresses are not a
+        tile.
+        """
         found = self._metadata(load) if metadata else self.describer.access(load)
         parameter = self.given.get(found.base)
         if parameter is None or parameter.multiple % COPY_CHUNK or len(found.dimensions) != 2 or load.box is not None:
@@ -134,7 +142,7 @@ class _Boxes:
         Rewriter.replace_op(load, new)
 
     def _counted(self, first: Polynomial) -> Polynomial:
-        """The start of tiles, by a loop's first number and its steps."""
+        """The start of tiles, computed from the first number and the step of their loop."""
 
         def leaf(atom: Hashable) -> Polynomial:
             loop = loop_of(atom)
@@ -148,7 +156,7 @@ class _Boxes:
         return found
 
     def _metadata(self, load: LoadOp) -> Access:
-        """Metadata without bounds: any legal codes will do outside of its tensor."""
+        """The access of metadata. It has no bounds, because any legal codes may be read outside of its tensor."""
         tile = tensor_of(load.result)
         return access(self.describer.affine.pointer(load.ptr), tile.get_shape(), [], load, repeats=False)
 
@@ -177,7 +185,7 @@ class _Boxes:
         )
 
     def _sizes(self, columns: Dimension, rows: Dimension, found: Access) -> tuple[Size | None, ...] | None:
-        """Of the tensor, None as far as the array goes; None together for what is no box."""
+        """The sizes of the tensor; None for a dimension that ends with the array. None alone if the load reads no box."""
         rows = replace(rows, size=None) if rows.size is not None and rows.size.constant == EVERY else rows
         inner, along = self._end(columns), self._end(rows)
         if inner is None or (along is None and (rows.size is not None or found.entry is not None)):
@@ -191,7 +199,7 @@ class _Boxes:
         return None if size is None else (inner, along, size)
 
     def _end(self, each: Dimension) -> Size | None:
-        """The end of a dimension: its size, or the end of the loop's last tile. None for what a launch cannot compute."""
+        """The end of a dimension: its size, or the end of the loop's last tile. None if a launch cannot compute it."""
         last = self.describer.affine.last(each.first) if each.size is None else None
         end = each.size if last is None else last + each.extent
         return None if end is None else launch_size(end, self.names)
@@ -203,7 +211,7 @@ class _Boxes:
         return name
 
     def _argument(self, box: BoxParameter, type_: DescriptorType) -> SSAValue:
-        """The argument of a tensor map: the same for all loads of the same boxes."""
+        """The argument of a tensor map. Loads of the same boxes share it."""
         block = self.function.body.block
         for known, argument in self.found.items():
             if replace(known, name=box.name) == box and argument.type == type_:
@@ -216,7 +224,7 @@ class _Boxes:
         return argument
 
     def finish(self) -> None:
-        """The function's own type and attributes, with what was added."""
+        """Update the type, the attributes and the argument names of the function."""
         function, given = self.function, len(self.parameters)
         attributes = function.argument_attributes
         function.take_types()
@@ -224,7 +232,7 @@ class _Boxes:
         function.name_arguments({given + index: each.name for index, each in enumerate(self.found)})
 
     def _multiple(self, value: Polynomial) -> int:
-        """A number that divides a value, as far as is known."""
+        """A number that is known to divide a value."""
         found = 0
         for monomial, factor in value:
             term = abs(factor)
@@ -238,7 +246,7 @@ class _Boxes:
             whole, by = self._multiple(atom.whole), atom.by.constant
             return whole // by if by and whole and whole % by == 0 else 1
         if isinstance(atom, OpResult) and isinstance(op := atom.op, arith.MinSIOp | arith.MaxSIOp):
-            # The greatest of two is a stride, the other one an index.
+            # The maximum of two is a stride, the minimum an index.
             join = gcd if isinstance(op, arith.MinSIOp) else max
             return join(*(self._multiple(self.describer.affine.integer(each)) for each in op.operands))
         parameter = self.given.get(cast(SSAValue, atom)) if isinstance(atom, SSAValue) else None
@@ -248,18 +256,18 @@ class _Boxes:
 
 
 def _begins_inside(each: Dimension) -> bool:
-    """Whether no tile begins below 0, where a box is zeros; a mask may leave that out."""
+    """Whether no tile begins below 0. A box has zeros there, but a mask may not test it."""
     return each.floored or _is_least_zero(each.first)
 
 
 def _is_least_zero(value: Polynomial) -> bool:
-    """Whether a number is not below 0 if no argument is."""
+    """Whether a number is at least 0 if all arguments are."""
     least = sum((_least(*term) for term in value), Polynomial.number(0))
     return all(factor > 0 for _, factor in least)
 
 
 def _least(monomial: Monomial, factor: int) -> Polynomial:
-    """A term, or what it is at least: a quotient, multiplied again, is at most what was divided, and the rest is a remainder."""
+    """A lower bound of a term. A quotient times its divisor is at most the dividend."""
     for quotient in sorted((atom for atom, _ in monomial if isinstance(atom, Part)), key=str):
         by = quotient.by.constant
         if factor < 0 and by and by > 0 and factor % by == 0 and _is_least_zero(quotient.whole):

@@ -1,7 +1,7 @@
-"""hoist-invariants: computations of a loop that do not change move before it, if they fit few registers.
+"""hoist-invariants: moves computations that do not change out of a loop, if their results need few registers.
 
-split-addresses computes pointers and masks of a load in the loop. A row's part of them, one element for each row, is the same in each step
-of K. Valid tile IR with encodings in (after assign-encodings), valid tile IR out.
+split-addresses computes the pointers and masks of a load in the loop. The part for rows has one element for each row,
+and is the same in each step of K. Input and output are valid tile IR with encodings (after assign-encodings).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from louver.ir.tile import ConvertLayoutOp, DotOp
 from louver.ir.tile.types import as_tensor, register_encoding
 
 MOST = 8
-"""Elements of a thread that may wait outside of a loop, of a tile."""
+"""The most elements of a tile that a thread may hold during a loop."""
 
 
 def hoist_invariants(module: ModuleOp) -> None:
-    """In place. Inner loops first, so that what is the same for several loops leaves all of them."""
+    """Hoists in place. Inner loops come first, so that a value that several loops do not change leaves all of them."""
     for loop in reversed([op for op in module.walk() if isinstance(op, scf.ForOp)]):
         inside = set(loop.body.walk())
         for op in list(loop.body.block.ops):
@@ -35,13 +35,13 @@ def _is_inside(value: SSAValue, loop: scf.ForOp, inside: set[Operation]) -> bool
 
 
 def _may_leave(op: Operation) -> bool:
-    """Whether an operation may be done where the loop does not run, and its results are few."""
+    """Whether an operation may run even if the loop does not, and its results need few registers."""
     stays = isinstance(op, ConvertLayoutOp | DotOp) or op.regions or not op.results or not has_no_effect(op)
     return not stays and takes_any(op) and all(map(_is_small, op.results))
 
 
 def _is_small(value: SSAValue) -> bool:
-    """Whether few registers hold a value. Conditions stay: a thread has seven predicates."""
+    """Whether a value needs few registers. Tiles of conditions stay, because a thread has only seven predicates."""
     tensor = as_tensor(value.type)
     if tensor is None:
         return True

@@ -6,9 +6,11 @@
                                                    store operand(i + step) to the other slot        computed while products run
                                                    the slots change places
 
-Threads meet once a step, before the products: then all products of the step before, which read the other slot, have been done.
-The sources of operands are loaded a step ahead by this; ring-copies and prefetch-loads, which follow, bring it sooner.
-Valid tile IR with encodings in (after assign-encodings), valid tile IR out.
+Threads synchronize once a step, before the products. By then all products of the step before have ended, so the slot
+that they read is free. The sources of operands are loaded one step ahead too. The later passes ring-copies and
+prefetch-loads load them earlier.
+
+Input and output are valid tile IR with encodings (after assign-encodings).
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ from louver.ir.tile.types import register_encoding, tensor_of
 
 
 def make_ahead(module: ModuleOp) -> None:
-    """In place. Loops with stores, and operands that hang on a dot or a reduction, are left."""
+    """Rewrites loops in place. Loops with stores, and operands that depend on a dot or a reduction, do not change."""
     for function in [op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]:
         for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp) and only_loads(op)]:
             puts = [op for op in loop.body.block.ops if isinstance(op, ConvertLayoutOp) and _is_made(loop, op)]
@@ -51,7 +53,9 @@ def make_ahead(module: ModuleOp) -> None:
 
 
 def _is_made(loop: scf.ForOp, put: ConvertLayoutOp) -> bool:
-    """Whether an operand of warpgroups is put into shared memory that can be computed a step ahead."""
+    """Whether an operation stores an operand of warpgroup products to shared memory that can be computed one step
+    ahead.
+    """
     block = loop.body.block
     if not in_shared(put.result) or in_shared(put.src) or not _multiplied(put.result):
         return False
@@ -63,7 +67,7 @@ def _is_made(loop: scf.ForOp, put: ConvertLayoutOp) -> bool:
 
 
 def _multiplied(tile: SSAValue) -> bool:
-    """Whether nothing but products of warpgroups read a tile."""
+    """Whether only warpgroup products read a tile, or a transpose of it."""
     users = [use.operation for use in tile.uses]
     return all(isinstance(user, DotOp) or (isinstance(user, TransOp) and _multiplied(user.result)) for user in users)
 
@@ -73,7 +77,7 @@ def _may_be_early(op: Operation) -> bool:
 
 
 def _next(block: Block, carried: Sequence[SSAValue]) -> set[Operation]:
-    """The operations of a loop's body that compute what these arguments are in the next iteration."""
+    """The operations of a loop's body that compute the values of these arguments in the next iteration."""
     end = block.last_op
     assert end is not None
     return computed([end.operands[position(each, block.args) - 1] for each in carried], block)[0]
@@ -95,7 +99,7 @@ def _make_ahead(loop: scf.ForOp, puts: Sequence[ConvertLayoutOp]) -> None:
     for put, (first, other) in zip(puts, slots, strict=True):
         given += [insert(loop, LocalStoreOp(known.get(put.src, put.src), first), put).results[0], other]
 
-    # The next number may wrap. The rest does not: it is 1 at least and, read without a sign, fits its bits.
+    # The next number may overflow. The difference to the upper bound does not: it is at least 1, and fits as unsigned.
     place = next(op for op in block.ops if isinstance(op, DotOp)).next_op
     assert place is not None
     number, like = block.args[0], puts[0]
@@ -125,9 +129,9 @@ def _compute(
     *,
     straight: bool = False,
 ) -> None:
-    """Operations once more, before an operation; nothing is loaded where `guard` does not hold.
+    """Clones operations before `before`. If `guard` is false, nothing is loaded.
 
-    straight: tiles that are not copied need no shared memory on their way.
+    straight: whether conversions through shared memory that would move no element are removed.
     """
     for op in made:
         if straight and isinstance(op, ConvertLayoutOp) and (tile := _unmoved(op, known)) is not None:
@@ -140,7 +144,7 @@ def _compute(
 
 
 def _unmoved(op: ConvertLayoutOp, known: Mapping[SSAValue, SSAValue]) -> SSAValue | None:
-    """The tile that a conversion takes from shared memory, if no thread would move its elements; None for another conversion."""
+    """The source of a conversion through shared memory, if each thread would read its own elements; None otherwise."""
     put = known.get(op.src, op.src).owner
     if not isinstance(put, ConvertLayoutOp) or not in_shared(put.result) or in_shared(op.result):
         return None

@@ -1,4 +1,6 @@
-"""Which elements of a tile are side by side in memory: those of a tile that is loaded, or made of loaded ones element by element."""
+"""Finds which elements of a tile are neighbours in memory, for loaded tiles and for tiles computed from them by
+elementwise operations.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +35,11 @@ from louver.ir.tile import (
 from louver.ir.tile.types import as_tensor, tensor_of
 
 Stride = int | None
-"""Elements from an element to its neighbour along a dimension; None where that is not known."""
+"""The distance from an element to its neighbour along a dimension, in elements; None if it is not known."""
 
 
 def is_computed(operand: SSAValue) -> bool:
-    """Whether threads compute an operand of what they have loaded."""
+    """Whether threads compute an operand, rather than load it."""
     owner = operand.owner
     return is_computed(owner.src) if isinstance(owner, TransOp) else not isinstance(owner, LoadOp | Block)
 
@@ -60,7 +62,10 @@ def element_bytes(value: SSAValue) -> int:
 
 
 def loaded_along(value: SSAValue) -> int | None:
-    """The dimension along which a tile's elements are loaded side by side; None for what is not made of loads element by element."""
+    """The dimension along which a tile's elements are neighbours in memory.
+
+    None for a tile that is not computed from loads by elementwise operations.
+    """
     owner = value.owner
     if isinstance(owner, Block):
         loop = owner.parent_op()
@@ -84,7 +89,7 @@ def loaded_along(value: SSAValue) -> int | None:
 
 
 def _kept(dimension: int | None, before: Sequence[int], after: Sequence[int]) -> int | None:
-    """The place of a dimension after a change of shape that only adds or drops dimensions of one element."""
+    """The index of a dimension after a change of shape that only adds or drops dimensions of one element."""
     kept, found = ([axis for axis, size in enumerate(shape) if size > 1] for shape in (before, after))
     if dimension not in kept or [before[axis] for axis in kept] != [after[axis] for axis in found]:
         return None
@@ -92,7 +97,9 @@ def _kept(dimension: int | None, before: Sequence[int], after: Sequence[int]) ->
 
 
 def _of_operands(op: Operation, shape: Sequence[int]) -> int | None:
-    """Of an operation on elements: its operands are repeated rows, or loaded along one dimension."""
+    """The dimension for an elementwise operation. Each operand is a broadcast, or has its neighbours along this
+    dimension.
+    """
     tiles = [operand for operand in op.operands if as_tensor(operand.type) is not None]
     if not tiles or any(tuple(tensor_of(tile).get_shape()) != tuple(shape) for tile in tiles):
         return None
@@ -101,7 +108,7 @@ def _of_operands(op: Operation, shape: Sequence[int]) -> int | None:
 
 
 def _is_repeated(tile: SSAValue) -> bool:
-    """Whether a tile is made of rows, columns and numbers alone."""
+    """Whether a tile is computed only from broadcast tiles, scalars and constants."""
     owner = tile.owner
     if isinstance(owner, BroadcastOp | SplatOp | arith.ConstantOp):
         return True
@@ -111,7 +118,7 @@ def _is_repeated(tile: SSAValue) -> bool:
 
 
 def strides(value: SSAValue) -> tuple[Stride, ...]:
-    """Of a tile of integers or pointers, along each dimension, in elements."""
+    """The strides of a tile of integers or pointers along each dimension, in elements."""
     tensor = as_tensor(value.type)
     if tensor is None:
         return ()
@@ -132,14 +139,14 @@ def strides(value: SSAValue) -> tuple[Stride, ...]:
         case arith.MuliOp():
             return _scaled(owner)
         case arith.RemSIOp(lhs=rows) | SelectOp(lhs=rows) | arith.MinSIOp(lhs=rows) | arith.MaxSIOp(lhs=rows):
-            # Rows that wrap, or stay at the last one, are side by side until then.
+            # Rows that wrap, or that are limited to the last row, are neighbours up to there.
             return strides(rows)
         case Operation():
             tiles = [each for each in owner.operands if as_tensor(each.type) is not None]
             if any(tensor_of(each).get_shape() != tensor.get_shape() for each in tiles):
                 return (None,) * rank
             if len(tiles) == 1 and len(owner.operands) == 1 and not isinstance(owner, LoadOp):
-                # An extension of the integers.
+                # A conversion to another integer width.
                 return strides(tiles[0])
             columns = zip(*map(strides, tiles), strict=True)
             return tuple(0 if not any(column) and None not in column else None for column in columns)
@@ -148,7 +155,7 @@ def strides(value: SSAValue) -> tuple[Stride, ...]:
 
 
 def _scaled(op: arith.MuliOp) -> tuple[Stride, ...]:
-    """Of a product: with a number, so many times the stride."""
+    """The strides of a product. A constant factor multiplies them."""
     for tile, by in ((op.lhs, op.rhs), (op.rhs, op.lhs)):
         factor = constant_integer(by.owner.src if isinstance(by.owner, SplatOp) else by)
         if factor is not None:

@@ -1,4 +1,5 @@
-"""Starts the first copies of a loop's ring for the next iteration of the outer loop, once this iteration's products are done.
+"""Starts the first copies of a ring for the next iteration of the outer loop, when the products of this iteration are
+complete.
 
 for tile:                                  copy the first steps of the first tile
 copy the first steps                   for tile:
@@ -41,13 +42,14 @@ _RINGS = (
     *(AsyncCommitOp, AsyncCopyOp, AsyncWaitOp, LocalAllocOp, LocalStoreOp),
     *(BoxCopiesOp, EvenBarriersOp, InitBarriersOp, WaitBarrierOp),
 )
-"""The operations that other loops' rings are made of."""
+"""The operations that ring-copies inserts for the rings of other loops."""
 
 
 def loop_around(loop: scf.ForOp, loads: Sequence[LoadOp], apart: Container[SSAValue]) -> scf.ForOp | None:
-    """The loop that a loop is in, if its next iteration may copy what `loads` bring before this one ends.
+    """The loop around a loop, if copies of `loads` for its next iteration may begin before this iteration ends; None
+    otherwise.
 
-    apart: arrays that share no memory with others.
+    apart: arrays that do not overlap any other array.
     """
     around = loop.parent_op()
     if not isinstance(around, scf.ForOp) or not all(each.box is not None for each in loads):
@@ -67,7 +69,7 @@ def loop_around(loop: scf.ForOp, loads: Sequence[LoadOp], apart: Container[SSAVa
 
 
 def _may_come_later(op: Operation) -> bool:
-    """Whether copies may begin before an operation, as far as it does not store what they read."""
+    """Whether copies may begin before an operation. The caller checks that it does not store data that they read."""
     match op:
         case LoadOp():
             return op.is_volatile is None
@@ -78,9 +80,11 @@ def _may_come_later(op: Operation) -> bool:
 
 
 def begin_next(around: scf.ForOp, loop: Operation, begun: Sequence[BoxCopiesOp]) -> None:
-    """Copies that begin before a loop begin behind it instead, for the next iteration of the loop around it.
+    """Moves copies from before a loop to after it, for the next iteration of the outer loop.
 
-    Those of the first iteration begin before the loop around it. loop: the operations behind the loop whose copies they are.
+    The copies of the first iteration begin before the outer loop.
+
+    loop: the operation after the loop.
     """
     block = around.body.block
     sources = Sources(around, [value for op in begun for value in op.operands], repeated=False)

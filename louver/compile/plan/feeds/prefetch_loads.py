@@ -1,4 +1,4 @@
-"""prefetch-loads: operands of a loop's dots are loaded to registers one step ahead.
+"""prefetch-loads: loads operands of a loop's dots to registers one step ahead.
 
     first = load at the loop's first number                  if there is one
     for i … iter_args(…, tile = first):
@@ -7,10 +7,11 @@
         … products of tile …
         yield …, next
 
-Memory answers while the products before are summed. A tile waits in registers, so that only so much may wait beside the sums: `KEPT_BYTES`.
+The loads run during the products of the step before. Loaded tiles stay in registers, so `KEPT_BYTES` limits them
+together with the sums.
 
-Valid tile IR in, without sparse types, block pointers and descriptors, with encodings or without; valid tile IR out. The loaded values are the same. The address that a load adds up beyond the
-loop's end is not read from.
+Input and output are valid tile IR without sparse types, block pointers and descriptors, with or without encodings. The
+loaded values do not change. Addresses past the end of the loop are computed but not read.
 """
 
 from __future__ import annotations
@@ -34,14 +35,17 @@ from louver.ir.tile.types import as_tensor
 from louver.isa.instruction import LANES
 
 KEPT_BYTES = 448
-"""Of each thread, for sums and for what a loop loads ahead: 112 registers of 255, beside operands and addresses."""
+"""Bytes of each thread for sums and for loads ahead: 112 of 255 registers. The rest is for operands and addresses."""
 
 
 def prefetch_loads(module: ModuleOp, warps: int, *, rings: bool = False) -> None:
-    """In place. warps: of a CTA. rings: whether ring-copies follows, which leaves it less.
+    """Rewrites innermost loops in place, if they only load and compute, and have dots with operands in shared memory.
 
-    Of innermost loops that only load and compute, and have dots with operands that go through shared memory: loads of scalars, and those
-    that dots multiply, if all fit `KEPT_BYTES` beside sums. A load stays whose address hangs on what the loop loads or sums.
+    Loads of scalars and loads of dot operands move ahead, if all of them and the sums fit `KEPT_BYTES`. A load does not
+    move if its address depends on loads or sums of the loop.
+
+    warps: warps of a CTA.
+    rings: whether ring-copies follows. Loads that it copies do not move ahead.
     """
     for function in [op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]:
         staged = staged_operands(function)
@@ -66,7 +70,7 @@ def prefetch_loads(module: ModuleOp, warps: int, *, rings: bool = False) -> None
 
 
 def _multiplied(dots: Sequence[DotOp]) -> set[Operation]:
-    """The loads of tiles of which operands are made."""
+    """The loads from which operands are computed."""
     found: set[Operation] = set()
     for dot in dots:
         for operand in (dot.a, dot.b, *([] if dot.metadata is None else [dot.metadata])):
@@ -75,7 +79,7 @@ def _multiplied(dots: Sequence[DotOp]) -> set[Operation]:
 
 
 def _loads_of(operand: SSAValue, block: Block | None) -> set[Operation] | None:
-    """The loads of a block that a tile is made of; None for what must wait for a dot or a reduction there."""
+    """The loads of a block from which a tile is computed; None if the tile depends on a dot or a reduction there."""
     found: set[Operation] = set()
     seen: set[SSAValue] = set()
     pending = [operand]
@@ -103,20 +107,20 @@ def _tile_bytes(tile: SSAValue) -> int:
 
 
 def _load_ahead(loop: scf.ForOp, loads: Sequence[LoadOp]) -> None:
-    """The loop with these loads of its body a step ahead of it."""
+    """Move these loads of the loop one step ahead."""
     block, end = loop.body.block, loop.body.block.last_op
     assert isinstance(end, scf.YieldOp)
     sources = Sources(loop, [each for load in loads for each in load.operands], repeated=False)
     made, varying = sources.made, sources.varying
     move_up(block, (set(made) - varying).union(sources.stepped))
-    # By then the tiles of this step have gone to shared memory, and left their registers.
+    # Before the dot, the tiles of this step are stored to shared memory, so their registers are free.
     dot = next(op for op in block.ops if isinstance(op, DotOp))
 
     runs = insert_before(loop, CmpiOp(loop.lb, loop.ub, "slt"))
     starts = dict[SSAValue, SSAValue](zip(block.args, (loop.lb, *loop.iter_args), strict=True))
     first = _loads_at(loop, loads, made, starts, runs)
 
-    # The next number may wrap. The rest does not: it is 1 at least and, read without a sign, fits its bits.
+    # The next number may overflow. The difference to the upper bound does not: it is at least 1, and fits as unsigned.
     number = block.args[0]
     left = insert(dot, arith.SubiOp(loop.ub, number), loop).results[0]
     goes_on = insert(dot, CmpiOp(loop.step, left, "ult"), loop).results[0]
@@ -134,13 +138,16 @@ def _loads_at(
     known: dict[SSAValue, SSAValue],
     guard: SSAValue,
 ) -> list[SSAValue]:
-    """The results of loads, cloned before an operation where `guard` holds. known: the values there of the body's values."""
+    """Clones loads before an operation, under the condition `guard`, and returns their results.
+
+    known: maps values of the body to values there.
+    """
     computed_again(before, made, known, guard)
     return [loaded_again(before, load, known, guard) for load in loads]
 
 
 def _carry(loop: scf.ForOp, loads: Sequence[LoadOp], first: Sequence[SSAValue], ahead: Sequence[SSAValue]) -> None:
-    """The loop, which carries what was loaded ahead in the place of its loads."""
+    """Replace the loads of the loop by arguments that carry the tiles loaded ahead."""
     block, end = loop.body.block, loop.body.block.last_op
     assert isinstance(end, scf.YieldOp)
     for load in loads:

@@ -1,4 +1,4 @@
-"""ring-copies: tiles that a loop multiplies as loaded are copied ahead to shared memory, into slots that take turns.
+"""ring-copies: copies tiles that a loop multiplies unchanged to shared memory ahead of time, into a ring of slots.
 
     for i:                                     copy steps 0 … s-2 into slots 0 … s-2
         put load(i) into shared memory         for i, read, fill:
@@ -7,12 +7,15 @@
                                                    … products of slot `read` …
                                                    fill, read = read, read + 1 (0 behind the last slot)
 
-Boxes (describe-boxes) are copied by one thread: they arrive at the slot's barrier, which waits for their bytes, in phases 0 and 1 in turn.
-Other tiles are copied by all threads, in groups that each thread waits for. Threads meet once a step, between the wait and the copy:
-then all products that read the free slot have been done.
-Where a loop stores, only arrays are copied from that share no memory with those it stores to.
-A tile that the user's loop loads a step ahead and carries goes the same way: its first one is copied before the loop.
-Valid tile IR with encodings in (after assign-encodings), valid tile IR out.
+One thread copies boxes (describe-boxes). The barrier of the slot counts their bytes, with phases 0 and 1 in turn. All
+threads copy other tiles, as asynchronous groups, and each thread waits for its groups. Threads synchronize once a step,
+between the wait and the copy. By then all products that read the free slot have ended.
+
+If a loop stores to arrays, only loads from arrays that do not overlap them are copied.
+
+A tile that the user's loop loads one step ahead and carries is copied too. Its first copy begins before the loop.
+
+Input and output are valid tile IR with encodings (after assign-encodings).
 """
 
 from __future__ import annotations
@@ -75,19 +78,25 @@ from louver.ir.tile.types import AnyTensor, register_encoding, tensor_of
 from louver.isa.swizzle import BANK_LINE
 
 MOST_SLOTS = 8
-"""Slots of a ring, at most: so many steps but one are under way while one is multiplied."""
+"""The largest number of slots of a ring. While one slot is multiplied, the others can be filled."""
 
 
 ENOUGH_SLOTS = 4
-"""Slots with which a ring's copies are in time. A tile's first copies begin early only where so many are left."""
+"""Slots with which copies arrive in time. The first copies of a tile begin early only if the ring still gets this
+number.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Tile:
-    """A tile on its way to shared memory. load: brings it. turn: transposes it, where it is. put: its conversion.
+    """A tile that is copied to shared memory.
 
-    elsewhere: an address of legal codes, for metadata. chunk: bytes that a thread copies at once, of tiles that are no boxes. first: the
-    load of the first step's tile, where the loop loads the next step's.
+    load: the load that the copy replaces.
+    turn: the transpose between load and conversion, if there is one.
+    put: the conversion to shared memory.
+    elsewhere: for metadata, an address of legal codes that is read in place of masked elements.
+    chunk: bytes that a thread copies at once; not for boxes.
+    first: the load of the first tile, if the loop loads the tile of the next step.
     """
 
     load: LoadOp
@@ -99,7 +108,9 @@ class _Tile:
 
     @property
     def memory(self) -> AnyTensor:
-        """The tile in shared memory as it is loaded: a transpose has its dimensions the other way around."""
+        """The type of the tile in shared memory, with the dimensions of the load. A transpose after the load swaps
+        them.
+        """
         put = tensor_of(self.put.result)
         encoding = register_encoding(put)
         assert isinstance(encoding, SharedAttr)
@@ -107,16 +118,17 @@ class _Tile:
 
 
 Peak = Callable[[Operation, Container[SSAValue | Operation]], int]
-"""Bytes of shared memory that an operation and what is in it take at once, without those of some tiles."""
+"""The peak of shared memory in bytes within an operation, without the bytes of some tiles."""
 
 
 def ring_copies(
     module: ModuleOp, rooms: Sequence[int], peak_of: Callable[[FuncOp], Peak], most: int = MOST_SLOTS
 ) -> None:
-    """In place.
+    """Rewrites loops in place.
 
-    rooms: bytes of shared memory of a CTA: the first with room for two slots of each ring is taken. peak_of: the bytes that a
-    function takes beside the rings. most: slots of a ring.
+    rooms: candidates for the bytes of shared memory of a CTA. The first in which each ring gets two slots is used.
+    peak_of: gives the peak of shared memory that a function needs beside the rings.
+    most: the largest number of slots of a ring.
     """
     for function in [op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]:
         apart = apart_of(function)
@@ -131,12 +143,12 @@ def ring_copies(
                 around = loop_around(loop, [each.load for each in tiles], apart)
                 late.append(_Wish(loop, tiles, loop))
                 early.append(_Wish(loop, tiles, around or loop))
-        # Copies for the next iteration of the loop around keep their room for all of it.
+        # A ring with copies for the next iteration of the outer loop takes shared memory during the whole outer loop.
         counts = zip(early, late, shares.slots(early), shares.slots(late), strict=True)
         wishes = [first if count >= min(ENOUGH_SLOTS, other) else then for first, then, count, other in counts]
         for wish, count in zip(wishes, shares.slots(wishes), strict=True):
             if count:
-                # Rings of loops before may have made the loop around anew.
+                # The rings of earlier loops may have replaced the outer loop.
                 around = None if wish.home is wish.loop else cast(scf.ForOp, wish.loop.parent_op())
                 _Ring(wish.loop, wish.tiles, count, around).make()
         remove_dead(function)
@@ -144,7 +156,7 @@ def ring_copies(
 
 @dataclass(frozen=True, slots=True)
 class _Wish:
-    """A ring before it is made, with its slots in shared memory as long as the loop `home` runs."""
+    """A ring that is planned. Its slots take shared memory while the loop `home` runs."""
 
     loop: scf.ForOp
     tiles: Sequence[_Tile]
@@ -152,20 +164,23 @@ class _Wish:
 
     @property
     def bytes(self) -> int:
-        """Of a slot."""
+        """Bytes of a slot."""
         return sum(slot_bytes(each.put.result) for each in self.tiles)
 
 
 @dataclass(frozen=True, slots=True)
 class _Shares:
-    """Shared memory for the rings of a function: in one place those of loops that follow each other."""
+    """Divides shared memory among the rings of a function. Rings of loops that follow each other use the same memory."""
 
     rooms: Sequence[int]
     most: int
     peak: Peak
 
     def slots(self, wishes: Sequence[_Wish]) -> list[int]:
-        """Slots of each ring. Those that live at the same time have as many as the others, as far as they fit; some none, without room for two."""
+        """The number of slots of each ring; 0 for a ring that does not get two slots.
+
+        Rings that are live at the same time get equal numbers as far as they fit.
+        """
         kept = list[_Wish]()
         for wish in wishes:
             if self._fits([*kept, wish], [2] * (len(kept) + 1), self.rooms[-1]):
@@ -183,7 +198,7 @@ class _Shares:
         return [found.get(wish.loop, 0) for wish in wishes]
 
     def _fits(self, wishes: Sequence[_Wish], counts: Sequence[int], room: int) -> bool:
-        """Whether rings of so many slots have room beside all that is in their loops."""
+        """Whether rings with these numbers of slots fit beside everything else in their loops."""
         copied: set[SSAValue | Operation] = {each.put.result for wish in wishes for each in wish.tiles}
         # Barriers stay until the kernel ends.
         free = room - BANK_LINE * len(wishes)
@@ -200,12 +215,14 @@ class _Shares:
 
 
 def goes_to_ring(loop: scf.ForOp, load: LoadOp) -> bool:
-    """Whether this pass will copy what a load brings, where there is room."""
+    """Whether this pass copies the tile of a load, if shared memory is left."""
     return _tile(loop, load) is not None
 
 
 def _tile(loop: scf.ForOp, load: LoadOp) -> _Tile | None:
-    """A load of a loop whose tile nothing but shared memory takes; zeros, or any legal codes, stand where it loads nothing."""
+    """The tile of a load, if its only use is the conversion to shared memory, and masked elements are zeros or any
+    legal codes.
+    """
     tile, first = load.result, None
     if isinstance(end := only_user(tile), scf.YieldOp):
         index = position(tile, end.operands)
@@ -224,7 +241,7 @@ def _tile(loop: scf.ForOp, load: LoadOp) -> _Tile | None:
     if not all(map(may_be_copied, both)) or (load.box is not None and loaded_along(load.result) != along):
         return None
     if first is not None and any(each.box is not None for each in both):
-        # Nothing would wait for the box that the last step brings.
+        # No step would wait for the box that the last step copies.
         return None
     if load.box is None and (not chunk or any(chunk_of(each, along) != chunk for each in both)):
         return None
@@ -235,7 +252,7 @@ def _tile(loop: scf.ForOp, load: LoadOp) -> _Tile | None:
 
 
 def _goes_into(load: LoadOp, loop: scf.ForOp) -> bool:
-    """Whether a load may be made right before a loop instead: nothing in between has another effect."""
+    """Whether a load may move to just before a loop. No operation in between may have an effect other than a load."""
     between: Operation | None = load.next_op if load.parent is loop.parent else None
     while between is not None and between is not loop:
         if not isinstance(between, LoadOp) and not has_no_effect(between):
@@ -246,9 +263,10 @@ def _goes_into(load: LoadOp, loop: scf.ForOp) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Ring:
-    """Slots for tiles of a loop, which are copied `slots - 1` steps ahead of it. like: an operation with their source line.
+    """A ring of slots. The tiles of a loop are copied to it `slots - 1` steps ahead.
 
-    around: the loop whose next iteration's first copies begin right behind this loop; None where each iteration begins its own.
+    around: the outer loop, if the first copies of its next iteration begin right after this loop; None if they begin
+    before it.
     """
 
     loop: scf.ForOp
@@ -267,7 +285,7 @@ class _Ring:
 
     @property
     def gathers(self) -> bool:
-        """Whether any tile comes another way."""
+        """Whether threads copy any tile."""
         return any(each.load.box is None for each in self.tiles)
 
     def make(self) -> None:
@@ -281,7 +299,7 @@ class _Ring:
         barriers = insert(_outermost(loop), InitBarriersOp(slots), self.like).results[0] if self.boxes else None
 
         known, goes_on, begun = self._first_steps(sources, memory, barriers)
-        # The step that is so many further on is copied from values of its own that are as far ahead.
+        # The copy of a later step needs the loop's values of that step, so the loop carries them in addition.
         loads = [each.load for each in self.tiles]
         shadows = [number, *sources.carried]
         given = [*(known[each] for each in shadows), goes_on]
@@ -299,7 +317,7 @@ class _Ring:
             insert(first, WaitBarrierOp(current.barrier, phase[0]), self.like)
         turns = self._turned(first, read, phase)
         dot = _first_product(block)
-        # No branch stands between products and what waits for them.
+        # There must be no branch between products and the wait for them.
         made = [op for op in sources.made if op in sources.varying]
         here = made_again(first if dot is None else dot, made, following, goes_on)
         if dot is not None:
@@ -333,9 +351,9 @@ class _Ring:
     def _first_steps(
         self, sources: Sources, memory: Sequence[SSAValue], barriers: SSAValue | None
     ) -> tuple[dict[SSAValue, SSAValue], SSAValue, list[BoxCopiesOp]]:
-        """Copy the first steps before the loop, as far as there are so many.
+        """Copy the first `slots - 1` steps before the loop, or fewer if the loop has fewer.
 
-        Returns what stands for values of the body in the step that comes next, whether there is that one, and the copies of boxes.
+        Returns the values of the body in the next step, whether that step exists, and the copies of boxes.
         """
         loop, block = self.loop, self.loop.body.block
         begun: list[BoxCopiesOp] = []
@@ -373,9 +391,10 @@ class _Ring:
         inside: bool = False,
         free: bool = False,
     ) -> list[BoxCopiesOp]:
-        """Begin the copies of a step, by these loads, where `goes_on` holds; returns those of boxes.
+        """Begin the copies of a step for these loads, under the condition `goes_on`. Returns the copies of boxes.
 
-        known: what stands there for values of the loop's body. inside: whether it is done in the loop.
+        known: maps values of the loop's body to values there.
+        inside: whether the copies are in the loop.
         """
         begun: list[BoxCopiesOp] = []
         boxes = [
@@ -398,7 +417,7 @@ class _Ring:
         return begun
 
     def _turned(self, before: Operation, read: SSAValue, phase: Sequence[SSAValue]) -> list[SSAValue]:
-        """The numbers of the slots to read and to fill in the next step, and the phase of that to read."""
+        """The slot to read and the slot to fill in the next step, and the phase of the slot to read."""
         like, one = self.like, integer(before, 1)
         next_one = insert(before, arith.AddiOp(read, one), like).results[0]
         wraps = insert(before, CmpiOp(next_one, integer(before, self.slots), "eq"), like).results[0]
@@ -411,14 +430,14 @@ class _Ring:
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """A slot: each tile's memory in it, and the barrier of its boxes, if there are such."""
+    """A slot: the memory of each tile, and the barrier of its boxes; None without boxes."""
 
     tiles: tuple[SSAValue, ...]
     barrier: SSAValue | None
 
 
 def _outermost(op: Operation) -> Operation:
-    """The operation of the function's own block that an operation is in."""
+    """The ancestor of an operation in the block of the function."""
     parent = op.parent_op()
     while parent is not None and not isinstance(parent, FuncOp):
         op, parent = parent, parent.parent_op()
@@ -433,7 +452,7 @@ def _runs_again(op: Operation) -> bool:
 
 
 def _load_behind(block: Block, place: Operation) -> None:
-    """Move what is loaded for the next step to a place behind the products: the fence before them waits for all loads."""
+    """Move loads for the next step after the products. The fence before the products would wait for all loads."""
     for op in list(block.ops):
         if op is place:
             return
@@ -443,7 +462,7 @@ def _load_behind(block: Block, place: Operation) -> None:
 
 
 def _take_behind(dot: DotOp) -> None:
-    """Move what is not needed before the products, tiles that are taken from shared memory too, behind them."""
+    """Move operations that the products do not need after them, also reads of shared memory."""
     behind: set[Operation] = set()
     place, op = dot.next_op, dot.prev_op
     assert place is not None
@@ -463,20 +482,21 @@ def _take_behind(dot: DotOp) -> None:
 
 
 def _follows(op: Operation, other: Operation) -> bool:
-    """Whether an operation of the same block comes behind another one."""
+    """Whether an operation comes after another one in the same block."""
     return op.parent is other.parent and not op.is_before_in_block(other) and op is not other
 
 
 def _first_product(block: Block) -> DotOp | None:
-    """The first dot, if warpgroups do it: the copies come behind it, since threads meet before it. One in parts waits for most of its
-    products itself, which the copies do not.
+    """The first dot, if warpgroups multiply it; None otherwise. Threads synchronize before it, so copies may follow it.
+
+    A dot in parts is left out. It waits for most of its products, and copies should not wait.
     """
     dot = next((op for op in block.ops if isinstance(op, DotOp)), None)
     return dot if dot is not None and by_warpgroups(dot) and dot.parts == 1 else None
 
 
 def _read(tile: _Tile, slot: SSAValue) -> None:
-    """Products take the tile from a slot."""
+    """Replace the tile by the memory of its slot."""
     if tile.turn is None:
         Rewriter.replace_op(tile.put, [], [slot])
     else:

@@ -1,7 +1,7 @@
-"""sink-conversions: a conversion that widens a tile moves after the loop, if only code there reads the tile.
+"""sink-conversions: moves a conversion that widens a tile after the loop, if only code after the loop reads the tile.
 
-A scale of each row takes one element a thread as loaded, and as many elements as the thread has rows in the layout of the sums. Valid tile
-IR with encodings in (after assign-encodings), valid tile IR out.
+For example, scales of rows take one element a thread as loaded. In the layout of the sums they take an element for each
+row of the thread. Input and output are valid tile IR with encodings (after assign-encodings).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from louver.ir.tile.types import register_encoding, tensor_of
 
 
 def sink_conversions(module: ModuleOp) -> None:
-    """In place."""
+    """Moves conversions in place."""
     for loop in [op for op in module.walk() if isinstance(op, scf.ForOp | scf.WhileOp)]:
         block, late, op = loop.parent, set[Operation](), loop.prev_op
         assert block is not None
@@ -35,7 +35,7 @@ def _follows(user: Operation | None, loop: Operation) -> bool:
 
 
 def _sink(block: Block, loop: Operation, late: set[Operation]) -> None:
-    """Move those of the operations that a wider tile begins with, and those that read such."""
+    """Move the conversions that widen a tile, and the operations that read their results."""
     place, sunk = loop.next_op, set[Operation]()
     assert place is not None
     for op in list(block.ops):

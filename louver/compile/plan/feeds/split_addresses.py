@@ -1,12 +1,15 @@
 """split-addresses: each access computes its own pointers, from a scalar and small offsets of rows and columns.
 
-A tensor of pointers takes two registers an element. Carried by a loop, or made before it, it fills a thread's registers. So
-carried pointers and indices that a loop moves on by one amount become a scalar that it carries, and what they were before it;
-and each load and store gets pointers of its own, right before it: base, plus what changes along some dimensions, plus what changes
-along others, each added to a tile that is one element long along the rest. Only those are alive in between.
+A tensor of pointers takes two registers an element. A loop that carries such a tensor, or reads one computed before it,
+fills the registers of a thread. The pass therefore does this:
 
-Valid tile IR without block pointers in (after expand-blocks), valid tile IR out. Offsets of pointers, 32 bits or 64, are added up in
-any order: they do not wrap, or the pointer would be 2^31 elements outside of its array.
+- Pointers and indices that a loop advances by one amount become their values before the loop, plus a scalar that the
+  loop carries.
+- Each load and store computes its pointers right before it. They are a base plus offsets, which are small tiles with
+  one element along some dimensions. Only the small tiles are live between accesses.
+
+Input and output are valid tile IR without block pointers (after expand-blocks). Pointer offsets of 32 or 64 bits may be
+added in any order. They do not overflow, because then the pointer would be 2^31 elements outside of its array.
 """
 
 from __future__ import annotations
@@ -41,10 +44,10 @@ from louver.ir.tile.types import AnyTensor, as_tensor, tensor_of
 
 
 def split_addresses(module: ModuleOp) -> None:
-    """In place."""
+    """Rewrites accesses and loops in place."""
     for function in [op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]:
         wide = has_known_addresses(function)
-        # Inner loops first: an inner loop's addend to a pointer is then a scalar in the loop around it.
+        # Inner loops come first. The amount that an inner loop adds to a pointer is then a scalar in the outer loop.
         for loop in reversed([op for op in function.body.walk() if isinstance(op, scf.ForOp)]):
             _carry_scalars(loop)
         for op in list(function.body.walk()):
@@ -56,14 +59,16 @@ def split_addresses(module: ModuleOp) -> None:
 # --- carried pointers ----------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class _Moved:
-    """A scalar that a loop carries. index: among the carried values. steps: scalars that each iteration adds."""
+    """A carried tile that becomes a scalar. index: its index among the carried values. steps: scalars that an iteration
+    adds.
+    """
 
     index: int
     steps: tuple[SSAValue, ...]
 
 
 def _carry_scalars(loop: scf.ForOp) -> None:
-    """The loop with scalars in the place of pointers and indices that all move on by one amount."""
+    """Replace carried pointers and indices by scalars, if all their elements advance by the same amount."""
     end = cast(scf.YieldOp, loop.body.block.last_op)
     moved = [found for index in range(len(loop.iter_args)) if (found := _steps(loop, end, index)) is not None]
     if not moved:
@@ -100,12 +105,12 @@ def _plus(before: Operation, start: SSAValue, scalar: SSAValue) -> SSAValue:
 
 
 def _scalar_type(tensor: AnyTensor) -> Attribute:
-    """Of what is added to the elements of a tensor: elements of 64 bits for pointers."""
+    """The type of a scalar that is added to the elements of a tensor; i64 for pointers."""
     return i64 if isinstance(tensor.element_type, PointerType) else tensor.element_type
 
 
 def _steps(loop: scf.ForOp, end: scf.YieldOp, index: int) -> _Moved | None:
-    """The steps of a loop over a tensor of pointers, or of integers; None where its elements do not move together."""
+    """The steps of a carried tensor of pointers or integers; None if its elements do not advance by the same amount."""
     argument, value = loop.body.block.args[index + 1], end.operands[index]
     tensor = as_tensor(argument.type)
     if tensor is None or not isinstance(tensor.element_type, PointerType | IntegerType):
@@ -128,7 +133,7 @@ def _steps(loop: scf.ForOp, end: scf.YieldOp, index: int) -> _Moved | None:
 
 
 def _uniform(value: SSAValue) -> SSAValue | None:
-    """The scalar that every element of a tensor of integers is; None where they differ."""
+    """The scalar to which all elements of a tensor of integers are equal; None if they differ."""
     match value.owner:
         case SplatOp(src=scalar):
             return scalar
@@ -143,7 +148,10 @@ def _uniform(value: SSAValue) -> SSAValue | None:
 
 # --- pointers of one access ----------------------------------------------------------------------------------------
 def _split(op: LoadOp | StoreOp | AtomicOp, *, wide: bool) -> None:
-    """Pointers of its own for an access, unless they are no sums. wide: whether chunks are moved, so that a thread has few pointers."""
+    """Compute the pointers of an access right before it, if they are a sum.
+
+    wide: whether chunks are moved, so that a thread needs few pointers.
+    """
     base, terms = _sum_of(op.ptr)
     if base is None or not terms:
         return
@@ -162,14 +170,14 @@ def _split(op: LoadOp | StoreOp | AtomicOp, *, wide: bool) -> None:
             scalars.append(scalar)
         else:
             pointer = insert_before(op, AddPtrOp(pointer, scalar))
-    # Columns come last, so that neighbours differ in the last sum alone.
+    # Columns come last, so that only the last addition differs between neighbours.
     order = sorted(groups, key=lambda shape: [-size for size in reversed(shape)], reverse=True)
     place: SSAValue = pointer
     reached = [1] * rank
     for shape in order:
         reached = [max(pair) for pair in zip(reached, shape, strict=True)]
         place = _repeated(op, place, reached)
-        # Steps of a loop go with the columns: pointers of rows are the same in each step, and have one sum added to them.
+        # The steps of a loop are added to the columns. The pointers of rows then do not change in the loop.
         last = shape == order[-1] and scalars
         for offset in [_sum(op, groups[shape], scalars)] if last else groups[shape]:
             place = insert_before(op, AddPtrOp(place, _repeated(op, offset, reached)))
@@ -189,7 +197,7 @@ def _sum(op: Operation, terms: Sequence[SSAValue], scalars: Sequence[SSAValue]) 
 
 
 def varies(value: SSAValue, block: Block) -> bool:
-    """Whether a value may be another one each time that a loop's body, `block`, runs."""
+    """Whether a value may differ between iterations of a loop with the body `block`."""
     if isinstance(value.owner, Block):
         return value.owner is block
     if value.owner.parent_block() is not block:
@@ -206,7 +214,7 @@ def _repeated(op: Operation, value: SSAValue, shape: Sequence[int]) -> SSAValue:
 
 
 def _sum_of(value: SSAValue) -> tuple[SSAValue | None, list[SSAValue]]:
-    """A tensor of pointers as a scalar one and the tensors of integers that are added to it; None if it is no such sum."""
+    """The scalar pointer and the tensors of integers whose sum a tensor of pointers is; (None, []) if it is not a sum."""
     match value.owner:
         case SplatOp(src=base):
             return base, []
@@ -226,7 +234,7 @@ def _sum_of(value: SSAValue) -> tuple[SSAValue | None, list[SSAValue]]:
 
 
 def _terms(offset: SSAValue) -> list[SSAValue]:
-    """The tensors whose sum an offset is."""
+    """The addends of an offset."""
     match offset.owner:
         case arith.AddiOp(lhs=lhs, rhs=rhs):
             return [*_terms(lhs), *_terms(rhs)]

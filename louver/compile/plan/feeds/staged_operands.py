@@ -1,9 +1,9 @@
 """Chooses the operands of dots that go through shared memory.
 
 These are loaded operands in kernels with several dots or a loop of dots, and computed operands of warpgroup products.
-
-A warp's products take an operand in an order of their own, and warps share operands: read from memory as they take it, each row
-is touched by many short accesses, again for each warp. Rows loaded once, 16 bytes a thread, are put into shared memory instead.
+The products of a warp need an operand in a special order, and warps share operands. Direct loads in that order would
+read each row by many short accesses, and again for each warp. Instead, threads load rows once, 16 bytes a thread, and
+store them to shared memory.
 """
 
 from __future__ import annotations
@@ -28,19 +28,21 @@ from louver.isa.swizzle import CHUNK
 from louver.isa.wgmma import TRANSPOSABLE
 
 STAGED_BYTES = 96 * 1024
-"""Of all staged operands that a kernel needs at one time: two CTAs fit the shared memory of an SM, and exchanges have room."""
+"""Bytes of all staged operands that are live at one time. With this limit two CTAs and their exchanges fit an SM."""
 
 
 def staged_operands(function: FuncOp, *, warpgroups: bool = True) -> dict[SSAValue, int]:
-    """Dense operands and values of sparse ones, and metadata for warpgroups, each with the dimension of its neighbours in shared memory.
+    """The staged operands, each with the dimension of its neighbours in shared memory.
 
-    That is the dimension whose neighbours are neighbours in memory, or K where warpgroups multiply nothing else. warpgroups: whether the
-    target multiplies by them. Valid tile IR without sparse types, descriptors and block pointers (after expand-blocks). The choice is about speed alone:
-    any tile may go either way.
+    They may be dense operands, values of sparse operands, and metadata of warpgroup products. The dimension is that of
+    neighbours in memory, or K if warpgroup products accept only K. The choice affects speed only.
+
+    function: valid tile IR without sparse types, descriptors and block pointers (after expand-blocks).
+    warpgroups: whether the target has warpgroup products.
     """
     dots = [op for op in function.body.walk() if isinstance(op, DotOp)]
     if len(dots) == 1 and not isinstance(dots[0].parent_op(), scf.ForOp):
-        # It runs once: nothing is gained by another way.
+        # The dot runs once, so shared memory gains nothing.
         return {}
     wide = has_known_addresses(function)
     found: dict[SSAValue, int] = {}
@@ -50,7 +52,7 @@ def staged_operands(function: FuncOp, *, warpgroups: bool = True) -> dict[SSAVal
         if value in found or dimension is None or not room.fits(found, value) or row_bytes(value, dimension) < CHUNK:
             continue
         if wide or element_bytes(value) > 1:
-            # Single bytes would be in a register each until a chunk is whole.
+            # Single bytes would take a register each until a chunk is complete.
             found[value] = dimension
     for op in dots if wide and warpgroups else ():
         along_k = {op.a: 1, op.b: 0}
@@ -65,10 +67,10 @@ def staged_operands(function: FuncOp, *, warpgroups: bool = True) -> dict[SSAVal
     for op in dots if wide and warpgroups else ():
         left, k = product_left(op)
         if found.get(left) == k and _stays(op, left) and multiplies(op, found):
-            # Each warp computes the rows that it multiplies: no thread waits for another one.
+            # Each warp computes the rows that it multiplies, so no thread waits for another one.
             del found[left]
     for op in dots:
-        # Warps take it from memory as they need it; to a warpgroup it comes with the operands.
+        # Warps load metadata from memory when they need it. For a warpgroup it comes with the operands.
         if wide and op.metadata is not None and multiplies(op, found):
             along = loaded_along(op.metadata)
             if along is not None and row_bytes(op.metadata, along) >= CHUNK:
@@ -77,13 +79,13 @@ def staged_operands(function: FuncOp, *, warpgroups: bool = True) -> dict[SSAVal
 
 
 class _Room:
-    """The tiles of a function that stand in shared memory at one time."""
+    """Tests which tiles of a function fit shared memory at one time."""
 
     def __init__(self, function: FuncOp) -> None:
         self._numbers = {op: number for number, op in enumerate(function.body.walk())}
 
     def fits(self, staged: Iterable[SSAValue], *more: SSAValue) -> bool:
-        """Whether there is room for further tiles beside the staged ones."""
+        """Whether further tiles fit shared memory beside the staged tiles."""
         tiles = [*dict.fromkeys((*staged, *more))]
         lives = {tile: self._life(tile) for tile in tiles}
         return all(
@@ -92,7 +94,7 @@ class _Room:
         )
 
     def _life(self, tile: SSAValue) -> tuple[int, int]:
-        """The numbers of the first and the last operation that need a tile in shared memory."""
+        """The live range of a tile in shared memory: the numbers of its first and last operation."""
         owner = tile.owner
         if isinstance(owner, Block):
             parent = owner.parent_op()
@@ -101,12 +103,12 @@ class _Room:
         return self._numbers[owner], max(self._end(_beside(use.operation, owner)) for use in tile.uses)
 
     def _end(self, op: Operation) -> int:
-        """The number of the last operation within one."""
+        """The number of the last operation inside `op`."""
         return max(self._numbers[each] for each in op.walk())
 
 
 def _beside(op: Operation, other: Operation) -> Operation:
-    """The ancestor of an operation, or the operation itself, in the block of another one."""
+    """The operation, or its ancestor, that is in the block of `other`."""
     while op.parent_block() is not other.parent_block():
         parent = op.parent_op()
         assert parent is not None
@@ -115,7 +117,9 @@ def _beside(op: Operation, other: Operation) -> Operation:
 
 
 def _made(op: DotOp, known: Mapping[SSAValue, int]) -> dict[SSAValue, int]:
-    """The computed operands that a product of warpgroups takes from shared memory: not a dense A that lies as its registers do."""
+    """The computed operands that a warpgroup product reads from shared memory. A dense A in the layout of its registers
+    is left out.
+    """
     found: dict[SSAValue, int] = {}
     for k, value in ((1, op.a), (0, op.b)):
         turns = element_name(tensor_of(value).element_type) in TRANSPOSABLE
@@ -128,14 +132,16 @@ def _made(op: DotOp, known: Mapping[SSAValue, int]) -> dict[SSAValue, int]:
 
 
 def _stays(op: DotOp, left: SSAValue) -> bool:
-    """Whether threads compute a product's A, of elements that they can take as its registers have them."""
+    """Whether threads compute A of a product, with elements that may stay in the registers of that product."""
     if op.parts > 1 or element_name(tensor_of(left).element_type) not in TRANSPOSABLE or not is_computed(left):
         return False
     return all(isinstance(use.operation, DotOp) and product_left(use.operation)[0] is left for use in left.uses)
 
 
 def _summed_along(value: SSAValue) -> int | None:
-    """The dimension along which a thread has neighbours of a tile that is made of a dot's sums; None for other tiles."""
+    """The dimension along which a thread has neighbours, for a tile computed from the sums of a dot; None for other
+    tiles.
+    """
     seen: set[SSAValue] = set()
     pending, turned = [value], {value: 0}
     while pending:

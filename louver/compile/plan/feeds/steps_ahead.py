@@ -1,4 +1,4 @@
-"""Clones a loop's loads and their addresses for a later step."""
+"""Clones loads of a loop, and the computation of their addresses, for a later step."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ from louver.ir.tile.types import AnyTensor, as_tensor, register_encoding
 
 
 class Sources:
-    """The operations that compute some values in one iteration. repeated: they are needed several steps ahead, not just one.
+    """The operations that compute some values in one iteration.
 
-    made: operations of the loop, in order. varying: those of them that may give something else in each iteration. carried: the
-    arguments that they, and the next values of these, depend on. stepped: operations that compute these next values, in order.
-    known_ahead: whether all of it can be computed before the iteration.
+    repeated: whether the values are needed several steps ahead; else one step.
+    made: these operations, in order.
+    varying: those whose results may differ between iterations.
+    carried: the loop arguments on which they, and the next values of these arguments, depend.
+    stepped: the operations that compute these next values, in order.
+    known_ahead: whether all operations may run before the iteration.
     """
 
     def __init__(self, loop: scf.ForOp, values: Iterable[SSAValue], *, repeated: bool) -> None:
@@ -47,7 +50,9 @@ class Sources:
 
 
 def computed(values: Iterable[SSAValue], block: Block) -> tuple[set[Operation], list[SSAValue]]:
-    """The operations of a block that values are computed by, back to its arguments, and those of these that a loop carries."""
+    """The operations of a block that compute values, back to the arguments of the block, and the carried arguments
+    among these.
+    """
     made: set[Operation] = set()
     carried: dict[SSAValue, None] = {}
     pending = list(values)
@@ -64,13 +69,13 @@ def computed(values: Iterable[SSAValue], block: Block) -> tuple[set[Operation], 
 
 
 def taken(op: Operation) -> list[SSAValue]:
-    """The values that an operation takes from outside, in its regions too."""
+    """The values from outside that an operation and its regions use."""
     inside = set(op.walk())
     return [value for each in inside for value in each.operands if value.owner not in inside]
 
 
 def varying(made: Iterable[Operation], block: Block) -> set[Operation]:
-    """Those of the operations, which are in order, that may compute something else in each iteration."""
+    """The operations whose results may differ between iterations. made: operations in order."""
     found: set[Operation] = set()
     for op in made:
         if any(operand.owner is block or operand.owner in found for operand in taken(op)):
@@ -79,16 +84,17 @@ def varying(made: Iterable[Operation], block: Block) -> set[Operation]:
 
 
 def is_pure(op: Operation) -> bool:
-    """Whether an operation is done at once: no load, no product, no reduction, and no branch with anything else in it."""
+    """Whether an operation is a short computation: not a load, product or reduction, nor a branch that contains one."""
     if isinstance(op, scf.IfOp):
         return all(is_pure(each) for region in op.regions for block in region.blocks for each in block.ops)
     return has_no_effect(op) and not op.regions and not isinstance(op, DotOp | LoadOp)
 
 
 def only_loads(loop: scf.ForOp, *, stores: bool = False) -> bool:
-    """Whether nothing in a loop has an effect on global memory but loads, whose order does not matter then, and no loop is in it.
+    """Whether a loop accesses global memory only by loads, and contains no loop. The order of loads then does not
+    matter.
 
-    stores: whether stores, and atomic operations whose results nothing reads, may be in it too, in branches as well.
+    stores: whether stores, and atomic operations with unused results, are allowed too, also in branches.
     """
     for op in loop.body.block.walk():
         if isinstance(op, LoadOp):
@@ -116,10 +122,11 @@ def move_up(block: Block, early: set[Operation]) -> None:
 def computed_again(
     before: Operation, made: Iterable[Operation], known: dict[SSAValue, SSAValue], guard: SSAValue
 ) -> None:
-    """Operations once more, before an operation. known: what stands there for values of the loop's body; their results are added.
+    """Clones operations before `before`.
 
-    guard: where it does not hold, nothing reads the results, and divisions are by 1. In the loop itself, where a step has been divided by
-    the same number, they stay as they are: the assembler makes one reciprocal for all steps.
+    known: maps values of the loop's body to values there. The results are added to it.
+    guard: if it is false, the results are not used, and divisors are replaced by 1. In the loop itself a division by a
+    fixed number keeps its divisor, because the assembler then computes one reciprocal for all steps.
     """
     for op in made:
         divided = op.parent is before.parent and not takes_any(op) and op.operands[1] not in known
@@ -134,7 +141,7 @@ def computed_again(
 def made_again(
     before: Operation, made: Sequence[Operation], known: Mapping[SSAValue, SSAValue], goes_on: SSAValue
 ) -> dict[SSAValue, SSAValue]:
-    """`known`, and what these operations give where it stands for the values of the loop's body."""
+    """Clones operations as `computed_again` does. Returns `known` with their results; `known` does not change."""
     here = dict(known)
     computed_again(before, made, here, goes_on)
     return here
@@ -148,11 +155,14 @@ def next_step(
     here: Mapping[SSAValue, SSAValue],
     goes_on: SSAValue,
 ) -> SSAValue:
-    """Move `known` on by one iteration; returns whether there is that one. here: `known` and what has been made of it."""
+    """Advance `known` by one iteration. Returns whether that iteration exists. here: `known` and values computed from
+    it.
+    """
     block, end = loop.body.block, cast(scf.YieldOp, loop.body.block.last_op)
     number = block.args[0]
     like = sources.made[-1] if sources.made else end
-    # The rest does not wrap while there is a step: it is 1 at least and, read without a sign, fits its bits.
+    # While there is a step, the difference to the upper bound does not overflow. It is at least 1, and fits as
+    # unsigned.
     left = insert(before, arith.SubiOp(loop.ub, known[number]), like).results[0]
     more = insert(before, CmpiOp(loop.step, left, "ult"), like).results[0]
     again = insert(before, arith.AndIOp(goes_on, more), like).results[0]
@@ -165,7 +175,7 @@ def next_step(
 
 
 def _where(guard: SSAValue, value: SSAValue, before: Operation, like: Operation) -> SSAValue:
-    """An integer, or a tile of them, where `guard` holds, else 1: what may be divided by, or shifted by."""
+    """A divisor or shift, or a tile of them, if `guard` is true; else 1."""
     tensor = as_tensor(value.type)
     number = IntegerAttr(1, cast(Any, value.type if tensor is None else tensor.element_type))
     one = insert(before, arith.ConstantOp(number), like).results[0]
@@ -175,14 +185,14 @@ def _where(guard: SSAValue, value: SSAValue, before: Operation, like: Operation)
 
 
 def splat(value: SSAValue, like: AnyTensor) -> SplatOp:
-    """A scalar as a tile, of the shape and encoding of another one."""
+    """A tile with a scalar in each element, of the shape and encoding of `like`."""
     return SplatOp(value, like.get_shape(), register_encoding(like))
 
 
 def loaded_again(before: Operation, load: LoadOp, known: dict[SSAValue, SSAValue], guard: SSAValue) -> SSAValue:
-    """A load once more, where `guard` holds. Elements are undefined where there is nothing to load: nothing reads them.
+    """Clones a load under the condition `guard`. If the condition is false, elements are undefined, and not used.
 
-    A box there may be any part of its array, or zeros.
+    A box is then any part of its array, or zeros.
     """
     other = None if load.other is None else known.get(load.other, load.other)
     new = LoadOp(known.get(load.ptr, load.ptr), guarded_mask(before, load, known, guard), other)
@@ -196,7 +206,11 @@ def loaded_again(before: Operation, load: LoadOp, known: dict[SSAValue, SSAValue
 
 
 def guarded_mask(before: Operation, load: LoadOp, known: Mapping[SSAValue, SSAValue], guard: SSAValue) -> SSAValue:
-    """The mask of a load where it is done only if `guard` holds. Conditions on rows come last: the others, which loads share, are joined once."""
+    """The mask of a load under the condition `guard`.
+
+    Conditions that change in the loop come first. Loads share them, so their conjunction is computed once. Conditions
+    on rows come last.
+    """
     pointers = as_tensor(load.ptr.type)
     mask = guard if pointers is None else insert(before, splat(guard, pointers), load).results[0]
     conditions = sorted([] if load.mask is None else _joined(load.mask), key=lambda each: each in known, reverse=True)
@@ -206,7 +220,7 @@ def guarded_mask(before: Operation, load: LoadOp, known: Mapping[SSAValue, SSAVa
 
 
 def _joined(mask: SSAValue) -> list[SSAValue]:
-    """The conditions that a mask is the conjunction of."""
+    """The conditions whose conjunction a mask is."""
     if isinstance(mask.owner, arith.AndIOp):
         return [*_joined(mask.owner.lhs), *_joined(mask.owner.rhs)]
     return [mask]
