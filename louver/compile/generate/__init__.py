@@ -1,1 +1,1 @@
-"""Product nest and schedule to schedule IR."""
+"""Generates schedule IR from a product nest and a schedule."""

@@ -10,13 +10,15 @@ from louver.ir.sched.turned import TurnOp
 from louver.isa.targets import WARPGROUP_THREADS, WARPS_PER_WARPGROUP, Target
 
 RING_ALIGNMENT = 1024
-"""Bytes. A 128-byte-swizzled tile repeats every 1,024 bytes, and its descriptor's base offset is then 0."""
+"""Alignment in bytes. A tile with the 128-byte swizzle repeats every 1,024 bytes. The base offset of its descriptor is
+then 0.
+"""
 
 BARRIER_BYTES = 8
 
 
 def assign_shared_memory(module: ModuleOp, target: Target) -> None:
-    """Fill in every offset, count and size in place. Raises ValueError when the stages do not fit the target."""
+    """Fill in every offset, count and size in place. Raises ValueError if the stages do not fit the target."""
     for kernel in module.body.block.ops:
         if isinstance(kernel, ops.KernelOp):
             _assign(kernel, target)
@@ -49,8 +51,12 @@ def _assign(kernel: ops.KernelOp, target: Target) -> None:
 
 
 def _count(kernel: ops.KernelOp, barrier: ops.BarriersOp, rings: list[ops.RingOp]) -> None:
-    """A full barrier counts the roles that fill its rings, their bytes, and each thread that gathers; an empty one the warps that release it; one of
-    invitations the other CTAs of the cluster; those of an exchange the warps that make room, and warpgroups with the bytes of their sums.
+    """Set the arrivals and bytes of a barrier.
+
+    - A full barrier counts the roles that fill its rings, their bytes, and each thread that gathers.
+    - An empty barrier counts the warps that release a stage.
+    - A barrier for invitations counts the other CTAs of the cluster.
+    - The barriers of an exchange count the warps that make room, and the warpgroups with the bytes of their sums.
     """
     name = barrier.sym_name.data
     arrivals, filled = 0, set[str]()
@@ -88,7 +94,9 @@ def _check_exchange(kernel: ops.KernelOp, rings: list[ops.RingOp]) -> None:
 
 
 def _exchanged(kernel: ops.KernelOp, role: ops.RoleOp, barrier: ops.BarriersOp, *, whole: bool) -> int:
-    """Arrivals of an exchange: of warpgroups that expect sums (`whole`), or of all their warps."""
+    """Arrivals of an exchange barrier: one for each warpgroup that expects sums (`whole`), or one for each of their
+    warps.
+    """
     warpgroups = role.warpgroups.value.data
     if whole:
         barrier.transaction_bytes = ops.i32_attr(kernel.exchanged_bytes)

@@ -1,4 +1,4 @@
-"""The epilogue graph as schedule IR: from the sum (two sums for a gated product) to the stored value."""
+"""Generates the epilogue in schedule IR: from the sum (two sums for a gated product) to the stored value."""
 
 from __future__ import annotations
 
@@ -33,11 +33,13 @@ from louver.ir.sched.types import PointerType, SizeType
 from louver.ir.tile.elements import element_attribute
 
 COMPUTED = ("f32", "f16", "bf16", "s32")
-"""Element types that an epilogue computes in; it may store others."""
+"""Element types in which an epilogue computes. It may store other types."""
 
 
 def epilogue_parameters(expression: Expression) -> dict[str, Attribute]:
-    """The kernel's parameters that the epilogue reads, by name, in the order of first use: pointers, f32 numbers, pitches."""
+    """The types of the kernel parameters that the epilogue reads, by name: pointers, f32 numbers and pitches, in order
+    of use.
+    """
     types: dict[str, Attribute] = {}
     for node in walk(expression):
         match node:
@@ -59,7 +61,7 @@ def epilogue_parameters(expression: Expression) -> dict[str, Attribute]:
 def build_epilogue(nest: ProductNest, sums: Sequence[SSAValue], parameters: Mapping[str, SSAValue]) -> SSAValue:
     """Emit the operations of the nest's epilogue at the builder's insertion point and return the value to store.
 
-    sums: one for each `Accumulator.part`. Equal parts of the expression are emitted once.
+    sums: one for each `Accumulator.part`. Equal subexpressions are emitted once.
     """
     return _Builder(nest.places, sums, parameters).build(nest.epilogue)
 

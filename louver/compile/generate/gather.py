@@ -1,5 +1,7 @@
-"""Rows of the dense operand that lists name, as schedule IR: entries go to sets of registers, as many steps ahead as there are sets. Rows go
-to the stage, or to memory of their threads first where they are turned.
+"""Generates the gather of rows of the dense operand in schedule IR.
+
+Lists name the rows. Threads load entries of lists to sets of registers, as many steps ahead as there are sets. They
+copy rows to the stage. Rows that are turned go to shared memory of the copying thread first.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from louver.isa.targets import WARPGROUP_THREADS
 
 
 def require_gatherable(schedule: Schedule) -> None:
-    """Raises ValueError unless rows of the dense operand can be gathered for that schedule."""
+    """Raises ValueError unless the schedule allows rows of the dense operand to be gathered."""
     if schedule.order.cluster > 1:
         raise ValueError(f"gathered rows are no multicast, got cluster {schedule.order.cluster}: use cluster 1")
     if not schedule.roles.specialized:
@@ -29,9 +31,9 @@ def require_gatherable(schedule: Schedule) -> None:
 
 
 def gathered_parameters(plan: Generation) -> dict[str, Attribute]:
-    """The kernel's parameters in place of a tensor map of the dense operand.
+    """The kernel parameters that replace the tensor map of the dense operand.
 
-    Raises ValueError for a stage of fewer pieces than threads copy at a time.
+    Raises ValueError for a stage with fewer pieces than threads copy at a time.
     """
     tile, pieces = plan.schedule.tile, plan.b.swizzle // CHUNK
     if not plan.nest.turns and tile.k * pieces < WARPGROUP_THREADS:
@@ -50,7 +52,7 @@ def gathered_parameters(plan: Generation) -> dict[str, Attribute]:
 
 
 def first_rows(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:
-    """All that a tile's first step finds in registers."""
+    """Generate the loads of list entries that the first step of a tile finds in registers."""
     _open_rows(plan, values, tile)
     for ahead in range(plan.sets):
         _load_rows(step, ahead, ahead)
@@ -62,10 +64,12 @@ def first_rows(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSA
 
 
 def fill_stage(plan: Generation, step: SSAValue, index: int, begin: Callable[[], None]) -> None:
-    """The rows of step number `index` of a body that begins at `step`, and what later steps find in registers. begin: acquires the stage and begins
-    the copies of the values.
+    """Generate the copies of rows of step number `index` of a body that begins at `step`, and the loads for later
+    steps.
+
+    begin: acquires the stage and begins the copies of the values.
     """
-    # Rows that are turned are copied a step ahead.
+    # Rows that are turned are copied one step ahead.
     pointed = index + plan.nest.turns
     _point_rows(step, pointed, pointed % plan.sets)
     _load_rows(step, pointed + plan.sets, pointed % plan.sets)
@@ -85,7 +89,7 @@ def _parts(plan: Generation) -> int:
 
 
 def _open_rows(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue]) -> None:
-    """The tile's lists, and the columns of its rows."""
+    """Generate the addresses of the tile's lists, and of the columns of its rows."""
     m, n, *entry = tile
     entries = ([] if operand.batch is None else entry for operand in (plan.nest.a, plan.nest.b))
     OpenRowsOp(
@@ -107,7 +111,7 @@ def _ahead(ahead: int, register_set: int) -> dict[str, Attribute]:
 
 
 def _place(plan: Generation) -> dict[str, Attribute]:
-    """The place where rows go."""
+    """The attributes for the place of gathered rows."""
     return {
         "swizzle": ops.i32_attr(plan.b.swizzle),
         "ring": StringAttr("b"),

@@ -1,7 +1,8 @@
-"""Product nest and Schedule to schedule IR: one generator for all schedules.
+"""Generates schedule IR from a product nest and a schedule. One generator serves all schedules.
 
-Roles: warpgroup 0 produces (one thread feeds the ring by bulk copies); the others multiply (`generate_multiply`) and store.
-Without specialization one warpgroup is all there is, and one of its threads begins the copies of each step.
+Warpgroup 0 is the producer: one of its threads fills the ring by bulk copies. The other warpgroups multiply
+(`multiply`) and store. Without specialization there is only one warpgroup, and one of its threads begins the copies of
+each step.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ from louver.isa.wgmma import Wgmma
 
 
 def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
-    """Schedule IR for `nest` run as `schedule` says. Raises ValueError where the two cannot go together.
+    """Schedule IR for `nest` with `schedule`. Raises ValueError if they cannot be combined.
 
-    A tile of the schedule need not be the kernel's: each element of the output is computed once, whatever the tile, as a sum over all of
-    K, whose operands end in zeros.
+    The tile of the schedule may differ from the tile of the kernel. With any tile, each element of the output is
+    computed once, as a sum over all of K, and operands are zero beyond K.
     """
     if nest.a.index is not None and (nest.tile_m, nest.tile_n) != (schedule.tile.m, schedule.tile.n):
         raise ValueError(
@@ -116,7 +117,7 @@ def _warpgroup_product(nest: ProductNest, schedule: Schedule) -> Wgmma:
 def _parameters(plan: Generation) -> dict[str, Attribute]:
     nest = plan.nest
     b_box = list(plan.b.box)
-    # A multicast splits boxes by rows; an MN-major tile is shared out by whole boxes.
+    # A multicast splits boxes by rows. CTAs share an MN-major tile by whole boxes.
     if plan.shared and plan.b.major == "k":
         b_box[1] //= plan.schedule.order.cluster
     types: dict[str, Attribute] = {
@@ -157,7 +158,7 @@ def _parameters(plan: Generation) -> dict[str, Attribute]:
 
 
 def _entry_box(box: Sequence[int], batch: Batch | None) -> list[int]:
-    """The box of a copy, innermost dimension first, in one matrix of a batch."""
+    """The box of a copy, innermost dimension first. In a batch it has one matrix."""
     return list(box) if batch is None else [*box, 1]
 
 
@@ -199,9 +200,10 @@ def _kernel(plan: Generation) -> ops.KernelOp:
 
 
 def _roles(plan: Generation, values: dict[str, SSAValue]) -> None:
-    """The roles. Of a dependent kernel one thread copies stored values, and another one, which waits first, the dense operand.
+    """Generate the roles.
 
-    Where rows are gathered all threads of one role do both.
+    In a dependent kernel one thread copies stored values. Another thread waits for the earlier grids and copies the
+    dense operand. If rows are gathered, all threads of one role do both.
     """
     schedule = plan.schedule
     if not schedule.roles.specialized:
@@ -218,7 +220,7 @@ def _roles(plan: Generation, values: dict[str, SSAValue]) -> None:
 
 
 def _barriers(schedule: Schedule) -> dict[str, int]:
-    """The barriers' names, and the number of each: one for every stage, and one for what a pair does once."""
+    """The names of barriers, and their numbers: one for each stage, and one for each barrier of a pair."""
     names = ["full", "empty"]
     if schedule.ring.metadata == "barrier":
         names.append("metadata_full")
@@ -232,7 +234,7 @@ def _ring(name: str, stages: int, size: int) -> None:
 
 
 def _role(name: str, first: int, warpgroups: int, registers: int | None, body: Block, warp: int | None = None) -> None:
-    """warp: of the one thread that runs it, None where all of its warpgroups do."""
+    """Generate a role. warp: the warp of the single thread that runs it; None if whole warpgroups run it."""
     properties: dict[str, Attribute] = {
         "sym_name": StringAttr(name),
         "first": ops.i32_attr(first),
@@ -248,7 +250,7 @@ def _role(name: str, first: int, warpgroups: int, registers: int | None, body: B
 
 
 Operand: TypeAlias = Literal["sparse", "dense"]
-"""The arrays that a producer copies. The sparse operand is the one thing that no kernel before this one writes."""
+"""An operand that a producer copies. Earlier kernels may write all arrays but the sparse operand."""
 
 
 def _producer(plan: Generation, values: dict[str, SSAValue], operands: Sequence[Operand]) -> Block:
@@ -273,9 +275,10 @@ def _producer(plan: Generation, values: dict[str, SSAValue], operands: Sequence[
 
 
 def _wait_for_grids(plan: Generation, reads: bool) -> None:
-    """Before a role of a dependent kernel reads what the kernels before it may write; a walk over tiles may read an array too.
+    """Generate the wait of a dependent kernel before a role reads data that earlier kernels may write.
 
-    Roles that read such things after a wait for the dense operand need no wait of their own.
+    reads: whether the role reads such data directly. A walk over tiles may read an array of entries too. A role that
+    waits for the dense operand before it reads such data needs no further wait.
     """
     if plan.schedule.occupancy.dependent and (reads or plan.nest.a.index is not None):
         ops.WaitGridsOp()
@@ -284,7 +287,10 @@ def _wait_for_grids(plan: Generation, reads: bool) -> None:
 def _gather_stage(
     plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue, index: int
 ) -> None:
-    """Step number `index` of a body that begins at `step`. One thread begins the copies of the values; all bring rows."""
+    """Generate the copies of step number `index` of a body that begins at `step`.
+
+    One thread begins the copies of the values. All threads copy rows.
+    """
 
     def begin() -> None:
         ops.AcquireOp(properties={"barriers": StringAttr("empty")})
@@ -328,7 +334,7 @@ def _tile_block(plan: Generation) -> Block:
 
 
 def _origin(plan: Generation, tile: Block) -> Sequence[SSAValue]:
-    """A tile's first row and column, and its entry, if it has one."""
+    """The first row and column of a tile, and its entry, if it has one."""
     return tile.args[:-1] if plan.schedule.cuts else tile.args
 
 
@@ -339,7 +345,10 @@ def _fill_stage(
     step: SSAValue,
     operands: Sequence[Operand] = ("sparse", "dense"),
 ) -> None:
-    """Copies of one step's operands. A CTA begins loads for itself alone before it waits for the others' invitation."""
+    """Generate the copies of the operands of one step.
+
+    A CTA begins the loads that only it needs before it waits for the invitations of the other CTAs.
+    """
     ops.AcquireOp(properties={"barriers": StringAttr("empty")})
     _expect(plan, metadata="sparse" in operands)
     shared = plan.shared and "dense" in operands
@@ -354,14 +363,16 @@ def _fill_stage(
 
 
 def _expect(plan: Generation, *, metadata: bool = True) -> None:
-    """metadata: whether it is copied here, too, perhaps on barriers of its own."""
+    """Announce the bytes of a stage. metadata: whether metadata is copied here too, perhaps on separate barriers."""
     if plan.schedule.ring.metadata == "barrier" and metadata:
         ops.ExpectOp(properties={"barriers": StringAttr(plan.metadata_barriers)})
     ops.ExpectOp(properties={"barriers": StringAttr("full")})
 
 
 def _fill_sparse(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:
-    """The metadata first, if stages hold it: its words are few, and the consumers want them before the operands."""
+    """Generate the copies of values, after those of metadata if stages hold it. Consumers need metadata before the
+    operands.
+    """
     m, _, *entry = tile
     if plan.staged:
         _copy_metadata(plan, values, tile, step)
@@ -373,7 +384,7 @@ def _fill_sparse(plan: Generation, values: dict[str, SSAValue], tile: Sequence[S
 
 
 def _moved(first: SSAValue, operand: OperandLayout, copy: int) -> SSAValue:
-    """The coordinate that copies of an operand move along, of one of them."""
+    """The coordinate of copy number `copy` of an operand, in the dimension in which copies differ."""
     return arith.AddiOp(first, constant(copy * operand.copy_step[0])).result if copy else first
 
 
@@ -411,7 +422,9 @@ def _copy_metadata(plan: Generation, values: dict[str, SSAValue], tile: Sequence
 
 
 Share: TypeAlias = tuple[int, int, int]
-"""The steps of a multicast load with the CTA's rank: coordinate, elements, shared-memory bytes."""
+"""How a multicast load depends on the rank of the CTA: coordinate, elements for each rank, shared-memory bytes for each
+rank.
+"""
 
 
 def _dense_share(plan: Generation) -> Share | None:
@@ -490,7 +503,7 @@ def _ahead(plan: Generation, values: dict[str, SSAValue]) -> Region:
 
 
 def _own_copies(plan: Generation, values: dict[str, SSAValue], tile: Block) -> Callable[[SSAValue], None]:
-    """The copies of a warpgroup without a producer: one of its threads fills the stage at the start of a step."""
+    """The copies of a warpgroup without a producer. One of its threads fills the stage at the start of a step."""
 
     def fill(step: SSAValue) -> None:
         body = Block()

@@ -12,15 +12,17 @@ from louver.isa.targets import Target
 from louver.isa.wgmma import Wgmma
 
 SETS = 2
-"""Sets of metadata registers: one is refilled while products still read the other."""
+"""Sets of metadata registers. One is filled while products read the other."""
 
 UNROLL = 4
-"""Steps of the main loop's body where no loads of metadata say it: a power of two."""
+"""Steps of the main loop's body if no loads of metadata decide it; a power of two."""
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """The parts that the generator puts together. d: the staged output, None for direct stores. mma: None on CUDA cores."""
+    """The input of the generator. d: the staged output; None for direct stores. mma: the instruction; None on CUDA
+    cores.
+    """
 
     nest: ProductNest
     schedule: Schedule
@@ -32,12 +34,12 @@ class Generation:
 
     @property
     def lifted(self) -> bool:
-        """Whether products take metadata."""
+        """Whether products read metadata."""
         return self.nest.a.selection.lifted
 
     @property
     def indexed(self) -> bool:
-        """Whether the left operand's columns are those of rows of K that it names."""
+        """Whether the columns of the left operand are rows of K that the operand names."""
         return self.nest.a.selection.indexed
 
     @property
@@ -53,27 +55,27 @@ class Generation:
 
     @property
     def lists(self) -> int:
-        """Lists of a tile; 0 where nothing is gathered."""
+        """The number of lists of a tile; 0 if no rows are gathered."""
         return lists_of(self.nest.a.pattern, self.schedule)
 
     @property
     def sets(self) -> int:
-        """Sets of registers that hold entries of lists: the steps of the producer's loop."""
+        """Sets of registers that hold entries of lists. The body of the producer's loop has as many steps."""
         return entry_sets(self.schedule, self.lists, turned=self.nest.turns)
 
     @property
     def blocks(self) -> int:
-        """Bytes of the blocks that a producer's threads turn; 0 where they turn none."""
+        """Bytes of the blocks that the producer's threads turn; 0 if they turn none."""
         return blocks_bytes(self.schedule, self.lists) if self.nest.turns else 0
 
     @property
     def word_columns(self) -> int:
-        """Dense columns whose metadata one word of a lane holds."""
+        """Dense columns for which one metadata word of a lane is enough."""
         return columns_per_load(self.nest.a.element) // WORDS
 
     @property
     def words(self) -> int:
-        """Metadata words a lane needs for a K step of one block of 64 rows."""
+        """Metadata words that a lane needs for a K step of one block of 64 rows."""
         return self.schedule.tile.k // self.word_columns
 
     @property
@@ -83,12 +85,12 @@ class Generation:
 
     @property
     def unroll(self) -> int:
-        """Steps of the main loop's body: a round of both metadata sets, if there are any."""
+        """Steps of the main loop's body. With metadata, they use both metadata sets once."""
         return 2 * self.steps_per_load if self.lifted else UNROLL
 
     @property
     def group(self) -> int:
-        """Steps whose sums are promoted together, of which a round of the main loop has whole groups; 0 without promotion."""
+        """Steps whose sums are promoted together; 0 without promotion. It divides the steps of the main loop's body."""
         if self.nest.promoted is None:
             return 0
         steps = min(self.nest.promoted // self.schedule.tile.k, self.unroll)
@@ -96,17 +98,17 @@ class Generation:
 
     @property
     def staged(self) -> bool:
-        """Whether stages hold the metadata of their step, or the rows that threads pick."""
+        """Whether stages hold the metadata of their step, or the numbers of the rows that threads pick."""
         return (self.lifted or self.indexed) and self.schedule.ring.metadata != "global"
 
     @property
     def loaded(self) -> bool:
-        """Whether metadata goes from global memory straight to registers."""
+        """Whether metadata is loaded from global memory directly to registers."""
         return self.lifted and not self.staged
 
     @property
     def metadata_barriers(self) -> str:
-        """The barriers that say that a stage's metadata has arrived."""
+        """The barriers that track the arrival of a stage's metadata."""
         return "metadata_full" if self.schedule.ring.metadata == "barrier" else "full"
 
     @property

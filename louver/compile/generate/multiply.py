@@ -1,7 +1,7 @@
-"""The consumers' loop over K as schedule IR: metadata in registers, products, waits and releases.
+"""Generates the K loop of the consumers in schedule IR: metadata in registers, products, waits and releases.
 
-Metadata, where products take any, goes to registers in two sets: from global memory, 256 columns at a time, or from the ring, a step at a time. A
-register is refilled only after the wait that retires the last product which reads it.
+Metadata goes to two sets of registers. It comes from global memory, 256 columns at a time, or from the ring, one step
+at a time. A register is filled again only after the wait for the last product that reads it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def constant(value: int) -> SSAValue:
 
 
 def loop(unroll: int, body: Block, ends: Literal["partial", "again"] | None = None) -> None:
-    """A loop over K steps with this body. ends: how it may end within the body."""
+    """Generate a loop over K steps with this body. ends: how the loop may end within the body."""
     body.args[0].name_hint = "step"
     properties: dict[str, Attribute] = {"unroll": ops.i32_attr(unroll)}
     if ends is not None:
@@ -39,30 +39,30 @@ def loop(unroll: int, body: Block, ends: Literal["partial", "again"] | None = No
 
 
 def begin(values: dict[str, SSAValue], first: SSAValue) -> None:
-    """Loads the first metadata set of a tile ahead of its turn, from step `first` on."""
+    """Generate the load of the first metadata set of a tile, from step `first` on, before the tile begins."""
     _load_metadata(values["metadata"], first, 0, 0)
 
 
 Fill = Callable[[SSAValue], None]
-"""Fills the stage of a step, where no other role does."""
+"""Fills the stage of a step, if no other role does."""
 
 
 def multiply(plan: Generation, values: dict[str, SSAValue], fill: Fill | None) -> None:
-    """All K steps of a tile: the main loop, what is left of a round of it, and the wait for the last products."""
+    """Generate all K steps of a tile: the main loop, the remaining steps, and the wait for the last products."""
     if plan.mma is None:
         _multiply_add(plan)
         return
     if plan.group:
         ops.ClearOp()
     _steps(plan, values, fill, plan.unroll, plan.group)
-    # Any step of the rest may be the last, so each is promoted by itself.
+    # Any of the remaining steps may be the last one, so each is promoted separately.
     _steps(plan, values, fill, plan.unroll - 1, min(plan.group, 1), partial=True)
     if plan.schedule.ring.in_flight and not plan.group:
         _retire(0, 1)
 
 
 def require_multiply_add(schedule: Schedule) -> None:
-    """Raises ValueError unless threads multiply and store as that schedule says."""
+    """Raises ValueError unless CUDA cores support the schedule."""
     if schedule.ring.in_flight:
         raise ValueError(
             f"a step on CUDA cores ends before the next begins, got in_flight {schedule.ring.in_flight}: use 0"
@@ -74,7 +74,7 @@ def require_multiply_add(schedule: Schedule) -> None:
 
 
 def _multiply_add(plan: Generation) -> None:
-    """Steps on CUDA cores: nothing is in flight behind one."""
+    """Generate steps on CUDA cores. The products of a step end with the step."""
     ops.ClearOp()
     body = Block(arg_types=[i32])
     with ImplicitBuilder(body):
@@ -96,11 +96,11 @@ def _picks(plan: Generation) -> dict[str, Attribute]:
 def _steps(
     plan: Generation, values: dict[str, SSAValue], fill: Fill | None, count: int, group: int, *, partial: bool = False
 ) -> None:
-    """A loop of `count` steps a round. partial: one round, which ends with the last step of K."""
+    """Generate a loop with `count` steps in its body. partial: the body runs once, and ends after the last step of K."""
     body = Block(arg_types=[i32])
     with ImplicitBuilder(body):
         for index in range(count):
-            # Of a partial loop nothing reads metadata beyond its round.
+            # No step after a partial loop reads metadata.
             refill = plan.loaded and (not partial or index + plan.steps_per_load < count)
             _step(plan, values, body.args[0], index, fill, group, refill=refill)
     loop(count, body, "partial" if partial else None)
@@ -116,9 +116,10 @@ def _step(
     *,
     refill: bool,
 ) -> None:
-    """Step number `index` of a body that begins at `step`, with a multiple of `unroll` steps before it.
+    """Generate step number `index` of a body that begins at `step`. A multiple of `unroll` steps comes before the body.
 
-    group: steps of the body whose sums are promoted together, 0 for none. refill: whether later steps read more metadata.
+    group: steps whose sums are promoted together; 0 for no promotion.
+    refill: whether later steps read more metadata.
     """
     register_set, part = divmod(index, plan.steps_per_load) if plan.loaded else (index % SETS, 0)
     begins, ends = (index % group == 0, index % group == group - 1) if group else (False, False)
@@ -132,13 +133,14 @@ def _step(
         ops.WaitOp(properties={"barriers": StringAttr("full")})
     if plan.gathers:
         ProxyFenceOp()
-    # Accumulators change hands only between tiles, so that the first step of a body is fenced; from there on products of
-    # one shape follow each other. A step whose copies one thread begins is fenced too, for after that branch ptxas would put
-    # in a fence of its own, and serialize.
+    # Other code accesses accumulators only between tiles, so the first step of a body has a fence. Later products have
+    # the
+    # same shape and need none. A step in which one thread begins copies has a fence too. Without it, ptxas would add a
+    # fence after that branch, and serialize the products.
     if index == 0 or begins or fill is not None:
         ops.MmaFenceOp()
     _products(plan, register_set, part * plan.words, fresh=begins)
-    # Nothing is in flight when a group of promoted sums begins.
+    # No product is in flight when a group of promoted sums begins.
     if not (begins and in_flight):
         _retire(in_flight, in_flight)
     if refill and part == 0:
@@ -151,7 +153,9 @@ def _step(
 
 
 def _retire(pending: int, lag: int) -> None:
-    """Wait for all but `pending` steps' products, and release the stage that the last of those waited for have read."""
+    """Wait for the products of all but the last `pending` steps, and release the stage of the latest step that has
+    ended.
+    """
     ops.MmaWaitOp(properties={"pending": ops.i32_attr(pending)})
     _release(lag)
 
@@ -161,7 +165,7 @@ def _release(lag: int) -> None:
 
 
 def _products(plan: Generation, register_set: int, first_word: int, *, fresh: bool) -> None:
-    """Products of each block of 64 rows, whose rows follow each other in a box of values."""
+    """Generate the products of each block of 64 rows. The rows of a block follow each other in a box of values."""
     block_bytes = BLOCK_ROWS * plan.a.box[0] * plan.a.element_bytes
     mma = plan.mma
     assert mma is not None
@@ -182,7 +186,7 @@ def _products(plan: Generation, register_set: int, first_word: int, *, fresh: bo
 
 
 def _metadata(plan: Generation, mma: Wgmma, register_set: int, first_word: int, index: int) -> dict[str, Attribute]:
-    """The metadata of product `index` of a step."""
+    """The metadata attributes of product `index` of a step."""
     word, selector = divmod(index, plan.word_columns // mma.k)
     numbers = {"set": register_set, "word": first_word + word, "selector": selector}
     return {name: ops.i32_attr(number) for name, number in numbers.items()}

@@ -1,4 +1,4 @@
-"""Source locations of schedule IR: each operation has that of the part of the nest which it carries out."""
+"""Gives each operation of schedule IR the source location of the part of the nest that it implements."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _RINGS: Mapping[str, Part] = {"a": "a", "metadata": "a", "b": "b", "d": "store"}
 
 
 def place(kernel: ops.KernelOp, places: Mapping[Part, LocationAttr]) -> None:
-    """Locate the operations of a kernel, in place. Those of the epilogue have their locations already.
+    """Set the locations of a kernel's operations in place. Operations of the epilogue have locations already.
 
-    Numbers have the location of what they are computed for.
+    A computed number gets the location of the operation that uses it.
     """
     for op in kernel.walk():
         part = _part(op)

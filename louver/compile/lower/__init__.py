@@ -1,1 +1,1 @@
-"""Schedule IR and encoded tile IR to PTX."""
+"""Lowers schedule IR and encoded tile IR to PTX."""

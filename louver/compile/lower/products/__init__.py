@@ -1,4 +1,4 @@
-"""Schedule IR to PTX."""
+"""Lowers schedule IR to PTX."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Adds results to memory, two neighbours of a row in one instruction where their address allows it.
+"""Adds results to memory. One instruction adds two neighbours of a row, if they are aligned.
 
-Like an epilogue's arrays, the output may begin anywhere and have any pitch. The kernel tests for each row, by its address, whether its
-pairs are aligned.
+The output may have any address and any pitch, as arrays of an epilogue may. The kernel tests the address of each row
+for aligned pairs.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ KINDS: dict[str, AtomicKind] = {"f32": "f32", "f16": "f16", "bf16": "bf16", "s32
 
 @dataclass(frozen=True, slots=True)
 class Adder:
-    """Adds results of one row of the output. paired: columns below this number are added in pairs, of which a thread's first one
-    is even; None where no two are neighbours in memory, or no instruction adds both.
+    """Adds results to one row of the output.
+
+    paired: columns below this number are added in pairs. A pair of a thread begins at an even column. None if the
+    columns of a pair are not neighbours in memory, or no instruction adds both.
     """
 
     low: Lowering
@@ -31,7 +33,7 @@ class Adder:
 
     @classmethod
     def of_row(cls, low: Lowering, address: Reg, element: str, *, transposed: bool) -> Adder:
-        """One for the row whose first column of this thread is at `address`."""
+        """The adder of a row. address: the address of the thread's first column."""
         if transposed or element == "s32":
             return cls(low, element, None)
         k = low.k
@@ -39,13 +41,13 @@ class Adder:
         return cls(low, element, k.selp(k.and_(low.sizes["N"], ~1 & 0xFFFFFFFF), 0, aligned))
 
     def one(self, address: Address, value: Reg, inside: Reg) -> None:
-        """Add one element, if it is inside."""
+        """Add one element if it is inside the output."""
         self.low.k.emit(
             AtomicAdd(KINDS[self.element]), address, stored_bits(self.low, value, self.element), guard=inside
         )
 
     def pair(self, base: Reg, offset: int, values: tuple[Reg, Reg], column: Reg, inside: tuple[Reg, Reg]) -> None:
-        """Add elements at `base + offset` bytes, of columns `column` and the next one, those that are inside."""
+        """Add the elements of `column` and the next column at `base + offset` bytes, if they are inside the output."""
         k, size = self.low.k, element_type(self.element).bytes
         if self.paired is None:
             raise ValueError(f"{self.element} here is added element by element")

@@ -1,8 +1,8 @@
-"""Arrays of the output's sizes that an epilogue reads, such as C: their loads start together, several groups of columns ahead.
+"""Loads arrays of the output's sizes that an epilogue reads, such as C, for several groups of columns at a time.
 
-A thread has pairs of neighbouring columns. In an array with the output's rows a pair is contiguous, and one load reads both elements
-where all pairs are aligned. The kernel tests that by itself, from address, pitch and N, so that launches need not. In an array stored
-as [N, M] each element is a load; those of eight lanes are neighbours.
+A thread has pairs of neighbouring columns. In an array with the output's rows a pair is contiguous. One load reads both
+elements if all pairs are aligned. The kernel tests this from address, pitch and N, so launches do not test it. In an
+array that is stored as [N, M] each element needs a load. The elements of eight lanes are neighbours.
 """
 
 from __future__ import annotations
@@ -19,16 +19,19 @@ from louver.ir.sched.epilogue import MatrixOp
 from louver.ptx.module import Address, Reg
 
 PAIRS = {1: 8, 2: 8, 3: 8, 4: 2}
-"""Pairs that a thread reads at a time, by the number of warpgroups, which share the registers: what fits beside the accumulators."""
+"""Pairs that a thread reads at a time, by the number of warpgroups. They fit the registers beside the accumulators."""
 
 Pair = tuple[Reg, ...]
-"""Two neighbouring columns: a word of two elements of 16 bits, or two registers."""
+"""Two neighbouring columns: a word of two 16-bit elements, or two registers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of the output that a thread holds, so many rows after its first one. inside: whether the output has it, None where that
-    is known. arrays: where arrays with the output's rows have it, at the thread's first column.
+    """A row of the output that a thread holds.
+
+    offset: rows from the thread's first row.
+    inside: predicate, whether the output has the row; None if it is known.
+    arrays: addresses in arrays with the output's rows, at the thread's first column.
     """
 
     offset: int
@@ -38,9 +41,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Addends:
-    """Arrays of one epilogue, for rows of one thread. row, column: its first ones.
+    """The arrays of one epilogue, for rows of one thread.
 
-    wide: by array with the output's rows, whether all pairs are aligned.
+    row, column: the thread's first row and column.
+    wide: for each array with the output's rows, a predicate, whether all pairs are aligned.
     """
 
     low: Lowering
@@ -52,13 +56,13 @@ class Addends:
 
     @property
     def groups(self) -> int:
-        """Groups of eight columns, of which a thread has a pair a row, that are read at a time."""
+        """Groups of eight columns that are read at a time. A thread has one pair of each row in a group."""
         if crowded(self.low):
             return 1
         return max(1, PAIRS[self.low.warpgroups] // (len(self.rows) * max(1, len(matrices(self.op)))))
 
     def read(self, columns: Sequence[int]) -> Strip:
-        """The pairs that begin so many columns after the first one."""
+        """Read the pairs at `columns`, counted from the thread's first column."""
         found: dict[tuple[MatrixOp, int, int], Pair] = {}
         inside = {column: self._inside(column) for first in columns for column in (first, first + 1)}
         for each in matrices(self.op):
@@ -70,7 +74,7 @@ class Addends:
         return Strip(self.low, found)
 
     def _inside(self, column: int) -> list[Reg]:
-        """By row, whether the output has its element there."""
+        """For each row a predicate, whether the output has an element in that column."""
         k = self.low.k
         inside = k.setp("lt", "u32", k.add(self.column, column), self.low.sizes["N"])
         return [inside if row.inside is None else k.and_pred(row.inside, inside) for row in self.rows]
@@ -82,7 +86,7 @@ class Addends:
         inside: dict[int, list[Reg]],
         found: dict[tuple[MatrixOp, int, int], Pair],
     ) -> None:
-        """Pairs that lie side by side: by one load each, or by two."""
+        """Read pairs that are contiguous, by one load or two loads each."""
         k, size = self.low.k, _bytes(each)
         places = [(number, column) for number in range(len(self.rows)) for column in columns]
         for number, column in places:
@@ -102,7 +106,7 @@ class Addends:
                     k.mov(k.pack_b32(*registers), into=found[each, *place][0])
 
     def _elements(self, each: MatrixOp, pair: Pair, size: int) -> Pair:
-        """Registers for the elements of a pair one by one."""
+        """A register for each element of a pair."""
         return (_zero(self.low, each), _zero(self.low, each)) if size == 2 else pair
 
     def _read_columns(
@@ -127,13 +131,13 @@ class Addends:
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """Elements that have been read, as they are in memory: by array, number of the row and first column of the pair."""
+    """Elements that have been read, in the format of memory, by array, row number and first column of the pair."""
 
     low: Lowering
     pairs: dict[tuple[MatrixOp, int, int], Pair]
 
     def at(self, row: int, column: int, pair: int) -> Known:
-        """The first or second element of a pair, of each array."""
+        """The first or second element of a pair, for each array."""
         k, found = self.low.k, Known()
         for (each, number, first), registers in self.pairs.items():
             if (number, first) == (row, column):
@@ -148,7 +152,10 @@ def matrices(op: Epilogue) -> list[MatrixOp]:
 
 
 def aligned_pairs(low: Lowering, op: Epilogue) -> dict[MatrixOp, Reg]:
-    """By array with the output's rows, whether each of its pairs of columns 2i and 2i + 1 is aligned, and wholly inside or outside."""
+    """For each array with the output's rows, whether all its pairs are aligned, and each is wholly inside or outside.
+
+    A pair has the columns 2i and 2i + 1.
+    """
     k = low.k
     found: dict[MatrixOp, Reg] = {}
     for each in matrices(op):
@@ -162,7 +169,7 @@ def aligned_pairs(low: Lowering, op: Epilogue) -> dict[MatrixOp, Reg]:
 
 
 def _zero(low: Lowering, each: MatrixOp) -> Reg:
-    """A register for one element as memory has it: elements outside are 0."""
+    """A register for one element in the format of memory, set to 0. Elements outside the array keep this value."""
     element = pointee(each.matrix)
     if element == "f32":
         return low.k.mov(0.0, kind="f32")

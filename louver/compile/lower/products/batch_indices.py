@@ -1,4 +1,4 @@
-"""Addresses of a batch's matrices in the epilogue, and matrices that an array selects for each tile."""
+"""Computes addresses of a batch's matrices in the epilogue, and reads the entry that an array selects for each tile."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from louver.isa.convert import ConvertInteger
 from louver.ptx.module import Address, Reg
 
 WIDTHS = {"s32": 4, "s64": 8}
-"""Bytes of an entry's number, by the element type of the array that has it."""
+"""Bytes of an entry number, by the element type of its array."""
 
 
 @contextmanager
 def entry_in_hand(low: Lowering, op: ops.StoreOp | ops.BulkStoreOp) -> Generator[None]:
-    """Meanwhile the pointers to the output and to the epilogue's arrays point to the store's entry, if it has one."""
+    """Within the context, pointers to the output and to arrays of the epilogue point to the entry of the store, if it
+    has one.
+    """
     if op.entry is None:
         yield
         return
@@ -48,7 +50,7 @@ def _moved(low: Lowering, pointer: SSAValue, entry: Reg, pitch: Reg) -> Reg:
 
 
 def entries_of(low: Lowering, op: ops.TilesOp) -> Entries | None:
-    """The array that a walk over tiles reads their entries from, if it does."""
+    """The array from which a walk over tiles reads the entry of each tile; None if there is no such array."""
     if op.entries is None or op.along is None:
         return None
     kind = op.entries.type
@@ -57,14 +59,15 @@ def entries_of(low: Lowering, op: ops.TilesOp) -> Entries | None:
 
 
 def load_entry(low: Lowering, entries: Entries, number: Reg, into: Reg) -> None:
-    """The entry of tile `number` along the array's axis. A number that no entry has, negative ones included, becomes the first one
-    behind the last entry, of which tensor maps read zeros.
+    """Load the entry of tile `number` along the axis of the array.
 
-    Nobody writes to the array meanwhile: the launch sees to it. A dependent kernel's may be written until the wait for earlier grids.
+    An invalid number, also a negative one, becomes the number of entries. Tensor maps read zeros there. The launch
+    ensures that nothing writes to the array during the kernel. In a dependent kernel, earlier grids may write to it
+    until the wait for them.
     """
     k = low.k
     tile, size = (low.tile[0], "M") if entries.along == "m" else (low.tile[1], "N")
-    # Behind the last tile, where a walk ends and where a cluster has more tiles than are left, the array does not go on.
+    # The array ends with the last tile. A walk may go further at its end, or if a cluster has more tiles than remain.
     last = k.div(k.sub(low.sizes[size], 1), tile)
     number = k.min(number, last)
     (found,) = k.regs("b64" if entries.width == 8 else "b32", 1)
@@ -80,5 +83,5 @@ def load_entry(low: Lowering, entries: Entries, number: Reg, into: Reg) -> None:
 
 
 def entry_of_metadata(low: Lowering, entry: Reg) -> Reg:
-    """The entry whose metadata a tile reads: the last one's for a tile of no entry, whose values are zeros."""
+    """The entry whose metadata a tile reads. A tile without an entry reads those of the last one; its values are zeros."""
     return low.k.min(entry, low.k.sub(low.sizes["entries"], 1)) if "entries" in low.sizes else entry

@@ -1,8 +1,9 @@
-"""The epilogue through shared memory: stages chunks in turn, and sends each by bulk copies while the next is staged.
+"""The epilogue through shared memory. Chunks are staged in turn, and bulk copies send a chunk while the next one is
+staged.
 
-Every warpgroup has buffers and a named barrier of its own, so that none waits for another's epilogue. One barrier for each chunk serves
-two purposes: after it the staged chunk is sent, and the next buffer is free. The sending thread has waited before it until earlier
-copies have read that buffer.
+Each warpgroup has separate buffers and a separate named barrier, so it does not wait for the epilogues of others. One
+barrier for each chunk has two purposes. After it, the staged chunk may be sent, and the next buffer is free: before the
+barrier, the sending thread waits until earlier copies have read that buffer.
 """
 
 from __future__ import annotations
@@ -40,18 +41,18 @@ def bulk_store(low: Lowering, op: ops.BulkStoreOp) -> None:
         meet(low)
         with k.if_(leader):
             _send(low, op, area, chunk)
-            # Copies that no wait tells apart go into one group.
+            # Copies between which there is no wait share a group.
             if chunk is chunks[-1] or _reuses(area, chunks, index + 2):
                 k.bulk_commit()
 
 
 def _reuses(area: Area, chunks: list[Chunk], index: int) -> bool:
-    """Whether there is such a chunk, and it takes a buffer that an earlier one has had."""
+    """Whether chunk number `index` exists and uses a buffer that an earlier chunk has used."""
     return area.buffers <= index < len(chunks)
 
 
 def drain(low: Lowering) -> None:
-    """The thread that sends waits until its copies have read the staging area."""
+    """Make the sending thread wait until its copies have read the staging area."""
     with low.k.if_(_leader(low)):
         low.k.bulk_wait(0)
 

@@ -1,7 +1,8 @@
-"""Sums of ranges of K: written to the workspace by each, read and added in order by the last one to come.
+"""Combines the sums of ranges of K. Each range writes its sums to the workspace. The last one to finish adds all of
+them in order.
 
-A warpgroup combines its rows by itself. Its sums lie in the workspace as in its registers, so that a lane moves 16 bytes at a time and
-a warp 512: [cut tile][part][warpgroup][register / 4][thread].
+Each warpgroup combines its rows alone. The order in the workspace is that of registers: [cut
+tile][part][warpgroup][register / 4][thread]. So a lane moves 16 bytes at a time, and a warp 512.
 """
 
 from __future__ import annotations
@@ -28,12 +29,14 @@ ADD: dict[str, tuple[Instruction, Imm]] = {
     "s32": (Binary("add", "u32"), Imm(0)),
     "f16": (PackedBinary("add", "f16"), Imm(0x80008000)),
 }
-"""By the type of sums: how a register of them is added, and what changes nothing when it is added: -0.0, since -0.0 + 0.0 is 0.0."""
+"""For each type of sums: the instruction that adds a register, and its neutral element. For floats it is -0.0, because
+-0.0 + 0.0 is 0.0.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The place of a thread's sums of a part: `address`, and every `step` bytes as many registers as `width`."""
+    """The place of a thread's sums of a part. It has `width` registers every `step` bytes from `address` on."""
 
     address: Reg
     width: int
@@ -45,7 +48,7 @@ class _Place:
 
 
 def combine(low: Lowering, op: ops.CombineOp) -> None:
-    """Run the region for a whole tile, and for the last range of a tile that is cut."""
+    """Run the region for a whole tile, and for the last range to finish of a tile that is cut."""
     k = low.k
     complete = ranges.is_whole(low, low.walk.tile)
     with k.if_(complete, negated=True, uniform=True):
@@ -55,10 +58,11 @@ def combine(low: Lowering, op: ops.CombineOp) -> None:
 
 
 def _meet_others(low: Lowering, op: ops.CombineOp, complete: Reg) -> None:
-    """Write a range's sums; where it is the last one of its tile, which `complete` says then, read those of all of them.
+    """Write the sums of a range. If the range is the last to finish of its tile, set `complete` and read the sums of
+    all ranges.
 
-    One thread's atomic orders the warpgroup's accesses: a thread that sees those behind it sees those before its barriers. Fences on both
-    sides of a relaxed one would wait for memory twice.
+    The atomic of one thread orders all accesses of the warpgroup, because barriers surround it. A relaxed atomic with
+    fences on both sides would wait for memory twice.
     """
     k, parts = low.k, low.sizes["parts"]
     tile, part = ranges.cut_of(low, low.walk.tile)
@@ -80,7 +84,7 @@ def _meet_others(low: Lowering, op: ops.CombineOp, complete: Reg) -> None:
 
 
 def _place(low: Lowering, op: ops.CombineOp, part: Reg, thread: Reg, registers: int) -> _Place:
-    """The place of the thread's sums of part number `part`, of all cut tiles."""
+    """The place of the thread's sums of a part. part: its number among the parts of all cut tiles."""
     k = low.k
     width = 4 if registers % 4 == 0 else 2
     index = k.mad_lo(part, low.warpgroups, low.warpgroup)
@@ -95,7 +99,7 @@ def _write(low: Lowering, place: _Place, sums: list[Reg]) -> None:
 
 
 def _read(low: Lowering, place: _Place, sums: list[Reg]) -> None:
-    """Add the sums of all parts, from the first on, several at a time where registers are few."""
+    """Add the sums of all parts in order. Several parts are read at a time if a part has few registers."""
     k, parts = low.k, low.sizes["parts"]
     add, nothing = ADD[low.kernel.unit.d]
     together = parts_together(len(sums))
@@ -114,7 +118,7 @@ def _read(low: Lowering, place: _Place, sums: list[Reg]) -> None:
 
 
 def _part(low: Lowering, place: _Place, part: Reg, ahead: int, stride: int, sums: list[Reg]) -> list[Reg]:
-    """The sums of the part that is `ahead` of one that there is; where there is none, what changes nothing."""
+    """Read the sums of part `part + ahead`. If that part does not exist, the result is the neutral element."""
     k = low.k
     found, guard = k.regs(sums[0].type, len(sums)), None
     if ahead:

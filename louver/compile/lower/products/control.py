@@ -1,4 +1,4 @@
-"""Kernel entry, roles, the walk over tiles and the loops over K steps."""
+"""Lowers kernel entry, roles, the walk over tiles and the loops over K steps."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ BARRIER_BYTES = 8
 
 
 def enter(low: Lowering) -> None:
-    """Thread indices, sizes and counts that every role needs; initialise the barriers before anybody waits, and fetch the tensor maps.
+    """Compute thread indices, sizes and counts for all roles, initialise barriers, and prefetch tensor maps.
 
-    The next grid may begin at once, if its launch is dependent: it waits for what this one writes.
+    A dependent next grid may begin at once. It waits before it reads data that this grid writes.
     """
     k, named = low.k, low.named
     if low.kernel.dependent is not None:
         k.emit(LaunchDependents())
     named["tid"] = k.special("%tid.x")
-    # A shuffled warp index is known to be the same over the warp, so that branches on it are uniform.
+    # The assembler knows that a shuffled warp index is the same in all lanes, so branches on it are uniform.
     named["warp"] = k.shuffle(k.shr(named["tid"], 5), 0)
     named["smem"] = k.shared_symbol()
     if low.ranked:
@@ -42,7 +42,7 @@ def enter(low: Lowering) -> None:
     rows = tile_m * low.cluster
     named["tiles_m"] = k.div(k.add(sizes["M"], rows - 1), rows)
     named["tiles_n"] = k.div(k.add(sizes["N"], tile_n - 1), tile_n)
-    # scale-d is a predicate register: PTX has no constant one.
+    # scale-d must be a predicate register. PTX has no constant predicate.
     named["always"] = k.setp("eq", "u32", named["tid"], named["tid"])
     if any(isinstance(op, ops.PromoteOp) for op in low.kernel.walk()):
         named["never"] = k.setp("ne", "u32", named["tid"], named["tid"])
@@ -50,7 +50,10 @@ def enter(low: Lowering) -> None:
 
 
 def _initialise_barriers(low: Lowering) -> None:
-    """One lane of each warp initialises its share, because the first copy waits for all of them; each tensor map is fetched by another warp."""
+    """One lane of each warp initialises a part of the barriers, because the first copy waits for all of them.
+
+    A different warp prefetches each tensor map.
+    """
     k, warp = low.k, low.named["warp"]
     warps = low.kernel.threads.value.data // LANES
     maps = [low.register(each) for each in low.kernel.body.block.args if isinstance(each.type, MapType)]
@@ -68,19 +71,21 @@ def _initialise_barriers(low: Lowering) -> None:
         k.cluster_sync()
         return
     if low.pairs:
-        # The wait is before the exchange, long after the other CTA has begun.
+        # The matching wait is before the exchange, long after the other CTA has begun.
         k.emit(ClusterArrive())
     k.barrier_sync(0, low.kernel.threads.value.data)
 
 
 def leave(low: Lowering) -> None:
-    """A CTA of a cluster stays until nobody can send to it any more. One of a pair has waited for all that it is sent."""
+    """A CTA of a cluster ends only when no other CTA can send data to it. A CTA of a pair has already waited for all
+    data.
+    """
     if low.cluster > 1:
         low.k.cluster_sync()
 
 
 def lower_roles(low: Lowering, roles: Sequence[ops.RoleOp]) -> None:
-    """One branch of the kernel: warpgroups take their registers, and they or single threads of theirs run these roles."""
+    """Lower one branch of the kernel. Warpgroups set their registers. They, or single threads of them, run these roles."""
     k, role = low.k, roles[0]
     first = role.first.value.data * WARPS_PER_WARPGROUP
     last = first + role.warpgroups.value.data * WARPS_PER_WARPGROUP
@@ -123,14 +128,16 @@ def wait_grids(low: Lowering, op: ops.WaitGridsOp) -> None:
 
 
 def one_thread(low: Lowering, op: staged.OneThreadOp) -> None:
-    """The region, for the first thread of the warpgroup."""
+    """Lower the region for the first thread of the warpgroup only."""
     k = low.k
     with k.if_(k.setp("eq", "u32", k.and_(low.named["tid"], WARPGROUP_THREADS - 1), 0)):
         low.lower_block(op.body.block)
 
 
 def lower_tiles(low: Lowering, op: ops.TilesOp) -> None:
-    """Persistent CTAs: each cluster takes every `grid`-th tile or range, in an order that walks some rows of tiles at a time."""
+    """Persistent CTAs: each cluster processes every `grid`-th tile or range, in an order that covers some rows of tiles
+    at a time.
+    """
     k, named = low.k, low.named
     tile = k.div(k.special("%ctaid.x"), low.cluster)
     stride = k.div(k.special("%nctaid.x"), low.cluster)
@@ -165,7 +172,7 @@ def lower_tiles(low: Lowering, op: ops.TilesOp) -> None:
 
 
 def next_tile(low: Lowering, op: ops.NextTileOp) -> None:
-    """Begin the next tile; the last one stands in for what follows it, so that every address is one of the operand's."""
+    """Begin the next tile. After the last tile, begin that tile again, so that every address is inside the operand."""
     k, walk = low.k, low.walk
     tiles = op.parent_op()
     assert isinstance(tiles, ops.TilesOp)
@@ -197,18 +204,18 @@ def _origin(low: Lowering, op: ops.TilesOp) -> Origin:
 
 
 def _first_step(low: Lowering, at: Origin) -> TileState:
-    """The tile's steps: all of K, or the range in hand."""
+    """The steps of the tile: all of K, or the current range."""
     last = _last_step(low, at)
     return TileState(low.k.mov(0), 0, last) if at.first is None else TileState(low.k.mov(at.first), at.first, last)
 
 
 def _last_step(low: Lowering, at: Origin) -> Reg:
-    """The step behind the tile's last one."""
+    """The end of the tile's steps: the number of its last step plus 1."""
     return low.named["steps"] if at.last is None else at.last
 
 
 def _move_to(low: Lowering, tile: Reg, to: Origin) -> None:
-    """Set the origin to the tile's: first row and column, in elements, entry, and steps of a range."""
+    """Set `to` to the origin of a tile: first row and column in elements, entry, and steps of a range."""
     k, named = low.k, low.named
     if to.first is not None and to.last is not None:
         tile = ranges.tile_of(low, tile, to.first, to.last)
@@ -219,7 +226,8 @@ def _move_to(low: Lowering, tile: Reg, to: Origin) -> None:
     tile_m, tile_n, _ = low.tile
     raster = low.walk.raster
     row, column = k.mov(tile), k.mov(0)
-    # Tiles of one column are their rows. Divisions take long, and the first copy waits for them.
+    # With one column of tiles, the tile number is the row. This avoids slow divisions, for which the first copy would
+    # wait.
     with k.if_(k.setp("ne", "u32", named["tiles_n"], 1), uniform=True):
         band = k.mul_lo(named["tiles_n"], raster)
         band_index = k.div(tile, band)
@@ -237,7 +245,9 @@ def _move_to(low: Lowering, tile: Reg, to: Origin) -> None:
 
 
 def lower_loop(low: Lowering, op: ops.LoopOp) -> None:
-    """Run the body while `unroll` whole steps are left; or, as far as steps are left, once or until none is left."""
+    """Run the body while at least `unroll` steps remain. Other loops run it once, or until no step remains, and may
+    leave it early.
+    """
     k, tile = low.k, low.tile_state
     tile.unroll = op.unroll.value.data
     low.values[op.body.block.args[0]] = tile.step
@@ -276,14 +286,14 @@ def _lower_body(low: Lowering, op: ops.LoopOp) -> None:
 
 
 def _if_left(low: Lowering, done: int) -> AbstractContextManager[object]:
-    """A branch that is taken while there are more than `done` steps from the body's first on."""
+    """A branch that is taken if more than `done` steps remain at the first step of the body."""
     k = low.k
     left = k.setp("lt", "u32", k.add(low.tile_state.step, done), low.tile_state.last)
     return k.if_(left, uniform=True)
 
 
 def advance(low: Lowering, op: ops.AdvanceOp) -> None:
-    """Step to the next stage; the parity flips where the ring wraps."""
+    """Advance to the next stage. The parity flips when the ring wraps."""
     k, position, tile = low.k, low.position, low.tile_state
     k.mov(position.stage, into=position.previous)
     k.add(position.stage, 1, into=position.stage)

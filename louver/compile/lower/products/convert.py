@@ -1,4 +1,6 @@
-"""Converts between elements in memory and the registers of an epilogue: f32 for floating-point values, 32 bits for integers."""
+"""Converts between elements in memory and registers of an epilogue. Registers hold floats as f32, and integers in 32
+bits.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from louver.ptx.module import Address, Reg
 
 
 def load_element(low: Lowering, address: Address, element: str, inside: Reg | None) -> Reg:
-    """One element; 0 where it is not `inside`, None for everywhere."""
+    """Load one element; 0 if it is not `inside`. inside: None if it always is."""
     k = low.k
     if element in ("f32", "s32"):
         value = k.mov(0.0, kind="f32") if element == "f32" else k.mov(0)
@@ -30,7 +32,7 @@ def store_element(low: Lowering, address: Address, value: Reg, element: str, ins
 
 
 def stored_bits(low: Lowering, value: Reg, element: str) -> Reg:
-    """The value as the bits to store; of a 16-bit register for an 8-bit element the low byte counts."""
+    """The bits to store for a value. An 8-bit element is the low byte of a 16-bit register."""
     k = low.k
     integer = value.type == "b32"
     match element:
@@ -50,14 +52,14 @@ def stored_bits(low: Lowering, value: Reg, element: str) -> Reg:
 
 
 def stored_pair(low: Lowering, first: Reg, second: Reg, element: Half) -> Reg:
-    """Two values as 16-bit elements in one register, the first one in the lower half."""
+    """Pack two values as 16-bit elements in one register, the first one in the lower half."""
     if first.type == "f32":
         return low.k.pair_from_f32(element, first, second)
     return low.k.pack_b32(stored_bits(low, first, element), stored_bits(low, second, element))
 
 
 def half(element: str) -> Half:
-    """The 16-bit float type of that name."""
+    """The 16-bit float type with this name."""
     match element:
         case "f16" | "bf16":
             return element

@@ -1,6 +1,6 @@
-"""The epilogue graph of a store, on one element of the output at a time.
+"""Lowers the epilogue graph of a store, for one element of the output at a time.
 
-The graph's other inputs are loaded as rarely as possible: scalars once a tile, vectors once a row or column, arrays once an element
+Other inputs are loaded as rarely as possible: scalars once a tile, vectors once a row or column, arrays once an element
 (`addends`).
 """
 
@@ -37,27 +37,27 @@ Epilogue: TypeAlias = ops.StoreOp | ops.BulkStoreOp
 """Operations that hold an epilogue region."""
 
 LONG_STEPS = ("erf",)
-"""Elementwise steps of so many instructions that those of a few columns hide each other's latency."""
+"""Elementwise steps with many instructions. A few columns are enough to hide their latency."""
 
 ROOMY = 128
-"""Registers of sums a thread that leave room for several groups of columns beside them: those of 128×256, by two warpgroups."""
+"""The most registers of sums of a thread with which several groups of columns fit: 128×256 on two warpgroups."""
 
 Axis: TypeAlias = Literal["m", "n"]
 
 Cursors: TypeAlias = dict[SSAValue, Reg]
-"""Addresses of what the epilogue reads, by the values that it becomes."""
+"""The address of each input of an epilogue, by the SSA value of the loaded element."""
 
 Known: TypeAlias = dict[SSAValue, "Reg | Imm"]
-"""Values of an epilogue that are known where it is evaluated."""
+"""The values of an epilogue that have been computed or loaded."""
 
 
 def is_gated(op: Epilogue) -> bool:
-    """Whether two sums make one element of the output, in half as many rows."""
+    """Whether two sums give one element of the output, which has half as many rows."""
     return len(op.body.block.args) == 2
 
 
 def output_block(op: Epilogue) -> int:
-    """Rows of the output that a block of 64 rows of sums makes."""
+    """Rows of the output for a block of 64 rows of sums."""
     return BLOCK_ROWS // (2 if is_gated(op) else 1)
 
 
@@ -68,9 +68,9 @@ def output_rows(low: Lowering, op: Epilogue) -> Reg:
 
 
 def first_output_row(low: Lowering, op: Epilogue) -> Reg:
-    """The first row of the output that this thread holds, of the warpgroup's first block of 64 rows of sums.
+    """The first row of the output that this thread holds, in the warpgroup's first block of 64 rows of sums.
 
-    Of a gated product, whose output has 32 rows a block, rows r and r + 8 of the sums are row r.
+    In a gated product, the output has 32 rows a block, and rows r and r + 8 of the sums give row r.
     """
     k = low.k
     rows = BLOCK_ROWS * len(low.consumer.accumulators)
@@ -83,19 +83,18 @@ def first_output_row(low: Lowering, op: Epilogue) -> Reg:
 
 
 def keep_apart(low: Lowering, op: Epilogue) -> None:
-    """Before arrays are read: hold the assembler from beginning those loads earlier.
-
-    They would not fit the registers beside the accumulators.
+    """Keep the assembler from moving loads of arrays before this point. Their registers would not fit beside the
+    accumulators.
     """
     if reads_arrays(op):
         low.k.emit(WarpSync(), FULL_MASK)
 
 
 def one_by_one(low: Lowering, op: Epilogue) -> bool:
-    """Whether groups of columns are to be computed one after the other, each behind a branch.
+    """Whether groups of columns are computed one after the other, each in a branch.
 
-    The assembler would begin many of them at once, across barriers too, and what they read and compute would not fit the registers
-    beside the accumulators.
+    Without branches, the assembler would begin many groups at once, also across barriers. Their values would not fit
+    the registers beside the accumulators.
     """
     long = any(step_of(each) in LONG_STEPS for each in op.body.block.ops)
     if crowded(low):
@@ -104,19 +103,19 @@ def one_by_one(low: Lowering, op: Epilogue) -> bool:
 
 
 def crowded(low: Lowering) -> bool:
-    """Whether a thread holds so many sums that what the epilogue reads for one group of columns is all that fits beside them."""
+    """Whether a thread holds so many sums that only the inputs of one group of columns fit beside them."""
     return sum(len(block) for block in low.consumer.accumulators) > ROOMY
 
 
 def scalars(low: Lowering, op: Epilogue) -> Known:
-    """The epilogue's numbers, those in memory loaded."""
+    """The scalars of the epilogue. Scalars in memory are loaded."""
     loaded: Known = {}
     for each in op.body.block.ops:
         for operand in each.operands:
             if operand in low.values and isinstance(operand.type, Float32Type):
                 loaded[operand] = low.values[operand]
         if isinstance(each, ScalarOp):
-            # Read where all threads read it: no bound to check.
+            # All threads read it, so there is no bound to check.
             with low.k.at(source_location(each.location)):
                 address = Address(low.register(each.pointer))
                 loaded[each.result] = load_element(low, address, pointee(each.pointer), None)
@@ -124,7 +123,7 @@ def scalars(low: Lowering, op: Epilogue) -> Known:
 
 
 def vector_cursors(low: Lowering, op: Epilogue, axis: Axis, index: Reg) -> Cursors:
-    """The addresses of that row's or column's element in the epilogue's vectors along `axis`."""
+    """The addresses of element `index` in the epilogue's vectors along `axis`."""
     return {
         each.result: low.k.mad_wide(index, _bytes(each.vector), low.register(each.vector))
         for each in op.body.block.ops
@@ -133,7 +132,9 @@ def vector_cursors(low: Lowering, op: Epilogue, axis: Axis, index: Reg) -> Curso
 
 
 def array_cursors(low: Lowering, op: Epilogue, axis: Axis, index: Reg, other: Reg) -> Cursors:
-    """The addresses of one element in the epilogue's arrays with rows along `axis`: `index` there and `other` along a row."""
+    """The addresses of an element in the epilogue's arrays with rows along `axis`. index: its row. other: its place in
+    the row.
+    """
     k = low.k
     found: Cursors = {}
     for each in op.body.block.ops:
@@ -144,7 +145,7 @@ def array_cursors(low: Lowering, op: Epilogue, axis: Axis, index: Reg, other: Re
 
 
 def vectors(low: Lowering, op: Epilogue, at: Cursors, inside: Reg, offset: int = 0) -> Known:
-    """The epilogue's vectors at these cursors, `offset` elements on; 0 outside."""
+    """Load the epilogue's vectors `offset` elements after these addresses; 0 if not `inside`."""
     found: Known = {}
     for each in op.body.block.ops:
         if isinstance(each, ops.VectorOp) and each.result in at:
@@ -160,7 +161,7 @@ def reads_arrays(op: Epilogue) -> bool:
 
 
 def reads_columns(op: Epilogue) -> bool:
-    """Whether the epilogue reads vectors along the columns."""
+    """Whether the epilogue reads vectors with one element for each column."""
     return any(isinstance(each, ops.VectorOp) and each.axis.data == "n" for each in op.body.block.ops)
 
 
@@ -169,16 +170,17 @@ def _bytes(pointer: SSAValue) -> int:
 
 
 def pointee(pointer: SSAValue) -> str:
-    """The element type that an epilogue's pointer points to."""
+    """The element type of a pointer of an epilogue."""
     if not isinstance(pointer.type, PointerType):
         raise TypeError(f"an epilogue reads through pointers, got {pointer.type}")
     return pointer.type.element.data
 
 
 def evaluate(low: Lowering, op: Epilogue, sums: Reg | Sequence[Reg], known: Known) -> Reg:
-    """Run the region on one accumulator, or on both of a gated product.
+    """Lower the region for one accumulator, or for both of a gated product.
 
-    Floating-point values are held as f32, rounded to their type after every operation; integers in 32 bits.
+    Floating-point values are in f32 registers, and are rounded to their type after each operation. Integers have 32
+    bits.
     """
     block = op.body.block
     given = [sums] if isinstance(sums, Reg) else sums
@@ -204,7 +206,7 @@ def _evaluate(low: Lowering, op: Operation, values: Known) -> None:
         case FPToSIOp():
             values[op.result] = _emit(low, F32ToInteger("s32", "rzi"), values[op.input])
         case CmpfOp():
-            # Its choice emits it.
+            # The select that uses it emits it.
             pass
         case SelectOp():
             values[op.result] = _chosen(low, op, values)
@@ -223,7 +225,7 @@ def _step(low: Lowering, op: Operation, values: Known) -> Reg:
 
 
 def _chosen(low: Lowering, op: SelectOp, values: Known) -> Reg:
-    """One of two values, both in the result's type already."""
+    """Choose one of two values. Both have the type of the result already."""
     found = choice_of(op.cond.owner, op) if isinstance(op.cond.owner, CmpfOp) else None
     if found is None:
         raise ValueError(f"an epilogue chooses by an ordered comparison of floating-point numbers, got {op.cond.owner}")
@@ -242,7 +244,7 @@ def _register(low: Lowering, value: Reg | Imm) -> Reg:
 
 
 def _converted(low: Lowering, value: Reg, op: arith.TruncFOp | SIToFPOp) -> Reg:
-    """The last cast is the store's own rounding; any other one rounds and widens again."""
+    """The store performs the rounding of the last cast. Any other cast rounds and widens again."""
     if all(isinstance(use.operation, ops.YieldOp) for use in op.result.uses):
         return value
     return _rounded(low, value, op.result.type)

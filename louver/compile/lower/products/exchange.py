@@ -1,7 +1,9 @@
-"""Sums of the two ranges of a tile: each CTA of a pair gets those of half of the columns from the other one, and stores these.
+"""Exchanges the sums of the two ranges of a tile. Each CTA of a pair receives the sums of half of the columns, and
+stores these columns.
 
-A thread sends registers to the thread of the same number in the other CTA, 16 bytes at a time where they are so many, by `st.async`:
-[warpgroup][register / 4][thread]. The barrier that counts their bytes orders them, so no fence of the cluster is needed.
+A thread sends registers to the same thread of the other CTA by `st.async`, 16 bytes at a time if it has as many. Their
+order is [warpgroup][register / 4][thread]. A barrier counts their bytes and orders them, so no fence of the cluster is
+needed.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from louver.ptx.module import Address, Imm, Reg
 
 
 def exchange(low: Lowering, op: ops.ExchangeOp) -> None:
-    """Run the region: for all columns of a whole tile, for half of those of a tile that is cut."""
+    """Run the region for all columns of a whole tile, or for half of the columns of a tile that is cut."""
     k, (column,) = low.k, op.body.block.args
     whole = ranges.is_whole(low, low.walk.tile)
     first = low.number(op.column)
@@ -33,7 +35,10 @@ def exchange(low: Lowering, op: ops.ExchangeOp) -> None:
 
 
 def _meet(low: Lowering, op: ops.ExchangeOp) -> None:
-    """The first half of each block's registers becomes the sums of the columns that the CTA stores: the first ones of rank 0."""
+    """Exchange sums. Afterwards the first half of each block's registers holds the columns that the CTA stores.
+
+    Rank 0 stores the first half of the columns.
+    """
     k, rank = low.k, low.named["rank"]
     half = len(low.sums[0]) // 2
     halves = [[register for block in low.sums for register in block[part * half :][:half]] for part in (0, 1)]
@@ -45,7 +50,7 @@ def _meet(low: Lowering, op: ops.ExchangeOp) -> None:
 
     thread = k.and_(low.named["tid"], WARPGROUP_THREADS - 1)
     k.emit(ClusterWait())
-    # A warp has waited for its own products. The other CTA may write where they read.
+    # A warp has waited for its products. The other CTA may now overwrite the operands that they read.
     here = k.setp("eq", "u32", k.and_(thread, LANES - 1), 0)
     k.mbarrier_arrive(Address(peer(smem, room.offset)), remote=True, guard=here)
     size = WORD_BYTES * len(halves[0]) * WARPGROUP_THREADS

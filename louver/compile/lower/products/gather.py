@@ -1,7 +1,8 @@
-"""Rows of the dense operand that lists name, copied by all threads of a producer to where boxes would lie.
+"""Copies rows of the dense operand that lists name. All threads of the producer copy them to the places that boxes
+would have.
 
-A thread has one piece of 16 bytes of a line of each box, in a few neighbouring rows of it. Eight neighbouring threads copy a line of 128
-bytes, which is one access of all banks, from any row of memory.
+A thread copies the same piece of 16 bytes of a few neighbouring rows of each box. Eight neighbouring threads copy a
+line of 128 bytes from any row of memory. Their stores access all banks once.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from louver.ptx.module import Address, Reg
 
 
 def open_gatherer(low: Lowering, op: GatherOp) -> None:
-    """Registers that live through a role that gathers."""
+    """Open the registers that live during a role that gathers."""
     k, span = low.k, op.swizzle.value.data
     _, tile_n, tile_k = low.tile
     size = element_type(low.kernel.unit.b).bytes
@@ -39,7 +40,7 @@ def open_gatherer(low: Lowering, op: GatherOp) -> None:
 
 
 def gather(low: Lowering, op: GatherOp) -> None:
-    """Copies of the rows that the pointers show; each thread arrives when its own are complete."""
+    """Copy the rows at the pointers. Each thread arrives at the barrier when its copies are complete."""
     k, gatherer, pointers, stage = low.k, low.gatherer, low.pointers, low.position.stage
     ring = low.rings[op.ring.data]
     targets = [k.mad_lo(stage, ring.stage_bytes, place) for place in gatherer.places]

@@ -1,4 +1,4 @@
-"""`lower-to-ptx`: schedule IR with assigned offsets to a PTX module."""
+"""`lower-to-ptx`: lowers schedule IR with assigned offsets to a PTX module."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ Rule: TypeAlias = Callable[[Lowering, Any], None]
 
 
 def _to_entry(store: Rule) -> Rule:
-    """A store to the matrix in hand of a batch."""
+    """The lowering of a store to the current matrix of a batch."""
 
     def rule(low: Lowering, op: ops.StoreOp | ops.BulkStoreOp) -> None:
         with entry_in_hand(low, op):

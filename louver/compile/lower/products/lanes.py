@@ -1,4 +1,4 @@
-"""A lane's first element of a block of sums, by the fragment of the sums."""
+"""Computes the place of a lane's first element in a block of sums, from the fragment of the sums."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ LANE_BITS = LANES.bit_length() - 1
 
 
 def first_row(low: Lowering) -> Reg:
-    """Rows from the first of its warp's 16 to the lane's first one."""
+    """Rows from the first of the warp's 16 rows to the lane's first row."""
     return _offset(low, 0)
 
 
 def first_column(low: Lowering) -> Reg:
-    """Columns from the tile's first to the lane's first one."""
+    """Columns from the first column of the tile to the lane's first column."""
     return _offset(low, 1)
 
 
 def _offset(low: Lowering, axis: int) -> Reg:
-    """The bits of the lane's number that move along the axis are neighbours, and each moves twice as far as the one before."""
+    """The offset along an axis. The bits of the lane number that move along it are adjacent, and each moves twice as
+    far as the last.
+    """
     k = low.k
     steps = [step[axis] for step in low.kernel.unit.d_fragment.thread[:LANE_BITS]]
     begin = next(bit for bit, step in enumerate(steps) if step)

@@ -1,4 +1,4 @@
-"""Warpgroup products: their descriptors, operands and groups."""
+"""Lowers warpgroup products: their descriptors, operands and groups."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from louver.ptx.module import Reg
 
 
 def mma(low: Lowering, op: ops.MmaOp) -> None:
-    """One warpgroup product. The tile's first product of each block ignores what the accumulators held."""
+    """One warpgroup product. The first product of each block in a tile ignores the old values of the accumulators."""
     k = low.k
     block = op.block.value.data
     assert low.kernel.mma is not None
@@ -39,7 +39,7 @@ def mma(low: Lowering, op: ops.MmaOp) -> None:
 
 
 def _accumulate(low: Lowering, op: ops.MmaOp) -> Reg:
-    """scale-d: false for the first product of a block in a tile or range, or of a group that is promoted."""
+    """scale-d: false for the first product of a block in a tile, in a range, or in a group that is promoted."""
     if op.fresh is not None:
         return low.named["never"]
     if low.consumer.promoted:
@@ -58,18 +58,18 @@ def _map(low: Lowering, operand: str) -> MapType:
 
 
 def has_entries(low: Lowering, operand: str) -> bool:
-    """Whether each product of a batch has an operand of its own, which its tensor map shows by a third dimension."""
+    """Whether the operand is a batch with an entry for each product. Its tensor map then has a third dimension."""
     return len(_map(low, operand).box) == 3
 
 
 def values_tile(low: Lowering) -> Tile:
-    """A box of a stage's stored values: K-major rows of one swizzle span."""
+    """A box of the stored values of a stage: K-major rows of one swizzle span."""
     kind = _map(low, "a")
     return Tile("k", low.tile[0], kind.span, Swizzle(kind.span))
 
 
 def dense_tile(low: Lowering, *, transposed: bool) -> Tile:
-    """The dense operand of a stage: boxes of one swizzle span, or rows that lie as boxes would."""
+    """The dense operand of a stage: boxes of one swizzle span, or gathered rows in the same layout."""
     span = _map(low, "b").span if low.gathers is None else cast("SwizzleBytes", low.gathers.swizzle.value.data)
     size = element_type(low.kernel.unit.b).bytes
     _, tile_n, tile_k = low.tile
@@ -79,22 +79,25 @@ def dense_tile(low: Lowering, *, transposed: bool) -> Tile:
 
 
 def own_rows(low: Lowering, dense: Tile) -> tuple[Reg, int] | None:
-    """The number of the list that names the warpgroup's rows of the dense operand, and bytes of a list's rows; None for one list."""
+    """The number of the list for the warpgroup's rows of the dense operand, and the bytes of a list's rows; None for
+    one list.
+    """
     lists = 1 if low.gathers is None else low.gathers.count.value.data
     return None if lists == 1 else (low.k.div(low.warpgroup, low.warpgroups // lists), dense.bytes)
 
 
 def _descriptor(low: Lowering, ring_name: str, tile: Tile, offset: int, share: tuple[Reg, int] | None) -> Reg:
-    """A matrix descriptor: the constant fields, and the start moved to the stage in hand (its unit is 16 bytes).
+    """A matrix descriptor: constant fields, and the start address in the current stage, in units of 16 bytes.
 
-    share: number of the warpgroup's part of the stage, and bytes of a part; None where all read the same.
+    share: the number of the warpgroup's part of the stage, and bytes of a part; None if all warpgroups read the same
+    data.
     """
     k = low.k
     ring = low.rings[ring_name]
     constant = describe(tile, 0).encode()
     base = low.named["smem"]
     if low.ranked:
-        # A descriptor has other fields where an address has its rank.
+        # A descriptor has other fields at the bits in which an address has the rank.
         base = k.and_(base, START_MAX)
     start = k.shr(base, 4)
     start = k.mad_lo(low.position.stage, ring.stage_bytes >> 4, start)
@@ -111,14 +114,14 @@ def fence(low: Lowering, op: ops.MmaFenceOp) -> None:
 
 
 def clear(low: Lowering, op: ops.ClearOp) -> None:
-    """Sums of zero."""
+    """Set the sums to zero."""
     for block in low.sums:
         for total in block:
             low.k.mov(0.0, into=total)
 
 
 def promote(low: Lowering, op: ops.PromoteOp) -> None:
-    """One f32 addition a register."""
+    """Add the accumulators to the promoted sums: one f32 addition for each register."""
     for totals, partials in zip(low.consumer.promoted, low.consumer.accumulators, strict=True):
         for total, partial in zip(totals, partials, strict=True):
             low.k.add_f32(total, partial, into=total)

@@ -1,8 +1,9 @@
-"""Products on CUDA cores: each thread reads its rows and columns of a stage, and adds their products to its sums.
+"""Lowers products on CUDA cores. Each thread reads its rows and columns of a stage, and adds their products to its
+sums.
 
-A stage lies as `wgmma` reads it: in swizzled lines of 128 bytes. A line of the values is a row with 32 elements of K, or two rows with 16;
-one of the dense operand is an element of K with 32 columns. Boxes begin at multiples of 1,024 bytes, so that an exclusive or of an address
-swaps pieces of its line.
+A stage has the layout that `wgmma` reads: swizzled lines of 128 bytes. A line of values has one row with 32 elements of
+K, or two rows with 16. A line of the dense operand has 32 columns of one element of K. Boxes begin at multiples of
+1,024 bytes, so an exclusive or of an address swaps pieces of its line.
 """
 
 from __future__ import annotations
@@ -25,21 +26,24 @@ LINE = 128
 """Bytes of a line."""
 
 PIECE = 4
-"""Elements of a piece: of K in the values, and columns of the dense operand."""
+"""Elements of a piece: elements of K in the values, columns in the dense operand."""
 
 TRIP = 8
-"""Elements of K that the loop takes at a time, after which the swizzle of the dense operand repeats: two pieces of a line of values."""
+"""Elements of K of an iteration: two pieces of a line of values. Then the swizzle of the dense operand repeats."""
 
 
 def multiply_add(low: Lowering, op: ops.FmaOp) -> None:
-    """All of K of the stage in hand, for every block of the warpgroup. Lanes meet at its end, for one of them releases the stage."""
+    """Multiply all of K of the current stage, for every block of the warpgroup.
+
+    Lanes synchronize at the end, because one of them releases the stage.
+    """
     k = low.k
     row, column = first_row(low), first_column(low)
     values, source = _values(low, op, row), (_InOrder if op.picks is None else _Picked).of(low, op, column)
     done, span, (_, block_rows) = k.mov(0), values_tile(low).swizzle.span, low.row_steps
     with k.loop(uniform=True) as loop:
         pieces = k.xor(values, k.mul_lo(done, CHUNK // PIECE))
-        # An exclusive or for each part of a place that is the same in all lanes.
+        # One exclusive or for each part of an address that is the same in all lanes.
         places: dict[int, Reg] = {}
         for half in range(TRIP // PIECE):
             source.begin(half)
@@ -60,7 +64,10 @@ def multiply_add(low: Lowering, op: ops.FmaOp) -> None:
 
 @dataclass(slots=True)
 class _InOrder:
-    """Lines of the dense operand in the order of the values' columns, the same for all rows. address: of the first one's columns."""
+    """Lines of the dense operand in the order of the values' columns. They are the same for all rows.
+
+    address: the address of the thread's columns in the first line.
+    """
 
     low: Lowering
     address: Reg
@@ -71,11 +78,11 @@ class _InOrder:
         return cls(low, low.k.mov(_dense(low, op, column)))
 
     def begin(self, half: int) -> None:
-        """The lines of four columns of the values."""
+        """Load the lines for four columns of the values."""
         self.found = [_columns(self.low, self.address, PIECE * half + index) for index in range(PIECE)]
 
     def columns(self, half: int, block: int) -> list[list[Reg]]:
-        """The thread's columns of each of them."""
+        """The thread's columns of each of these lines."""
         return self.found
 
     def advance(self) -> None:
@@ -86,8 +93,10 @@ class _InOrder:
 
 @dataclass(slots=True)
 class _Picked:
-    """Lines of one box without a swizzle, which each warp picks for its rows of a block. picks: the address of the first one's number.
-    block_bytes: from a block's picks to the next one's; 0 where all pick the same.
+    """Lines of one box without a swizzle. Each warp picks lines for its rows of a block.
+
+    picks: the address of the number of the first line.
+    block_bytes: bytes from the picks of a block to those of the next one; 0 if all blocks pick the same lines.
     """
 
     low: Lowering
@@ -107,11 +116,11 @@ class _Picked:
         return cls(low, k.mad_lo(column, 4, start), k.mov(picks), own if op.together is None else 0)
 
     def begin(self, half: int) -> None:
-        """The lines of four columns of the values are found when they are asked for."""
+        """Begin four columns of the values. `columns` loads their lines."""
         self.found = {}
 
     def columns(self, half: int, block: int) -> list[list[Reg]]:
-        """The thread's columns of the lines that its warp picks for four columns of the values of that block."""
+        """The thread's columns of the lines that its warp picks for four columns of the values of `block`."""
         k, begin = self.low.k, block * self.block_bytes
         if begin not in self.found:
             numbers = k.regs("b32", PIECE)
@@ -121,7 +130,7 @@ class _Picked:
 
     def _line(self, number: Reg) -> list[Reg]:
         k, columns = self.low.k, self.low.tile[1]
-        # A shift: multiplications are of the unit that adds products.
+        # A shift, because multiplications would use the unit that adds products.
         place = k.add(self.address, k.shl(number, (4 * columns).bit_length() - 1))
         found = k.regs("f32", _lane_columns(self.low))
         for group in range(len(found) // LANE_COLUMNS):
@@ -135,7 +144,7 @@ class _Picked:
 
 
 def _values(low: Lowering, op: ops.FmaOp, row: Reg) -> Reg:
-    """The address of the first piece of the thread's first row, which is one of the first eight of its warp."""
+    """The address of the first piece of the thread's first row. That row is one of the first eight of the warp."""
     k, ring, span = low.k, low.rings[op.a.data], values_tile(low).swizzle.span
     warp_rows, _ = low.row_steps
     start = k.mad_lo(low.position.stage, ring.stage_bytes, k.add(low.named["smem"], ring.offset))
@@ -145,12 +154,12 @@ def _values(low: Lowering, op: ops.FmaOp, row: Reg) -> Reg:
 
 
 def _phase(span: int, row: int) -> int:
-    """By which the swizzle of that span changes the places of a row's pieces."""
+    """The number that the swizzle of a span combines with the places of a row's pieces, by exclusive or."""
     return row * span // LINE & span // CHUNK - 1
 
 
 def _dense(low: Lowering, op: ops.FmaOp, column: Reg) -> Reg:
-    """The address of the thread's first columns in line 0, whose pieces are in order."""
+    """The address of the thread's first columns in line 0. The swizzle does not change the pieces of line 0."""
     k, ring, tile = low.k, low.rings[op.b.data], dense_tile(low, transposed=True)
     start = k.mad_lo(low.position.stage, ring.stage_bytes, k.add(low.named["smem"], ring.offset))
     share = own_rows(low, tile)
@@ -163,7 +172,7 @@ def _dense(low: Lowering, op: ops.FmaOp, column: Reg) -> Reg:
 
 
 def _columns(low: Lowering, dense: Reg, line: int) -> list[Reg]:
-    """The thread's columns of a line, from `dense` on."""
+    """Load the thread's columns of a line. dense: their address in line 0."""
     k, tile = low.k, dense_tile(low, transposed=True)
     span = tile.swizzle.span
     phase = _phase(span, line)
@@ -181,7 +190,7 @@ def _lane_columns(low: Lowering) -> int:
 
 
 def _rows(low: Lowering) -> dict[tuple[int, int], list[Reg]]:
-    """The thread's sums by block and row from its first one, in the order of their columns."""
+    """The thread's sums in the order of columns, by block and by distance from the thread's first row."""
     places = low.places
     rows, columns = (sorted({place[axis] for place in places}) for axis in (0, 1))
     return {

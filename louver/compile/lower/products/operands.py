@@ -1,4 +1,4 @@
-"""A consumer's registers: accumulators and metadata sets; their addresses and loads."""
+"""Opens a consumer's registers (accumulators and metadata sets), and loads metadata."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PADDING = 0x44444444
 
 
 def open_consumer(low: Lowering, role: ops.RoleOp, blocks: int) -> None:
-    """Registers that live through the role. Accumulators and metadata start defined."""
+    """Open the registers that live during the role. Accumulators and metadata get initial values."""
     k = low.k
     unit = low.kernel.unit
     kind, count = "f32" if unit.d == "f32" else "b32", unit.d_fragment.registers
@@ -42,10 +42,10 @@ def _fill(low: Lowering, registers: Sequence[Reg], value: Imm) -> None:
 
 
 def open_tile(low: Lowering, tiles: ops.TilesOp, at: Origin) -> None:
-    """Addresses of a tile's metadata, one for each block of 64 rows.
+    """Compute the addresses of a tile's metadata, one for each block of 64 rows.
 
-    A block past the last row reads the last block's words instead: its values are zeros, and any legal codes will do. Entries of a
-    batch follow each other in whole blocks.
+    A block past the last row reads the words of the last block. Its values are zeros, so any legal codes are correct.
+    Entries of a batch follow each other in whole blocks.
     """
     k, consumer = low.k, low.consumer
     blocks = len(consumer.accumulators)
@@ -63,22 +63,22 @@ def open_tile(low: Lowering, tiles: ops.TilesOp, at: Origin) -> None:
 
 
 def load_metadata(low: Lowering, op: ops.LoadMetadataOp) -> None:
-    """Fill one register set, for every block of the warpgroup; past the last step the set keeps what it has.
+    """Fill one register set, for every block of the warpgroup. Past the last step the set does not change.
 
-    An ordinary load, which stays between the barrier operations around it: ptxas moves loads of read-only data (`.nc`) down to
-    their first use, and the latency that they were to hide shows.
+    The load is an ordinary one, which stays between the barrier operations around it. ptxas moves loads of read-only
+    data (`.nc`) down to their first use, which exposes their latency.
     """
     k = low.k
     ahead = op.ahead.value.data
     covers = columns_per_load(low.kernel.unit.a) // low.tile[2]
     step = low.number(op.step)
-    # Of a register the happens-before check has seen to it.
+    # If the step is a register, the protocol check has tested its alignment.
     begin = ahead if isinstance(step, Reg) else ahead + int(step.value)
     if begin % covers:
         raise ValueError(
             f"a load of metadata begins at a multiple of the {covers} steps that it covers, got {begin}: {op}"
         )
-    # A tile has a first step, also one that is begun ahead.
+    # Every tile has a first step, also a tile that is begun ahead.
     inside = isinstance(step, Reg) and isinstance(op.parent_op(), ops.LoopOp)
     guard = k.setp("lt", "u32", k.add(step, ahead), low.tile_state.last) if inside else None
     for base, registers in zip(low.consumer.metadata_addresses, low.consumer.metadata[op.set.value.data], strict=True):

@@ -1,4 +1,4 @@
-"""Items of work: tiles, and ranges of K of the tiles behind the first `whole` ones."""
+"""Numbers items of work. An item is a tile, or a range of K of a tile after the first `whole` tiles."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from louver.ptx.module import Reg
 
 
 class Cut(NamedTuple):
-    """A range of K. tile: number of its tile among those that are cut. part: its number among the tile's ranges.
+    """A range of K. Both fields are 0 for a whole tile.
 
-    Both are 0 for a whole tile.
+    tile: the number of its tile among the tiles that are cut.
+    part: its number among the ranges of the tile.
     """
 
     tile: Reg
@@ -19,13 +20,13 @@ class Cut(NamedTuple):
 
 
 def items(low: Lowering, tiles: Reg) -> Reg:
-    """The number of items that so many tiles are."""
+    """The number of items of `tiles` tiles."""
     k, whole = low.k, low.sizes["whole"]
     return k.mad_lo(k.sub(tiles, whole), low.sizes["parts"], whole)
 
 
 def cut_of(low: Lowering, item: Reg) -> Cut:
-    """The range that an item is."""
+    """The range of an item."""
     k, parts = low.k, low.sizes["parts"]
     over = k.sub(item, k.min(item, low.sizes["whole"]))
     tile = k.div(over, parts)
@@ -38,7 +39,7 @@ def is_whole(low: Lowering, item: Reg) -> Reg:
 
 
 def tile_of(low: Lowering, item: Reg, first: Reg, last: Reg) -> Reg:
-    """The number of an item's tile; sets the item's first step, and the one behind its last."""
+    """The number of an item's tile. Sets `first` to the item's first step, and `last` to the end of its steps."""
     k, steps, length = low.k, low.named["steps"], low.sizes["part_steps"]
     cut = cut_of(low, item)
     k.mul_lo(cut.part, length, into=first)

@@ -1,4 +1,4 @@
-"""Results of a thread's accumulators in the epilogue, eight columns at a time."""
+"""Computes the epilogue of a thread's accumulators, eight columns at a time."""
 
 from __future__ import annotations
 
@@ -36,8 +36,12 @@ Half: TypeAlias = tuple[Reg, Reg]
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A row that a thread holds: how far it is from the thread's first one, whether the output has it, what the epilogue reads
-    along it, and where its arrays are that have it as a row in memory.
+    """A row that a thread holds.
+
+    offset: rows from the thread's first row.
+    inside: predicate, whether the output has the row.
+    known: values that the epilogue reads for the whole row.
+    arrays: addresses in arrays that have it as a row in memory.
     """
 
     offset: int
@@ -48,9 +52,14 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """The epilogue of one block of 64 rows of sums. block: its number. rows: the rows of the output that this thread holds, r and
-    r + 8, or one of a gated product. first_column: its first. any_inside: whether the output has any of the warp's rows. addends:
-    its arrays, None without any; strips: what has been read of them, by first column.
+    """The epilogue of one block of 64 rows of sums.
+
+    block: the number of the block.
+    rows: the rows of the output that this thread holds: r and r + 8, or one row of a gated product.
+    first_column: the thread's first column.
+    any_inside: predicate, whether the output has any of the warp's rows.
+    addends: the arrays of the epilogue; None without any.
+    strips: elements of the arrays that have been read, by first column.
     """
 
     low: Lowering
@@ -64,7 +73,7 @@ class Results:
 
     @classmethod
     def of_block(cls, low: Lowering, op: ops.BulkStoreOp, block: int) -> Results:
-        """That block of the warpgroup's; loads the scalars and the vectors along m."""
+        """The results of a block of the warpgroup. Loads the scalars, and the vectors along m."""
         k = low.k
         start = output_block(op) * block
         first = first_output_row(low, op)
@@ -88,7 +97,7 @@ class Results:
         return cls(low, op, block, rows, first_column, any_inside, addends)
 
     def group(self, chunk: Chunk, group: int) -> tuple[Half, ...]:
-        """Results of the chunk's eight columns number `group` that this thread holds, row by row."""
+        """The thread's results in group number `group` of eight columns of the chunk, row by row."""
         if one_by_one(self.low, self.op):
             return self._behind_a_branch(chunk, group)
         return self._results(chunk, group)
@@ -99,7 +108,7 @@ class Results:
         columns = self._column(column), self._column(column + 1)
 
         def result(index: int, pair: int) -> Reg:
-            # Both sums of a gated product are this thread's: those of rows r and r + 8.
+            # A thread has both sums of a gated product: those of rows r and r + 8.
             halves = (index,) if len(self.rows) > 1 else (0, 1)
             sums = [self.low.sum_at(self.block, 8 * half, column + pair) for half in halves]
             read = {} if strip is None else strip.at(index, column, pair)
@@ -108,7 +117,7 @@ class Results:
         return tuple((result(index, 0), result(index, 1)) for index in range(len(self.rows)))
 
     def _behind_a_branch(self, chunk: Chunk, group: int) -> tuple[Half, ...]:
-        """The results, or zeros where none of the warp's rows are the output's."""
+        """The results, computed in a branch; zeros if the output has none of the warp's rows."""
         k = self.low.k
         kept = tuple((self._zero(), self._zero()) for _ in self.rows)
         with k.if_(self.any_inside, uniform=True):
@@ -118,12 +127,12 @@ class Results:
         return kept
 
     def _zero(self) -> Reg:
-        """A register of the kind that results are held in."""
+        """A zero in a register of the class of results."""
         (end,) = (each for each in self.op.body.block.ops if isinstance(each, ops.YieldOp))
         return self.low.k.mov(0) if isinstance(end.value.type, IntegerType) else self.low.k.mov(0.0, kind="f32")
 
     def _strip(self, chunk: Chunk, group: int) -> Strip | None:
-        """The loaded elements of the arrays for this group's columns. The first request loads its neighbours too."""
+        """The loaded elements of the arrays for the columns of this group. The first request loads several groups."""
         addends = self.addends
         if addends is None:
             return None
@@ -136,7 +145,7 @@ class Results:
         return self.strips[start]
 
     def _column(self, offset: int) -> Known:
-        """The values that the epilogue reads along one column of this thread."""
+        """The values that the epilogue reads for one column of this thread."""
         low, op = self.low, self.op
         if not reads_columns(op):
             return {}

@@ -1,6 +1,6 @@
-"""Rows of the dense operand that lists name, for all threads of a producer: entries in registers, pointers to rows, copies of pieces.
+"""Loads entries of lists, computes pointers to the rows of the dense operand that they name, and copies pieces of rows.
 
-A thread has the same pieces of 16 bytes of a few neighbouring rows of each list.
+All threads of the producer take part. A thread has the same pieces of 16 bytes in a few neighbouring rows of each list.
 """
 
 from __future__ import annotations
@@ -19,11 +19,15 @@ from louver.ptx.module import Address, Imm, Reg
 INDEX_BYTES = 4
 
 VECTOR = 4
-"""Entries that one load brings at most."""
+"""The largest number of entries of one load."""
 
 
 class Piece(NamedTuple):
-    """A copy of 16 bytes. missing: predicate, whether K does not have the row. column: of the thread's row, where the piece begins."""
+    """A copy of 16 bytes.
+
+    missing: predicate, whether the row is outside K.
+    column: columns from the thread's first piece to this piece.
+    """
 
     to: Address
     source: Address
@@ -32,8 +36,11 @@ class Piece(NamedTuple):
 
 
 def open_feed(low: Lowering, first: Reg, own: Reg, rows: int, size: int) -> None:
-    """Registers that live through a role that copies rows. first: of a thread's `rows` neighbouring entries of a step. own: column of a
-    tile, where its first piece begins. size: bytes of an element.
+    """Open the registers that live during a role that copies rows.
+
+    first: the first of the thread's `rows` neighbouring entries in a step.
+    own: the column of a tile at which the thread's first piece begins.
+    size: bytes of an element.
     """
     k = low.k
     assert low.gathers is not None
@@ -45,7 +52,7 @@ def open_feed(low: Lowering, first: Reg, own: Reg, rows: int, size: int) -> None
 
 
 def open_rows(low: Lowering, op: OpenRowsOp) -> None:
-    """The addresses of the thread's first entries and first piece, and the tile's columns."""
+    """Compute the addresses of the thread's first entries and first piece, and the columns of the tile."""
     k, feed = low.k, low.feed
     list_rows = op.list_rows.value.data
     lists = k.div(k.add(low.sizes["M"], list_rows - 1), list_rows)
@@ -67,7 +74,7 @@ def open_rows(low: Lowering, op: OpenRowsOp) -> None:
 
 
 def load_rows(low: Lowering, op: LoadRowsOp) -> None:
-    """Entries of a step, several a load. Ordinary loads, which stay between the barrier operations around them."""
+    """Load entries of a step, several with one load. Ordinary loads stay between the barrier operations around them."""
     k, feed = low.k, low.feed
     step, ahead = low.number(op.step), op.ahead.value.data
     guard = _has_step(low, op)
@@ -80,13 +87,13 @@ def load_rows(low: Lowering, op: LoadRowsOp) -> None:
 
 
 def _has_step(low: Lowering, op: LoadRowsOp | PointRowsOp) -> Reg | None:
-    """Whether the tile has the step that the operation is for; None for the one in hand, which it has."""
+    """Whether the tile has the step of the operation; None for the current step, which always exists."""
     ahead = op.ahead.value.data
     return low.k.setp("lt", "u32", low.k.add(low.number(op.step), ahead), low.end) if ahead else None
 
 
 def point_rows(low: Lowering, op: PointRowsOp) -> None:
-    """Of each list a pointer for each row to the thread's first piece of it, and whether it is none of K."""
+    """Compute for each row of each list the pointer to the thread's first piece, and whether the row is outside K."""
     k, feed = low.k, low.feed
     entries = feed.entries[op.set.value.data]
     rows = tuple(tuple(k.mad_lo(k.widen_u64(entry), feed.pitch, feed.base) for entry in each) for each in entries)
@@ -95,12 +102,12 @@ def point_rows(low: Lowering, op: PointRowsOp) -> None:
 
 
 def copy_pieces(low: Lowering, pieces: Sequence[Piece], guard: Reg | None = None) -> None:
-    """Begin copies. Where all columns of the tile are columns of N, each of them is one instruction."""
+    """Begin copies. If all columns of the tile are inside N, each copy is one instruction."""
     k, feed = low.k, low.feed
     with k.if_(k.setp("le", "u32", feed.end, low.sizes["N"]), uniform=True) as branch:
         for each in pieces:
             k.emit(AsyncCopy(), each.to, each.source, each.missing, guard=guard)
-    # A copy of some bytes takes ptxas eight instructions.
+    # ptxas emits eight instructions for a copy of a variable number of bytes.
     with branch.otherwise():
         inside = {column: _inside(low, column) for column in dict.fromkeys(each.column for each in pieces)}
         for each in pieces:
@@ -109,14 +116,14 @@ def copy_pieces(low: Lowering, pieces: Sequence[Piece], guard: Reg | None = None
 
 
 def _inside(low: Lowering, column: int) -> Reg:
-    """Bytes within N of the thread's piece that begins so many columns behind its first one."""
+    """The bytes inside N of the thread's piece that begins `column` columns after its first one."""
     k, n, size = low.k, low.sizes["N"], low.feed.size
     left = k.sub(n, k.min(k.add(low.feed.column, column), n))
     return k.mul_lo(k.min(left, CHUNK // size), size)
 
 
 def drain(low: Lowering) -> None:
-    """A thread waits for its copies before it ends; those of blocks are in groups."""
+    """Make each thread wait for its copies before it ends. Copies of blocks are in groups already."""
     if isinstance(low.gathers, GatherOp):
         low.k.emit(AsyncCommit())
     low.k.emit(AsyncWait())

@@ -1,11 +1,15 @@
-"""Results of 16 and 8 bits into the staging area, by stmatrix: 8×8 matrices of 16 bits, whose lines are pieces of 16 bytes.
+"""Stores results of 16 and 8 bits to the staging area by `stmatrix`, as 8×8 matrices of 16-bit elements.
 
-The eight lines of a matrix are eight lines of the area, whose pieces the swizzle spreads over all banks.
+A line of a matrix is a piece of 16 bytes. The eight lines of a matrix are in eight lines of the area, and the swizzle
+spreads their pieces over all banks.
 
-A lane's 16-bit results are a matrix as they stand; transposed, for an output [N, M], by the instruction. Of 8-bit results a
-line of a matrix takes two neighbours along it for each element, so that lanes first exchange bytes: for an output [M, N] among
-the four lanes of a row, which hold two columns in 16 each and get four neighbours; for an output [N, M] among the eight lanes of
-a column, which hold rows r and r + 8 and get rows 2r and 2r + 1 of 16.
+16-bit results of a warp form a matrix directly. For an output [N, M] the instruction transposes it. With 8-bit results,
+an element of a matrix holds two neighbours along its line, so lanes first exchange bytes:
+
+- For an output [M, N], the four lanes of a row exchange. A lane holds two columns of each eight columns, and gets four
+  neighbours of 16.
+- For an output [N, M], the eight lanes of a column exchange. A lane holds rows r and r + 8, and gets rows 2r and 2r + 1
+  of 16.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from louver.ptx.module import Address, Imm, Reg
 
 @dataclass(frozen=True, slots=True)
 class _Exchange:
-    """The two lanes that a lane gets words of, and the bytes that it takes from them."""
+    """The two lanes from which a lane gets words, and the selector of the bytes that it takes."""
 
     first: Reg
     second: Reg
@@ -33,8 +37,10 @@ class _Exchange:
 
 
 def stage_rows(low: Lowering, area: Area, results: Results, chunk: Chunk, lane: Lane) -> None:
-    """A chunk of an output [M, N]: of each four matrices, two row halves (r and r + 8) of two neighbouring pieces of a line, or
-    four pieces of a gated product's rows.
+    """Stage a chunk of an output [M, N].
+
+    Four matrices are the two row halves (r and r + 8) of two neighbouring pieces of a line, or four pieces for a gated
+    product.
     """
     k = low.k
     matrix, inner = k.shr(lane.lane, 3), k.and_(lane.lane, 7)
@@ -53,7 +59,7 @@ def stage_rows(low: Lowering, area: Area, results: Results, chunk: Chunk, lane: 
 
 
 def _row_words(results: Results, chunk: Chunk, piece: int, exchange: _Exchange | None) -> list[Reg]:
-    """The lane's part of a piece of the lines of its rows."""
+    """The lane's words of a piece, one for each of its rows."""
     low, element = results.low, results.op.element.data
     if exchange is None:
         return [stored_pair(low, *row, half(element)) for row in results.group(chunk, piece)]
@@ -63,7 +69,10 @@ def _row_words(results: Results, chunk: Chunk, piece: int, exchange: _Exchange |
 
 
 def _along_rows(low: Lowering, lane: Lane) -> _Exchange:
-    """Lane t of a row gets columns 4t to 4t + 3 of 16: of lanes 2 (t % 2), + 1 the pair in eight columns number t / 2."""
+    """The exchange in which lane t of a row gets columns 4t to 4t + 3 of 16.
+
+    They are the pairs of lanes 2 (t % 2) and 2 (t % 2) + 1 in group t / 2 of eight columns.
+    """
     k = low.k
     first = k.or_(k.and_(lane.lane, 28), k.shl(k.and_(lane.lane, 1), 1))
     second_pairs = k.setp("ge", "u32", lane.pair, 2)
@@ -71,7 +80,9 @@ def _along_rows(low: Lowering, lane: Lane) -> _Exchange:
 
 
 def stage_columns(low: Lowering, area: Area, results: Results, chunk: Chunk, lane: Lane) -> None:
-    """A chunk of an output [N, M]: of each four matrices, two row halves of two groups of eight columns, or four groups."""
+    """Stage a chunk of an output [N, M]. Four matrices are two row halves of two groups of eight columns, or four
+    groups.
+    """
     if area.size == 1:
         _stage_byte_columns(low, area, results, chunk, lane)
         return
@@ -92,7 +103,8 @@ def stage_columns(low: Lowering, area: Area, results: Results, chunk: Chunk, lan
 def _stage_byte_columns(low: Lowering, area: Area, results: Results, chunk: Chunk, lane: Lane) -> None:
     k = low.k
     inner = k.and_(lane.lane, 7)
-    # Lane 8q + r gives the line of column r of matrix q, which is the lane's own number: matrix q is group q of four.
+    # Lane 8q + r gives the line of column r of matrix q. That line has the lane's number, because matrix q is group q
+    # of four.
     place = area.address(k, lane.lane, area.swizzled(k, inner, lane.warp))
     exchange = _along_columns(low, lane)
     for group in range(0, area.columns // 8, 4):
@@ -104,7 +116,10 @@ def _stage_byte_columns(low: Lowering, area: Area, results: Results, chunk: Chun
 
 
 def _along_columns(low: Lowering, lane: Lane) -> _Exchange:
-    """Lane r of a column pair gets rows 2r and 2r + 1 of 16: of lanes 2 (r % 4), + 1 the row half number r / 4."""
+    """The exchange in which lane r of a column pair gets rows 2r and 2r + 1 of 16.
+
+    They are row half r / 4 of lanes 2 (r % 4) and 2 (r % 4) + 1.
+    """
     k = low.k
     first = k.or_(k.shl(k.and_(lane.row, 3), 3), lane.pair)
     second_half = k.setp("ge", "u32", lane.row, 4)
@@ -112,7 +127,7 @@ def _along_columns(low: Lowering, lane: Lane) -> _Exchange:
 
 
 def _four_bytes(low: Lowering, first: Half, second: Half, element: str) -> Reg:
-    """Four results as 8-bit elements, the first one in the lowest byte."""
+    """Pack four results as 8-bit elements, the first one in the lowest byte."""
     k = low.k
     match element:
         case "e4m3" | "e5m2":

@@ -1,4 +1,6 @@
-"""Metadata through the ring: bulk copies of a step's words, or of the rows that it picks, into the stage, and from there to registers."""
+"""Moves metadata through the ring. Bulk copies bring the words or picks of a step to the stage. Threads read words to
+registers.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ WORD_BYTES = 4
 
 
 def copy(low: Lowering, op: staged.CopyMetadataOp) -> None:
-    """One copy of contiguous words for each 64 rows of the tile."""
+    """Begin one copy of contiguous words for each 64 rows of the tile."""
     k = low.k
     rows, _, _ = low.tile
     blocks = rows // 64
@@ -44,7 +46,7 @@ def copy(low: Lowering, op: staged.CopyMetadataOp) -> None:
 
 
 def read(low: Lowering, op: staged.ReadMetadataOp) -> None:
-    """Each thread's words of the warpgroup's blocks."""
+    """Load each thread's words for the blocks of the warpgroup."""
     k, consumer = low.k, low.consumer
     ring = low.rings[op.ring.data]
     rows, _, _ = low.tile
@@ -61,5 +63,5 @@ def read(low: Lowering, op: staged.ReadMetadataOp) -> None:
 
 
 def _words(size: int) -> Literal[1, 2, 4]:
-    """Words of a thread in a step's `size` bytes for 64 rows: 1, 2 or 4."""
+    """Words of a thread: 1, 2 or 4. size: bytes of a step for 64 rows."""
     return cast("Literal[1, 2, 4]", size // (WARPGROUP_THREADS * WORD_BYTES))

@@ -1,15 +1,16 @@
-"""Results of 32 bits into the staging area, by stores of one or two words a lane. No two lanes of an access share a bank.
+"""Stores results of 32 bits to the staging area, one or two words a lane, without bank conflicts.
 
-Rows ([M, N]): a lane has two neighbouring columns, so that the 16 lanes of half a warp write four lines of 32 bytes. The
-swizzle alone puts lines r and r ^ 1 (spans of 128 bytes; r and r ^ 2 for spans of 64) into the same pieces. So every other
-of those lines takes the eight columns that stand half a line (two groups of a span of 128, one of 64) further on:
+Rows ([M, N]): a lane has two neighbouring columns, so the 16 lanes of half a warp write 32 bytes in each of four lines.
+The swizzle alone puts lines r and r ^ 1 (for spans of 128 bytes; r and r ^ 2 for spans of 64) into the same pieces. So
+every second one of these lines stores the eight columns that are half a line further on. That is two groups for a span
+of 128, and one for a span of 64:
 
     lines     0    1    2    3     r = lane / 4 of a half warp, span 128, the store named after group 0
     group     0    2    0    2
     pieces   0 1  5 4  2 3  7 6
 
-Columns ([N, M]): a line is one column, along which eight lanes have neighbouring words; the four columns of a warp's store
-are permuted differently, so that its 32 words are in all 32 banks.
+Columns ([N, M]): a line is one column, in which eight lanes have neighbouring words. The swizzle permutes the four
+columns of a warp's store differently, so the 32 words are in all 32 banks.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from louver.isa.memory import Store
 from louver.ptx.module import Address, Reg
 
 GROUP_BYTES = 32
-"""Of eight columns in a line."""
+"""Bytes of eight columns in a line."""
 
 
 def stage_rows(low: Lowering, area: Area, results: Results, chunk: Chunk, lane: Lane) -> None:
-    """A chunk of an output [M, N]."""
+    """Stage a chunk of an output [M, N]."""
     k = low.k
     line = k.mad_lo(lane.warp, area.warp_rows, lane.row)
     apart = area.span // 64
@@ -51,7 +52,7 @@ def stage_rows(low: Lowering, area: Area, results: Results, chunk: Chunk, lane: 
 
 
 def _swapped(low: Lowering, area: Area, lane: Lane) -> Reg | None:
-    """Whether the lane writes another group of columns than the one that a store is named after; None if no lane does."""
+    """Whether the lane writes a group of columns other than the group of the store; None if no lane does."""
     bit = {128: 1, 64: 2}.get(area.span)
     return None if bit is None else low.k.setp("ne", "u32", low.k.and_(lane.row, bit), 0)
 
@@ -67,7 +68,7 @@ def _store_swapped(
 
 
 def stage_columns(low: Lowering, area: Area, results: Results, chunk: Chunk, lane: Lane) -> None:
-    """A chunk of an output [N, M]: two boxes of 32 rows, each of two warps, or one of a gated product."""
+    """Stage a chunk of an output [N, M]: two boxes of 32 rows, each of two warps, or one box for a gated product."""
     k = low.k
     line = k.shl(lane.pair, 1)
     warps = area.box_elements // area.warp_rows
@@ -75,7 +76,8 @@ def stage_columns(low: Lowering, area: Area, results: Results, chunk: Chunk, lan
     first = area.swizzled(k, line, piece)
     word = k.mad_lo(k.div(lane.warp, warps), area.box_bytes, k.shl(k.and_(lane.row, 3), 2))
     base = k.add(area.address(k, line, first), word)
-    # The other rows and columns of the lane: row r + 8 is two pieces on, column c + 1 the next line. Both flip a bit.
+    # Other rows and columns of the lane: row r + 8 is two pieces further, column c + 1 is the next line. Both flip one
+    # bit.
     places = [[k.xor(base, 16 * (2 * half + pair)) for pair in (0, 1)] for half in (0, 1)]
     for group in range(area.columns // 8):
         for half, row in enumerate(_stored(results, chunk, group)):

@@ -1,4 +1,4 @@
-"""Barriers and bulk copies of one stage."""
+"""Lowers barriers and bulk copies of one stage."""
 
 from __future__ import annotations
 
@@ -17,16 +17,19 @@ from louver.isa.targets import WARPGROUP_THREADS
 from louver.ptx.module import Address, Imm, Reg
 
 FIRST_BARRIER = 1
-"""Named barrier of the first consumer warpgroup; 0 is the CTA's own."""
+"""The named barrier of the first consumer warpgroup. Barrier 0 is for the whole CTA."""
 
 
 def eviction(evict: StringAttr | None) -> Eviction | None:
-    """An operation's choice, verified before."""
+    """The eviction priority of an operation, which has been verified."""
     return None if evict is None else cast(Eviction, evict.data)
 
 
 def meet(low: Lowering, form: Callable[[int, int], Instruction] = BarrierSync, *arguments: Reg) -> None:
-    """The warpgroup's threads wait for each other at a named barrier of their own. form: made of the barrier's number and threads."""
+    """Synchronize the threads of each warpgroup at its named barrier.
+
+    form: makes the instruction from the number and the threads of the barrier.
+    """
     k = low.k
     for index in range(low.warpgroups):
         with k.if_(k.setp("eq", "u32", low.warpgroup, index), uniform=True):
@@ -34,26 +37,30 @@ def meet(low: Lowering, form: Callable[[int, int], Instruction] = BarrierSync, *
 
 
 def barrier_address(low: Lowering, stage: Reg) -> Reg:
-    """Address of the barrier of `stage`, without the ring's constant offset."""
+    """The address of the barrier of `stage`, without the constant offset of the barriers."""
     return low.k.mad_lo(stage, 8, low.named["smem"])
 
 
 def acquire(low: Lowering, op: ops.AcquireOp) -> None:
-    """The first time round every stage is free: waiting for the phase before the first one passes at once."""
+    """Wait until the stage is free. In the first round every stage is free: a wait for the phase before the first one
+    ends at once.
+    """
     k, position = low.k, low.position
     address = barrier_address(low, position.stage)
     k.wait(Address(address, low.barriers[op.barriers.data].offset), k.xor(position.parity, 1))
 
 
 def invite(low: Lowering, op: ops.InviteOp) -> None:
-    """Arrive in the other CTA of the cluster: one message between producers, in place of one from every warp that multiplies."""
+    """Arrive in the other CTA of the cluster: one message between producers replaces one message from each consumer
+    warp.
+    """
     k = low.k
     address = k.add(barrier_address(low, low.position.stage), low.barriers[op.barriers.data].offset)
     k.mbarrier_arrive(Address(k.map_shared(address, k.xor(low.named["rank"], 1))), remote=True)
 
 
 def expect(low: Lowering, op: ops.ExpectOp) -> None:
-    """Arrive and announce the bytes of the rings that the role fills, whichever CTA sends them."""
+    """Arrive, and announce the bytes of the rings that the role fills. Any CTA of the cluster may send them."""
     address = barrier_address(low, low.position.stage)
     size = sum(low.rings[ring].stage_bytes for ring in staged.filled_rings(low.role, op.barriers.data))
     low.k.mbarrier_arrive_expect(Address(address, low.barriers[op.barriers.data].offset), size)
@@ -71,9 +78,10 @@ def proxy_fence(low: Lowering, op: ProxyFenceOp) -> None:
 
 
 def release(low: Lowering, op: ops.ReleaseOp) -> None:
-    """One lane of each warp arrives at the empty barrier of its CTA, whose producer invites the others of the cluster.
+    """Make one lane of each warp arrive at the empty barrier of its CTA. The producer then invites the other CTAs of
+    the cluster.
 
-    The warp's own wait covers only its own share of the products, so each warp arrives for itself.
+    The wait of a warp covers only its part of the products, so each warp arrives.
     """
     k, position, tile = low.k, low.position, low.tile_state
     lag = op.lag.value.data
@@ -88,7 +96,7 @@ def release(low: Lowering, op: ops.ReleaseOp) -> None:
 
 
 def bulk_load(low: Lowering, op: ops.BulkLoadOp) -> None:
-    """A tiled copy into the stage in hand."""
+    """Begin a tensor copy to the current stage."""
     k, position = low.k, low.position
     ring = low.rings[op.ring.data]
     destination = k.mad_lo(position.stage, ring.stage_bytes, low.named["smem"])

@@ -1,7 +1,8 @@
 """The staging area of a warpgroup for bulk stores: buffers, swizzled lines, and each lane's place in them.
 
-A chunk is 64 rows of m by some columns of n; 32 rows of a gated product, for which a warp has 8 of them, not 16. It is staged as the boxes of the output's tensor map: along n for an output
-[M, N] (64 lines a box, one a row), along m for an output [N, M] (one line a column).
+A chunk is 64 rows of m by some columns of n. For a gated product it has 32 rows, and a warp has 8 of them in place of
+16. A chunk is staged as boxes of the output's tensor map. Lines run along n for an output [M, N] (64 lines a box, one
+for each row), and along m for an output [N, M] (one line for each column).
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ from louver.ptx.module import Reg
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A chunk that is staged and sent at once. block: which 64 rows of the warpgroup. column: the first of `columns`, in the tile.
+    """A chunk, which is staged and then sent.
 
-    offset: bytes from the area's start register to the chunk's buffer.
+    block: the number of the warpgroup's block of 64 rows.
+    column: the first of its `columns`, counted in the tile.
+    offset: bytes from the `start` of the area to the chunk's buffer.
     """
 
     block: int
@@ -36,9 +39,11 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Area:
-    """A warpgroup's part of the staging area: `buffers` of one chunk each, which begin `offset` bytes after `start`.
+    """A warpgroup's part of the staging area: `buffers` buffers of one chunk, from `offset` bytes after `start` on.
 
-    rows, columns: of a chunk. size: bytes of an element. span: bytes of a line, which its swizzle permutes.
+    rows, columns: size of a chunk.
+    size: bytes of an element.
+    span: bytes of a line. The swizzle permutes its pieces.
     """
 
     start: Reg
@@ -52,7 +57,7 @@ class Area:
 
     @property
     def warp_rows(self) -> int:
-        """Rows of a chunk that one warp has: 16, or 8 of a gated product."""
+        """Rows of a chunk that one warp has: 16, or 8 for a gated product."""
         return self.rows // WARPS_PER_WARPGROUP
 
     @property
@@ -76,25 +81,29 @@ class Area:
         return self.span // self.size
 
     def chunks(self, blocks: int, columns: int) -> Iterator[Chunk]:
-        """The warpgroup's part of so many columns of a tile, in turn; buffers are taken in turn as well."""
+        """The chunks of the warpgroup's part of `columns` columns of a tile, in order. They use the buffers in turn."""
         starts = [(block, column) for block in range(blocks) for column in range(0, columns, self.columns)]
         for index, (block, column) in enumerate(starts):
             yield Chunk(block, column, self.columns, self.offset + index % self.buffers * self.chunk_bytes)
 
     def swizzled(self, k: KernelBuilder, line: Reg, piece: Reg) -> Reg:
-        """The piece of 16 bytes of a box that holds piece number `piece` of `line`. Lines 8 apart are permuted alike."""
+        """The place of piece number `piece` of `line` among the pieces of 16 bytes. It repeats every 8 lines of 128
+        bytes.
+        """
         lines = BANK_LINE // self.span
         group = k.shr(line, lines.bit_length() - 1) if lines > 1 else line
         return k.xor(piece, k.and_(group, self.span // PIECE - 1))
 
     def address(self, k: KernelBuilder, line: Reg, place: Reg) -> Reg:
-        """The address of a line's piece in a buffer at `start`; place: what `swizzled` gave."""
+        """The address of a piece of a line in a buffer at `start`. place: the result of `swizzled`."""
         return k.add(k.mad_lo(line, self.span, self.start), k.shl(place, PIECE.bit_length() - 1))
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A thread among its warpgroup: warp 0 to 3, lane 0 to 31; it holds rows `row`, + 8 and columns 2 · `pair`, + 1."""
+    """A thread of a warpgroup: warp 0 to 3, lane 0 to 31. It holds rows `row` and `row` + 8, columns 2 · `pair` and 2 ·
+    `pair` + 1.
+    """
 
     warp: Reg
     lane: Reg
@@ -103,14 +112,14 @@ class Lane:
 
     @classmethod
     def of(cls, low: Lowering) -> Lane:
-        """The thread's own."""
+        """The values of this thread."""
         k = low.k
         lane = k.and_(low.named["tid"], 31)
         return cls(k.and_(low.named["warp"], 3), lane, k.shr(lane, 2), k.and_(lane, 3))
 
 
 def open_area(low: Lowering, op: ops.BulkStoreOp) -> Area:
-    """The part of the warpgroup in hand."""
+    """The part of the current warpgroup."""
     kind = op.destination.type
     if not isinstance(kind, MapType):
         raise TypeError(f"a bulk store's destination is a tensor map, got {kind}")

@@ -1,4 +1,4 @@
-"""State of lowering: parameters, shared-memory layout, and the position of each role."""
+"""The state of lowering a product: parameters, shared-memory layout, and the position of each role."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from louver.ptx.module import Imm, Reg
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """A ring of stages: offset and size of a stage in bytes."""
+    """A ring of stages: its offset and the size of a stage, in bytes."""
 
     offset: int
     stage_bytes: int
@@ -28,7 +28,7 @@ class Ring:
 
 @dataclass(frozen=True, slots=True)
 class Barriers:
-    """Some mbarriers: offset in bytes, how many, and the arrivals of a phase."""
+    """An array of mbarriers: offset in bytes, number of barriers, and arrivals of a phase."""
 
     offset: int
     count: int
@@ -37,7 +37,7 @@ class Barriers:
 
 @dataclass(slots=True)
 class RolePosition:
-    """A role's place in the rings: registers for the stage in hand, its parity bit, and the stage before it."""
+    """A role's position in the rings: registers for the current stage, its parity bit, and the stage before it."""
 
     stage: Reg
     parity: Reg
@@ -46,9 +46,13 @@ class RolePosition:
 
 @dataclass(slots=True)
 class TileState:
-    """Inside a tile: the first step of the loop body in hand, and how many steps the body has gone on since.
+    """The position in a tile.
 
-    first, last: the tile's steps are those from `first` to before `last`. leave: in a partial loop, the branches to leave by where no step is left, and the steps of its body.
+    step: the first step of the current loop body.
+    first, last: the steps of the tile are those from `first` to before `last`.
+    advanced: steps since the beginning of the body.
+    leave: in a partial loop, the branches that skip the rest of the body when no step remains.
+    unroll: steps of the body.
     """
 
     step: Reg
@@ -60,9 +64,9 @@ class TileState:
 
 
 class Origin(NamedTuple):
-    """The start of a tile: its first row and column, in elements, and its entry, if there are any.
+    """The start of a tile: its first row and column, in elements, and its entry, if there are entries.
 
-    first, last: the steps of a range of K; None where all tiles are whole.
+    first, last: the first step of a range of K, and the end of its steps; None if all tiles are whole.
     """
 
     m: Reg
@@ -73,12 +77,14 @@ class Origin(NamedTuple):
 
     @property
     def arguments(self) -> list[Reg]:
-        """The arguments of the regions of a walk over tiles."""
+        """The block arguments of the regions of a walk over tiles."""
         return [each for each in self[:4] if each is not None]
 
 
 class Entries(NamedTuple):
-    """An array that has each tile's entry: its address, the bytes of a number, and the axis along which tiles are counted."""
+    """The array with the entry of each tile: its address, the bytes of a number, and the axis along which tiles are
+    counted.
+    """
 
     address: Reg
     width: int
@@ -87,11 +93,15 @@ class Entries(NamedTuple):
 
 @dataclass(slots=True)
 class TileWalk:
-    """A role's walk over its tiles or ranges. tile: the number of the one in hand. stride: to the next one. total: how many there are. raster: rows that
-    are walked before the next column. here: the origin of the one in hand.
+    """A role's walk over its tiles or ranges.
 
-    entries: where tiles' entries are read, None where the tile's number says its entry. ahead: origin of the tile that has been begun
-    ahead.
+    tile: the number of the current tile or range.
+    stride: from one number to the next.
+    total: the number of all tiles and ranges.
+    raster: rows of tiles that are processed before the next column.
+    here: the origin of the current tile.
+    entries: the array from which entries are read; None if the entry follows from the number of the tile.
+    ahead: the origin of the tile that has been begun ahead.
     """
 
     tile: Reg
@@ -105,8 +115,11 @@ class TileWalk:
 
 @dataclass(slots=True)
 class ConsumerState:
-    """The registers of a consumer warpgroup: accumulators [block][register], metadata words [set][block][word] (none where products
-    take none), promoted sums [block][register] (none where nothing is promoted).
+    """The registers of a consumer warpgroup.
+
+    accumulators: [block][register].
+    metadata: words [set][block][word]; empty if products read none.
+    promoted: promoted sums [block][register]; empty without promotion.
     """
 
     accumulators: list[list[Reg]]
@@ -117,11 +130,20 @@ class ConsumerState:
 
 @dataclass(frozen=True, slots=True)
 class RowFeed:
-    """A thread's rows of each list. first: of its neighbouring entries of a step. own: column of a tile, where its first piece begins.
-    size: bytes of an element. pitch: bytes from a row to the next. entries: registers [set][list][row].
+    """A thread's rows of each list.
 
-    Of the tile that is open: lists: addresses of its first entries [list]; base: address of its first piece of row 0; column: where that
-    begins; end: the column behind the tile's last one.
+    first: the first of the thread's neighbouring entries in a step.
+    own: the column of a tile at which the thread's first piece begins.
+    size: bytes of an element.
+    pitch: bytes from a row to the next.
+    entries: registers [set][list][row].
+
+    For the open tile:
+
+    lists: addresses of the thread's first entries [list].
+    base: address of the thread's first piece of row 0.
+    column: the column of that piece.
+    end: the end of the tile's columns.
     """
 
     first: Reg
@@ -137,10 +159,10 @@ class RowFeed:
 
 @dataclass(frozen=True, slots=True)
 class Gatherer:
-    """A thread's part of each list's rows in a stage: of each of its rows the same piece of 16 bytes of a line.
+    """A thread's part of the rows of each list in a stage: the same piece of 16 bytes in a line of each of its rows.
 
-    places: addresses of the piece of each row, in the first box of the first stage, without the ring's offset. boxes: side by side, of
-    lines of `span` bytes, `box_bytes` each.
+    places: addresses of the piece of each row, in the first box of the first stage, without the offset of the ring.
+    boxes: boxes side by side. A box has lines of `span` bytes, and `box_bytes` in total.
     """
 
     places: tuple[Reg, ...]
@@ -151,11 +173,13 @@ class Gatherer:
 
 @dataclass(frozen=True, slots=True)
 class Turner:
-    """A thread's blocks of gathered rows. parts: of all lists.
+    """A thread's blocks of gathered rows.
 
-    own: address of its first piece in the ring of blocks, without the ring's offset.
-    places: bytes from a part's first column to the words of four columns, in the order in which they are stored, and to those of the next
-    four. pairs, fours: selectors that turn 4×4 bytes, in that order.
+    parts: parts of all lists.
+    own: address of the thread's first piece in the ring of blocks, without the offset of the ring.
+    places: bytes from the first column of a part to the words of four columns, in the order of the stores, and to those
+    of the next four.
+    pairs, fours: selectors that turn 4×4 bytes, in that order.
     """
 
     turned: Turned
@@ -168,9 +192,11 @@ class Turner:
 
 @dataclass(frozen=True, slots=True)
 class Pointers:
-    """A thread's rows of a step: addresses [list][row] of its first pieces, and predicates, which of them K does not have.
+    """A thread's rows of a step.
 
-    more: predicate, whether the tile has that step; None where it has.
+    rows: addresses of the thread's first pieces [list][row].
+    missing: predicates, whether a row is outside K [list][row].
+    more: predicate, whether the tile has the step; None if it always has.
     """
 
     rows: tuple[tuple[Reg, ...], ...]
@@ -180,12 +206,18 @@ class Pointers:
 
 @dataclass(slots=True)
 class Lowering:
-    """The state of lowering one kernel. lower_block: lowers a region. gathers: what gathers rows of the dense operand, if anything does.
+    """The state of lowering one kernel.
 
-    values: what holds each SSA value. sizes: the kernel's sizes by name. named: thread indices and counts.
-    warpgroup (index in its role, one of `warpgroups`; each takes as many rows of a tile) and the states
-    below are set where a role, a tile or a consumer begins. end: the step behind the last one of the tile that loads are for, in hand or
-    begun ahead. columns: of the tile, that its store in hand is for.
+    lower_block: lowers a region.
+    gathers: the operation that gathers rows of the dense operand; None without one.
+    values: the register or constant of each SSA value.
+    sizes: the sizes of the kernel by name.
+    named: thread indices and counts.
+    warpgroup: the index of the warpgroup in its role, one of `warpgroups`. Each takes an equal part of a tile's rows.
+    end: the end of the steps of the tile for which loads are, which is the current tile or the one begun ahead.
+    columns: the columns of the tile that the current store writes.
+
+    `warpgroup` and the states of role, tile and consumer are set when a role, a tile or a consumer begins.
     """
 
     kernel: ops.KernelOp
@@ -223,7 +255,7 @@ class Lowering:
 
     @property
     def depth(self) -> Reg:
-        """The rows of K that are summed: all, or so many as lists name."""
+        """The rows of K that are summed: all, or the number that lists name."""
         return self.sizes.get("kept", self.sizes["K"])
 
     @property
@@ -233,7 +265,7 @@ class Lowering:
 
     @property
     def ranked(self) -> bool:
-        """Whether its CTA is one of a cluster's: it has a rank, which its shared addresses hold among their high bits."""
+        """Whether the CTA is in a cluster. It then has a rank, which shared addresses contain in their high bits."""
         return self.kernel.cluster.value.data > 1
 
     @property
@@ -248,23 +280,25 @@ class Lowering:
 
     @property
     def row_steps(self) -> tuple[int, int]:
-        """Rows of sums from a warp to the next one, and from a block of a warp to its next one. Of a product by threads a warp's rows follow
-        each other, so that one window has more of them.
+        """Rows of sums from a warp to the next warp, and from a block of a warp to its next block.
+
+        On CUDA cores the rows of a warp follow each other, so that more of them are in one window.
         """
         return (16 * len(self.consumer.accumulators), 16) if self.kernel.mma is None else (16, BLOCK_ROWS)
 
     @property
     def places(self) -> dict[tuple[int, int], int]:
-        """The elements of a block of sums that a thread holds, by rows and columns from its first one, see `Fragment.offsets`: of the columns
-        that are stored.
+        """The elements of a block of sums that a thread holds, in the columns that are stored.
+
+        The key is the distance in rows and columns from the thread's first element, see `Fragment.offsets`.
         """
         found = self.kernel.unit.d_fragment.offsets()
         return {place: index for place, index in found.items() if place[1] < self.columns}
 
     def sum_at(self, block: int, row: int, column: int) -> Reg:
-        """The element of a thread's part of a block that is so many rows and columns from its first one.
+        """The thread's sum in a block at this distance in rows and columns from its first one, as f32 or s32.
 
-        f32 or s32: f16 accumulators, two a register, are unpacked and widened where they are read.
+        f16 accumulators are two to a register. They are unpacked and widened here.
         """
         held, index = self.sums[block], self.places[row, column]
         if self.kernel.unit.d != "f16":

@@ -1,4 +1,4 @@
-"""The epilogue: accumulators through the epilogue graph to global memory, element by element.
+"""Lowers the direct store: accumulators go through the epilogue graph to global memory, element by element.
 
 The fragment of the sums (`Lowering.places`) says which rows of each block of 64 a thread holds, and which pairs of columns.
 """
@@ -32,7 +32,7 @@ from louver.ptx.module import Address, Reg
 
 
 def store(low: Lowering, op: ops.StoreOp) -> None:
-    """Store the warpgroup's rows of the tile; elements outside M × N are dropped."""
+    """Store the warpgroup's rows of the tile. Elements outside M × N are not stored."""
     k = low.k
     gated = is_gated(op)
     first_row = first_output_row(low, op)
@@ -41,7 +41,7 @@ def store(low: Lowering, op: ops.StoreOp) -> None:
     held, (_, step) = sorted({row for row, _ in low.places}), low.row_steps
     for block in range(len(low.consumer.accumulators)):
         if gated:
-            # Both sums of an element are the thread's, see `Accumulator.part`.
+            # The thread has both sums of an element, see `Accumulator.part`.
             for offset in held[: len(held) // 2]:
                 row = k.add(first_row, step // 2 * block + offset)
                 _store_row(low, op, block, [offset, offset + 8], row, column, numbers, aligned)
@@ -61,7 +61,11 @@ def _store_row(
     numbers: Known,
     aligned: dict[MatrixOp, Reg],
 ) -> None:
-    """All columns of one row of the output that this thread holds, from the sums of these rows of the block. aligned: see `Addends`."""
+    """Store all columns that this thread holds of one output row.
+
+    sums_of: the rows of the block whose sums give this row.
+    aligned: see `Addends.wide`.
+    """
     k = low.k
     size = element_type(_element(op)).bytes
     transposed = op.transposed is not None
@@ -108,7 +112,7 @@ def _store_row(
 
 
 def _times(k: KernelBuilder, step: Reg, count: int) -> Reg:
-    """By a shift where it can be: a multiplication makes ptxas spill (tensor scale and gelu)."""
+    """Multiply, by a shift where possible. A multiplication makes ptxas spill (tensor scale and gelu)."""
     power = count.bit_length() - 1
     return k.shl(step, power) if count == 1 << power else k.mul_lo(step, count)
 

@@ -1,8 +1,9 @@
-"""Gathered rows that all threads of a producer turn (`louver.compile.plan.turned`).
+"""Turns gathered rows with all threads of the producer (`louver.compile.plan.turned`).
 
-Four neighbouring lanes copy 64 bytes of a row, and the fours of a warp copy eight rows. A lane's rows are `ROWS` neighbouring entries of
-a list, a *quad*; a warp's quads are those of two chunks of a line, half a line apart. Lanes of neighbouring pieces store different columns
-of four, in an order that begins with the lane's own. So the 32 words that a warp stores at a time lie in all banks, whatever the swizzle.
+Four neighbouring lanes copy 64 bytes of a row, and the eight groups of four lanes in a warp copy eight rows. A *quad*
+is the rows of a lane: `ROWS` neighbouring entries of a list. The quads of a warp belong to two chunks of a line, half a
+line apart. Lanes of neighbouring pieces store the four columns in different orders. So the 32 words that a warp stores
+at a time are in all banks, for each swizzle.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from louver.isa.targets import WARPGROUP_THREADS
 from louver.ptx.module import Address, Imm, Reg
 
 WORDS = CHUNK // ROWS
-"""Words of a piece, each of `ROWS` columns."""
+"""Words of a piece. A word has `ROWS` columns."""
 
 PAIRS = (0x5140, 0x7362)
-"""Bytes of two rows' words, by turns: of their first two columns, and of the others."""
+"""Selectors that interleave the bytes of two rows' words: for the first two columns, and for the last two."""
 
 FOURS = (0x5410, 0x7632)
-"""Halves of two such words: their first column's rows, and their second one's."""
+"""Selectors of halves of two such words: the rows of the first column, and the rows of the second one."""
 
 
 def open_turner(low: Lowering, op: TurnOp) -> None:
-    """Registers that live through a role that turns rows."""
+    """Open the registers that live during a role that turns rows."""
     k, span, lists = low.k, op.swizzle.value.data, op.count.value.data
     turned = Turned(low.tile[1], low.tile[2])
     lane, warp = k.and_(low.named["tid"], LANES - 1), k.and_(k.shr(low.named["tid"], 5), 3)
@@ -39,7 +40,7 @@ def open_turner(low: Lowering, op: TurnOp) -> None:
     group = k.and_(warp, turned.groups - 1)
     chunk = k.mad_lo(k.shr(of_eight, 2), turned.groups, group)
     word = k.and_(of_eight, WORDS - 1)
-    # Pieces of a part: those of a row's first 64 columns, then of the next.
+    # The pieces of a part are those of the first 64 columns of a row, then those of the next 64.
     column = k.add(k.shl(piece, 4), k.mul_lo(k.div(warp, turned.groups), WARP_PIECES * CHUNK))
     fixed = k.mad_lo(column, span, k.shl(word, 2))
     places = tuple(
@@ -53,7 +54,7 @@ def open_turner(low: Lowering, op: TurnOp) -> None:
 
 
 def _place(low: Lowering, fixed: Reg, chunk: Reg, column: Reg, span: int, odd: int) -> Reg:
-    """Bytes from a part's first column to where a word of the lane goes: of column `column` of four, or (odd) of the four behind it."""
+    """Bytes from the first column of a part to a word of the lane: for `column` of four, or (odd) of the next four."""
     k = low.k
     line = k.div(k.add(column, ROWS * odd) if odd else column, BANK_LINE // span)
     swizzled = k.xor(chunk, k.and_(line, span // CHUNK - 1))
@@ -61,7 +62,7 @@ def _place(low: Lowering, fixed: Reg, chunk: Reg, column: Reg, span: int, odd: i
 
 
 def _either(low: Lowering, selectors: Sequence[int], piece: Reg, bit: int) -> tuple[Reg, Reg]:
-    """Both selectors, the other one first for lanes whose piece has that bit."""
+    """Both selectors. Lanes whose piece has the bit use them in reverse order."""
     k = low.k
     first, second = map(Imm, selectors)
     is_set = k.setp("ne", "u32", k.and_(piece, bit), 0)
@@ -69,7 +70,9 @@ def _either(low: Lowering, selectors: Sequence[int], piece: Reg, bit: int) -> tu
 
 
 def copy_blocks(low: Lowering, op: CopyBlocksOp) -> None:
-    """A group of the thread's copies, an empty one too, so that as many are under way at each turn."""
+    """Begin a group of the thread's copies. A group may be empty, so that the number of pending groups is always the
+    same.
+    """
     pointers, turner = low.pointers, low.turner
     part, ring = op.part.value.data, low.rings[op.ring.data]
     number, index = divmod(part, turner.turned.parts)
@@ -83,12 +86,12 @@ def copy_blocks(low: Lowering, op: CopyBlocksOp) -> None:
 
 
 def _own(part: int, row: int) -> int:
-    """Bytes from a thread's first piece to another one: neighbouring threads' pieces of a row lie side by side."""
+    """Bytes from a thread's first piece to another one. Pieces of neighbouring threads are contiguous in a row."""
     return part * PART_BYTES + row * WARPGROUP_THREADS * CHUNK
 
 
 def turn(low: Lowering, op: TurnOp) -> None:
-    """Words of four rows, in the order in which the lane's columns of four are stored."""
+    """Turn a block, and store words of four rows, in the lane's order of columns."""
     k, turner, ring, stage = low.k, low.turner, low.rings[op.ring.data], low.position.stage
     part, span = op.part.value.data, op.swizzle.value.data
     base = k.mad_lo(stage, ring.stage_bytes, low.named["smem"])
