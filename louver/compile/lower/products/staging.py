@@ -87,9 +87,7 @@ class Area:
             yield Chunk(block, column, self.columns, self.offset + index % self.buffers * self.chunk_bytes)
 
     def swizzled(self, k: KernelBuilder, line: Reg, piece: Reg) -> Reg:
-        """The place of piece number `piece` of `line` among the pieces of 16 bytes. It repeats every 8 lines of 128
-        bytes.
-        """
+        """The place of piece number `piece` in `line`, in pieces of 16 bytes. Lines 8 apart have the same permutation."""
         lines = BANK_LINE // self.span
         group = k.shr(line, lines.bit_length() - 1) if lines > 1 else line
         return k.xor(piece, k.and_(group, self.span // PIECE - 1))

@@ -1,4 +1,4 @@
-"""lower-tiles: a kernel whose tiles have encodings, operation by operation, to PTX."""
+"""lower-tiles: lowers a kernel whose tiles have encodings to PTX, operation by operation."""
 
 from __future__ import annotations
 

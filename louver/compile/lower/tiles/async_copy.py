@@ -1,4 +1,4 @@
-"""Asynchronous copies from global to shared memory: `cp.async`, 4 to 16 bytes each."""
+"""Lowers asynchronous copies from global to shared memory: `cp.async` of 4 to 16 bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from louver.ptx.module import Address
 
 
 def begin_copy(low: Lowering, op: AsyncCopyOp) -> Registers:
-    """Copies of a tile to the memory of its slot."""
+    """Begin the copies of a tile to the memory of its slot."""
     layout, pointers = low.layout(op.ptr), low.values[op.ptr]
     low.begin_load()
     low.copied.add(op.slot)
@@ -28,7 +28,7 @@ def begin_copy(low: Lowering, op: AsyncCopyOp) -> Registers:
     assert all(step[tile.fast] * tile.size % copy.size == 0 for step in layout.thread)
     for first, pointer, mask in zip(layout.registers, pointers, masks, strict=True):
         if first[tile.fast] * tile.size % copy.size:
-            # It is part of the chunk before.
+            # The element is part of an earlier chunk.
             continue
         base, offset = base_of(low, pointer)
         source, absent = Address(base, offset), low.constant(0, "pred")
@@ -41,11 +41,11 @@ def begin_copy(low: Lowering, op: AsyncCopyOp) -> Registers:
 
 
 def commit_copies(low: Lowering, op: AsyncCommitOp) -> None:
-    """The copies that each thread has begun are a group."""
+    """Commit the copies that each thread has begun as a group."""
     low.k.emit(AsyncCommit())
 
 
 def wait_for_copies(low: Lowering, op: AsyncWaitOp) -> None:
-    """Each thread's copies have been made; before one takes what another one has copied, they meet."""
+    """Wait until each thread's copies are complete. Threads must synchronize before one reads copies of another."""
     low.k.emit(AsyncWait(op.num.value.data))
     low.have_put(*low.copied)

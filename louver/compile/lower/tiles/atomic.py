@@ -1,4 +1,7 @@
-"""Atomic operations by one of the threads that hold an element: sums of neighbours together, all others element by element."""
+"""Lowers atomic operations. One of the threads that hold an element performs them.
+
+One instruction may add several neighbours. Other operations are performed element by element.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +30,14 @@ from louver.ptx.module import Address, Reg
 _WHOLE = {"max": ("max", "s"), "min": ("min", "s"), "umax": ("max", "u"), "umin": ("min", "u")} | {
     name: (name, "b") for name in ("and", "or", "xor")
 }
-"""Kinds on integers: PTX's name, and the letter of the type."""
+"""Kinds for integers: the name in PTX, and the letter of the type."""
 
 
 def lower_atomic(low: Lowering, op: AtomicOp) -> Registers | None:
-    """Changes of memory, element by element; None where nothing uses what was there. All orders but `relaxed` are acq_rel."""
+    """Change memory element by element. Returns the old values; None if nothing uses them.
+
+    All memory orders but `relaxed` are compiled to acq_rel.
+    """
     if op.scope.data == "sys":
         raise unsupported("the scope of an atomic operation must be 'gpu' or 'cta'", op)
     form = _form(op, element_of(op.value.type))
@@ -44,7 +50,7 @@ def lower_atomic(low: Lowering, op: AtomicOp) -> Registers | None:
     low.begin_store()
     ordered = op.sem.data != "relaxed"
     if ordered:
-        # The threads have met: each hands on what all of them have stored.
+        # The threads have synchronized, so the fence of each thread covers the stores of all threads.
         low.k.emit(FenceGpu())
     owner = low.owner(layout)
     before: list[Reg] = []
@@ -69,8 +75,8 @@ def _change(
     values: Sequence[Reg],
     guard: Reg | None,
 ) -> Reg:
-    """Change one element; returns what was there, where `form` does."""
-    # An exchange of f32 is one of its bits.
+    """Change one element. Returns the old value if `form` does."""
+    # An exchange of f32 exchanges its bits.
     as_float = values[0].type == "f32" and not isinstance(form, AtomicAdd)
     bits = [low.emit(Bitcast("b32"), value) for value in values] if as_float else values
     if not isinstance(form, AtomicCompareAndSwap) and not form.returns:
@@ -84,7 +90,7 @@ def _change(
 def _add(
     low: Lowering, form: AtomicAdd, tiles: tuple[Sequence[Reg], Sequence[Reg], Sequence[Reg | None]], owner: Reg | None
 ) -> None:
-    """Add elements, neighbours by one instruction where there is one. tiles: pointers, values and masks."""
+    """Add elements, and neighbours by one instruction where it exists. tiles: pointers, values and masks."""
     pointers, values, masks = tiles
     size = REGISTER_BITS[values[0].type] // 8
     floating = form.type in ("f32", "f16", "bf16")
@@ -103,7 +109,7 @@ def _add(
 
 
 def _form(op: AtomicOp, element: Attribute) -> AtomicAdd | AtomicUpdate | AtomicCompareAndSwap:
-    """The instruction. Refuses what PTX has none for."""
+    """The instruction. Rejects operations that PTX does not have."""
     if isinstance(op, AtomicCASOp):
         held = element_bytes(element, op) * 8
         if held not in (16, 32, 64) or (held == 16 and is_integer(element)):

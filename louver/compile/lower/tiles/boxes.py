@@ -1,4 +1,4 @@
-"""Bulk copies of boxes, started by one thread, and the barriers on which all threads wait for their bytes."""
+"""Lowers bulk copies of boxes, which one thread begins, and the barriers at which all threads wait for their bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from louver.ptx.module import Address, Imm
 
 
 def init_barriers(low: Lowering, op: InitBarriersOp) -> Registers:
-    """One thread makes them; no thread waits before they are."""
+    """One thread initialises the barriers. A CTA barrier follows, so no thread waits at an mbarrier earlier."""
     first = low.rooms.staged[op.result]
     for index in range(op.count.value.data):
         low.k.emit(MbarrierInit(), _barrier(low, first + index * BARRIER_BYTES), Imm(1), guard=low.first_thread)
@@ -24,9 +24,10 @@ def init_barriers(low: Lowering, op: InitBarriersOp) -> Registers:
 
 
 def even_barriers(low: Lowering, op: EvenBarriersOp) -> None:
-    """One thread arrives where the phase is odd. All threads have waited for the last copies: they have met since, in the loop.
+    """One thread arrives at the barriers with an odd phase, so that all phases are even.
 
-    The slots before `read` have been read once more than the others.
+    All threads have waited for the last copies, because they have synchronized in the loop since. The slots before
+    `read` have been read once more than the others.
     """
     k, first = low.k, low.rooms.staged[op.first]
     with k.if_(low.first_thread):
@@ -38,13 +39,15 @@ def even_barriers(low: Lowering, op: EvenBarriersOp) -> None:
 
 
 def wait_for_boxes(low: Lowering, op: WaitBarrierOp) -> None:
-    """Each thread sees what has arrived. They meet before one copies to the slot that another one may still read."""
+    """Wait for the bytes in each thread. Threads must synchronize before a copy to a slot that another thread may still
+    read.
+    """
     low.k.wait(_place(low, op.barrier), low.scalar(op.phase))
     low.accesses.puts = True
 
 
 def copy_boxes(low: Lowering, op: BoxCopiesOp) -> None:
-    """One thread announces the bytes and copies, row by row as far as the swizzle's span goes."""
+    """One thread announces the bytes and begins the copies. The columns of a copy are at most one swizzle span."""
     k = low.k
     if op.free is None:
         _begin_boxes(low, apart=op.apart is not None)
@@ -65,7 +68,7 @@ def copy_boxes(low: Lowering, op: BoxCopiesOp) -> None:
 
 
 def _begin_boxes(low: Lowering, *, apart: bool) -> None:
-    """Makes earlier stores visible to bulk copies: each thread fences, then all threads meet."""
+    """Make earlier stores visible to bulk copies: each thread issues a fence, then all threads synchronize."""
     stored = low.accesses.unpublished and not apart
     unfenced = low.accesses.unfenced
     if stored:
@@ -82,5 +85,5 @@ def _barrier(low: Lowering, place: int) -> Address:
 
 
 def _place(low: Lowering, barrier: SSAValue) -> Address:
-    """Of a barrier, whose number of bytes before it is computed."""
+    """The address of a barrier with a computed offset."""
     return Address(low.k.add(low.staged_address(()), low.scalar(barrier)))

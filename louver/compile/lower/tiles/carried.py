@@ -1,4 +1,4 @@
-"""Registers of values that loops carry: one for each element, or one for several packed elements."""
+"""Assigns registers to values that loops carry: one for each element, or one for several packed elements."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ from louver.ir.tile.types import element_of, register_encoding
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """A value from iteration to iteration. registers: its own ones. size: bytes of the elements that share them; None for elements."""
+    """A value that a loop carries.
+
+    registers: registers that keep it from iteration to iteration.
+    size: bytes of an element if several elements share a register; None if each element has a register.
+    """
 
     value: SSAValue
     registers: Registers
@@ -24,12 +28,12 @@ class Carried:
 
     @classmethod
     def of(cls, low: Lowering, value: SSAValue, op: Operation) -> Carried:
-        """A loop's copy of what a value is before it. Elements that wide loads brought stay together."""
+        """Copy the value before the loop to new registers. Elements from wide loads stay packed."""
         registers = low.values[value]
         size = _packed_size(value, op)
         words = None if size is None else _words(low, registers, WORD // size)
         if words is None and size is not None and _of_warpgroup(value):
-            # Products sum in these registers: they are the same ones in each iteration.
+            # Products accumulate in these registers, so they must be the same in each iteration.
             groups = [registers[first : first + WORD // size] for first in range(0, len(registers), WORD // size)]
             words = tuple(pack_elements(low, group, size) for group in groups)
         if words is None:
@@ -37,14 +41,14 @@ class Carried:
         return cls(value, tuple(low.copy(word) for word in words), size)
 
     def elements(self, low: Lowering) -> Registers:
-        """The elements, taken out of their words where the code stands; those that nothing reads are dropped later."""
+        """The elements, unpacked at the current position. A later pass removes unused ones."""
         if self.size is None:
             return self.registers
         element, count = element_of(self.value.type), WORD // self.size
         return tuple(each for word in self.registers for each in unpack_elements(low, word, count, element, self.size))
 
     def held(self, low: Lowering, elements: Registers) -> Registers:
-        """The registers that these elements are in as the loop carries them."""
+        """Registers with these elements, in the format in which the loop carries them."""
         if self.size is None:
             return elements
         count = WORD // self.size
@@ -54,13 +58,13 @@ class Carried:
 
 
 def _of_warpgroup(value: SSAValue) -> bool:
-    """Whether a tile lies as products of warpgroups sum."""
+    """Whether a tile has the layout of the sums of warpgroup products."""
     encoding = register_encoding(value.type)
     return isinstance(encoding, MmaAttr) and encoding.of_warpgroup
 
 
 def _packed_size(value: SSAValue, op: Operation) -> int | None:
-    """Bytes of a tile's elements, if several fit a register."""
+    """Bytes of a tile's elements if several fit a register; else None."""
     element = element_of(value.type)
     if not is_tile(value) or register_class(element, op) not in ("b16", "b32"):
         return None
@@ -69,7 +73,7 @@ def _packed_size(value: SSAValue, op: Operation) -> int | None:
 
 
 def _words(low: Lowering, registers: Registers, count: int) -> Registers | None:
-    """The words in which all elements are known to be; None if there are others."""
+    """The words that contain all elements; None if some elements are not in known words."""
     words = [low.packed.get(registers[first : first + count]) for first in range(0, len(registers), count)]
     found = tuple(word for word in words if word is not None)
     return found if len(found) == len(words) else None

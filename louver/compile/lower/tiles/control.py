@@ -1,4 +1,4 @@
-"""Loops and branches. Their conditions are scalars, the same in all threads, so that no warp diverges."""
+"""Lowers loops and branches. Their conditions are scalars, which are equal in all threads, so no warp diverges."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ def _elements(low: Lowering, carried: Sequence[Carried]) -> list[Registers]:
 
 
 def _carry_on(low: Lowering, carried: Sequence[Carried], block: Block) -> None:
-    """Moves the values at a block's end to the registers that the loop carries."""
+    """Move the values at the end of a block to the registers that the loop carries."""
     ends = [each.held(low, end) for each, end in zip(carried, _ends(low, block), strict=True)]
     _assign(low, [each.registers for each in carried], ends)
 
 
 def _fresh(low: Lowering, values: Sequence[Registers]) -> list[Registers]:
-    """Registers of their own with these contents."""
+    """New registers with these contents."""
     return [tuple(low.copy(register) for register in registers) for registers in values]
 
 
 def _assign(low: Lowering, to: Sequence[Registers], values: Sequence[Registers]) -> None:
-    """All registers of `to` at once, whatever of them `values` names."""
+    """Assign all registers of `to` at the same time. `values` may contain registers of `to`."""
     pairs = [pair for group in zip(to, values, strict=True) for pair in zip(*group, strict=True)]
     moved = [(target, source) for target, source in pairs if target != source]
     targets = {target for target, _ in moved}
@@ -64,7 +64,7 @@ def _bind(low: Lowering, values: Sequence[SSAValue], registers: Sequence[Registe
 
 
 def _may_follow(low: Lowering, *blocks: Block) -> None:
-    """A loop's body may come right after itself: with all its accesses made."""
+    """Record the accesses of a loop's body before the body, because they may precede it in the iteration before."""
     found = [op for block in blocks for op in block.walk()]
     low.accesses.loads |= any(isinstance(op, LoadOp | AsyncCopyOp | BoxCopiesOp | AtomicOp) for op in found)
     stores = any(isinstance(op, StoreOp | AtomicOp) for op in found)
@@ -77,7 +77,7 @@ def _may_follow(low: Lowering, *blocks: Block) -> None:
     low.accesses.puts |= exchanges
     low.copied.update(op.slot for op in found if isinstance(op, AsyncCopyOp))
     for op in found:
-        # Where warpgroups multiply, a branch ends with a fence.
+        # If warpgroups multiply, a branch ends with a fence.
         fenced = low.multiplies and _in_branch(op, blocks)
         match op:
             case AsyncWaitOp():
@@ -87,14 +87,16 @@ def _may_follow(low: Lowering, *blocks: Block) -> None:
             case ConvertLayoutOp() if in_shared(op.result):
                 low.have_put(op.result, fenced=fenced or _fenced_behind(low, op))
             case DotOp():
-                # It fences the parts that it stores.
+                # The dot fences the parts that it stores.
                 pass
             case _:
                 low.accesses.unfenced |= op in low.rooms.exchanges and not fenced
 
 
 def _fenced_behind(low: Lowering, put: ConvertLayoutOp) -> bool:
-    """Whether products of warpgroups follow in the block of an operation that stores a tile for them: they fence it first."""
+    """Whether warpgroup products follow in the block of an operation that stores a tile for them. They fence the tile
+    first.
+    """
     if low.rooms.multiplied.isdisjoint(low.rooms.tiles[put.result]):
         return False
     op = put.next_op
@@ -104,7 +106,7 @@ def _fenced_behind(low: Lowering, put: ConvertLayoutOp) -> bool:
 
 
 def _in_branch(op: Operation, blocks: Sequence[Block]) -> bool:
-    """Whether an operation in one of the blocks is in a branch there."""
+    """Whether an operation inside one of the blocks is inside a branch there."""
     outer: Operation | None = op
     while outer is not None and outer.parent_block() not in blocks:
         outer = outer.parent_op()
@@ -114,7 +116,7 @@ def _in_branch(op: Operation, blocks: Sequence[Block]) -> bool:
 
 
 def lower_for(low: Lowering, op: scf.ForOp) -> None:
-    """Count from the lower bound in steps while below the upper one; steps are positive."""
+    """Count from the lower bound in positive steps, while the number is below the upper bound."""
     k, block = low.k, op.body.block
     kind = signed_type(bits_of(op.lb.type))
     number, end, step = low.copy(low.scalar(op.lb)), low.scalar(op.ub), low.scalar(op.step)
@@ -136,7 +138,7 @@ def lower_for(low: Lowering, op: scf.ForOp) -> None:
 
 
 def lower_if(low: Lowering, op: scf.IfOp) -> None:
-    """One region or the other."""
+    """Run one region or the other."""
     k = low.k
     before = replace(low.accesses)
     results: list[Registers] = []
@@ -155,7 +157,7 @@ def lower_if(low: Lowering, op: scf.IfOp) -> None:
 
 
 def _lower_branch(low: Lowering, block: Block) -> None:
-    """One region of a branch. Its stores for products are fenced there, rather than wherever it may have been taken."""
+    """Lower one region of a branch. Its stores for products are fenced inside it, so that code after it needs no fence."""
     fenced = not (low.accesses.unseen or low.accesses.unfenced)
     low.lower_block(block)
     if fenced and low.multiplies:
@@ -163,7 +165,7 @@ def _lower_branch(low: Lowering, block: Block) -> None:
 
 
 def lower_while(low: Lowering, op: scf.WhileOp) -> None:
-    """The first region, and the second one as long as the first one's condition holds."""
+    """Run the first region, and then the second one and the first one again while the condition of the first one holds."""
     k, before, after = low.k, op.before_region.block, op.after_region.block
     carried = [Carried.of(low, value, op) for value in op.arguments]
     _may_follow(low, before, after)
@@ -173,7 +175,7 @@ def lower_while(low: Lowering, op: scf.WhileOp) -> None:
         end = before.last_op
         assert isinstance(end, scf.ConditionOp)
         passed = [Carried.of(low, value, op) for value in end.operands[1:]]
-        # A copy, which the second region leaves as it is.
+        # A copy, which the second region does not change.
         condition = low.copy(low.scalar(end.condition))
         with k.if_(condition, uniform=True):
             _bind(low, after.args, _elements(low, passed))

@@ -1,6 +1,7 @@
-"""Conversion between dense and kept elements, group by group: each thread has the codes of its own groups.
+"""Lowers the conversion between dense and kept elements, group by group. Each thread has the codes of its own groups.
 
-`prmt` places bytes by a selector. It makes selectors too: of a table of four bytes it takes one for each index of an entry's codes.
+`prmt` places bytes by a selector. It also computes selectors: for each index in the codes of an entry it takes a byte
+of a table of four bytes.
 """
 
 from __future__ import annotations
@@ -23,32 +24,34 @@ NIBBLE = 4
 """Bits of the number of a byte in a selector of `prmt`."""
 
 ZEROS = 4
-"""The number of a byte of the second register, which is 0."""
+"""The number of a byte in the second register, which is 0."""
 
 FOUR = 4
 """Columns of a group whose elements `prmt` moves."""
 
 FIRST_INDICES = 0x3333
-"""The first index of each code of an entry."""
+"""Mask of the first index of each code of an entry."""
 
 PAIRS = (0x5140, 0x7362)
-"""Selectors of `prmt`: bytes 0 and 1, or 2 and 3, of a register, each with the same byte of another one above it."""
+"""Selectors of `prmt` that interleave bytes 0 and 1, or bytes 2 and 3, of two registers."""
 
 BYTE, HALF = 8, 16
-"""Bits."""
+"""Bits of a byte and of half a register."""
 
 LOWEST = 15
-"""The lowest code of an entry."""
+"""Mask of the lowest code of an entry."""
 
 Table: TypeAlias = tuple[int, ...]
-"""A byte of a selector for each value of an index."""
+"""The byte of a selector for each value of an index."""
 
 Tables: TypeAlias = Sequence[tuple[Table, Table]]
-"""For each byte of a group's selectors, tables of the first and of the second index: the byte is the exclusive or of what these give."""
+"""For each byte of a group's selectors, a table for the first index and one for the second. The byte is the exclusive
+or of both results.
+"""
 
 
 def lower_decompress(low: Lowering, op: DecompressOp) -> Registers:
-    """The elements of a dense tile: kept values among zeros."""
+    """The elements of a dense tile: kept values and zeros."""
     parts, layout, element = op.parts, low.layout(op.result), element_of(op.result.type)
     values, size = low.layout(op.src), element_bytes(element, op)
     inside = sorted({parts.index(at) for at in layout.registers})
@@ -75,7 +78,7 @@ def lower_decompress(low: Lowering, op: DecompressOp) -> Registers:
 
 
 def lower_compress(low: Lowering, op: CompressOp) -> Registers:
-    """The elements of a dense tile that stand where a sparse one keeps its own."""
+    """The elements of a dense tile at the places where a sparse tile keeps elements."""
     parts, layout, element = op.parts, low.layout(op.result), element_of(op.src.type)
     dense, boolean = low.layout(op.src), is_integer(element) and bits_of(element) == 1
     size = 1 if boolean else element_bytes(element, op)
@@ -107,7 +110,7 @@ def lower_compress(low: Lowering, op: CompressOp) -> Registers:
 
 
 def _words(low: Lowering, group: Registers, size: int, *, boolean: bool) -> Sequence[Reg]:
-    """A group's elements in one register or two; of booleans each is the lowest bit of a byte."""
+    """Pack the elements of a group in one or two registers. A boolean is the lowest bit of a byte."""
     if not boolean:
         count = WORD // size
         return [pack_elements(low, group[first : first + count], size) for first in range(0, FOUR, count)]
@@ -118,9 +121,9 @@ def _words(low: Lowering, group: Registers, size: int, *, boolean: bool) -> Sequ
 
 
 def _chosen(low: Lowering, codes: _Codes, at: Vector, group: Registers) -> Sequence[Reg]:
-    """The kept ones of a group's elements, by choices between two."""
+    """The kept elements of a group, computed by selects."""
     if len(group) < FOUR:
-        # The only kept value is the second one where its code's first index is 2.
+        # The only kept value is the second element if the first index of the code is 2.
         return [low.k.selp(group[1], group[0], codes.test(at, 1))]
     zero, one, two, three = group
     first = low.k.selp(two, low.k.selp(one, zero, codes.test(at, 0)), codes.test(at, 1))
@@ -129,7 +132,9 @@ def _chosen(low: Lowering, codes: _Codes, at: Vector, group: Registers) -> Seque
 
 
 def _placing(size: int, indices: Sequence[int]) -> Tables:
-    """Tables for these elements of a group: bytes of its kept values, which are the low ones of a register, or zeros."""
+    """Tables for these elements of a group. Each byte comes from the kept values in the low bytes of a register, or is
+    zero.
+    """
     nibbles = [(index, byte) for index in indices for byte in range(size)]
     first = [tuple(byte if element == index else ZEROS for index in range(FOUR)) for element, byte in nibbles]
     second = [
@@ -139,14 +144,14 @@ def _placing(size: int, indices: Sequence[int]) -> Tables:
 
 
 def _taking(size: int) -> Tables:
-    """Tables for a group's kept elements, among all elements of the group."""
+    """Tables that select the kept elements from all elements of a group."""
     by_index = [tuple(index * size + byte for index in range(FOUR)) for byte in range(size)]
     none = [(0,) * FOUR] * size
     return list(zip(_joined(by_index + none), _joined(none + by_index), strict=True))
 
 
 def _joined(nibbles: Sequence[Table]) -> list[Table]:
-    """Tables of bytes."""
+    """Join tables of 4-bit numbers in pairs to tables of bytes."""
     return [
         tuple(one | other << NIBBLE for one, other in zip(*pair, strict=True))
         for pair in zip(nibbles[::2], nibbles[1::2], strict=True)
@@ -156,8 +161,9 @@ def _joined(nibbles: Sequence[Table]) -> list[Table]:
 class _Codes:
     """The codes of a thread's groups in the metadata of a tile.
 
-    dense: the layout of the dense tile. tables: of the selectors that are made of codes, by the number in its group of a thread's first
-    element. weights: of that number, of the bits of the thread's number.
+    dense: the layout of the dense tile.
+    tables: tables of the selectors, by the index of the thread's first element in its group.
+    weights: how each bit of the thread's number changes that index.
     """
 
     def __init__(
@@ -176,7 +182,7 @@ class _Codes:
         self._known: dict[Sequence[int], Sequence[Sequence[Reg]]] = {}
         self._shifted: dict[int, Reg] = {}
         self._tests: dict[tuple[Reg, int], Reg] = {}
-        # Where a thread has only some of the codes of an entry, those of several entries become one.
+        # If a thread has only some of the codes of an entry, the codes of several entries are joined.
         inside = {parts.shift(step) for step in dense.register}
         self._mask = sum(LOWEST << shift for shift in {parts.shift(at) for at in dense.registers})
         self._offsets = [0]
@@ -190,25 +196,25 @@ class _Codes:
             self._packs.update((each, (pack, offset)) for each, offset in zip(pack, self._offsets, strict=False))
 
     def test(self, at: Vector, bit: int) -> Reg:
-        """Whether a bit of the code is set that an element's group has."""
+        """Whether a bit of the code of an element's group is set."""
         entry, mask = self._entry(self._number(at)), 1 << self._parts.shift(at) + bit
         if (entry, mask) not in self._tests:
             self._tests[entry, mask] = self._low.k.setp("ne", "u32", self._low.k.and_(entry, mask), 0)
         return self._tests[entry, mask]
 
     def selectors(self, at: Vector) -> Sequence[Reg]:
-        """The selectors for an element's group, each in the low half of a register."""
+        """The selectors for an element's group. Each is the low half of a register."""
         pack, offset = self._packs[self._number(at)]
         if pack not in self._known:
             self._known[pack] = self._made(self._packed(pack))
         return [each[(self._parts.shift(at) + offset) // CODE_BITS] for each in self._known[pack]]
 
     def _number(self, at: Vector) -> int:
-        """The register of the entry of an element's group."""
+        """The number of the register with the entry of an element's group."""
         return self._layout.register_of(self._parts.entry(at))
 
     def _entry(self, number: int) -> Reg:
-        """An entry, the thread's first code lowest."""
+        """An entry, shifted so that the thread's first code is lowest."""
         if number not in self._shifted:
             self._shifted[number] = self._own_codes(self._entries[number])
         return self._shifted[number]
@@ -217,7 +223,7 @@ class _Codes:
         return entries if self._by is None else self._low.k.shr(entries, self._by)
 
     def _packed(self, pack: Sequence[int]) -> Reg:
-        """The thread's codes of several entries in one register."""
+        """Join the thread's codes of several entries in one register."""
         k, total = self._low.k, None
         if len(pack) == 1:
             return self._entry(pack[0])
@@ -250,7 +256,7 @@ class _Codes:
         return found
 
     def _bytes(self, indices: tuple[Reg, Reg], number: int) -> Reg:
-        """A byte of the selectors of four groups. The first index of a code is never 3, the second never 0."""
+        """One byte of the selectors of four groups. The first index of a code is never 3, and the second is never 0."""
         tables = {own: each[number] for own, each in self._tables.items()}
         same = dict.fromkeys(tables, 0)
         changing: list[int] = []
@@ -272,7 +278,7 @@ class _Codes:
         return found
 
     def _own(self, words: Mapping[int, int]) -> Reg:
-        """The word that is the thread's, of those for each number of a thread's first element in its group."""
+        """The word for this thread. words: a word for each index of a thread's first element in its group."""
         low = self._low
         if len(words) == 1:
             return low.constant(words[0], "b32")

@@ -1,4 +1,6 @@
-"""Products by `Mma`, one for each 16×8 block of sums and step of K; the encodings give their registers."""
+"""Lowers products by `Mma`: one instruction for each 16×8 block of sums and each step of K. Encodings give the
+registers.
+"""
 
 from __future__ import annotations
 
@@ -28,31 +30,31 @@ from louver.isa.move import Bitcast
 from louver.ptx.module import Reg
 
 Find: TypeAlias = Callable[[int, int], Reg]
-"""The register of thread 0 that holds an element, by its row and column in the product's own order."""
+"""Gives the register of thread 0 for an element, by its row and column in the product."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A tile of a product as its instructions see it, the transposed one turned around."""
+    """A tile as the instructions of a product see it. A tile of a transposed product is transposed."""
 
     registers: Registers
     layout: Layout
     transposed: bool
 
     def at(self, row: int, column: int) -> Reg:
-        """The register that thread 0 has for an element of the blocks; elements beyond a small tile are its own again."""
+        """The register of thread 0 for an element of the blocks. Beyond the end of a small tile its elements repeat."""
         place = (column, row) if self.transposed else (row, column)
         inside = tuple(at & (size - 1) for at, size in zip(place, self.layout.shape, strict=True))
         return self.registers[self.layout.register_of(inside)]
 
     @property
     def rows(self) -> int:
-        """Of the tile, in the product's order."""
+        """Rows of the tile in the product."""
         return self.layout.shape[1 if self.transposed else 0]
 
     @property
     def columns(self) -> int:
-        """Of the tile, in the product's order."""
+        """Columns of the tile in the product."""
         return self.layout.shape[0 if self.transposed else 1]
 
 
@@ -83,7 +85,8 @@ def lower_dot(low: Lowering, op: DotOp) -> Registers:
     columns = range(0, max(COLUMNS * warps[1], operand_rows(layout, not transposed)), COLUMNS * warps[1])
     words: dict[tuple[int, int], Reg] = {}
     right_words: dict[tuple[int, int], Sequence[tuple[Reg, ...]]] = {}
-    # Step of K by step of K: operands of one are in registers at a time, where the assembler converts them too.
+    # One step of K after the other, so that registers hold the operands of one step, also those that the assembler
+    # converts.
     for k in range(0, b.rows, product.k):
         for row in rows:
             stored = k // 2 if sparse else k
@@ -119,12 +122,12 @@ def lower_dot(low: Lowering, op: DotOp) -> Registers:
 
 
 def operand_rows(layout: Layout, transposed: bool) -> int:
-    """Rows of the sums in the product's order."""
+    """Rows of the sums in the product."""
     return layout.shape[1 if transposed else 0]
 
 
 def _instruction(op: DotOp, names: Sequence[str], d: str, k: int, sparse: bool) -> Mma:
-    """The instruction with the most columns of K that the tile has."""
+    """The instruction with the most columns of K that fits the tile."""
     fitting = [each for each in legal_k(names[0], sparse) if each <= k]
     if not fitting:
         raise unsupported(
@@ -134,7 +137,7 @@ def _instruction(op: DotOp, names: Sequence[str], d: str, k: int, sparse: bool) 
 
 
 def _selected(product: Mma, k: int) -> Mma:
-    """With the selector of the product that begins at column `k`."""
+    """The instruction with the selector of the product that begins at column `k`."""
     selector = k // product.k % product.selectors
     return Mma(product.a, product.b, product.d, product.k, product.sparse, selector)
 
@@ -157,20 +160,20 @@ def _multiply(
         low.k.emit(product, results, a[left], b[right], total, *extra)
         total = results
     if len(a) > 1:
-        # Tensor cores cut what they add to a sum. An addition of f32 rounds.
+        # Tensor cores truncate what they add to a sum. An f32 addition rounds.
         total = tuple(low.k.add_f32(*pair) for pair in zip(before, total, strict=True))
     for place, result in zip(at, total, strict=True):
         sums[place] = result
 
 
 def _sum_places(layout: Layout, transposed: bool, row: int, column: int) -> list[int]:
-    """The registers of the sums of one block, in the order of the instruction."""
+    """The numbers of the registers with the sums of one block, in the order of the instruction."""
     tile = Operand(tuple(Reg("b32", number) for number in range(len(layout.registers))), layout, transposed)
     return [tile.at(row + r, column + c).index for r, c in ((0, 0), (0, 1), (8, 0), (8, 1))]
 
 
 def fragment_parts(low: Lowering, find: Find, fragment: Fragment, name: str, count: int) -> Sequence[tuple[Reg, ...]]:
-    """The operand's 32-bit registers of one instruction, for each of its parts."""
+    """The operand's 32-bit registers for one instruction, for each of its parts."""
     known: dict[tuple[int, int], Registers] = {}
 
     def part(number: int, row: int, column: int) -> Reg:
@@ -182,7 +185,7 @@ def fragment_parts(low: Lowering, find: Find, fragment: Fragment, name: str, cou
 
 
 def _fragment_words(low: Lowering, find: Find, fragment: Fragment, name: str) -> tuple[Reg, ...]:
-    """The operand's 32-bit registers of one instruction."""
+    """The operand's 32-bit registers for one instruction."""
     rows, columns = fragment.coordinates()
     count, packed = fragment.registers, fragment.packed
     return tuple(
@@ -192,7 +195,7 @@ def _fragment_words(low: Lowering, find: Find, fragment: Fragment, name: str) ->
 
 
 def _packed(low: Lowering, elements: Sequence[Reg], name: str) -> Reg:
-    """Elements in one register, the first one in the lowest bits."""
+    """Pack elements in one register, the first one in the lowest bits."""
     if name == "tf32":
         return low.emit(Bitcast("b32"), elements[0])
     return pack_elements(low, elements, WORD // len(elements))
@@ -201,7 +204,7 @@ def _packed(low: Lowering, elements: Sequence[Reg], name: str) -> Reg:
 def metadata_word(
     low: Lowering, metadata: Operand, row: int, k: int, values: SSAValue, known: dict[tuple[int, int], Reg]
 ) -> Reg:
-    """The word that the thread supplies for 16 rows and the columns from `k` on."""
+    """The metadata word that the thread supplies for 16 rows and the columns from `k` on."""
     word = k // word_columns(tensor_of(values).element_type)
     if (row, word) not in known:
         halves = [metadata.at(row, WORD_ENTRIES * word + half) for half in (0, 1)]

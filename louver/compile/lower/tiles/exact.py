@@ -1,8 +1,12 @@
-"""Dots of f32 that are to be more exact than tf32: each operand is the sum of parts of 11 bits, and parts are multiplied by parts.
+"""Lowers f32 dots that must be more exact than tf32. Each operand is a sum of parts of 11 bits, and parts are
+multiplied by parts.
 
-A tile is its own first part, since tensor cores read the bits of tf32 alone. The next part is what these bits leave of it, and so on.
-Products of parts are exact. Those that are left out are below 2^-21 of the whole (`tf32x3`) or 2^-32 (`ieee`). The least products come
-first. They are NaN where an operand is infinite, and count as 0 then: the product of the first parts is right.
+The first part is the tile itself, because tensor cores read only the bits of tf32. The next part is the remainder
+without these bits, and so on. Products of parts are exact. The products that are left out are below 2^-21 of the whole
+(`tf32x3`) or 2^-32 (`ieee`).
+
+The smallest products come first. If an operand is infinite, they are NaN, and count as 0. The product of the first
+parts is then correct.
 """
 
 from __future__ import annotations
@@ -26,22 +30,24 @@ from louver.isa.swizzle import BANK_LINE, GROUP
 from louver.ptx.module import Reg
 
 TF32_BITS = 0xFFFFE000
-"""The bits of f32 that tf32 has."""
+"""Mask of the bits of f32 that tf32 has."""
 
 PART_ALIGNMENT = GROUP * BANK_LINE
-"""Bytes to a multiple of which parts in shared memory are aligned: the widest swizzle repeats."""
+"""Alignment of parts in shared memory, in bytes: the period of the widest swizzle."""
 
 TOGETHER_BITS = 4
-"""Of the number of elements that a thread loads before it stores their parts: 16."""
+"""A thread loads 2^4 = 16 elements before it stores their parts."""
 
 
 def part_pairs(count: int) -> Sequence[tuple[int, int]]:
-    """The pairs of parts of A and B that are multiplied, the least products first. Their numbers add up to the last part's at most."""
+    """The pairs of parts of A and B that are multiplied, smallest products first. The sum of both numbers is below
+    `count`.
+    """
     return [(a, both - a) for both in range(count - 1, -1, -1) for a in range(both + 1)]
 
 
 def parts_of(low: Lowering, value: Reg, count: int) -> Registers:
-    """An element, and what adds up to it where it is finite, with more bits than tensor cores read; only the last part has none beyond."""
+    """The parts of a finite element: the element, then in turn the remainder without the bits that tensor cores read."""
     found = [value]
     for _ in range(count - 1):
         bits = low.emit(Bitcast("b32"), found[-1])
@@ -51,7 +57,7 @@ def parts_of(low: Lowering, value: Reg, count: int) -> Registers:
 
 
 def without_nan(low: Lowering, sums: Registers, *, into: Registers | None = None) -> Registers:
-    """Sums, 0 where they are NaN. into: the registers that they are in then; new ones by default."""
+    """Replace NaN by 0 in sums. into: registers for the results; new ones by default."""
     zero, places = low.constant(0.0, "f32"), into or (None,) * len(sums)
     return tuple(
         low.k.selp(each, zero, low.k.setp("eq", "f32", each, each), into=place)
@@ -60,9 +66,10 @@ def without_nan(low: Lowering, sums: Registers, *, into: Registers | None = None
 
 
 class PartedOperands:
-    """A dot's operands in shared memory, and their parts: the first ones, and one more of each, which others follow in its place.
+    """A dot's operands in shared memory, and their parts: the first part of each, and one place for the further parts
+    in turn.
 
-    The first part is the operand itself, but where neighbours are not along K: then it is turned.
+    The first part is the operand itself. If its neighbours are not along K, the first part is a transposed copy.
     """
 
     def __init__(self, low: Lowering, op: DotOp) -> None:
@@ -74,13 +81,13 @@ class PartedOperands:
             start += _part_bytes(value)
 
     def tile(self, value: SSAValue) -> SharedLayout:
-        """The places of a part's elements."""
+        """The layout of a part in shared memory."""
         found = tile_of(value)
         along = _k_dimension(self._op, value) if self._op.parts > 1 else found.fast
         return SharedAttr.along(along).place(found.shape, found.size)
 
     def places(self, value: SSAValue) -> Sequence[Reg]:
-        """The first part of an operand and the other one, as the number of bytes before them."""
+        """The offsets in bytes of the first part of an operand and of the other part."""
         low, stored = self._low, self._stored
         numbers = range(min(self._op.parts, 2))
         return [
@@ -89,7 +96,7 @@ class PartedOperands:
         ]
 
     def put(self, number: int) -> None:
-        """Let the other part be the one of that number."""
+        """Store part `number` to the place of the other part."""
         low = self._low
         low.begin_exchange(alone=False, fenced=False)
         for value in dict.fromkeys(value for value, _ in self._stored):
@@ -102,7 +109,7 @@ class PartedOperands:
         low.take_exchanged(alone=False)
 
     def _put(self, value: SSAValue, places: Mapping[int, int]) -> None:
-        """Store parts of an operand, by their numbers, so many bytes on."""
+        """Store parts of an operand. places: offset in bytes for each part number."""
         low, memory, tile = self._low, tile_of(value), self.tile(value)
         neighbours = MAX_BYTES // tile.size
         if memory.fast == tile.fast:
@@ -125,12 +132,12 @@ class PartedOperands:
 
 
 def parts_bytes(op: DotOp) -> int:
-    """Shared memory that the parts of a dot's operands take, beside the operands."""
+    """Bytes of shared memory for the parts of a dot's operands, without the operands."""
     return sum(_part_bytes(value) for value, _ in _stored_parts(op))
 
 
 def _stored_parts(op: DotOp) -> list[tuple[SSAValue, int]]:
-    """The parts that take room: the first one of an operand that is turned, and another one of each."""
+    """The parts that need shared memory: the first part of a transposed operand, and one further part of each operand."""
     operands = [each for each in (op.a, op.b) if in_shared(each)] if op.parts > 1 else []
     return [
         (value, number)

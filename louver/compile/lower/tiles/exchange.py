@@ -24,7 +24,7 @@ from louver.ptx.module import Address, Reg
 
 
 def lower_conversion(low: Lowering, op: ConvertLayoutOp) -> Registers:
-    """The same tile in other registers; nothing moves where each thread has its elements already."""
+    """The tile in the registers of another layout. Nothing moves if each thread has its elements already."""
     source, result = low.layout(op.src), low.layout(op.result)
     registers = low.values[op.src]
     if source.thread == result.thread:
@@ -37,14 +37,14 @@ def lower_conversion(low: Lowering, op: ConvertLayoutOp) -> Registers:
 
 
 def from_owners(low: Lowering, op: Operation, registers: Registers, layout: Layout) -> Registers:
-    """The same tile in all threads that have it, from those that own its elements."""
+    """Copy a tile from the threads that own its elements to all threads of its layout."""
     return through_shared(
         low, op, registers, exchange_plan(op, layout, layout, low.means), element_of(op.results[0].type)
     )
 
 
 def lower_gather(low: Lowering, op: GatherOp) -> Registers:
-    """Elements that all threads can reach, each loaded from where its index says."""
+    """Store the source to shared memory, and load each element from the place that its index gives."""
     source, result, axis = low.layout(op.src), low.layout(op.result), op.axis.value.data
     registers = low.values[op.src]
     truths = registers[0].type == "pred"
@@ -53,7 +53,7 @@ def lower_gather(low: Lowering, op: GatherOp) -> Registers:
     size, pitch = REGISTER_BITS[kind] // 8, prod(source.shape[axis + 1 :])
 
     def beside(step: Vector) -> int:
-        """The length of a step without its part along the axis."""
+        """The flat length of a step without its component along the axis."""
         return flat_offset((*step[:axis], 0, *step[axis + 1 :]), source)
 
     low.begin_exchange(alone=False)
@@ -73,17 +73,19 @@ def lower_gather(low: Lowering, op: GatherOp) -> Registers:
 
 
 def exchange_plan(op: Operation, source: Layout, result: Layout, means: Means) -> ExchangePlan:
-    """The way in which the elements of an operation's result change threads through shared memory."""
+    """The plan by which the elements of an operation's result change threads through shared memory."""
     return plan_exchange(source, result, exchanged_bytes(op.results[0], op), means)
 
 
 def conversion_of(op: Operation, source: Layout, result: Layout, means: Means) -> ExchangePlan | tuple[int, ...]:
-    """The way in which the elements of an operation's result change threads; by shuffles, the lanes of `source_lanes`."""
+    """The plan by which the elements of an operation's result change threads. For shuffles it is the result of
+    `source_lanes`.
+    """
     return conversion(source, result, exchanged_bytes(op.results[0], op), means)
 
 
 def exchanged_bytes(value: SSAValue, op: Operation) -> int:
-    """Bytes of an element of a value in an exchange; booleans are exchanged as numbers."""
+    """Bytes of an element of a value in an exchange. Booleans are exchanged as 32-bit numbers."""
     element = element_of(value.type)
     return REGISTER_BITS["b32"] // 8 if register_class(element, op) == "pred" else element_bytes(element, op)
 
@@ -91,7 +93,7 @@ def exchanged_bytes(value: SSAValue, op: Operation) -> int:
 def through_shared(
     low: Lowering, op: Operation, registers: Registers, plan: ExchangePlan, element: Attribute
 ) -> Registers:
-    """A tile of these elements after one exchange in an operation's room."""
+    """The tile after one exchange in the operation's part of shared memory."""
     source, result = plan.source, plan.result
     truths = registers[0].type == "pred"
     stored = [as_number(low, each) for each in registers] if truths else registers
@@ -109,7 +111,7 @@ def through_shared(
 
 
 def shuffled(low: Lowering, register: Reg, lane: Reg) -> Reg:
-    """The register of another lane."""
+    """The value of the register in another lane."""
     k = low.k
     match register.type:
         case "b32":
@@ -127,7 +129,7 @@ def shuffled(low: Lowering, register: Reg, lane: Reg) -> Reg:
 
 
 def flat_offset(step: Sequence[int], layout: Layout) -> int:
-    """A step or place as a distance in row-major order."""
+    """A step or place as an offset in row-major order, in elements."""
     flat = 0
     for by, size in zip(step, layout.shape, strict=True):
         flat = flat * size + by
@@ -135,7 +137,7 @@ def flat_offset(step: Sequence[int], layout: Layout) -> int:
 
 
 def load_shared(low: Lowering, kind: RegType, address: Address) -> Reg:
-    """One register from shared memory."""
+    """Load one register from shared memory."""
     result = low.k.reg(kind)
     low.k.emit(Load("shared", kind), result, address)
     return result

@@ -1,4 +1,4 @@
-"""Lowers a kernel of register tiles: parameters, each operation in order, and the memory of exchanges."""
+"""Lowers a kernel of register tiles: its parameters, then each operation in order."""
 
 from __future__ import annotations
 
@@ -99,15 +99,19 @@ _EXCHANGES = (
     scf.ConditionOp,
     ReturnOp,
 )
-"""Operations that may need other threads, or end a block, so that products are done before."""
+"""Operations that may exchange data between threads, or that end a block. Products must end before them."""
 
 
 def lower_tiles(
     function: FuncOp, parameters: Sequence[ArgumentParameter | BoxParameter], warps: int, target: Target, rooms: Rooms
 ) -> Module:
-    """The function as a PTX module, one kernel. parameters: of its arguments, in order. warps: of a CTA. rooms: by `place_shared`.
+    """A PTX module with the function as its only kernel.
 
-    Refuses, with operation and source line, what has no lowering.
+    parameters: the parameters of the function's arguments, in order.
+    warps: warps of a CTA.
+    rooms: the result of `place_shared`.
+
+    Rejects operations without a lowering, with operation and source line.
     """
     params = tuple(Param(each.name, each.type) for each in parameters)
     name = kernel_name(function.sym_name.data, [each.name for each in parameters])
@@ -120,14 +124,15 @@ def lower_tiles(
 
 
 def _multiplies(op: Operation) -> bool:
-    """Whether warpgroups multiply in an operation, or in its regions."""
+    """Whether an operation is a warpgroup product, or contains one."""
     return any(isinstance(each, DotOp) and by_warpgroups(each) for each in op.walk())
 
 
 def _terms(op: Operation) -> Sequence[SSAValue]:
-    """The operands of a sum; of one with a scaled product of a dot, both factors and the other term, which are summed exactly.
+    """The operands of an operation. For the sum of a scaled dot and another term: both factors and that term.
 
-    The tensor cores round such sums as they like: one rounding less is one of their own.
+    They become one multiply-add, which rounds once. The rounding of tensor cores is not specified, so one rounding less
+    is allowed.
     """
     if isinstance(op, arith.AddfOp) and isinstance(element_of(op.result.type), Float32Type):
         for index, value in enumerate(op.operands):
@@ -143,7 +148,7 @@ def _terms(op: Operation) -> Sequence[SSAValue]:
 
 
 def _scales_a_dot(op: Operation | Block) -> bool:
-    """Whether an operation multiplies a dot's sums, by whatever factors."""
+    """Whether an operation multiplies the sums of a dot by any factors."""
     return isinstance(op, arith.MulfOp) and any(
         isinstance(factor.owner, DotOp) or _scales_a_dot(factor.owner) for factor in op.operands
     )
@@ -196,7 +201,7 @@ def _block(low: Lowering, block: Block) -> None:
 
 
 def _finish_parts(low: Lowering, operations: Sequence[Operation], dot: DotInParts) -> None:
-    """Operations on elements of a dot's sums, part by part."""
+    """Lower operations on elements of a dot's sums, part by part."""
     for number, places in enumerate(dot.parts):
         if number:
             dot.begin(number)
@@ -218,11 +223,11 @@ def _operation(low: Lowering, op: Operation) -> None:
 
 
 Rule: TypeAlias = Callable[[Lowering, Any], "Registers | None"]
-"""Lowers an operation: the registers of its result, or None where it has none or has set them."""
+"""Lowers an operation. Returns the registers of its result; None if it has no result or has set them itself."""
 
 
 def _nothing(low: Lowering, op: Operation) -> None:
-    """The end of a block: what it is in takes its operands."""
+    """The end of a block. The enclosing operation reads its operands."""
 
 
 def _program(register: str) -> Rule:
@@ -290,11 +295,11 @@ _RULES: dict[type[Operation], Rule] = {
     WaitBarrierOp: wait_for_boxes,
     BoxCopiesOp: copy_boxes,
 }
-"""The lowering of each operation; others are computed element by element."""
+"""The lowering of each operation. Other operations are computed element by element."""
 
 
 def _goes_on(op: Operation) -> bool:
-    """Whether an operation may be done while products of warpgroups are under way: it neither reads sums nor has an effect on them."""
+    """Whether an operation may run during warpgroup products. It must not read sums or affect the products."""
     if isinstance(op, DotOp) and by_warpgroups(op):
         return True
     if any(isinstance(each.owner, DotOp) for each in op.operands):
@@ -307,7 +312,7 @@ def _goes_on(op: Operation) -> bool:
 
 
 def _elements(low: Lowering, op: Operation, places: Sequence[int] | None = None) -> Registers:
-    """An operation on each element, or on those at some places; a scalar operand, such as a condition, is the same for all."""
+    """Lower an operation for each element, or for the elements at `places`. All elements use the same scalar operands."""
     for value in (*op.operands, *op.results):
         register_class(element_of(value.type), op)
     whole = range(len(low.layout(op.results[0]).registers) if is_tile(op.results[0]) else 1)
@@ -324,7 +329,7 @@ def _elements(low: Lowering, op: Operation, places: Sequence[int] | None = None)
     made: Made = {}
     found: list[Reg] = []
     for operands in zip(*columns, strict=True):
-        # A tile that repeats elements is computed once for each of them.
+        # Repeated elements of a tile are computed once.
         if operands not in known:
             known[operands] = _element(low, op, operands, made)
         found.append(known[operands])

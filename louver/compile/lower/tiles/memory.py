@@ -1,6 +1,6 @@
-"""Loads and stores, by the threads that hold the elements.
+"""Lowers loads and stores by the threads that hold the elements.
 
-Where several threads hold the same elements, all of them load, and one stores.
+If several threads hold the same element, all of them load it, and one stores it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from louver.ptx.module import Reg
 
 
 def lower_load(low: Lowering, op: LoadOp) -> Registers:
-    """Each element, or what stands for it where the mask does not hold; neighbours are loaded together where they can be."""
+    """Load each element, or take the value of `other` if the mask is false. Neighbours are loaded together where
+    possible.
+    """
     element = element_of(op.result.type)
     size = element_bytes(element, op)
     pointers = low.values[op.ptr]
@@ -41,7 +43,7 @@ def lower_load(low: Lowering, op: LoadOp) -> Registers:
 
 
 def each_of(low: Lowering, value: SSAValue | None, count: int) -> tuple[Reg | None, ...]:
-    """A mask's registers, or what stands for elements, one for each of so many elements; None where there is no such operand."""
+    """The registers of an optional operand of an access, one for each element; None for each without the operand."""
     if value is None:
         return (None,) * count
     found = low.values[value]
@@ -49,7 +51,7 @@ def each_of(low: Lowering, value: SSAValue | None, count: int) -> tuple[Reg | No
 
 
 def _pack(low: Lowering, found: Mapping[int, Reg], last: int, size: int) -> None:
-    """Elements of a dot's operand in the register that it takes, as soon as they are there: the single ones need not be kept."""
+    """Pack elements of a dot's operand as soon as they are loaded, so that single elements need no registers."""
     count = WORD // size
     first = last - last % count
     group = tuple(found[number] for number in range(first, first + count) if number in found)
@@ -58,7 +60,9 @@ def _pack(low: Lowering, found: Mapping[int, Reg], last: int, size: int) -> None
 
 
 def lower_store(low: Lowering, op: StoreOp) -> None:
-    """Each element where the mask holds, by one of the threads that have it; neighbours together where they can be."""
+    """Store each element if its mask is true, by one of the threads that hold it. Neighbours are stored together if
+    possible.
+    """
     layout = layout_of(low, op.value)
     element = element_of(op.value.type)
     size = element_bytes(element, op)
@@ -72,7 +76,7 @@ def lower_store(low: Lowering, op: StoreOp) -> None:
 
 
 def layout_of(low: Lowering, value: SSAValue) -> Layout:
-    """A tile's, or that of a scalar, which all threads hold."""
+    """The layout of a tile, or of a scalar, which all threads hold."""
     if is_tile(value):
         return low.layout(value)
     warps = low.warps.bit_length() - 1

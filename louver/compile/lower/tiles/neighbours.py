@@ -1,4 +1,4 @@
-"""Chooses elements of an access that move together: neighbours in memory, at an aligned address, under one condition."""
+"""Chooses elements of an access that move together: neighbours in memory, at an aligned address, with equal masks."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from louver.isa.memory import MAX_BYTES
 from louver.ptx.module import Address, Reg
 
 FARTHEST = 1 << 20
-"""Bytes from a register to an address that it stands for, less than so many: an offset that fits an instruction."""
+"""Limit in bytes of the offset from a register to an address. Smaller offsets fit an instruction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One access. elements: which registers of the tile it moves, in memory order. mask: where it is done."""
+    """One access. elements: the numbers of the registers that it moves, in memory order. mask: its condition."""
 
     address: Address
     elements: tuple[int, ...]
@@ -25,7 +25,11 @@ class Access:
 def accesses(
     low: Lowering, pointers: Sequence[Reg], masks: Sequence[Reg | None], size: int, most: int = MAX_BYTES
 ) -> list[Access]:
-    """Accesses for elements of `size` bytes that move each register's once, `most` bytes each. They begin in the order of the registers."""
+    """The accesses that move each element once. size: bytes of an element. most: the largest number of bytes of an
+    access.
+
+    Their order is that of their first registers.
+    """
     places = [base_of(low, pointer) for pointer in pointers]
     where = {place: number for number, place in reversed(list(enumerate(places)))}
     taken: set[int] = set()
@@ -49,14 +53,14 @@ def accesses(
 
 
 def base_of(low: Lowering, pointer: Reg) -> tuple[Reg, int]:
-    """The register and the offset of an address; others share the register."""
+    """The base register and the offset of an address. Several addresses share a base register."""
     known = low.known.sum_of(pointer)
     near = known.base is not None and 0 <= known.constant < FARTHEST
     return (known.base, known.constant) if near and known.base is not None else (pointer, 0)
 
 
 def _as_one(low: Lowering, masks: Sequence[Reg | None], count: int) -> bool:
-    """Whether all of these conditions hold, or none, by how they were computed."""
+    """Whether these conditions are always equal, by the way in which they are computed."""
     if len(set(masks)) == 1:
         return True
     tests = [None if mask is None else low.tests.get(mask) for mask in masks]
@@ -66,7 +70,7 @@ def _as_one(low: Lowering, masks: Sequence[Reg | None], count: int) -> bool:
     columns = list(zip(*(test.operands for test in tests if test is not None), strict=True))
     if first.name in ("and", "or"):
         return all(_as_one(low, column, count) for column in columns)
-    # Neighbours that begin at a multiple of their number are all below another multiple of it, or none is.
+    # The block begins at a multiple of its length. So a bound that is also a multiple is above all of it or none of it.
     moving, fixed = columns if first.name[-2:] in ("lt", "ge") else reversed(columns)
     compares = first.name[-2:] in ("lt", "ge", "gt", "le")
     return compares and len(set(fixed)) == 1 and _divides(low, fixed[0], count) and _in_one_block(low, moving, count)
@@ -77,7 +81,7 @@ def _divides(low: Lowering, register: Reg, count: int) -> bool:
 
 
 def _in_one_block(low: Lowering, registers: Sequence[Reg], count: int) -> bool:
-    """Whether integers follow each other from a multiple of their number on."""
+    """Whether integers are in one aligned block of `count` integers."""
     sums = [low.known.sum_of(register) for register in registers]
     base = sums[0].base
     if any(each.base != base for each in sums) or (base is not None and not _divides(low, base, count)):

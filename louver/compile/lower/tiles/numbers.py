@@ -1,6 +1,7 @@
-"""Arithmetic on one element: each operation of `arith` and `math` on registers, and conversions between element types.
+"""Lowers arithmetic on one element: operations of `arith` and `math`, and conversions between element types.
 
-f16 and bf16 are computed in f32 and rounded after each operation. Integers of 8 and 16 bits are extended again after each operation.
+f16 and bf16 are computed in f32, and rounded after each operation. Integers of 8 and 16 bits are extended again after
+each operation.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from louver.isa.scalar import Binary, Compare, ScalarType
 from louver.ptx.module import Reg
 
 Rule: TypeAlias = Callable[[Lowering, Any, Registers], Reg]
-"""The result's register of an operation on these operands."""
+"""Lowers an operation on these operands, and returns the register of its result."""
 
 
 def bits_of(element: Attribute) -> int:
@@ -39,17 +40,17 @@ def bits_of(element: Attribute) -> int:
 
 
 def is_integer(element: Attribute) -> bool:
-    """Whether elements are integers, signless or unsigned, of a stated width."""
+    """Whether elements are integers of a fixed width, signless or unsigned."""
     return isinstance(element, IntegerType)
 
 
 def is_unsigned(element: Attribute) -> bool:
-    """Whether integers are held with zeros above their bits."""
+    """Whether registers hold integers with zeros above their bits."""
     return element == ELEMENTS["u8"]
 
 
 def signed_type(bits: int, *, unsigned: bool = False) -> Literal["s32", "u32", "s64", "u64"]:
-    """The scalar type of the register that holds integers of so many bits."""
+    """The scalar type of the register for integers of `bits` bits."""
     wide = bits == 64
     if unsigned:
         return "u64" if wide else "u32"
@@ -57,7 +58,7 @@ def signed_type(bits: int, *, unsigned: bool = False) -> Literal["s32", "u32", "
 
 
 def extended(low: Lowering, register: Reg, element: Attribute) -> Reg:
-    """Integers of 8 and 16 bits with the bits above as they are held."""
+    """Extend integers of 8 and 16 bits to the form that registers hold."""
     bits = bits_of(element)
     if bits not in (8, 16):
         return register
@@ -67,13 +68,13 @@ def extended(low: Lowering, register: Reg, element: Attribute) -> Reg:
 
 
 def without_sign(low: Lowering, register: Reg, bits: int) -> Reg:
-    """Integers of 8 and 16 bits with zeros above."""
+    """Set the bits above integers of 8 and 16 bits to zero."""
     return low.k.and_(register, (1 << bits) - 1) if bits in (8, 16) else register
 
 
 # --- floating point ------------------------------------------------------------------------------------------------
 def to_f32(low: Lowering, register: Reg, element: Attribute) -> Reg:
-    """A floating-point number as f32."""
+    """Convert a floating-point number to f32."""
     if isinstance(element, Float32Type):
         return register
     name = element_name(element)
@@ -84,7 +85,7 @@ def to_f32(low: Lowering, register: Reg, element: Attribute) -> Reg:
 
 
 def from_f32(low: Lowering, register: Reg, element: Attribute) -> Reg:
-    """f32 rounded to a floating-point type, to nearest even; 8-bit floats saturate."""
+    """Round f32 to a floating-point type, to nearest even. 8-bit floats saturate."""
     if isinstance(element, Float32Type):
         return register
     name = element_name(element)
@@ -95,7 +96,7 @@ def from_f32(low: Lowering, register: Reg, element: Attribute) -> Reg:
 
 
 def _floating(low: Lowering, op: Operation, operands: Registers) -> Reg:
-    """A step of `louver.isa.elementwise`, in f32."""
+    """Compute a step of `louver.isa.elementwise` in f32."""
     name = step_of(op)
     assert name is not None
     element = element_of(op.results[0].type)
@@ -104,7 +105,7 @@ def _floating(low: Lowering, op: Operation, operands: Registers) -> Reg:
 
 
 def _in_f32(compute: Callable[..., Reg]) -> Rule:
-    """An operation on f32, for all floating-point types."""
+    """A rule for all floating-point types, from an operation on f32."""
 
     def rule(low: Lowering, op: Operation, operands: Registers) -> Reg:
         element = element_of(op.results[0].type)
@@ -123,7 +124,7 @@ def _clamp(low: Lowering, op: ClampFOp, operands: Registers) -> Reg:
 
 
 def _resized(low: Lowering, op: Operation, operands: Registers) -> Reg:
-    """Floating-point numbers in another type."""
+    """Convert floating-point numbers to another type."""
     source, result = (element_of(value.type) for value in (op.operands[0], op.results[0]))
     if isinstance(op, FpToFpOp) and op.rounding is not None and op.rounding.data != "rtne":
         raise unsupported("a conversion must round to nearest even (rtne)", op)
@@ -159,7 +160,7 @@ def _whole(name: str, *, unsigned: bool = False) -> Rule:
 
 
 def _divided_as_narrow(low: Lowering, division: Binary, a: Reg, b: Reg) -> Reg:
-    """A division of 64 bits, by one of 32 bits where both numbers fit them: the other one takes some hundred instructions."""
+    """A 64-bit division. It takes some hundred instructions, so numbers that fit 32 bits use a 32-bit division."""
     k = low.k
     found = k.reg("b64")
     with k.if_(k.setp("eq", "u64", k.shr(k.or_(a, b), 32), 0)) as fits:
@@ -171,16 +172,16 @@ def _divided_as_narrow(low: Lowering, division: Binary, a: Reg, b: Reg) -> Reg:
 
 
 def _divisor(low: Lowering, register: Reg) -> Reg | int:
-    """The number that it always is, which the assembler divides by without a division; else the register."""
+    """The constant in a register, for which the assembler needs no division; else the register."""
     known = low.known.sum_of(register)
     return register if known.base is not None or known.constant == 0 else known.constant
 
 
 def _shifted(low: Lowering, number: Reg, by: int, bits: int, *, unsigned: bool) -> Reg:
-    """A quotient by a power of two, rounded to zero: ptxas divides by one where the sign is not known."""
+    """A quotient by a power of two, rounded towards zero. ptxas would emit a division if the sign is not known."""
     shift, kind = by.bit_length() - 1, signed_type(bits, unsigned=unsigned)
     if not unsigned and low.known.facts_of(number).multiple % by:
-        # Numbers below zero are rounded up.
+        # Negative numbers are rounded up.
         sign = low.emit(Binary("shr", kind), number, bits - 1)
         up = low.emit(Binary("shr", signed_type(bits, unsigned=True)), sign, bits - shift)
         number = low.emit(Binary("add", kind), number, up) if shift else number
@@ -224,7 +225,7 @@ def _divided(upwards: bool) -> Rule:
         quotient = low.emit(Binary("div", kind), a, _divisor(low, b))
         rest = low.emit(Binary("sub", kind), a, low.emit(Binary("mul.lo", kind), quotient, b))
         inexact = low.k.setp("ne", kind, rest, 0)
-        # Rounding towards zero went up where the signs of rest and divisor differ.
+        # If the signs of remainder and divisor differ, rounding towards zero has rounded up.
         apart = low.k.setp("lt", kind, low.k.xor(rest, b), 0)
         wrong = low.k.and_pred(inexact, low.inverted(apart) if upwards else apart)
         moved = low.k.add(quotient, 1) if upwards else low.emit(Binary("sub", kind), quotient, 1)
@@ -286,9 +287,10 @@ def _to_floating(low: Lowering, op: Operation, operands: Registers) -> Reg:
 
 
 def _from_byte(low: Lowering, byte: Byte, signed: bool) -> Reg:
-    """An integer of 8 bits in f32, by two instructions that are done at four times the rate of a conversion.
+    """Convert an 8-bit integer to f32 by two instructions, which have four times the rate of a conversion.
 
-    It becomes the last bits of 2^23, from which this and, of integers with a sign, what flips it to none is taken away.
+    The integer becomes the last bits of the f32 number 2^23. Then 2^23 is subtracted. For signed integers, the sign bit
+    is flipped before, so 128 is subtracted too.
     """
     word, extra = (byte.flipped, 128) if signed else (byte.word, 0)
     bits = low.emit(PermuteBytes(), word, low.constant(0x4B000000, "b32"), 0x7440 | byte.number)
@@ -296,7 +298,7 @@ def _from_byte(low: Lowering, byte: Byte, signed: bool) -> Reg:
 
 
 def _to_whole(low: Lowering, op: Operation, operands: Registers) -> Reg:
-    """Towards zero; what is out of range saturates."""
+    """Convert to an integer, rounded towards zero. Numbers out of range saturate."""
     source, result = (element_of(value.type) for value in (op.operands[0], op.results[0]))
     bits, signed = bits_of(result), isinstance(op, ours.FPToSIOp)
     if bits == 1:
@@ -349,7 +351,7 @@ def _compare_integers(low: Lowering, op: CmpiOp, operands: Registers) -> Reg:
 
 
 _OPPOSITE = {"ueq": "ne", "ugt": "le", "uge": "lt", "ult": "ge", "ule": "gt", "une": "eq"}
-"""The ordered comparison that holds exactly where one that is true of NaN does not."""
+"""For each unordered comparison, which is true for NaN, the ordered comparison that is its opposite."""
 
 
 def _compare_floats(low: Lowering, op: CmpfOp, operands: Registers) -> Reg:
@@ -373,7 +375,7 @@ def _select(low: Lowering, op: SelectOp, operands: Registers) -> Reg:
 
 
 def choose(low: Lowering, condition: Reg, one: Reg, other: Reg) -> Reg:
-    """`one` where the condition holds, else `other`."""
+    """`one` if the condition is true, else `other`."""
     if one.type != "pred":
         return low.k.selp(one, other, condition)
     taken = low.k.and_pred(condition, one)
@@ -382,7 +384,7 @@ def choose(low: Lowering, condition: Reg, one: Reg, other: Reg) -> Reg:
 
 
 def _add_pointer(low: Lowering, op: AddPtrOp, operands: Registers) -> Reg:
-    """An address so many elements on."""
+    """Add an offset in elements to an address."""
     pointer, offset = operands
     pointee = cast(PointerType, element_of(op.ptr.type)).pointee
     size = element_bytes(pointee, op)
@@ -393,12 +395,12 @@ def _add_pointer(low: Lowering, op: AddPtrOp, operands: Registers) -> Reg:
 
 
 def _as_it_is(low: Lowering, op: Operation, operands: Registers) -> Reg:
-    """An address, however it is read."""
+    """The operand without a change: a pointer cast does not change an address."""
     return operands[0]
 
 
 def element_bytes(element: Attribute, op: Operation) -> int:
-    """Bytes of an element in memory. Refuses `op` for elements that tiles do not have."""
+    """Bytes of an element in memory. Rejects `op` for element types that tiles do not support."""
     kind = register_class(element, op)
     if kind == "pred":
         raise unsupported("booleans are integers of 8 bits in memory", op, "load and store those")
@@ -455,11 +457,11 @@ RULES: dict[type[Operation], Rule] = {
     PtrToIntOp: _as_it_is,
     PointerCastOp: _as_it_is,
 }
-"""Operations on elements, beside the steps of `louver.isa.elementwise`."""
+"""The rules of operations on elements, without the steps of `louver.isa.elementwise`."""
 
 
 def compute(low: Lowering, op: Operation, operands: Sequence[Reg]) -> Reg:
-    """The result of an operation on one element. Refuses operations that have no rule."""
+    """The result of an operation on one element. Rejects operations without a rule."""
     rule = RULES.get(type(op))
     if rule is None and step_of(op) is not None:
         rule = _floating

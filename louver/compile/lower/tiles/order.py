@@ -1,7 +1,8 @@
-"""Orders instructions: each right before its first reader. Instructions without a reader are dropped.
+"""Moves each instruction to a place right before its first reader, and removes instructions without a reader.
 
-Lowering goes tile by tile: all addresses, all loads, all products. Values would live from one tile to the next, in more registers than a
-thread has. So an instruction without effects moves down to its first reader. Loads move too, but not past a store or a barrier.
+Lowering proceeds tile by tile: all addresses, all loads, all products. Values would be live from one tile to the next,
+in more registers than a thread has. So an instruction without effects moves down to its first reader. Loads move too,
+but not past a store or a barrier.
 """
 
 from __future__ import annotations
@@ -31,13 +32,19 @@ _ORDERS = (
     *(FenceProxyAsync, Wgmma, WgmmaCommit, WgmmaFence, WgmmaWait),
     *(MbarrierInit, MbarrierArriveExpect, MbarrierTryWait, MbarrierInvalidate, BulkTensorLoad),
 )
-"""Operations that no load of memory is moved past."""
+"""Operations past which no load of memory moves."""
 
 _LOADS = (Load, LoadByte, LoadMatrix)
 
 
 class _Facts(NamedTuple):
-    """Of an instruction: the registers that it reads and writes; whether it has no effect but its result, loads memory, and stops loads."""
+    """Facts about an instruction.
+
+    reads, writes: its registers.
+    moves: whether its only effect is its result.
+    loads: whether it loads memory.
+    orders: whether loads may not move past it.
+    """
 
     reads: list[Reg]
     writes: list[Reg]
@@ -47,11 +54,11 @@ class _Facts(NamedTuple):
 
 
 Facts: TypeAlias = "dict[int, _Facts]"
-"""By the instructions' identities: found once, and asked for many times."""
+"""The facts by the identity of instructions."""
 
 
 def order_by_demand(body: Block) -> None:
-    """A kernel's body, in place."""
+    """Order the body of a kernel in place."""
     facts: Facts = {
         id(node): _Facts(list(read(node)), list(written(node)), *_traits(type(node.op)))
         for node in body.walk()
@@ -82,7 +89,7 @@ def _inside(node: Node) -> list[Block]:
 
 @functools.cache
 def _traits(kind: type[Instruction]) -> tuple[bool, bool, bool]:
-    """Whether an operation has no effect but its result, loads memory, and stops loads."""
+    """The last three fields of `_Facts`."""
     loads = issubclass(kind, _LOADS)
     return loads or issubclass(kind, Pure), loads, issubclass(kind, _ORDERS)
 
@@ -95,11 +102,11 @@ def written(node: Inst) -> Iterator[Reg]:
 
 
 def read(node: Node) -> Iterator[Reg]:
-    """The registers that an instruction reads, or anything inside a branch or loop."""
+    """The registers that an instruction reads, or that any instruction inside a branch or loop reads."""
     match node:
         case Inst():
             if node.guard is not None:
-                # Where the guard does not hold the result is what it was.
+                # If the guard is false, the result register keeps its old value.
                 yield node.guard
                 yield from written(node)
             for operand, arg in zip(node.op.operands, node.args, strict=True):
@@ -125,7 +132,7 @@ def _registers(arg: Arg) -> Iterator[Reg]:
 
 
 def _drop_unread(body: Block, facts: Facts) -> None:
-    """Without the instructions whose results nothing reads that has an effect."""
+    """Remove the instructions whose results do not reach an instruction with an effect."""
     writers: dict[Reg, list[Inst]] = {}
     pending: list[Reg] = []
     for node in body.walk():
@@ -153,8 +160,11 @@ def _drop_unread(body: Block, facts: Facts) -> None:
 
 @dataclass(eq=False, slots=True)
 class _Unit:
-    """Instructions that move together: one, or a load and what its result is where it is not done. loads: whether it loads memory. number: its
-    place among those that wait.
+    """Instructions that move together: one instruction, or a guarded load with the instruction that sets its default
+    value.
+
+    loads: whether the unit loads memory.
+    number: the index of the unit among those that wait.
     """
 
     nodes: list[Inst]
@@ -195,7 +205,7 @@ class _Order:
         self.makers.update(dict.fromkeys(unit.writes, unit))
 
     def _units(self, block: Block) -> dict[int, _Unit]:
-        """The units that move, by the places of their instructions."""
+        """The units that move, by the indices of their instructions."""
         found: dict[int, _Unit] = {}
         starts: dict[Reg, int] = {}
         for index, node in enumerate(block.nodes):
@@ -217,7 +227,9 @@ class _Order:
         return found
 
     def _before_group(self, following: Iterable[Node]) -> None:
-        """All that the products of a group read, before their fence, and what is made of the sums that they change."""
+        """Place before the fence of a group of products all values that they read, and all units that read the old
+        sums.
+        """
         group = list(itertools.takewhile(lambda node: not _commits(node), following))
         changed = {register for node in group if isinstance(node, Inst) for register in self.facts[id(node)].writes}
         for unit in self.waiting:
@@ -228,7 +240,7 @@ class _Order:
             self._make(node)
 
     def _fixed(self, node: Node) -> None:
-        """A node that stays where it is, behind all that it reads and that must come before it."""
+        """Place a node that does not move, after all units that it reads, and all units that must come before it."""
         inside = [node, *(each for block in _inside(node) for each in block.walk())]
         facts = [self.facts[id(each)] for each in inside if isinstance(each, Inst)]
         changed = {register for each in facts for register in each.writes}
@@ -240,12 +252,12 @@ class _Order:
         self.nodes.append(node)
 
     def _make(self, node: Node) -> None:
-        """Place what a node reads."""
+        """Place the units whose results a node reads."""
         reads = self.facts[id(node)].reads if isinstance(node, Inst) else read(node)
         self._place([self.makers[register] for register in reads if register in self.makers])
 
     def _place(self, wanted: Iterable[_Unit]) -> None:
-        """Units, each behind those that it reads."""
+        """Place units, each after the units that it reads."""
         for first in wanted:
             pending = [first]
             while pending:

@@ -1,4 +1,4 @@
-"""Elements of 8 and 16 bits in one register: as dots take them, and as wide accesses move them."""
+"""Packs elements of 8 and 16 bits in one register, for dots and wide accesses, and unpacks them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from louver.isa.scalar import Binary
 from louver.ptx.module import Reg
 
 WORD = 4
-"""Bytes of a register that holds several elements."""
+"""Bytes of a register with several elements."""
 
 LOW_BYTES, LOW_HALVES = 0x0040, 0x5410
-"""Selectors of `prmt`: the low bytes of two registers, and their low halves."""
+"""Selectors of `prmt` for the low bytes of two registers, and for their low halves."""
 
 
 SIGNS = 0x80808080
-"""The top bits of four bytes."""
+"""Mask of the top bits of four bytes."""
 
 
 def pack_elements(low: Lowering, elements: Sequence[Reg], size: int) -> Reg:
-    """2 or 4 elements of so many bytes in one register, the first in the lowest bits; of 16 bits for two bytes, else of 32."""
+    """Pack 2 or 4 elements in one register, the first in the lowest bits. size: bytes of an element.
+
+    The register has 16 bits for two bytes, else 32.
+    """
     known = low.packed.get(tuple(elements))
     if known is not None:
         return known
@@ -40,7 +43,7 @@ def pack_elements(low: Lowering, elements: Sequence[Reg], size: int) -> Reg:
 
 
 def _gathered(low: Lowering, elements: Sequence[Byte]) -> Reg:
-    """Four bytes of other registers, by the words that they are in."""
+    """Pack four bytes, taken directly from the words that contain them."""
     pairs = [
         low.emit(PermuteBytes(), one.word, other.word, one.number | (WORD + other.number) << 4)
         for one, other in zip(elements[::2], elements[1::2], strict=True)
@@ -49,14 +52,14 @@ def _gathered(low: Lowering, elements: Sequence[Byte]) -> Reg:
 
 
 def _bytes(low: Lowering, one: Reg, other: Reg) -> Reg:
-    """Two bytes in a register of the elements' class."""
+    """Pack two bytes in a register of the same class as the elements."""
     if one.type == "b32":
         return low.emit(PermuteBytes(), one, other, LOW_BYTES)
     return low.emit(Binary("or", "b16"), one, low.emit(Binary("shl", "b16"), other, 8))
 
 
 def unpack_elements(low: Lowering, word: Reg, count: int, element: Attribute, size: int) -> list[Reg]:
-    """The elements that a register holds, each as a tile has it."""
+    """The elements in a register, each in the format of a tile."""
     k = low.k
     wide = word if word.type == "b32" else k.pack_b32(word, word)
     if is_integer(element):

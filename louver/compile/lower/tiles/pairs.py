@@ -1,6 +1,6 @@
-"""Arithmetic on pairs of f16 in one register: the same results by half as many instructions.
+"""Lowers arithmetic on pairs of f16 in one register. The results are the same, with half as many instructions.
 
-Rounding a sum or product of two f16 to f32 first and then to f16 gives the same result as rounding once.
+A sum or product of two f16 that is rounded to f32 and then to f16 equals the result of a single rounding.
 """
 
 from __future__ import annotations
@@ -26,17 +26,19 @@ PACKED_STEPS: dict[str, PackedOp] = {
     "maximum_number": "max",
     "minimum_number": "min",
 }
-"""Steps of `louver.isa.elementwise` that are done on pairs."""
+"""Steps of `louver.isa.elementwise` with instructions for pairs."""
 
 WHOLE = 0x6400_6400
-"""The f16 1024 twice, whose last bits count ones: they take an integer of 8 bits."""
+"""Two f16 of value 1024. An 8-bit integer in their last bits adds its value."""
 
 SIGNED = 0x0080_0080
-"""The number that makes 1152 of it: integers with a sign are 128 more where their signs are flipped."""
+"""Added to `WHOLE`, it gives two f16 of value 1152. A signed integer with a flipped sign bit is 128 larger."""
 
 
 def paired(low: Lowering, op: Operation, columns: Sequence[Registers]) -> Registers | None:
-    """The results of an operation on a tile of f16; None where elements are not in pairs. columns: its operands, element by element."""
+    """The results of an operation on a tile of f16; None if elements are not in pairs. columns: the elements of each
+    operand.
+    """
     count = len(columns[0]) if columns else 0
     if count % 2 or not isinstance(element_of(op.results[0].type), Float16Type):
         return None
@@ -53,7 +55,9 @@ def paired(low: Lowering, op: Operation, columns: Sequence[Registers]) -> Regist
 
 
 def _computed(low: Lowering, op: Operation, pairs: Sequence[Sequence[Registers]]) -> list[Reg] | None:
-    """Pairs of sums, products and the like, where an operand is in pairs and others are too, or are the same twice."""
+    """Compute steps on pairs. At least one operand must be in pairs. In the others both elements may be the same
+    register.
+    """
     step = PACKED_STEPS.get(step_of(op) or "")
     if step is None:
         return None
@@ -71,7 +75,7 @@ def _computed(low: Lowering, op: Operation, pairs: Sequence[Sequence[Registers]]
 
 
 def _converted(low: Lowering, op: Operation, pairs: Sequence[Sequence[Registers]]) -> list[Reg] | None:
-    """Pairs of integers of 8 bits that are in one register."""
+    """Convert pairs of 8-bit integers that are in one register."""
     if not isinstance(element_of(op.operands[0].type), IntegerType) or any(
         each not in low.bytes for pair in pairs for each in pair[0]
     ):
@@ -82,7 +86,7 @@ def _converted(low: Lowering, op: Operation, pairs: Sequence[Sequence[Registers]
         first, second = low.bytes[one], low.bytes[other]
         if first.word != second.word:
             return None
-        # The upper byte of each half is that of 1024, byte 1 of the second register.
+        # The upper byte of each half is the upper byte of f16 1024: byte 1 of the second register.
         selector = 0x5050 | second.number << 8 | first.number
         word, extra = (first.flipped, WHOLE + SIGNED) if signed else (first.word, WHOLE)
         whole = low.emit(PermuteBytes(), word, low.constant(WHOLE, "b32"), selector)

@@ -1,4 +1,4 @@
-"""Reductions: in a thread's registers first, then among threads (`louver.compile.plan.encode.reduction_plan`)."""
+"""Lowers reductions: first in a thread's registers, then among threads (`louver.compile.plan.encode.reduction_plan`)."""
 
 from __future__ import annotations
 
@@ -23,25 +23,27 @@ Elements: TypeAlias = tuple[Reg, ...]
 """One element of each operand."""
 
 Totals: TypeAlias = dict[Vector, Elements]
-"""Elements by their places in the tile without the axis."""
+"""Elements by their places in the tile, without the axis."""
 
 COMMUTATIVE = (
     *(arith.AddfOp, arith.MulfOp, arith.MaximumfOp, arith.MinimumfOp, arith.MaxnumfOp, arith.MinnumfOp),
     *(arith.AddiOp, arith.MuliOp, arith.AndIOp, arith.OrIOp, arith.XOrIOp),
     *(arith.MaxSIOp, arith.MinSIOp, arith.MaxUIOp, arith.MinUIOp),
 )
-"""Operations that give the same bits whichever operand is first."""
+"""Operations whose result does not depend on the order of the operands."""
 
 
 def reduction_plan(op: ReduceOp, layout: Layout, result: Layout | None, means: Means) -> ReductionPlan:
-    """The way in which a reduction's threads meet. result: None for a scalar, which all threads get."""
+    """The plan of a reduction among threads. result: the layout of the result; None for a scalar, which all threads
+    get.
+    """
     nowhere = Layout((), (), ((),) * LANE_BITS, ((),) * len(layout.warp))
     sizes = [exchanged_bytes(source, op) for source in op.srcs]
     return plan_reduction(layout, op.axis.value.data, result or nowhere, sizes, means)
 
 
 def lower_reduction(low: Lowering, op: ReduceOp) -> None:
-    """The combined elements of each operand, in every thread that has any of them."""
+    """Combine the elements of each operand along the axis. Each thread gets the results of its layout."""
     axis, layout = op.axis.value.data, low.layout(op.srcs[0])
     result = low.layout(op.result[0]) if is_tile(op.result[0]) else None
     plan = reduction_plan(op, layout, result, low.means)
@@ -50,7 +52,7 @@ def lower_reduction(low: Lowering, op: ReduceOp) -> None:
         return combined(low, op, a, b)
 
     def along_registers(places: Iterable[Vector], columns: Sequence[Registers], along: int) -> Totals:
-        """A thread's elements, combined along a dimension."""
+        """Combine a thread's elements along a dimension."""
         found: Totals = {}
         for at, elements in zip(places, zip(*columns, strict=True), strict=True):
             where = at[:along] + at[along + 1 :]
@@ -80,7 +82,7 @@ def lower_reduction(low: Lowering, op: ReduceOp) -> None:
 
 
 def _commutes(op: ReduceOp) -> bool:
-    """Whether a reduction combines two elements to the same bits in either order."""
+    """Whether the order of two elements does not change the result of the reduction."""
     first, *more = op.combine.block.ops
     return len(more) == 1 and isinstance(first, COMMUTATIVE) and set(first.operands) == set(op.combine.block.args)
 
@@ -88,7 +90,10 @@ def _commutes(op: ReduceOp) -> bool:
 def _shared_out(
     low: Lowering, totals: Totals, bit: int, step: Vector, combine: Callable[[Elements, Elements], Elements]
 ) -> Totals:
-    """Two lanes have totals a step apart: the lower lane combines those without the step, the other one those with it."""
+    """Divide the totals of two lanes. Pairs of totals are one step apart.
+
+    The lower lane combines the totals without the step, the other lane those with it.
+    """
     lower, kept, sent = _lower_lane(low, bit), dict[Vector, Elements](), list[Elements]()
     for where, mine in totals.items():
         if any(at & by for at, by in zip(where, step, strict=True)):
@@ -101,7 +106,7 @@ def _shared_out(
 
 
 def _exchanged(low: Lowering, op: ReduceOp, totals: Totals, ways: Sequence[ExchangePlan]) -> list[Registers]:
-    """The totals of each operand that a thread has after an exchange."""
+    """The totals of each operand in a thread after an exchange."""
     found: list[Registers] = []
     rank = len(next(iter(totals)))
     for number, (source, way) in enumerate(zip(op.srcs, ways, strict=True)):
@@ -111,7 +116,7 @@ def _exchanged(low: Lowering, op: ReduceOp, totals: Totals, ways: Sequence[Excha
 
 
 def ordered(low: Lowering, lower: Reg, mine: Elements, other: Elements) -> tuple[Elements, Elements]:
-    """Both, the first one first where the condition holds."""
+    """Both elements, in the order (mine, other) if the condition is true, else in the reverse order."""
     pairs = list(zip(mine, other, strict=True))
     first = tuple(choose(low, lower, a, b) for a, b in pairs)
     second = tuple(choose(low, lower, b, a) for a, b in pairs)
@@ -119,18 +124,18 @@ def ordered(low: Lowering, lower: Reg, mine: Elements, other: Elements) -> tuple
 
 
 def _lower_lane(low: Lowering, bit: int) -> Reg:
-    """Holds in lanes whose number does not have a bit."""
+    """A predicate that is true in lanes in whose number the bit is 0."""
     return low.k.setp("eq", "u32", low.k.and_(low.thread, 1 << bit), 0)
 
 
 def from_lane(low: Lowering, elements: Sequence[Elements], bit: int) -> list[Elements]:
-    """The elements of the lane whose number differs in one bit."""
+    """The elements in the lane whose number differs in one bit."""
     lane = low.k.xor(low.k.and_(low.thread, LANES - 1), 1 << bit)
     return [tuple(shuffled(low, each, lane) for each in element) for element in elements]
 
 
 def combined(low: Lowering, op: CombiningOp, a: Elements, b: Elements) -> Elements:
-    """The region of a reduction or scan on the elements of two halves."""
+    """Lower the region of a reduction or scan for two elements of each operand."""
     block = op.combine.block
     low.values.update(zip(block.args, ((each,) for each in (*a, *b)), strict=True))
     low.lower_block(block)

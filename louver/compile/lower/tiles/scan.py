@@ -1,7 +1,7 @@
-"""Scans in blocks of doubling size, over registers, lanes and warps in the order in which the axis meets them.
+"""Lowers scans in blocks of doubling size, over registers, lanes and warps, in the order of their steps along the axis.
 
-In a block of twice the size, the second half's elements are combined with all of the first half. As far as registers and lanes go, a
-thread finishes what it has of one line along the axis before the next one; warps exchange the totals of all lines at once.
+To double a block, the elements of its second half are combined with the total of its first half. For registers and
+lanes, a thread finishes one line along the axis before the next one. Warps exchange the totals of all lines at once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from louver.ptx.module import Address, Reg
 
 
 def lower_scan(low: Lowering, op: ScanOp) -> None:
-    """The combined elements of each operand, where its elements are."""
+    """Scan the elements of each operand. Results have the layout of the operands."""
     scan = _Scan(low, op)
     axis, layout = op.axis.value.data, low.layout(op.srcs[0])
     threads = {step[axis]: bit for bit, step in enumerate(layout.thread)}
@@ -47,9 +47,11 @@ def lower_scan(low: Lowering, op: ScanOp) -> None:
 
 
 class _Scan:
-    """found: each register's elements combined with those before them in their block, in registers of their own. totals: of its whole block.
+    """The state of a scan.
 
-    `found` changes in place, so that no instruction keeps its operands in registers while it waits for others.
+    found: for each register, the scan within its block so far, in new registers. These change in place, so that an
+    instruction does not keep its operands in registers while it waits for others.
+    totals: for each register, the total of its block.
     """
 
     def __init__(self, low: Lowering, op: ScanOp) -> None:
@@ -60,7 +62,7 @@ class _Scan:
         self._made: dict[tuple[Elements, Elements], Elements] = {}
 
     def join_registers(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """Blocks whose halves are in two registers each."""
+        """Join blocks whose halves are in two registers of a thread."""
         for pair in pairs:
             first, second = reversed(pair) if self.reverse else pair
             total = self._combine(self.totals[first], self.totals[second])
@@ -68,7 +70,7 @@ class _Scan:
             self.totals[first] = self.totals[second] = total
 
     def join_threads(self, bit: int, numbers: Sequence[int]) -> None:
-        """Blocks whose halves are in threads that differ in one bit of their numbers. numbers: of the registers."""
+        """Join blocks whose halves are in threads that differ in one bit. numbers: the numbers of the registers."""
         low = self.low
         mine = list(dict.fromkeys(self.totals[number] for number in numbers))
         others = dict(zip(mine, _from_thread(low, self.op, mine, bit), strict=True))
@@ -93,7 +95,7 @@ class _Scan:
 
 
 def _from_thread(low: Lowering, op: ScanOp, elements: Sequence[Elements], bit: int) -> list[Elements]:
-    """The elements of the thread whose number differs in one bit."""
+    """The elements in the thread whose number differs in one bit."""
     if bit < LANE_BITS:
         return from_lane(low, elements, bit)
     columns = [list(column) for column in zip(*elements, strict=True)]

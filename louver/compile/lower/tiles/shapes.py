@@ -1,4 +1,4 @@
-"""Operations that rename or repeat elements without moving them between threads."""
+"""Lowers operations that rename or repeat elements. No element moves between threads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from louver.ptx.module import Reg
 
 
 def lower_constant(low: Lowering, op: arith.ConstantOp) -> Registers:
-    """A number in each register."""
+    """The number in each register."""
     match op.value:
         case IntegerAttr() | FloatAttr():
             number: int | float = op.value.value.data
@@ -39,12 +39,12 @@ def _constant(low: Lowering, number: float, kind: RegType) -> Reg:
 
 
 def _narrow(low: Lowering, op: arith.ConstantOp, number: float) -> Reg:
-    """A floating-point number of 16 or 8 bits; the attribute's elements are of that type already."""
+    """A floating-point constant of 16 or 8 bits. The elements of the attribute have this type already."""
     return from_f32(low, low.constant(number, "f32"), element_of(op.result.type))
 
 
 def lower_range(low: Lowering, op: MakeRangeOp) -> Registers:
-    """The integers from the start on."""
+    """The integers from `start` on."""
     layout, start = low.layout(op.result), op.start.value.data
     origin = low.origin(layout, 0)
     numbers = [start + place[0] for place in layout.registers]
@@ -59,7 +59,7 @@ def lower_splat(low: Lowering, op: SplatOp) -> Registers:
 
 
 def lower_move(low: Lowering, op: ExpandDimsOp | BroadcastOp | TransOp | ReshapeOp) -> Registers:
-    """Each element where it is: its place is another one."""
+    """Each element stays in its thread, and gets another place in the tile."""
     source, result = low.layout(op.src), low.layout(op.result)
     registers = low.values[op.src]
     return tuple(registers[source.register_of(_source_place(op, place, source))] for place in result.registers)
@@ -88,14 +88,14 @@ def _source_place(op: Operation, place: Vector, source: Layout) -> Vector:
 
 
 def lower_join(low: Lowering, op: JoinOp) -> Registers:
-    """The elements of both, by their last index."""
+    """The elements of both operands. The last index selects the operand."""
     source, result = low.layout(op.lhs), low.layout(op.result)
     parts = [low.values[each] for each in op.operands]
     return tuple(parts[place[-1]][source.register_of(place[:-1])] for place in result.registers)
 
 
 def lower_split(low: Lowering, op: SplitOp) -> None:
-    """The elements whose last index is 0, and those where it is 1."""
+    """The elements with last index 0, and the elements with last index 1."""
     source, result = low.layout(op.src), low.layout(op.first)
     registers = low.values[op.src]
     for part, half in enumerate(op.results):

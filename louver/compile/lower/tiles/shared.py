@@ -1,4 +1,4 @@
-"""Tiles in shared memory: operands of dots."""
+"""Lowers stores and loads of tiles in shared memory, such as operands of dots."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from louver.ir.tile.types import element_of
 
 
 def place_memory(low: Lowering, op: LocalAllocOp) -> Registers:
-    """A tile in shared memory is the number of bytes before it."""
+    """A tile in shared memory is represented by its offset in bytes."""
     return (low.constant(low.rooms.staged[op.result], "b32"),)
 
 
 def lower_slot(low: Lowering, op: SlotOp) -> Registers:
-    """The tile in a slot, so many bytes on."""
+    """The offset of the tile in a slot, in bytes."""
     memory = op.memory.owner
     assert isinstance(memory, LocalAllocOp)
     start, size, index = low.rooms.staged[op.memory], slot_bytes(memory.result), low.scalar(op.index)
@@ -33,14 +33,14 @@ def lower_slot(low: Lowering, op: SlotOp) -> Registers:
 
 
 def place_of(low: Lowering, value: SSAValue, op: Operation, thread: Steps) -> Place:
-    """A tile that is in shared memory. thread: steps of the bits of the thread's number."""
+    """The place of a tile in shared memory. thread: the steps of the bits of the thread's number."""
     start = low.known.sum_of(low.scalar(value))
     place = Place.at(low, tile_of(value), start.constant, thread)
     return place if start.base is None else place.moved(start.base)
 
 
 def put_tile(low: Lowering, op: ConvertLayoutOp | LocalStoreOp) -> None:
-    """A tile from registers to shared memory: to its own place, or to a slot."""
+    """Store a tile from registers to its place in shared memory, or to a slot."""
     layout, tile = low.layout(op.src), tile_of(op.result)
     registers = dict(zip(layout.registers, low.values[op.src], strict=True))
     low.begin_put(op.result, free=isinstance(op, LocalStoreOp) and op.free is not None)
@@ -54,7 +54,7 @@ def put_tile(low: Lowering, op: ConvertLayoutOp | LocalStoreOp) -> None:
 
 
 def take_tile(low: Lowering, op: ConvertLayoutOp) -> Registers:
-    """A tile from shared memory to registers, as its encoding says."""
+    """Load a tile from shared memory to registers, in the layout of its encoding."""
     layout, tile = low.layout(op.result), tile_of(op.src)
     low.begin_take()
     way = best_way(layout, tile)

@@ -1,4 +1,4 @@
-"""Places tiles and exchanges in shared memory; those that are not needed at the same time share a place."""
+"""Places tiles and exchanges in shared memory. Those that are not live at the same time share memory."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from louver.isa.targets import Target
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """Room that is wanted from one operation to another, by their numbers, both included."""
+    """Shared memory that is needed from operation `first` to operation `last`, both included."""
 
     what: SSAValue | Operation
     bytes: int
@@ -50,12 +50,15 @@ class _Wanted:
     last: int
 
     def meets(self, other: _Wanted) -> bool:
-        """Whether both are wanted at the same time."""
+        """Whether both are live at the same time."""
         return self.first <= other.last and other.first <= self.last
 
 
 def place_shared(function: FuncOp, target: Target) -> Rooms:
-    """Places of all tiles and exchanges of a function with encodings. Refuses an exchange that is too large; tiles may take too much."""
+    """The places of all tiles and exchanges of a function with encodings.
+
+    Rejects an exchange that is too large. The total may exceed the limit; the caller tests it.
+    """
     limit = target.max_shared_bytes
     walk = _Walk(function, Means.of(target))
     wanted = list(walk.wanted())
@@ -90,7 +93,7 @@ def place_shared(function: FuncOp, target: Target) -> Rooms:
 
 
 def shared_peak(function: FuncOp, means: Means) -> Callable[[Operation, Container[SSAValue | Operation]], int]:
-    """The bytes that an operation and its regions take at once, without those of some tiles."""
+    """A function that gives the peak of shared memory in bytes within an operation, without the bytes of some tiles."""
     walk = _Walk(function, means)
     wanted = list(walk.wanted())
 
@@ -104,12 +107,12 @@ def shared_peak(function: FuncOp, means: Means) -> Callable[[Operation, Containe
 
 
 def _is_multiplied(tile: SSAValue) -> bool:
-    """Whether warpgroups multiply a tile by this name."""
+    """Whether a warpgroup product uses this value."""
     return any(isinstance(use.operation, DotOp) and by_warpgroups(use.operation) for use in tile.uses)
 
 
 class _Walk:
-    """The operations of a function, numbered in order. ends: the number of the last one inside of each."""
+    """The operations of a function, numbered in order. ends: the number of the last operation inside each."""
 
     def __init__(self, function: FuncOp, means: Means) -> None:
         self.operations = list(function.body.walk())
@@ -120,10 +123,10 @@ class _Walk:
         self.tiles: dict[SSAValue, list[SSAValue]] = {}
 
     def wanted(self) -> Iterator[_Wanted]:
-        """The wanted bytes, and the time span."""
+        """The needed memory and its live ranges."""
         for op, number in self.numbers.items():
             if isinstance(op, InitBarriersOp):
-                # Barriers are what they are until the kernel ends.
+                # Barriers are live until the kernel ends.
                 yield _Wanted(op.result, op.count.value.data * BARRIER_BYTES, BANK_LINE, 0, len(self.operations))
             elif isinstance(op, ConvertLayoutOp | LocalAllocOp) and in_shared(op.result):
                 tile = tile_of(op.result)
@@ -135,7 +138,7 @@ class _Walk:
                 yield _Wanted(op, size, BANK_LINE, number, self.ends[op])
 
     def _last(self, tile: SSAValue) -> int:
-        """The number of the last operation that needs a tile, by whatever name."""
+        """The number of the last operation that needs a tile, by any of its names."""
         home, last = tile.owner.parent_block() if isinstance(tile.owner, Operation) else None, 0
         pending, seen = [tile], {tile}
         while pending:
@@ -149,20 +152,20 @@ class _Walk:
         return last
 
     def _end(self, op: Operation, home: Block | None) -> int:
-        """The number of the last operation that a use of a tile of block `home` may still be under way at."""
+        """The number of the last operation during which a use of a tile may still run. home: the block of the tile."""
         parts = in_parts(op) if isinstance(op, DotOp) and by_warpgroups(op) else ()
         last, outer = self.ends[parts[-1] if parts else op], op
         while outer.parent_block() is not home and (parent := outer.parent_op()) is not None:
             outer = parent
             last = self.ends[outer]
         if any(isinstance(each, AsyncCopyOp) for each in outer.walk()):
-            # Copies are under way until a wait; the loop that reads boxes waits for each.
+            # Copies run until a wait. The loop that reads boxes waits for each of them.
             last = next((number for number in self.waits if number > last), len(self.operations))
         return last
 
 
 def _names(op: Operation, index: int) -> Sequence[SSAValue]:
-    """The other names that an operation gives to the operand of this index, a tile in shared memory."""
+    """The other names that an operation gives to operand number `index`, a tile in shared memory."""
     match op:
         case scf.ForOp() | scf.YieldOp():
             return passed_to(op, index)
@@ -171,7 +174,7 @@ def _names(op: Operation, index: int) -> Sequence[SSAValue]:
 
 
 def _exchange_bytes(op: Operation, means: Means) -> int:
-    """Shared memory that the elements of an operation take to change threads."""
+    """Bytes of shared memory for the exchange of an operation's elements between threads."""
     match op:
         case ConvertLayoutOp() if not in_shared(op.src) and not in_shared(op.result):
             found = conversion_of(op, _layout(op.src), _layout(op.result), means)
@@ -188,7 +191,9 @@ def _exchange_bytes(op: Operation, means: Means) -> int:
 
 
 def _combined_bytes(op: ReduceOp | ScanOp) -> int:
-    """An element of each thread and total, of the widest operand. Totals of a scan are those of blocks, at first each a register's."""
+    """Bytes for one element of each thread and total, of the widest operand. A scan has a total for each register at
+    first.
+    """
     layout, axis = _layout(op.srcs[0]), op.axis.value.data
     if not any(step[axis] for step in layout.warp):
         return 0
@@ -197,7 +202,7 @@ def _combined_bytes(op: ReduceOp | ScanOp) -> int:
 
 
 def _register_bytes(value: SSAValue, op: Operation) -> int:
-    """Bytes of a register of a tile; booleans are exchanged as numbers."""
+    """Bytes of a register of a tile. Booleans are exchanged as 32-bit numbers."""
     kind = register_class(element_of(value.type), op)
     return REGISTER_BITS["b32" if kind == "pred" else kind] // 8
 

@@ -1,7 +1,8 @@
-"""Moves tiles between registers and shared memory, by vectors or as matrices (`louver.compile.plan.encode.shared_access`).
+"""Moves tiles between registers and shared memory, by vectors or matrix instructions
+(`louver.compile.plan.encode.shared_access`).
 
-Every step of a layout is a power of two, so that an address is an exclusive or of what each bit of a thread's and a register's number
-adds: a part of the thread, once a kernel, and constants.
+Every step of a layout is a power of two. So an address is the exclusive or of the weights of all bits in the numbers of
+thread and register. The part of the thread is computed once a kernel. The part of the register is a constant.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ from louver.ptx.module import Address, Reg
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A tile in shared memory, as a thread sees it. base: the address of its first element, without `start` bytes before that.
+    """A tile in shared memory, as a thread sees it.
 
-    weights: of the bits of the thread's number, in bytes. bases: addresses by the bits of `address` that they have already.
+    base: the address of the thread's first element, minus `start` bytes.
+    weights: the weight of each bit of the thread's number, in bytes.
+    bases: addresses by the constant bits that they include.
     """
 
     low: Lowering
@@ -39,18 +42,19 @@ class Place:
 
     @classmethod
     def at(cls, low: Lowering, tile: Memory, start: int, thread: Steps) -> Place:
-        """A tile so many bytes on. thread: steps of the bits of the thread's number."""
+        """The place of a tile `start` bytes after the beginning. thread: the steps of the bits of the thread's number."""
         weights = tuple(map(tile.offset, thread))
         return cls(low, tile, low.staged_address(weights), start, weights)
 
     def moved(self, by: Reg) -> Place:
-        """So many bytes further on."""
+        """The place `by` bytes further on."""
         return replace(self, base=self.low.k.add(self.base, by), bases={})
 
     def address(self, place: Vector) -> Address:
-        """Of the element that is so much further on than the thread's first.
+        """The address of the element at `place`, counted from the thread's first element.
 
-        Thread and constant both change only chunks of a line, whose addresses are multiples of a line's bytes without them.
+        Bits that thread and constant both change are only chunks of a line. Without them, addresses are multiples of
+        the bytes of a line.
         """
         constant, reach = self.tile.offset(place), 0
         for weight in self.weights:
@@ -63,19 +67,19 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The registers of a tile that move together: all, or those from a place on that differ by no step of `apart`."""
+    """The registers of a tile that move together: all, or those that differ from `first` by no step of `apart`."""
 
     first: Vector
     apart: Steps = ()
 
     @classmethod
     def whole(cls, layout: Layout) -> Part:
-        """All of them."""
+        """All registers."""
         return cls((0,) * len(layout.shape))
 
 
 def put(place: Place, layout: Layout, way: Way, part: Part, registers: Mapping[Vector, Reg], guard: Reg | None) -> None:
-    """Registers, by the places of their elements, to shared memory. guard: where a thread's own elements are stored."""
+    """Store registers, given by the places of their elements. guard: true in threads that store their elements."""
     low, size = place.low, place.tile.size
     for first in sums(way.rest(layout, part.apart), part.first):
         groups = [[registers[at] for at in sums(way.inside, matrix)] for matrix in sums(way.at_once, first)]
@@ -87,7 +91,7 @@ def put(place: Place, layout: Layout, way: Way, part: Part, registers: Mapping[V
 
 
 def take(place: Place, layout: Layout, way: Way, part: Part, element: Attribute, op: Operation) -> dict[Vector, Reg]:
-    """The registers of the elements from shared memory, by their places."""
+    """Load elements from shared memory. Returns registers by the places of the elements."""
     low, size, found = place.low, place.tile.size, dict[Vector, Reg]()
     for first in sums(way.rest(layout, part.apart), part.first):
         if not way.matrices:
@@ -105,14 +109,14 @@ def take(place: Place, layout: Layout, way: Way, part: Part, element: Attribute,
 
 
 def _word(low: Lowering, elements: Sequence[Reg], size: int) -> Reg:
-    """Elements in a register of 32 bits."""
+    """Pack elements in a 32-bit register."""
     if len(elements) > 1:
         return pack_elements(low, elements, size)
     return low.emit(Bitcast("b32"), elements[0]) if elements[0].type == "f32" else elements[0]
 
 
 def _elements(low: Lowering, word: Reg, count: int, element: Attribute, size: int) -> Sequence[Reg]:
-    """The elements of a register, each as a tile has it."""
+    """The elements of a register, each in the format of a tile."""
     if count > 1:
         return unpack_elements(low, word, count, element, size)
     return [low.emit(Bitcast("f32"), word) if isinstance(element, Float32Type) else word]

@@ -1,8 +1,14 @@
-"""State of lowering register tiles: registers of each value, and facts that a thread computes once.
+"""The state of lowering register tiles: the registers of each value, and values that a thread computes once.
 
-A tile is a list of registers, one an element, in the order of its layout; a scalar is one register. Booleans are predicates,
-integers of up to 32 bits are 32-bit registers extended by their sign (u8 by zeros), f16, bf16 and 8-bit floats are 16-bit
-registers (the latter's upper byte is 0), pointers are 64-bit addresses.
+A tile is a list of registers in the order of its layout, one for each element. A scalar is one register.
+
+| element | register |
+|---|---|
+| boolean | predicate |
+| integer of up to 32 bits | 32 bits, extended by the sign (u8 by zeros) |
+| f16, bf16 | 16 bits |
+| 8-bit float | 16 bits; the upper byte is 0 |
+| pointer | 64-bit address |
 """
 
 from __future__ import annotations
@@ -43,7 +49,7 @@ Registers = tuple[Reg, ...]
 
 
 def register_class(element: Attribute, op: Operation) -> RegType:
-    """The class of the register that holds an element. Refuses `op` for elements that have none."""
+    """The class of the register for an element. Rejects `op` for elements without a class."""
     match element:
         case IntegerType():
             bits = element.width.data
@@ -62,10 +68,14 @@ def register_class(element: Attribute, op: Operation) -> RegType:
 
 @dataclass(frozen=True, slots=True)
 class Rooms:
-    """Shared memory of a kernel, in bytes from its start. staged: where tiles begin. exchanges: where those of operations begin.
+    """The shared memory of a kernel. Offsets are in bytes.
 
-    tiles: the staged tiles that each value may be a name of. reused: tiles in whose place something else stands at another time. multiplied:
-    those that warpgroups multiply. bytes: of all.
+    staged: the offset of each staged tile.
+    exchanges: the offset of the exchange of each operation.
+    tiles: the staged tiles for which each value may stand.
+    reused: staged tiles whose memory has other contents at another time.
+    multiplied: staged tiles that warpgroups multiply.
+    bytes: the total size.
     """
 
     staged: Mapping[SSAValue, int]
@@ -78,12 +88,17 @@ class Rooms:
 
 @dataclass(slots=True)
 class Accesses:
-    """Accesses since the CTA's threads last met: a thread may load another one's stores, and the other way.
+    """The accesses since the last barrier of the CTA. They decide where a barrier or a fence is needed.
 
-    loads, stores: of global memory. takes, puts: of staged tiles in shared memory, loads, and stores or copies that have arrived.
-    unseen: tiles that warpgroups multiply and that were stored or copied since the last proxy fence: products do not see them yet.
-    unfenced: other tiles that were, where bulk copies may write at another time. unpublished: stores to global memory since the last
-    fence for bulk copies. A meeting alone changes none of these.
+    loads, stores: accesses to global memory.
+    takes: loads of staged tiles in shared memory.
+    puts: stores to staged tiles, and copies that have arrived.
+
+    A barrier alone does not reset these:
+
+    unseen: tiles for warpgroup products were stored or copied since the last proxy fence. Products do not see them yet.
+    unfenced: other tiles were stored since then, to memory that bulk copies may write at another time.
+    unpublished: stores to global memory since the last fence for bulk copies.
     """
 
     loads: bool = False
@@ -95,7 +110,7 @@ class Accesses:
     unpublished: bool = False
 
     def join(self, other: Accesses) -> None:
-        """These and the others may have been made."""
+        """Add accesses that may have been made too."""
         self.loads |= other.loads
         self.stores |= other.stores
         self.takes |= other.takes
@@ -107,7 +122,12 @@ class Accesses:
 
 @dataclass(frozen=True, slots=True)
 class Byte:
-    """The second place of an 8-bit element. word: a register with four. flipped: that with the other signs, of integers. number: which of them."""
+    """A further place of an 8-bit element.
+
+    word: a register with four elements.
+    flipped: for integers, the same register with flipped sign bits.
+    number: the number of the element in the word.
+    """
 
     word: Reg
     flipped: Reg
@@ -116,15 +136,25 @@ class Byte:
 
 @dataclass(slots=True)
 class Lowering:
-    """k: the builder. warps: of a CTA. prologue: what is computed once, before everything else. lower_block: lowers a region.
+    """The state of lowering one kernel.
 
-    multiplies: whether warpgroups multiply anything from here on. pending: whether such products are under way. promoted: totals, and
-    what is added to each when they are done.
-    in_chunks: whether addresses are known; else elements, moved one by one, leave no registers to spare.
-
-    target: the kernel's target. rooms: the places in shared memory. runs: which integers are multiples.
-    known: what is known of integers and addresses. tests: how conditions were computed. packed: neighbouring elements of 8 or 16 bits that are in one register too.
-    bytes: elements of 8 bits that are in another register too. copied: staged tiles that `cp.async` brings.
+    k: the builder.
+    warps: warps of a CTA.
+    prologue: the block for values that are computed once, before everything else.
+    target: the target of the kernel.
+    rooms: the places in shared memory.
+    runs: powers of two that divide integers.
+    lower_block: lowers a region.
+    in_chunks: whether alignments of addresses are known. If not, elements are moved one by one, and no registers are
+    left.
+    multiplies: whether warpgroup products follow.
+    pending: whether warpgroup products are running.
+    promoted: totals, each with the sum that is added to it when the products end.
+    known: facts about integers and addresses.
+    tests: how conditions are computed.
+    packed: registers that contain several neighbouring elements of 8 or 16 bits.
+    bytes: further places of 8-bit elements.
+    copied: staged tiles that `cp.async` copies.
     """
 
     k: KernelBuilder
@@ -159,7 +189,7 @@ class Lowering:
         return Means.of(self.target)
 
     def multiple(self, value: SSAValue) -> int:
-        """A power of two that divides an integer, whatever a loop adds to it."""
+        """A power of two that divides an integer, in all iterations of loops."""
         run = self.runs.of(value, 0, 1)
         return 1 if run is None else run.multiple
 
@@ -178,12 +208,12 @@ class Lowering:
         return self._layouts[tensor]
 
     def scalar(self, value: SSAValue) -> Reg:
-        """The register of a scalar."""
+        """The register of a scalar value."""
         (register,) = self.values[value]
         return register
 
     def emit(self, op: Instruction, *args: Reg | Imm | float | tuple[Reg, ...]) -> Reg:
-        """The result of an instruction, in a new register."""
+        """Emit an instruction, and return its result in a new register."""
         result = self.k.reg(op.operands[0].type)
         self.k.emit(op, result, *args)
         return result
@@ -194,7 +224,7 @@ class Lowering:
 
     # --- once a kernel ---------------------------------------------------------------------------------------------
     def constant(self, number: float, kind: RegType) -> Reg:
-        """A register that holds a number from the start."""
+        """A register with a constant, set in the prologue."""
         key = (number.hex() if isinstance(number, float) else number, kind)
         if key not in self._once:
             with self.k.inside(self.prologue):
@@ -214,7 +244,10 @@ class Lowering:
 
     @property
     def first_thread(self) -> Reg:
-        """Holds in the thread that begins bulk copies, one of the first warp: the assembler knows then that it is one."""
+        """A predicate that is true in the thread that begins bulk copies, in the first warp.
+
+        It uses `elect`, so that the assembler knows that it is a single thread.
+        """
         thread = self.thread
 
         def make() -> Reg:
@@ -229,7 +262,7 @@ class Lowering:
         return self._first("symbol", self.k.shared_symbol)
 
     def staged_address(self, weights: Sequence[int]) -> Reg:
-        """The address in shared memory that is as far on as the exclusive or of the weights of the thread's bits."""
+        """The address in shared memory whose offset is the exclusive or of the weights of the thread's bits."""
         if not any(weights):
             return self._symbol
         return self._first(
@@ -238,16 +271,18 @@ class Lowering:
         )
 
     def room(self, op: Operation, weights: Sequence[int] = ()) -> Reg:
-        """The address of what an operation exchanges, as far on as the weights of the thread's bits."""
+        """The address of the exchange of an operation, plus the offset by the weights of the thread's bits."""
         start = self.rooms.exchanges[op]
         return self.k.add(self.staged_address(weights), start) if start else self.staged_address(weights)
 
     def origin(self, layout: Layout, dimension: int) -> Reg | None:
-        """The offset of the thread's elements along a dimension; None where it is 0 for every thread."""
+        """The offset of the thread's elements along a dimension; None if it is 0 for all threads."""
         return self.combined([step[dimension] for step in layout.thread])
 
     def combined(self, weights: Sequence[int]) -> Reg | None:
-        """The sum of the weights of the bits that the thread's number has; weights share no bit."""
+        """The sum of the weights of the bits that are set in the thread's number; None if all are 0. Weights share no
+        bit.
+        """
         if not any(weights):
             return None
         found = self._first(("bits", tuple(weights)), lambda: self._combine(weights))
@@ -256,7 +291,7 @@ class Lowering:
         return found
 
     def owner(self, layout: Layout) -> Reg | None:
-        """Holds in one of the threads that have the same elements; None where no other one has."""
+        """A predicate that is true in one of the threads with the same elements; None if no two threads have the same."""
         repeats = layout.repeats
         if not repeats:
             return None
@@ -271,7 +306,9 @@ class Lowering:
         return self._once[key]
 
     def _combine(self, weights: Sequence[int]) -> Reg:
-        """The exclusive or of the weights of the bits that the thread's number has: bits that move equally far move together."""
+        """The exclusive or of the weights of the bits that are set in the thread's number. Bits with equal shifts are
+        joined.
+        """
         moved: dict[int, int] = {}
         for bit, weight in enumerate(weights):
             for place in range(weight.bit_length()):
@@ -287,7 +324,7 @@ class Lowering:
 
     # --- order -----------------------------------------------------------------------------------------------------
     def barrier(self, *, fenced: bool = True) -> None:
-        """All threads of the CTA meet, and see each other's accesses. fenced: products of warpgroups see them too."""
+        """Synchronize all threads of the CTA. fenced: whether warpgroup products must see their stores too."""
         self.finish_products()
         if fenced and self.accesses.unseen and self.multiplies:
             self.fence()
@@ -297,7 +334,7 @@ class Lowering:
         )
 
     def finish_products(self) -> None:
-        """Products of warpgroups that are under way are done: their sums may be read, and what they read written."""
+        """Wait until warpgroup products end. Then their sums may be read, and their operands may be overwritten."""
         if self.pending:
             self.k.emit(WgmmaWait(0))
             for total, partial in self.promoted:
@@ -305,37 +342,42 @@ class Lowering:
             self.pending, self.promoted = False, ()
 
     def fence(self) -> None:
-        """Each thread fences what it wrote itself, before the threads meet."""
+        """Issue a proxy fence in each thread for its own stores, before a barrier."""
         if self.accesses.unseen or self.accesses.unfenced:
             self.k.fence_proxy_async()
             self.accesses.unseen = self.accesses.unfenced = False
 
     def begin_load(self) -> None:
-        """Before a load from global memory: the program's earlier stores are there."""
+        """Prepare a load from global memory: earlier stores of the program must be complete."""
         if self.accesses.stores:
             self.barrier()
         self.accesses.loads = True
 
     def begin_store(self) -> None:
-        """Before a store: what the program loads before, in any thread, has been loaded."""
+        """Prepare a store: earlier loads of the program must be complete in all threads."""
         if self.accesses.stores or self.accesses.loads:
             self.barrier()
         self.accesses.stores = self.accesses.unpublished = True
 
     def begin_take(self) -> None:
-        """Before a staged tile is loaded: the threads' stores to it are there."""
+        """Prepare a load of a staged tile: stores of all threads to it must be complete."""
         if self.accesses.puts:
             self.barrier()
         self.accesses.takes = True
 
     def begin_products(self) -> None:
-        """Before warpgroups multiply staged tiles: the threads' stores to it are there, and the tensor cores see it."""
+        """Prepare warpgroup products of staged tiles: stores of all threads must be complete and visible to tensor
+        cores.
+        """
         if self.accesses.unseen:
             self.barrier()
         self.begin_take()
 
     def begin_put(self, tile: SSAValue, *, free: bool) -> None:
-        """Before a tile is staged: the old contents have been loaded by all threads. free: nobody has loaded it since they met."""
+        """Prepare a store to a staged tile: all threads must have loaded the old contents.
+
+        free: whether no thread has loaded them since the last barrier.
+        """
         reused = not self.rooms.reused.isdisjoint(self.rooms.tiles[tile])
         if not free and (self.accesses.takes or (self.accesses.puts and reused)):
             # The fence follows the stores.
@@ -343,7 +385,9 @@ class Lowering:
         self.have_put(tile)
 
     def have_put(self, *names: SSAValue, fenced: bool = False) -> None:
-        """Tiles have been stored to shared memory, or copies have arrived. fenced: and then fenced by the threads that did so."""
+        """Record stores to staged tiles, or copies that have arrived. fenced: whether a fence of the same threads
+        followed.
+        """
         self.accesses.puts = True
         if fenced:
             return
@@ -352,19 +396,23 @@ class Lowering:
         self.accesses.unfenced |= not self.rooms.reused.isdisjoint(tiles)
 
     def begin_copy(self) -> None:
-        """Before a tile is copied to shared memory: the old contents have been loaded by all threads."""
+        """Prepare a copy to shared memory: all threads must have loaded the old contents."""
         if self.accesses.takes or self.accesses.puts:
             self.barrier()
 
     def begin_exchange(self, *, alone: bool, fenced: bool = True) -> None:
-        """Before elements are put where others take them: the old contents have been loaded. alone: by the same warp."""
+        """Prepare the stores of an exchange: the old contents must have been loaded. alone: whether warps exchange
+        alone.
+        """
         if alone:
             self._meet_in_warp()
         elif self.accesses.takes or self.accesses.puts:
             self.barrier(fenced=fenced)
 
     def take_exchanged(self, *, alone: bool) -> None:
-        """Between the stores of an exchange and its loads. alone: each warp loads what it has stored."""
+        """Synchronize between the stores and the loads of an exchange. alone: whether each warp loads only its own
+        stores.
+        """
         self.accesses.puts = self.accesses.unfenced = True
         if alone:
             self._meet_in_warp()
@@ -376,11 +424,11 @@ class Lowering:
         self.k.emit(WarpSync(), (1 << LANES) - 1)
 
     def inverted(self, predicate: Reg) -> Reg:
-        """Its opposite."""
+        """The opposite of a predicate."""
         return self.emit(Not("pred"), predicate)
 
     def both(self, a: Reg | None, b: Reg | None) -> Reg | None:
-        """Both conditions; None always holds."""
+        """The conjunction of two conditions. None is always true."""
         if a is None or b is None:
             return a or b
         return self.k.and_pred(a, b)

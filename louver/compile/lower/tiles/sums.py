@@ -1,6 +1,6 @@
-"""Integers and addresses as sums with a constant: elements that differ by constants share one register.
+"""Lowers integers and addresses as sums with a constant. Elements that differ by constants share a base register.
 
-A plain addition still gives each element its own register; the assembler drops registers that nothing reads.
+An addition still gives each element a register. The assembler removes registers that are not read.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from louver.isa.scalar import MultiplyWide
 from louver.ptx.module import Reg
 
 Made: TypeAlias = dict[Hashable, Reg]
-"""Registers made for one operation, by what they are."""
+"""The registers that one operation has computed, by a key that says how."""
 
 
 def summed(low: Lowering, op: Operation, operands: Sequence[Reg], made: Made) -> Reg | None:
-    """An integer or address as a sum with a constant; None for other operations, and where that is not known."""
+    """An integer or address as a sum with a constant; None for other operations, and if no such sum is known."""
     rule = _RULES.get(type(op))
     if rule is None or any(register.type not in ("b32", "b64") for register in operands) or _is_short(op):
         return None
@@ -36,7 +36,7 @@ def summed(low: Lowering, op: Operation, operands: Sequence[Reg], made: Made) ->
 
 
 def _is_short(op: Operation) -> bool:
-    """Whether it is on integers of 8 or 16 bits, which are extended after each operation."""
+    """Whether an operation uses integers of 8 or 16 bits, which are extended after each operation."""
     elements = [element_of(value.type) for value in (*op.operands, *op.results)]
     return any(is_integer(element) and bits_of(element) not in (32, 64) for element in elements)
 
@@ -72,7 +72,7 @@ def _added(low: Lowering, op: Operation, operands: Sequence[Reg], made: Made) ->
         base = a.base or b.base
         if minus and a.base is None and b.base is not None:
             zero = low.constant(0, operands[0].type)
-            # The rest of a period is another one once it is negated.
+            # Negation changes the remainder.
             facts = Facts(_of(low, b.base).multiple)
             base = _once(made, ("-", b.base), lambda: _with(low, low.k.sub(zero, cast(Reg, b.base)), facts))
     else:
@@ -123,14 +123,14 @@ def _extended(low: Lowering, op: Operation, operands: Sequence[Reg], made: Made)
     base, facts = found.base, low.known.facts_of(found.base)
     if found.constant and not facts.takes(found.constant):
         return None
-    # A rest by the whole period would be one of 64 bits.
+    # After the extension, a remainder modulo 2^32 is only valid for numbers that are not negative.
     kept = facts if facts.period < WHOLE or facts.most < WHOLE // 2 else Facts(facts.multiple)
     wide = _once(made, ("wide", base), lambda: _with(low, low.emit(ConvertInteger("s64", "s32"), base), kept))
     return plus_constant(low, wide, found.constant, "b64", made)
 
 
 def _moved(low: Lowering, op: AddPtrOp, operands: Sequence[Reg], made: Made) -> Reg:
-    """An address so many elements on. Offsets of 32 bits do not wrap."""
+    """Add an offset in elements to an address. Offsets of 32 bits do not overflow."""
     size = element_bytes(cast(PointerType, element_of(op.ptr.type)).pointee, op)
     pointer, offset = (low.known.sum_of(each) for each in operands)
     constant = pointer.constant + offset.constant * size
@@ -140,7 +140,7 @@ def _moved(low: Lowering, op: AddPtrOp, operands: Sequence[Reg], made: Made) -> 
 
     def make() -> Reg:
         if by.type == "b64" and low.in_chunks:
-            # Pointers of several rows have the same added to them: it is multiplied once.
+            # Pointers of several rows have the same offset, which is multiplied once.
             found = low.k.add(base, _once(made, ("*", by), lambda: low.k.shl(by, size.bit_length() - 1)))
         elif by.type == "b64":
             found = low.k.mad_lo(by, size, base)
@@ -164,7 +164,7 @@ _RULES: dict[type[Operation], _Rule] = {
 
 
 def derived(low: Lowering, op: Operation, operands: Sequence[Reg], result: Reg) -> None:
-    """Keep what follows for the result of an operation that is no sum with a constant."""
+    """Record facts about the result of an operation that is not a sum with a constant."""
     if result.type not in ("b32", "b64"):
         return
     facts = [low.known.facts_of(each) for each in operands if each.type in ("b32", "b64")]
@@ -185,7 +185,8 @@ def derived(low: Lowering, op: Operation, operands: Sequence[Reg], result: Reg) 
                 multiple = facts[0].multiple
                 whole = low.known.sum_of(operands[0])
                 if isinstance(op, arith.DivUIOp) and whole.base is not None and 0 <= whole.constant < divisor:
-                    # A summand of a multiple of the divisor is lost.
+                    # An addend below the divisor does not change the quotient if the other one is a multiple of the
+                    # divisor.
                     multiple = low.known.facts_of(whole.base).multiple
                 if multiple % divisor == 0:
                     found = Facts(multiple // divisor)

@@ -1,4 +1,4 @@
-"""Loads and stores of neighbouring elements by one instruction, in global or shared memory."""
+"""Lowers loads and stores of neighbouring elements by one instruction, in global or shared memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def load_elements(
     others: Sequence[Reg | None],
     mask: Reg | None = None,
 ) -> Sequence[Reg]:
-    """The registers of neighbours, each as a tile has it. others: what stands for each where the mask does not hold; None for 0."""
+    """Load neighbours. Each register has the format of a tile. others: the value of each element if the mask is false;
+    None for 0.
+    """
     kind, size, count = register_class(element, op), element_bytes(element, op), len(others)
     if count == 1 and size < WORD:
         return [_load_narrow(low, space, address, element, op, others[0], mask)]
@@ -48,7 +50,7 @@ def load_elements(
 def _load_registers(
     low: Lowering, space: Space, address: Address, kind: RegType, others: Sequence[Reg | None], mask: Reg | None
 ) -> Sequence[Reg]:
-    """Registers from neighbouring addresses."""
+    """Load registers from neighbouring addresses."""
     if mask is None:
         registers = low.k.regs(kind, len(others))
     else:
@@ -67,12 +69,12 @@ def _load_narrow(
     other: Reg | None,
     mask: Reg | None,
 ) -> Reg:
-    """One element of 8 or 16 bits."""
+    """Load one element of 8 or 16 bits."""
     narrow, kind = is_integer(element), register_class(element, op)
     if mask is None:
         result = low.k.reg("b16" if narrow else kind)
     elif narrow:
-        # A 32-bit register stands for it, and a load replaces its low half.
+        # The element has a 32-bit register, and the load replaces its low half.
         result = low.k.low_half(other) if other is not None else low.copy(low.constant(0, "b16"))
     else:
         result = low.copy(low.constant(0, kind) if other is None else other)
@@ -84,7 +86,7 @@ def _load_narrow(
 def store_elements(
     low: Lowering, space: Space, address: Address, elements: Sequence[Reg], size: int, guard: Reg | None
 ) -> None:
-    """Neighbours of so many bytes each, by one store."""
+    """Store neighbours by one instruction. size: bytes of an element."""
     count = len(elements)
     if count > 1 and size < WORD:
         each = min(count, WORD // size)

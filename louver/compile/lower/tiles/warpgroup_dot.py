@@ -1,4 +1,6 @@
-"""Products of warpgroups by `Wgmma`: operands in shared memory, or A in registers; sums in the loop's registers."""
+"""Lowers warpgroup products by `Wgmma`. Operands are in shared memory; A may be in registers. Sums stay in registers of
+the loop.
+"""
 
 from __future__ import annotations
 
@@ -40,20 +42,25 @@ WARP_BITS = 2
 
 @dataclass(frozen=True, slots=True)
 class _Matrix:
-    """An operand in shared memory. low, high: halves of the descriptor of its first line; the low one is the thread's warpgroup's own."""
+    """An operand in shared memory.
+
+    low, high: halves of the descriptor of its first line. The low half differs between warpgroups.
+    """
 
     tile: Tile
     low: Reg
     high: Reg
 
     def at(self, low: Lowering, line: int, byte: int) -> Reg:
-        """The descriptor of the part that starts at a line, and a byte along it. A start counts 16 bytes, in the lowest bits."""
+        """The descriptor of the part that starts at a line, and a byte in that line. The lowest bits of it are the
+        start / 16.
+        """
         further = describe(self.tile, 0, line, byte).start >> 4
         return low.k.pack_b64(low.k.add(self.low, further) if further else self.low, self.high)
 
 
 class _Dot:
-    """The products of a dot. blocks: rows and columns at which a warpgroup has sums of its own, in the product's order."""
+    """The products of a dot. blocks: the rows and columns, in the product, at which the blocks of a warpgroup begin."""
 
     def __init__(self, low: Lowering, op: DotOp) -> None:
         encoding = cast(MmaAttr, register_encoding(op.d.type))
@@ -98,7 +105,13 @@ class _Dot:
         *,
         adds: bool,
     ) -> Sequence[_Product]:
-        """Of a block, over columns of K from one to another. pair: the parts of A and B. adds: to what is in the registers."""
+        """The products of a block over a range of K.
+
+        steps: first column of K, and the end.
+        taken: registers of the sums.
+        pair: the parts of A and B.
+        adds: whether they add to the values in the registers.
+        """
         found: list[_Product] = []
         for k in range(*steps, self.product.k):
             each, extra = self.product, ()
@@ -112,7 +125,10 @@ class _Dot:
         return found
 
     def begin(self, row: int, column: int, taken: Registers, promoted: Sequence[tuple[Reg, Reg]] = ()) -> None:
-        """Begin the products of a block, all of K, in registers of their own. promoted: totals, and the sums that they are added to."""
+        """Begin the products of a block, over all of K, in the registers `taken`.
+
+        promoted: totals, each with the sum that is added to it when the products end.
+        """
         steps, count = (0, self.depth), self._op.parts
         for number in range(count - 1, 0, -1):
             self._operands.put(number)
@@ -129,9 +145,10 @@ class _Dot:
 
 
 def lower_warpgroup_dot(low: Lowering, op: DotOp) -> Registers:
-    """The sums, which take the registers of `c` where nothing else wants these. The products are under way: `finish_products`.
+    """Begin the products, and return the registers of the sums: those of `c` if nothing else needs them.
 
-    Promoted sums are added to by `finish_products` too: products of a few columns of K sum in registers of their own first.
+    `finish_products` waits for the products. It also adds promoted sums to their totals. With promotion, products of a
+    few columns of K accumulate in separate registers first.
     """
     packed = warpgroup_instruction(op, cast(MmaAttr, register_encoding(op.d.type))).d_fragment.packed
     sums, anew = _sums(low, op, packed), is_zero(op.c)
@@ -143,7 +160,7 @@ def lower_warpgroup_dot(low: Lowering, op: DotOp) -> Registers:
     for row, column in dot.blocks:
         totals = tuple(sums[place // packed] for place in dot.places(row, column)[::packed])
         if op.parts > 1:
-            # Tensor cores cut what they add to a sum. An addition of f32 rounds.
+            # Tensor cores truncate what they add to a sum. An f32 addition rounds.
             dot.begin(row, column, own or totals, list(zip(totals, own, strict=True)) if own else ())
             continue
         for first in range(0, dot.depth, most):
@@ -163,7 +180,7 @@ def lower_warpgroup_dot(low: Lowering, op: DotOp) -> Registers:
 
 
 class DotInParts:
-    """A dot of which a thread has the sums of a block at a time, each in the same registers. The first one's products are under way."""
+    """A dot whose blocks use the same registers of a thread in turn. The products of the first block have begun."""
 
     def __init__(self, low: Lowering, op: DotOp) -> None:
         self._low, self._dot = low, _Dot(low, op)
@@ -175,15 +192,15 @@ class DotInParts:
         self.begin(0)
 
     def begin(self, part: int) -> None:
-        """Begin the products of a part. They read what those of the first part do, at a later place."""
+        """Begin the products of a part. They read the same operands as the first part, at other places."""
         self._low.accesses.takes = True
         self._dot.begin(*self._dot.blocks[part], self._registers)
 
 
 def _issue(low: Lowering, group: Sequence[_Product], promoted: Sequence[tuple[Reg, Reg]]) -> None:
-    """Products under one fence. promoted: totals, and the sums that are added to them when the products are done."""
+    """Issue products after one fence. promoted: totals, each with the sum that is added to it when the products end."""
     low.finish_products()
-    # Nothing but products stands between the fence and the commit.
+    # Only products may be between the fence and the commit.
     low.k.emit(WgmmaFence())
     for each, operands in group:
         low.k.emit(each, *operands)
@@ -192,7 +209,7 @@ def _issue(low: Lowering, group: Sequence[_Product], promoted: Sequence[tuple[Re
 
 
 def _unset(low: Lowering, like: Registers) -> Registers:
-    """Registers for sums that a product begins. No path may leave registers without content."""
+    """Registers for sums that a product begins. They are initialised, because no path may leave a register undefined."""
     with low.k.inside(low.prologue):
         return tuple(low.k.mov(0, kind=each.type) for each in like)
 
@@ -200,7 +217,10 @@ def _unset(low: Lowering, like: Registers) -> Registers:
 def _left(
     low: Lowering, op: DotOp, operands: PartedOperands, product: Wgmma, groups: int
 ) -> Callable[[int, int, int], Reg | tuple[Reg, ...]]:
-    """The product's A, a part from a row and a column of K on: a descriptor, or registers. groups: warpgroups along the rows."""
+    """A function that gives A of a product for a part, a row and a column of K: a descriptor, or registers.
+
+    groups: warpgroups along the rows.
+    """
     value, k_dimension = product_left(op)
     kept = product.k // product.k_stored
     if product.a_source == "shared":
@@ -225,7 +245,7 @@ def _at(operand: Operand, row: int, k: int, r: int, c: int) -> Reg:
 
 
 def _sums(low: Lowering, op: DotOp, packed: int) -> Registers:
-    """Registers that hold `c`, so many sums each, or nothing where that is zero, and may become the sums."""
+    """Registers for the sums, with the value of `c`. packed: sums of a register."""
     registers = low.values[op.c]
     if packed > 1:
         pairs = [registers[first : first + packed] for first in range(0, len(registers), packed)]
@@ -240,13 +260,15 @@ def _sums(low: Lowering, op: DotOp, packed: int) -> Registers:
     low.finish_products()
     home = _carried_on(op)
     if home is not None and packed == 1:
-        # The loop's own registers, so that none is moved at its end.
+        # The registers that the loop carries, so that none is moved at its end.
         return tuple(low.k.mov(register, into=own) for register, own in zip(registers, low.values[home], strict=True))
     return tuple(low.copy(register) for register in registers)
 
 
 def _carried_on(op: DotOp) -> SSAValue | None:
-    """The registers in which a loop carries the sums, if only elementwise code that makes the addend reads them."""
+    """The loop argument that carries the sums, if only elementwise operations that compute the addend read it; else
+    None.
+    """
     block = op.parent
     if (
         block is None
@@ -270,8 +292,10 @@ def _carried_on(op: DotOp) -> SSAValue | None:
 def _matrices(
     low: Lowering, operands: PartedOperands, value: SSAValue, *, k_dimension: int, rows: tuple[int, int, int]
 ) -> list[_Matrix]:
-    """The first part of an operand, and the other one where there are several. rows: a product's own rows (columns, of B), how many
-    warpgroups share out such, and the first bit of their number.
+    """The descriptors of the first part of an operand, and of the other part if there are several.
+
+    rows: rows of a product (columns for B), the number of warpgroups that divide them, and the first bit of that
+    number.
     """
     tile = _swizzled(operands.tile(value), k_dimension)
     each, count, first = rows
@@ -290,12 +314,12 @@ def _matrices(
 
 
 def _part(low: Lowering, matrix: _Matrix, row: int, k: int, size: int) -> Reg:
-    """The descriptor of the part from a row, and from a stored column of K, on."""
+    """The descriptor of the part that begins at a row and at a stored column of K."""
     line, byte = (row, k * size) if matrix.tile.major == "k" else (k, row * size)
     return matrix.at(low, line, byte)
 
 
 def _swizzled(tile: SharedLayout, k_dimension: int) -> Tile:
-    """A tile in shared memory as descriptors describe it."""
+    """The tile in the form that descriptors need."""
     major: Major = "k" if tile.fast == k_dimension else "mn"
     return Tile(major, tile.rows, tile.row_bytes, tile.swizzle)
