@@ -1,6 +1,6 @@
 """canonicalize-kernel: rewrites a user's kernel into the form that `frontend/builder.py` emits.
 
-Each pass takes valid tile IR, gives valid tile IR, and leaves a kernel unchanged that has the form already.
+Input and output of each pass are valid tile IR. A kernel that has the form already does not change.
 """
 
 from __future__ import annotations
@@ -32,12 +32,15 @@ from louver.compile.passes import Pass, State, on_module, run_passes
 from louver.ir.llvm import AssumeOp
 
 _PROMISES = tuple(f"tt.{name}" for name in ("divisibility", "contiguity", "constancy"))
-"""Attributes of what is computed. Source: Triton. For a block's argument they are its loop's, with the argument's number behind."""
+"""Attributes with promises about computed values. Source: Triton. A loop has those of its arguments, with the
+argument's number after the name.
+"""
 
 
 def drop_assumptions(module: ModuleOp) -> None:
-    """Remove what the user promises of computed values (`tl.assume`, `tl.multiple_of`, `tl.max_contiguous`, `tl.max_constancy`):
-    nothing here relies on it. The multiples of arguments stay.
+    """Remove the user's promises about computed values. No later pass relies on them. Multiples of arguments stay.
+
+    Promises are `tl.assume`, `tl.multiple_of`, `tl.max_contiguous` and `tl.max_constancy`.
     """
     for op in list(module.walk()):
         if isinstance(op, AssumeOp):
@@ -52,7 +55,7 @@ DROP_ASSUMPTIONS = on_module(drop_assumptions)
 JOIN_EQUAL_INTEGERS = on_module(join_equal_integers)
 MAKE_HOST_DESCRIPTORS = on_module(make_host_descriptors)
 TURN_ACROSS = on_module(turn_across)
-"""Passes that register tiles have too."""
+"""These passes run on kernels of register tiles too."""
 
 CANONICAL: tuple[Pass[State], ...] = (
     COUNT_LOOPS,
@@ -78,11 +81,11 @@ CANONICAL: tuple[Pass[State], ...] = (
     on_module(fuse_gated_pair),
     on_module(number_tiles),
 )
-"""The passes in order; each rewrites the module in place."""
+"""The passes, in order. Each rewrites the module in place."""
 
 
 def canonicalize(module: ModuleOp) -> ModuleOp:
-    """A rewritten copy, verified. Raises UnsupportedKernelError, which names operation and source line."""
+    """Returns a verified copy in canonical form. Raises UnsupportedKernelError, which names operation and source line."""
     state = State(module.clone())
     run_passes(CANONICAL, state)
     return state.module

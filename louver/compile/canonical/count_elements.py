@@ -1,7 +1,7 @@
-"""count-elements: loops over steps of K count elements of K instead.
+"""count-elements: changes loops over steps of K to loops over elements of K.
 
-`for k in range(0, tl.cdiv(K, BK))` with `k * BK` in its body becomes `for k in range(0, K, BK)`: the same iterations, and k is
-the first element of each.
+`for k in range(0, tl.cdiv(K, BK))` with `k * BK` in its body becomes `for k in range(0, K, BK)`. The iterations are the
+same, and k is the first element of each.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from louver.compile.rewrite.insert import integer
 
 
 def count_elements(module: ModuleOp) -> None:
-    """Rewrite such loops in place; others stay as they are."""
+    """Rewrite these loops in place. Other loops do not change."""
     for loop in [op for op in module.walk() if isinstance(op, scf.ForOp)]:
         if constant_integer(loop.lb) == 0 and constant_integer(loop.step) == 1:
             _rewrite(loop)
@@ -44,7 +44,7 @@ def _rewrite(loop: scf.ForOp) -> None:
 
 
 def _end(loop: scf.ForOp, step: int) -> SSAValue | None:
-    """The number of elements that so many steps go through."""
+    """The number of elements in all steps of the loop."""
     count = constant_integer(loop.ub)
     if count is not None:
         return integer(loop, count * step, loop.lb.type)

@@ -1,12 +1,14 @@
-"""count-loops: a while loop that counts becomes a loop over a range.
+"""count-loops: changes a while loop that counts to a loop over a range.
 
-`k = 0; while k < K: …; k += BK` becomes `for k in range(0, K, BK)`. The comparison (`<`, `<=`, `>`, `>=`) may be of the counter, or of
-its sum or difference with a value that the loop does not change. The counter goes up or down by a positive constant, by the number
-of programs, or by a product of these. Other while loops, such as one that takes its work from a queue, stay as they are.
+`k = 0; while k < K: …; k += BK` becomes `for k in range(0, K, BK)`. The comparison (`<`, `<=`, `>`, `>=`) may use the
+counter, or its sum or difference with a value that the loop does not change. The counter increases or decreases by a
+positive constant, by the number of programs, or by a product of these. Other while loops, such as a loop that takes its
+work from a queue, do not change.
 
-Overflow of 32 bits: `k += BK` does not wrap if K is below 2**31 - BK. Both loops then have the same iterations, none if K <= 0. Beyond
-that, `k < K` holds again once k has wrapped, and the user's loop does not end. A loop that goes down counts from its end up to its
-start (`K - k`), as Triton's own ranges do: there the start is below 2**31 - BK.
+Overflow of 32 bits: `k += BK` does not overflow if K is below 2**31 - BK. Both loops then have the same iterations,
+none if K <= 0. For a larger K, `k < K` is true again after k has overflowed, and the user's loop does not end. A
+decreasing loop counts from its end up to its start (`K - k`), as ranges of Triton do. Then the start must be below
+2**31 - BK.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from louver.ir.tile import GetNumProgramsOp
 
 
 def count_loops(module: ModuleOp) -> None:
-    """Rewrite in place, inner loops first."""
+    """Rewrite loops in place, inner loops first."""
     for loop in reversed([op for op in module.walk() if isinstance(op, scf.WhileOp)]):
         count = _counted(loop)
         if count is not None:
@@ -39,8 +41,12 @@ def count_loops(module: ModuleOp) -> None:
 class _Count:
     """The counter of a while loop, and its end.
 
-    counter: its place among what the loop carries. compared, bound: of the first region, what is compared with what. rises: whether
-    `compared` grows. inclusive: whether the loop goes on where both are equal. step, up: what is added to the counter, or taken from it.
+    counter: its index among the values that the loop carries.
+    compared, bound: the operands of the comparison in the first region.
+    rises: whether `compared` increases.
+    inclusive: whether the loop continues if both are equal.
+    step: the amount of each iteration.
+    up: whether the amount is added to the counter, or subtracted from it.
     """
 
     counter: int
@@ -53,11 +59,11 @@ class _Count:
 
 
 _SWAPPED = {"slt": "sgt", "sle": "sge", "sgt": "slt", "sge": "sle"}
-"""Predicates of signed integers, and those for exchanged operands."""
+"""Predicates of signed integers, each with the one for exchanged operands."""
 
 
 def _counted(loop: scf.WhileOp) -> _Count | None:
-    """The counter of a loop; None without one, or if the loop does more than count to decide whether to go on."""
+    """The counter of a loop; None without one, or if the condition of the loop depends on more than a counter."""
     before = loop.before_region.block
     end = before.last_op
     assert isinstance(end, scf.ConditionOp)
@@ -82,7 +88,7 @@ def _counted(loop: scf.WhileOp) -> _Count | None:
 
 
 def _is_fixed(value: SSAValue, loop: scf.WhileOp) -> bool:
-    """Whether a value of the first region is the same each time."""
+    """Whether a value of the first region does not change between iterations."""
     owner = value.owner
     if isinstance(owner, Block):
         return owner is not loop.before_region.block
@@ -90,7 +96,11 @@ def _is_fixed(value: SSAValue, loop: scf.WhileOp) -> bool:
 
 
 def _varying(value: SSAValue, loop: scf.WhileOp) -> tuple[BlockArgument, bool] | None:
-    """The value that determines a value of the first region one to one, and whether both grow together; None for others."""
+    """The carried value that determines a value of the first region, and whether both increase together; None for other
+    values.
+
+    The relation must be one to one.
+    """
     before = loop.before_region.block
     if isinstance(value, BlockArgument) and value.owner is before:
         return value, True
@@ -104,7 +114,9 @@ def _varying(value: SSAValue, loop: scf.WhileOp) -> tuple[BlockArgument, bool] |
 
 
 def _step(loop: scf.WhileOp, counter: int) -> tuple[int | Operation, bool] | None:
-    """The amount that an iteration adds to the counter (True), or subtracts (False); None for anything but one positive number."""
+    """The amount that an iteration adds to the counter (True), or subtracts (False); None if it is not one positive
+    number.
+    """
     before, after = loop.before_region.block, loop.after_region.block
     end, going_on = after.last_op, before.last_op
     assert end is not None and isinstance(going_on, scf.ConditionOp)
@@ -126,7 +138,7 @@ def _step(loop: scf.WhileOp, counter: int) -> tuple[int | Operation, bool] | Non
 
 
 def _is_programs(step: SSAValue) -> bool:
-    """Whether a number is a positive multiple of how many programs there are."""
+    """Whether a number is a positive multiple of the number of programs."""
     match step.owner:
         case GetNumProgramsOp():
             return True
@@ -144,7 +156,7 @@ def _rewrite(loop: scf.WhileOp, count: _Count) -> None:
     before, after, end = loop.before_region.block, loop.after_region.block, loop.before_region.block.last_op
     assert isinstance(end, scf.ConditionOp)
     given, carried = list(loop.arguments), list(before.args)
-    # The carried value, or the one that never changes, that each result and each argument of the second region is.
+    # For each result and each argument of the second region: the carried value, or the fixed value.
     passed = [position(each, carried) if each in carried else each for each in end.args]
     first, last, step = _range(loop, count)
     is_asked_for = any(which == count.counter and loop.results[n].first_use for n, which in enumerate(passed))
@@ -172,7 +184,9 @@ def _rewrite(loop: scf.WhileOp, count: _Count) -> None:
 
 
 def _range(loop: scf.WhileOp, count: _Count) -> tuple[SSAValue, SSAValue, SSAValue]:
-    """Start, end and step of the range, before the loop. The first region stands there, as it is in the first turn."""
+    """Start, end and step of the range. The operations of the first region move before the loop, for the first
+    iteration.
+    """
     before = loop.before_region.block
     compared, bound = count.compared, count.bound
     for argument, first in zip(before.args, loop.arguments, strict=True):
@@ -182,7 +196,7 @@ def _range(loop: scf.WhileOp, count: _Count) -> tuple[SSAValue, SSAValue, SSAVal
         op.detach()
         Rewriter.insert_op(op, InsertPoint.before(loop))
     if count.inclusive:
-        # Where this wraps, the user's loop would not end.
+        # If this overflows, the user's loop does not end.
         bound = insert_before(
             loop, (arith.AddiOp if count.rises else arith.SubiOp)(bound, integer(loop, 1, bound.type))
         )
@@ -194,13 +208,13 @@ def _range(loop: scf.WhileOp, count: _Count) -> tuple[SSAValue, SSAValue, SSAVal
 
 
 def _cloned(loop: scf.WhileOp, op: Operation) -> SSAValue:
-    """A step that the body computes, before the loop."""
+    """Clone a step that the body computes to before the loop."""
     operands = {each: _cloned(loop, each.owner) for each in op.operands if isinstance(each.owner, Operation)}
     return insert(loop, op.clone(dict(operands)), op).results[0]
 
 
 def _counter(body: Block, given: SSAValue, first: SSAValue, count: _Count, loop: scf.WhileOp) -> SSAValue:
-    """The counter in the body: how far the range has come, added to what it was at first or taken from it."""
+    """The counter in the body: its first value, plus or minus the progress of the range."""
     number: SSAValue = body.args[0]
     if count.up and first is given:
         return number
@@ -219,7 +233,7 @@ def _counter(body: Block, given: SSAValue, first: SSAValue, count: _Count, loop:
 
 
 def _move(after: Block, body: Block, kept: Sequence[int], count: _Count) -> None:
-    """The second region's operations, behind what the body has, with an end that passes on what is kept."""
+    """Move the operations of the second region to the end of the body, and yield the values that are kept."""
     end = after.last_op
     assert end is not None
     values = list(end.operands)

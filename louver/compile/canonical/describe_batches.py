@@ -1,7 +1,7 @@
-"""describe-batches: a descriptor whose pointer was moved to one matrix of a batch becomes a descriptor of the batch.
+"""describe-batches: changes a descriptor whose pointer was moved to one matrix of a batch to a descriptor of the batch.
 
-`tl.make_tensor_descriptor(a + e * stride, [M, K], …)` has the sizes of one matrix. The pass starts the descriptor at the argument itself,
-so that facts about the argument, its encoding above all, hold for the descriptor. e becomes an index.
+`tl.make_tensor_descriptor(a + e * stride, [M, K], …)` has the sizes of one matrix. The new descriptor starts at the
+argument itself, so facts about the argument, such as its encoding, hold for the descriptor. e becomes an index.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from louver.ir.tile import (
 
 
 def describe_batches(module: ModuleOp) -> None:
-    """Rewrite in place. Refuses, with operation and source line, a descriptor of what is no matrix of a batch."""
+    """Rewrite in place. Rejects, with operation and source line, a moved descriptor that is not a matrix of a batch."""
     for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
         if describe_moved(Describer.of(function), sparse=False):
             remove_dead(function)
 
 
 def describe_moved(describer: Describer, *, sparse: bool) -> bool:
-    """Whether there were such descriptors, of sparse tensors alone if `sparse`."""
+    """Describe moved descriptors, only of sparse tensors if `sparse`. Returns whether there were any."""
     arguments = describer.function.body.block.args
     moved = [
         op

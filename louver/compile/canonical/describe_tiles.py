@@ -1,9 +1,10 @@
-"""describe-tiles: loads, stores and atomic additions through pointers and block pointers go through descriptors.
+"""describe-tiles: changes loads, stores and atomic additions through pointers and block pointers to accesses through
+descriptors.
 
-A descriptor reads zeros outside of its tensor and drops stores there, so masks become sizes. Elements that a program reads beyond the
-last row (unmasked, or wrapped to the first rows by `%`) become zeros. The kernel stays the same if it does not store the rows that
-these elements give. That holds because a store's own mask or shape gives its sizes, and `read_nest` accepts a kernel only if they
-are the sizes of its operands.
+A descriptor reads zeros outside of its tensor and drops stores there, so masks become sizes. Elements that a program
+reads beyond the last row (without a mask, or wrapped to the first rows by `%`) become zeros. The result is the same if
+the kernel does not store the rows that are computed from these elements. This is the case because the mask or shape of
+a store gives its sizes, and `read_nest` accepts a kernel only if they are the sizes of its operands.
 """
 
 from __future__ import annotations
@@ -51,20 +52,20 @@ from louver.ir.tile import (
 from louver.ir.tile.types import as_tensor
 
 PAD_ZERO = 1
-"""A block pointer's `padding` that reads zeros outside the tensor. Source: Triton's PaddingOption."""
+"""The `padding` of a block pointer that reads zeros outside the tensor. Source: Triton's PaddingOption."""
 
 
 ADDS = ("add", "fadd")
-"""Kinds of atomic operations that add, integers and floating-point numbers."""
+"""Kinds of atomic additions: of integers and of floating-point numbers."""
 
 TileAccess: TypeAlias = LoadOp | StoreOp | AtomicRMWOp
 
 
 def describe_tiles(module: ModuleOp) -> None:
-    """Rewrite in place; kernels that use descriptors alone stay as they are.
+    """Rewrite in place. Kernels that use only descriptors do not change.
 
-    Refuses, with operation and source line, what is no tile of a tensor: offsets that are not affine, masks that are no bounds,
-    a tensor without a contiguous dimension, and stores that nothing bounds.
+    Rejects, with operation and source line, an access that is not a tile of a tensor: offsets that are not affine,
+    masks that are not bounds, a tensor without a contiguous dimension, and stores without bounds.
     """
     for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
         tiles = [op for op in function.body.walk() if is_access(op) and tile_shape(op) is not None]
@@ -74,21 +75,24 @@ def describe_tiles(module: ModuleOp) -> None:
 
 
 def is_access(op: Operation) -> TypeGuard[TileAccess]:
-    """Whether it may go through a descriptor: a load, a store, or a sum in memory that nothing in the kernel reads."""
+    """Whether an operation may use a descriptor: a load, a store, or an atomic addition with an unused result."""
     if isinstance(op, AtomicRMWOp):
         return op.kind.data in ADDS and op.result.first_use is None
     return isinstance(op, LoadOp | StoreOp)
 
 
 def tile_shape(op: TileAccess) -> tuple[int, ...] | None:
-    """The shape of what an operation loads, stores or adds; None for a scalar."""
+    """The shape of the tile that an operation loads, stores or adds; None for a scalar."""
     tensor = as_tensor(op.result.type if isinstance(op, LoadOp) else op.value.type)
     return None if tensor is None else tensor.get_shape()
 
 
 @dataclass(slots=True)
 class Describer:
-    """Rewrites accesses of one kernel. across: arguments that are sparse along their last axis but one, with their lengths along it."""
+    """Rewrites accesses of one kernel.
+
+    across: arguments that are sparse along their second to last axis, each with its length along that axis.
+    """
 
     function: FuncOp
     affine: Affine
@@ -98,17 +102,17 @@ class Describer:
 
     @classmethod
     def of(cls, function: FuncOp) -> Describer:
-        """One for a function."""
+        """The describer of a function."""
         affine = Affine()
         sizes = TileSizes(function, affine)
         return cls(function, affine, sizes, Descriptors(affine, sizes, places(function)), lengths_across(function))
 
     def rewrite(self, tiles: Sequence[TileAccess]) -> None:
-        """All accesses of the kernel."""
+        """Rewrite all accesses of the kernel."""
         found = [(op, self.access(op)) for op in tiles]
         for op, each in found:
             if isinstance(op, LoadOp):
-                # `read_nest` compares the rows that the store leaves out with its operands.
+                # `read_nest` compares the rows that the store excludes with the operands.
                 _check_rows(op, each, lambda op, dimension, beyond: True)
                 self._check_repeated(op, each)
         self.sizes.learn([each for _, each in found])
@@ -121,7 +125,9 @@ class Describer:
                 self._store(op, each, ordered, complete)
 
     def ordered(self, op: Operation, found: Access) -> list[Dimension]:
-        """The dimensions of a tile as the tensor's arrays have them: the contiguous one, or that which is sparse, comes last."""
+        """The dimensions of a tile in the order of the tensor's arrays. The contiguous or the sparse dimension comes
+        last.
+        """
         ordered = contiguous_last(found, op)
         length = self.across.get(found.base)
         if length is None:
@@ -139,11 +145,13 @@ class Describer:
         return [replace(n, stride=Polynomial.atom(length)), replace(k, stride=Polynomial.number(1))]
 
     def check_rows(self, load: LoadOp, found: Access) -> None:
-        """Refuse a load whose rows beyond the last one could be seen."""
+        """Reject a load if a store could write results of rows beyond the last one."""
         _check_rows(load, found, self._drops)
 
     def _check_repeated(self, load: LoadOp, found: Access) -> None:
-        """Refuse a load whose mask leaves out elements along which it repeats one, if they could be seen: it is read for them too."""
+        """Reject a load whose mask excludes repeated elements, if a store could write them. The descriptor reads these
+        elements too.
+        """
         for bound in found.within:
             (number,) = lanes(bound)
             beyond = bound - Polynomial.atom(Lane(number))
@@ -152,14 +160,18 @@ class Describer:
             check_wrapped_rows(load, number, partial(self._drops, beyond=beyond))
 
     def _drops(self, op: Writing, dimension: int, beyond: Polynomial) -> bool:
-        """Whether a store leaves out the rows beyond the last one. beyond: 0 less a tile's rows that are inside."""
+        """Whether a store excludes the rows beyond the last one. beyond: minus the number of a tile's rows that are
+        inside.
+        """
         if isinstance(op, StoreOp | AtomicRMWOp) and op.mask is not None:
             rows = Polynomial.atom(Lane(dimension)) + beyond
             return any(rows in bound.each for bound in some_bounds(self.affine, op.mask, op))
         return (dimension, beyond) in [(number, first - size) for number, first, size in self._limits(op)]
 
     def _limits(self, op: Writing) -> list[tuple[int, Polynomial, Polynomial]]:
-        """The start of a tile that is stored through a descriptor or a block pointer, and the end of its tensor, by dimension."""
+        """For each dimension of a store through a descriptor or block pointer: its number, the start of the tile, and
+        the size.
+        """
         if isinstance(op, DescriptorStoreOp | DescriptorReduceOp):
             made = op.desc.owner
             sizes = made.sizes if isinstance(made, MakeTensorDescriptorOp) else ()
@@ -174,7 +186,7 @@ class Describer:
         return [(each, *pair) for each, pair in enumerate(pairs)]
 
     def access(self, op: TileAccess) -> Access:
-        """The tile that an operation reaches. Refuses anything but a tile of a matrix, alone or in a batch."""
+        """The tile that an operation accesses. Rejects accesses that are not a tile of a matrix, alone or in a batch."""
         shape = tile_shape(op)
         assert shape is not None
         if isinstance(op, LoadOp):
@@ -195,7 +207,7 @@ class Describer:
         return without_moves(found, op, sparse=not dense and found.base not in self.across)
 
     def require_one_row(self, base: SSAValue, entry: Entry, op: Operation) -> None:
-        """Leave it to the launch that a batch of more dimensions than one is one row of matrices, `entry.stride` apart."""
+        """Make the launch check that a batch of several dimensions is one sequence of matrices, `entry.stride` apart."""
         names = self.function.argument_names
         unit = launch_size(entry.stride, names)
         for each in entry.strides:
@@ -207,7 +219,7 @@ class Describer:
             require_whole(self.function, names[base], stride, unit)
 
     def load(self, op: LoadOp, found: Access, ordered: Sequence[Dimension], complete: Sequence[Polynomial]) -> None:
-        """Replace a load by one through a descriptor. complete: the tensor's sizes."""
+        """Replace a load by a load through a descriptor. complete: the sizes of the tensor."""
         if found.entry is not None:
             self.require_one_row(found.base, found.entry, op)
         descriptor = self.descriptors.make(op, found, ordered, complete)

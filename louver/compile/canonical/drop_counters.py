@@ -1,6 +1,6 @@
-"""drop-counters: integers that a loop counts beside its own number are computed from that number.
+"""drop-counters: computes integers that a loop counts from the number of the loop.
 
-`offset += BK` in a loop over steps is the loop's number times BK.
+For example, `offset += BK` in a loop over steps becomes the number of the loop times BK.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from louver.ir.tile import FuncOp
 
 
 def drop_counters(module: ModuleOp) -> None:
-    """Rewrite in place: integers that begin at 0, grow by a constant and are not used behind the loop; loops without such stay as they
-    are.
-    """
+    """Rewrite in place. The integers must begin at 0, grow by a constant, and not be used after the loop."""
     for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
         found = [_drop(op) for op in function.body.walk() if isinstance(op, scf.ForOp)]
         if any(found):
@@ -26,7 +24,7 @@ def drop_counters(module: ModuleOp) -> None:
 
 
 def _drop(loop: scf.ForOp) -> bool:
-    """Whether there were any."""
+    """Rewrite the counters of a loop. Returns whether there were any."""
     end, number = loop.body.block.last_op, loop.body.block.args[0]
     assert end is not None
     step = constant_integer(loop.step)
@@ -39,7 +37,7 @@ def _drop(loop: scf.ForOp) -> bool:
         counts = counter.type == number.type == i32 and constant_integer(first) == 0
         if by is None or by % step or not counts or loop.results[place].first_use is not None:
             continue
-        # Only the value that the loop passes on still goes by the counter.
+        # Only the value for the next iteration still uses the counter.
         others = [use for use in counter.uses if use.operation is not following.owner]
         value = _multiple(number, by // step, loop)
         for use in others:
@@ -50,7 +48,7 @@ def _drop(loop: scf.ForOp) -> bool:
 
 
 def _growth(counter: SSAValue, following: SSAValue) -> int | None:
-    """The constant that is added to a counter each time; None for others."""
+    """The constant that an iteration adds to a counter; None for other values."""
     op = following.owner
     if not isinstance(op, arith.AddiOp) or counter not in op.operands:
         return None
@@ -58,7 +56,7 @@ def _growth(counter: SSAValue, following: SSAValue) -> int | None:
 
 
 def _multiple(number: SSAValue, factor: int, loop: scf.ForOp) -> SSAValue:
-    """The loop's number times a constant, where its body begins."""
+    """The number of the loop times a constant, at the beginning of the body."""
     if factor == 1:
         return number
     start = loop.body.block.first_op

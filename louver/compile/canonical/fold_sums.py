@@ -1,10 +1,10 @@
-"""fold-sums: a product that is added to a sum starts with that sum as its accumulator.
+"""fold-sums: makes the sum to which a product is added the accumulator of the product.
 
     p = dot a, b, zeros                                total = dot a, b, sum
     total = sum + p                          ⟶
 
-Products of warps and warpgroups add in place. Triton's own compiler does the same after its frontend.
-Valid tile IR in and out, before encodings.
+Products of warps and warpgroups add in place. Triton's compiler does the same after its frontend. Input and output are
+valid tile IR, before encodings.
 """
 
 from __future__ import annotations
@@ -26,23 +26,26 @@ from louver.ir.tile.types import tensor_of
 
 
 def fold_sums(module: ModuleOp) -> None:
-    """In place. Dots whose sums are promoted are left: they add to no sum themselves. So are kernels whose elements
-    are moved one by one: their tiles leave no registers.
+    """Rewrite in place.
+
+    Dots with promoted sums do not change, because their products do not add to the sum. Kernels whose elements are
+    moved one by one do not change either, because their tiles need all registers.
     """
     for function in [op for op in module.body.ops if isinstance(op, FuncOp) and has_known_addresses(op)]:
         _fold(function, lambda dot, total: promotion(dot, element_name(tensor_of(dot.a).element_type)) is None)
 
 
 def add_in_place(module: ModuleOp) -> None:
-    """In place, of products: each dot that is added to a sum of dots, or to zeros. What an epilogue adds stays behind the sum, and so
-    do sums of two products.
+    """Rewrite kernels of products in place: dots that are added to a sum of dots, or to zeros.
+
+    Additions of an epilogue, and sums of two different products, do not change.
     """
     for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
         _fold(function, _adds_to)
 
 
 def _adds_to(dot: DotOp, value: SSAValue) -> bool:
-    """Whether a tile is zeros, one that a loop carries, or that of a dot before, of another piece of the same matrices."""
+    """Whether a tile is zeros, a tile that a loop carries, or an earlier dot of other pieces of the same matrices."""
     owner = value.owner
     if isinstance(owner, DotOp):
         return owner.parent is dot.parent and owner.is_before_in_block(dot) and _reads_like(owner, dot)
@@ -60,7 +63,7 @@ def _reads_like(dot: DotOp, other: DotOp) -> bool:
 
 
 def _fold(function: FuncOp, may: Callable[[DotOp, SSAValue], bool]) -> None:
-    """Fold products that begin anew. may: whether a dot may be folded into that sum."""
+    """Fold dots that begin at zeros. may: whether a dot may be folded into a sum."""
     for op in [op for op in function.body.walk() if isinstance(op, arith.AddfOp | arith.AddiOp)]:
         for product, total in ((op.lhs, op.rhs), (op.rhs, op.lhs)):
             dot = product.owner

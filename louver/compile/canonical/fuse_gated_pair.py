@@ -1,7 +1,8 @@
-"""fuse-gated-pair: two sums over one loop, of two sparse operands and the same dense one, become one sum of both operands.
+"""fuse-gated-pair: joins two sums of one loop, with two sparse operands and the same dense operand, to one sum.
 
-Both arguments become one, which `louver.gated` makes: 8 rows of the first, 8 of the second, and so on. The sum has twice the rows. It is
-split again in the form that `read_nest` knows, so the code after both sums does not change.
+Both sparse arguments become one, which `louver.gated` makes: 8 rows of the first, 8 rows of the second, and so on. The
+sum has twice as many rows. It is split again in a form that `read_nest` reads, so the code after both sums does not
+change.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ from louver.ir.tile.function import free_name
 from louver.ir.tile.types import tensor_of
 
 GATED_MARK = "louver.gated"
-"""The attribute of an argument that is two of the user's, made one by `louver.gated`: their names."""
+"""The attribute of an argument that joins two arguments of the user by `louver.gated`. It holds their names."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One of the two sums in a step of the loop: its product, which adds to what is carried."""
+    """One of the two sums in a step of the loop: its dot, which adds to the carried value, and the sparse operand."""
 
     dot: DotOp
     load: DescriptorLoadOp
@@ -59,9 +60,9 @@ class _Step:
 
 
 def fuse_gated_pair(module: ModuleOp) -> None:
-    """Rewrite in place; kernels with one sum, and those whose two sums are no such pair, stay as they are.
+    """Rewrite in place. Kernels without such a pair of sums do not change.
 
-    Refuses two sparse operands whose rows, columns or strides differ.
+    Rejects two sparse operands with different rows, columns or strides.
     """
     for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
         for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp)]:
@@ -91,7 +92,7 @@ def _pair(loop: scf.ForOp) -> tuple[_Step, _Step] | None:
 
 
 def _step(loop: scf.ForOp, index: int) -> _Step | None:
-    """The sum that the loop carries as its value `index`, from zeros; None if that is anything else."""
+    """The sum that the loop carries as value number `index`, from zeros on; None if that value is not such a sum."""
     end = loop.body.block.last_op
     assert end is not None
     partial, value = loop.body.block.args[index + 1], end.operands[index]
@@ -123,7 +124,9 @@ def _fuse(function: FuncOp, loop: scf.ForOp, one: _Step, two: _Step) -> None:
 
 
 def _require_one_shape(function: FuncOp, one: _Step, two: _Step) -> None:
-    """Sizes are the same, or given by a caller who describes both tensors; strides are, or the launch finds them so."""
+    """Require equal sizes and strides. Sizes may also come from descriptors of the caller. The launch checks strides
+    that are not known.
+    """
     names = function.argument_names
     described = own_sizes(function)
     rows = one.made.sizes[0]
@@ -142,7 +145,7 @@ def _require_one_shape(function: FuncOp, one: _Step, two: _Step) -> None:
 
 
 def _descriptor(function: FuncOp, one: _Step, two: _Step) -> SSAValue:
-    """Of an argument that is both."""
+    """Add the argument that joins both, and make its descriptor."""
     block = function.body.block
     names, attributes = list(function.argument_names.values()), function.argument_attributes
     gate, up = one.made.base, two.made.base
@@ -159,14 +162,14 @@ def _descriptor(function: FuncOp, one: _Step, two: _Step) -> SSAValue:
     made = MakeTensorDescriptorOp(
         argument, [_doubled(rows, one.made), depth], list(one.made.steps), [2 * tile_rows, tile_depth]
     )
-    # Both are made by now: the sources of either are known here.
+    # Both descriptors are defined before this place, so the values that they use are available.
     descriptor = insert_before(one.made, made)
     descriptor.name_hint = f"{argument.name_hint}_tensor"
     return descriptor
 
 
 def _doubled(size: Index, user: Operation) -> Index:
-    """Twice a size, as `read_nest` reads it."""
+    """Twice a size, in a form that `read_nest` reads."""
     number = literal(size)
     if number is not None:
         return 2 * number
@@ -178,7 +181,9 @@ def _doubled(size: Index, user: Operation) -> Index:
 
 
 def _doubled_start(start: Index, rows: int) -> tuple[SSAValue, int] | None:
-    """A tile's number and twice its rows, or a constant 0; None for a tile that starts elsewhere."""
+    """The number of a tile, and twice its rows; None if the tile does not start at the product of its number and its
+    rows.
+    """
     if isinstance(start, int) or not isinstance(start.owner, arith.MuliOp):
         return None
     for number, factor in ((start.owner.lhs, start.owner.rhs), (start.owner.rhs, start.owner.lhs)):
@@ -188,7 +193,7 @@ def _doubled_start(start: Index, rows: int) -> tuple[SSAValue, int] | None:
 
 
 def _looped(loop: scf.ForOp, one: _Step, two: _Step, descriptor: SSAValue, shape: tuple[int, int]) -> SSAValue:
-    """The loop with one sum of both, before the old one."""
+    """Insert the loop with one sum before the old loop, and return the sum."""
     block = loop.body.block
     type_ = TensorType(tensor_of(one.dot.d).element_type, shape)
     zeros = insert_before(loop, arith.ConstantOp(DenseIntOrFPElementsAttr.from_list(cast(Any, type_), [0])))
@@ -217,7 +222,7 @@ def _looped(loop: scf.ForOp, one: _Step, two: _Step, descriptor: SSAValue, shape
 
 
 def _parts(total: SSAValue, shape: tuple[int, int], loop: scf.ForOp) -> tuple[SSAValue, SSAValue]:
-    """The two sums again, each in the shape that it had."""
+    """The two sums in their old shapes."""
     rows, columns = shape
     blocks = insert_before(loop, ReshapeOp(total, (rows // GATE_ROWS, 2, GATE_ROWS, columns)))
     pairs = SplitOp(insert_before(loop, TransOp(blocks, (0, 2, 3, 1))))

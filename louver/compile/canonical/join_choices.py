@@ -1,7 +1,7 @@
-"""join-choices: a tile that is chosen by the condition of a neighbouring branch becomes a result of that branch.
+"""join-choices: changes a select of tiles with the condition of a branch in the same block to a result of that branch.
 
-`if last: store(sum); sum = zeros` arrives as a branch that stores, and a select for each element of the sum. As a result of the branch,
-the sum stays in its registers where the branch is not taken. Valid tile IR in, valid tile IR out.
+`if last: store(sum); sum = zeros` arrives as a branch that stores, and a select of the sum. As a result of the branch,
+the sum stays in its registers if the branch is not taken. Input and output are valid tile IR.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from louver.ir.tile.types import as_tensor
 
 
 def join_choices(module: ModuleOp) -> None:
-    """In place."""
+    """Rewrite branches in place."""
     for branch in [op for op in module.walk() if isinstance(op, scf.IfOp) and not op.results]:
         choices = [
             use.operation
@@ -31,7 +31,7 @@ def join_choices(module: ModuleOp) -> None:
 
 
 def _may_be_its_result(choice: SelectOp, branch: scf.IfOp) -> bool:
-    """Whether both values are there before the branch, and the choice is needed behind it alone."""
+    """Whether both values are defined before the branch, and only code after the branch uses the select."""
     if choice.parent is not branch.parent:
         return False
     given = all(_is_before(value.owner, branch) for value in (choice.lhs, choice.rhs))
@@ -39,12 +39,12 @@ def _may_be_its_result(choice: SelectOp, branch: scf.IfOp) -> bool:
 
 
 def _is_before(owner: Operation | Block, branch: scf.IfOp) -> bool:
-    """Whether what a value comes from is before a branch in its block, or outside of the block."""
+    """Whether the owner of a value is before a branch in its block, or outside of the block."""
     return isinstance(owner, Block) or owner.parent is not branch.parent or owner.is_before_in_block(branch)
 
 
 def _stands_behind(op: Operation, branch: scf.IfOp) -> bool:
-    """Whether an operation, or what it is in, follows a branch in its block."""
+    """Whether an operation, or an ancestor of it, follows a branch in the block of the branch."""
     outer: Operation | None = op
     while outer is not None and outer.parent is not branch.parent:
         outer = outer.parent_op()

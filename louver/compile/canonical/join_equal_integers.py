@@ -1,7 +1,7 @@
-"""join-equal-integers: an integer that a kernel computes twice is computed once.
+"""join-equal-integers: joins integers that are always equal, so that each is computed once.
 
-Two integers are equal if they are one polynomial, or the same operation on equal operands. Loops' own numbers take part: a second
-counter beside one (`tile += PROGRAMS`) is that number.
+Two integers are equal if they are the same polynomial, or the same operation on equal operands. The numbers of loops
+are included: a second counter of a loop (`tile += PROGRAMS`) may equal the number of the loop.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from louver.ir.tile import FuncOp
 
 
 def join_equal_integers(module: ModuleOp) -> None:
-    """Rewrite in place: the first of equal integers stays."""
+    """Rewrite in place. The first of equal integers replaces the others."""
     for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
         numbers = _Numbers()
         joined = [numbers.meet(each) for op in function.body.walk() for each in _integers(op)]
@@ -33,7 +33,7 @@ def join_equal_integers(module: ModuleOp) -> None:
 
 
 def _integers(op: Operation) -> list[SSAValue]:
-    """Those that an operation alone gives, and those that begin its blocks."""
+    """The integer results of an operation without effects, and the integer arguments of its blocks."""
     found: list[SSAValue] = [each for region in op.regions for block in region.blocks for each in block.args]
     if has_no_effect(op) and not op.regions:
         found += op.results
@@ -42,16 +42,18 @@ def _integers(op: Operation) -> list[SSAValue]:
 
 @dataclass(frozen=True, slots=True)
 class _Numbers:
-    """Integers met so far, by what is the same for equal ones; and all that were read as polynomials over other integers.
+    """The integers found so far.
 
-    Polynomials keep to one type, in which sums and products wrap: an extension of an integer is an integer of its own.
+    met: integers by a key that is the same for equal ones.
+    known: integers as polynomials of other integers. A polynomial has one type, in which sums and products may
+    overflow. An extension of an integer is therefore a separate integer.
     """
 
     met: dict[Hashable, list[SSAValue]] = field(default_factory=dict[Hashable, list[SSAValue]])
     known: dict[SSAValue, Polynomial] = field(default_factory=dict[SSAValue, Polynomial])
 
     def meet(self, value: SSAValue) -> bool:
-        """Whether an equal integer was met before, which is now in the place of this one."""
+        """Replace an integer by an equal one found before. Returns whether there was one."""
         others = self.met.setdefault((value.type, self._key(value)), [])
         op = value.owner
         first = next((each for each in others if isinstance(op, Operation) and dominates(each, op)), None)
@@ -92,7 +94,7 @@ class _Numbers:
                 return Polynomial.atom(value)
 
     def _counted(self, value: BlockArgument, loop: scf.ForOp) -> Polynomial:
-        """The loop's number, or one that grows by the same in each iteration."""
+        """The number of the loop, or a counter that grows by the same amount in each iteration."""
         times = Polynomial.atom(Iteration(loop))
         if value.index == 0:
             return self._polynomial(loop.lb) + self._polynomial(loop.step) * times

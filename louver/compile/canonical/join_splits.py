@@ -1,9 +1,10 @@
-"""join-splits: programs that sum parts of K and add them to one tile become one program that sums all of K.
+"""join-splits: replaces programs that sum parts of K and add them to one tile by one program that sums all of K.
 
-One axis of the grid numbers parts of K. A program takes every SPLIT-th step (`z·BK`, then on by `BK·SPLIT`), or a chunk of consecutive
-steps (`z·CHUNK` to `z·CHUNK + CHUNK`). All programs together compute the sum over all of K. The pass states for the launch how many
-programs there must be, so that each step is taken once (`ProductNest.split`). `read_nest` checks two more facts: the programs add
-their sums to memory, and the epilogue of the parts adds up to the epilogue of the whole.
+One axis of the grid numbers the parts of K. A program processes every SPLIT-th step (`z·BK`, then on by `BK·SPLIT`), or
+a chunk of consecutive steps (`z·CHUNK` to `z·CHUNK + CHUNK`). All programs together compute the sum over all of K. The
+pass records the number of programs with which each step is processed once, and the launch checks it
+(`Conditions.split`). `read_nest` checks two more facts: programs add their sums to memory, and the epilogues of the
+parts add up to the epilogue of the whole.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ from louver.ir.tile import DescriptorLoadOp, FuncOp, GetProgramIdOp, Index, Make
 
 
 def join_splits(module: ModuleOp) -> None:
-    """Rewrite in place; kernels whose programs each go through all of K stay as they are, and so do splits that are not understood.
+    """Rewrite in place. Kernels whose programs sum all of K do not change, and neither do splits in an unknown form.
 
-    Refuses, with operation and source line, a split whose programs' number says something else too.
+    Rejects, with operation and source line, a split whose program number is also used for something else.
     """
     for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
         for loop in [op for op in function.body.block.ops if isinstance(op, scf.ForOp)]:
@@ -45,8 +46,13 @@ def join_splits(module: ModuleOp) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A split of K. program: what numbers its parts. loads: of which dimension each load's index moves. size: of K. step: elements
-    of a step. whole: K is a multiple of that, because steps are counted rounded down.
+    """A split of K.
+
+    program: the program number that numbers the parts.
+    loads: for each load, the dimension of the index that moves.
+    size: the size of K.
+    step: elements of a step.
+    whole: K must be a multiple of it, because the number of steps is rounded down.
     """
 
     program: GetProgramIdOp
@@ -59,7 +65,7 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Reads one loop. number: the loop's, as a polynomial over how often it ran."""
+    """Reads one loop. first, by: the lower bound and the step of the loop."""
 
     function: FuncOp
     loop: scf.ForOp
@@ -69,10 +75,12 @@ class _Reader:
 
     @classmethod
     def of(cls, function: FuncOp, loop: scf.ForOp) -> _Reader:
-        """One for a loop of a function."""
+        """The reader of a loop of a function."""
         affine = Affine()
         for op in function.body.walk():
-            # The operations that `describe_tiles` makes of a polynomial: wide numbers, cut to the width of an index; steps of a loop.
+            # The operations that `describe_tiles` makes from a polynomial: wide numbers that are truncated to the width
+            # of an
+            # index, and steps of a loop.
             if isinstance(op, TruncIOp) and isinstance(op.result.type, IntegerType):
                 affine.known[op.result] = affine.integer(op.input)
             elif isinstance(op, arith.DivSIOp) and isinstance(op.rhs.owner, ExtSIOp):
@@ -83,11 +91,11 @@ class _Reader:
 
     @property
     def times(self) -> Polynomial:
-        """The number of times that the body ran before."""
+        """The number of earlier iterations."""
         return Polynomial.atom(Iteration(self.loop))
 
     def read(self) -> _Found | None:
-        """The split that the loop is part of, or None."""
+        """The split of K that the loop sums a part of; None without a split."""
         loads = [op for op in self.loop.body.block.ops if isinstance(op, DescriptorLoadOp)]
         moving = {op: place for op in loads if (place := self._moving(op)) is not None}
         starts = {self._index(op.offsets[place]) for op, place in moving.items()}
@@ -102,7 +110,7 @@ class _Reader:
             return None
         number = Polynomial.atom(program.result)
         size, ends = sizes
-        # A mask that ends with a part ends where the next one begins.
+        # A mask that ends with a part must end where the next part begins.
         if start != base * number + growth * self.times or not ends <= {base * number + base}:
             return None
         found = None if ends else self._rounds(program, base, growth, step, size)
@@ -110,12 +118,12 @@ class _Reader:
         return None if found is None else _Found(program, moving, size, step, *found)
 
     def _moving(self, op: DescriptorLoadOp) -> int | None:
-        """The one dimension whose index is another one in every iteration."""
+        """The only dimension whose index changes with the iteration; None if there is not exactly one."""
         found = [place for place, index in enumerate(op.offsets) if Iteration(self.loop) in self._index(index).atoms]
         return found[0] if len(found) == 1 else None
 
     def _index(self, index: Index) -> Polynomial:
-        """An index with the loop's number as what it is."""
+        """An index as a polynomial, in which the number of the loop is replaced by its value in an iteration."""
         number = self.loop.body.block.args[0]
         found = self.affine.index(index)
         factor = _coefficient(found, number)
@@ -124,7 +132,7 @@ class _Reader:
         return found - factor * Polynomial.atom(number) + factor * (self.first + self.by * self.times)
 
     def _sizes(self, moving: dict[DescriptorLoadOp, int]) -> tuple[Index, set[Polynomial]] | None:
-        """The one size that K has, and where masks end before it."""
+        """The size of K, and the earlier ends of masks."""
         found: dict[Polynomial, Index] = {}
         ends: set[Polynomial] = set()
         for op, place in moving.items():
@@ -143,7 +151,7 @@ class _Reader:
     def _rounds(
         self, program: GetProgramIdOp, base: Polynomial, growth: Polynomial, step: int, size: Index
     ) -> tuple[Split, int] | None:
-        """Program z takes step z and every so many steps after it: as many as there are programs."""
+        """The split in which program z processes step z, and then steps at a distance of the number of programs."""
         if base != Polynomial.number(step):
             return None
         programs = self._programs(_quotient(growth, step), program.axis.value.data)
@@ -164,14 +172,14 @@ class _Reader:
     def _chunks(
         self, program: GetProgramIdOp, base: Polynomial, growth: Polynomial, step: int, size: Index, *, masked: bool
     ) -> tuple[Split, int] | None:
-        """Program z takes the steps from z chunks on to the next chunk, or to the end."""
+        """The split in which program z processes chunk z of steps, or its part up to the end."""
         if growth != Polynomial.number(step):
             return None
         k = self.affine.index(size)
         unit = {1: step, step: 1}.get(self.by.constant or 0)
         if unit is None:
             return None
-        # Ends in elements from the chunk's first one on; beyond K there are zeros.
+        # Ends are in elements, from the first element of the chunk on. Beyond K there are zeros.
         from_start = base * Polynomial.atom(program.result) if self.first else Polynomial.number(0)
         if self.first * Polynomial.number(unit) != from_start:
             return None
@@ -188,9 +196,12 @@ class _Reader:
     def _chunk(
         self, base: Polynomial, k: Polynomial, step: int, axis: int, *, masked: bool
     ) -> tuple[Split, int] | None:
-        """The split into chunks of so many elements, and what K is a multiple of. masked: by the end of the chunk."""
+        """The split into chunks of `base` elements, and a number of which K must be a multiple.
+
+        masked: whether a mask ends with the chunk.
+        """
         names = self.function.argument_names
-        # A chunk that is no whole steps goes on into the next one, unless its mask ends it.
+        # The last step of a chunk that is not a multiple of steps extends into the next chunk, unless a mask ends it.
         multiple = 1 if masked else step
         if base.constant is not None:
             return (Split(axis, None, base, multiple), 1) if base.constant > 0 else None
@@ -210,7 +221,7 @@ class _Reader:
         return None
 
     def _shared_out(self, atom: Hashable, k: Polynomial, step: int, axis: int) -> Size | None:
-        """The number of programs that share all steps of K, if each takes `atom` of them, rounded up."""
+        """The number of programs, if `atom` is the number of steps divided by it and rounded up."""
         one, steps = Polynomial.number(1), _ceil(k, step)
         if isinstance(atom, Part):
             by, whole = atom.by, atom.whole
@@ -223,14 +234,14 @@ class _Reader:
         return self._programs(_quotient(by, step), axis) if whole == k + by - one else None
 
     def _programs(self, count: Polynomial | None, axis: int) -> Size | None:
-        """A number of programs: a constant, an argument, or the programs that there are along the axis."""
+        """A number of programs: a constant, an argument, or the number of programs along the axis."""
         size = None if count is None else launch_size(count, self.function.argument_names)
         if size is None or (size.constant is not None and size.constant < 1):
             return None
         return size if size.constant or size.name in (*self.function.argument_names.values(), programs(axis)) else None
 
     def _divides(self, value: SSAValue, whole: Polynomial, by: Polynomial) -> bool:
-        """Whether a value is that quotient, rounded down."""
+        """Whether a value is `whole` divided by `by`, rounded down."""
         op = value.owner
         if isinstance(op, arith.CeilDivSIOp):
             rounded = self.affine.integer(op.lhs) + by - Polynomial.number(1)
@@ -248,7 +259,7 @@ def _made(op: DescriptorLoadOp) -> MakeTensorDescriptorOp:
 
 
 def _coefficient(value: Polynomial, atom: Hashable) -> Polynomial | None:
-    """The coefficient of an atom; None where it is squared, or part of anything but a product."""
+    """The coefficient of an atom; None if the polynomial is not linear in it."""
     total: dict[frozenset[tuple[Hashable, int]], int] = {}
     for monomial, factor in value:
         rest = divide(monomial, frozenset({(atom, 1)}))
@@ -260,7 +271,7 @@ def _coefficient(value: Polynomial, atom: Hashable) -> Polynomial | None:
 
 
 def _per_program(start: Polynomial) -> tuple[GetProgramIdOp | None, Polynomial]:
-    """The one program's number in it, and what that is multiplied by."""
+    """The only program number in a polynomial, and its coefficient."""
     found = {
         op
         for atom in start.atoms
@@ -280,7 +291,7 @@ def _quotient(value: Polynomial, by: int) -> Polynomial | None:
 
 
 def _ceil(value: Polynomial, by: int) -> Polynomial:
-    """Divided, rounded up."""
+    """The quotient, rounded up."""
     return (value + (by - 1)) // by
 
 
@@ -311,7 +322,7 @@ def _join(function: FuncOp, loop: scf.ForOp, found: _Found) -> None:
 
 
 def _described(op: DescriptorLoadOp, place: int, size: Index) -> SSAValue:
-    """The load's descriptor, of the whole K."""
+    """The descriptor of the load, with all of K."""
     made = _made(op)
     if made.sizes[place] is size:
         return op.desc

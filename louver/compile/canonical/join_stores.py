@@ -1,7 +1,8 @@
-"""join-stores: a tile that is stored in parts is stored at once.
+"""join-stores: joins the stores of parts of a tile to one store.
 
-Two stores to neighbouring blocks become one if they store the same function of neighbouring parts: halves of a larger tile (`tl.split`),
-and blocks that are loaded beside each other, such as parts of a bias. Four parts are two pairs, and so on.
+Two stores to neighbouring blocks become one if they store the same function of neighbouring parts. Parts are halves of
+a larger tile (`tl.split`), and neighbouring blocks that are loaded, such as parts of a bias. Four parts are two pairs,
+and so on.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ from louver.ir.tile import (
 from louver.ir.tile.types import as_tensor, tensor_of
 
 _ELEMENTWISE = (FpToFpOp, ClampFOp, ExternElementwiseOp)
-"""Operations outside of MLIR's own dialects that take each element by itself."""
+"""Elementwise operations outside of MLIR's dialects."""
 
 _Writing: TypeAlias = DescriptorStoreOp | DescriptorReduceOp
 
 
 def join_stores(module: ModuleOp) -> None:
-    """Rewrite in place; stores that are no parts of one tile stay as they are."""
+    """Rewrite in place. Stores that are not parts of one tile do not change."""
     for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
         if len(_stores(function)) > 1:
             while any(_join(*pair) for pair in combinations(_stores(function), 2)):
@@ -62,7 +63,7 @@ def _stores(function: FuncOp) -> list[_Writing]:
 
 
 def _join(one: _Writing, two: _Writing) -> bool:
-    """Whether the two, in the order in which they are executed, have become one, in the place of the second."""
+    """Join two stores, given in the order of execution, at the place of the second. Returns whether this was possible."""
     if one.parent is not two.parent or type(one) is not type(two) or not _alone_between(one, two):
         return False
     if isinstance(one, DescriptorReduceOp) and isinstance(two, DescriptorReduceOp) and one.kind != two.kind:
@@ -79,7 +80,7 @@ def _join(one: _Writing, two: _Writing) -> bool:
 
 
 def _alone_between(one: Operation, two: Operation) -> bool:
-    """Whether all that stands between two operations of a block reads memory or computes."""
+    """Whether all operations between two operations of a block only read memory or compute."""
     op = one.next_op
     while op is not None and op is not two:
         if not isinstance(op, DescriptorLoadOp) and not has_no_effect(op):
@@ -89,7 +90,9 @@ def _alone_between(one: Operation, two: Operation) -> bool:
 
 
 def _neighbours(one: SSAValue, two: SSAValue, first: Sequence[Index], second: Sequence[Index]) -> int | None:
-    """The dimension along which a block of a tensor begins where another one ends; None if there is no such."""
+    """The dimension along which block `two` of a tensor begins where block `one` ends; None if there is no such
+    dimension.
+    """
     low, high = one.owner, two.owner
     if not isinstance(low, MakeTensorDescriptorOp) or not isinstance(high, MakeTensorDescriptorOp):
         return None
@@ -103,7 +106,7 @@ def _neighbours(one: SSAValue, two: SSAValue, first: Sequence[Index], second: Se
 
 
 def _whole(index: Index) -> Index:
-    """An index before bits were cut off: a difference by a number stays."""
+    """An index before it is truncated. A constant difference of two indices does not change by it."""
     return index.owner.input if isinstance(index, SSAValue) and isinstance(index.owner, TruncIOp) else index
 
 
@@ -127,7 +130,9 @@ def _twice(shape: Sequence[int], axis: int) -> tuple[int, ...]:
 
 
 def _split_of(one: SSAValue, two: SSAValue, axis: int) -> SSAValue | None:
-    """The tensor of which two are the first and the second half: reshaped to two halves, these moved last, and split."""
+    """The tensor whose first half is `one` and whose second half is `two`: reshaped to two halves, transposed, and
+    split.
+    """
     split = one.owner
     if not isinstance(split, SplitOp) or (split.first, split.second) != (one, two):
         return None
@@ -145,7 +150,7 @@ def _split_of(one: SSAValue, two: SSAValue, axis: int) -> SSAValue | None:
 
 @dataclass(frozen=True, slots=True)
 class _Joiner:
-    """Makes tensors of two halves, in front of an operation. known: those that are made."""
+    """Makes tensors from two halves, before an operation. known: the tensors made so far."""
 
     before: Operation
     known: dict[tuple[SSAValue, SSAValue, int], SSAValue | None] = field(
@@ -153,7 +158,7 @@ class _Joiner:
     )
 
     def joined(self, one: SSAValue, two: SSAValue, axis: int) -> SSAValue | None:
-        """The tensor whose first half along a dimension is `one` and whose second half is `two`; None if it cannot be made."""
+        """The tensor with the halves `one` and `two` along a dimension; None if it cannot be made."""
         if (one, two, axis) not in self.known:
             self.known[one, two, axis] = _split_of(one, two, axis) or self._made(one, two, axis)
         return self.known[one, two, axis]
@@ -202,7 +207,7 @@ class _Joiner:
                 return self._applied(low, high, axis)
 
     def _applied(self, low: Operation, high: Operation, axis: int) -> Operation | None:
-        """An elementwise operation of joined tensors."""
+        """An elementwise operation on joined tensors."""
         known = low.name.startswith(("arith.", "math.")) or isinstance(low, _ELEMENTWISE)
         if not known or low.regions or not low.operands or low.properties != high.properties:
             return None

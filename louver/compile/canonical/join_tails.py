@@ -1,7 +1,8 @@
-"""join-tails: a loop over the whole steps of K and a last step after it become one loop over all of K.
+"""join-tails: joins a loop over the whole steps of K and a last step after it to one loop over all of K.
 
-A descriptor reads zeros beyond K, so an extra step adds nothing. The pass proves four facts about the step after the loop: it begins
-where the loop ends, reads the same tensors, is added to the loop's sum, and runs wherever a part of K is left.
+A descriptor reads zeros beyond K, so a step beyond K adds zero. The pass proves four facts about the step after the
+loop: it begins where the loop ends, it reads the same tensors, it is added to the sum of the loop, and it runs if a
+part of K is left.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from louver.ir.tile.types import tensor_of
 
 
 def join_tails(module: ModuleOp) -> None:
-    """Rewrite in place; loops without such a step behind them stay as they are."""
+    """Rewrite in place. Loops without such a step after them do not change."""
     for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
         for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp)]:
             tail = _tail(loop)
@@ -44,13 +45,18 @@ class _Step(NamedTuple):
 
     @property
     def columns(self) -> int:
-        """Of K."""
+        """Columns of K in the step."""
         return tensor_of(self.dot.a).get_shape()[1]
 
 
 class _Tail(NamedTuple):
-    """The steps behind a loop, one for each sum that is used. branch: that they stand in. steps: the loop's own. ends: the sums after
-    both.
+    """The steps after a loop, one for each sum that is used.
+
+    branch: the branch that contains them; None without one.
+    steps: the steps in the loop.
+    last: the steps after the loop.
+    sums: the results of the loop.
+    ends: the sums after the last steps.
     """
 
     branch: scf.IfOp | None
@@ -61,7 +67,7 @@ class _Tail(NamedTuple):
 
 
 def _tail(loop: scf.ForOp) -> _Tail | None:
-    """The last step after a loop, if each used result is a sum with one more step."""
+    """The last steps after a loop, if each used result is a sum with one more step; else None."""
     end = loop.body.block.last_op
     assert end is not None
     steps: list[_Step] = []
@@ -97,7 +103,7 @@ def _tail(loop: scf.ForOp) -> _Tail | None:
 
 
 def _step_of(partial: SSAValue, total: SSAValue) -> _Step | None:
-    """The step from one sum to the next; None unless it is one dot that adds to it."""
+    """The step from one sum to the next; None if it is not a single dot that adds to the sum."""
     dot = total.owner
     if not isinstance(dot, DotOp) or dot.c is not partial:
         return None
@@ -106,20 +112,20 @@ def _step_of(partial: SSAValue, total: SSAValue) -> _Step | None:
 
 
 def _last_step(result: SSAValue) -> _Step | None:
-    """The step that is made of a loop's sum behind it."""
+    """The step after a loop that adds to a sum of the loop."""
     dot = next((use.operation for use in result.uses if isinstance(use.operation, DotOp)), None)
     return None if dot is None else _step_of(result, dot.d)
 
 
 def _alike(one: _Step, other: _Step) -> bool:
-    """Whether two steps do the same, but for the place along K and perhaps the order of the sum."""
+    """Whether two steps are equal except for the place along K."""
     if one.dot.properties != other.dot.properties:
         return False
     return other.left.reads_like(one.left) and other.right.reads_like(one.right)
 
 
 def _chosen(branch: scf.IfOp, total: SSAValue, before: SSAValue) -> SSAValue | None:
-    """The branch's result that is the sum with a step more, or without it."""
+    """The result of the branch that is the sum with the last step, or without it."""
     ends = [region.block.last_op for region in branch.regions if region.blocks]
     for place, result in enumerate(branch.results):
         values = [end.operands[place] for end in ends if end is not None]
@@ -129,7 +135,7 @@ def _chosen(branch: scf.IfOp, total: SSAValue, before: SSAValue) -> SSAValue | N
 
 
 def _uses(step: _Step, branch: scf.IfOp | None) -> set[Operation]:
-    """The allowed users of a loop's sum: the step after it, and the end of the branch that leaves the sum unchanged."""
+    """The allowed users of a loop's sum: the step after the loop, and the end of a region that does not change the sum."""
     ends = [] if branch is None else [region.block.last_op for region in branch.regions if region.blocks]
     return {step.dot, *(end for end in ends if end is not None and end.parent is not step.dot.parent)}
 
@@ -140,7 +146,7 @@ def _reads(branch: scf.IfOp) -> bool:
 
 
 def _join(loop: scf.ForOp, tail: _Tail) -> bool:
-    """Let the loop go on to K's end, if that is the same."""
+    """Extend the loop to the end of K, if the result is the same. Returns whether it is."""
     step = tail.steps[0].columns
     places = [chain.position for each in tail.last for chain in (each.left, each.right)]
     if constant_integer(loop.lb) != 0 or any(isinstance(place, int) for place in places):
@@ -169,13 +175,13 @@ def _join(loop: scf.ForOp, tail: _Tail) -> bool:
 
 
 def _is_argument(size: SSAValue, loop: scf.ForOp) -> bool:
-    """Whether a size is the kernel's argument, of the type that the loop counts in."""
+    """Whether a size is an argument of the kernel, of the type of the loop's number."""
     owner = size.owner
     return isinstance(owner, Block) and isinstance(owner.parent_op(), FuncOp) and size.type == loop.lb.type
 
 
 def _moved(loop: scf.ForOp, step: int, chain: OperandChain) -> object:
-    """The chain's position along K if it counts elements from 0 on, in whole steps; else nothing."""
+    """The position of a chain along K, if it counts elements from 0 on in whole steps; else None."""
     number, place = loop.body.block.args[0], chain.position
     by = constant_integer(loop.step)
     if place is number and by == step:
@@ -188,7 +194,7 @@ def _moved(loop: scf.ForOp, step: int, chain: OperandChain) -> object:
 
 
 def _gone_through(loop: scf.ForOp, step: int, reader: ResidueReader) -> Residues | None:
-    """The elements of K that the loop goes through."""
+    """The number of elements of K in all iterations of the loop."""
     end = reader.integer(loop.ub)
     if end is None or constant_integer(loop.step) == 1:
         return None if end is None else end.times(step)
@@ -197,7 +203,7 @@ def _gone_through(loop: scf.ForOp, step: int, reader: ResidueReader) -> Residues
 
 
 def _taken(tail: _Tail, reader: ResidueReader) -> NDArray[np.bool_] | None:
-    """The remainders for which the step behind the loop is made."""
+    """The remainders of K for which the step after the loop runs."""
     if tail.branch is None:
         return np.ones(reader.step, np.bool_)
     truth = reader.truth(tail.branch.cond)
@@ -206,7 +212,7 @@ def _taken(tail: _Tail, reader: ResidueReader) -> NDArray[np.bool_] | None:
 
 
 def _covers(gone: Residues, taken: NDArray[np.bool_], reader: ResidueReader) -> bool:
-    """Whether nothing of K is left, with the last step where that is taken and without it elsewhere."""
+    """Whether all of K is covered: with the last step if it runs, and without it otherwise."""
     if reader.size is None:
         return bool(taken.all() or not taken.any())
     left = gone - Residues.size(reader.step)
@@ -214,7 +220,7 @@ def _covers(gone: Residues, taken: NDArray[np.bool_], reader: ResidueReader) -> 
 
 
 def _extend(loop: scf.ForOp, step: int, reader: ResidueReader, gone: Residues) -> None:
-    """Let the loop end with K; gone: elements, for a K that is a constant."""
+    """Extend the loop to the end of K. gone: elements of the old loop, for a constant K."""
     counts = constant_integer(loop.step) == 1
     if reader.size is None:
         elements = int(gone.start[0])

@@ -1,7 +1,7 @@
-"""make-host-descriptors: a descriptor argument becomes a pointer argument and a descriptor made in the kernel.
+"""make-host-descriptors: changes a descriptor argument to a pointer argument, and makes the descriptor in the kernel.
 
-Triton passes such a descriptor's sizes and strides as arguments after it. The pass marks its sizes: a kernel may get M, N and K with each
-of its operands, and only its caller knows that they agree.
+Triton passes the sizes and strides of such a descriptor as arguments after it. The pass marks its sizes. A kernel may
+get M, N and K with each of its operands, and only the caller knows that they are equal.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from louver.ir.refusal import unsupported
 from louver.ir.tile import DescriptorType, FuncOp, MakeTensorDescriptorOp, PointerType
 
 SIZE_MARK = "louver.descriptor_size"
-"""The attribute of an argument that is a size of a descriptor, as the caller described a tensor."""
+"""The attribute of an argument that is a size of a descriptor of the caller."""
 
 
 def make_host_descriptors(module: ModuleOp) -> None:
-    """Replace descriptor arguments by pointers, in place. Refuses a kernel whose descriptors have no sizes and strides."""
+    """Replace descriptor arguments by pointers, in place. Rejects a kernel whose descriptors have no sizes and strides."""
     for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
         block = function.body.block
         found = [index for index, type_ in enumerate(block.arg_types) if isinstance(type_, DescriptorType)]
@@ -36,7 +36,7 @@ def make_host_descriptors(module: ModuleOp) -> None:
 
 
 def _make(function: FuncOp, index: int) -> range:
-    """Make the descriptor of argument `index` in the kernel; returns the numbers of the arguments with its sizes."""
+    """Make the descriptor of argument `index` in the kernel. Returns the indices of the arguments with its sizes."""
     block = function.body.block
     argument = block.args[index]
     assert isinstance(argument.type, DescriptorType)
@@ -48,7 +48,7 @@ def _make(function: FuncOp, index: int) -> range:
     encoding = None if isinstance(tile.encoding, NoneAttr) else tile.encoding
     uses = list(argument.uses)
     pointer = Rewriter.replace_value_with_new_type(argument, PointerType(tile.element_type, encoding))
-    # Its last dimension is contiguous: the host checks that when a descriptor is made.
+    # The last dimension is contiguous. The host checks this when it makes a descriptor.
     made = MakeTensorDescriptorOp(pointer, list(sizes), [*strides[:-1], 1], tile.get_shape())
     made.location = function.location
     made.result.name_hint = None if pointer.name_hint is None else f"{pointer.name_hint}_tensor"
@@ -59,20 +59,20 @@ def _make(function: FuncOp, index: int) -> range:
 
 
 def own_sizes(function: FuncOp) -> frozenset[SSAValue]:
-    """The arguments that describe one tensor and nothing else: its caller may give it sizes of its own."""
+    """The arguments that are used only as sizes of one tensor. The caller may pass equal sizes as separate arguments."""
     arguments = zip(function.body.block.args, function.argument_attributes, strict=True)
     return frozenset(each for each, attributes in arguments if SIZE_MARK in attributes or _describes_one(each))
 
 
 def _describes_one(argument: SSAValue) -> bool:
-    """Whether descriptors of one tensor use an integer, and nothing else does."""
+    """Whether only descriptors of one tensor use an integer."""
     users = list(_users(argument))
     bases = {op.base for op in users if isinstance(op, MakeTensorDescriptorOp)}
     return len(bases) == 1 and argument not in bases and all(isinstance(op, MakeTensorDescriptorOp) for op in users)
 
 
 def _users(value: SSAValue) -> Iterator[Operation]:
-    """The users of an integer, extended or not."""
+    """The users of an integer and of its extensions."""
     for use in value.uses:
         if isinstance(use.operation, ExtSIOp):
             yield from _users(use.operation.result)

@@ -1,13 +1,13 @@
-"""number-tiles: any numbering of output tiles becomes one program for each tile along two axes of the grid.
+"""number-tiles: changes any numbering of output tiles to one program for each tile, along two axes of the grid.
 
-A kernel may compute a tile's row and column from one program number, for example in groups that share operands in a cache. The schedule
-has an order of its own, so only one fact matters: every tile is computed exactly once. The pass proves it by running the numbering.
-The numbering is integer arithmetic on the program's number and on counts of tiles. It runs for small grids, and for counts around one,
-two and three times each number in it.
+A kernel may compute the row and column of a tile from one program number, for example in groups that share operands in
+a cache. The schedule has a separate order of tiles, so only one fact matters: every tile is computed exactly once. The
+pass tests this: it runs the numbering for small grids, and for counts around one, two and three times each number in
+it. A numbering is integer arithmetic on program numbers and on counts of tiles.
 
-Sizes take part as counts of tiles alone, rounded up, so that a partial last tile changes nothing. A size that is divided by the tile's
-and rounded down must be a multiple of it; the launch checks this. A descriptor may have a size of its own; the launch checks that it
-equals the size that tiles are counted by.
+Sizes occur only as counts of tiles, rounded up, so a partial last tile does not matter. If a count is rounded down, the
+launch checks that the size is a multiple of the tile. If a descriptor has a separate size argument, the launch checks
+that it equals the size from which tiles are counted.
 """
 
 from __future__ import annotations
@@ -51,20 +51,23 @@ from louver.ir.tile import (
 Integers = NDArray[Any]
 
 LARGEST = 256
-"""Constants that a numbering may go by, so that grids around three times each of them can be tried."""
+"""The largest constant in a numbering. The pass can then test grids around three times each constant."""
 
 ENTRIES = 2
-"""The axis of the grid that numbers a batch's matrices, where the others number tiles."""
+"""The axis of the grid that numbers the matrices of a batch. The other axes number tiles."""
 
 MOST_TILES = 4096
-"""Tiles of the grids of two long sides that are tried."""
+"""The largest number of tiles of a tested grid with two long sides."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One way in which tiles are counted. number: the tile's; size: elements of the output there; tile: elements of one.
+    """A dimension along which tiles are counted.
 
-    number: None where there is one tile, which starts at 0. other: an argument that is taken to be equal to `size`.
+    number: the number of the tile; None if there is only one tile, which starts at 0.
+    size: elements of the output in this dimension.
+    tile: elements of a tile.
+    other: an argument that is taken to be equal to `size`.
     """
 
     number: SSAValue | None
@@ -77,10 +80,10 @@ class Axis:
 
 
 def number_tiles(module: ModuleOp) -> None:
-    """Rewrite in place; kernels that take a program's number along each of two axes stay as they are.
+    """Rewrite in place. Kernels that use the program number along each of two axes do not change.
 
-    Refuses a numbering that leaves out a tile or computes one twice, and one that is made of anything but the program's number,
-    the output's sizes and constants.
+    Rejects a numbering that omits a tile or computes a tile twice. Rejects a numbering that uses other values than
+    program numbers, sizes of the output and constants.
     """
     for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
         for store in [op for op in function.body.walk() if isinstance(op, DescriptorStoreOp | DescriptorReduceOp)]:
@@ -117,17 +120,17 @@ def _entry(store: DescriptorStoreOp | DescriptorReduceOp) -> int | None:
 
 
 def _is_count(op: GetProgramIdOp | GetNumProgramsOp, entry: int | None) -> bool:
-    """Whether it is the number of a batch's matrices."""
+    """Whether an operation is the number of matrices of a batch."""
     return isinstance(op, GetNumProgramsOp) and op.axis.value.data == entry
 
 
 def _ends(function: FuncOp) -> list[AssumeOp]:
-    """The assumptions of `unroll_programs` and `open_branches` that programs are numbered below a count."""
+    """The assumptions from `unroll_programs` and `open_branches` that a program number is below a count."""
     return [op for op in function.body.block.ops if isinstance(op, AssumeOp) and isinstance(op.cond.owner, CmpiOp)]
 
 
 def _axes(store: DescriptorStoreOp | DescriptorReduceOp) -> tuple[Axis, Axis] | None:
-    """The two numbers that say where a tile is stored; None where it is not stored at such."""
+    """The two axes of a store to a tile; None if the store does not start at tile numbers times tile sizes."""
     made = store.desc.owner
     if not isinstance(made, MakeTensorDescriptorOp) or len(store.offsets) < 2:
         return None
@@ -178,7 +181,7 @@ def _defining(value: SSAValue, function: FuncOp) -> Operation:
 def _proven(
     function: FuncOp, axes: tuple[Axis, Axis], ends: Sequence[AssumeOp], store: Operation, entry: int | None
 ) -> tuple[Axis, Axis]:
-    """The axes, with what tiles are counted by if that is not the output's size."""
+    """The axes, for which each tile is computed once. An axis may have another argument for its size."""
     refusals: list[UnsupportedKernelError] = []
     for each in _readings(function, axes):
         try:
@@ -191,7 +194,7 @@ def _proven(
 
 
 def _readings(function: FuncOp, axes: tuple[Axis, Axis]) -> Iterator[tuple[Axis, Axis]]:
-    """The axes as they are, and with each way to take arguments that tiles are counted by for sizes of the output."""
+    """The axes without a change, and then with arguments for counts of tiles taken as sizes of the output."""
     own, arguments = own_sizes(function), function.body.block.args
     counted = {without_extension(steps[0]) for op in _operations(axes) for steps in _steps(op)}
     others = [each for each in arguments if each in counted and not any(axis.is_size(each) for axis in axes)]
@@ -234,7 +237,7 @@ def _program_axes(axes: tuple[Axis, Axis]) -> list[int]:
 
 
 def _operations(axes: tuple[Axis, Axis]) -> set[Operation]:
-    """Everything that the numbers are computed by."""
+    """All operations that compute the numbers of tiles."""
     found: set[Operation] = set()
     pending = [axis.number for axis in axes if axis.number is not None]
     while pending:
@@ -242,13 +245,13 @@ def _operations(axes: tuple[Axis, Axis]) -> set[Operation]:
         op = value.owner
         if isinstance(op, Operation) and op not in found:
             found.add(op)
-            # A tile's size in a count of tiles is no number that an order of them goes by.
+            # The tile size in a count of tiles is not a constant of the numbering.
             pending += op.operands if _counted(value, axes) is None else []
     return found
 
 
 def _counted(value: SSAValue, axes: tuple[Axis, Axis]) -> Axis | None:
-    """The axis whose tiles a value counts: a size divided by the tile's. None if it counts no tiles."""
+    """The axis whose tiles a value counts: a size divided by the tile size. None if it does not count tiles."""
     steps = steps_of(value) or whole_steps_of(value)
     if steps is None:
         return None
@@ -257,7 +260,9 @@ def _counted(value: SSAValue, axes: tuple[Axis, Axis]) -> Axis | None:
 
 
 def _state_conditions(function: FuncOp, axes: tuple[Axis, Axis]) -> None:
-    """A count that leaves out what is left of a size takes it for a multiple of the tile's, and other sizes for the output's."""
+    """Record conditions for the launch: sizes that are counted rounded down are multiples of the tile, and other sizes
+    equal the output's.
+    """
     names = function.argument_names
     for axis in axes:
         if axis.other is not None:
