@@ -275,7 +275,7 @@ def _state_conditions(function: FuncOp, axes: tuple[Axis, Axis]) -> None:
 
 
 def _grids(axes: tuple[Axis, Axis], culprit: Operation) -> Iterator[tuple[int, int]]:
-    """Counts of tiles to try: few along one axis with every count along the other, and as many along both."""
+    """The counts of tiles to test: few along one axis with every count along the other, and equal counts along both."""
     fixed = [-(-axis.size // axis.tile) if isinstance(axis.size, int) else None for axis in axes]
     if fixed[0] is not None and fixed[1] is not None:
         yield fixed[0], fixed[1]
@@ -295,7 +295,7 @@ def _grids(axes: tuple[Axis, Axis], culprit: Operation) -> Iterator[tuple[int, i
 
 
 def _covers(axes: tuple[Axis, Axis], limits: Sequence[CmpiOp], grid: dict[int, int], m: int, n: int) -> bool:
-    """Whether the programs of `grid` compute each of m × n tiles once, and each of them is below every limit."""
+    """Whether the programs of `grid` compute each of m × n tiles once, and all their numbers are below every limit."""
     numbers = np.meshgrid(*(np.arange(count) for count in grid.values()), indexing="ij")
     programs = {axis: each.ravel().astype(np.int32) for axis, each in zip(grid, numbers, strict=True)}
     run = _Numbering(programs, (m * n,), grid, axes, (m, n), {})
@@ -306,12 +306,12 @@ def _covers(axes: tuple[Axis, Axis], limits: Sequence[CmpiOp], grid: dict[int, i
             return False
         return all(_is_start(limit, axes) or run.is_below(limit) for limit in limits)
     except Fault:
-        # A number that is divided by 0 is no tile's.
+        # A division by 0 does not give the number of a tile.
         return False
 
 
 def _is_start(limit: CmpiOp, axes: tuple[Axis, Axis]) -> bool:
-    """Whether it says that a tile starts before the end of the output."""
+    """Whether a limit states that a tile starts before the end of the output."""
     start, end = without_extension(limit.lhs).owner, without_extension(limit.rhs)
     if not isinstance(start, arith.MuliOp):
         return False
@@ -328,7 +328,7 @@ def _is_start(limit: CmpiOp, axes: tuple[Axis, Axis]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Numbering:
-    """Runs the arithmetic for all programs of a grid at once."""
+    """Runs the arithmetic of a numbering for all programs of a grid at once."""
 
     programs: dict[int, Integers]
     shape: tuple[int]
@@ -338,11 +338,13 @@ class _Numbering:
     known: dict[SSAValue, Integers]
 
     def number(self, axis: Axis) -> Integers:
-        """Of the tile along an axis."""
+        """The numbers of the tiles along an axis."""
         return np.zeros(self.shape, np.int64) if axis.number is None else self.value(axis.number)
 
     def is_below(self, limit: CmpiOp) -> bool:
-        """Whether numbers are below a limit; those of all programs end there, since a persistent program goes on up to it."""
+        """Whether all numbers are below a limit, and the largest is just below it, as a persistent program would
+        continue up to it.
+        """
         number, end = self.value(limit.lhs), self.value(limit.rhs)
         return bool((number < end).all() and (number.max() + 1 == end).all())
 

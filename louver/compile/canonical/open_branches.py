@@ -1,12 +1,13 @@
-"""open-branches: a branch that every call of a product takes becomes part of the code around it.
+"""open-branches: inlines a branch that every call of a product takes.
 
 Three kinds of branches are decided here:
 
-- `if bias:`: an array that was given is not null.
-- `if M * N == 0: return`: a kernel that is launched has sizes above 0.
-- A program returns early because its tile is outside: it is assumed to have a tile. `number_tiles` proves and removes the assumption.
+- `if bias:`: the address of an array that is passed is not null.
+- `if M * N == 0: return`: a launch has sizes above 0.
+- A program returns early if its tile is outside: the program is assumed to have a tile. `number_tiles` tests and
+  removes the assumption.
 
-The launch checks the rest (`ProductNest.positive`, `guarded`).
+The launch checks the other facts (`Conditions.positive`, `guarded`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _SWAPPED = {"eq": "eq", "ne": "ne", "slt": "sgt", "sgt": "slt", "sge": "sle", "s
 
 
 def open_branches(module: ModuleOp) -> None:
-    """Rewrite in place, outer branches first; branches that calls decide stay."""
+    """Rewrite in place, outer branches first. Branches that depend on the call do not change."""
     for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
         for branch in [op for op in function.body.walk() if isinstance(op, scf.IfOp)]:
             _open(function, branch)
@@ -54,14 +55,18 @@ def _open(function: FuncOp, branch: scf.IfOp) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Reason:
-    """The reason why a condition is known. positive: arguments that are above 0. below: pairs of integers, the first below the second."""
+    """The facts from which a condition follows.
+
+    positive: arguments that are above 0.
+    below: pairs of integers, the first one below the second one.
+    """
 
     positive: tuple[SSAValue, ...] = ()
     below: tuple[tuple[SSAValue, SSAValue], ...] = ()
 
 
 def _null_test(function: FuncOp, condition: SSAValue, *, holds: bool) -> _Reason | None:
-    """The reason why an array is not null, if the condition says that."""
+    """The reason that an array is not null, if the condition tests this; else None."""
     compared = condition.owner
     if not isinstance(compared, CmpiOp) or compared.name_of_predicate != ("ne" if holds else "eq"):
         return None
@@ -73,7 +78,7 @@ def _null_test(function: FuncOp, condition: SSAValue, *, holds: bool) -> _Reason
 
 
 def _is_early_return(function: FuncOp, branch: scf.IfOp, region: Region) -> bool:
-    """Whether a branch does nothing but in one region, and nothing comes after it."""
+    """Whether only one region of a branch has operations, and the branch is the last operation of the function."""
     other = branch.false_region if region is branch.true_region else branch.true_region
     after = branch.next_op
     empty = all(isinstance(op, scf.YieldOp) for block in other.blocks for op in block.ops)
@@ -81,7 +86,9 @@ def _is_early_return(function: FuncOp, branch: scf.IfOp, region: Region) -> bool
 
 
 def _reason(function: FuncOp, condition: SSAValue, *, holds: bool) -> _Reason | None:
-    """The reason why the condition holds, or does not, in programs with a tile of a product that is not empty."""
+    """The reason that a condition equals `holds` in programs with a tile of a product that is not empty; None if it may
+    not.
+    """
     op = condition.owner
     if isinstance(op, arith.AndIOp if holds else arith.OrIOp):
         reasons = [_reason(function, each, holds=holds) for each in op.operands]
@@ -102,7 +109,7 @@ def _reason(function: FuncOp, condition: SSAValue, *, holds: bool) -> _Reason | 
 
 
 def _factors(function: FuncOp, value: SSAValue) -> tuple[SSAValue, ...] | None:
-    """The arguments whose product a value is; None if it is anything else."""
+    """The arguments whose product a value is; None for other values."""
     value = without_extension(value)
     if value in function.body.block.args:
         return (value,)
@@ -113,7 +120,7 @@ def _factors(function: FuncOp, value: SSAValue) -> tuple[SSAValue, ...] | None:
 
 
 def _numbers_programs(value: SSAValue) -> bool:
-    """Whether a program's number is in an integer."""
+    """Whether an integer is computed from a program number."""
     op = value.owner
     return isinstance(op, GetProgramIdOp) or (isinstance(op, Operation) and any(map(_numbers_programs, op.operands)))
 

@@ -1,7 +1,9 @@
-"""propagate-sparsity: from marked arguments to pointers, tiles, loop-carried values and products.
+"""propagate-sparsity: propagates sparse encodings from marked arguments to pointers, tiles, loop-carried values and
+products.
 
-Valid tile IR in, where an attribute marks an argument as sparse. Valid tile IR out, where the types of the argument and of all values
-derived from it have the encoding. Operations that use a tile's numbers get a decompressed tile.
+The input is valid tile IR in which an attribute marks an argument as sparse. The output is valid tile IR in which the
+types of the argument and of all values derived from it have the encoding. Operations that compute with the elements of
+a tile get a decompressed tile.
 """
 
 from __future__ import annotations
@@ -47,15 +49,17 @@ from louver.ir.tile.types import as_tensor, tensor_of
 _KEEPS = (
     AddPtrOp, AdvanceOp, BroadcastOp, DescriptorLoadOp, ExpandDimsOp, LoadOp, MakeTensorDescriptorOp, MakeTensorPtrOp, SplatOp,
 )  # fmt: skip
-"""Operations whose result has the encoding of their first operand, an address."""
+"""Operations whose result has the encoding of their first operand, which is an address."""
 
 
 def propagate_sparsity(module: ModuleOp) -> None:
-    """Give every value its encoding, in place; nothing changes where no argument is marked.
+    """Give every value its encoding, in place. Without a marked argument nothing changes.
 
-    A tile that is loaded, turned, reshaped by leading dimensions or passed on by loops and branches is sparse, and a dot multiplies it.
-    All else takes the dense tile that `tt.decompress` makes of it. Raises UnsupportedKernelError for addresses that meet with different
-    encodings, and for what is done with a sparse tensor's addresses other than moving them and loading.
+    A tile stays sparse if it is loaded, transposed, reshaped in its leading dimensions, or carried by loops and
+    branches. A dot multiplies a sparse tile. All other operations use the dense result of `tt.decompress`.
+
+    Raises UnsupportedKernelError if a loop or branch joins addresses with different encodings, and for operations on
+    the addresses of a sparse tensor other than moves and loads.
     """
     for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
         marked = _mark_arguments(function)
@@ -64,7 +68,7 @@ def propagate_sparsity(module: ModuleOp) -> None:
 
 
 def require_multiplied(module: ModuleOp) -> None:
-    """Refuse a sparse tile that anything but a dot takes, which a product does not compute."""
+    """Reject a sparse tile with a use other than a dot. A warpgroup product cannot compute it."""
     for op in module.walk():
         if isinstance(op, DecompressOp):
             use = next(iter(op.result.uses)).operation
@@ -72,7 +76,9 @@ def require_multiplied(module: ModuleOp) -> None:
 
 
 def encoded(type_: Attribute, encoding: SparseAttr) -> Attribute:
-    """A pointer, descriptor or tensor type (also of pointers) with the encoding. Raises VerifyException where it cannot be."""
+    """A pointer, descriptor or tensor type (also of pointers) with the encoding. Raises VerifyException if it cannot
+    have it.
+    """
     match type_:
         case DescriptorType():
             return DescriptorType(_encoded_tensor(type_.block, encoding))
@@ -91,7 +97,7 @@ def encoded(type_: Attribute, encoding: SparseAttr) -> Attribute:
 
 
 def encoding_of(value: SSAValue) -> SparseAttr | None:
-    """The encoding of a value, or of what a tensor of pointers points to."""
+    """The encoding of a value, or of the tensor to which a tensor of pointers points."""
     tensor = as_tensor(value.type)
     if tensor is not None and isinstance(tensor.element_type, PointerType):
         return sparse_encoding(tensor.element_type)
@@ -103,7 +109,7 @@ def _encoded_tensor(tensor: TensorType[Attribute], encoding: SparseAttr) -> Tens
 
 
 def _mark_arguments(function: FuncOp) -> dict[SSAValue, SparseAttr]:
-    """The arguments whose attribute says that they are sparse, now with types that say so."""
+    """The arguments that are marked as sparse. Their marks are replaced by types with an encoding."""
     found: dict[SSAValue, SparseAttr] = {}
     across: list[str] = []
     kept, names = function.argument_attributes, list(function.argument_names.values())
@@ -129,7 +135,7 @@ def _named(name: str, function: FuncOp) -> SparseAttr:
 
 
 def _encode(value: SSAValue, encoding: SparseAttr, user: Operation) -> SSAValue:
-    """The value with its encoding. Refuses `user` if it cannot have it."""
+    """Give a value an encoding. Rejects `user` if its type cannot have it."""
     try:
         return Rewriter.replace_value_with_new_type(value, encoded(value.type, encoding))
     except VerifyException as error:
@@ -137,7 +143,7 @@ def _encode(value: SSAValue, encoding: SparseAttr, user: Operation) -> SSAValue:
 
 
 def is_address(value: SSAValue) -> bool:
-    """Whether a value is a pointer or a descriptor, or a tensor of pointers, and no tile of numbers."""
+    """Whether a value is a pointer, a descriptor or a tensor of pointers, rather than a tile of numbers."""
     tensor = as_tensor(value.type)
     return tensor is None or isinstance(tensor.element_type, PointerType)
 
@@ -146,7 +152,10 @@ Encodings: TypeAlias = dict[SSAValue, SparseAttr]
 
 
 def _find(function: FuncOp, marked: Encodings) -> Encodings:
-    """The encoding of each value that has one. A tile that loops and branches pass on is dense if one of the tiles that meet there is."""
+    """The encoding of each value that has one.
+
+    A tile that a loop or branch carries is dense if any of its sources is dense.
+    """
     dense: set[SSAValue] = set()
     while True:
         found = _spread(marked, dense)
@@ -165,7 +174,7 @@ def _find(function: FuncOp, marked: Encodings) -> Encodings:
 
 
 def _require_tiles(group: Sequence[SSAValue], names: set[SparseAttr | None], op: Operation) -> None:
-    """Refuse addresses that meet with different encodings."""
+    """Reject addresses with different encodings that a loop or branch joins."""
     if is_address(group[0]):
         carried = next((value.name_hint for value in group if isinstance(value, BlockArgument)), None) or "a value"
         text = " and ".join(sorted("dense" if each is None else str(each) for each in names))
@@ -191,7 +200,7 @@ def _spread(marked: Encodings, dense: set[SSAValue]) -> Encodings:
 
 
 def _results(op: Operation, index: int) -> Sequence[SSAValue]:
-    """The results that have the encoding of operand `index` too."""
+    """The results that have the same encoding as operand `index`."""
     match op:
         case scf.ForOp() | scf.YieldOp():
             return passed_to(op, index)
@@ -211,13 +220,13 @@ def _results(op: Operation, index: int) -> Sequence[SSAValue]:
 
 
 def _same_matrix(source: SSAValue, result: SSAValue) -> bool:
-    """Whether a change of shape leaves rows and columns, the last two dimensions, as they are."""
+    """Whether a reshape keeps rows and columns, the last two dimensions."""
     before, after = tensor_of(source).get_shape(), tensor_of(result).get_shape()
     return len(after) > 1 and before[-2:] == after[-2:]
 
 
 def _give(function: FuncOp, found: Encodings) -> None:
-    """The values their encodings, and operations that take dense tiles these."""
+    """Give values their encodings, and give decompressed tiles to operations that need dense tiles."""
     known = {
         _encode(value, encoding, value.owner if isinstance(value.owner, Operation) else function)
         for value, encoding in found.items()
@@ -235,7 +244,7 @@ def _give(function: FuncOp, found: Encodings) -> None:
 
 
 def _takes(op: Operation, index: int, known: set[SSAValue]) -> bool:
-    """Whether an operation takes a sparse tile as it is."""
+    """Whether an operation accepts a sparse tile as operand `index`."""
     if isinstance(op, DotOp):
         # A product has one sparse operand.
         return index == 0 or (index == 1 and op.a not in known)
@@ -243,7 +252,7 @@ def _takes(op: Operation, index: int, known: set[SSAValue]) -> bool:
 
 
 def _decompressed(value: SSAValue, made: dict[SSAValue, SSAValue]) -> SSAValue:
-    """The dense tile, made right behind the sparse one."""
+    """The dense tile, decompressed right after the sparse one."""
     if value not in made:
         op = DecompressOp(value)
         place = (

@@ -1,4 +1,6 @@
-"""roll-sums: products of pieces of K without a loop become a loop over them; one product of all of K becomes a loop of one step."""
+"""roll-sums: changes a sum of products of pieces of K without a loop to a loop. A single product of all of K becomes a
+loop of one step.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,10 @@ from louver.ir.tile.types import tensor_of
 
 
 def roll_sums(module: ModuleOp) -> None:
-    """Rewrite in place: dots with a sparse operand that stand outside of loops, whose operands begin at 0 along K, and those that
-    add to such a dot what begins where it ended.
+    """Rewrite in place: dots with a sparse operand outside of loops.
 
-    Two sums become one loop where nothing between them uses the first.
+    The operands of the first dot must begin at 0 along K. Those of a dot that adds to it must begin where the dot
+    before ended. Two sums become one loop if nothing between them uses the first one.
     """
     for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
         waiting: list[_Sum] = []
@@ -38,7 +40,7 @@ def roll_sums(module: ModuleOp) -> None:
 
 
 class _Term(NamedTuple):
-    """A dot that adds to a sum, and both of its operands, which begin at `position` along K."""
+    """A dot that adds to a sum, and its operands, which begin at `position` along K."""
 
     dot: DotOp
     left: OperandChain
@@ -47,7 +49,7 @@ class _Term(NamedTuple):
 
     @property
     def step(self) -> int:
-        """Columns of K that it has."""
+        """Columns of K in the dot."""
         return tensor_of(self.dot.a).get_shape()[1]
 
     def is_like(self, other: _Term) -> bool:
@@ -57,7 +59,7 @@ class _Term(NamedTuple):
 
 
 class _Sum(NamedTuple):
-    """Dots over the pieces of K from 0 on, in the order of K. first: what they are added to. last: the dot that gives the sum."""
+    """Dots over pieces of K from 0 on, in the order of K. first: the value to which they are added. last: the last dot."""
 
     terms: Sequence[_Term]
     first: SSAValue
@@ -65,7 +67,7 @@ class _Sum(NamedTuple):
 
 
 def _sums(block: Block) -> Iterator[_Sum]:
-    """Dots that add to each other, where they are pieces of one product."""
+    """Finds chains of dots, each adding to the one before, that are pieces of one product."""
     taken: set[DotOp] = set()
     for first in [op for op in block.ops if isinstance(op, DotOp)]:
         if first in taken:
@@ -82,14 +84,16 @@ def _sums(block: Block) -> Iterator[_Sum]:
 
 
 def _following(dot: DotOp) -> DotOp | None:
-    """The dot that adds to another one, which nothing else uses."""
+    """The dot that adds to the result of `dot`, if nothing else uses that result; else None."""
     (use, *others) = [*dot.d.uses] or [None]
     op = None if use is None or others else use.operation
     return op if isinstance(op, DotOp) and op.c is dot.d else None
 
 
 def _term(dot: DotOp) -> _Term | None:
-    """The dot as part of a sum; None unless it has a sparse operand and both begin at one number along K."""
+    """The dot as part of a sum; None if it has no sparse operand, or if its operands do not begin at one constant along
+    K.
+    """
     if not any(sparse_encoding(operand.type) is not None for operand in (dot.a, dot.b)):
         return None
     left, right = operand_chain(dot.a, dot, -1), operand_chain(dot.b, dot, -2)
@@ -100,7 +104,7 @@ def _term(dot: DotOp) -> _Term | None:
 
 
 def _may_wait(one: _Sum, other: _Sum) -> bool:
-    """Whether a sum may be computed as late as another one of as many steps."""
+    """Whether a sum may be computed at the place of another sum with the same steps."""
     if [each.step for each in one.terms] != [each.step for each in other.terms]:
         return False
     return all(
@@ -110,7 +114,7 @@ def _may_wait(one: _Sum, other: _Sum) -> bool:
 
 
 def _loop(sums: Sequence[_Sum]) -> None:
-    """One loop for these, where the last of them is known."""
+    """Replace these sums by one loop at the place of the last one."""
     place, terms = sums[-1].last, sums[-1].terms
     zero, step = integer(place, 0), integer(place, terms[0].step)
     end = step if len(terms) == 1 else integer(place, len(terms) * terms[0].step)
@@ -133,7 +137,7 @@ def _loop(sums: Sequence[_Sum]) -> None:
 
 
 def _added(term: _Term, k: SSAValue, partial: SSAValue, body: Block) -> SSAValue:
-    """The sum in a step of the loop: the dot of what is read at k."""
+    """The sum after a step of the loop: the dot of operands that are read at k."""
     dot = term.dot
     a, b = (chain.copied(k, body) for chain in (term.left, term.right))
     product = DotOp.build(operands=[a, b, [], partial], properties=dict(dot.properties), result_types=[dot.d.type])

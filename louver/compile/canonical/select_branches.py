@@ -1,7 +1,8 @@
-"""select-branches: a branch that only computes becomes a select between both results.
+"""select-branches: changes a branch that only computes to a select between both results.
 
-`if beta != 0.0:` around elementwise steps becomes a select by one number for all elements. A branch stays if it reads or writes memory,
-since its addresses may be valid under the condition alone, divides integers, or holds loops.
+`if beta != 0.0:` around elementwise steps becomes a select with one condition for all elements. A branch stays if it
+accesses memory, because its addresses may be valid only under the condition. It also stays if it divides integers or
+contains loops.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""shape-loads: a load of a flat tile that is reshaped to a matrix becomes a load of the matrix.
+"""shape-loads: changes a load of a flat tile that is reshaped to a matrix to a load of the matrix.
 
-`i = tl.arange(0, M * N)` is a row number times N plus a column number, which `i // N` and `i % N` give back. Offsets that are computed
-from these, element by element, become rows and columns. Loads of other flat tiles stay as they are.
+`i = tl.arange(0, M * N)` is a row number times N plus a column number. `i // N` is the row and `i % N` the column.
+Offsets that are computed from these by elementwise operations become rows and columns. Loads of other flat tiles do not
+change.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def shape_loads(module: ModuleOp) -> None:
 
 
 def _has_shape(value: SSAValue, shape: Sequence[int]) -> bool:
-    """Whether a flat tile is made, element by element, of rows and columns of a matrix of that shape."""
+    """Whether a flat tile is computed by elementwise operations from the rows and columns of a matrix of this shape."""
     op = value.owner
     match op:
         case SplatOp() | arith.ConstantOp():
@@ -62,7 +63,7 @@ def _splat(op: arith.ConstantOp) -> bool:
 
 
 def _shaped(value: SSAValue, shape: Sequence[int], before: LoadOp, known: dict[SSAValue, SSAValue]) -> SSAValue:
-    """A flat tile as a matrix, computed before the load."""
+    """The matrix for a flat tile, computed before the load."""
     if as_tensor(value.type) is None:
         return value
     if value not in known:

@@ -1,8 +1,8 @@
-"""turn-across: tensors [K, N] that are sparse along their last axis but one are read as they are stored, [N, K] with K contiguous.
+"""turn-across: changes accesses to tensors [K, N] that are sparse along K to the stored form [N, K], with K contiguous.
 
-A kernel describes the dense tensor [K, N], whose rows of N are contiguous. The pass describes the stored tensor [N, K] instead,
-loads the same tile of it, and transposes the tile. Valid tile IR in (after propagate-sparsity and make-host-descriptors) and out.
-Pointers are left to describe-sparse-tiles.
+A kernel describes the dense tensor [K, N], whose rows of N are contiguous. The pass describes the stored tensor [N, K],
+loads the same tile of it, and transposes the tile. Input (after propagate-sparsity and make-host-descriptors) and
+output are valid tile IR. describe-sparse-tiles handles pointers.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from louver.ir.tile.function import text_of
 T = TypeVar("T")
 
 ACROSS = "louver.across"
-"""A function's attribute: the names of such arguments."""
+"""The attribute of a function with the names of these arguments."""
 
 
 def mark_across(function: FuncOp, names: list[str]) -> None:
-    """Say which arguments are such tensors."""
+    """Mark the arguments that are such tensors."""
     if names:
         function.attributes[ACROSS] = ArrayAttr([StringAttr(name) for name in names])
 
@@ -50,7 +50,9 @@ def lengths_across(function: FuncOp) -> dict[SSAValue, SSAValue]:
 
 
 def turn_across(module: ModuleOp) -> None:
-    """Rewrite descriptors in place. Refuses, with the line, strides that no launch can compare with the tensor, and block pointers."""
+    """Rewrite descriptors in place. Rejects, with the line, block pointers, and strides that a launch cannot compare
+    with the tensor.
+    """
     for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
         lengths = lengths_across(function)
         for op in list(function.body.walk()) if lengths else ():
@@ -66,7 +68,9 @@ def turn_across(module: ModuleOp) -> None:
 
 
 def _is_turned(op: MakeTensorDescriptorOp, length: SSAValue) -> bool:
-    """Whether rows are as far apart as the tensor is long, which no user's kernel knows."""
+    """Whether the stride of rows is the length argument, which a user's kernel cannot use. The descriptor is then
+    rewritten already.
+    """
     rows_apart = op.steps[-2] if len(op.steps) > 1 else None
     return (
         isinstance(rows_apart, SSAValue) and isinstance(rows_apart.owner, ExtSIOp) and rows_apart.owner.input is length
@@ -74,7 +78,7 @@ def _is_turned(op: MakeTensorDescriptorOp, length: SSAValue) -> bool:
 
 
 def _base(pointer: SSAValue) -> SSAValue:
-    """The argument that a pointer has been moved from."""
+    """The argument from which a pointer is computed."""
     while isinstance(pointer.owner, AddPtrOp):
         pointer = pointer.owner.ptr
     return pointer
@@ -111,5 +115,5 @@ def _turn(function: FuncOp, op: MakeTensorDescriptorOp, base: SSAValue, length: 
 
 
 def _turned(each: list[T]) -> list[T]:
-    """With the last two exchanged."""
+    """The list with the last two entries exchanged."""
     return [*each[:-2], each[-1], each[-2]]

@@ -1,7 +1,8 @@
-"""turn-right-sparse: a product whose right operand is sparse becomes the transpose of one whose left operand is.
+"""turn-right-sparse: changes a product with a sparse right operand to the transpose of a product with a sparse left
+operand.
 
-dot(x, w) with a sparse w [K, N] is trans(dot(trans w, trans x)). Sums that a loop carries are carried transposed. The code after the loop
-uses the sum transposed back; `read_nest` reads that as a transposed store.
+dot(x, w) with a sparse w [K, N] becomes trans(dot(trans w, trans x)). A loop carries the transposed sum. After the loop
+the sum is transposed back, and `read_nest` reads this as a transposed store.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _TURNED = (1, 0)
 
 
 def turn_right_sparse(module: ModuleOp) -> None:
-    """Rewrite in place; kernels without a sparse right operand stay as they are."""
+    """Rewrite in place. Kernels without a sparse right operand do not change."""
     for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
         dots = [op for op in function.body.walk() if isinstance(op, DotOp) and sparse_encoding(op.b.type) is not None]
         if not dots:
@@ -52,7 +53,7 @@ def _turn_dot(dot: DotOp) -> None:
 
 
 def _turn_carried(loop: scf.ForOp, index: int) -> scf.ForOp:
-    """The loop, which carries a sum as it is computed, if that is transposed."""
+    """The loop, which now carries the transposed sum if the sum is computed transposed."""
     partial, end = loop.body.block.args[index + 1], loop.body.block.last_op
     assert isinstance(end, scf.YieldOp)
     if not _is_turned(end.operands[index]):
@@ -70,7 +71,7 @@ def _turn_carried(loop: scf.ForOp, index: int) -> scf.ForOp:
 
 
 def _is_turned(value: SSAValue) -> bool:
-    """Whether it is a sum of products that was transposed."""
+    """Whether a value is the transpose of a dot."""
     op = value.owner
     return isinstance(op, TransOp) and isinstance(op.src.owner, DotOp)
 
@@ -80,7 +81,7 @@ def _retyped(value: SSAValue) -> SSAValue:
 
 
 def _use_back(value: SSAValue, place: Callable[[Operation], object]) -> None:
-    """A value has become its transpose: its users get it transposed back."""
+    """Transpose a value back for its users, after it has become its transpose."""
     uses = list(value.uses)
     back = TransOp(value)
     back.result.name_hint = value.name_hint
@@ -95,7 +96,7 @@ def _turned_type(value: SSAValue) -> Attribute:
 
 
 def _turned(value: SSAValue, user: Operation) -> SSAValue:
-    """The transpose of a matrix, without one if it is one already."""
+    """The transpose of a matrix. If the matrix is a transpose itself, no operation is added."""
     op = value.owner
     if isinstance(op, TransOp) and tuple(op.order.get_values()) == _TURNED:
         return op.src
@@ -107,7 +108,7 @@ def _turned(value: SSAValue, user: Operation) -> SSAValue:
 
 
 def _drop_pairs(function: FuncOp) -> None:
-    """Two transpositions, one after the other, are none."""
+    """Remove pairs of transpositions."""
     for op in [op for op in function.body.walk() if isinstance(op, TransOp)]:
         inner = op.src.owner
         if isinstance(inner, TransOp) and tuple(op.order.get_values()) == tuple(inner.order.get_values()) == _TURNED:

@@ -1,8 +1,9 @@
-"""unroll-programs: a persistent kernel becomes one with a program for each tile.
+"""unroll-programs: changes a persistent kernel to a kernel with one program for each tile.
 
-`for tile in range(tl.program_id(0), tiles, tl.num_programs(0))` computes every tile once for any grid. With a constant as step it does so
-if the grid has that many programs, or one a tile. The pass states the step for the launch (`ProductNest.programs`). It leaves an
-assumption on the program's number, that `tiles` is the number of tiles; `number_tiles` proves and removes it.
+`for tile in range(tl.program_id(0), tiles, tl.num_programs(0))` computes every tile once for any grid. With a constant
+step it does so if the grid has that many programs, or one program for each tile. The pass records the step for the
+launch (`Conditions.programs`). It adds an assumption that the program number is below `tiles`. `number_tiles` tests
+that `tiles` is the number of tiles, and removes the assumption.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ AXIS = 0
 
 
 def unroll_programs(module: ModuleOp) -> None:
-    """Rewrite in place; kernels with one program for each tile stay as they are."""
+    """Rewrite in place. Kernels with one program for each tile do not change."""
     for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
         for loop in [op for op in function.body.block.ops if isinstance(op, scf.ForOp)]:
             step = _step(loop)
@@ -42,7 +43,7 @@ def unroll_programs(module: ModuleOp) -> None:
 
 
 def _step(loop: scf.ForOp) -> int | None:
-    """The number of tiles by which a program goes on: 0 for the number of programs; None if the loop goes over something else."""
+    """The step of a program in tiles; 0 for the number of programs. None if the loop is not over tiles."""
     first, step = loop.lb.owner, loop.step.owner
     if not isinstance(first, GetProgramIdOp) or first.axis.value.data != AXIS:
         return None
@@ -59,7 +60,9 @@ def _stores(loop: scf.ForOp) -> bool:
 
 
 def _count_tiles(loop: scf.ForOp) -> bool:
-    """Whether all that the loop carries is its own number, more or less a constant: Triton's kernels count tiles twice."""
+    """Whether the loop carries only its number plus or minus constants. Kernels of Triton's tutorials count tiles
+    twice.
+    """
     end = loop.body.block.last_op
     assert end is not None
     carried = zip(loop.iter_args, loop.body.block.args[1:], end.operands, strict=True)
@@ -69,7 +72,7 @@ def _count_tiles(loop: scf.ForOp) -> bool:
 
 
 def _is_sum(value: SSAValue, of: SSAValue, loop: scf.ForOp, *, by_step: bool = False) -> bool:
-    """Whether a value is another one and the loop's step, or (unless `by_step`) that itself or that and a constant."""
+    """Whether a value is `of` plus the loop's step (`by_step`), or `of` itself, or `of` plus or minus a constant."""
     op = value.owner
     if by_step:
         return isinstance(op, arith.AddiOp) and {op.lhs, op.rhs} == {of, loop.step}
@@ -84,7 +87,8 @@ def _unroll(loop: scf.ForOp) -> None:
     block, end, program = loop.body.block, loop.body.block.last_op, loop.lb
     assert end is not None
     insert(loop, AssumeOp.build(operands=[insert_before(loop, CmpiOp(program, loop.ub, "slt"))]), loop)
-    # The loop carries the tile's number and a constant: a program whose first tile that is begins with these.
+    # The loop carries only functions of the tile's number. In the first iteration of a program they have their initial
+    # values.
     for argument, first in zip(block.args, (program, *loop.iter_args), strict=True):
         argument.replace_all_uses_with(first)
     Rewriter.erase_op(end)

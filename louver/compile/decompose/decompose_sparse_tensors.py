@@ -1,12 +1,13 @@
-"""decompose-sparse-tensors: each sparse tensor becomes two dense ones, its values and its metadata.
+"""decompose-sparse-tensors: replaces each sparse tensor by two dense ones, its values and its metadata.
 
-Valid tile IR with sparse types in (after propagate-sparsity); valid tile IR without them out. An argument becomes two: values in its
-place, metadata right after it. The same holds for all values derived from it, down to the dot. The dot takes the metadata as its
-third operand, and `sparseIndex` says which operand has the values. Values are a tensor with half the columns. Metadata is i16, a row
-for 16 rows; `ir/tile/metadata.py` has its shape, and the place of each word of `isa/prepack.py` in it.
+The input is valid tile IR with sparse types (after propagate-sparsity). The output is valid tile IR without them. An
+argument becomes two: values in its place, metadata right after it. The same holds for all values derived from it, up to
+the dot. The dot has the metadata as its third operand, and `sparseIndex` says which operand has the values. Values are
+a tensor with half the columns. Metadata is i16, with one row for 16 rows. `ir/tile/metadata.py` has its shape, and the
+place of each word of `isa/prepack.py` in it.
 
-Register tiles are lowered from there (`compile/tiles.py`). Products are read with sparse types, where one operand is one value.
-`louver compile --emit decomposed` prints the result; docs/compiler.md has more.
+Register tiles are lowered from this form (`compile/tiles.py`). Products are read with sparse types, in which an operand
+is a single value. `louver compile --emit decomposed` prints the result. docs/compiler.md has more.
 """
 
 from __future__ import annotations
@@ -46,14 +47,15 @@ _MOVES = (
 
 
 def decompose_sparse_tensors(module: ModuleOp, *, whole_rows: bool = False) -> ModuleOp:
-    """A rewritten copy, verified; of a module without sparse types, an equal one.
+    """Returns a rewritten and verified copy. A module without sparse types does not change.
 
-    whole_rows: rows of sparse tensors have no gaps, so that their stride is their length, and their metadata is as long, whatever
-    part of them the kernel says that it reads. Otherwise the kernel's sizes are the tensors'.
+    whole_rows: rows of sparse tensors have no gaps. Their stride is then their length, and gives the length of
+    metadata, also if the kernel describes only a part of a row. Otherwise the sizes in the kernel are the sizes of the
+    tensors.
 
-    Raises UnsupportedKernelError, which names operation and source line: for tiles, offsets and advances that are not in
-    whole rows and words of metadata, for tensors whose sparse axis is not contiguous, and for operations that cannot be on values
-    and metadata.
+    Raises UnsupportedKernelError, which names operation and source line. The causes are tiles, offsets and advances
+    that are not whole rows and words of metadata, tensors whose sparse axis is not contiguous, and operations that do
+    not exist for values and metadata.
     """
     copy = module.clone()
     for function in [op for op in copy.body.ops if isinstance(op, FuncOp)]:
@@ -63,7 +65,11 @@ def decompose_sparse_tensors(module: ModuleOp, *, whole_rows: bool = False) -> M
 
 
 class _Decomposition:
-    """One function's: what its sparse values became, and the operations that are to go."""
+    """Decomposes one function.
+
+    parts: values and metadata of each sparse value.
+    replaced: operations to erase at the end.
+    """
 
     def __init__(self, function: FuncOp, whole_rows: bool) -> None:
         self.function = function
@@ -104,7 +110,9 @@ class _Decomposition:
         self.function.name_arguments(dict(enumerate(names)))
 
     def _first_axes(self, type_: Attribute) -> Axes | None:
-        """The axes of a sparse argument: a descriptor's last dimension is contiguous, a pointer has none yet."""
+        """The axes of a sparse argument. The last dimension of a descriptor is contiguous. A pointer to elements has no
+        axes: None.
+        """
         if isinstance(type_, PointerType) and as_tensor(type_.pointee) is None:
             return None
         tile = getattr(type_, "block", None)
@@ -146,7 +154,7 @@ class _Decomposition:
                         self._block(block)
 
     def _replace(self, op: Operation, new: Parts | SSAValue) -> None:
-        """Replaces the one result of `op`."""
+        """Replace the only result of `op`."""
         (old,) = op.results
         if isinstance(new, Parts):
             new.metadata.name_hint = _metadata_name(old)
@@ -189,7 +197,7 @@ class _Decomposition:
         self._settle(branch, new, carried)
 
     def _end(self, block: Block, op: Operation, carried: Sequence[Parts | None]) -> None:
-        """Pass values and metadata on. Refuses `op` where what meets lies differently."""
+        """Yield values and metadata. Rejects `op` if it joins values with different axes."""
         end = block.last_op
         assert isinstance(end, scf.YieldOp)
         for before, after in zip(carried, [self.parts.get(value) for value in end.operands], strict=True):
@@ -200,12 +208,12 @@ class _Decomposition:
         end_with(block, self._expanded(end.operands))
 
     def _expanded(self, values: Sequence[SSAValue]) -> list[SSAValue]:
-        """The values, each sparse one as its two parts."""
+        """The values, with each sparse one replaced by its two parts."""
         pairs = [(value, self.parts.get(value)) for value in values]
         return [each for value, part in pairs for each in ((part.values, part.metadata) if part else (value,))]
 
     def _settle(self, old: Operation, new: Operation, carried: Sequence[Parts | None]) -> None:
-        """Let `new` stand for `old`, whose results it has, two for each sparse one."""
+        """Replace `old` by `new`, which has the same results, and two results for each sparse one."""
         results = iter(new.results)
         for result, part in zip(old.results, carried, strict=True):
             first = next(results)

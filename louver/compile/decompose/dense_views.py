@@ -1,4 +1,4 @@
-"""The bounds of a kernel's reads and writes of its dense arguments (register tiles); a launch compares them with the arrays."""
+"""Reads the bounds of accesses to dense arguments of register tiles. A launch compares them with the arrays."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from louver.ir.tile import FuncOp, MakeTensorDescriptorOp, PointerType, sparse_e
 
 
 def read_dense_views(function: FuncOp) -> tuple[DenseView, ...]:
-    """The sizes that descriptors and masks give dense arguments, once each, beside a sparse one.
+    """The sizes of dense arguments in descriptors and masks, without duplicates. Empty for a kernel without a sparse
+    argument.
 
-    Left out is what a launch cannot compute: accesses without bounds, to matrices of a batch, or that are no tiles.
+    Accesses that a launch cannot compare are left out: accesses without bounds, to matrices of a batch, or not of
+    tiles.
     """
     names = function.argument_names
     if all(sparse_encoding(argument.type) is None for argument in names):
@@ -54,6 +56,6 @@ def _view(describer: Describer, op: Operation, names: Mapping[SSAValue, str]) ->
 
 
 def _launched(values: Sequence[Polynomial], names: Mapping[SSAValue, str]) -> tuple[Size, ...] | None:
-    # Sums are of masks that say more than what is read, and of parts.
+    # A sum comes from a mask that excludes more than the kernel reads, or from a part of a dimension.
     found = [size for each in values if len(each.terms) < 2 and (size := launch_size(each, names)) is not None]
     return tuple(found) if len(found) == len(values) else None

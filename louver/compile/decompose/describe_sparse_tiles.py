@@ -1,7 +1,8 @@
-"""describe-sparse-tiles: loads of sparse tensors through pointers go through descriptors, for register tiles.
+"""describe-sparse-tiles: changes loads of sparse tensors through pointers to loads through descriptors, for register
+tiles.
 
-All other accesses stay as they are. An access without a mask must stay inside of its tensor: rows have no gaps, so their length is their
-pitch, and the launch checks how far programs and loops read.
+All other accesses do not change. An access without a mask must be inside of its tensor. Rows have no gaps, so their
+length is their pitch, and the launch checks how far programs and loops read.
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ from louver.ir.tile.types import as_tensor, tensor_of
 
 
 def describe_sparse_tiles(module: ModuleOp) -> None:
-    """Rewrite in place. Refuses, with operation and source line, what is no tile of a matrix or of one of a batch, and wrapped rows
-    that are seen.
+    """Rewrite in place.
+
+    Rejects, with operation and source line, accesses that are not a tile of a matrix, alone or in a batch, and wrapped
+    rows that could affect a result.
     """
     for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
         loads = [op for op in function.body.walk() if isinstance(op, LoadOp) and sparse_encoding(op.result.type)]
@@ -51,14 +54,15 @@ def describe_sparse_tiles(module: ModuleOp) -> None:
 
 
 def _block(describer: Describer, op: LoadOp) -> Tile | None:
-    """The block pointer that it goes through; None if it goes through pointers to elements."""
+    """The block pointer of a load; None for pointers to elements."""
     pointer = None if as_tensor(op.ptr.type) is not None else describer.affine.pointer(op.ptr)
     return pointer if isinstance(pointer, Tile) else None
 
 
 def _is_block(describer: Describer, op: LoadOp) -> bool:
-    """Whether it goes through a block pointer into a tensor that begins where its argument does, and is moved by whole words of metadata:
-    these stay.
+    """Whether a load may keep its block pointer.
+
+    The tensor must begin at its argument, and a tile must have whole words of metadata.
     """
     block, tile = _block(describer, op), tensor_of(op.result)
     if block is None or block.offset:
@@ -70,7 +74,7 @@ def _is_block(describer: Describer, op: LoadOp) -> bool:
 
 
 def _check_block(describer: Describer, op: LoadOp) -> None:
-    """Leave it to the launch that what no boundaryCheck names ends inside of the tensor."""
+    """Make the launch check that a block ends inside of the tensor in the dimensions without boundaryCheck."""
     block = _block(describer, op)
     columns = None if block is None else next((each for each, by in enumerate(block.strides) if by.constant == 1), None)
     if block is None or columns is None:
@@ -97,13 +101,16 @@ def _require_reach(
     *,
     within_row: bool = False,
 ) -> None:
-    """within_row: whether rows, too, are next to other ones in the dense tensor's memory."""
+    """Make the launch check how far a dimension is read.
+
+    within_row: whether rows too have neighbours within a row of the dense tensor's memory.
+    """
     names = describer.function.argument_names
     found = reach(dimension, describer.affine, names)
     if found is not None:
         require_reach(describer.function, Reach(names[base], of, *found))
     elif of == "columns" or within_row:
-        # The next row lies behind a row: rows that end too early would go unnoticed.
+        # The next row follows in memory, so rows that end too early would not be noticed.
         raise unsupported(_RULE, op)
 
 
@@ -124,12 +131,12 @@ def _describe(describer: Describer, op: LoadOp, found: Access) -> None:
 def _size(
     describer: Describer, op: LoadOp, each: Dimension, found: Access, rows: Dimension | None, columns: Dimension
 ) -> Polynomial:
-    """The size of a sparse tensor's dimension."""
+    """The size of a dimension of a sparse tensor."""
     if each.size is not None:
         return each.size
     if rows is not None and each is columns:
         return rows.stride
     if rows is not None and found.entry is not None:
-        # A matrix of a batch has as many rows as there are pitches up to the next one.
+        # The rows of a matrix in a batch are the stride of matrices divided by the pitch of rows.
         return describer.descriptors.ratio(found.entry.stride, rows.stride, op)
     return Polynomial.number(EVERY)

@@ -1,8 +1,9 @@
-"""expand-blocks: accesses through block pointers and descriptors go through tensors of pointers and masks.
+"""expand-blocks: changes accesses through block pointers and descriptors to accesses through tensors of pointers and
+masks.
 
-Valid tile IR without sparse types in (after decompose-sparse-tensors). Valid tile IR out, whose loads and stores go through tensors of
-pointers and pointers to scalars. Indices have 64 bits. Elements outside of the tensor are masked. There loads give zero, or NaN where
-the kernel asks for it, and metadata gives its padding, a legal code: never 0.
+The input is valid tile IR without sparse types (after decompose-sparse-tensors). In the output, loads and stores use
+tensors of pointers, and pointers to scalars. Indices have 64 bits. Elements outside of the tensor are masked. A load
+gives zero there, or NaN if the kernel asks for it. Metadata gives its padding, a legal code, which is never 0.
 """
 
 from __future__ import annotations
@@ -64,11 +65,13 @@ NAN_PADDING = 2
 """The `padding` that reads NaN outside of a tensor. Source: Triton's PaddingOption."""
 
 METADATA_PADDING = PADDING_CODE * 0x1111
-"""The value of an entry of metadata outside of its tensor."""
+"""The value of a metadata entry outside of its tensor."""
 
 
 def expand_blocks(module: ModuleOp) -> ModuleOp:
-    """A rewritten copy. Refuses, with operation and line, block pointers that a branch chooses or a loop changes."""
+    """Returns a rewritten copy. Rejects, with operation and line, block pointers that a branch chooses or a loop
+    replaces.
+    """
     copy = module.clone()
     for function in [op for op in copy.body.ops if isinstance(op, FuncOp)]:
         _Expansion(function).run()
@@ -78,7 +81,7 @@ def expand_blocks(module: ModuleOp) -> ModuleOp:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A tensor in memory and the place of a block in it. sizes, steps, first: i64 values, a dimension each."""
+    """A tensor in memory, and the place of a block in it. sizes, steps, first: i64 values, one for each dimension."""
 
     base: SSAValue
     sizes: tuple[SSAValue, ...]
@@ -93,7 +96,7 @@ def _is_block(type_: Attribute) -> bool:
 
 
 class _Expansion:
-    """One function's: the views that its block pointers and descriptors are."""
+    """Expands one function. views: the views of its block pointers and descriptors."""
 
     def __init__(self, function: FuncOp) -> None:
         self.function = function
@@ -226,7 +229,9 @@ class _Expansion:
         self.replaced.append(op)
 
     def _loop(self, loop: scf.ForOp) -> None:
-        """Carry the first elements of each block pointer in its place: its tensor stays the same."""
+        """Carry the first elements of each block pointer instead of the pointer. Its tensor does not change in the
+        loop.
+        """
         block, given = loop.body.block, [self.views.get(value) for value in loop.iter_args]
         for index in reversed(range(len(given))):
             view, argument = given[index], block.args[index + 1]
@@ -247,7 +252,7 @@ class _Expansion:
                 )
         end_with(block, self._spread(end.operands))
         for op in [op for op in self.replaced if op.parent is block]:
-            # The pointers of this body have no users left: they go, with their operands' arguments.
+            # The block pointers of this body have no users left, so they and the arguments that they use are erased.
             self.replaced.remove(op)
             op.detach()
             op.drop_all_references()
@@ -274,7 +279,7 @@ def _checked(op: LoadOp | StoreOp) -> Sequence[int]:
 
 
 def metadata_loads(function: FuncOp) -> frozenset[Operation]:
-    """The loads whose result is metadata, by way of moves and loops."""
+    """The loads whose result is metadata, directly or through moves and loops."""
     pending = [
         op.metadata
         for op in function.body.walk()
@@ -299,38 +304,40 @@ def metadata_loads(function: FuncOp) -> frozenset[Operation]:
 
 @dataclass(frozen=True, slots=True)
 class Make:
-    """Makes operations before `op`, at its line."""
+    """Inserts operations before `op`, with its source line."""
 
     op: Operation
 
     def placed(self, made: Operation) -> SSAValue:
-        """Insert it; its first result."""
+        """Insert an operation, and return its first result."""
         made.location = self.op.location
         Rewriter.insert_op(made, InsertPoint.before(self.op))
         return made.results[0]
 
     def constant(self, number: float, tensor: AnyTensor) -> SSAValue:
-        """A tensor of one number."""
+        """A tensor in which all elements are `number`."""
         return self.placed(arith.ConstantOp(DenseIntOrFPElementsAttr.from_list(cast(Any, tensor), [cast(Any, number)])))
 
     def wide(self, entry: Index) -> SSAValue:
-        """An entry of an index list, in 64 bits."""
+        """An entry of an index list as a 64-bit value."""
         if isinstance(entry, int):
             return self.placed(arith.ConstantOp(IntegerAttr(entry, i64)))
         return entry if entry.type == i64 else self.placed(ExtSIOp(entry, i64))
 
     def add(self, a: SSAValue, b: SSAValue) -> SSAValue:
-        """Their sum."""
+        """The sum of two values."""
         return self.placed(arith.AddiOp(a, b))
 
     def shaped(self, value: SSAValue, shape: Sequence[int]) -> SSAValue:
-        """The tile with other dimensions of one element."""
+        """The tile with dimensions of one element added or removed."""
         return value if tuple(tensor_of(value).get_shape()) == tuple(shape) else self.placed(ReshapeOp(value, shape))
 
     def pointers(self, view: View, checked: Iterable[int]) -> tuple[SSAValue, SSAValue | None]:
-        """Pointers to the block's elements, and which of them are inside along the dimensions `checked`.
+        """Pointers to the elements of a block, and the mask of the elements that are inside along the dimensions
+        `checked`.
 
-        A block of more than two dimensions lacks those of one element: where it is along these is a scalar.
+        For a block of more than two dimensions, leading dimensions of one element are removed. Its place in them is a
+        scalar offset.
         """
         sizes = view.block.get_shape()
         single = [dimension for dimension, size in enumerate(sizes) if size == 1][: max(0, len(sizes) - 2)]
@@ -351,7 +358,7 @@ class Make:
             ones = self.placed(ExtSIOp(self.placed(MakeRangeOp(0, size)), TensorType(i64, [size])))
             index = self.add(self.placed(SplatOp(view.first[dimension], [size])), ones)
             if dimension in checked:
-                # Below 0 is far above every size.
+                # As unsigned, an index below 0 is above every size.
                 limit = self.placed(SplatOp(view.sizes[dimension], [size]))
                 inside = self._whole(self.placed(CmpiOp(index, limit, "ult")), axis, shape)
                 mask = inside if mask is None else self.placed(arith.AndIOp(mask, inside))
@@ -362,7 +369,7 @@ class Make:
         return self.placed(AddPtrOp(self.placed(SplatOp(base, shape)), total)), mask
 
     def _whole(self, vector: SSAValue, dimension: int, shape: Sequence[int]) -> SSAValue:
-        """The vector along `dimension` of a tile, repeated along the others."""
+        """Broadcast a vector along `dimension` to a tile."""
         for axis in range(len(shape)):
             if axis != dimension:
                 vector = self.placed(ExpandDimsOp(vector, axis))

@@ -30,7 +30,7 @@ from louver.ir.tile.types import AnyTensor, as_tensor
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """The dimensions of a sparse tensor that are its rows and its columns; columns are the sparse axis."""
+    """The dimensions of a sparse tensor that are rows and columns. Columns are the sparse axis."""
 
     rows: int
     columns: int
@@ -41,17 +41,17 @@ class Axes:
 
     @classmethod
     def last(cls, rank: int) -> Axes:
-        """The last two dimensions of `rank`, which is 2 at least."""
+        """The last two dimensions of a tensor of rank `rank`, at least 2."""
         return cls(rank - 2, rank - 1)
 
     def turned(self, order: Sequence[int]) -> Axes:
-        """The axes of the tensor whose dimension i is dimension order[i]."""
+        """The axes of the transposed tensor, whose dimension i is dimension order[i] of this one."""
         return Axes(list(order).index(self.rows), list(order).index(self.columns))
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts of a sparse value. axes: those of a tile or of a view of tiles; None for a pointer to the tensor's start."""
+    """The parts of a sparse value. axes: the axes of a tile or of a view of tiles; None for a pointer to elements."""
 
     values: SSAValue
     metadata: SSAValue
@@ -62,7 +62,9 @@ Entries = list[Index]
 
 
 def part_types(type_: Attribute, axes: Axes | None, op: Operation) -> tuple[Attribute, Attribute]:
-    """The types of values and metadata of a sparse type. Refuses `op` for tiles that are no whole rows of metadata."""
+    """The types of values and metadata for a sparse type. Rejects `op` for tiles without whole rows and words of
+    metadata.
+    """
     match type_:
         case DescriptorType():
             values, metadata = _tile_types(type_.block, axes, op)
@@ -100,7 +102,7 @@ def _tile_types(tile: AnyTensor, axes: Axes | None, op: Operation) -> tuple[AnyT
 def split_shape(
     shape: Sequence[Index], axes: Axes, encoding: SparseAttr, element: Attribute, make: Numbers
 ) -> tuple[Entries, Entries]:
-    """A tensor's shape, for values (whole groups) and for metadata (whole rows of it, whole words)."""
+    """The shapes of values (in whole groups) and of metadata (in whole rows and words) for the shape of a tensor."""
     values, metadata = list(shape), list(shape)
     group = encoding.format.group
     values[axes.columns] = make.times(make.ceil(shape[axes.columns], group), group // KEPT)
@@ -110,9 +112,10 @@ def split_shape(
 
 
 def metadata_counts(strides: Sequence[Index], axes: Axes, element: Attribute, make: Numbers) -> Entries:
-    """The shape of metadata, but for how many matrices there are, of a tensor without gaps: a stride is so many of the next one.
+    """The shape of metadata for a tensor without gaps, computed from its strides. The number of matrices is not
+    included.
 
-    A kernel may say that a matrix has fewer rows, or a row fewer columns, than the tensor has.
+    The sizes in a kernel may be smaller than those of the tensor, so they are not used.
     """
     found = list(strides)
     found[axes.columns] = make.times(make.ceil(strides[axes.rows], word_columns(element)), WORD_ENTRIES)
@@ -127,9 +130,10 @@ def metadata_counts(strides: Sequence[Index], axes: Axes, element: Attribute, ma
 def split_strides(
     strides: Sequence[Index], axes: Axes, shape: Sequence[Index], make: Numbers
 ) -> tuple[Entries, Entries]:
-    """Strides: halved for values; metadata, of shape `shape`, has its own, without gaps.
+    """The strides of values, which are halved, and of metadata, which has no gaps. shape: the shape of metadata.
 
-    The columns' neighbours are next to each other in both; so are metadata rows, and then other dimensions, last first.
+    Columns are contiguous in both. In metadata, rows follow next, and then other dimensions, from the last to the
+    first.
     """
     values: Entries = []
     for dimension, stride in enumerate(strides):
@@ -150,8 +154,10 @@ def split_strides(
 def split_offsets(
     offsets: Sequence[Index], axes: Axes, tile: AnyTensor, make: Numbers, *, moves: bool = False
 ) -> tuple[Entries, Entries]:
-    """Offsets of a tile, or advances. Refuses what cannot be shown to begin on a row and on a word of metadata, or, for tiles of fewer
-    columns than a word's, on a whole number of such tiles.
+    """The offsets of a tile, or advances, for values and metadata.
+
+    Rejects offsets that are not known to begin at a row and a word of metadata. For tiles with fewer columns than a
+    word, offsets must be multiples of the tile's columns.
     """
     element = tile.element_type
     columns = min(tile.get_shape()[axes.columns], word_columns(element))
@@ -177,7 +183,9 @@ def split_offsets(
 
 
 def _entry_column(column: Index, columns: int, element: Attribute, make: Numbers) -> Index:
-    """The place in a row of metadata of the first entry of a tile that begins at `column` and has so many columns."""
+    """The place in a row of metadata of a tile's first entry. column, columns: the first column and the number of
+    columns.
+    """
     per_word = word_columns(element)
     if columns == per_word:
         return make.times(column, WORD_ENTRIES // per_word)
@@ -187,7 +195,7 @@ def _entry_column(column: Index, columns: int, element: Attribute, make: Numbers
 
 
 def require_multiples(needs: Needs, op: Operation) -> None:
-    """Leave it to the launch that arguments are such multiples."""
+    """Make the launch check that arguments are multiples of numbers."""
     function: Operation | None = op
     while function is not None and not isinstance(function, FuncOp):
         function = function.parent_op()
@@ -198,7 +206,7 @@ def require_multiples(needs: Needs, op: Operation) -> None:
 
 
 def contiguous_axes(strides: Sequence[Index], op: Operation) -> Axes:
-    """The axes of a matrix that strides describe: its columns, the sparse axis, are next to each other."""
+    """The axes of a matrix with these strides. Columns, the sparse axis, are contiguous."""
     found = [dimension for dimension, stride in enumerate(strides) if literal(stride) == 1]
     if len(strides) != 2 or not found:
         raise unsupported("a block pointer to a sparse tensor needs a matrix of which one stride is the constant 1", op)

@@ -1,11 +1,13 @@
-"""multiply-kept: a dot of a decompressed tile multiplies kept values again, if the operations between keep zeros zero.
+"""multiply-kept: changes a dot of a decompressed tile to a sparse product, if the operations before the dot map zeros
+to zero.
 
-Valid tile IR in and out, without sparse types (after decompose-sparse-tensors). A sum along K of such a tile adds kept values alone. Casts, factors, masks and activations with f(0) = 0 act on
-kept values as on all elements. A dense tile that takes part, such as factors along K, is compressed: each thread picks the elements
-that the metadata keeps. Other dots stay dense, and the pass gives the reason.
+Casts, factors, masks and activations with f(0) = 0 are then applied to kept values only. Dense tiles in these
+operations, such as factors along K, are compressed: each thread selects the elements that the metadata keeps. A sum
+along K of such a tile adds only kept values. Other dots stay dense, and the pass gives the reason. Input and output are
+valid tile IR without sparse types (after decompose-sparse-tensors).
 
-Metadata of 16-bit and of 8-bit products has the same codes in another order. Where all dots of an argument have another width than its
-elements, its metadata is laid out for them.
+Metadata of 16-bit and of 8-bit products has the same codes in different orders. If all dots of an argument have another
+width than its elements, the metadata is laid out for the dots.
 """
 
 from __future__ import annotations
@@ -48,7 +50,11 @@ from louver.isa.metadata import MAPS
 
 @dataclass(frozen=True, slots=True)
 class Multiplied:
-    """layouts: element types that metadata is laid out for, by its argument, where these are of another width. dense: why dots are dense."""
+    """The result of multiply-kept.
+
+    layouts: for each metadata argument with another layout, the element type of its dots.
+    dense: for each dense dot of a sparse tile, the reason.
+    """
 
     layouts: dict[SSAValue, Attribute]
     dense: tuple[str, ...]
@@ -123,14 +129,17 @@ def _element_bits(element: Attribute) -> int:
 
 
 def _root(value: SSAValue) -> SSAValue:
-    """The argument that a tile, or a pointer or descriptor, of metadata is of."""
+    """The argument from which a tile, pointer or descriptor of metadata comes."""
     while sources := came_from(value) or (value.owner.operands if isinstance(value.owner, Operation) else ()):
         value = sources[0]
     return value
 
 
 def sparse_origins(value: SSAValue, columns: int) -> Iterator[tuple[DecompressOp, int]]:
-    """The sparse tiles that a tile is made of, element by element, each with the dimension of its own that is the tile's `columns`."""
+    """The sparse tiles from which a tile is computed by elementwise operations.
+
+    Each comes with the dimension that corresponds to dimension `columns` of the tile.
+    """
     owner = value.owner
     if isinstance(owner, DecompressOp) and owner.columns is not None:
         yield owner, columns
@@ -142,7 +151,7 @@ def sparse_origins(value: SSAValue, columns: int) -> Iterator[tuple[DecompressOp
 
 
 def _is_uniform(value: SSAValue, columns: int) -> bool:
-    """Whether a tile is the same all along a dimension, by how it is made."""
+    """Whether the elements of a tile are known to be equal along a dimension."""
     match value.owner:
         case SplatOp():
             return True
@@ -159,13 +168,14 @@ def _is_uniform(value: SSAValue, columns: int) -> bool:
 
 
 class _DenseError(Exception):
-    """The reason why a tile is no change of kept values alone."""
+    """The reason for which a tile cannot be computed from kept values only."""
 
 
 @dataclass(slots=True)
 class _Kept:
-    """Operand `index` of a dot, or of a sum along K, as changed kept values. origins: where the sparse tile is decompressed that it is
-    made of.
+    """Operand `index` of a dot, or of a sum along K, computed from kept values.
+
+    origins: the decompressions of the sparse tile from which it is computed, each with the dimension that is K.
     """
 
     op: DotOp | ReduceOp
@@ -187,9 +197,9 @@ class _Kept:
         return next(iter(self.origins))
 
     def refusal(self) -> str | None:
-        """The reason why the operand is no change of kept values; None where it is one."""
+        """The reason for which the operand cannot be computed from kept values; None if it can."""
         value = self.op.operands[self.index]
-        # Of several sparse tensors one says where zeros are; the tiles of the others are as good as dense.
+        # With several sparse tensors, one gives the places of zeros. Tiles of the others count as dense.
         found: dict[tuple[SSAValue, ...], list[tuple[DecompressOp, int]]] = {}
         for origin, columns in sparse_origins(value, self.columns):
             found.setdefault(tuple(origin.operands), []).append((origin, columns))
@@ -204,7 +214,9 @@ class _Kept:
         return reasons[0] if reasons else "it is dense"
 
     def _check(self, value: SSAValue, origins: Sequence[tuple[DecompressOp, int]]) -> None:
-        """Raises _DenseError where a product cannot take kept values. origins: each with the dimension of its own that is K."""
+        """Raises _DenseError if a product cannot use kept values. origins: decompressions, each with the dimension that
+        is K.
+        """
         if any(origin.parts.columns != columns for origin, columns in origins):
             self._refuse("the dot sums along the axis that is not sparse", value)
         zero = background(value, self.origins)
@@ -227,7 +239,7 @@ class _Kept:
         raise _DenseError(f"{reason}{f' ({where[:-2]})' if where else ''}")
 
     def multiply(self) -> None:
-        """Make the dot one of kept values."""
+        """Change the dot to a product of kept values."""
         op = self.op
         assert isinstance(op, DotOp)
         operands = [op.a, op.b]
@@ -237,11 +249,11 @@ class _Kept:
         Rewriter.replace_op(op, new)
 
     def add(self) -> None:
-        """Make the sum one of kept values."""
+        """Change the sum to a sum of kept values."""
         self.op.operands[0] = self._changed(self.op.operands[0], self.columns)
 
     def _metadata(self, columns: int) -> SSAValue:
-        """Of a tile whose dimension `columns` is K."""
+        """The metadata of a tile whose dimension `columns` is K."""
         metadata = self.origin.metadata
         assert metadata is not None
         if self.origins[self.origin] == columns:
@@ -267,11 +279,11 @@ class _Kept:
         return self._made[value]
 
     def _halves(self, op: Operation, columns: int) -> bool:
-        """Whether an operation gives kept elements of its operands'; other tiles are computed as they are, then compressed."""
+        """Whether an operation is applied to kept elements. Other tiles are computed dense, and then compressed."""
         value = op.results[0]
         if any(each in self.origins for each, _ in sparse_origins(value, columns)) or _is_uniform(value, columns):
             return True
-        # Elements that an operation only makes wider are compressed before.
+        # If an operation only widens elements, they are compressed before it.
         types = [tensor_of(each).element_type for each in (*op.operands, value) if as_tensor(each.type) is not None]
         wide = [each.bitwidth for each in types if isinstance(each, FixedBitwidthType)]
         return isinstance(op, ELEMENTWISE) and len(types) == len(wide) == 2 and wide[0] < wide[1]
@@ -304,16 +316,16 @@ class _Kept:
 
 
 _PRODUCTS = (arith.MulfOp, arith.MuliOp, arith.AndIOp)
-"""Operations that are zero where an operand is."""
+"""Operations whose result is zero if any operand is zero."""
 
 _QUOTIENTS = (
     arith.DivfOp, arith.DivSIOp, arith.DivUIOp, arith.RemSIOp, arith.RemUIOp, arith.ShLIOp, arith.ShRSIOp, arith.ShRUIOp,
 )  # fmt: skip
-"""Operations that are zero where their first operand is."""
+"""Operations whose result is zero if the first operand is zero."""
 
 
 def background(value: SSAValue, origins: Container[Operation]) -> Any:
-    """The value of elements that none of these sparse tiles keeps; None if it is not known."""
+    """The value of the elements that these sparse tiles do not keep; None if it is not known."""
     owner = value.owner
     match owner:
         case DecompressOp() if owner in origins:

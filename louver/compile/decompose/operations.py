@@ -1,4 +1,4 @@
-"""Splits one operation on a sparse tensor into one on its values and one on its metadata."""
+"""Splits an operation on a sparse tensor into an operation on its values and one on its metadata."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ from louver.ir.tile.types import as_tensor, tensor_of
 
 
 def decompose_operation(op: Operation, parts: Mapping[SSAValue, Parts], whole_rows: bool) -> Parts | SSAValue:
-    """The result of `op` in parts, or as it is for a dot, made before `op`. Refuses what cannot be decomposed."""
+    """The result of `op` in parts, or the whole result for a dot. Operations are inserted before `op`.
+
+    Rejects operations that cannot be decomposed.
+    """
     if isinstance(op, DotOp):
         return _dot(op, parts)
     part = parts.get(op.operands[0])
@@ -159,13 +162,13 @@ def _load(op: LoadOp, part: Parts) -> Parts:
     values, metadata = (_placed(LoadOp(base), op) for base in (part.values, part.metadata))
     for made in (values, metadata):
         _keep(op, made, "boundaryCheck", "cache", "evict", "isVolatile")
-    # The fill of a tile of values beyond the tensor; metadata there is of no account.
+    # The padding of values outside of the tensor. Metadata there does not matter.
     _keep(op, values, "padding")
     return Parts(values, metadata, part.axes)
 
 
 def _keep(op: Operation, made: SSAValue, *names: str) -> None:
-    """Give the new operation these properties of the old one."""
+    """Copy these properties of the old operation to the new one."""
     assert isinstance(made.owner, Operation)
     made.owner.properties |= {name: op.properties[name] for name in names if name in op.properties}
 
@@ -200,6 +203,6 @@ def _dot(op: DotOp, parts: Mapping[SSAValue, Parts]) -> SSAValue:
     if _axes(part) == Axes(index, 1 - index):
         operands[index] = part.values
         return _placed(op.decomposed(operands[0], operands[1], part.metadata, index), op)
-    # It sums along the axis that is not sparse.
+    # The dot sums along the axis that is not sparse.
     operands[index] = _decompressed(op, part)
     return _placed(op.on(operands[0], operands[1]), op)

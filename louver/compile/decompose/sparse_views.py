@@ -1,7 +1,7 @@
-"""Assumptions of a register-tile kernel about its sparse arguments: starts of rows and matrices, and their numbers.
+"""Reads the sizes and strides that a kernel of register tiles assumes for its sparse arguments.
 
-A word of metadata covers 16 rows, so a kernel must read a sparse tensor by the tensor's own sizes and strides. The pass reads them as
-sizes, which a launch compares with the tensor (`louver.user.bind_tiles`). It refuses sizes that no launch can compute.
+A word of metadata covers 16 rows, so a kernel must use the sizes and strides of the tensor. A launch compares them with
+the tensor (`louver.user.bind_tiles`). Sizes that a launch cannot compute are rejected.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ BATCH_RULE = (
     "a matrix of a sparse batch is loaded through a descriptor of the whole tensor: tl.make_tensor_descriptor(a, [E, N, K], "
     "[stride_e, stride_n, 1], [1, rows, columns]).load([e, row, k]), reshaped to [rows, columns]"
 )
-"""The change to make instead of moving a sparse tensor's pointer to one of its matrices."""
+"""The advice for a kernel that moves the pointer of a sparse tensor to one of its matrices."""
 
 
 def read_views(function: FuncOp) -> tuple[SparseView, ...]:
-    """The views of sparse arguments that `function` makes, once each.
+    """The views of sparse arguments in `function`, without duplicates.
 
-    Refuses, with the operation's line, a view that begins elsewhere than at its argument, and sizes and strides that no launch computes.
+    Rejects, with the operation's line, a view that does not begin at its argument, and sizes and strides that a launch
+    cannot compute.
     """
     names = function.argument_names
     found: dict[SparseView, None] = {}
@@ -68,7 +69,7 @@ def _view(op: MakeTensorDescriptorOp | MakeTensorPtrOp, names: Mapping[SSAValue,
     return SparseView(
         names[op.base],
         _size(end, names, "the length of rows", op, sums=True),
-        # The next matrix begins behind the rows of this one.
+        # The next matrix begins after the rows of this one.
         (
             None if first == Polynomial.number(EVERY) else first,
             *(_size(sizes[each], names, "the rows of a matrix", op) for each in order[1:]),
@@ -78,7 +79,9 @@ def _view(op: MakeTensorDescriptorOp | MakeTensorPtrOp, names: Mapping[SSAValue,
 
 
 def _row_end(index: Index, names: Mapping[SSAValue, str], group: int, op: Operation) -> Index:
-    """The end of the rows that all programs read: K, of min(K, end of a part). The launch checks that parts are whole groups."""
+    """The end of the rows for all programs: K, if the kernel has min(K, end of a part). The launch checks that parts
+    are whole groups.
+    """
     if isinstance(index, SSAValue) and isinstance(index.owner, arith.MinSIOp):
         pair = [_row_end(each, names, group, op) for each in index.owner.operands]
         for rest, part in (pair, pair[::-1]):
@@ -90,7 +93,9 @@ def _row_end(index: Index, names: Mapping[SSAValue, str], group: int, op: Operat
 
 
 def _size(index: Index, names: Mapping[SSAValue, str], what: str, op: Operation, *, sums: bool = False) -> Size:
-    """sums: whether it may be one, as where a part that does not begin at the start ends."""
+    """A size or stride for the launch. sums: whether it may be a sum, such as the end of a part that does not begin at
+    0.
+    """
     found = launch_size(index, names)
     if found is None or (len(found.terms) > 1 and not sums) or any(factor < 0 for _, factor in found):
         raise unsupported(

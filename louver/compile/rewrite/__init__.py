@@ -1,1 +1,1 @@
-"""Helpers of passes that change tile IR."""
+"""Helpers for passes that rewrite tile IR."""

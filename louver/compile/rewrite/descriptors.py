@@ -23,19 +23,21 @@ from louver.ir.refusal import unsupported
 from louver.ir.tile import GetProgramIdOp, Index, MakeTensorDescriptorOp
 
 EVERY = (1 << 31) - 1
-"""The size of a dimension that nothing bounds: an unmasked load is inside of its tensor."""
+"""The size of a dimension without a bound. A load without a mask is inside of its tensor."""
 
 
 @dataclass(slots=True)
 class Descriptors:
-    """Makes them for one kernel. places: of its values, before anything is made."""
+    """Makes descriptors for one kernel. places: the positions of its values before the rewrite."""
 
     affine: Affine
     sizes: TileSizes
     places: Mapping[SSAValue, int]
 
     def make(self, op: Operation, found: Access, ordered: Sequence[Dimension], sizes: Sequence[Polynomial]) -> SSAValue:
-        """A descriptor of the tensor that `op` reaches, dimensions as `ordered` with these sizes; a batch's matrices come first."""
+        """A descriptor of the tensor that `op` accesses, with these dimensions and sizes. The dimension of a batch
+        comes first.
+        """
         steps: list[Polynomial] = [each.stride for each in ordered]
         extents, block = list(sizes), [each.extent for each in ordered]
         if found.entry is not None:
@@ -46,7 +48,7 @@ class Descriptors:
             extents.insert(0, self._entries(found.entry.index, op))
             steps.insert(0, found.entry.stride)
             block.insert(0, 1)
-        # Sizes that the grid has are made first.
+        # Sizes that depend on the grid are computed first.
         start = self._known_from(self.sizes.end(), op, (*steps, *extents))
         made = MakeTensorDescriptorOp(
             found.base,
@@ -59,7 +61,7 @@ class Descriptors:
         return insert(start, made, op).results[0]
 
     def of_batch(self, op: MakeTensorDescriptorOp, base: SSAValue, entry: Entry) -> SSAValue:
-        """A descriptor of the batch that `op` describes a matrix of."""
+        """A descriptor of a batch. `op` describes one of its matrices."""
         extent, step = self._entries(entry.index, op), entry.stride
         start = self._known_from(self.sizes.end(), op, (step, extent))
         sizes = [self._number(extent, i32, start, op), *op.sizes]
@@ -76,7 +78,7 @@ class Descriptors:
         return [self.first(each, op) for each in (*entry, *(each.first for each in ordered))]
 
     def ratio(self, whole: Polynomial, by: Polynomial, op: Operation) -> Polynomial:
-        """The quotient of two strides, both of arguments and numbers."""
+        """The quotient of two strides that are computed from arguments and numbers."""
         quotient = whole // by
         if not any(isinstance(atom, Part) for atom in quotient.atoms):
             return quotient
@@ -87,12 +89,12 @@ class Descriptors:
         return Polynomial.atom(self.sizes.made[-1])
 
     def _known_from(self, start: Operation, op: Operation, numbers: Sequence[Polynomial]) -> Operation:
-        """The operation from which on all these numbers are known: the kernel's first one, if it can be that."""
+        """The operation before which all numbers can be computed: `start` if they are known there, else `op`."""
         given = self.sizes.given
         return start if all(atom in given for number in numbers for atom in number.leaves) else op
 
     def _entries(self, index: Polynomial, op: Operation) -> Polynomial:
-        """The number of matrices of a batch, as far as the grid says it."""
+        """The number of matrices of a batch, from the grid; `EVERY` if the grid does not give it."""
         for atom in index.atoms:
             program = cast(SSAValue, atom).owner if isinstance(atom, SSAValue) else None
             if isinstance(program, GetProgramIdOp) and Polynomial.atom(program.result) == index:
@@ -108,7 +110,9 @@ class Descriptors:
         return Maker(start, op, self.affine.known, self.places).value(value, type_)
 
     def first(self, value: Polynomial, op: Operation) -> Index:
-        """The index where a tile starts: a value that the kernel has already, a multiple of one, or computed from such."""
+        """The index at which a tile starts: an existing value, a multiple of one, or a number that is computed from
+        values.
+        """
         for known, polynomial in self.affine.known.items():
             if polynomial == value and known.type == i32 and dominates(known, op):
                 return known
@@ -143,7 +147,7 @@ def _multiple(value: SSAValue, factor: int, op: Operation) -> SSAValue:
 
 
 def contiguous_last(found: Access, op: Operation) -> list[Dimension]:
-    """The dimensions of a tile in the order in which a descriptor has them."""
+    """The dimensions of a tile in the order of a descriptor, with a contiguous one last."""
     contiguous = [each for each in found.dimensions if each.stride == Polynomial.number(1)]
     if not contiguous:
         raise unsupported("one dimension of a tile must be contiguous", op, "pass its stride, 1, as a constexpr")

@@ -12,41 +12,41 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 
 def insert(before: Operation, new: Operation, like: Operation) -> Operation:
-    """Put `new` before an operation, at the source line of `like`."""
+    """Insert `new` before an operation, with the source line of `like`."""
     new.location = like.location
     Rewriter.insert_op(new, InsertPoint.before(before))
     return new
 
 
 def insert_before(op: Operation, new: Operation) -> SSAValue:
-    """Put `new` before `op`, at its source line; returns its first result, if it has one."""
+    """Insert `new` before `op`, with the source line of `op`. Returns its first result."""
     insert(op, new, op)
     return new.results[0]
 
 
 def insert_after(op: Operation, new: Operation) -> SSAValue:
-    """Put `new` right behind `op`, at its source line; returns its first result."""
+    """Insert `new` right after `op`, with the source line of `op`. Returns its first result."""
     new.location = op.location
     Rewriter.insert_op(new, InsertPoint.after(op))
     return new.results[0]
 
 
 def integer(before: Operation, value: int, type_: Attribute = i32) -> SSAValue:
-    """A constant before an operation."""
+    """Insert a constant before an operation."""
     return insert_before(before, arith.ConstantOp(IntegerAttr(value, cast("IntegerType", type_))))
 
 
 def carrying(loop: scf.ForOp, given: Sequence[SSAValue], ends: Sequence[SSAValue]) -> scf.ForOp:
-    """A loop with the body of `loop`, before it, that begins with other values and ends with others, for the body's arguments.
+    """Insert before `loop` a loop with its body, other initial values and other yielded values.
 
-    The caller replaces the uses of the results of `loop`, which has no body any more, and removes it.
+    `loop` loses its body. The caller replaces the uses of its results, and removes it.
     """
     end_with(loop.body.block, ends)
     return begin_with(loop, given)
 
 
 def end_with(block: Block, ends: Sequence[SSAValue]) -> None:
-    """Let the block of a loop or branch end with other values."""
+    """Replace the values that the block of a loop or branch yields."""
     end = block.last_op
     assert end is not None
     new = scf.YieldOp(*ends)
@@ -55,7 +55,7 @@ def end_with(block: Block, ends: Sequence[SSAValue]) -> None:
 
 
 def begin_with(loop: scf.ForOp, given: Sequence[SSAValue]) -> scf.ForOp:
-    """A loop with the body of `loop`, before it, that begins with values for the arguments that the body has now."""
+    """Insert before `loop` a loop with its body, and initial values for the current arguments of the body."""
     body = Region()
     loop.body.move_blocks(body)
     new = scf.ForOp(loop.lb, loop.ub, loop.step, given, body)

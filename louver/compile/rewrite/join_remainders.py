@@ -1,7 +1,9 @@
-"""join-remainders: a remainder beside the quotient of the same two numbers is what the quotient leaves: x % y = x - x // y * y.
+"""join-remainders: computes a remainder from the quotient of the same two numbers, if it exists: x % y = x - x // y *
+y.
 
-A division takes about 25 instructions, and the assembler does one for each of the two. A remainder alone stays, and so do tiles: what is
-known of their elements' places is read from the remainder. Valid tile IR in and out, after find-chunks, before encodings.
+A division takes about 25 instructions, and the assembler emits one for the quotient and one for the remainder. A
+remainder without a quotient does not change. Tiles do not change either, because other passes read facts about the
+places of elements from a remainder. Input and output are valid tile IR, after find-chunks and before encodings.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ _QUOTIENTS: dict[type[Operation], type[Operation]] = {arith.RemSIOp: arith.DivSI
 
 
 def join_remainders(module: ModuleOp) -> None:
-    """In place."""
+    """Rewrite remainders in place."""
     for op in list(module.walk()):
         quotient = _quotient(op)
         if quotient is None:
@@ -32,7 +34,7 @@ def join_remainders(module: ModuleOp) -> None:
 
 
 def _quotient(op: Operation) -> Operation | None:
-    """The division of a remainder's numbers in the same block."""
+    """The division of the same numbers as a remainder, in the same block; None without one."""
     wanted = _QUOTIENTS.get(type(op))
     if wanted is None or as_tensor(op.results[0].type) is not None:
         return None

@@ -1,4 +1,4 @@
-"""Materializes a polynomial as operations where its number is needed."""
+"""Materializes a polynomial as operations at the place where its value is needed."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ Integer: TypeAlias = IntegerType[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """Makes numbers before an operation, at the source line of `like`.
+    """Computes numbers before an operation, with the source line of `like`.
 
-    known: the polynomials of values of the kernel. places: of values, in the kernel's order. start: where quotients are made of what is
-    known there already, which a loop would compute again in each step.
+    known: the polynomials of values of the kernel.
+    places: the positions of values in the kernel.
+    start: the place for quotients of values that are known there. In a loop they would be computed again in each step.
     """
 
     before: Operation
@@ -35,7 +36,7 @@ class Maker:
     start: Operation | None = None
 
     def value(self, polynomial: Polynomial, type_: Integer) -> SSAValue:
-        """Its value. Refuses what cannot be computed there."""
+        """The value of a polynomial. Rejects polynomials that cannot be computed at this place."""
         found = self._known(polynomial)
         return self._sum(polynomial, type_) if found is None else self._as(found, type_)
 
@@ -84,7 +85,7 @@ class Maker:
                 )
 
     def _term_place(self, term: tuple[Monomial, int]) -> tuple[object, ...]:
-        """Terms are a set: operations made of them have an order of their own, the same in every run."""
+        """A key that orders the terms, which are a set, so that operations have the same order in every run."""
         monomial, factor = term
         return (sorted((self._place(atom), power) for atom, power in monomial), factor)
 
@@ -114,12 +115,14 @@ class Maker:
 
 
 def _width(*numbers: Polynomial) -> Integer:
-    """Of a quotient, or the least or greatest, of numbers: a division of 64 bits takes several times as long as one of 32."""
+    """The width of a quotient, minimum or maximum of numbers. A 64-bit division takes several times as long as a 32-bit
+    one.
+    """
     return i32 if all(map(_is_narrow, numbers)) else i64
 
 
 def _is_narrow(number: Polynomial) -> bool:
-    """Whether 32 bits hold a number: a value of so many, or the least or greatest of such."""
+    """Whether a number fits 32 bits: a constant, a value of this width, or a minimum or maximum of such numbers."""
     if number.constant is not None:
         return abs(number.constant) < 1 << 31
     (atom, *others) = number.atoms
@@ -131,7 +134,7 @@ def _is_narrow(number: Polynomial) -> bool:
 
 
 def places(function: FuncOp) -> dict[SSAValue, int]:
-    """The position of each value of a kernel in it."""
+    """The position of each value in a kernel."""
     found: list[SSAValue] = list(function.body.block.args)
     for op in function.body.walk():
         found += [
@@ -142,7 +145,7 @@ def places(function: FuncOp) -> dict[SSAValue, int]:
 
 
 def dominates(value: SSAValue, op: Operation) -> bool:
-    """Whether `value` is known wherever `op` runs."""
+    """Whether `value` is defined whenever `op` runs."""
     home = value.owner if isinstance(value.owner, Block) else value.owner.parent
     inner: Operation | None = op
     while inner is not None and inner.parent is not home:

@@ -1,4 +1,4 @@
-"""Computes sums and products of integers in as many bits as are kept of them."""
+"""Computes sums and products of integers in the width to which they are truncated."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from louver.ir.arith import ExtSIOp, TruncIOp
 from louver.ir.tile import FuncOp
 
 _EXACT = arith.AddiOp | arith.SubiOp | arith.MuliOp
-"""Operations whose low bits depend on their operands' low bits alone."""
+"""Operations whose low bits depend only on the low bits of their operands."""
 
 
 def narrow_sums(function: FuncOp) -> None:
-    """Rewrite in place: `trunci` of sums and products of constants and of widened integers becomes those of the narrow ones."""
+    """Rewrite in place: a `trunci` of sums and products of constants and extended integers becomes narrow sums and
+    products.
+    """
     for op in [op for op in function.body.walk() if isinstance(op, TruncIOp)]:
         width = op.result.type
         if isinstance(width, IntegerType) and _is_narrow(op.input, width):

@@ -17,17 +17,17 @@ from louver.ir.tile import Index
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Makes entries before `op`, integers of `width` bits: literals where everything is constant."""
+    """Computes entries before `op`, as integers of `width` bits. Entries of constants become literals."""
 
     op: Operation
     width: int
 
     def ceil(self, entry: Index, by: int) -> Index:
-        """entry / by, rounded up; entry is not negative."""
+        """entry / by, rounded up. The entry is not negative."""
         return self._binary(arith.DivUIOp, lambda a, b: a // b, self.plus(entry, by - 1), by)
 
     def quotient(self, left: Index, right: Index) -> Index:
-        """left / right, without what is left, of numbers that are not negative."""
+        """left / right, rounded down. Both are not negative."""
         return self._binary(arith.DivSIOp, lambda a, b: a // b if b else 0, left, right)
 
     def times(self, left: Index, right: Index) -> Index:

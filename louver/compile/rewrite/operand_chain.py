@@ -1,4 +1,4 @@
-"""Follows the operands of a dot back to their loads, and copies that chain for another place along K."""
+"""Follows the operands of a dot back to their loads, and copies these operations for another place along K."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from louver.ir.tile.types import tensor_of
 
 @dataclass(frozen=True, slots=True)
 class OperandChain:
-    """operations: from an operand back to its load, the last of them. dimension: the load's along K, counted from its last one."""
+    """The operations from a load to an operand of a dot.
+
+    operations: from the operand back to the load, which is the last one.
+    dimension: the dimension of the load along K, counted from its last one.
+    """
 
     operations: tuple[Operation, ...]
     dimension: int
@@ -27,7 +31,7 @@ class OperandChain:
 
     @property
     def made(self) -> MakeTensorDescriptorOp | None:
-        """The operation that describes its tensor, if known."""
+        """The operation that describes the tensor; None if it is not known."""
         op = self.load.desc.owner
         return op if isinstance(op, MakeTensorDescriptorOp) else None
 
@@ -37,7 +41,7 @@ class OperandChain:
         return self.load.offsets[self.dimension]
 
     def copied(self, k: SSAValue, body: Block) -> SSAValue:
-        """The operand made once more at the end of a block, read at k."""
+        """Copy the chain to the end of a block, with a load at k. Returns the operand."""
         *moves, _ = self.operations
         offsets = list(self.load.offsets)
         offsets[self.dimension] = k
@@ -49,8 +53,9 @@ class OperandChain:
         return value
 
     def reads_like(self, other: OperandChain) -> bool:
-        """Whether both read one tensor in one way, but perhaps at other places along K, so that `other` read at this one's place
-        is this one.
+        """Whether both read the same tensor in the same way, except for the place along K.
+
+        `other`, read at the place of this chain, then gives the operand of this chain.
         """
         *mine, _ = self.operations
         *others, _ = other.operations
@@ -74,7 +79,7 @@ class OperandChain:
         return equal_index(*depths) or all(map(self._ends_inside, depths))
 
     def _ends_inside(self, depth: Index) -> bool:
-        """Whether what is read ends there along K at most, so that it has nothing beyond."""
+        """Whether the load is known to end at `depth` along K at the latest."""
         first, most = literal(self.position), literal(depth)
         block = tensor_of(self.load.result).get_shape()[self.dimension]
         return first is not None and most is not None and first + block <= most
@@ -85,9 +90,10 @@ class OperandChain:
 
 
 def operand_chain(value: SSAValue, dot: DotOp, dimension: int) -> OperandChain | None:
-    """The chain of a matrix that is loaded through a descriptor in the dot's block, transposed or not; None for anything else.
+    """The chain of a matrix that is loaded through a descriptor in the dot's block, transposed or not; None for other
+    operands.
 
-    dimension: the operand's that is summed, counted from its last one.
+    dimension: the dimension of the operand that is summed, counted from its last one.
     """
     found: list[Operation] = []
     while True:
@@ -107,7 +113,7 @@ def operand_chain(value: SSAValue, dot: DotOp, dimension: int) -> OperandChain |
 
 
 def append(body: Block, new: Operation, like: Operation) -> SSAValue:
-    """Put `new` last in a block, as what `like` was."""
+    """Add `new` to the end of a block, with the source line and name of `like`. Returns its first result."""
     new.location = like.location
     body.add_op(new)
     new.results[0].name_hint = like.results[0].name_hint

@@ -12,7 +12,7 @@ from louver.ir.tile import FuncOp
 
 
 def remove_dead(function: FuncOp) -> None:
-    """In place."""
+    """Remove dead code in place."""
     _sweep(function)
     for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp)]:
         _drop_carried(loop)
@@ -27,7 +27,7 @@ def _sweep(function: FuncOp) -> None:
 
 
 def _drop_carried(loop: scf.ForOp) -> None:
-    """The loop without the pointers and indices that it carries for themselves alone."""
+    """Remove carried values that are used only to compute their next values."""
     block, end = loop.body.block, loop.body.block.last_op
     assert isinstance(end, scf.YieldOp)
     carried = range(len(loop.iter_args))
@@ -53,7 +53,7 @@ def _drop_carried(loop: scf.ForOp) -> None:
 
 
 def _only_reaches(value: SSAValue, end: Operation, index: int) -> bool:
-    """Whether all that is made of a carried value without effects is what the loop passes on in its place."""
+    """Whether a carried value, through operations without effects, is used only for its own next value."""
     pending = [value]
     while pending:
         for use in pending.pop().uses:

@@ -1,11 +1,13 @@
-"""Sizes of the tensors that a kernel reads and writes through pointers: from masks, from other accesses, or from the grid.
+"""Finds the sizes of the tensors that a kernel accesses through pointers, from masks, other accesses or the grid.
 
-An access without a mask is assumed to cover whole tiles. The size of such a dimension comes from the first of these that exists:
+An access without a mask is assumed to cover whole tiles. The size of such a dimension is the first of these that
+exists:
 
-1. another access that starts at the same place; for a store the launch checks that the size is a multiple of the tile;
-2. the end of the tile, for a dimension that starts at a number, or the end of the last step, where a loop with a fixed number of steps
-   moves it;
-3. as many tiles as there are programs, for a dimension that starts at a program's tile.
+1. the size of another access that starts at the same place. For a store, the launch checks that it is a multiple of the
+tile.
+2. the end of the tile, if the dimension starts at a number, or the end of the last step of a loop with a fixed number
+of steps.
+3. the number of programs times the tile, if the dimension starts at a program's tile.
 """
 
 from __future__ import annotations
@@ -30,9 +32,11 @@ from louver.ir.tile import AtomicRMWOp, FuncOp, GetNumProgramsOp, GetProgramIdOp
 
 @dataclass(slots=True)
 class TileSizes:
-    """The sizes of one kernel's tensors. known: by where a tile starts. grid: those that the grid has, by axis and tile.
+    """The sizes of one kernel's tensors.
 
-    made: those that are made of arguments, where the kernel starts.
+    known: sizes by the start of a tile.
+    grid: sizes that follow from the grid, by axis and tile size.
+    made: sizes that are computed at the start of the kernel.
     """
 
     function: FuncOp
@@ -42,7 +46,7 @@ class TileSizes:
     made: list[SSAValue] = field(default_factory=list[SSAValue])
 
     def learn(self, found: Sequence[Access]) -> None:
-        """Note the sizes that accesses and loops say, for dimensions that no mask bounds; None where there is more than one."""
+        """Record the sizes of accesses and loops, for dimensions without a mask; None if there are different ones."""
         known = self.known
         pairs = [(each.first, each.size) for one in found for each in one.dimensions if each.size is not None]
         for loop in [op for op in self.function.body.walk() if isinstance(op, scf.ForOp)]:
@@ -55,11 +59,11 @@ class TileSizes:
                 pairs.append((times, self.affine.integer(whole)))
         for first, size in pairs:
             known[first] = size if known.get(first, size) == size else None
-        # Every dimension may start at 0, whatever its size.
+        # Dimensions of any size may start at 0.
         known.pop(Polynomial.number(0), None)
 
     def of(self, each: Dimension, op: LoadOp | StoreOp | AtomicRMWOp) -> Polynomial:
-        """The tensor's size along a dimension of a tile. Refuses a dimension that ends nowhere."""
+        """The size of the tensor along a dimension of a tile. Rejects a dimension without a known end."""
         if each.size is not None:
             return each.size
         size = self.known.get(each.first) or self._shared(each)
@@ -77,7 +81,7 @@ class TileSizes:
         return self.programs(program, each.extent, op)
 
     def _shared(self, each: Dimension) -> Polynomial | None:
-        """The size of what programs go through in turn, each from its own tile on."""
+        """The size of a dimension that programs process in turn, each from its own tile on."""
         for atom in each.first.atoms:
             op = atom.owner if isinstance(atom, SSAValue) else None
             if isinstance(op, GetProgramIdOp):
@@ -100,7 +104,7 @@ class TileSizes:
             raise unsupported(rule, op, "mask it (offsets < size)")
 
     def _program(self, each: Dimension) -> GetProgramIdOp | None:
-        """The program's number, if a dimension starts at that many tiles."""
+        """The program number, if a dimension starts at this number times the tile."""
         for atom in each.first.atoms:
             op = atom.owner if isinstance(atom, SSAValue) else None
             if isinstance(op, GetProgramIdOp):
@@ -109,7 +113,7 @@ class TileSizes:
         return None
 
     def programs(self, program: GetProgramIdOp, extent: int, op: Operation) -> Polynomial:
-        """The size of all tiles that the grid's programs number."""
+        """The number of programs along an axis of the grid times `extent`."""
         key = program.axis.value.data, extent
         if key not in self.grid:
             start = self.function.body.block.first_op
@@ -120,7 +124,7 @@ class TileSizes:
         return Polynomial.atom(self.grid[key])
 
     def end(self) -> Operation:
-        """The first operation at which all sizes are known, behind those that are made at the start of the kernel."""
+        """The operation after the sizes that are computed at the start of the kernel."""
         found = self.function.body.block.first_op
         last = [op for value in self.made if isinstance(op := value.owner, Operation)]
         if last:
@@ -129,7 +133,7 @@ class TileSizes:
         return found
 
     def entry(self, value: Polynomial) -> Index | None:
-        """A size or stride as an entry of a descriptor; None for what is neither an argument nor a number."""
+        """A size or stride as an entry of a descriptor; None if it is neither a number nor one of `given`."""
         constant = value.constant
         if constant is not None:
             return constant
@@ -137,5 +141,5 @@ class TileSizes:
 
     @property
     def given(self) -> tuple[SSAValue, ...]:
-        """The values that are known where the kernel starts."""
+        """The values that are known at the start of the kernel."""
         return (*self.function.body.block.args, *self.made)
