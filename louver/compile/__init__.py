@@ -1,1 +1,1 @@
-"""The compiler: tile IR to PTX."""
+"""The compiler. It lowers tile IR to PTX."""

@@ -18,15 +18,17 @@ from louver.ir.tile import FuncOp
 from louver.ir.tile.multiples import mark_apart, mark_multiples
 
 Reading: TypeAlias = "Callable[[], ModuleOp]"
-"""Makes a kernel's tile IR."""
+"""Reads a kernel to tile IR."""
 
 Readings: TypeAlias = "Callable[[int], Iterable[Reading]]"
-"""A kernel's tile IR with so many of the integers that are 1 left to the launch, in every way; with none of them, it is one."""
+"""The readings of a kernel in which a number of the integers that are 1 become arguments, for every choice of these.
+For 0 there is one reading.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledKernel:
-    """A kernel as one of the two. refusal: why it is no product, for register tiles; None for a product."""
+    """A kernel of one of the two families. refusal: for register tiles, the reason that it is not a product; else None."""
 
     made: CompiledProduct | CompiledTiles
     refusal: str | None = None
@@ -34,13 +36,16 @@ class CompiledKernel:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The families that a kernel may be compiled to.
+    """The options for the choice of a family.
 
-    schedule: chooses a product's. fixed: fields of it that the user has fixed, which rule register tiles out. warps: of a program of
-    register tiles, None for Louver's choice. multiples: arguments that these take to be multiples of 16, so that neighbours are moved
-    together. apart: arrays that share no memory with others, so that stores leave them unchanged. ctas: that share an SM at most, None
-    for as many as registers let fit. refused: why the call is no product,
-    whatever the kernel is; None where it may be one. boxes: whether bulk copies may bring tiles of register tiles.
+    schedule: chooses the schedule of a product.
+    fixed: fields of the schedule that the user has fixed. With any, register tiles are excluded.
+    warps: warps of a program of register tiles; None to let Louver choose.
+    multiples: arguments that register tiles take to be multiples of 16, so that neighbours are moved together.
+    apart: arrays that do not overlap any other array, so that stores to others do not change them.
+    ctas: the largest number of CTAs on an SM; None for as many as fit by their registers.
+    refused: the reason that the call cannot be a product, for any kernel; None if it may be one.
+    boxes: whether bulk copies may bring tiles, for register tiles.
     """
 
     schedule: Callable[[ProductNest], Schedule]
@@ -54,14 +59,16 @@ class Choice:
     boxes: bool = True
 
     def product(self, reading: Reading) -> CompiledKernel | ValueError:
-        """The kernel as a product, or why it is none."""
+        """The kernel as a product, or the error."""
         try:
             return CompiledKernel(compile_tile_ir(reading(), self.schedule, self.target))
         except ValueError as error:
             return error
 
     def tiles(self, reading: Reading, refusal: ValueError) -> CompiledKernel | ValueError:
-        """The kernel by register tiles, or why not. refusal: why it is no product; an error has it as a note."""
+        """The kernel of register tiles, or the error. refusal: the reason that it is not a product. An error has it as
+        a note.
+        """
         try:
             module = reading()
         except ValueError as error:
@@ -85,19 +92,20 @@ class Choice:
 
 
 def only(tile_ir: Reading) -> Readings:
-    """The readings of a kernel of which there is no other."""
+    """The readings of a kernel that has only one."""
     return lambda ones: () if ones else (tile_ir,)
 
 
 def compile_kernel(readings: Readings, choice: Choice) -> CompiledKernel:
-    """The kernel as a product, or by register tiles if it is none.
+    """The kernel as a product, or of register tiles if it is not a product.
 
-    A size that is 1 by chance may hide what a kernel is: it is then left to the launch, as other sizes are. Several at once, such as
-    N and the strides of matrices of one column, are tried only where nothing else is left.
+    A size that happens to be 1 may hide the form of a product. Such a size is then also tried as an argument. Several
+    sizes at once, such as N and the strides of matrices of one column, are tried only if everything else is rejected.
 
-    Raises UnsupportedKernelError, with the operation and its source line, or ValueError for what neither can do.
+    Raises UnsupportedKernelError, with the operation and its source line, or ValueError, if both families reject the
+    kernel.
     """
-    # Both families read it; assumptions of register tiles are marked in it last.
+    # Both families use this reading. Assumptions of register tiles are marked in it last.
     (plain,) = (functools.cache(each) for each in readings(0))
     refusal = ValueError(choice.refused)
     if choice.refused is None:
@@ -132,7 +140,7 @@ def _last_resort(readings: Readings, choice: Choice, refusal: ValueError) -> Com
 def _first(
     attempt: Callable[[Reading], CompiledKernel | ValueError], readings: Iterable[Reading]
 ) -> CompiledKernel | None:
-    """The result of the first attempt that is not refused; None if all are."""
+    """The result of the first attempt that succeeds; None if all fail."""
     for each in readings:
         found = attempt(each)
         if isinstance(found, CompiledKernel):

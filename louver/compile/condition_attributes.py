@@ -1,4 +1,4 @@
-"""Conditions of a launch as attributes of the function. Passes state them here."""
+"""Writes and reads conditions of a launch as attributes of the function. Passes record them here."""
 
 from __future__ import annotations
 
@@ -20,47 +20,51 @@ POSITIVE, GUARDED = "louver.positive", "louver.guarded"
 
 
 def require_equal(function: FuncOp, one: Size, other: Size) -> None:
-    """Two sizes are one."""
+    """Require that two sizes are equal."""
     _add(function, EQUAL, _array(sorted(map(str, (one, other)))))
 
 
 def require_multiple(function: FuncOp, argument: str, of: int) -> None:
-    """An argument is a multiple of a number."""
+    """Require that an argument is a multiple of a number."""
     _add(function, MULTIPLE, _array([argument, of]))
 
 
 def require_reach(function: FuncOp, reach: Reach) -> None:
-    """A sparse argument has as many columns, or rows, as this at least."""
+    """Require that a sparse argument has at least this number of columns or rows."""
     _add(function, REACH, _array([reach.argument, reach.of, *map(str, (reach.end, *reach.counts))]))
 
 
 def require_rows_apart(function: FuncOp, argument: str, apart: Size) -> None:
-    """The rows of a tensor that is sparse along its last axis but one are so many elements apart in the dense tensor."""
+    """Require a stride of rows in the dense tensor, for a tensor that is sparse along its second to last axis, in
+    elements.
+    """
     _add(function, ROWS_APART, _array([argument, str(apart)]))
 
 
 def require_whole(function: FuncOp, argument: str, stride: Size, of: Size) -> None:
-    """A stride of a sparse batch is a multiple of another one."""
+    """Require that a stride of a sparse batch is a multiple of another one."""
     _add(function, WHOLE, _array([argument, str(stride), str(of)]))
 
 
 def require_positive(function: FuncOp, argument: str) -> None:
-    """An integer, or the address of an array, is above 0."""
+    """Require that an integer, or the address of an array, is above 0."""
     _add(function, POSITIVE, _array([argument]))
 
 
 def state_guarded(function: FuncOp) -> None:
-    """Programs that have no tile return early."""
+    """Record that programs without a tile return early."""
     function.attributes[GUARDED] = UnitAttr()
 
 
 def state_programs(function: FuncOp, step: int) -> None:
-    """Each program computes every `step`-th tile from its own number on; 0: as many as there are programs."""
+    """Record that each program computes every `step`-th tile from its own number on; 0 for the number of programs as
+    step.
+    """
     function.attributes[PROGRAMS] = IntegerAttr(step, i64)
 
 
 def state_split(function: FuncOp, split: Split) -> None:
-    """Programs along an axis of the grid sum parts of K. Raises ValueError for a second such statement."""
+    """Record that programs along an axis of the grid sum parts of K. Raises ValueError if that is recorded already."""
     if SPLIT in function.attributes:
         raise ValueError("K may be split among programs once")
     _add(
@@ -73,7 +77,7 @@ def state_split(function: FuncOp, split: Split) -> None:
 
 
 def conditions(function: FuncOp) -> Conditions:
-    """All that passes stated of a function."""
+    """All conditions that passes have recorded for a function."""
     programs = function.attributes.get(PROGRAMS)
     return Conditions(
         equal=tuple((_size(one), _size(other)) for one, other in _rows(function, EQUAL)),

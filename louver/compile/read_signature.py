@@ -1,4 +1,4 @@
-"""Schedule IR to the signature of its kernel."""
+"""Reads the signature of a kernel from schedule IR."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from louver.ir.sched.types import MapType, PointerType, SizeType
 
 
 def read_signature(module: ModuleOp) -> Signature:
-    """The signature of the one kernel in schedule IR, offsets assigned."""
+    """The signature of the only kernel in schedule IR with assigned shared memory."""
     kernels = [op for op in module.body.block.ops if isinstance(op, ops.KernelOp)]
     if len(kernels) != 1:
         raise ValueError(f"a product is one kernel, got {len(kernels)}")
@@ -25,7 +25,9 @@ def read_signature(module: ModuleOp) -> Signature:
     m, n, _ = (size.value.data for size in kernel.tile)
     ctas, together = kernel.cluster.value.data, kernel.pairs is None
     m *= ctas if together else 1
-    # CTAs are persistent: one a tile of each entry or a range of one, at most as many as run at once, in whole clusters.
+    # CTAs are persistent. There is one for each tile of each entry or each range, but at most as many as run at once.
+    # Clusters
+    # are whole.
     tiles = f"((M + {m - 1})/{m})*((N + {n - 1})/{n})*batch"
     whole, parts, _ = RANGES
     items = f"{whole} + {parts}*({tiles} - {whole})" if parts in names else tiles
@@ -48,7 +50,7 @@ def read_signature(module: ModuleOp) -> Signature:
 
 
 def occupancy_of(kernel: ops.KernelOp) -> Occupancy:
-    """The occupancy that the kernel was generated for."""
+    """The occupancy for which the kernel was generated."""
     resident = 1 if kernel.resident is None else kernel.resident.value.data
     return Occupancy(cast("Literal[1, 2, 4]", resident), kernel.dependent is not None)
 

@@ -1,6 +1,6 @@
 """The parameters that a launch of a compiled kernel binds, and the size of its grid.
 
-The records are plain data, so that they are stored beside the cubin and a warm start needs no IR.
+The records are plain data. They are stored beside the cubin, so a warm start needs no IR.
 """
 
 from __future__ import annotations
@@ -35,25 +35,29 @@ OWN = (
     "b_pitch",
     "b_batch_pitch",
 )
-"""Names that every product may have for its own parameters."""
+"""Names of parameters that any product may have."""
 
 RANGES = ("whole", "parts", "part_steps")
-"""Sizes of a kernel that knows ranges of K: tiles that are not cut, ranges of each later one, K steps of a range."""
+"""Sizes of a kernel with ranges of K: tiles that are not cut, ranges of each later tile, K steps of a range."""
 
 RESERVED = ("smem", "WARP_SZ")
-"""Names that no parameter has: shared memory's, and the only word that PTX reserves among those that look like one."""
+"""Names that no parameter may have: the symbol of shared memory, and the only reserved word of PTX with the form of a
+name.
+"""
 
 _TAKEN = re.compile(rf"({'|'.join((*OWN, *RANGES, *RESERVED))}|(batch_)?pitch_.*|own.*)")
-"""Names that an argument of the epilogue does not keep as a parameter."""
+"""Names of arguments of an epilogue that the parameter cannot keep."""
 
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]*|_[A-Za-z0-9_]+")
-"""Names that PTX has."""
+"""The form of a name in PTX."""
 
 
 def parameter_name(argument: str) -> str:
-    """The parameter of an argument that an epilogue reads: of the same name, unless the kernel has or may have that one already,
-    or PTX has no such names. An element of a tuple, `sizes.rows`, has the lengths of its name's parts too: `own5_sizes4_rows`. No two
-    arguments are one parameter, and none is a pitch of another.
+    """The name of the parameter for an argument of an epilogue.
+
+    It is the name of the argument, unless the kernel may have a parameter with this name, or PTX does not allow it. For
+    an element of a tuple, such as `sizes.rows`, it contains the lengths of the parts: `own5_sizes4_rows`. Two arguments
+    never get the same parameter, and no argument gets the name of a pitch.
     """
     if not argument.isascii():
         return f"ownx{argument.encode().hex()}"
@@ -63,7 +67,7 @@ def parameter_name(argument: str) -> str:
 
 
 def kernel_name(function: str, parameters: Collection[str]) -> str:
-    """A kernel's name in PTX, which is none of its parameters': the function's, if it can be."""
+    """The name of a kernel in PTX: the name of the function if possible. It differs from all parameters."""
     name = parameter_name(function)
     while name in parameters:
         name = f"own_{name}"
@@ -71,17 +75,17 @@ def kernel_name(function: str, parameters: Collection[str]) -> str:
 
 
 def pitch_name(argument: str) -> str:
-    """The parameter with the elements from row to row of an array that an epilogue reads."""
+    """The parameter with the row pitch of an array that an epilogue reads, in elements."""
     return f"pitch_{parameter_name(argument)}"
 
 
 def batch_pitch_name(argument: str) -> str:
-    """The parameter with the elements from entry to entry of an array that an epilogue reads."""
+    """The parameter with the pitch of batch entries of an array that an epilogue reads, in elements."""
     return f"batch_pitch_{parameter_name(argument)}"
 
 
 Part: TypeAlias = Literal["value", "address", "values", "metadata", "matrix", "size", "stride"]
-"""The part of an argument that a parameter is."""
+"""The part of an argument that a parameter passes."""
 
 ParameterType: TypeAlias = Literal["u32", "u64", "f32"]
 """PTX types of parameters."""
@@ -105,13 +109,23 @@ _DIMENSIONS: tuple[Part, ...] = ("size", "stride")
 class ArgumentParameter:
     """A number or an address.
 
-    name: as PTX has it. argument: of register tiles the user's argument; of a product the parameter's own name, see `Signature`.
-    part: "value", a number: its low 32 or 64 bits, or as f32; "address", of a dense array; "values" and "metadata", the addresses
-    of a sparse tensor's two arrays, [M, K/2] without a gap between rows and `louver.isa.prepack.metadata_rows`; "size" and
-    "stride" of dimension `dimension` of an argument that is a descriptor, in elements, of a sparse tensor those of the dense one.
-    type: PTX's. element: of the array behind an address, as tile IR names it (such as "f16", "i32"), or of the number; of metadata,
-    the element type of the products that it is laid out for.
-    multiple: the assumed divisor of the parameter; a power of two.
+    name: the name in PTX.
+    argument: for register tiles the user's argument; for a product the name of the parameter, see `Signature`.
+    part: the part of the argument, see below.
+    dimension: the dimension of a size or stride; else None.
+    type: the type in PTX.
+    element: the element type of the array at an address, or of the number, as in tile IR ("f16", "i32"). For metadata
+    it is the element type of the products for which it is laid out.
+    multiple: an assumed divisor of the parameter, a power of two.
+
+    Parts:
+
+    - "value": a number, as its low 32 or 64 bits, or as f32.
+    - "address": the address of a dense array.
+    - "values", "metadata": the addresses of the two arrays of a sparse tensor: [M, K/2] without gaps between rows, and
+      `louver.isa.prepack.metadata_rows`.
+    - "size", "stride": of a dimension of an argument that is a descriptor, in elements. For a sparse tensor they are
+      those of the dense tensor.
     """
 
     name: str
@@ -136,7 +150,7 @@ class ArgumentParameter:
 
     @property
     def number(self) -> str:
-        """The name of a call's number that a parameter which is no address is."""
+        """The name of the number of a call that a parameter passes, if it is not an address."""
         if self.dimension is None:
             return self.argument
         return f"{self.argument}.{'shape' if self.part == 'size' else 'stride'}.{self.dimension}"
@@ -144,10 +158,13 @@ class ArgumentParameter:
 
 @dataclass(frozen=True, slots=True)
 class BoxParameter:
-    """A tensor map over an array of an argument, of which the kernel copies boxes; dimensions innermost first, in elements.
+    """A tensor map of an array of an argument, from which the kernel copies boxes. Dimensions are innermost first, in
+    elements.
 
-    part: "address", "values" or "metadata", as of an `ArgumentParameter`; "matrix", an operand of a product. sizes: None where the
-    kernel does not bound the array. strides: of all dimensions but the first. adds: the element type of an output that is added to.
+    part: "address", "values" or "metadata", as for an `ArgumentParameter`, or "matrix", an operand of a product.
+    sizes: None for a dimension in which the kernel does not bound the array.
+    strides: the strides of all dimensions but the first.
+    adds: the element type of an output to which results are added.
     """
 
     name: str
@@ -168,7 +185,7 @@ class BoxParameter:
 
     @property
     def type(self) -> Literal["tensormap"]:
-        """PTX's."""
+        """The type in PTX."""
         return "tensormap"
 
 
@@ -176,8 +193,9 @@ SIZES, STRIDES = (
     {operand: tuple(f"{operand}.{what}.{each}" for each in range(first, 3)) for operand in "abd"}
     for what, first in (("size", 0), ("stride", 1))
 )
-"""Numbers of a launch that are sizes and strides of a product's matrices, innermost first: row, matrix and batch; between rows and
-entries. In elements.
+"""The names of the sizes and strides of a product's matrices, innermost first, in elements.
+
+Sizes are those of a row, a matrix and a batch. Strides are those of rows and of entries.
 """
 
 
@@ -186,19 +204,32 @@ Parameter: TypeAlias = ArgumentParameter | BoxParameter
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A compiled kernel as its launch sees it. parameters: in order. shared_bytes: dynamic shared memory of a CTA.
+    """The interface of a compiled kernel to its launch.
 
-    cluster: CTAs of a cluster, along x. grid: CTAs along x, by numbers of the launch; None where the grid is the caller's.
-    tile: rows and columns of a tile, with all rows of a cluster. at_once: tiles of a wave, by numbers of the launch. Both are None where the
-    caller gives the grid.
-    dependent: a launch may begin while the kernels before it in its stream end.
+    parameters: the parameters, in order.
+    threads: threads of a CTA.
+    shared_bytes: dynamic shared memory of a CTA.
+    cluster: CTAs of a cluster, along x.
+    grid: CTAs along x, computed from numbers of the launch; None if the caller gives the grid.
+    tile: rows and columns of a tile, with all rows of a cluster; None if the caller gives the grid.
+    at_once: tiles of a wave, computed from numbers of the launch; None if the caller gives the grid.
+    dependent: a launch may begin while earlier kernels of its stream end.
 
-    The matrices of a product are "a" (the stored values), "b" (the dense operand) and "d" (the output), with `SIZES` and `STRIDES`. Its other numbers have the names of their parameters: M, N, K, the entries of a batch ("batch"), those of the
-    sparse operand of which an array says one for each tile ("entries"), the columns of its values where these are rows of K that lists
-    name ("kept"), a pitch in elements: of the output from row to row ("pitch") and from entry to entry ("batch_pitch"), of a dense
-    operand that is gathered ("b_pitch", "b_batch_pitch"), rows of tiles that are walked before the next column ("raster"), or of an array of the epilogue (`pitch_name`, `batch_pitch_name`), and f32
-    numbers of the epilogue. "sms" are those of the device. So have addresses: of "metadata" (prepacked words), "lists", "b_rows", "d",
-    arrays of the epilogue, and the array that says which entry a tile takes.
+    The matrices of a product are "a" (the stored values), "b" (the dense operand) and "d" (the output), with `SIZES`
+    and `STRIDES`. Other numbers of a product have the names of their parameters:
+
+    - "M", "N", "K", and "batch", the entries of a batch.
+    - "entries": entries of the sparse operand, if an array selects one for each tile.
+    - "kept": columns of the values, if these are rows of K that lists name.
+    - "pitch", "batch_pitch": elements from row to row and from entry to entry of the output.
+    - "b_pitch", "b_batch_pitch": the same for a dense operand that is gathered.
+    - `pitch_name`, `batch_pitch_name`: the same for an array of the epilogue.
+    - "raster": rows of tiles that are processed before the next column.
+    - f32 numbers of the epilogue.
+    - "sms": SMs of the device.
+
+    Addresses have the names of their parameters too: "metadata" (prepacked words), "lists", "b_rows", "d", arrays of
+    the epilogue, and the array that selects the entry of a tile.
     """
 
     kernel: str
@@ -213,11 +244,11 @@ class Signature:
 
     @property
     def types(self) -> tuple[ParameterType | Literal["tensormap"], ...]:
-        """PTX's types of the parameters."""
+        """The types of the parameters in PTX."""
         return tuple(each.type for each in self.parameters)
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """The sparse arguments of register tiles, and the element types that their metadata is laid out for."""
+        """The sparse arguments of register tiles, with the element types for which their metadata is laid out."""
         parameters = (each for each in self.parameters if isinstance(each, ArgumentParameter))
         return tuple((each.argument, each.element) for each in parameters if each.part == "metadata")

@@ -1,4 +1,4 @@
-"""State of each warpgroup in the check: its clock, its products in flight, its registers; and the effect of events on it."""
+"""The state of each warpgroup in the check (clock, products in flight, registers), and the effect of events on it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from louver.isa.targets import WARPGROUP_THREADS, WARPS_PER_WARPGROUP
 Fact = TypeVar("Fact")
 
 Shared: TypeAlias = Sequence[Mapping[str, Sequence[Barrier]]]
-"""Barriers of each CTA by name, one a stage."""
+"""Barriers of each CTA by name, one for each stage."""
 
 Rings: TypeAlias = Sequence[Mapping[str, Sequence[Stage]]]
 """Stages of each CTA by ring."""
@@ -27,9 +27,13 @@ Rings: TypeAlias = Sequence[Mapping[str, Sequence[Stage]]]
 
 @dataclass(slots=True)
 class Agent:
-    """One warpgroup of a role in one CTA; one thread if the role is single. index: its place in clocks.
+    """One warpgroup of a role in one CTA; one thread if the role is single.
 
-    proxied: its clock at its last proxy fence. turned: the position for which its threads have arrived after they stored. cleared: the tile has promoted sums. partial: blocks whose accumulators hold what is still to be promoted.
+    index: its place in clocks.
+    proxied: its clock at its last proxy fence.
+    turned: the position for which its threads have arrived after their stores.
+    cleared: whether the sums of the tile have been cleared.
+    partial: blocks whose accumulators hold sums that are not promoted yet.
     """
 
     index: int
@@ -54,7 +58,7 @@ class Agent:
         self.proxied = [0] * len(self.clock)
 
     def run(self, event: Event) -> bool:
-        """Do what the event says; False, and nothing done, while it must wait."""
+        """Apply an event. Returns False, and changes nothing, if the agent must wait."""
         self._check_grids(event)
         match event.action.kind:
             case "walk" | "wait_grids":
@@ -97,7 +101,7 @@ class Agent:
         return True
 
     def _bring(self, event: Event) -> None:
-        """Operands to a stage, or on their way to one."""
+        """Apply an event that brings operands to a stage, or to registers or memory before it."""
         match event.action.kind:
             case "gather":
                 self._gather(event)
@@ -134,7 +138,7 @@ class Agent:
         return stages[position % len(stages)]
 
     def _wait(self, event: Event, phase: int) -> bool:
-        """An acquire waits for the stage's round before: the first time round every stage is free."""
+        """Wait for a phase. An acquire waits for the round before; in the first round every stage is free."""
         barrier = self.awaited(event)
         if not barrier.passes(phase, self.clock, event):
             return False
@@ -158,13 +162,13 @@ class Agent:
             barrier.arrive(self.clock, phase, 0, size, event)
 
     def _gather(self, event: Event) -> None:
-        """Each thread arrives when what it has copied is there."""
+        """Apply a gather. Each thread arrives when its copies are complete."""
         self._take(event, POINTERS, event.step, "a gather takes the pointers of its own step")
         self._store(event)
         self._arrive(event)
 
     def _turn(self, event: Event) -> None:
-        """Each thread arrives behind its last store."""
+        """Apply a turn. Each thread arrives after its last store."""
         part = event.action.number
         self._take(event, ("blocks", part), event.step, "a turn takes the blocks of its own step")
         if event.position == self.turned:
@@ -175,7 +179,7 @@ class Agent:
             self._arrive(event)
 
     def _store(self, event: Event) -> None:
-        """A write of all threads to the stage in hand."""
+        """Apply a write of all threads to the current stage."""
         copy, phase = _given(event.action.copy), event.position // len(self._stages(event, self.cta))
         stages = self.rings[self.cta][copy.ring]
         stage = stages[event.position % len(stages)]
@@ -184,30 +188,30 @@ class Agent:
         stage.write(Write(copy.offset, end, barrier, phase, generic=True), event.position, self.clock, event)
 
     def _arrive(self, event: Event) -> None:
-        """Each thread arrives."""
+        """Make each thread arrive."""
         phase = event.position // len(self._stages(event, self.cta))
         self._barrier(event, self.cta, event.position).arrive(self.clock, phase, WARPGROUP_THREADS, 0, event)
 
     def _of_tile(self, event: Event) -> None:
-        """Rows are those of the tile that is open, if the tile has the step."""
+        """Require that rows belong to the open tile, if the tile has the step."""
         if _given(event.fill).steps:
             self._take(event, LISTS, 0, "rows are those of the lists and columns of their own tile")
 
     def _derive(self, event: Event, source: Registers, rule: str) -> None:
-        """Registers are filled from what others hold of the same step, if there is one."""
+        """Fill registers from other registers, which must hold data of the same step, if the step exists."""
         for step in _given(event.fill).steps.values():
             self._take(event, source, step, rule)
         self._fill(event)
 
     def _take(self, event: Event, source: Registers, step: int, rule: str) -> None:
-        """Raises ProtocolError unless registers hold what belongs to that step."""
+        """Raises ProtocolError unless registers hold data of this step."""
         held = self.words.get(source, {}).get(0)
         if held != (event.tile, step):
             text = "none" if held is None else f"those of tile {held[0]}, step {held[1]}"
             raise broken(rule, text, event)
 
     def _release(self, event: Event) -> None:
-        """Each warp arrives for itself, in its own CTA."""
+        """Release a stage. Each warp arrives in its own CTA."""
         position = event.position - event.action.number
         if any(position in group.positions for group in (*self.flight, self.open)):
             raise broken(
@@ -219,7 +223,7 @@ class Agent:
         self._barrier(event, self.cta, position).arrive(self.clock, phase, self.warps, 0, event)
 
     def _invite(self, event: Event) -> None:
-        """The other CTAs of the cluster may send to the stage."""
+        """Invite the other CTAs of the cluster to send to the stage."""
         for cta in range(len(self.barriers)):
             if cta != self.cta:
                 phase = event.position // len(self._stages(event, cta))
@@ -240,7 +244,7 @@ class Agent:
         return self.barriers[1 - self.cta][event.action.barriers][0]
 
     def _send(self, event: Event) -> None:
-        """Expect the other CTA's sums, and send it those that it stores, to the memory of its stages."""
+        """Expect the sums of the other CTA, and send it the sums that it stores, to the memory of its stages."""
         op, own, peer = event.action.op, self.awaited(event), self._peer(event)
         assert isinstance(op, ops.ExchangeOp)
         own.arrive(self.clock, 0, 1, 0, event)
@@ -259,7 +263,9 @@ class Agent:
             self.open.sets.add(reads.register_set)
 
     def _multiply_add(self, event: Event) -> None:
-        """Threads read the stage themselves, and have read it when they go on: no proxy fence, and nothing in flight."""
+        """Apply multiply-adds. Threads read the stage directly, so no proxy fence is needed, and no products stay in
+        flight.
+        """
         if not self.cleared:
             raise broken("threads add products to sums that the tile has cleared", "none that it has", event)
         self._read_rings(
@@ -268,7 +274,9 @@ class Agent:
         self.clock[self.index] += 1
 
     def _read_stage(self, event: Event, reads: Reads) -> None:
-        """A load of metadata counts as a part of the products that follow it: it is over before they begin."""
+        """Read a stage. A load of metadata counts as a part of the products that follow it, because it ends before they
+        begin.
+        """
         self._read_rings(event, reads, self.open, self.proxied)
         self.open.positions.add(event.position)
 
@@ -320,7 +328,7 @@ class Agent:
             self._read_stage(event, event.action.reads)
 
     def _add_up(self, event: Event, reads: Reads) -> None:
-        """Products whose sums are promoted: the first one of a block after each promotion begins anew, and no other."""
+        """Check products with promoted sums: only the first one of a block after a promotion may ignore the old values."""
         for block, fresh in reads.fresh:
             if fresh == (block in self.partial):
                 raise broken(
@@ -342,7 +350,7 @@ class Agent:
         self._read_accumulators(event)
         if self.partial:
             raise broken("all sums are promoted before the store", f"blocks {sorted(self.partial)} left out", event)
-        # A combine hands the promoted sums on to the store in it.
+        # A combine keeps the promoted sums for the store inside it.
         self.cleared = self.cleared and event.action.kind == "combine"
 
     def _read_accumulators(self, event: Event) -> None:
@@ -353,17 +361,17 @@ class Agent:
         self.fenced = False
 
     def awaited(self, event: Event) -> Barrier:
-        """The barrier that a waiting event waits for."""
+        """The barrier for which an event waits."""
         return self._barrier(event, self.cta, event.position)
 
     def finish(self, event: Event) -> None:
-        """After the last event."""
+        """Check the state after the last event."""
         if self.flight or self.open.positions:
             raise broken("a role waits for all its products before it ends", "products in flight", event)
 
 
 def warps_of(*, single: bool) -> int:
-    """Arrivals that one release of a warpgroup makes."""
+    """The arrivals of one release by a warpgroup."""
     return 1 if single else WARPS_PER_WARPGROUP
 
 

@@ -1,9 +1,9 @@
 """Barriers with phases in the check, and the vector clocks that order events.
 
-A clock holds one count for each agent (a role's warpgroup in a CTA), one for each barrier (phases known to have ended), and whether the
-grids before a dependent launch are known to have ended.
-An agent that waits for a phase learns what all knew that arrived in it. Because no role decides anything by what it reads,
-these orders hold in every interleaving, as long as no phase of a barrier can be mistaken for another: that is checked too.
+A clock holds one count for each agent (a role's warpgroup in a CTA), one for each barrier (phases known to have ended),
+and whether the grids before a dependent launch are known to have ended. An agent that waits for a phase gets the union
+of the clocks of all agents that arrived in it. Control flow of roles does not depend on data, so this order holds in
+every interleaving if no phase of a barrier can be mistaken for another. This is checked too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Clock: TypeAlias = list[int]
 
 
 GRIDS = -1
-"""A clock's place of the grids before this one: 1 for who knows that they have ended."""
+"""The place in a clock for the grids before this one: 1 if the agent knows that they have ended."""
 
 
 def join(left: Clock, right: Clock) -> Clock:
@@ -29,7 +29,7 @@ def join(left: Clock, right: Clock) -> Clock:
 
 @dataclass(slots=True)
 class Barrier:
-    """The mbarrier of one stage in one CTA. index: its place in clocks. phase: the one under way, from 0."""
+    """The mbarrier of one stage in one CTA. index: its place in clocks. phase: the current phase, from 0."""
 
     name: str
     stage: int
@@ -52,17 +52,17 @@ class Barrier:
 
     @property
     def place(self) -> str:
-        """Its name in messages."""
+        """The name of the barrier in messages."""
         return f"stage {self.stage} of @{self.name}"
 
     @property
     def progress(self) -> str:
-        """The arrivals and bytes of the phase under way, in words."""
+        """The arrivals and bytes of the current phase, as text."""
         text = f"{self.arrived} of {self.arrivals} arrivals"
         return f"{text} and {self.received} of {self.bytes} bytes" if self.bytes else text
 
     def arrive(self, clock: Clock, phase: int, arrivals: int, received: int, event: Event) -> None:
-        """Arrive, or bring bytes, in the phase that the role counts."""
+        """Arrive, or complete bytes, in phase `phase`, by the count of the role."""
         if phase < self.phase:
             raise broken(
                 "a phase counts all that arrive in it, so that it ends after the last of them",
@@ -101,7 +101,9 @@ class Barrier:
         self.arrived = self.received = 0
 
     def passes(self, phase: int, clock: Clock, event: Event) -> bool:
-        """Whether a wait for `phase` passes, of a role with this clock; one for the phase before the first always does."""
+        """Whether a wait for `phase` ends, for a role with this clock. A wait for the phase before the first one always
+        ends.
+        """
         if clock[self.index] < phase:
             raise broken(
                 "a role waits for a phase only when it knows that the one before has ended",
@@ -119,5 +121,5 @@ class Barrier:
         return True
 
     def seen(self, agent: int, count: int, phase: int) -> None:
-        """Remember that an agent's wait, number `count` of its clock, passed for a phase."""
+        """Record that an agent's wait for a phase has ended. count: the agent's clock at that time."""
         self.waits[agent] = (phase, count)

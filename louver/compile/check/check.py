@@ -1,17 +1,17 @@
-"""`check-protocol`: proves for every order of execution that roles keep the rules of stages, barriers and registers.
+"""`check-protocol`: checks for every order of execution that roles follow the rules of stages, barriers and registers.
 
-The roles run on a model, over tiles that take every loop several times and go round the ring. Clocks (`barriers`) order events in every
-interleaving. The rules:
+The roles run on a model. Its tiles are long enough to run every loop several times, and to use each stage of the ring
+several times. Clocks (`barriers`) order events in every interleaving. The rules are:
 
 - A stage is overwritten only after the last product that reads it has been waited for.
 - A product reads a stage after its bytes have arrived, and the metadata of its own step.
-- What threads have copied is read behind a proxy fence; a gather takes the list entries of its own step.
-- Phases count the arrivals and bytes that they get, and none can be mistaken for another.
-- Registers are refilled after their products; accumulators are read after all products.
-- Every wait ends; each stage that was acquired is released.
-- A dependent kernel copies stored values and metadata at once, and touches other memory after the grids before it.
+- Products read data that threads copied only after a proxy fence. A gather uses the list entries of its own step.
+- A phase counts exactly the arrivals and bytes that it gets, and no phase can be mistaken for another.
+- Registers are filled again only after their products. Accumulators are read only after all products.
+- Every wait ends. Each stage that was acquired is released.
+- A dependent kernel copies stored values and metadata at once. It accesses other memory only after the earlier grids.
 
-A bulk store waits for its own staging area in its lowering; the check requires that no other operation uses that area.
+The lowering of a bulk store waits for its staging area. The check requires that no other operation uses that area.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from louver.ir.sched.turned import TurnOp
 from louver.isa.prepack import WORDS
 
 ROUNDS = 3
-"""Times that the ring goes round at least: a stage's third phase has the parity of its first."""
+"""The smallest number of rounds of the ring. The third phase of a stage has the parity of its first."""
 
 BARRIER_BYTES = 8
 
 
 def check_protocol(module: ModuleOp) -> None:
-    """Check every kernel of schedule IR whose shared memory is assigned; raises ProtocolError with the rule that is broken."""
+    """Check every kernel of schedule IR with assigned shared memory. Raises ProtocolError with the rule that is broken."""
     for kernel in module.body.block.ops:
         if isinstance(kernel, ops.KernelOp):
             _check_memory(kernel)
@@ -46,7 +46,9 @@ def check_protocol(module: ModuleOp) -> None:
 
 
 def _check_memory(kernel: ops.KernelOp) -> None:
-    """Rings and barriers lie apart, inside the CTA's shared memory; a staging area is filled by its stores alone."""
+    """Check that rings and barriers do not overlap and are inside the CTA's shared memory, and that only stores use
+    their staging area.
+    """
     spans: list[tuple[int, int, str]] = []
     for op in kernel.body.block.ops:
         if isinstance(op, ops.RingOp | ops.BarriersOp):
@@ -86,7 +88,12 @@ def _check_kernel(kernel: ops.KernelOp) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """The roles of a kernel, each with what it does. holders: role and warpgroup, by agent. barriers: of each CTA, by name."""
+    """The roles of a kernel with their events.
+
+    agents: agents, each with its events.
+    holders: the role and warpgroup of each agent.
+    barriers: the barriers of each CTA, by name.
+    """
 
     agents: Sequence[tuple[Agent, Sequence[Event]]]
     holders: Sequence[tuple[ops.RoleOp, int]]
@@ -94,7 +101,7 @@ class Model:
 
     @classmethod
     def of(cls, kernel: ops.KernelOp, items: Sequence[Item]) -> Model:
-        """A kernel's, whose shared memory is assigned, over these tiles or ranges of them."""
+        """The model of a kernel with assigned shared memory. items: the tiles or ranges that roles process."""
         roles = kernel.roles
         ctas = range(kernel.cluster.value.data)
         words = words_a_step(kernel)
@@ -111,7 +118,7 @@ class Model:
         return cls(agents, [(role, number) for role, number, _ in holders], barriers)
 
     def run(self, seen: Callable[[Agent, Event], None] = lambda agent, event: None) -> None:
-        """Each role goes on until it must wait, in turns, until all have ended. seen: called after each event.
+        """Run each role in turn until it must wait, until all roles have ended. seen: called after each event.
 
         Raises ProtocolError with the rule that is broken.
         """
@@ -136,13 +143,14 @@ class Model:
 
 
 def _warpgroups(role: ops.RoleOp) -> int:
-    """Warpgroups that do what the role does, or its one thread."""
+    """The warpgroups of a role; 1 for a single thread."""
     return 1 if role.single is not None else role.warpgroups.value.data
 
 
 def _items(kernel: ops.KernelOp) -> list[Item]:
-    """Tiles that take each loop never, once and twice, in turns, until the ring has gone round; of ranges, ones that begin in the middle
-    of K too.
+    """Tiles that run each loop zero, one or two times, repeated until the ring has done `ROUNDS` rounds.
+
+    With ranges, some items also begin in the middle of K.
     """
     unroll = max((op.unroll.value.data for op in kernel.walk() if isinstance(op, ops.LoopOp)), default=1)
     depth = max((op.stages.value.data for op in kernel.body.block.ops if isinstance(op, ops.RingOp)), default=1)
@@ -155,7 +163,7 @@ def _items(kernel: ops.KernelOp) -> list[Item]:
         )
     pattern = [Item(0, 3 * unroll - 1), Item(0, unroll), Item(0, 1)]
     if any(op.ranges is not None for op in walks):
-        # The least that a range may begin at: a load of metadata, which need not be a round of the loop, or any step.
+        # The smallest first step of a range: the steps of one load of metadata, or one step.
         begin = WORDS // (words_a_step(kernel) or WORDS)
         pattern += [Item(begin * turn, begin * turn + item.length) for turn, item in enumerate(pattern, 1)]
     items = list(pattern)
@@ -165,7 +173,7 @@ def _items(kernel: ops.KernelOp) -> list[Item]:
 
 
 def _barriers(kernel: ops.KernelOp, agents: int) -> list[dict[str, list[Barrier]]]:
-    """Barriers of each CTA; their clocks' places follow the agents'."""
+    """The barriers of each CTA. Their places in clocks follow those of agents."""
     declared = [op for op in kernel.body.block.ops if isinstance(op, ops.BarriersOp)]
     ctas = kernel.cluster.value.data
     end = agents + ctas * sum(op.stages.value.data for op in declared)
@@ -195,18 +203,18 @@ def _rings(kernel: ops.KernelOp) -> dict[str, list[Stage]]:
 
 
 def _never(stuck: Sequence[tuple[Agent, Event]]) -> ProtocolError:
-    """The error for waits that never end, each of them named once: one is the cause of the others."""
+    """The error for waits that never end. It names each of them once, because one is the cause of the others."""
     awaited = [agent.awaited(event) for agent, event in stuck]
     waits = dict.fromkeys(f"phase {barrier.phase} of {barrier.place} with {barrier.progress}" for barrier in awaited)
     return broken("every wait ends", f"ones that do not, for {', and for '.join(waits)}", stuck[0][1])
 
 
 def _check_end(barriers: Mapping[str, Sequence[Barrier]], traces: Sequence[Sequence[Event]]) -> None:
-    """All that was acquired has been released; no phase is left begun."""
+    """Check that each acquired stage has been released, and that no phase is incomplete."""
     taken = [event for trace in traces for event in trace if event.action.kind == "acquire"]
     for name, stages in barriers.items():
         for barrier in stages:
-            # Each time once, whether one role fills the stage or several do.
+            # Each position counts once, also if several roles fill the stage.
             rounds = {
                 e.position for e in taken if e.action.barriers == name and e.position % len(stages) == barrier.stage
             }

@@ -1,4 +1,4 @@
-"""The actions of a role, tile after tile and step after step, as a flat list of events."""
+"""Lists the actions of a role, tile by tile and step by step, as events."""
 
 from __future__ import annotations
 
@@ -51,9 +51,12 @@ Kind: TypeAlias = Literal[
 class Action:
     """The effect of an operation, each time that it runs.
 
-    barriers: those that are waited for or arrived at. number: lag of a release, groups that a wait of products leaves in flight, the part
-    that is turned, bytes that are sent.
-    copy: of a load. reads: of products. open: whether it touches memory that grids before a dependent launch may use.
+    barriers: the barriers at which it waits or arrives.
+    number: the lag of a release, the groups that a wait for products leaves in flight, the part that is turned, or the
+    bytes that are sent.
+    copy: the copy of a load.
+    reads: the operands of products.
+    open: whether it accesses memory that grids before a dependent launch may use.
     """
 
     kind: Kind
@@ -68,10 +71,12 @@ class Action:
 
 @dataclass(slots=True)
 class Event:
-    """An action at its time. Never changed: a thousand are made for a kernel, and frozen ones take three times as long.
+    """An action at its time. Events do not change. The class is not frozen, because that takes three times as long for
+    a thousand events.
 
-    step: of the tile. position: steps that the role has gone on over all tiles, which says the stage in hand.
-    fill: of a load into registers.
+    step: the step in the tile.
+    position: steps that the role has advanced over all tiles. It gives the current stage.
+    fill: the registers of a load to registers.
     """
 
     action: Action
@@ -83,8 +88,10 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A bulk copy into a stage. offset, bytes: in the stage, of one that threads make the whole of it (None). share: bytes between
-    CTAs' shares of a multicast, None for none.
+    """A copy to a stage.
+
+    offset, bytes: place and size in the stage. bytes: None for the whole stage, which threads copy.
+    share: bytes from one CTA's share of a multicast to the next; None without a multicast.
     """
 
     ring: str
@@ -95,9 +102,12 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """The operands that products read: rings, metadata words by register set (None where they take none).
+    """The operands that products read.
 
-    fresh: by product, in order, the block that it adds to and whether it begins that anew.
+    rings: rings of operands.
+    register_set: the metadata set; None if products read none.
+    words: metadata words.
+    fresh: for each product, in order, its block, and whether it ignores the old values of the accumulators.
     """
 
     rings: tuple[str, ...]
@@ -107,15 +117,18 @@ class Reads:
 
 
 Registers: TypeAlias = int | tuple[Literal["lists", "entries", "pointers", "blocks"], int]
-"""Registers that are filled together: a metadata set, or of gathered rows a tile's lists, a set of entries, pointers, and blocks of a part."""
+"""Registers that are filled together. They are a metadata set, or for gathered rows: lists of a tile, a set of entries,
+pointers, or the blocks of a part.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """Registers that are loaded. steps: word of them to step of `tile`.
+    """Registers that are loaded.
 
-    Empty where nothing is loaded because the tile has no such step. covers: steps of a load of metadata, which begins at a
-    multiple of them.
+    steps: the step of `tile` for each word. Empty if nothing is loaded, because the tile does not have the step.
+    begin: the first step.
+    covers: steps of a load of metadata. `begin` must be a multiple of it.
     """
 
     number: Registers
@@ -126,20 +139,20 @@ class Fill:
 
 
 class Item(NamedTuple):
-    """A tile, or a range of one: the first step, and the one behind the last."""
+    """A tile, or a range of one. first: its first step. last: the end of its steps."""
 
     first: int
     last: int
 
     @property
     def length(self) -> int:
-        """Steps."""
+        """The number of steps."""
         return self.last - self.first
 
 
 @dataclass(slots=True)
 class Walk:
-    """Walks one role's operations. items: the steps of each tile or range. words: metadata words a step."""
+    """Walks the operations of one role. items: the steps of each tile or range. words: metadata words of a step."""
 
     role: ops.RoleOp
     items: Sequence[Item]
@@ -151,7 +164,7 @@ class Walk:
     _actions: dict[Operation, Action | None] = field(default_factory=dict[Operation, "Action | None"])
 
     def events(self) -> Iterator[Event]:
-        """All that the role does. Raises ValueError for an operation that the check does not know."""
+        """All events of the role. Raises ValueError for an operation that the check does not know."""
         for op in self.role.body.block.ops:
             if isinstance(op, ops.TilesOp):
                 yield from self._tiles(op)
@@ -196,7 +209,7 @@ class Walk:
             yield from self._body(op.body.block, unroll)
 
     def _body(self, block: Block, steps: int) -> Iterator[Event]:
-        """The body, until it has gone on `steps` times."""
+        """The events of the body, until it has advanced `steps` times."""
         end = self.step + steps
         self._known[block.args[0]] = self.step
         for op in block.ops:
@@ -212,13 +225,13 @@ class Walk:
         if isinstance(op, ops.ReleaseOp) and self.step - self.items[self.tile].first < op.lag.value.data:
             return
         if isinstance(op, ops.CombineOp):
-            # It reads the sums that the store in it reads: the same rules, before and in the region.
+            # A combine reads the same sums as the store inside it, so the same rules hold before and in the region.
             yield Event(Action("combine", op, self.role.sym_name.data, open=True), self.tile, self.step, self.position)
         if isinstance(op, ops.ExchangeOp) and self.tile == len(self.items) - 1:
-            # An item that is cut is the last one of its CTA.
+            # A range is the last item of its CTA.
             yield from self._exchange(op)
         if isinstance(op, staged.OneThreadOp | ops.CombineOp | ops.ExchangeOp):
-            # The others learn it at the wait that follows, which this thread lets pass.
+            # Other threads see the effects of this thread at the wait that follows, which ends only after it.
             for inner in op.body.block.ops:
                 yield from self._one(inner)
             return
@@ -259,7 +272,7 @@ class Walk:
                 return None
 
     def _metadata(self, op: ops.LoadMetadataOp) -> Fill:
-        """A load of the words of a group of steps; none past the last group."""
+        """A load of the words of a group of steps. Past the last group nothing is loaded."""
         begin = self._value(op.step) + op.ahead.value.data
         steps: dict[int, int] = {}
         if begin < self.items[self.tile].last:
@@ -273,14 +286,14 @@ class Walk:
 
 
 def words_a_step(kernel: ops.KernelOp) -> int:
-    """Metadata words that a lane needs for a K step of one block of 64 rows; 0 where products take none."""
+    """Metadata words that a lane needs for a K step of one block of 64 rows; 0 if products read none."""
     if not kernel.unit.sparse:
         return 0
     return kernel.tile.data[2].value.data * WORDS // columns_per_load(kernel.unit.a)
 
 
 LISTS: Registers = "lists", 0
-"""A tile's lists, and the columns of its rows: of any step, here 0."""
+"""The lists of a tile, and the columns of its rows. They do not depend on the step, so the step is 0."""
 
 POINTERS: Registers = "pointers", 0
 
@@ -297,7 +310,7 @@ _PLAIN: Mapping[type[Operation], Kind] = {
     ops.PromoteOp: "promote",
     ops.WaitGridsOp: "wait_grids",
 }
-"""Operations of which there is no more to say."""
+"""Operations without further attributes."""
 
 _KINDS: Mapping[str, Kind] = {
     "sched.acquire": "acquire",
@@ -305,11 +318,13 @@ _KINDS: Mapping[str, Kind] = {
     "sched.expect": "expect",
     "sched.wait": "wait",
 }
-"""Operations that act on barriers alone, by name."""
+"""Operations that act only on barriers, by name."""
 
 
 def _action(op: Operation, role: str) -> Action | None:
-    """The effect of an operation; None for arithmetic, and for products that the first of their group represents."""
+    """The effect of an operation; None for arithmetic, and for products after the first of their group, which
+    represents all.
+    """
     plain = _PLAIN.get(type(op))
     if plain is not None:
         return Action(plain, op, role)
@@ -360,7 +375,7 @@ def _register_set(op: LoadRowsOp | PointRowsOp | CopyBlocksOp) -> Registers:
 
 
 def entries_of(op: LoadRowsOp | PointRowsOp) -> Registers:
-    """The set of entries that it loads or reads."""
+    """The set of entries that an operation loads or reads."""
     return "entries", op.set.value.data
 
 

@@ -6,7 +6,7 @@ from louver.compile.check.events import Event
 
 
 class ProtocolError(ValueError):
-    """Schedule IR whose roles do not keep the rules of stages, barriers and registers. `operation` is the operation's text."""
+    """Schedule IR whose roles break the rules of stages, barriers and registers. operation: the text of the operation."""
 
     def __init__(self, rule: str, got: str, operation: str) -> None:
         self.operation = operation
@@ -14,6 +14,6 @@ class ProtocolError(ValueError):
 
 
 def broken(rule: str, got: str, event: Event) -> ProtocolError:
-    """The error for an event that breaks a rule, for the caller to raise."""
+    """The error for an event that breaks a rule. The caller raises it."""
     text = str(event.action.op).splitlines()[0]
     return ProtocolError(rule, got, f"{text} (role @{event.action.role}, tile {event.tile}, step {event.step})")

@@ -1,4 +1,4 @@
-"""Stages of shared memory, and the products that read them."""
+"""Models stages in shared memory, and the products that read them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from louver.compile.check.refuse import broken
 
 @dataclass(slots=True)
 class Group:
-    """Products that are committed together. retired: the count of its agent's clock at the wait that retires them.
+    """Products that are committed together.
 
-    positions: stages read. sets: metadata registers read.
+    positions: positions of the stages that they read.
+    sets: metadata sets that they read.
+    retired: the clock of their agent at the wait that retires them; None before.
     """
 
     agent: int
@@ -24,7 +26,9 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A copy's bytes in a stage, and the phase of the barrier that says that they have arrived. generic: written by threads."""
+    """The bytes of a copy in a stage. They have arrived when `phase` of `barrier` ends. generic: whether threads write
+    them.
+    """
 
     first: int
     last: int
@@ -33,13 +37,13 @@ class Write:
     generic: bool = False
 
     def seen(self, clock: Clock) -> bool:
-        """Whether the copy has ended for whoever has this clock."""
+        """Whether an agent with this clock knows that the copy has ended."""
         return clock[self.barrier.index] > self.phase
 
 
 @dataclass(slots=True)
 class Stage:
-    """One stage of a ring in one CTA. position: the step, over all tiles, that fills it; -1 before the first."""
+    """One stage of a ring in one CTA. position: the step, counted over all tiles, that fills it; -1 before the first."""
 
     ring: str
     number: int
@@ -51,11 +55,11 @@ class Stage:
 
     @property
     def place(self) -> str:
-        """Its name in messages."""
+        """The name of the stage in messages."""
         return f"stage {self.number} of @{self.ring}"
 
     def write(self, write: Write, position: int, clock: Clock, event: Event) -> None:
-        """A copy that is begun by an agent with this clock."""
+        """Begin a copy by an agent with this clock."""
         if position != self.position:
             self.before = (self.writes, self.readers)
             self.writes, self.readers, self.position = [], [], position
@@ -69,12 +73,14 @@ class Stage:
         self.writes.append(write)
 
     def overwrite(self, clock: Clock, event: Event) -> None:
-        """Something else takes the stage's memory, by an agent with this clock."""
+        """Reuse the memory of the stage for other data, by an agent with this clock."""
         _check_free(self.place, self.writes, self.readers, clock, event)
 
     def read(self, group: Group, position: int, clock: Clock, fenced: Clock, event: Event) -> None:
-        """Products that an agent with this clock begins on the stage as step `position` fills it. fenced: its clock at its last proxy
-        fence.
+        """Begin products that read the stage with the data of step `position`.
+
+        clock: the clock of the agent.
+        fenced: its clock at its last proxy fence.
         """
         if self.position != position or not all(write.seen(clock) for write in self.writes):
             held = "no wait for its copies before" if self.position == position else "the bytes of another step in it"

@@ -1,7 +1,8 @@
-"""The times of each role's actions, by the model of the protocol check and given lengths of copies, products and stores.
+"""Computes the times of each role's actions, from the model of the protocol check and assumed lengths of copies,
+products and stores.
 
-The order is the check's: waits end when the barriers of the kernel let them. Lengths are in units of one K step's products; they
-are assumptions that make the order visible, and nothing here is measured.
+The order is that of the check: a wait ends when the barrier of the kernel allows it. Lengths are in units of the
+products of one K step. They are assumptions that make the order visible, and are not measured.
 """
 
 from __future__ import annotations
@@ -22,7 +23,13 @@ SpanKind = Literal["copy", "products", "wait", "store", "release"]
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Units of time. copies: of all bytes of a stage. latency: from a copy's end until its bytes are seen. store: of a tile."""
+    """Assumed lengths, in units of the products of one K step.
+
+    products: products of a step.
+    copies: copies of all bytes of a stage.
+    latency: from the end of a copy until its bytes are visible.
+    store: store of a tile.
+    """
 
     products: float = 1.0
     copies: float = 0.8
@@ -34,7 +41,8 @@ class Lengths:
 class Span:
     """An action of a role's warpgroup, from `begin` to `end`.
 
-    stage: of the ring, of a copy, products or a release. step: of the tile; a release names the step whose stage it releases.
+    stage: the stage of the ring, for a copy, products or a release.
+    step: the step in the tile. For a release it is the step whose stage is released.
     """
 
     role: str
@@ -48,9 +56,12 @@ class Span:
 
 
 def timeline(kernel: ops.KernelOp, steps: Sequence[int], lengths: Lengths = Lengths()) -> list[Span]:
-    """The spans of the first CTA, over tiles of so many K steps, in the order in which the check goes through them.
+    """The spans of the first CTA, in the order in which the check runs events.
 
-    kernel: schedule IR with its shared memory assigned. Raises as `check_protocol`.
+    kernel: schedule IR with assigned shared memory.
+    steps: K steps of each tile.
+
+    Raises the errors of `check_protocol`.
     """
     model = Model.of(kernel, [Item(0, each) for each in steps])
     clock = _Clock(kernel, model, lengths)
@@ -60,7 +71,9 @@ def timeline(kernel: ops.KernelOp, steps: Sequence[int], lengths: Lengths = Leng
 
 @dataclass(slots=True)
 class _Clock:
-    """Gives each event its time. now: of each agent. free: when each CTA's copies, and each agent's products, are over."""
+    """Gives each event its time. now: the time of each agent. copied: the end of each CTA's copies. groups: ends of
+    products.
+    """
 
     kernel: ops.KernelOp
     model: Model
@@ -74,7 +87,7 @@ class _Clock:
     ended: dict[int, list[float]] = field(default_factory=lambda: defaultdict[int, list[float]](list[float]))
 
     def seen(self, agent: Agent, event: Event) -> None:
-        """An event that an agent has gone through."""
+        """Give a time to an event of an agent."""
         begin = end = self.now[agent.index]
         arrival = begin
         match event.action.kind:
@@ -103,7 +116,7 @@ class _Clock:
         self._arrive(arrival)
 
     def _copy(self, agent: Agent, event: Event) -> float:
-        """The time when the bytes of a copy are seen. One copy follows the other."""
+        """The time when the bytes of a copy are visible. Copies follow each other."""
         copy = event.action.copy
         assert copy is not None
         rings = agent.rings[agent.cta]
@@ -121,14 +134,14 @@ class _Clock:
         self._add(agent, event, "products", begin, before[-1])
 
     def _passed(self, agent: Agent, event: Event) -> float:
-        """The time when the phase that a wait is for has ended; it has just passed."""
+        """The end of the phase for which a wait waited. The wait has just ended."""
         barrier = agent.awaited(event)
         round_ = event.position // len(agent.barriers[agent.cta][event.action.barriers])
         phase = round_ - (event.action.kind == "acquire")
         return self.ended[barrier.index][phase] if phase >= 0 else 0.0
 
     def _arrive(self, arrival: float) -> None:
-        """Note which barriers the last event has arrived at. A phase ends with the latest arrival in it."""
+        """Record the barriers at which the last event arrived. A phase ends with its latest arrival."""
         for barrier in self._barriers():
             counted = (barrier.phase, barrier.arrived, barrier.received)
             if self.counted.get(barrier.index, (0, 0, 0)) == counted:

@@ -62,7 +62,7 @@ def _block(describer: Describer, op: LoadOp) -> Tile | None:
 def _is_block(describer: Describer, op: LoadOp) -> bool:
     """Whether a load may keep its block pointer.
 
-    The tensor must begin at its argument, and a tile must have whole words of metadata.
+    The tensor must begin at its argument, and a tile must have the columns of at least one metadata word.
     """
     block, tile = _block(describer, op), tensor_of(op.result)
     if block is None or block.offset:

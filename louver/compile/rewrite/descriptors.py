@@ -1,4 +1,4 @@
-"""Makes descriptors of tensors that a kernel reaches through pointers, and the indices of a tile in them."""
+"""Makes descriptors of tensors that a kernel accesses through pointers, and the indices of a tile in them."""
 
 from __future__ import annotations
 
