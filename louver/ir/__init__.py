@@ -1,1 +1,1 @@
-"""The dialects: `tile` (Triton's operations that we accept, with sparse types) and `sched`."""
+"""The dialects: `tile` (the accepted operations of Triton, with sparse types) and `sched`."""

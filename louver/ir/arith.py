@@ -1,4 +1,4 @@
-"""MLIR's `arith` dialect, with conversions of integers, comparisons and choices on tensors: xDSL's take scalars only."""
+"""MLIR's `arith` dialect. Conversions of integers, comparisons and selects accept tensors, unlike those of xDSL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from louver.ir.tile.types import as_tensor, element_of
 
 
 class _Conversion(IRDLOperation):
-    """Of a scalar, or of every element of a tensor."""
+    """A conversion of a scalar, or of every element of a tensor."""
 
     traits = traits_def(Pure())
     assembly_format = "$input attr-dict `:` type($input) `to` type($result)"
@@ -44,16 +44,16 @@ class _ToIntegers(_Conversion):
 
 @irdl_op_definition
 class SIToFPOp(_ToFloating):
-    """Signed integers as floating-point numbers, to nearest even."""
+    """Convert signed integers to floating-point numbers, to nearest even."""
 
     name = "arith.sitofp"
 
 
 @irdl_op_definition
 class FPToSIOp(_ToIntegers):
-    """Floating-point numbers as signed integers, towards zero.
+    """Convert floating-point numbers to signed integers, towards zero.
 
-    A number out of range is undefined in MLIR; here it saturates, and NaN becomes 0.
+    A number out of range is undefined in MLIR. Here it saturates, and NaN becomes 0.
     """
 
     name = "arith.fptosi"
@@ -61,14 +61,14 @@ class FPToSIOp(_ToIntegers):
 
 @irdl_op_definition
 class UIToFPOp(_ToFloating):
-    """Unsigned integers as floating-point numbers, to nearest even."""
+    """Convert unsigned integers to floating-point numbers, to nearest even."""
 
     name = "arith.uitofp"
 
 
 @irdl_op_definition
 class FPToUIOp(_ToIntegers):
-    """Floating-point numbers as unsigned integers, as `FPToSIOp` does it."""
+    """Convert floating-point numbers to unsigned integers, in the same way as `FPToSIOp`."""
 
     name = "arith.fptoui"
 
@@ -105,21 +105,21 @@ class _Resize(_Conversion):
 
 @irdl_op_definition
 class ExtSIOp(_Resize):
-    """Signed integers in more bits: a scalar, or every element of a tensor."""
+    """Extend signed integers to more bits: a scalar, or every element of a tensor."""
 
     name = "arith.extsi"
 
 
 @irdl_op_definition
 class ExtUIOp(_Resize):
-    """Unsigned integers in more bits: a scalar, or every element of a tensor."""
+    """Extend unsigned integers to more bits: a scalar, or every element of a tensor."""
 
     name = "arith.extui"
 
 
 @irdl_op_definition
 class TruncIOp(_Resize):
-    """The low bits of integers: of a scalar, or of every element of a tensor."""
+    """Truncate integers to their low bits: a scalar, or every element of a tensor."""
 
     name = "arith.trunci"
     GROWS: ClassVar[bool] = False
@@ -136,7 +136,7 @@ DIVISIONS = (
     *(arith.DivSIOp, arith.DivUIOp, arith.RemSIOp, arith.RemUIOp),
     *(arith.FloorDivSIOp, arith.CeilDivSIOp, arith.CeilDivUIOp),
 )
-"""Operations that take no divisor of 0."""
+"""Operations whose divisor must not be 0."""
 
 
 _OURS: dict[type[Operation], type[Operation]] = {
@@ -157,4 +157,4 @@ ARITH = Dialect(
     [*(_OURS.get(op, op) for op in arith.Arith.operations), RemFOp],
     list(arith.Arith.attributes),
 )
-"""The dialect as Louver reads it."""
+"""The dialect in the form that Louver reads."""

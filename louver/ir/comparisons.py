@@ -1,4 +1,6 @@
-"""MLIR's comparisons and choices, `arith.cmpi`, `arith.cmpf` and `arith.select`, of scalars and of tensors: xDSL's take scalars."""
+"""MLIR's comparisons and selects (`arith.cmpi`, `arith.cmpf`, `arith.select`) of scalars and tensors. Those of xDSL
+accept only scalars.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +30,13 @@ INTEGER_PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt
 FLOAT_PREDICATES = (
     "false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord", "ueq", "ugt", "uge", "ult", "ule", "une", "uno", "true",
 )  # fmt: skip
-"""Predicates in the order of MLIR's numbers for them; of floats, o is false and u is true where an operand is NaN."""
+"""Predicates in the order of their numbers in MLIR. For floats with a NaN operand, `o` predicates are false and `u`
+predicates are true.
+"""
 
 
 def truth_type(type_: Attribute) -> Attribute:
-    """i1, or a tensor of i1 in the shape of a tensor: what a comparison of such values gives."""
+    """The result type of a comparison: i1, or for a tensor a tensor of i1 of the same shape."""
     tensor = as_tensor(type_)
     return i1 if tensor is None else tensor_like(tensor, i1)
 
@@ -47,7 +51,7 @@ class _Comparison(IRDLOperation):
 
     @property
     def name_of_predicate(self) -> str:
-        """Such as "slt" or "oge"."""
+        """The predicate, such as "slt" or "oge"."""
         return self.PREDICATES[cast("IntegerAttr[IntegerType]", self.properties["predicate"]).value.data]
 
     @classmethod
@@ -83,7 +87,7 @@ class _Comparison(IRDLOperation):
 
 @irdl_op_definition
 class CmpiOp(_Comparison):
-    """A comparison of integers: `s` predicates read them as signed, `u` as unsigned."""
+    """A comparison of integers. `s` predicates read them as signed, `u` predicates as unsigned."""
 
     name = "arith.cmpi"
     PREDICATES: ClassVar[tuple[str, ...]] = INTEGER_PREDICATES
@@ -109,7 +113,7 @@ class CmpfOp(_Comparison):
 
 @irdl_op_definition
 class SelectOp(IRDLOperation):
-    """`lhs` where `cond`, else `rhs`; the condition is one i1, or a tensor of i1 in the operands' shape."""
+    """`lhs` if `cond` is true, else `rhs`. The condition is one i1, or a tensor of i1 in the shape of the operands."""
 
     name = "arith.select"
     T: ClassVar = VarConstraint("T", AnyAttr())

@@ -1,4 +1,4 @@
-"""The facts of a call that passes assume, and that its launch must check."""
+"""The facts about a call that passes assume, and that the launch must check."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from louver.ir.polynomial import Size
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The split of K over the user's programs: along an axis of the grid they are numbered, and what they add up is the sum.
+    """The split of K over the user's programs. They are numbered along an axis of the grid, and add their parts of the
+    sum.
 
-    axis: the grid's. programs: how many there must be, or as many as there are (`polynomial.programs`) for any number; None where it
-    is for the chunks to say: `chunk` elements each, together all of K, and each a multiple of `multiple`.
+    axis: the axis of the grid.
+    programs: the required number of programs; `polynomial.programs` if any number is right; None for chunks.
+    chunk: elements of a chunk; None without chunks. All chunks together must cover K.
+    multiple: a chunk must be a multiple of it.
     """
 
     axis: int
@@ -30,9 +33,10 @@ class Split:
 class SparseView:
     """A kernel's description of a sparse argument.
 
-    columns: dense elements of a row that are read, from the first on. sizes: of the other dimensions: matrices, where there is a
-    batch, and rows. The first one is None where the kernel does not bound it, or by a number that no launch knows. strides: dense
-    elements between neighbours along the same dimensions.
+    columns: dense elements of a row that are read, from the first one on.
+    sizes: sizes of the other dimensions: matrices, if there is a batch, and rows. The first one is None if the kernel
+    has no bound for it that a launch can compute.
+    strides: dense elements between neighbours along the same dimensions.
     """
 
     argument: str
@@ -43,7 +47,7 @@ class SparseView:
 
 @dataclass(frozen=True, slots=True)
 class DenseView:
-    """The sizes and strides of all dimensions of a dense argument, in elements, as a kernel's descriptors and masks say them."""
+    """The sizes and strides of all dimensions of a dense argument, in elements, from descriptors and masks of a kernel."""
 
     argument: str
     sizes: tuple[Size, ...]
@@ -52,8 +56,11 @@ class DenseView:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The number of elements of each row, or of rows, of a sparse argument that a kernel reads. counts: programs and steps of loops that the
-    end grows with: where there is none of one, nothing is read.
+    """How far a kernel reads a sparse argument.
+
+    of: whether `end` counts columns of each row, or rows.
+    end: the end of the elements that are read.
+    counts: numbers of programs and loop steps on which the end depends. If one is 0, nothing is read.
     """
 
     argument: str
@@ -64,17 +71,27 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """Facts of a call.
+    """Facts about a call.
 
-    equal: pairs of sizes that are equal: descriptors that come as arguments have sizes of their own. at_most: sizes that are no larger
-    than a number: the kernel goes through so much and no further. multiples: arguments that are multiples of a number: the kernel stores
-    whole tiles, unmasked, or sparse tiles begin where metadata can be read. positive: arguments above 0: sizes, and addresses of arrays,
-    for which the kernel has a branch if they are 0. programs: how the user's programs number the tiles of a product. None: the grid has
-    one program for each tile. 0: programs go from tile to tile, whatever their number. n: by n tiles, so that the grid has n programs, or
-    one a tile. guarded: programs that have no tile do nothing. split: how programs share K, None where each sums all of it.
-    rows_apart: sparse arguments whose dense rows, [K, N], are so far apart. whole: sparse arguments, a stride of theirs, and what it is a
-    multiple of. reaches: how far sparse arguments are read. views,
-    dense_views: what register tiles say of arguments; a product says it by its operands.
+    equal: pairs of sizes that must be equal. Descriptors of the caller have separate sizes.
+    at_most: sizes, each with its largest value. The kernel processes no more.
+    multiples: arguments, each with a number that must divide it. The kernel stores whole tiles without a mask, or
+    sparse tiles begin where metadata can be read.
+    positive: arguments that must be above 0. They are sizes and addresses of arrays that the kernel compares with 0 in
+    a branch.
+    programs: how the user's programs number the tiles of a product, see below.
+    guarded: whether programs without a tile do nothing.
+    split: how programs share K; None if each sums all of K.
+    rows_apart: sparse arguments, each with the stride of rows of the dense tensor [K, N].
+    whole: sparse arguments, each with a stride and the number that must divide it.
+    reaches: how far sparse arguments are read.
+    views, dense_views: the sizes of arguments in a kernel of register tiles. For a product, the operands contain them.
+
+    Values of `programs`:
+
+    - None: the grid has one program for each tile.
+    - 0: programs process tiles at a distance of the number of programs. Any grid is right.
+    - n: programs process tiles at a distance of n. The grid has n programs, or one for each tile.
     """
 
     equal: tuple[tuple[Size, Size], ...] = ()
@@ -92,4 +109,4 @@ class Conditions:
 
 
 NO_CONDITIONS = Conditions()
-"""Every call is taken."""
+"""Conditions that every call fulfils."""

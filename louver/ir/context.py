@@ -1,4 +1,4 @@
-"""The dialects that Louver accepts, and a parser of IR text with them."""
+"""The dialects that Louver accepts, and a parser of IR text."""
 
 from __future__ import annotations
 
@@ -32,10 +32,13 @@ _SPLAT = re.compile(
 
 
 def spell_for_xdsl(text: str) -> str:
-    """`dense<0xFF800000>` of floats as `dense<"0x000080FF">`: xDSL takes the first for the number 4286578688, not for its bits.
+    """Rewrites text so that xDSL reads it correctly and fast.
 
-    So are one integer or zero for all elements of a tile: else xDSL makes a number for each of them, which takes most of the time of reading
-    a kernel. A loop that carries nothing gets the parentheses that xDSL wants.
+    - `dense<0xFF800000>` of floats becomes `dense<"0x000080FF">`. xDSL reads the first form as the number 4286578688 in
+      place of its bits.
+    - A constant tile with one integer or zero for all elements gets the form with bytes too. Otherwise xDSL makes a
+      number for each element, which takes most of the time to read a kernel.
+    - A loop that carries nothing gets the parentheses that xDSL requires.
     """
 
     def spelled(found: re.Match[str]) -> str:
@@ -45,21 +48,21 @@ def spell_for_xdsl(text: str) -> str:
 
 
 def _in_bytes(found: re.Match[str]) -> str:
-    """The bytes of a constant as xDSL has them."""
+    """The bytes of a constant in the form of xDSL."""
     text, type_ = found[1], found[2]
     if not type_.startswith("i"):
         return f'dense<"0x{"0000" if type_ == "bf16" else "00"}">' if "." in text else found[0]
     bits = int(type_[1:])
     value = {"true": 1, "false": 0}.get(text) if text.isalpha() else int(text) if "." not in text else None
     if value is None or not -(1 << (bits - 1)) <= value < 1 << bits:
-        # The parser says what is wrong.
+        # The parser reports the error.
         return found[0]
     signed = value - (1 << bits) if value >> (bits - 1) > 0 else value
     return f'dense<"0x{signed.to_bytes(-(-bits // 8), "little", signed=True).hex().upper()}">'
 
 
 def parse_ir(text: str, name: str = "<ir>") -> ModuleOp:
-    """Parse and verify a module; `name` stands for the text in error messages.
+    """Parse and verify a module. name: the name of the text in error messages.
 
     Raises xDSL's ParseError (with line and column of the text) or VerifyException.
     """

@@ -1,4 +1,4 @@
-"""Elementwise steps as MLIR's operations: the table of `louver.isa.elementwise`, looked up both ways."""
+"""Maps elementwise steps of `louver.isa.elementwise` to operations of MLIR, and back."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _CLASSES: dict[str, type[Operation]] = {op.name: op for op in (*ARITH.operations
 STEP_OPERATIONS: dict[str, type[Operation]] = {
     name: _CLASSES[step.operation] for name, step in ELEMENTWISE_STEPS.items() if step.operation in _CLASSES
 }
-"""The operation of each step that is not a function of libdevice."""
+"""The operation of each step, without the functions of libdevice."""
 
 _STEPS: dict[type[Operation], str] = {op: name for name, op in STEP_OPERATIONS.items()}
 
 
 def step_of(op: Operation) -> str | None:
-    """The step that an operation on floats, or a sum of integers, is; None for any other operation."""
+    """The step of an operation on floats, or of an addition of integers; None for other operations."""
     if isinstance(op, ExternElementwiseOp):
         return op.symbol.data
     return "add" if isinstance(op, arith.AddiOp) else _STEPS.get(type(op))
@@ -35,18 +35,19 @@ _CHOICES: dict[str, str] = {choice.predicate: name for name, choice in CHOICES.i
 
 
 _OPPOSITES = {"une": "oeq", "ule": "ogt", "ult": "oge", "uge": "olt", "ugt": "ole"}
-"""For each comparison that holds where an operand is NaN, the one that holds exactly where it does not."""
+"""For each comparison that is true for NaN, the comparison that is its opposite."""
 
 
 _OF_INTEGERS = {"eq": "oeq", "ne": "une", "slt": "olt", "sle": "ole", "sgt": "ogt", "sge": "oge"}
-"""Comparisons of integers as those of floats that hold the same numbers exactly."""
+"""For each comparison of integers, the comparison of floats that represent them exactly."""
 
 
 def choice_of(comparison: CmpfOp | CmpiOp, select: SelectOp) -> tuple[str, tuple[SSAValue, ...]] | None:
-    """The choice (of `louver.isa.elementwise.CHOICES`) that both make together, and its operands; None if there is no such.
+    """The choice of `louver.isa.elementwise.CHOICES` that comparison and select form, and its operands; None if there
+    is none.
 
-    A comparison that holds for NaN is its opposite, with the numbers to choose from exchanged. Signed integers are compared as the
-    floats that they are exactly.
+    A comparison that is true for NaN is replaced by its opposite, with exchanged values. Signed integers are compared
+    as floats, which represent them exactly.
     """
     predicate, numbers = comparison.name_of_predicate, (select.lhs, select.rhs)
     if isinstance(comparison, CmpiOp):
@@ -58,9 +59,9 @@ def choice_of(comparison: CmpfOp | CmpiOp, select: SelectOp) -> tuple[str, tuple
 
 
 def apply_step(step: str, *operands: SSAValue) -> Operation:
-    """The operation that applies a step to scalars or tensors of one type. Integers are only added.
+    """The operation that applies a step to scalars or tensors of one type. The only step for integers is "add".
 
-    A choice makes two operations, of which the last is returned: call it where an implicit builder inserts them.
+    For a choice, two operations are made, and the last one is returned. An implicit builder must insert them.
     """
     if step in CHOICES:
         a, b, x, y = operands

@@ -9,7 +9,7 @@ from xdsl.irdl import IRDLOperation, irdl_op_definition, operand_def
 
 @irdl_op_definition
 class AssumeOp(IRDLOperation):
-    """The condition holds whenever it is reached."""
+    """Assume that the condition is true."""
 
     name = "llvm.intr.assume"
     cond = operand_def(i1)
@@ -17,4 +17,4 @@ class AssumeOp(IRDLOperation):
 
 
 LLVM = Dialect("llvm", [AssumeOp])
-"""The dialect as far as kernels use it."""
+"""The part of the dialect that kernels use."""

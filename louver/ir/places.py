@@ -1,4 +1,4 @@
-"""Source locations of IR: which line of the user's text each operation, and each line of a module's text, comes from."""
+"""Source locations of IR: the user's line for each operation, and for each line of a module's text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from louver.ir.refusal import source_location
 
 
 def adopt_places(root: Operation) -> None:
-    """Give each operation without a location that of an operation that uses its result, in place. Others have none, as before."""
+    """Give an operation without a location the location of an operation that uses its result, in place."""
     for op in root.walk(reverse=True):
         if isinstance(op.location, UnknownLoc):
             users = (use.operation.location for result in op.results for use in result.uses)
@@ -20,18 +20,20 @@ def adopt_places(root: Operation) -> None:
 
 
 def number_places(module: ModuleOp, name: str) -> None:
-    """Locate each operation, in place, on its own first line of the module's text, a file called `name`."""
+    """Set the location of each operation, in place, to its first line in the module's text. name: the file name."""
     for op, line in _printed(module).first.items():
         op.location = FileLineColLoc(StringAttr(name), IntAttr(line + 1), IntAttr(1))
 
 
 def text_places(module: ModuleOp) -> list[str | None]:
-    """By line of a module's text, "file:line:column" of the operation there; None where it has no location."""
+    """For each line of a module's text, "file:line:column" of the operation there; None without a location."""
     return list(_printed(module).places.values())
 
 
 class _Recorder(Printer):
-    """A printer that keeps where operations begin. first: the line of each. places: by line, in order once all is printed."""
+    """A printer that records the lines of operations. first: the first line of each operation. places: the location of
+    each line.
+    """
 
     def __init__(self) -> None:
         super().__init__(stream=StringIO())
@@ -43,7 +45,7 @@ class _Recorder(Printer):
         begin = self.first[op] = self._current_line
         super().print_op(op)
         place = source_location(op.location)
-        # Operations inside come first: the other lines begin and end their regions.
+        # Inner operations set their lines first. The remaining lines begin and end regions.
         for line in range(begin, self._current_line + 1):
             self.places.setdefault(line, place)
 

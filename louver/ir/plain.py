@@ -1,4 +1,6 @@
-"""Frozen dataclasses as JSON values and back, by their fields' types: records beside a cubin need no IR to be read."""
+"""Converts frozen dataclasses to JSON values and back, by the types of their fields. So records beside a cubin are read
+without IR.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ T = TypeVar("T")
 
 
 def to_json(value: object) -> Any:
-    """JSON values that `from_json` reads back. Sizes are texts. Fields that equality leaves out are left out."""
+    """JSON values that `from_json` reads back. Sizes become texts. Fields that equality ignores are left out."""
     if isinstance(value, Polynomial):
         return str(value)
     if isinstance(value, tuple):
@@ -56,7 +58,7 @@ def _read(kind: Any, value: Any) -> Any:
 
 
 def _fitting(kinds: list[Any], facts: Mapping[str, Any]) -> Any:
-    """The one of some dataclasses that has these fields."""
+    """The dataclass with these fields."""
     for kind in kinds:
         if is_dataclass(kind) and set(_kept(kind)) == set(facts):
             return kind

@@ -1,7 +1,8 @@
-"""Integer polynomials over atoms: the one notation for numbers of a kernel and for numbers that its launch computes.
+"""Integer polynomials over atoms. They represent numbers of a kernel, and numbers that a launch computes.
 
-In a kernel atoms are SSA values, lanes and iterations (`louver.analysis.atoms`). In a `Size` they are names of a call's numbers, so
-that a launch computes it: `Size.value(numbers)`. Quotients, the least and the greatest of polynomials are atoms of both.
+In a kernel, atoms are SSA values, lanes and iterations (`louver.analysis.atoms`). In a `Size`, atoms are names of
+numbers of a call, so a launch can compute it by `Size.value(numbers)`. Quotients, minima and maxima of polynomials are
+atoms in both.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 
 Monomial: TypeAlias = frozenset[tuple[Hashable, int]]
-"""Atoms with their powers."""
+"""A product of atoms, each with its power."""
 
 Numbers: TypeAlias = Mapping[str, int | float]
-"""A call's numbers by name."""
+"""The numbers of a call, by name."""
 
 ONE: Monomial = frozenset()
 
@@ -31,7 +32,7 @@ class Polynomial:
 
     @classmethod
     def of(cls, coefficients: Mapping[Monomial, int]) -> Polynomial:
-        """From coefficients by monomial; those of 0 are dropped."""
+        """The polynomial with these coefficients by monomial. Coefficients of 0 are dropped."""
         return cls(frozenset((monomial, factor) for monomial, factor in coefficients.items() if factor))
 
     @classmethod
@@ -41,13 +42,13 @@ class Polynomial:
 
     @classmethod
     def atom(cls, atom: Hashable) -> Polynomial:
-        """One atom."""
+        """The polynomial of one atom."""
         return cls.of({frozenset({(atom, 1)}): 1})
 
     @classmethod
     @functools.lru_cache(maxsize=1024)
     def parse(cls, text: str) -> Polynomial:
-        """The size of a text that `str` wrote. Raises ValueError for other texts."""
+        """The size from a text that `str` wrote. Raises ValueError for other texts."""
         return _Parser(_TOKEN.findall(text), text).whole()
 
     def __iter__(self) -> Iterator[tuple[Monomial, int]]:
@@ -78,7 +79,7 @@ class Polynomial:
     __radd__, __rmul__ = __add__, __mul__
 
     def __floordiv__(self, other: Polynomial | int) -> Polynomial:
-        """The quotient, rounded towards 0 as kernels do it. Without a remainder it has no quotient in it."""
+        """The quotient, rounded towards 0 as in kernels. If the division is exact, the result has no `Part`."""
         by = _polynomial(other)
         exact = self.quotient(by)
         if exact is not None:
@@ -88,7 +89,7 @@ class Polynomial:
         return Polynomial.atom(Part(self, by))
 
     def quotient(self, by: Polynomial) -> Polynomial | None:
-        """By a single monomial, where nothing is left; None elsewhere."""
+        """The quotient by a single monomial, if the division is exact; else None."""
         if len(by.terms) != 1:
             return None
         ((unit, size),) = by.terms
@@ -101,7 +102,7 @@ class Polynomial:
         return Polynomial.of(found)
 
     def ceil(self, by: int) -> Polynomial:
-        """The quotient, rounded up, of what is not negative."""
+        """The quotient, rounded up. The polynomial must not be negative."""
         return self // by if all(factor % by == 0 for _, factor in self.terms) else (self + (by - 1)) // by
 
     def __str__(self) -> str:
@@ -113,17 +114,17 @@ class Polynomial:
 
     @property
     def constant(self) -> int | None:
-        """The number that it is, or None if it has atoms."""
+        """The value, if it has no atoms; else None."""
         return self.coefficient(ONE) if all(monomial == ONE for monomial, _ in self.terms) else None
 
     @property
     def atoms(self) -> frozenset[Hashable]:
-        """Every atom in it."""
+        """All atoms."""
         return frozenset(atom for monomial, _ in self.terms for atom, _ in monomial)
 
     @property
     def leaves(self) -> frozenset[Hashable]:
-        """Its atoms, with compound atoms replaced by their leaves."""
+        """All atoms, with compound atoms replaced by their leaves."""
         found: set[Hashable] = set()
         for atom in self.atoms:
             found |= frozenset().union(*(part.leaves for part in atom.parts)) if isinstance(atom, Compound) else {atom}
@@ -131,16 +132,16 @@ class Polynomial:
 
     @property
     def name(self) -> str | None:
-        """The one name that a size is; None for any other number."""
+        """The name, if the size is only a name; else None."""
         (only,) = self.atoms if len(self.atoms) == 1 else (None,)
         return only if isinstance(only, str) and self == Polynomial.atom(only) else None
 
     def coefficient(self, monomial: Monomial) -> int:
-        """Of one monomial."""
+        """The coefficient of a monomial."""
         return dict(self.terms).get(monomial, 0)
 
     def over(self, leaf: Callable[[Hashable], Polynomial | None]) -> Polynomial | None:
-        """The same polynomial of other leaves; None where one of them becomes none."""
+        """The polynomial with its leaves replaced; None if `leaf` gives None for any of them."""
         total = Polynomial.number(0)
         for monomial, factor in self.terms:
             product = Polynomial.number(factor)
@@ -156,7 +157,8 @@ class Polynomial:
     def value(self, numbers: Numbers) -> int:
         """The value of a size in a call with these numbers. Raises KeyError for any other name."""
         total = 0
-        # Launches compute many: calls, generators and checks for an abstract class would take three times as long.
+        # Launches compute many sizes. Calls, generators and checks for an abstract class would take three times as
+        # long.
         for monomial, factor in self.terms:
             for atom, power in monomial:
                 found = int(numbers[atom]) if type(atom) is str else cast(Compound, atom).value(numbers)
@@ -166,36 +168,36 @@ class Polynomial:
 
 
 Size: TypeAlias = Polynomial
-"""A number that a launch computes: its leaves are names of a call's numbers."""
+"""A number that a launch computes. Its leaves are names of numbers of a call."""
 
 
 class Compound(ABC):
-    """An atom that is made of polynomials."""
+    """An atom with polynomials as parts."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def parts(self) -> tuple[Polynomial, ...]:
-        """The polynomials."""
+        """The polynomials of the atom."""
 
     @abstractmethod
     def made(self, *parts: Polynomial) -> Polynomial:
-        """The same of other polynomials."""
+        """The same operation on other polynomials."""
 
     def value(self, numbers: Numbers) -> int:
-        """The size in a call with these numbers. Raises KeyError for atoms of kernels alone."""
+        """The value in a call with these numbers. Raises KeyError for atoms that only kernels have."""
         raise KeyError(str(self))
 
     def over(self, leaf: Callable[[Hashable], Polynomial | None]) -> Polynomial | None:
-        """The same of other leaves; None where one of them becomes none."""
+        """The atom with its leaves replaced; None if `leaf` gives None for any of them."""
         found = [part.over(leaf) for part in self.parts]
         return None if None in found else self.made(*cast("list[Polynomial]", found))
 
 
 @dataclass(frozen=True, slots=True)
 class Part(Compound):
-    """`whole` divided by `by`, rounded towards 0, as `//` does in a kernel. A call may have nothing to divide by: it divides by 1."""
+    """`whole` divided by `by`, rounded towards 0, as `//` in a kernel. If `by` is 0 in a call, it counts as 1."""
 
     whole: Polynomial
     by: Polynomial
@@ -206,7 +208,7 @@ class Part(Compound):
         return self.whole, self.by
 
     def made(self, *parts: Polynomial) -> Polynomial:
-        """The quotient of others."""
+        """The quotient of two other polynomials."""
         return parts[0] // parts[1]
 
     def value(self, numbers: Numbers) -> int:
@@ -221,7 +223,7 @@ class Part(Compound):
 
 @dataclass(frozen=True, slots=True)
 class Extreme(Compound):
-    """The least or the greatest of two numbers."""
+    """The minimum or maximum of two numbers."""
 
     kind: Literal["min", "max"]
     one: Polynomial
@@ -229,18 +231,18 @@ class Extreme(Compound):
 
     @property
     def parts(self) -> tuple[Polynomial, ...]:
-        """The two."""
+        """Both numbers."""
         return self.one, self.other
 
     def made(self, *parts: Polynomial) -> Polynomial:
-        """That of two others."""
+        """The minimum or maximum of two other numbers."""
         numbers = [part.constant for part in parts]
         if None not in numbers:
             return Polynomial.number(_EXTREMES[self.kind](*cast("list[int]", numbers)))
         return Polynomial.atom(Extreme(self.kind, *parts))
 
     def value(self, numbers: Numbers) -> int:
-        """The least or the greatest."""
+        """The minimum or maximum."""
         return _EXTREMES[self.kind](self.one.value(numbers), self.other.value(numbers))
 
     def __str__(self) -> str:
@@ -258,7 +260,7 @@ def programs(axis: int) -> str:
 
 
 def with_grid(numbers: Numbers, grid: Sequence[int]) -> dict[str, int | float]:
-    """A call's numbers, and the number of its programs along each axis."""
+    """The numbers of a call, with the number of programs along each axis."""
     padded = (*grid, 1, 1)
     return {**numbers, **{programs(axis): padded[axis] for axis in range(len(AXES))}}
 
@@ -272,7 +274,7 @@ def multiply(one: Monomial, two: Monomial) -> Monomial:
 
 
 def divide(monomial: Monomial, by: Monomial) -> Monomial | None:
-    """The quotient, or None if it is no monomial."""
+    """The quotient; None if it is not a monomial."""
     powers = Counter(dict(monomial))
     for atom, power in by:
         powers[atom] -= power
@@ -286,7 +288,7 @@ def _polynomial(value: Polynomial | int) -> Polynomial:
 
 
 def _quotient(whole: int, by: int) -> int:
-    """Rounded towards 0. A stride of 0 fits in as often as one likes."""
+    """The quotient, rounded towards 0. A divisor of 0, such as a stride of 0, counts as 1."""
     by = by or 1
     return whole // by if (whole < 0) == (by < 0) else -(-whole // by)
 

@@ -1,6 +1,6 @@
-"""A GEMM-shaped kernel as values: operands, tile, epilogue and store.
+"""A GEMM-shaped kernel as plain records: operands, tile, epilogue and store.
 
-`louver.compile.plan.nest.read_nest` reads tile IR into a `ProductNest`; the generator writes schedule IR from it.
+`louver.compile.plan.nest.read_nest` reads tile IR into a `ProductNest`. The generator makes schedule IR from it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from louver.isa.wgmma import TRANSPOSABLE
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """A kernel argument: its name, and its type as tile IR prints it (such as `!tt.ptr<f16>` or `i32`)."""
+    """An argument of a kernel: its name, and its type in tile IR (such as `!tt.ptr<f16>` or `i32`)."""
 
     name: str
     type: str
@@ -26,8 +26,9 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class EntryIndex:
-    """The entry of each tile, read from memory: tile t along an axis of the product takes entry number t of `argument`, whose
-    elements are "s32" or "s64".
+    """An array with the batch entry of each tile.
+
+    Element t of `argument`, "s32" or "s64", is the entry of tile t along an axis of the product.
     """
 
     argument: str
@@ -37,9 +38,11 @@ class EntryIndex:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Entries of an array along a first axis. extent: how many; None where the kernel does not say it: as many as the tensor has.
-    stride: elements between neighbours, of a sparse operand dense ones. index: what says the entry of a tile, None for the
-    number of the product in a batch.
+    """The entries of an array along a first axis.
+
+    extent: the number of entries; None if the kernel does not give it. Then it is the number in the tensor.
+    stride: elements between entries; dense elements for a sparse operand.
+    index: the array with the entry of each tile; None if the entry is the number of the product in a batch.
     """
 
     extent: Size | None
@@ -49,10 +52,10 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The rows of the dense operand that a row of the left one is multiplied with: all of them unless it says otherwise.
+    """The rows of the dense operand by which a row of the left operand is multiplied. By default these are all rows.
 
-    indexed: those that a list names, which rows of a window share (N:M@L). lifted: metadata lifts stored values to their columns (2:4);
-    of V:N:M to those of the list.
+    indexed: they are the rows that a list names. The rows of a window share the list (N:M@L).
+    lifted: metadata maps stored values to their columns (2:4), or to the columns of the list (V:N:M).
     """
 
     indexed: bool = False
@@ -61,7 +64,7 @@ class Selection:
 
 @functools.lru_cache(maxsize=256)
 def selection_of(pattern: str | None) -> Selection:
-    """The selection of a pattern, None for a dense operand."""
+    """The selection of a pattern. pattern: None for a dense operand."""
     if pattern is None:
         return Selection()
     *outer, inner = Pattern.parse(pattern).levels
@@ -70,24 +73,28 @@ def selection_of(pattern: str | None) -> Selection:
 
 
 Unit: TypeAlias = Literal["wgmma", "fma"]
-"""The multiplier of a product: tensor cores, or CUDA cores, whose products of f32 are exact where tensor cores read tf32."""
+"""The unit that multiplies: tensor cores ("wgmma"), which read f32 as tf32, or CUDA cores ("fma"), which multiply f32
+itself.
+"""
 
 
 def unit_of(pattern: str | None, element: str) -> Unit:
-    """The unit of a left operand of that pattern and element type."""
+    """The unit for a left operand with this pattern and element type."""
     selection = selection_of(pattern)
     return "fma" if element == "f32" and selection.indexed and not selection.lifted else "wgmma"
 
 
 def has_unit(pattern: str | None, element: str) -> bool:
-    """Whether units multiply that pattern of that element type: metadata lifts one pattern of each, and any other is indexed."""
+    """Whether a unit multiplies this pattern and element type. Metadata lifts only one pattern of each element type."""
     return not selection_of(pattern).lifted or Pattern.parse(pattern).levels[-1] == Pattern.parse(
         lifted_pattern(element)
     )
 
 
 def turns(pattern: str | None, element: str) -> bool:
-    """Whether gathered rows of K of that element type are turned on their way: tensor cores read them K-major alone."""
+    """Whether gathered rows of K of this element type are turned before the products. Tensor cores read such types only
+    K-major.
+    """
     indexed = selection_of(pattern).indexed
     return indexed and unit_of(pattern, element) == "wgmma" and element not in TRANSPOSABLE
 
@@ -96,11 +103,18 @@ def turns(pattern: str | None, element: str) -> bool:
 class Load:
     """An operand of the product, read tile by tile from global memory.
 
-    argument: the pointer's name. element: element type's name. pattern: of a sparse operand (along K), such as "2:4", or None.
-    extent: elements along the axis that is not summed (M or N). depth: elements along K. stride: elements between
-    neighbours along the axis that is not contiguous; for a sparse operand extent, depth and stride count dense elements.
-    k_major: K is contiguous, otherwise M or N. batch: its entries, None for one that all products of a batch share.
-    gated: the two arguments of the user's kernel, gate and up, of which `louver.gated` makes this operand; None for one.
+    argument: the name of the pointer.
+    element: the name of the element type.
+    pattern: the pattern of a sparse operand along K, such as "2:4", or None.
+    extent: elements along the axis that is not summed (M or N).
+    depth: elements along K.
+    stride: elements between neighbours along the axis that is not contiguous.
+    k_major: whether K is contiguous, otherwise M or N.
+    batch: the entries; None for an operand that all products of a batch share.
+    gated: the two arguments of the user's kernel, gate and up, from which `louver.gated` makes this operand; None for
+    one argument.
+
+    For a sparse operand, extent, depth and stride count dense elements.
     """
 
     argument: str
@@ -115,7 +129,7 @@ class Load:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The arguments of the user's kernel that make up this operand."""
+        """The arguments of the user's kernel for this operand."""
         return (self.argument,) if self.gated is None else self.gated
 
     @property
@@ -125,20 +139,22 @@ class Load:
 
     @property
     def index(self) -> EntryIndex | None:
-        """The array that selects each tile's matrix, if any."""
+        """The array that selects the matrix of each tile; None without one."""
         return None if self.batch is None else self.batch.index
 
 
 ADDED = ("f32", "f16", "bf16", "s32")
-"""Element types that a store may add to."""
+"""Element types to which a store may add."""
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """The place of the result: a row-major [M, N] matrix, or [N, M] when `transposed`; `stride` is its row pitch in elements.
+    """The output: a row-major [M, N] matrix, or [N, M] if `transposed`.
 
-    batch: its entries, None for one product. add: it is added to what is there, each element in one piece, so that several
-    launches at a time may add to one matrix.
+    stride: its row pitch in elements.
+    batch: its entries; None for one product.
+    add: whether results are added to memory. Each addition is atomic, so several launches may add to one matrix at the
+    same time.
     """
 
     argument: str
@@ -157,10 +173,10 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """The sum of products, in the nest's accumulator type.
+    """The sum of products, in the accumulator type of the nest.
 
-    part: of a gated product, whose output has half of the sum's rows, which one of the two sums that meet in an output: 0 or 1.
-    Output row 8i + r has row 16i + r of the sums as part 0 and row 16i + 8 + r as part 1.
+    part: in a gated product, the number of one of the two sums of an output element, 0 or 1. The output has half as
+    many rows as the sum. Output row 8i + r has row 16i + r of the sum as part 0, and row 16i + 8 + r as part 1.
     """
 
     part: Literal[0, 1] = 0
@@ -168,7 +184,7 @@ class Accumulator:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A number. Equal to another one of the same bits only: 0 and -0, which compare equal, are two."""
+    """A number. It equals only numbers with the same bits, so 0 and -0 are different."""
 
     value: float
     element: str
@@ -186,14 +202,14 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """An argument of the kernel, passed by value as f32. Integers are only compared with numbers that f32 tells apart."""
+    """An argument of the kernel, passed by value as f32. Integers are only compared with numbers that are exact in f32."""
 
     argument: str
 
 
 @dataclass(frozen=True, slots=True)
 class LoadScalar:
-    """The one element that a pointer argument points to."""
+    """The element to which a pointer argument points."""
 
     argument: str
     element: str
@@ -201,7 +217,7 @@ class LoadScalar:
 
 @dataclass(frozen=True, slots=True)
 class LoadVector:
-    """Element m ("m") or n ("n") of a contiguous vector argument with as many elements as that axis of the output has; zero
+    """Element m ("m") or n ("n") of a contiguous vector argument. It has the size of that axis of the output; zero
     beyond it.
     """
 
@@ -212,9 +228,11 @@ class LoadVector:
 
 @dataclass(frozen=True, slots=True)
 class LoadMatrix:
-    """Element (m, n) of an array argument of the output's sizes; zero outside.
+    """Element (m, n) of an array argument with the sizes of the output; zero outside.
 
-    transposed: it is stored as [N, M]. stride: its row pitch in elements. batch: its entries, as the output has them.
+    transposed: whether it is stored as [N, M].
+    stride: its row pitch in elements.
+    batch: its entries, with the same number as the output's.
     """
 
     argument: str
@@ -226,8 +244,9 @@ class LoadMatrix:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """An elementwise step or choice (`louver.isa.elementwise`) of operands of one element type, rounded to it; integers are
-    only added, and wrap.
+    """An elementwise step or choice (`louver.isa.elementwise`) of operands of one element type, rounded to this type.
+
+    Integers are only added, and overflow wraps.
     """
 
     step: str
@@ -241,7 +260,7 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """The operand converted to element type `to`: to nearest even, of floats to integers towards zero."""
+    """The operand, converted to element type `to`: to nearest even; from floats to integers towards zero."""
 
     operand: Expression
     to: str
@@ -254,7 +273,7 @@ Expression: TypeAlias = Leaf | Apply | Cast
 
 
 def walk(expression: Expression) -> Iterator[Expression]:
-    """The expression's nodes, operands before users, left before right; a node that is used twice comes twice."""
+    """The nodes of an expression, operands before users, left before right. A node that is used twice comes twice."""
     match expression:
         case Apply(operands=operands):
             for operand in operands:
@@ -274,13 +293,21 @@ Part: TypeAlias = Literal["kernel", "tiles", "a", "b", "loop", "dot", "store"] |
 class ProductNest:
     """A kernel that computes each tile of an output as epilogue(sum over K of a · b).
 
-    name: the function's. arguments: in order. a: [M, K]; b: [K, N] in index order, whatever its layout.
-    m, n, k: the product's sizes. tile_m, tile_n, tile_k: elements. accumulator: element type of the sum, which starts
-    at zero. epilogue: its element type is the store's. gated: the output has M / 2 rows, see `Accumulator`. In a batch the
-    output and at least one operand have entries. Where an array says which entry of `a` a tile takes, nothing else has any.
+    name: the name of the function.
+    arguments: its arguments, in order.
+    a, b: the operands [M, K] and [K, N], in the order of indices, for any layout in memory.
+    m, n, k: the sizes of the product.
+    tile_m, tile_n, tile_k: the sizes of a tile, in elements.
+    accumulator: the element type of the sum, which starts at zero.
+    epilogue: its element type is that of the store.
+    gated: whether the output has M / 2 rows, see `Accumulator`.
     conditions: the facts that a launch must check.
-    promoted: the columns of K that tensor cores sum before f32 additions take over, at most; None for all of K.
-    places: the source locations of its parts, xDSL's attributes. A record on disk has none of them, and needs no xDSL.
+    promoted: the most columns of K that tensor cores sum before f32 additions; None for all of K.
+    places: the source locations of its parts, as attributes of xDSL. A record on disk has no places, so it needs no
+    xDSL.
+
+    In a batch, the output and at least one operand have entries. If an array selects the entry of `a` for each tile, no
+    other array has entries.
     """
 
     name: str
@@ -329,12 +356,12 @@ class ProductNest:
 
     @property
     def k(self) -> Size:
-        """Elements summed."""
+        """Elements that are summed."""
         return self.a.depth
 
     @property
     def turns(self) -> bool:
-        """Whether rows of K are gathered, and turned on their way."""
+        """Whether rows of K are gathered, and turned before the products."""
         return turns(self.a.pattern, self.b.element)
 
     @property
@@ -344,7 +371,9 @@ class ProductNest:
 
 
 def require_rows(nest: ProductNest) -> None:
-    """Raises ValueError unless units multiply the left operand: rows along K, and rows of the right one that can be gathered for it."""
+    """Raises ValueError unless the left operand has rows along K, and rows of the right operand can be gathered if it
+    needs this.
+    """
     if not nest.a.k_major:
         raise ValueError(f"the left operand must have K contiguous, got M contiguous in {nest.a.argument}")
     if nest.a.selection.indexed and nest.b.k_major:
@@ -355,7 +384,7 @@ def require_rows(nest: ProductNest) -> None:
 
 
 def require_sparse(nest: ProductNest) -> None:
-    """Raises ValueError unless the left operand is sparse, and one that units multiply."""
+    """Raises ValueError unless the left operand is sparse, and a unit multiplies it."""
     if nest.a.pattern is None or not nest.a.k_major:
         raise ValueError(
             f"the left operand must be sparse with K contiguous, got pattern {nest.a.pattern} and "

@@ -1,4 +1,4 @@
-"""Refusals of a kernel: the rule, the operation as it prints, and the user's line."""
+"""Errors that reject a kernel, with the rule, the text of the operation, and the user's line."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ R = TypeVar("R")
 
 
 class UnsupportedKernelError(ValueError):
-    """A kernel does what the compiler cannot lower. `operation` is its text, `location` "file:line:column" or None.
+    """A kernel has an operation that the compiler cannot lower.
 
-    advice: the change to the kernel that helps. others: of the same kernel, which the message names too.
+    operation: the text of the operation.
+    location: "file:line:column", or None.
+    advice: a change to the kernel that helps.
+    others: further errors of the same kernel, which the message names too.
     """
 
     def __init__(
@@ -37,12 +40,12 @@ class UnsupportedKernelError(ValueError):
 
 
 def unsupported(rule: str, op: Operation, advice: str = "") -> UnsupportedKernelError:
-    """The error that refuses `op`, for the caller to raise. rule: what is allowed. advice: the change that helps."""
+    """The error that rejects `op`. The caller raises it. rule: what is allowed. advice: a change that helps."""
     return UnsupportedKernelError(rule, _first_line(op), source_location(op.location), advice)
 
 
 def together(errors: Sequence[UnsupportedKernelError]) -> UnsupportedKernelError:
-    """One error for all obstacles of a kernel; of those at one line with one rule, the first."""
+    """One error for several errors of a kernel. Of errors with the same line and rule, only the first is kept."""
     distinct: dict[tuple[str, str | None], UnsupportedKernelError] = {}
     for each in errors:
         distinct.setdefault((each.rule, each.location), each)
@@ -51,7 +54,7 @@ def together(errors: Sequence[UnsupportedKernelError]) -> UnsupportedKernelError
 
 
 def for_each(items: Iterable[T], do: Callable[[T], R]) -> list[R]:
-    """The results of `do` for all items. Raises one UnsupportedKernelError for all that it refuses."""
+    """The results of `do` for all items. Raises one UnsupportedKernelError for all items that it rejects."""
     made: list[R] = []
     refused: list[UnsupportedKernelError] = []
     for each in items:
@@ -65,7 +68,7 @@ def for_each(items: Iterable[T], do: Callable[[T], R]) -> list[R]:
 
 
 def source_location(location: Attribute) -> str | None:
-    """The innermost "file:line:column" of a location, or None if it has none."""
+    """The innermost "file:line:column" of a location; None without one."""
     match location:
         case FileLineColLoc():
             return f"{location.filename.data}:{location.line.data}:{location.column.data}"
@@ -81,11 +84,13 @@ def source_location(location: Attribute) -> str | None:
 
 
 _LONGEST = 200
-"""Characters of an operation that a message prints, at most."""
+"""The largest number of characters of an operation in a message."""
 
 
 def _first_line(op: Operation) -> str:
-    """An operation's text, without its regions. A whole function is named: its signature says nothing to a user."""
+    """The text of an operation without its regions. For a function it is only the name, because a signature does not
+    help a user.
+    """
     name = op.properties.get("sym_name")
     if isinstance(name, StringAttr):
         return f"{op.name} @{name.data}"

@@ -1,4 +1,4 @@
-"""Tensor constants of one number, by their bytes: xDSL decodes every element to find it, and a tile has thousands."""
+"""Reads the number of a constant tensor from its bytes. xDSL would decode every element, and a tile has thousands."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def first_of(numbers: DenseIntOrFPElementsAttr) -> int | float:
 
 
 def splat_of(numbers: DenseIntOrFPElementsAttr) -> int | float | None:
-    """The number that every element is; None where their bits differ."""
+    """The number of all elements; None if their bits differ."""
     return first_of(numbers) if is_splat(numbers) else None
 
 

@@ -1,7 +1,7 @@
-"""`arith` and `math` on scalars and tensors alike.
+"""Interprets `arith` and `math` on scalars and tensors.
 
-Integers wrap. Floating-point operations are computed in float64 and rounded once to the result's type, so that f32, f16 and bf16
-give what correctly rounded hardware would; approximations of the hardware are not imitated.
+Integers wrap on overflow. Floating-point operations are computed in float64 and rounded once to the result type. So
+f32, f16 and bf16 have correctly rounded results. Approximations of hardware are not modelled.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from louver.ir.tile import ClampFOp, ExternElementwiseOp, FpToFpOp
 from louver.isa.elementwise import ELEMENTWISE_STEPS
 
 Handler: TypeAlias = Callable[[Any, Sequence[Any]], Sequence[Value]]
-"""The results of an operation, for its operands' values."""
+"""Computes the results of an operation from the values of its operands."""
 
 
 def _signed(values: Array) -> Array:
-    """Integers as they are; true is -1."""
+    """Integers without a change; true becomes -1."""
     return -values.astype(np.int8) if values.dtype == np.bool_ else values
 
 
 def _unsigned(values: Array) -> Array:
-    """The same bits without a sign."""
+    """The same bits as unsigned integers."""
     return values.astype(np.uint8) if values.dtype == np.bool_ else values.astype(f"u{values.dtype.itemsize}")
 
 
 def _wrapped(values: Array, to: np.dtype[Any]) -> Array:
-    """The low bits, in an integer dtype."""
+    """The low bits as an integer dtype."""
     values = np.asarray(values)
     return (values & 1) != 0 if to == np.bool_ else values.astype(to)
 
@@ -63,7 +63,7 @@ def _divisor(meaning: Callable[[Array, Array], Any]) -> Callable[[Array, Array],
 
 
 def _quotient(a: Array, b: Array) -> Array:
-    """Rounded towards zero."""
+    """The quotient, rounded towards zero."""
     return (a - np.fmod(a, b)) // b
 
 

@@ -8,11 +8,13 @@ from louver.ir.refusal import unsupported
 
 
 class Fault(Exception):
-    """A rule that an operation broke with the values that it got. The program that runs the operation names it and its line."""
+    """A rule that an operation breaks with the given values. The program that runs the operation adds its name and
+    line.
+    """
 
 
 class InterpretationError(RuntimeError):
-    """A kernel did what is undefined. `operation` is its text, `location` "file:line:column" or None."""
+    """An operation of a kernel is undefined. operation: its text. location: "file:line:column" or None."""
 
     def __init__(self, rule: str, op: Operation) -> None:
         refused = unsupported(rule, op)

@@ -23,30 +23,38 @@ from louver.ir.refusal import unsupported
 from louver.ir.tile import DescriptorType, FuncOp, LoadOp, PointerType, sparse_encoding
 
 Argument: TypeAlias = "NDArray[Any] | SparseTensor | int | float"
-"""The values that a kernel's argument is bound to: pointers and descriptors to arrays, others to numbers."""
+"""The value of a kernel argument: an array for a pointer or descriptor, a number for others."""
 
 AXES = 3
-"""Axes of a grid, at most."""
+"""The largest number of axes of a grid."""
 
 MOST_TURNS = 10_000
-"""The number of times that each program may look at memory in a loop while none ends."""
+"""How often each program may read memory in a loop while no program ends."""
 
 
 def run_kernel(module: ModuleOp, grid: Sequence[int], arguments: Mapping[str, Argument]) -> None:
-    """Run the module's only kernel for each program of `grid`, x first; its stores go to the arrays given.
+    """Run the module's only kernel for each program of `grid`, x first. Its stores change the given arrays.
 
-    arguments: by name (`arg0` and so on where the text has none). A pointer takes an array whose memory is contiguous, of its
-    element type and of any shape; offsets count its elements. A descriptor takes one too, and reads its sizes and strides from the
-    arguments that follow it. A sparse tensor stands for its dense array, contiguous and read only; arguments with an encoding
-    take nothing else. Programs run one after another, x fastest, and none may rely on that; while one
-    waits in a loop that looks at memory, others go on.
+    arguments: values by name (`arg0` and so on for arguments without a name).
 
-    An element that a mask leaves out of a load without `other` is zero, as in compiled kernels. Triton leaves it undefined: where a store, or the
-    way that a program takes, depends on it, there is a warning for the load. A dot sums over what a sparse operand stores.
-    Sums of a dot are made in float64 and rounded once to the accumulator's type (integers wrap), f32 operands are read as tf32 unless
-    the dot asks for more, and 8-bit floats saturate. Raises ValueError for arguments that do not fit, UnsupportedKernelError, before
-    anything runs, for an operation that has no meaning here, and InterpretationError for what is undefined: an access outside its
-    array that is not masked, a division by zero, an assumption that does not hold. All of the latter name the operation and its line.
+    - A pointer takes an array of its element type, with contiguous memory and any shape. Offsets count its elements.
+    - A descriptor takes an array too. Its sizes and strides are the arguments after it.
+    - A sparse tensor represents its dense array, contiguous and read only. Arguments with an encoding accept only a
+      sparse tensor.
+
+    Programs run one after another, x fastest. A kernel must not depend on this order. While a program waits in a loop
+    that reads memory, others run.
+
+    - A masked element of a load without `other` is zero, as in compiled kernels. Triton leaves it undefined. There is a
+      warning for the load if a store or a branch depends on it.
+    - A dot sums the elements that a sparse operand stores. Its sum is computed in float64, and rounded once to the
+      accumulator type. Integers wrap. f32 operands are read as tf32 unless the dot asks for more.
+    - 8-bit floats saturate.
+
+    Raises ValueError for arguments that do not fit. Raises UnsupportedKernelError, before anything runs, for an
+    operation that cannot be interpreted. Raises InterpretationError for undefined behaviour: an access outside its
+    array that is not masked, a division by zero, or an assumption that is false. The last two name the operation and
+    its line.
     """
     function = _kernel(module)
     require_known(function)
@@ -70,7 +78,9 @@ def run_kernel(module: ModuleOp, grid: Sequence[int], arguments: Mapping[str, Ar
 
 
 def _take_turns(programs: Iterator[Turns]) -> None:
-    """Run each to its end, or to a loop that looks at memory: then the next one begins, and all that have begun go on in turn."""
+    """Run each program to its end, or to a loop that reads memory. Then the next one begins, and all that have begun
+    continue in turn.
+    """
     begun: deque[Turns] = deque()
     in_vain = 0
     while True:
@@ -156,7 +166,7 @@ def _dtype(name: str, type_: Attribute) -> np.dtype[Any]:
 
 
 def _described(values: Sequence[Value], index: int, type_: Attribute) -> Value:
-    """A descriptor with the sizes and strides that follow it; any other value as it is."""
+    """A descriptor, with the sizes and strides of the arguments after it. Other values do not change."""
     value = values[index]
     if not isinstance(type_, DescriptorType):
         return value

@@ -1,4 +1,4 @@
-"""One program of a grid: its operations in order, with loops, branches and reductions."""
+"""Runs one program of a grid: its operations in order, with loops, branches and reductions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _CONTROL = (
 _NESTED = (scf.ForOp, scf.IfOp, scf.WhileOp)
 
 Turns: TypeAlias = Generator[Operation, None, Sequence[Value]]
-"""A run that stops at each operation that it yields, for others to go on. Its value is what it gives."""
+"""A run that pauses at each operation that it yields, so that other programs can run. It returns the results."""
 
 
 def _at_once(turns: Turns) -> Sequence[Value]:
@@ -65,7 +65,7 @@ def _at_once(turns: Turns) -> Sequence[Value]:
 
 
 def require_known(function: FuncOp) -> None:
-    """Raise UnsupportedKernelError for the first operation that has no meaning here."""
+    """Raise UnsupportedKernelError for the first operation that cannot be interpreted."""
     for op in function.body.walk():
         if not isinstance(op, _CONTROL) and type(op) not in _HANDLERS:
             raise unsupported(f"{op.name} has no meaning in the interpreter", op)
@@ -73,8 +73,12 @@ def require_known(function: FuncOp) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """numbers: the program's along each axis of the grid. grid: programs along each axis. seen: is told of undefined elements that an
-    operation makes visible. values: what is known so far.
+    """One program.
+
+    numbers: its program number along each axis of the grid.
+    grid: programs along each axis.
+    seen: called for undefined elements that an operation makes visible.
+    values: the values computed so far.
     """
 
     numbers: tuple[int, ...]
@@ -83,9 +87,10 @@ class Program:
     values: dict[SSAValue, Value] = field(default_factory=dict[SSAValue, Value])
 
     def run(self, block: Block, given: Sequence[Value]) -> Turns:
-        """The operands of the block's terminator. Raises InterpretationError, which names the operation that failed.
+        """Run a block, and return the operands of its terminator. given: the values of its arguments.
 
-        Yields a loop that looks at memory, before it looks again: another program may change it.
+        Yields a loop that reads memory before it reads again, because another program may change the memory. Raises
+        InterpretationError, which names the operation that failed.
         """
         self.values.update(zip(block.args, given, strict=True))
         for op in block.ops:
@@ -129,7 +134,7 @@ class Program:
                 return _HANDLERS[type(op)](op, operands)
 
     def _decides(self, value: Value, op: Operation) -> Any:
-        """A number by which `op` goes one way or another."""
+        """A value that decides the control flow of `op`."""
         if isinstance(value, Shaded) and undefined_of(value).any():
             self.seen(value, op)
         return plain(value)
@@ -156,7 +161,7 @@ class Program:
                 yield op
 
     def _reduce(self, op: ReduceOp, operands: Sequence[Any]) -> Sequence[Value]:
-        """From the first element to the last, one at a time; hardware may take another order."""
+        """Combine elements one at a time, from the first to the last. Hardware may use another order."""
         axis = op.axis.value.data
         totals = [each[-1] for each in self._combined(op, [np.moveaxis(plain(value), axis, 0) for value in operands])]
         undefined = [each.any(axis=axis) if each.ndim else each for each in map(undefined_of, operands)]
@@ -167,7 +172,7 @@ class Program:
         axis, step = op.axis.value.data, -1 if op.reverse.value.data else 1
 
         def turned(array: Any) -> Any:
-            """With the axis first, in the order in which elements are combined."""
+            """The array with the axis first, in the order in which elements are combined."""
             return np.moveaxis(array, axis, 0)[::step]
 
         def back(parts: Any) -> Any:
@@ -180,7 +185,7 @@ class Program:
         return [shaded(back(each), unknown, loads_of(operands)) for each in found]
 
     def _combined(self, op: CombiningOp, slices: Sequence[Any]) -> list[list[Any]]:
-        """Of each operand, what its elements combined up to each place of the first axis are."""
+        """For each operand, the combined elements up to each place of the first axis."""
         total: Sequence[Any] = [each[0] for each in slices]
         found = [[each] for each in total]
         for index in range(1, len(slices[0])):

@@ -1,8 +1,8 @@
-"""Marks of a tile's elements beside their numbers: stored elements of a sparse tensor, and undefined ones.
+"""Tracks marks of elements in addition to their numbers: stored elements of a sparse tensor, and undefined elements.
 
-A product with a sparse tile sums over its stored elements alone, as hardware does: infinity is not multiplied by a zero that nothing
-stores. An element that a mask leaves out of a load without `other` is zero here and in compiled kernels, and undefined in Triton. It is followed to
-where it can be seen.
+A product with a sparse tile sums only its stored elements, as hardware does. So infinity is not multiplied by a zero
+that is not stored. A masked element of a load without `other` is zero here and in compiled kernels, and undefined in
+Triton. It is tracked to operations that make it visible.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from louver.ir.tile import (
 )
 
 Seen: TypeAlias = Callable[[Shaded, Operation], None]
-"""Is told of undefined elements that an operation makes visible."""
+"""A callback for undefined elements that an operation makes visible."""
 
 _MOVES = (SplatOp, BroadcastOp, ReshapeOp, ExpandDimsOp, TransOp, SplitOp)
 _STORES = (StoreOp, AtomicRMWOp, AtomicCASOp, DescriptorStoreOp, DescriptorReduceOp)
 
 
 def run_shaded(op: Operation, operands: Sequence[Any], run: Handler, seen: Seen) -> Sequence[Value]:
-    """The results of an operation of which some operands are shaded."""
+    """The results of an operation with shaded operands."""
     values = [plain(each) for each in operands]
     if isinstance(op, _MOVES):
         return _moved(op, operands[0], run)
@@ -55,7 +55,7 @@ def run_shaded(op: Operation, operands: Sequence[Any], run: Handler, seen: Seen)
         _store(op, operands, undefined, values, seen)
         return run(op, values)
     if isinstance(op, DIVISIONS):
-        # Undefined elements are zero here, and nothing is divided by zero.
+        # Undefined elements are zero here. They are replaced, so that there is no division by zero.
         values[1] = np.where(undefined[1], np.ones_like(values[1]), values[1])
     found = run(op, operands if isinstance(op, DotOp) else values)
     unknown = _of_results(op, undefined, values)
@@ -63,7 +63,7 @@ def run_shaded(op: Operation, operands: Sequence[Any], run: Handler, seen: Seen)
 
 
 def loads_of(values: Sequence[Any]) -> frozenset[Operation]:
-    """The operations that left elements of these undefined."""
+    """The loads whose masked elements are undefined in these values."""
     return frozenset[Operation]().union(*(each.loads for each in values if isinstance(each, Shaded)))
 
 
@@ -86,7 +86,7 @@ def _of_results(op: Operation, undefined: Sequence[Truths], values: Sequence[Any
         case arith.OrIOp(), [one, other] if one.dtype == np.bool_:
             return (undefined[0] | undefined[1]) & (~one | undefined[0]) & (~other | undefined[1])
         case LoadOp(mask=mask), _ if mask is not None:
-            # An address that the mask leaves out is not read.
+            # A masked address is not read.
             outside = undefined[2] if len(undefined) > 2 else np.asarray(False)
             return undefined[1] | np.where(values[1], undefined[0], outside)
         case DotOp(), _:
@@ -122,7 +122,7 @@ def _store(
 
 
 def _of_dot(undefined: Sequence[Truths]) -> Truths:
-    """A row of one operand and a column of the other one are in every sum that they meet in."""
+    """The undefined sums of a dot: those with an undefined element in their row of a or their column of b."""
     a, b, c = undefined
     rows = a.any(axis=1, keepdims=True) if a.ndim else a
     return rows | (b.any(axis=0, keepdims=True) if b.ndim else b) | c

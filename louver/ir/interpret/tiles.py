@@ -1,4 +1,4 @@
-"""Tile operations: shapes, products, and memory."""
+"""Interprets tile operations: shapes, products and memory."""
 
 from __future__ import annotations
 
@@ -45,14 +45,16 @@ from louver.ir.tile.syntax import Literals, join_indices
 from louver.ir.tile.types import loaded_type
 
 NAN_PADDING = 2
-"""Triton's number for reading NaN outside of a tensor; 1 is for zeros, which are read where it says nothing too."""
+"""The number in Triton for NaN outside of a tensor. 1 is for zeros, which are the default too."""
 
 TF32_BITS = np.uint32(0xFFFFE000)
-"""The bits of a float32 that tensor cores read of it as tf32."""
+"""Mask of the bits of a float32 that tensor cores read as tf32."""
 
 
 def _shaped(change: Any) -> Handler:
-    """An operation that moves elements: `change` gives the array of the result for that of the operand."""
+    """The handler of an operation that moves elements. change: computes the array of the result from that of the
+    operand.
+    """
 
     def run(op: Operation, values: Sequence[Any]) -> Sequence[Value]:
         value = values[0]
@@ -86,7 +88,7 @@ def _range(op: MakeRangeOp, values: Sequence[Any]) -> Sequence[Value]:
 
 
 def _decompressed(op: DecompressOp, values: Sequence[Any]) -> Sequence[Value]:
-    """A tile that is sparse by its type has all elements here."""
+    """Decompress a tile. A tile with a sparse type has all elements here, so nothing changes."""
     if op.metadata is not None:
         raise Fault(
             "the interpreter decompresses a tile by its sparse type, not from values and metadata: run the "
@@ -96,7 +98,7 @@ def _decompressed(op: DecompressOp, values: Sequence[Any]) -> Sequence[Value]:
 
 
 def _dot(op: DotOp, values: Sequence[Any]) -> Sequence[Value]:
-    """c + a · b, the sum in float64, rounded once to the type of `c`; integers are exact, and wrap."""
+    """c + a · b. The sum is in float64, and rounded once to the type of `c`. Integers are exact, and wrap."""
     if op.metadata is not None:
         raise Fault(
             "the interpreter multiplies operands of sparse types, not values and metadata: run the module "
@@ -111,7 +113,7 @@ def _dot(op: DotOp, values: Sequence[Any]) -> Sequence[Value]:
 
 
 def _sums(a: Array, b: Array, *operands: Value) -> Array:
-    """a · b over what sparse operands store: a zero that is not stored is not multiplied by infinity."""
+    """a · b over the stored elements of sparse operands. A zero that is not stored is not multiplied by infinity."""
     left, right = (each.stored if isinstance(each, Shaded) else None for each in operands)
     if left is None and right is None:
         return a @ b
@@ -136,7 +138,7 @@ def _add(op: AddPtrOp, values: Sequence[Any]) -> Sequence[Value]:
 
 
 def _numbers(values: Sequence[Any], literals: Literals) -> tuple[int, ...]:
-    """An index list, whose values are given."""
+    """An index list with these values."""
     return tuple(int(cast(Any, entry)) for entry in join_indices(values, literals))
 
 
@@ -204,12 +206,14 @@ def _reduce_block(op: DescriptorReduceOp, values: Sequence[Any]) -> Sequence[Val
 
 
 def checked(op: LoadOp | StoreOp) -> Sequence[int]:
-    """The dimensions of a block pointer along which what lies outside is left out."""
+    """The dimensions of a block pointer along which elements outside of the tensor are not accessed."""
     return () if op.boundary_check is None else cast("Sequence[int]", op.boundary_check.get_values())
 
 
 def _load(op: LoadOp, values: Sequence[Any]) -> Sequence[Value]:
-    """Elements that a mask leaves out are `other`, or zero as in compiled kernels; without `other` Triton leaves them undefined."""
+    """Load elements. Masked elements are `other`, or zero as in compiled kernels. Without `other` they are undefined in
+    Triton.
+    """
     pointer: Any = values[0]
     if isinstance(pointer, View):
         inside = pointer.inside(checked(op))
@@ -232,7 +236,7 @@ def _store(op: StoreOp, values: Sequence[Any]) -> Sequence[Value]:
 
 
 def _unsigned(change: Any) -> Any:
-    """A change of integers without a sign."""
+    """A change of integers that reads them as unsigned."""
 
     def run(old: Array, new: Array) -> Array:
         unsigned = f"u{old.itemsize}"
@@ -257,11 +261,11 @@ _CHANGES: dict[str, Any] = {
     "xor": np.bitwise_xor,
     "exch": _second,
 }
-"""The new number of an atomic operation, of the old one and a value."""
+"""For each atomic operation, a function of the old number and a value that gives the new number."""
 
 
 def _atomic(op: AtomicRMWOp, values: Sequence[Any]) -> Sequence[Value]:
-    """One element after the other; the old number is 0 where the mask leaves an element out."""
+    """Change one element after the other. The old number of a masked element is 0."""
     change = _CHANGES[op.kind.data]
     pointers, value = values[:2]
     mask = values[2] if len(values) > 2 else np.ones(np.shape(value), np.bool_)
@@ -277,7 +281,7 @@ def _atomic(op: AtomicRMWOp, values: Sequence[Any]) -> Sequence[Value]:
 
 
 def _swap(op: AtomicCASOp, values: Sequence[Any]) -> Sequence[Value]:
-    """One element after the other, compared bit by bit."""
+    """Compare and swap one element after the other. The comparison is of bits."""
     pointers, expected, value = values
     before = np.zeros_like(value)
     bits = f"u{value.itemsize}"

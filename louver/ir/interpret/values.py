@@ -23,8 +23,11 @@ Truths: TypeAlias = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Memory:
-    """One array that the kernel was given. name: the argument's. elements: flat, in memory order. stored: which of them a sparse
-    tensor stores, None for a dense array.
+    """An array that is an argument of the kernel.
+
+    name: the name of the argument.
+    elements: the elements, flat and in memory order.
+    stored: which elements a sparse tensor stores; None for a dense array.
     """
 
     name: str
@@ -32,7 +35,7 @@ class Memory:
     stored: Truths | None = None
 
     def load(self, offsets: Offsets, inside: Truths, fill: Array) -> Array | Shaded:
-        """The elements at `offsets`; `fill` where not `inside`. Raises Fault for an offset outside the array."""
+        """The elements at `offsets`, or `fill` if not `inside`. Raises Fault for an offset outside the array."""
         self._check(offsets[inside])
         loaded = _taken(self.elements, offsets, inside, fill)
         if self.stored is None:
@@ -40,7 +43,7 @@ class Memory:
         return Shaded(loaded, _taken(self.stored, offsets, inside, np.False_))
 
     def store(self, offsets: Offsets, inside: Truths | None, value: Array) -> None:
-        """Write `value`, where `inside`. Raises Fault for an offset outside the array, and for an array that is read only."""
+        """Write `value` if `inside`. Raises Fault for an offset outside the array, and for an array that is read only."""
         if not self.elements.flags.writeable:
             raise Fault(f"a kernel stores to writable arrays only, not to {self.name!r}")
         if inside is not None:
@@ -64,29 +67,31 @@ def _taken(elements: Array, offsets: Offsets, inside: Truths, fill: Any) -> Arra
 
 
 PART = 1 << 44
-"""Elements from where an array of several begins to where the next one does."""
+"""The distance between the beginnings of two arrays in `Memories`, in elements."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Memories:
-    """Several arrays of one element type, dense: what pointers point into that are chosen from. Each begins at a multiple of `PART`."""
+    """Several dense arrays of one element type, for pointers that a select chooses. Each array begins at a multiple of
+    `PART`.
+    """
 
     parts: tuple[Memory, ...]
 
     def load(self, offsets: Offsets, inside: Truths, fill: Array) -> Array:
-        """As `Memory.load`."""
+        """The same as `Memory.load`."""
         found = np.broadcast_to(fill, offsets.shape).astype(self.parts[0].elements.dtype)
         for memory, mine, local in self._shares(offsets, inside):
             found[mine] = plain(memory.load(local, mine, fill))[mine]
         return found
 
     def store(self, offsets: Offsets, inside: Truths | None, value: Array) -> None:
-        """As `Memory.store`."""
+        """The same as `Memory.store`."""
         for memory, mine, local in self._shares(offsets, np.asarray(True) if inside is None else inside):
             memory.store(local, mine, np.broadcast_to(value, offsets.shape))
 
     def _shares(self, offsets: Offsets, inside: Truths) -> list[tuple[Memory, Truths, Offsets]]:
-        """Each array, which accesses are of it, and where in it."""
+        """For each array, the accesses to it, and their offsets in it."""
         number = (offsets + PART // 2) // PART
         shares = [inside & (number == index) for index in range(len(self.parts))]
         return [
@@ -97,21 +102,24 @@ class Memories:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pointers:
-    """A pointer, or a tensor of pointers, into one array or several. offsets: elements from its start, int64 in the tensor's shape."""
+    """A pointer, or a tensor of pointers, into one or several arrays.
+
+    offsets: elements from the start, int64 in the shape of the tensor.
+    """
 
     memory: Memory | Memories
     offsets: Offsets
 
     @property
     def single(self) -> Memory:
-        """The array. Raises Fault where there are several."""
+        """The array. Raises Fault if there are several."""
         if isinstance(self.memory, Memories):
             names = " and ".join(each.name for each in self.memory.parts)
             raise Fault(f"pointers that are chosen from several arrays, {names}, may only be loaded from and stored to")
         return self.memory
 
     def chosen(self, condition: Truths, other: Pointers) -> Pointers:
-        """These where the condition holds, elsewhere the other ones."""
+        """These pointers where the condition is true, else the other ones."""
         if self.memory is other.memory:
             return self.reshaped(np.where(condition, self.offsets, other.offsets))
         parts = [each.memory.parts if isinstance(each.memory, Memories) else (each.single,) for each in (self, other)]
@@ -121,7 +129,7 @@ class Pointers:
         return Pointers(Memories((*parts[0], *parts[1])), np.where(condition, self.offsets, behind))
 
     def reshaped(self, offsets: Offsets) -> Pointers:
-        """Into the same array."""
+        """Pointers into the same array with other offsets."""
         return Pointers(self.memory, offsets)
 
 
@@ -129,8 +137,12 @@ class Pointers:
 class View:
     """A tensor in an array, and a block of it: a descriptor, whose block begins at 0, or a block pointer.
 
-    base: element of the array where the tensor begins. sizes: elements along each dimension. steps: elements of the array between
-    neighbours. block: the block's shape. first: its first element. fill: what is read outside the tensor.
+    base: the element of the array at which the tensor begins.
+    sizes: elements along each dimension.
+    steps: elements of the array between neighbours along each dimension.
+    block: the shape of the block.
+    first: the first element of the block.
+    fill: the value that is read outside of the tensor.
     """
 
     memory: Memory
@@ -142,16 +154,16 @@ class View:
     fill: float = 0.0
 
     def moved(self, by: Sequence[int]) -> View:
-        """The view with its block `by` elements on."""
+        """The view with its block moved by `by` elements."""
         return replace(self, first=tuple(one + more for one, more in zip(self.first, by, strict=True)))
 
     def load(self, checked: Sequence[int]) -> Array | Shaded:
-        """The block; `fill` outside of the tensor along the dimensions `checked`."""
+        """The elements of the block, with `fill` outside of the tensor along the dimensions `checked`."""
         offsets, inside = self._places(checked)
         return self.memory.load(offsets, inside, np.asarray(self.fill).astype(self.memory.elements.dtype))
 
     def store(self, checked: Sequence[int], value: Array) -> None:
-        """Write the block; elements outside of the tensor along the dimensions `checked` are dropped."""
+        """Write the block. Elements outside of the tensor along the dimensions `checked` are dropped."""
         self.memory.store(*self._places(checked), value)
 
     def inside(self, checked: Sequence[int]) -> Truths:
@@ -176,8 +188,11 @@ class View:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shaded:
-    """A value with what its elements are beside their numbers, see `shades.py`. stored: by a sparse tensor; None for a dense one.
-    undefined: in Triton; None if none is. loads: the operations that left these undefined.
+    """A value with marks of its elements, see `shades.py`.
+
+    stored: elements that a sparse tensor stores; None for a dense tensor.
+    undefined: elements that are undefined in Triton; None without any.
+    loads: the loads of the undefined elements.
     """
 
     value: Array | Pointers
@@ -190,19 +205,19 @@ Value: TypeAlias = Array | Pointers | View | Shaded
 
 
 def plain(value: Any) -> Any:
-    """A value without shades."""
+    """The value without marks."""
     return value.value if isinstance(value, Shaded) else value
 
 
 def undefined_of(value: Any) -> Truths:
-    """The undefined elements of a value, in its shape or one for all."""
+    """Which elements of a value are undefined, in its shape or as one value for all."""
     return (
         np.asarray(value.undefined) if isinstance(value, Shaded) and value.undefined is not None else np.asarray(False)
     )
 
 
 def shaded(value: Value, undefined: Truths, loads: frozenset[Operation]) -> Value:
-    """A value of which these elements are undefined too."""
+    """The value with further undefined elements."""
     if isinstance(value, View) or not undefined.any():
         return value
     known = value if isinstance(value, Shaded) else Shaded(value)
@@ -211,7 +226,9 @@ def shaded(value: Value, undefined: Truths, loads: frozenset[Operation]) -> Valu
 
 
 def dtype_of(type_: Attribute) -> np.dtype[Any]:
-    """The NumPy dtype of a scalar type, or of a tensor type's elements. Raises Fault for types that NumPy has no dtype for."""
+    """The NumPy dtype of a scalar type, or of the elements of a tensor type. Raises Fault for types without a dtype in
+    NumPy.
+    """
     match element := element_of(type_):
         case IntegerType() if element.width.data == 1:
             return np.dtype(np.bool_)
@@ -230,6 +247,6 @@ def dtype_of(type_: Attribute) -> np.dtype[Any]:
 
 
 def shape_of(type_: Attribute) -> tuple[int, ...]:
-    """Of a tensor type; of other types, no dimensions."""
+    """The shape of a tensor type; no dimensions for other types."""
     tensor = as_tensor(type_)
     return () if tensor is None else tensor.get_shape()
