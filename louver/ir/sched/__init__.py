@@ -1,4 +1,4 @@
-"""The `sched` dialect: warp roles, rings of stages, barriers, bulk copies, warpgroup products."""
+"""The `sched` dialect: warp roles, rings of stages, barriers, bulk copies and warpgroup products."""
 
 from __future__ import annotations
 

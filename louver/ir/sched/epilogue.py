@@ -1,6 +1,6 @@
-"""Operations in the region of a store: the arrays that an epilogue reads besides the sums.
+"""Operations in the region of a store that read arrays of an epilogue.
 
-A store's region has one block argument, the sum, or two, the sums of gate and up that make one element of a gated product.
+The region has one block argument, the sum. For a gated product it has two: the sums of gate and up for one element.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from louver.ir.sched.types import PointerType, SizeType
 
 @irdl_op_definition
 class ScalarOp(IRDLOperation):
-    """The one element that a pointer points to."""
+    """The element to which a pointer points."""
 
     name = "sched.scalar"
     pointer = operand_def(PointerType)
@@ -31,10 +31,11 @@ class ScalarOp(IRDLOperation):
 
 @irdl_op_definition
 class MatrixOp(IRDLOperation):
-    """The element of an array of the output's sizes that belongs to the output's element; 0 outside.
+    """The element of an array with the output's sizes, at the place of the output element; 0 outside.
 
-    `transposed`: it is stored as [N, M] row-major, else as [M, N]; `pitch` is its row pitch in elements. entries: elements between
-    those of a batch, of which the store's is read.
+    transposed: it is stored as [N, M] row-major, else as [M, N].
+    pitch: its row pitch in elements.
+    entries: elements between the entries of a batch. The entry of the store is read.
     """
 
     name = "sched.matrix"

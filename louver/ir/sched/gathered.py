@@ -1,8 +1,8 @@
-"""Operations of the `sched` dialect for rows of the dense operand that lists name: a producer copies them one by one.
+"""Operations of the `sched` dialect for rows of the dense operand that lists name. A producer copies the rows.
 
-A list belongs to `list_rows` rows of the left operand, and the tile's lists to each step of K. A tile's rows are opened once. Entries of its
-lists go to registers some steps ahead, become pointers to rows, and say what is copied. Copies of threads are writes of the generic proxy, so
-that products behind them need a proxy fence.
+A list serves `list_rows` rows of the left operand, for all steps of K. The rows of a tile are opened once. Entries of
+its lists are loaded to registers some steps ahead. Pointers to rows are computed from them, and rows are copied from
+the pointers. Copies by threads are writes of the generic proxy, so products after them need a proxy fence.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ from louver.ir.sched.types import PointerType
 
 @irdl_op_definition
 class OpenRowsOp(IRDLOperation):
-    """Find the lists of the tile that begins at `row` and `column`, and the columns that its rows are copied from.
+    """Find the lists of the tile that begins at `row` and `column`, and the columns from which its rows are copied.
 
-    `count` lists, each for `list_rows` rows. Past the last list its entries stand in for what no row has. list_entry, source_entry: of a batch of
-    left operands, whose lists follow each other, and of dense ones.
+    There are `count` lists, each for `list_rows` rows. Past the last list, the entries of the last list are used.
+
+    list_entry: the entry in a batch of left operands. Their lists follow each other.
+    source_entry: the entry in a batch of dense operands.
     """
 
     name = "sched.open_rows"
@@ -49,7 +51,9 @@ class OpenRowsOp(IRDLOperation):
 
 @irdl_op_definition
 class LoadRowsOp(IRDLOperation):
-    """Load the entries of step `step` + `ahead` of the tile's lists to a set of registers. Past the last step nothing is loaded."""
+    """Load the entries of the tile's lists for step `step` + `ahead` to a set of registers. Past the last step nothing
+    is loaded.
+    """
 
     name = "sched.load_rows"
     step = operand_def(IntegerType)
@@ -60,7 +64,7 @@ class LoadRowsOp(IRDLOperation):
 
 @irdl_op_definition
 class PointRowsOp(IRDLOperation):
-    """Make pointers to the rows that a set's entries name, those of step `step` + `ahead`."""
+    """Compute pointers to the rows that the entries of a set name. The entries must be those of step `step` + `ahead`."""
 
     name = "sched.point_rows"
     step = operand_def(IntegerType)
@@ -71,10 +75,11 @@ class PointRowsOp(IRDLOperation):
 
 @irdl_op_definition
 class GatherOp(IRDLOperation):
-    """Copy the rows that the pointers in hand show into the stage in hand, list after list, as boxes with that swizzle would lie there.
-    A row that is none of K, and columns past N, are zeros.
+    """Copy the rows at the current pointers to the current stage, list after list, in the layout of boxes with this
+    swizzle.
 
-    Every thread of the role copies, and arrives on `barriers` when its copies are complete.
+    Rows outside K and columns past N are zeros. Every thread of the role copies, and arrives at `barriers` when its
+    copies are complete.
     """
 
     name = "sched.gather"
@@ -91,7 +96,7 @@ class GatherOp(IRDLOperation):
 
 @irdl_op_definition
 class ProxyFenceOp(IRDLOperation):
-    """Let the products that follow read what other threads' copies have written before the wait in front of this."""
+    """Make writes of other threads before the last wait visible to the products that follow."""
 
     name = "sched.proxy_fence"
     assembly_format = "attr-dict"

@@ -1,8 +1,8 @@
 """Operations of the `sched` dialect: the actions of each warp role, stage by stage.
 
-A `kernel` holds rings of shared-memory stages, barriers (one a stage), and roles. A role walks `tiles`; inside a tile
-`loop`s walk the K steps, each loop going on where the one before it stopped. The stage in hand is implicit: `advance`
-moves a role to the next one, and phase bits never show.
+A `kernel` contains rings of shared-memory stages, barriers (one for each stage), and roles. A role walks `tiles`.
+Inside a tile, `loop`s walk the K steps. Each loop continues where the last one stopped. The current stage is implicit:
+`advance` moves a role to the next stage. Phase bits do not appear.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ def _check_eviction(evict: StringAttr | None) -> None:
 
 @irdl_op_definition
 class KernelOp(IRDLOperation):
-    """A kernel for one target; its block arguments are its parameters, named by `params` in the same order.
+    """A kernel for one target. Its block arguments are its parameters, with the names `params` in the same order.
 
-    cluster: CTAs of a cluster, which work on neighbouring tiles along M, or (`pairs`) on the two ranges of a tile. resident: CTAs that an SM has
-    room for, absent for one.
-    mma: the warpgroup product that it issues; absent where threads multiply (`sched.fma`).
-    `dependent`: it may begin while the grids before it end, and lets the next dependent one begin at once.
+    cluster: CTAs of a cluster. They process neighbouring tiles along M, or (`pairs`) the two ranges of a tile.
+    resident: CTAs that fit an SM; absent for one.
+    mma: the warpgroup product that it issues; absent if threads multiply (`sched.fma`).
+    dependent: it may begin while earlier grids end, and lets the next dependent grid begin at once.
     """
 
     name = "sched.kernel"
@@ -108,24 +108,26 @@ class KernelOp(IRDLOperation):
 
     @property
     def unit(self) -> Wgmma | FmaBlock:
-        """The product of 64 rows that it issues (selector apart), or that its threads compute."""
+        """The product of 64 rows that the kernel issues (without the selector), or that its threads compute."""
         return FmaBlock(self.tile.data[1].value.data) if self.mma is None else self.mma.instruction()
 
     @property
     def exchanged_bytes(self) -> int:
-        """Bytes of sums that a CTA of a pair gets: of half of the tile's columns."""
+        """Bytes of sums that a CTA of a pair receives: the sums of half of the tile's columns."""
         m, n, _ = (size.value.data for size in self.tile)
         return m * n // 2 * element_type(self.unit.d).bytes
 
     @property
     def roles(self) -> list[RoleOp]:
-        """Its roles, in order."""
+        """The roles, in order."""
         return [op for op in self.body.block.ops if isinstance(op, RoleOp)]
 
 
 @irdl_op_definition
 class RingOp(IRDLOperation):
-    """A ring of equal stages in shared memory; `bytes` a stage. `offset` (bytes) is assigned by `assign-shared-memory`."""
+    """A ring of equal stages in shared memory. bytes: bytes of a stage. offset: in bytes, set by
+    `assign-shared-memory`.
+    """
 
     name = "sched.ring"
     sym_name = prop_def(SymbolNameConstraint())
@@ -138,7 +140,9 @@ class RingOp(IRDLOperation):
 
 @irdl_op_definition
 class BarriersOp(IRDLOperation):
-    """One mbarrier a stage. Counts, transaction bytes and the offset are derived by passes from their users."""
+    """One mbarrier for each stage. Passes derive arrivals, transaction bytes and the offset from the operations that
+    use them.
+    """
 
     name = "sched.barriers"
     sym_name = prop_def(SymbolNameConstraint())
@@ -155,9 +159,11 @@ class BarriersOp(IRDLOperation):
 
 @irdl_op_definition
 class RoleOp(IRDLOperation):
-    """The work of some warpgroups. `registers` is their setmaxnreg target; absent, the kernel's own cap stays.
+    """The work of some warpgroups.
 
-    `single`: one elected thread runs the body, of the role's first warp or of number `warp`. Single roles may share a warpgroup.
+    registers: their setmaxnreg target; absent if the number of registers does not change.
+    single: one elected thread runs the body. It is in the first warp of the role, or in warp `warp`. Single roles may
+    share a warpgroup.
     """
 
     name = "sched.role"
@@ -176,17 +182,17 @@ class RoleOp(IRDLOperation):
 
     @property
     def elected(self) -> int:
-        """The warp whose thread runs a single role, among the role's."""
+        """The number, in the role, of the warp whose thread runs a single role."""
         return 0 if self.warp is None else self.warp.value.data
 
 
 def warpgroups(roles: Iterable[RoleOp]) -> list[list[RoleOp]]:
-    """Roles by their first warpgroup, in order."""
+    """The roles grouped by their first warpgroup, in order."""
     return [list(shared) for _, shared in groupby(roles, key=lambda role: role.first.value.data)]
 
 
 def _check_sharing(roles: Sequence[RoleOp]) -> None:
-    """Roles of the same warpgroups are single, each in a warp of its own, and hold the same registers."""
+    """Require that roles of the same warpgroups are single, in different warps, and have the same registers."""
     for role in roles:
         if role.warp is not None and (role.single is None or not 0 <= role.elected < WARPS_PER_WARPGROUP):
             raise VerifyException(
@@ -203,10 +209,10 @@ def _check_sharing(roles: Sequence[RoleOp]) -> None:
 
 @irdl_op_definition
 class WaitGridsOp(IRDLOperation):
-    """Wait until the grids that this launch depends on have ended.
+    """Wait until the grids on which this launch depends have ended.
 
-    Until then nobody touches memory but stored values and metadata. A role that waits for a barrier that this role arrives at later knows it
-    too.
+    Before that, only stored values and metadata may be accessed. A role that waits for a barrier at which this role
+    arrives later also knows that the grids have ended.
     """
 
     name = "sched.wait_grids"
@@ -216,18 +222,20 @@ class WaitGridsOp(IRDLOperation):
 
 @irdl_op_definition
 class TilesOp(IRDLOperation):
-    """Walk this CTA's output tiles; all warpgroups of the role work on every tile. Block arguments of each region: first row and first
-    column of a tile, in elements, and in a batch its entry. Tiles of one entry follow each other.
+    """Walk the output tiles of this CTA. All warpgroups of the role process every tile.
 
-    `entries`: an array that nobody writes meanwhile, with the number of an entry for each tile along an axis, "m" or "n". That is the
-    third block argument, and the kernel's size "entries" in place of a number that no entry has.
+    The block arguments of each region are the first row and column of a tile, in elements, and in a batch its entry.
+    Tiles of one entry follow each other.
 
-    `ranges`: items of work are tiles, of which the first "whole" (a size of the kernel) are taken whole, and each later one is cut into
-    "parts" ranges of "part_steps" K steps, the last one shorter. Loops walk the item's steps; each region has the first of them as its
-    last argument.
-
-    `raster`: rows of tiles that are walked before the next column, for L2 reuse; without it the kernel's size "raster". `ahead`: what is begun for a tile
-    before its turn: for the first one at once, for the others where the body says `sched.next_tile`.
+    entries: an array with the number of an entry for each tile along an axis, "m" or "n". Nothing writes to it during
+    the walk. The number is the third block argument. For an invalid number it is the kernel's size "entries".
+    ranges: the first "whole" tiles (a size of the kernel) are processed whole. Each later tile is cut into "parts"
+    ranges of "part_steps" K steps; the last range is shorter. Loops walk the steps of a tile or range. The last
+    argument of each region is the first of these steps.
+    raster: rows of tiles that are processed before the next column, for L2 reuse. If absent, it is the kernel's size
+    "raster".
+    ahead: the work that begins for a tile before its turn. For the first tile it runs at once, for others at
+    `sched.next_tile` in the body.
     """
 
     name = "sched.tiles"
@@ -254,9 +262,9 @@ class TilesOp(IRDLOperation):
 
 @irdl_op_definition
 class NextTileOp(IRDLOperation):
-    """Run the region `ahead` for the next tile: nothing in hand reads any more what it fills.
+    """Run the region `ahead` for the next tile. The current tile no longer reads the registers that the region fills.
 
-    After the last tile it runs for that tile again, to no effect.
+    After the last tile, it runs for that tile again, without an effect.
     """
 
     name = "sched.next_tile"
@@ -266,10 +274,13 @@ class NextTileOp(IRDLOperation):
 
 @irdl_op_definition
 class LoopOp(IRDLOperation):
-    """Walk K steps, `unroll` at a time while that many are left; block argument: the first of them (i32).
+    """Walk K steps, `unroll` at a time while at least this number remains. The block argument is the first of them
+    (i32).
 
-    A loop goes on where the loop before it in the same tile stopped. `partial`: fewer than `unroll` + 1 steps are left, and the
-    body runs once, as far as there are. `again`: the body runs again and again, the last time as far as steps are left.
+    A loop continues where the last loop in the same tile stopped.
+
+    partial: at most `unroll` steps remain. The body runs once, and ends after the last step.
+    again: the body runs until no step remains. The last run ends after the last step.
     """
 
     name = "sched.loop"
@@ -288,15 +299,16 @@ class _OnBarriers(IRDLOperation):
 
 @irdl_op_definition
 class AcquireOp(_OnBarriers):
-    """Producer: wait until the stage in hand has been released by all its consumers in this CTA."""
+    """Producer: wait until all consumers in this CTA have released the current stage."""
 
     name = "sched.acquire"
 
 
 @irdl_op_definition
 class InviteOp(_OnBarriers):
-    """Producer: tell the other CTAs of the cluster that the stage in hand may be written, on their `barriers`; a `wait` on its
-    own ones says the same of theirs.
+    """Producer: arrive at `barriers` of the other CTAs of the cluster, because they may now write the current stage.
+
+    A `wait` at the `barriers` of this CTA waits for the same from the other CTAs.
     """
 
     name = "sched.invite"
@@ -304,18 +316,20 @@ class InviteOp(_OnBarriers):
 
 @irdl_op_definition
 class ExpectOp(_OnBarriers):
-    """Producer: arrive and announce the stage's transaction bytes."""
+    """Producer: arrive, and announce the transaction bytes of the stage."""
 
     name = "sched.expect"
 
 
 @irdl_op_definition
 class BulkLoadOp(IRDLOperation):
-    """Start a tiled copy of `map`'s box at the coordinates (innermost first) into the stage in hand, `offset` bytes in.
+    """Begin a tensor copy of a box of `map` to the current stage.
 
-    `multicast` [coordinate, elements, bytes]: each CTA of the cluster loads its share, that many elements on along that
-    coordinate and bytes on in the stage for each rank, and sends it to all. `evict` "first" or "last": when the data leaves
-    the L2 cache.
+    coordinates: the place of the box, innermost dimension first.
+    offset: bytes from the beginning of the stage.
+    multicast: [coordinate, elements, bytes]. Each CTA of the cluster loads its share and sends it to all CTAs. Its
+    place moves by elements along the coordinate, and by bytes in the stage, for each rank.
+    evict: "first" or "last", the eviction priority in the L2 cache.
     """
 
     name = "sched.bulk_load"
@@ -337,14 +351,14 @@ class BulkLoadOp(IRDLOperation):
 
 @irdl_op_definition
 class WaitOp(_OnBarriers):
-    """Wait for the phase of the stage in hand: until its copies have arrived, or all that are to send to it may."""
+    """Wait for the phase of the current stage: until its copies have arrived, or until all CTAs may receive data."""
 
     name = "sched.wait"
 
 
 @irdl_op_definition
 class ReleaseOp(IRDLOperation):
-    """Consumer: hand back the stage `lag` steps behind the one in hand, unless this tile has not come that far."""
+    """Consumer: release the stage of `lag` steps before the current one, if this tile has processed that step."""
 
     name = "sched.release"
     barriers = prop_def(SymbolNameConstraint())
@@ -354,7 +368,7 @@ class ReleaseOp(IRDLOperation):
 
 @irdl_op_definition
 class AdvanceOp(IRDLOperation):
-    """Go on to the next stage."""
+    """Advance to the next stage."""
 
     name = "sched.advance"
     assembly_format = "attr-dict"
@@ -362,9 +376,9 @@ class AdvanceOp(IRDLOperation):
 
 @irdl_op_definition
 class LoadMetadataOp(IRDLOperation):
-    """Load the four metadata words of the group of K steps that `step` + `ahead` begins into register set `set`.
+    """Load the four metadata words of the group of K steps from `step` + `ahead` on to register set `set`.
 
-    Both are multiples of a group's steps. Past the last group nothing is loaded.
+    `step` and `ahead` are multiples of the steps of a group. Past the last group nothing is loaded.
     """
 
     name = "sched.load_metadata"
@@ -385,10 +399,12 @@ class MmaFenceOp(IRDLOperation):
 
 @irdl_op_definition
 class MmaOp(IRDLOperation):
-    """One warpgroup product on the stage in hand, `a_offset` and `b_offset` bytes in.
+    """One warpgroup product of the current stage.
 
-    block: which 64 rows of the warpgroup. set, word, selector: its metadata register, of a sparse one. fresh: the accumulators' old
-    contents are not added to.
+    a_offset, b_offset: bytes from the beginning of the operand in the stage.
+    block: the number of the warpgroup's block of 64 rows.
+    set, word, selector: the metadata register of a sparse product.
+    fresh: the product ignores the old values of the accumulators.
     """
 
     name = "sched.mma"
@@ -413,7 +429,7 @@ class MmaOp(IRDLOperation):
 
 @irdl_op_definition
 class MmaCommitOp(IRDLOperation):
-    """Close the group of products issued since the last commit."""
+    """Commit the products since the last commit as a group."""
 
     name = "sched.mma_commit"
     assembly_format = "attr-dict"
@@ -430,10 +446,13 @@ class MmaWaitOp(IRDLOperation):
 
 @irdl_op_definition
 class FmaOp(IRDLOperation):
-    """Multiply and add all of the stage in hand, on CUDA cores, for every block of 64 rows of the warpgroup.
+    """Multiply and add all of the current stage on CUDA cores, for every block of 64 rows of the warpgroup.
 
-    It adds to sums that the tile has cleared. When it ends, all threads of a warp have read the stage. picks: the ring of the rows of b
-    that 16 rows of a are multiplied with; absent where each row of b is for all. together: all rows of a warp have the same.
+    It adds to sums that the tile has cleared. When it ends, all threads of a warp have read the stage.
+
+    picks: the ring with the numbers of the rows of b by which 16 rows of a are multiplied; absent if all rows of a use
+    each row of b.
+    together: all rows of a warp have the same picks.
     """
 
     name = "sched.fma"
@@ -447,9 +466,9 @@ class FmaOp(IRDLOperation):
 
 @irdl_op_definition
 class ClearOp(IRDLOperation):
-    """Begin the tile's sums at zero: those that threads add to (`fma`, or `promote`), which the epilogue reads.
+    """Set the sums of the tile to zero: the sums to which `fma` or `promote` adds, and which the epilogue reads.
 
-    Promoted sums are a second set of f32 registers, beside the accumulators.
+    Promoted sums are a second set of f32 registers in addition to the accumulators.
     """
 
     name = "sched.clear"
@@ -459,7 +478,7 @@ class ClearOp(IRDLOperation):
 
 @irdl_op_definition
 class PromoteOp(IRDLOperation):
-    """Add the accumulators to the promoted sums; the products that follow begin anew (`fresh`)."""
+    """Add the accumulators to the promoted sums. The products that follow ignore the old accumulators (`fresh`)."""
 
     name = "sched.promote"
     traits = traits_def(HasParent(LoopOp))
@@ -468,10 +487,12 @@ class PromoteOp(IRDLOperation):
 
 @irdl_op_definition
 class CombineOp(IRDLOperation):
-    """Run the region, which stores, once for each tile: for a whole one at once, for one cut into ranges when all of them have come here.
+    """Run the region, which stores, once for each tile: at once for a whole tile, and after the last range for a tile
+    that is cut.
 
-    Each warpgroup writes the sums of its range to `workspace`, in the order of its registers, and counts it in `counters`. The last one of
-    a tile reads all of them in the order of the ranges, leaves the counter at 0, and runs the region with their sum.
+    Each warpgroup writes the sums of its range to `workspace`, in the order of its registers, and counts the range in
+    `counters`. The last range to finish reads the sums of all ranges in their order, resets the counter to 0, and runs
+    the region with the total.
     """
 
     name = "sched.combine"
@@ -489,11 +510,15 @@ class CombineOp(IRDLOperation):
 
 @irdl_op_definition
 class ExchangeOp(IRDLOperation):
-    """Run the region, which stores the columns of a tile from its block argument on: for a whole tile all of them, from `column`.
+    """Run the region, which stores the columns of a tile from its block argument on. For a whole tile these are all
+    columns from `column` on.
 
-    For a tile cut into two ranges, each CTA of the pair runs it with half of the columns, whose sums it has got from the other one. An
-    item cut so is the last one of its CTA. Sums go to the memory of `rings`, side by side, which both have read then: `room` says so to the
-    other CTA. `sums` counts the bytes that arrive.
+    For a tile that is cut into two ranges, each CTA of the pair runs it for half of the columns, after it has received
+    their sums from the other CTA. A range is the last item of its CTA.
+
+    rings: their memory receives sums, when both CTAs have read all their operands.
+    room: the barrier that tells the other CTA that the memory is free.
+    sums: the barrier that counts the bytes that arrive.
     """
 
     name = "sched.exchange"
@@ -513,10 +538,13 @@ class ExchangeOp(IRDLOperation):
 
 @irdl_op_definition
 class StoreOp(IRDLOperation):
-    """The epilogue: for each accumulator run the region (block argument: the sum), and store what it yields.
+    """The epilogue: run the region for each accumulator (the block argument is the sum), and store the value that it
+    yields.
 
-    `transposed`: the destination is [N, M] row-major, else [M, N]; `pitch` is its row pitch in elements. entry: of a batch, whose
-    entries are `batch_pitch` elements apart. add: it is added to what is there.
+    transposed: the destination is [N, M] row-major, else [M, N]. Its row pitch is the kernel's size "pitch", in
+    elements.
+    entry: the entry of a batch. Entries are "batch_pitch" elements apart.
+    add: results are added to memory.
     """
 
     name = "sched.store"
@@ -536,10 +564,15 @@ class StoreOp(IRDLOperation):
 
 @irdl_op_definition
 class BulkStoreOp(IRDLOperation):
-    """The epilogue by way of shared memory: as `store`, but each warpgroup stages its rows in `ring`, `columns` columns of 64
-    rows at a time, and sends them by bulk copies through the tensor map `destination`, which drops what is outside. The
-    warpgroups share the ring's one stage; each takes turns in as many buffers as its share holds. The copies run on while
-    the role goes on. entry: of a batch, the map's third coordinate. `evict` as in `bulk_load`. add: they add to what is there.
+    """The epilogue through shared memory.
+
+    Each warpgroup stages its rows in `ring`, `columns` columns of 64 rows at a time, and sends them by bulk copies
+    through the tensor map `destination`. Elements outside the output are dropped. The warpgroups divide the only stage
+    of the ring. Each uses the buffers in its part in turn. Copies continue while the role proceeds.
+
+    entry: the entry of a batch, which is the third coordinate of the map.
+    evict: as in `bulk_load`.
+    add: copies add to memory.
     """
 
     name = "sched.bulk_store"
@@ -566,7 +599,7 @@ class BulkStoreOp(IRDLOperation):
 
 @irdl_op_definition
 class VectorOp(IRDLOperation):
-    """The element of a vector that belongs to the accumulator's row (`axis` "m") or column ("n"); 0 outside."""
+    """The element of a vector for the accumulator's row (`axis` "m") or column ("n"); 0 outside."""
 
     name = "sched.vector"
     vector = operand_def(PointerType)

@@ -1,4 +1,4 @@
-"""Operations of the `sched` dialect for metadata that comes through the ring, and for warpgroups that feed their own ring."""
+"""Operations of the `sched` dialect for metadata in stages, and for warpgroups that fill the ring themselves."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from louver.ir.sched.types import PointerType
 
 @irdl_op_definition
 class OneThreadOp(IRDLOperation):
-    """The warpgroup's first thread runs the region, which begins copies; the others go on, to the wait for them if they use them.
+    """The first thread of the warpgroup runs the region, which begins copies. Other threads continue, to the wait for
+    the copies.
 
-    Where the one thread waits for something, that wait is part of the rule: the others know of it when the copies that came after
-    have arrived.
+    If the region waits for an event, other threads know of the event when the copies after it have arrived.
     """
 
     name = "sched.one_thread"
@@ -47,12 +47,14 @@ class OneThreadOp(IRDLOperation):
 
 @irdl_op_definition
 class CopyMetadataOp(IRDLOperation):
-    """Start copies of the metadata words of K step `step` for the tile's rows, which begin at `row`, into the stage in hand: or of the
-    rows of b that they pick.
+    """Begin copies of the metadata words of K step `step` to the current stage, or of the picks of rows of b.
 
-    One copy for each 64 rows, `bytes` in all.
-    entry: of a batch of sparse operands, whose blocks follow each other. Rows past the last block of 64 get the last block's words: their values are
-    zeros, and any legal codes will do.
+    There is one copy for each 64 rows of the tile. Rows past the last block of 64 get the words of the last block.
+    Their values are zeros, so any legal codes are correct.
+
+    row: the first row of the tile.
+    entry: the entry in a batch of sparse operands. Their blocks follow each other.
+    bytes: bytes of all copies.
     """
 
     name = "sched.copy_metadata"
@@ -70,14 +72,14 @@ class CopyMetadataOp(IRDLOperation):
 
 
 def filled_rings(scope: Operation, barriers: str) -> set[str]:
-    """Rings that the operations in `scope` copy into, of which these barriers count the bytes."""
+    """The rings to which operations in `scope` copy, with bytes that these barriers count."""
     copies = (op for op in scope.walk() if isinstance(op, ops.BulkLoadOp | CopyMetadataOp))
     return {op.ring.data for op in copies if op.barriers.data == barriers}
 
 
 @irdl_op_definition
 class ReadMetadataOp(IRDLOperation):
-    """Load the metadata words of the stage in hand into register set `set`, from word 0 on, for every block of 64 rows."""
+    """Load the metadata words of the current stage to register set `set`, from word 0 on, for every block of 64 rows."""
 
     name = "sched.read_metadata"
     ring = prop_def(SymbolNameConstraint())

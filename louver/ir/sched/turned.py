@@ -1,7 +1,8 @@
 """Operations of the `sched` dialect for gathered rows that a producer turns, part by part (`louver.compile.plan.turned`).
 
-Through pointers to rows (`louver.ir.sched.gathered`) each thread copies blocks to memory of its own a step before it turns them into
-the stage. Stores of threads are writes of the generic proxy, so that products behind them need a proxy fence.
+Through pointers to rows (`louver.ir.sched.gathered`), each thread copies blocks to shared memory that no other thread
+accesses. One step later it turns them and stores them to the stage. Stores by threads are writes of the generic proxy,
+so products after them need a proxy fence.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from xdsl.irdl import IRDLOperation, irdl_op_definition, operand_def, opt_prop_d
 
 @irdl_op_definition
 class CopyBlocksOp(IRDLOperation):
-    """Each thread begins to copy its block of part `part`, by the pointers in hand, which are those of step `step` + `ahead`.
+    """Each thread begins to copy its block of part `part`, from the current pointers, which are for step `step` +
+    `ahead`.
 
-    Rows that are none of K, and columns past N, are zeros. Past the last step nothing is read.
+    Rows outside K and columns past N are zeros. Past the last step nothing is read.
     """
 
     name = "sched.copy_blocks"
@@ -27,11 +29,13 @@ class CopyBlocksOp(IRDLOperation):
 
 @irdl_op_definition
 class TurnOp(IRDLOperation):
-    """Each thread waits for its block of part `part`, turns it, and stores it to the stage in hand, as K-major boxes with that swizzle
-    would lie there: `bytes` of all threads.
+    """Each thread waits for its block of part `part`, turns it, and stores it to the current stage.
 
-    `count` lists follow each other, each in as many parts. `last`: every thread of the role then arrives on `barriers`, for what it has
-    stored of all parts.
+    The layout is that of K-major boxes with this swizzle.
+
+    bytes: bytes of all threads.
+    count: lists. They follow each other, with equal numbers of parts.
+    last: every thread of the role then arrives at `barriers`, for its stores of all parts.
     """
 
     name = "sched.turn"

@@ -20,9 +20,11 @@ from louver.isa.wgmma import Wgmma
 class MapType(ParametrizedAttribute, TypeAttribute):
     """A tensor map passed by value: `!sched.map<"a", [32, 128], 2, 64>`.
 
-    operand: which operand of the product it describes. box: elements copied, innermost first.
-    element_bytes: bytes of an element. swizzle: span in bytes, 0 for none. adds: the element type where copies add to what is
-    there, printed behind the span; "" where they do not.
+    operand: the operand of the product that it describes.
+    box: elements of a copy in each dimension, innermost first.
+    element_bytes: bytes of an element.
+    swizzle: span in bytes; 0 for none.
+    adds: the element type if copies add to memory, printed after the span; otherwise "".
     """
 
     name = "sched.map"
@@ -48,7 +50,7 @@ class MapType(ParametrizedAttribute, TypeAttribute):
 
     @property
     def span(self) -> SwizzleBytes:
-        """The swizzle's span in bytes."""
+        """The span of the swizzle in bytes."""
         return cast(SwizzleBytes, self.swizzle.data)
 
     def verify(self) -> None:
@@ -86,7 +88,7 @@ class MapType(ParametrizedAttribute, TypeAttribute):
 
 @irdl_attr_definition
 class PointerType(ParametrizedAttribute, TypeAttribute):
-    """A pointer to global memory with its operand's name and element type: `!sched.ptr<"bias", "f16">`."""
+    """A pointer to global memory, with the name and element type of its operand: `!sched.ptr<"bias", "f16">`."""
 
     name = "sched.ptr"
     operand: StringAttr
@@ -95,7 +97,7 @@ class PointerType(ParametrizedAttribute, TypeAttribute):
 
 @irdl_attr_definition
 class SizeType(ParametrizedAttribute, TypeAttribute):
-    """A size or stride in elements, unsigned: `!sched.size<"M", 32>`; the width in bits is 32 or 64."""
+    """A size or stride in elements, unsigned: `!sched.size<"M", 32>`. The width is 32 or 64 bits."""
 
     name = "sched.size"
     meaning: StringAttr
@@ -108,7 +110,7 @@ class SizeType(ParametrizedAttribute, TypeAttribute):
 
 @irdl_attr_definition
 class WgmmaAttr(ParametrizedAttribute):
-    """The warpgroup product that a kernel issues: n, element types and more as `louver.isa.wgmma.Wgmma` has them."""
+    """The warpgroup product that a kernel issues. The fields are those of `louver.isa.wgmma.Wgmma`."""
 
     name = "sched.wgmma"
     n: IntAttr
@@ -120,7 +122,7 @@ class WgmmaAttr(ParametrizedAttribute):
 
     @classmethod
     def of(cls, instruction: Wgmma) -> WgmmaAttr:
-        """The attribute that names `instruction` (selector apart)."""
+        """The attribute for `instruction`, without the selector."""
         return cls(
             IntAttr(instruction.n),
             StringAttr(instruction.a),
@@ -131,7 +133,7 @@ class WgmmaAttr(ParametrizedAttribute):
         )
 
     def instruction(self, selector: int = 0) -> Wgmma:
-        """The instruction object."""
+        """The instruction with this selector."""
         return Wgmma(
             n=self.n.data,
             a=self.a.data,

@@ -1,6 +1,6 @@
-"""The `tile` dialect: Triton's operations, under their own names, as far as a product needs them, with sparse types.
+"""The `tile` dialect: operations of Triton, with their names in Triton, and sparse types.
 
-Sources: Triton's `tt` dialect as versions 3.4 to 3.9 print it; `arith`, `math` and `scf` are MLIR's.
+Source: Triton's `tt` dialect, as versions 3.4 to 3.9 print it. `arith`, `math` and `scf` are dialects of MLIR.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Prints IR whose tiles have encodings, with a name for each encoding, defined at the top."""
+"""Prints IR with encodings. Each encoding gets a name, which is defined at the top."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from louver.ir.tile.types import register_encoding
 
 
 def text_with_aliases(module: ModuleOp) -> str:
-    """Text that `parse_ir` reads as the same module: `#mma`, `#dot_op_1` and so on in the order of first use, parents first."""
+    """Text that `parse_ir` reads as the same module. Names are `#mma`, `#dot_op_1` and so on, by first use, parents
+    first.
+    """
     names: dict[Attribute, str] = {}
     counts: dict[str, int] = {}
     for encoding in _encodings(module):
@@ -20,7 +22,7 @@ def text_with_aliases(module: ModuleOp) -> str:
         number = counts[kind] = counts.get(kind, -1) + 1
         names[encoding] = f"#{kind}_{number}" if number else f"#{kind}"
     text, lines = str(module), list[str]()
-    # A parent's text is part of its children's, which are replaced first.
+    # The text of a child contains that of its parent, so children are replaced first.
     for encoding, name in reversed(names.items()):
         text = text.replace(str(encoding), name)
     for encoding, name in names.items():
@@ -32,7 +34,7 @@ def text_with_aliases(module: ModuleOp) -> str:
 
 
 def _encodings(module: ModuleOp) -> Iterator[Encoding]:
-    """Each encoding once, its parents before it."""
+    """Each encoding once, after its parents."""
     seen: set[Encoding] = set()
 
     def with_parents(encoding: Encoding) -> Iterator[Encoding]:

@@ -14,11 +14,11 @@ from louver.ir.tile import syntax
 from louver.ir.tile.types import loaded_type
 
 KINDS = ("and", "or", "xor", "add", "fadd", "max", "min", "umax", "umin", "exch")
-"""The change that an atomic operation makes in memory. Source: Triton's RMWOp."""
+"""The kinds of changes by an atomic operation. Source: Triton's RMWOp."""
 
 
 class _Atomic(IRDLOperation):
-    """Reads, changes and writes memory, element by element; gives what was there before."""
+    """Reads, changes and writes memory, element by element. The result is the old contents."""
 
     sem = prop_def(StringAttr)
     scope = prop_def(StringAttr)
@@ -36,7 +36,7 @@ class _Atomic(IRDLOperation):
 
 @irdl_op_definition
 class AtomicRMWOp(_Atomic):
-    """Changes memory by `value` where the mask holds."""
+    """Changes memory by `value` where the mask is true."""
 
     name = "tt.atomic_rmw"
     kind = prop_def(StringAttr)
@@ -60,7 +60,7 @@ class AtomicRMWOp(_Atomic):
 
 @irdl_op_definition
 class AtomicCASOp(_Atomic):
-    """Writes `value` where memory holds `expected`, compared bit by bit."""
+    """Writes `value` where memory contains `expected`. The comparison is of bits."""
 
     name = "tt.atomic_cas"
     ptr = operand_def()
@@ -78,4 +78,4 @@ class AtomicCASOp(_Atomic):
 
 
 AtomicOp: TypeAlias = AtomicRMWOp | AtomicCASOp
-"""An operation that reads and writes memory at once, at `ptr`, with `value`."""
+"""An operation that reads and writes memory at `ptr` atomically, with `value`."""

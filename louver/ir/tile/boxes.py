@@ -1,4 +1,4 @@
-"""Bulk copies of boxes to shared memory and the barriers of their bytes, under Triton's names."""
+"""Bulk copies of boxes to shared memory, and the barriers that count their bytes, with names of Triton."""
 
 from __future__ import annotations
 
@@ -25,12 +25,15 @@ from louver.ir.tile.staging import verify_shared
 from louver.ir.tile.types import AnyTensor, DescriptorType, tensor_of
 
 BARRIER_BYTES = 8
-"""Of a barrier in shared memory."""
+"""Bytes of a barrier in shared memory."""
 
 
 @irdl_op_definition
 class InitBarriersOp(IRDLOperation):
-    """Barriers for the slots of a ring, `BARRIER_BYTES` apart, until the kernel ends. The result is the first one's place: bytes."""
+    """Initialise barriers for the slots of a ring, `BARRIER_BYTES` apart. They live until the kernel ends.
+
+    The result is the offset of the first one, in bytes.
+    """
 
     name = "ttng.init_barrier"
     count = prop_def(IntegerAttr[I32])
@@ -49,9 +52,10 @@ class InitBarriersOp(IRDLOperation):
 
 @irdl_op_definition
 class EvenBarriersOp(IRDLOperation):
-    """Each barrier of a ring is in phase 0 again, for the loop that comes next. All copies have been waited for, by all threads.
+    """Set each barrier of a ring to phase 0 again, for the next loop. All threads have waited for all copies.
 
-    read: the slot that the loop would have read next, in this phase.
+    read: the slot that the loop would read next.
+    phase: the phase of that slot.
     """
 
     name = "ttng.even_barrier"
@@ -83,11 +87,13 @@ class WaitBarrierOp(IRDLOperation):
 
 @irdl_op_definition
 class BoxCopiesOp(IRDLOperation):
-    """Begin to copy a block of each descriptor to its slot, if `pred` holds; elements outside of the tensors are zeros.
+    """Begin to copy a block of each descriptor to its slot, if `pred` is true. Elements outside of the tensors are
+    zeros.
 
-    places: indices of the blocks' first elements, all of a descriptor's before the next one's. All bytes arrive at `barrier`, which waits
-    for them. free: all threads have met since any of them read what the slots held. apart: the kernel has stored nothing to the boxes'
-    arrays since copies that are not marked so.
+    places: the indices of the first element of each block, block by block.
+    barrier: it counts the bytes of all copies.
+    free: all threads have synchronized since the last read of the slots.
+    apart: the kernel has not stored to the arrays of the boxes since copies without this mark.
     """
 
     name = "ttng.async_tma_copy_global_to_local"
@@ -120,7 +126,7 @@ class BoxCopiesOp(IRDLOperation):
 
     @property
     def copies(self) -> list[tuple[SSAValue, list[SSAValue], SSAValue]]:
-        """Each descriptor, the place of its block, and the slot."""
+        """For each copy, the descriptor, the place of its block, and the slot."""
         rest = list(self.places)
         found: list[tuple[SSAValue, list[SSAValue], SSAValue]] = []
         for box, slot in zip(self.boxes, self.slots, strict=True):

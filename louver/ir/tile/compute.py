@@ -64,9 +64,9 @@ class TransOp(IRDLOperation):
 
 @irdl_op_definition
 class ReshapeOp(IRDLOperation):
-    """The elements in row-major order, in another shape. Of a sparse tensor the last dimension stays as it is.
+    """The elements in row-major order, in another shape. For a sparse tensor, the last dimension does not change.
 
-    The attributes permit another order, or ask for registers that suit it; neither is made use of.
+    The attributes permit another order, or ask for an efficient layout. Louver uses neither.
     """
 
     name = "tt.reshape"
@@ -100,7 +100,9 @@ class ReshapeOp(IRDLOperation):
 
 @irdl_op_definition
 class SplitOp(IRDLOperation):
-    """A tensor whose last dimension has two elements, as the tensor of the first ones and the tensor of the second ones."""
+    """Split a tensor whose last dimension has two elements into the tensor of the first ones and the tensor of the
+    second ones.
+    """
 
     name = "tt.split"
     T: ClassVar = VarConstraint("T", base(TensorType[Attribute]))
@@ -129,7 +131,7 @@ class SplitOp(IRDLOperation):
 
 @irdl_op_definition
 class JoinOp(IRDLOperation):
-    """Two tensors as one with a last dimension of two elements: the first's, then the second's."""
+    """Join two tensors to one with a last dimension of two elements: from the first tensor, and from the second."""
 
     name = "tt.join"
     T: ClassVar = VarConstraint("T", base(TensorType[Attribute]))
@@ -154,7 +156,9 @@ class JoinOp(IRDLOperation):
 
 @irdl_op_definition
 class GatherOp(IRDLOperation):
-    """Elements of a tensor at the places along `axis` that the indices name; along other dimensions at their own."""
+    """Elements of a tensor at the places along `axis` that the indices give. Places along other dimensions do not
+    change.
+    """
 
     name = "tt.gather"
     src = operand_def(TensorType)
@@ -182,7 +186,7 @@ class GatherOp(IRDLOperation):
 
 @irdl_op_definition
 class ExternElementwiseOp(IRDLOperation):
-    """A function of a device library on each element, by its symbol."""
+    """Apply a function of a device library, given by its symbol, to each element."""
 
     name = "tt.extern_elementwise"
     srcs = var_operand_def()
@@ -210,7 +214,7 @@ class ExternElementwiseOp(IRDLOperation):
 
 @irdl_op_definition
 class SplatOp(IRDLOperation):
-    """A tensor of one scalar."""
+    """A tensor with a scalar in each element."""
 
     name = "tt.splat"
     src = operand_def()
@@ -288,7 +292,9 @@ class BroadcastOp(IRDLOperation):
 
 @irdl_op_definition
 class ClampFOp(IRDLOperation):
-    """Each element kept between two bounds; `propagateNan = all` gives NaN where an operand is, `none` takes a number first."""
+    """Clamp each element between two bounds. With `propagateNan = all`, a NaN operand gives NaN. With `none`, numbers
+    replace NaN.
+    """
 
     name = "tt.clampf"
     T: ClassVar = VarConstraint("T", floatingPointLike)
@@ -310,7 +316,9 @@ class ClampFOp(IRDLOperation):
 
 @irdl_op_definition
 class FpToFpOp(IRDLOperation):
-    """Floating-point numbers in another type, to or from 8 bits; where it has fewer bits, `rounding` says how."""
+    """Convert floating-point numbers to another type, to or from 8 bits. rounding: the mode, if the result has fewer
+    bits.
+    """
 
     name = "tt.fp_to_fp"
     src = operand_def(floatingPointLike)
@@ -331,7 +339,7 @@ class FpToFpOp(IRDLOperation):
 def _verify_moved(
     op: TransOp | ReshapeOp, source: AnyTensor, shape: Sequence[int], move: Callable[[Layout], Layout]
 ) -> None:
-    """The result has `shape`, and its elements lie where those of the source do."""
+    """Require that the result has `shape`, and that each element stays in its place of registers or shared memory."""
     kept, found = register_encoding(source), register_encoding(op.result.type)
     _verify_result(op, TensorType(source.element_type, shape, found or source.encoding), op.result.type)
     if (kept is None) != (found is None):

@@ -1,4 +1,4 @@
-"""Converts a tile to another encoding: the same elements in other registers."""
+"""The conversion of a tile to another encoding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from louver.ir.tile.types import register_encoding, tensor_of
 
 @irdl_op_definition
 class ConvertLayoutOp(IRDLOperation):
-    """The same elements in other registers, lanes and warps, or on their way through shared memory."""
+    """The same elements in other registers, lanes and warps, or in shared memory."""
 
     name = "ttg.convert_layout"
     src = operand_def(TensorType)

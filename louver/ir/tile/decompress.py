@@ -1,4 +1,4 @@
-"""Conversion between dense and kept elements: a sparse tile as a dense one, and the kept elements of a dense tile."""
+"""Operations that convert a sparse tile to a dense one, and select the kept elements of a dense tile."""
 
 from __future__ import annotations
 
@@ -26,11 +26,14 @@ from louver.isa.metadata import MAPS
 
 @irdl_op_definition
 class DecompressOp(IRDLOperation):
-    """The dense tile that a sparse tile stands for: sparse by its type, or decomposed.
+    """Convert a sparse tile, with a sparse type or decomposed, to the dense tile.
 
-    metadata, columns: given together, where `src` has the kept values alone, [M, K/2], or [K/2, M] if `columns`, the dimension of K, is 0.
-    `metadata` is that of a dot: i16, `metadata_shape(M, K)` of the same elements, or its transpose. bits: of the elements of the dots that
-    it is laid out for, where these are not of the values' width.
+    A decomposed tile has `metadata` and `columns`. Then `src` has only the kept values.
+
+    src: [M, K/2], or [K/2, M] if `columns` is 0.
+    columns: the dimension of K.
+    metadata: i16, `metadata_shape(M, K)` of the same elements, or its transpose, as for a dot.
+    bits: the bits of the elements of the dots for which it is laid out, if they differ from those of the values.
     """
 
     name = "tt.decompress"
@@ -58,7 +61,7 @@ class DecompressOp(IRDLOperation):
 
     @property
     def parts(self) -> Parts:
-        """The layouts of values and metadata, of a tile in parts."""
+        """The layouts of values and metadata of a decomposed tile."""
         element = tensor_of(self.src).element_type
         assert isinstance(element, FixedBitwidthType) and self.columns is not None
         return Parts.of(element.bitwidth if self.bits is None else self.bits.value.data, self.columns.value.data)
@@ -101,9 +104,12 @@ class DecompressOp(IRDLOperation):
 
 @irdl_op_definition
 class CompressOp(IRDLOperation):
-    """The elements of a dense tile where a sparse tile keeps its own: [M, K/2] of [M, K], or [K/2, N] of [K, N] if `columns` is 0.
+    """Select the elements of a dense tile at the places where a sparse tile keeps elements.
 
-    metadata: of the sparse tile, as `DecompressOp` has it. bits: of the elements that it is laid out for.
+    The result is [M, K/2] for a tile [M, K], or [K/2, N] for [K, N] if `columns` is 0.
+
+    metadata: the metadata of the sparse tile, as for `DecompressOp`.
+    bits: the bits of the elements for which it is laid out.
     """
 
     name = "tt.compress"

@@ -1,4 +1,4 @@
-"""The product of two tiles: one sparse by its type, or as values and metadata."""
+"""The product of two tiles. One may be sparse, by its type or as values and metadata."""
 
 from __future__ import annotations
 
@@ -30,19 +30,23 @@ from louver.ir.tile.shared import SharedAttr
 from louver.ir.tile.types import AnyTensor, as_tensor, register_encoding, sparse_encoding, tensor_of
 
 PARTS = {"tf32x3": 2, "ieee": 3}
-"""Parts of 11 bits of an operand of f32, by the precision that a dot asks for; the bits of tf32 alone by any other."""
+"""Parts of 11 bits of an f32 operand, by the precision of the dot. With other precisions only the bits of tf32 are
+used.
+"""
 
 _WRITTEN = ("inputPrecision", "sparseIndex")
-"""Properties that the text names before its dictionary."""
+"""Properties that are printed before the attribute dictionary."""
 
 
 @irdl_op_definition
 class DotOp(IRDLOperation):
-    """c [M, N] + a [M, K] · b [K, N]. One operand may be sparse along K: by its type, or decomposed.
+    """c [M, N] + a [M, K] · b [K, N]. One operand may be sparse along K, by its type or decomposed.
 
-    metadata, sparse_index: given together, where operand `sparse_index` (0: a, 1: b) has the kept values alone, [M, K/2] or
-    [K/2, N], and `metadata` says where they stand: i16, `metadata_shape(M, K)`, or for b its transpose.
-    max_imprecise: dense columns of 8-bit floats that tensor cores may sum before f32 additions take over, see `read_nest`.
+    A decomposed operand has `metadata` and `sparse_index`.
+
+    sparse_index: the number of the operand (0: a, 1: b) that has only the kept values, [M, K/2] or [K/2, N].
+    metadata: their places: i16, `metadata_shape(M, K)`, or for b its transpose.
+    max_imprecise: dense columns of 8-bit floats that tensor cores may sum before f32 additions, see `read_nest`.
     """
 
     name = "tt.dot"
@@ -63,22 +67,24 @@ class DotOp(IRDLOperation):
 
     @property
     def parts(self) -> int:
-        """Parts of an operand that are multiplied, each of the bits of tf32; 1 for other elements than f32."""
+        """The number of parts of an operand that are multiplied. Each has the bits of tf32; 1 for element types other
+        than f32.
+        """
         f32 = isinstance(tensor_of(self.a).element_type, Float32Type)
         return PARTS.get(self.input_precision.data, 1) if f32 and self.input_precision is not None else 1
 
     def decomposed(self, a: SSAValue, b: SSAValue, metadata: SSAValue, sparse_index: int) -> DotOp:
-        """The same product with the sparse operand as values, in its place among `a` and `b`, and metadata."""
+        """The same product with values in place of the sparse operand among `a` and `b`, and with metadata."""
         properties = {**self.properties, "sparseIndex": IntegerAttr(sparse_index, i32)}
         return DotOp.build(operands=[a, b, [metadata], self.c], properties=properties, result_types=[self.d.type])
 
     def on(self, a: SSAValue, b: SSAValue) -> DotOp:
-        """The same product of other operands, both dense."""
+        """The same product of two other operands, which are dense."""
         return DotOp.build(operands=[a, b, [], self.c], properties=dict(self.properties), result_types=[self.d.type])
 
     @classmethod
     def parse(cls, parser: Parser) -> Self:
-        """`a, b, c`, or `a, b, metadata, c`; metadata after c is read too, as it has been written."""
+        """Parse `a, b, c`, or `a, b, metadata, c`. Text of older versions with metadata after c is read too."""
         operands = [parser.parse_unresolved_operand()]
         properties: dict[str, Attribute] = {}
         while parser.parse_optional_punctuation(","):
@@ -152,7 +158,7 @@ class DotOp(IRDLOperation):
             self._verify_metadata(self.metadata, (m, n)[index], k, index)
 
     def _sparse_operand(self) -> int | None:
-        """The number of the operand that is decomposed, if one is."""
+        """The number of the decomposed operand; None without one."""
         if (self.metadata is None) != (self.sparse_index is None):
             raise VerifyException(
                 "a dot has metadata and a sparseIndex, or neither of the two, got "
@@ -183,14 +189,14 @@ class DotOp(IRDLOperation):
 
 
 def _is_metadata(parser: Parser, operand: UnresolvedOperand) -> bool:
-    """Whether an operand is known to be a tensor of 16-bit integers, which no accumulator is."""
+    """Whether an operand is known to be a tensor of 16-bit integers. An accumulator never has this type."""
     known = parser.ssa_values.get(operand.operand_name, ())
     tensor = as_tensor(known[operand.index].type) if operand.index < len(known) else None
     return tensor is not None and tensor.element_type == i16
 
 
 def _parse_property(parser: Parser, properties: dict[str, Attribute]) -> None:
-    """`inputPrecision = tf32` or `sparseIndex = 0`."""
+    """Parse `inputPrecision = tf32` or `sparseIndex = 0`."""
     if parser.parse_optional_keyword("inputPrecision"):
         parser.parse_punctuation("=")
         properties["inputPrecision"] = StringAttr(parser.parse_identifier())
@@ -235,7 +241,7 @@ def _verify_elements(a: AnyTensor, b: AnyTensor, d: AnyTensor) -> None:
 
 
 def _verify_registers(op: DotOp, sparse: int | None) -> None:
-    """With encodings each operand is what its encoding says, of the sums' own one."""
+    """Require that the encodings of operands fit their roles, with the encoding of the sums as parent."""
     sums = register_encoding(op.d.type)
     values = [op.a, op.b, *([] if op.metadata is None else [op.metadata])]
     found = [register_encoding(value.type) for value in values]

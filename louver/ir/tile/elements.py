@@ -15,8 +15,11 @@ ELEMENTS: dict[str, Attribute] = {
     "u8": IntegerType(8, Signedness.UNSIGNED),
     "s32": i32,
 }
-"""MLIR's type of each element type by name. Signed integers are MLIR's signless ones, which every operation of tile IR reads
-as signed; u8 has a type of its own, so that a dot knows."""
+"""The MLIR type of each element type, by name.
+
+Signed integers are signless in MLIR, and all operations of tile IR read them as signed. u8 has an unsigned type, so
+that a dot can distinguish it.
+"""
 
 _NAMES: dict[Attribute, str] = {type_: name for name, type_ in ELEMENTS.items()}
 
@@ -27,18 +30,18 @@ ACCUMULATORS: dict[tuple[str, str], tuple[str, ...]] = {
     **{(a, b): ("f32", "f16") for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")},
     **{(a, b): ("s32",) for a in ("s8", "u8") for b in ("s8", "u8")},
 }
-"""Accumulator types of a product by operand types. f32 operands are read as tf32."""
+"""Accumulator types of a product, by operand types. f32 operands are read as tf32."""
 
 
 def element_attribute(name: str) -> Attribute:
-    """MLIR's type of an element type's name. Raises ValueError for a name that tile IR does not have."""
+    """The MLIR type of an element type. Raises ValueError for a name that tile IR does not have."""
     if name not in ELEMENTS:
         raise ValueError(f"an element type of tile IR is one of {', '.join(ELEMENTS)}, got {name!r}")
     return ELEMENTS[name]
 
 
 def element_name(type_: Attribute) -> str:
-    """Louver's name of an MLIR element type. Raises ValueError for a type that no tensor of a product has."""
+    """The name of an MLIR element type in Louver. Raises ValueError for a type that products do not support."""
     if type_ not in _NAMES:
         raise ValueError(f"an element type of tile IR is one of {', '.join(map(str, _NAMES))}, got {type_}")
     return _NAMES[type_]

@@ -1,4 +1,4 @@
-"""Encodings of tiles in registers: the register and lane of each element, as attributes of a tensor's type.
+"""Encodings of tiles: attributes of a tensor type that give the register, lane and warp of each element.
 
     #tt.blocked<{sizePerThread = [1, 1], threadsPerWarp = [1, 32], warpsPerCTA = [4, 1], order = [1, 0]}>
     #tt.mma<{version = 2, warpsPerCTA = [2, 1], instrShape = [16, 8]}>
@@ -7,9 +7,11 @@
     #tt.slice<{dim = 1, parent = #tt.mma<…>}>
     #tt.linear<{register = [[0, 1]], lane = [[0, 2], …], warp = []}>
 
-`meta` says what of an operand a tile is: -1 a dense operand, 0 the values and 1 the metadata of a sparse one. Another array of a
-sparse format is another number, with an entry in `OPERAND_STEPS`. Fragments of lanes come from `louver.isa.mma_fragments`.
-Source: the sparse compiler's document, "Sparse GPU Encodings"; blocked, slice and linear as Triton has them.
+`meta` is the role of a tile: -1 for a dense operand, 0 for the values and 1 for the metadata of a sparse operand. A
+further array of a sparse format would get a further number, with an entry in `OPERAND_STEPS`. Fragments of lanes come
+from `louver.isa.mma_fragments`.
+
+Source: the sparse compiler's document, "Sparse GPU Encodings". `blocked`, `slice` and `linear` are as in Triton.
 """
 
 from __future__ import annotations
@@ -34,31 +36,30 @@ from louver.isa.targets import WARPS_PER_WARPGROUP
 Integers: TypeAlias = ArrayAttr[IntAttr]
 
 DENSE, VALUES, METADATA = -1, 0, 1
-"""The role of a tile of a dot's operand: its `meta`."""
-
+"""The values of `meta`: the role of a tile of a dot's operand."""
 
 BYTES_TAKEN = 4
-"""Neighbouring bytes that a thread takes at once from a matrix whose neighbours change."""
+"""Neighbouring bytes that a thread reads at once from a matrix of bytes that it transposes."""
 
 
 def integers(numbers: Sequence[int]) -> Integers:
-    """An attribute of numbers."""
+    """An attribute with these numbers."""
     return ArrayAttr([IntAttr(number) for number in numbers])
 
 
 def numbers_of(attribute: Integers) -> Vector:
-    """The numbers of such an attribute."""
+    """The numbers of an attribute."""
     return tuple(each.data for each in attribute)
 
 
 class Encoding(ParametrizedAttribute):
-    """The encoding of a tile of any shape in registers. FIELDS: the names of the parameters in the text, in order."""
+    """The encoding of a tile of any shape. FIELDS: the names of the parameters in the text, in order."""
 
     FIELDS: ClassVar[tuple[str, ...]] = ()
     OPTIONAL: ClassVar[dict[str, int]] = {}
 
     def layout(self, shape: Sequence[int]) -> Layout:
-        """A tile of `shape`. Raises ValueError for a shape that it does not fit."""
+        """The layout of a tile of `shape`. Raises ValueError for a shape that the encoding does not fit."""
         raise TypeError(f"{type(self).__name__} has no layout for {list(shape)}")
 
     @property
@@ -117,7 +118,9 @@ def _print_value(printer: Printer, value: Attribute) -> None:
 
 @irdl_attr_definition
 class BlockedAttr(Encoding):
-    """Neighbouring elements in neighbouring registers, then lanes, then warps; `order` has the dimensions fastest first."""
+    """Neighbouring elements are in neighbouring registers, then lanes, then warps. order: dimensions, the fastest
+    first.
+    """
 
     name = "tt.blocked"
     FIELDS = ("sizePerThread", "threadsPerWarp", "warpsPerCTA", "order")
@@ -136,10 +139,11 @@ class BlockedAttr(Encoding):
         *,
         whole: bool = False,
     ) -> BlockedAttr:
-        """Lanes along the last dimension first, or in `order`, and warps along the first one with room.
+        """An encoding with lanes along the last dimension first, or in `order`, and warps along the first dimension
+        with room.
 
-        together: neighbours along the fastest dimension that a thread has, where the tile has so many for every thread; if it is `whole`,
-        though several threads have the same ones then.
+        together: neighbours along the fastest dimension in a thread, if the tile has enough for all threads.
+        whole: whether a thread has `together` neighbours in any case. Several threads may then have the same elements.
         """
         rank = len(shape)
         lanes, per_warp, left = [1] * rank, [1] * rank, 1 << LANE_BITS
@@ -162,9 +166,10 @@ class BlockedAttr(Encoding):
 
     @classmethod
     def turning(cls, shape: Sequence[int], warps: int, together: int, fast: int) -> BlockedAttr:
-        """Of a matrix of bytes whose neighbours change: words along the other dimension are taken, `together` bytes along `fast` stored.
+        """An encoding for the transpose of a matrix of bytes: reads are words along the other dimension, stores
+        `together` bytes along `fast`.
 
-        Two lanes are along `fast`: as many threads then meet in a bank when they take as when they store.
+        Two lanes are along `fast`, so that reads and stores have equal bank conflicts.
         """
         slow = 1 - fast
         sizes, lanes, per_warp = [1, 1], [1, 1], [1, 1]
@@ -194,7 +199,7 @@ class BlockedAttr(Encoding):
 
     @staticmethod
     def _spread(counts: Sequence[int], extent: list[int], order: Sequence[int]) -> Steps:
-        """Steps of a number that counts so many along each dimension; `extent` grows by them."""
+        """The steps of a number that counts `counts` elements along each dimension. `extent` grows by them."""
         found: list[Vector] = []
         for dimension in order:
             for _ in range(counts[dimension].bit_length() - 1):
@@ -220,10 +225,11 @@ class BlockedAttr(Encoding):
 
 @irdl_attr_definition
 class MmaAttr(Encoding):
-    """Sums of products: version 2 of warps (`mma`), 16×8 each; version 3 of warpgroups (`wgmma`), 64×n each.
+    """The encoding of the sums of products. Version 2 is for products of warps (`mma`, 16×8), version 3 of warpgroups
+    (`wgmma`, 64×n).
 
-    `transposed`: of the product whose transpose the tile is; the rest is said of that one. warpsPerCTA: along its rows and columns;
-    of version 3 the four warps of a warpgroup are along the rows.
+    transposed: whether the tile is the transpose of the product. The other fields describe the product.
+    warpsPerCTA: warps along rows and columns. In version 3 the four warps of a warpgroup are along the rows.
     """
 
     name = "tt.mma"
@@ -236,12 +242,14 @@ class MmaAttr(Encoding):
 
     @classmethod
     def of(cls, rows: int, columns: int, *, transposed: bool = False) -> MmaAttr:
-        """Products of warps, so many along rows and columns of the product."""
+        """The encoding for products of warps. rows, columns: the number of warps along rows and columns of the product."""
         return cls(IntAttr(2), integers([rows, columns]), integers([ROWS, COLUMNS]), IntAttr(int(transposed)))
 
     @classmethod
     def of_warpgroups(cls, rows: int, columns: int, n: int, *, transposed: bool = False) -> MmaAttr:
-        """Products of warpgroups, of n columns, so many warpgroups along rows and columns of the product."""
+        """The encoding for warpgroup products of n columns. rows, columns: warpgroups along rows and columns of the
+        product.
+        """
         warps = integers([WARPS_PER_WARPGROUP * rows, columns])
         return cls(IntAttr(3), warps, integers([WARPGROUP_ROWS, n]), IntAttr(int(transposed)))
 
@@ -272,7 +280,7 @@ class MmaAttr(Encoding):
         return self.placed(shape, register, fragment.thread, self.warp_steps(ROWS, self.columns))
 
     def warp_steps(self, row: int, column: int) -> Steps:
-        """Steps of the warps, which are so many rows and columns of a tile apart; 0 where it has none."""
+        """The steps of warps. row, column: rows and columns of a tile from one warp to the next; 0 if warps share them."""
         rows, columns = numbers_of(self.warps_per_cta)
         along_columns = [(0, column << bit) for bit in range(columns.bit_length() - 1)]
         along_rows = [(row << bit, 0) for bit in range(rows.bit_length() - 1)]
@@ -281,7 +289,9 @@ class MmaAttr(Encoding):
     def placed(
         self, shape: Sequence[int], register: Sequence[Vector], lane: Sequence[Vector], warp: Sequence[Vector]
     ) -> Layout:
-        """The layout of a tile [rows, columns] of the product, or of its transpose; `shape` is the tile's."""
+        """The layout of a tile of the product, given its steps by rows and columns. shape: the shape of the tile, or
+        its transpose.
+        """
         if len(shape) != 2:
             raise ValueError(f"an encoding of products is for matrices, got a tile of {list(shape)}")
         if not self.transposed.data:
@@ -309,7 +319,7 @@ class MmaAttr(Encoding):
 
 @irdl_attr_definition
 class DotOperandAttr(Encoding):
-    """The encoding of a dot's operand, as the instruction takes it. kWidth: elements of a register, along K."""
+    """The encoding of a dot's operand in the registers of its instruction. kWidth: elements of a register, along K."""
 
     name = "tt.dot_op"
     FIELDS = ("opIdx", "parent", "kWidth", "meta")
@@ -321,7 +331,7 @@ class DotOperandAttr(Encoding):
 
     @classmethod
     def of(cls, index: int, parent: MmaAttr, bits: int, meta: int = DENSE) -> DotOperandAttr:
-        """Operand `index` of elements of so many bits."""
+        """The encoding of operand `index`. bits: bits of an element."""
         return cls(IntAttr(index), parent, IntAttr(32 // bits), IntAttr(meta))
 
     @property
@@ -330,7 +340,7 @@ class DotOperandAttr(Encoding):
 
     @property
     def is_left(self) -> bool:
-        """Whether the instruction takes it as its A."""
+        """Whether the operand is A of the instruction."""
         return self.index.data == self.parent.transposed.data
 
     def layout(self, shape: Sequence[int]) -> Layout:
@@ -351,7 +361,9 @@ OperandSteps: TypeAlias = Callable[[DotOperandAttr, ElementBits], tuple[Steps, S
 
 
 def _matrix_steps(operand: DotOperandAttr, bits: ElementBits) -> tuple[Steps, Steps, Steps]:
-    """Of a dense operand, or of the values of a sparse one, which are as many columns as an instruction has."""
+    """The steps of a dense operand, or of the values of a sparse one. An instruction has the same number of columns for
+    both.
+    """
     mma = operand.parent
     rows, columns = numbers_of(mma.warps_per_cta)
     if operand.is_left:
@@ -365,7 +377,7 @@ def _matrix_steps(operand: DotOperandAttr, bits: ElementBits) -> tuple[Steps, St
 
 
 def _metadata_steps(operand: DotOperandAttr, bits: ElementBits) -> tuple[Steps, Steps, Steps]:
-    """Two halves of a word a lane, a row for 16 rows of A: `louver.ir.tile.metadata`."""
+    """The steps of metadata: two halves of a word for each lane, one row for 16 rows of A (`louver.ir.tile.metadata`)."""
     rows, _ = numbers_of(operand.parent.warps_per_cta)
     lanes = tuple((0, 2 << bit) for bit in range(LANE_BITS))
     register = ((0, 1), *_doublings(1, WORD_ENTRIES), *_doublings(0, rows))
@@ -373,12 +385,14 @@ def _metadata_steps(operand: DotOperandAttr, bits: ElementBits) -> tuple[Steps, 
 
 
 OPERAND_STEPS: dict[int, OperandSteps] = {DENSE: _matrix_steps, VALUES: _matrix_steps, METADATA: _metadata_steps}
-"""Steps of registers, lanes and warps by `meta`."""
+"""The steps of registers, lanes and warps, by `meta`."""
 
 
 @irdl_attr_definition
 class SliceAttr(Encoding):
-    """The parent's tile without a dimension: as its first row or column would lie, or any sum over all of them."""
+    """The tile of the parent without a dimension. It has the places of the parent's first row or column, or of sums
+    over that dimension.
+    """
 
     name = "tt.slice"
     FIELDS = ("dim", "parent")
@@ -387,7 +401,7 @@ class SliceAttr(Encoding):
 
     @classmethod
     def of(cls, dim: int, parent: Encoding) -> SliceAttr:
-        """Without dimension `dim`."""
+        """The slice of `parent` without dimension `dim`."""
         return cls(IntAttr(dim), parent)
 
     @property
@@ -410,7 +424,7 @@ class SliceAttr(Encoding):
 
 @irdl_attr_definition
 class LinearAttr(Encoding):
-    """A layout step by step, for tiles that are permuted or reshaped."""
+    """An encoding that lists all steps of a layout, for tiles that are permuted or reshaped."""
 
     name = "tt.linear"
     FIELDS = ("register", "lane", "warp")
@@ -440,11 +454,11 @@ def _along(dimension: int, step: int, rank: int) -> Vector:
 
 
 MOST = 1 << 20
-"""Elements along a dimension of a tile, at most."""
+"""The largest number of elements along a dimension of a tile."""
 
 
 def _doublings(dimension: int, first: int) -> Steps:
-    """Steps along a dimension of a matrix from `first` on, each twice the one before."""
+    """The steps along a dimension of a matrix from `first` on. Each is twice the one before."""
     found: list[Vector] = []
     while first < MOST:
         found.append(_along(dimension, first, 2))

@@ -39,15 +39,15 @@ from louver.ir.tile import syntax
 _RESERVED = ("sym_name", "function_type", "sym_visibility", "arg_attrs")
 
 NAME = "louver.name"
-"""The attribute of an argument with its exact name. Text has it only where the printed argument is called something else."""
+"""The attribute with the exact name of an argument. It is printed only if the printed argument has another name."""
 
 _FOREIGN, _NUMBERS = re.compile(r"[^A-Za-z0-9_$.-]"), re.compile(r"(_\d+)+$")
-"""Letters that hints do not have, and what xDSL drops of one, each time it is copied."""
+"""Characters that name hints cannot have, and the suffix that xDSL drops with each copy of a hint."""
 
 
 @irdl_op_definition
 class FuncOp(IRDLOperation):
-    """A function; a public one is a kernel, run once for each program of a grid."""
+    """A function. A public function is a kernel, which runs once for each program of a grid."""
 
     name = "tt.func"
     sym_name = prop_def(SymbolNameConstraint())
@@ -77,7 +77,7 @@ class FuncOp(IRDLOperation):
 
     @classmethod
     def kernel(cls, name: str, arguments: dict[str, Attribute]) -> Self:
-        """A public function with an empty body and named arguments; `name` is an MLIR identifier."""
+        """A public function with an empty body and named arguments. name: an MLIR identifier."""
         block = Block(arg_types=list(arguments.values()))
         signature = FunctionType.from_lists(list(arguments.values()), [])
         function = cls(name, signature, Region(block), StringAttr("public"))
@@ -86,7 +86,7 @@ class FuncOp(IRDLOperation):
 
     @property
     def argument_attributes(self) -> list[dict[str, Attribute]]:
-        """The attributes of each argument, to be changed and set again."""
+        """A copy of the attributes of each argument. Assign it to change them."""
         if self.arg_attrs is None:
             return [{} for _ in self.function_type.inputs]
         return [dict(each.data) for each in self.arg_attrs]
@@ -97,9 +97,9 @@ class FuncOp(IRDLOperation):
 
     @property
     def argument_names(self) -> dict[SSAValue, str]:
-        """The exact name of each argument, none of them twice; `arg3` is the fourth where it has none.
+        """The exact name of each argument, without duplicates. The fourth argument is `arg3` if it has no name.
 
-        Name hints are no names: xDSL drops `_1` of `alpha_1`, and has no letters but ASCII's.
+        Name hints are not exact: xDSL drops `_1` of `alpha_1`, and accepts only ASCII.
         """
         return dict(zip(self.body.block.args, self._names(), strict=True))
 
@@ -108,7 +108,7 @@ class FuncOp(IRDLOperation):
         return [f"arg{index}" if each is None else text_of(each) for index, each in enumerate(found)]
 
     def name_arguments(self, names: Mapping[int, str]) -> None:
-        """Name the arguments at these places."""
+        """Name arguments. names: names by the index of the argument."""
         attributes = self.argument_attributes
         for index, name in names.items():
             attributes[index][NAME] = StringAttr(name)
@@ -116,7 +116,7 @@ class FuncOp(IRDLOperation):
         self.argument_attributes = attributes
 
     def take_types(self) -> None:
-        """Make the function's type that of its block's arguments, after these have changed."""
+        """Update the type of the function after the arguments of its block have changed."""
         self.function_type = FunctionType.from_lists(list(self.body.block.arg_types), list(self.function_type.outputs))
 
     @property
@@ -171,7 +171,7 @@ class FuncOp(IRDLOperation):
         )
 
     def _said(self) -> ArrayAttr[DictionaryAttr] | None:
-        """The attributes of arguments to print: without a name that the argument is printed by."""
+        """The attributes of arguments to print. A name is left out if the printed argument has it."""
         if self.arg_attrs is None or not self.body.blocks:
             return self.arg_attrs
         said: list[DictionaryAttr] = []
@@ -185,7 +185,7 @@ class FuncOp(IRDLOperation):
 
 
 def text_of(attribute: Attribute) -> str:
-    """The text of a string attribute; text beyond ASCII is read back as bytes."""
+    """The text of a string attribute. Text beyond ASCII is read back as bytes."""
     match attribute:
         case StringAttr():
             return attribute.data
@@ -196,14 +196,16 @@ def text_of(attribute: Attribute) -> str:
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
-    """A name like this that no argument has. No name in Python ends in an apostrophe."""
+    """A similar name that no argument has. Names in Python do not end in an apostrophe, so one is added."""
     while name in taken:
         name += "'"
     return name
 
 
 def _parse_argument(parser: Parser) -> tuple[Parser.Argument | None, Attribute, dict[str, Attribute]]:
-    """An argument, None in a declaration, with its type and attributes; one that is not numbered is named by the text."""
+    """Parse an argument (None in a declaration), its type and its attributes. A name in the text that is not a number
+    becomes its name.
+    """
     argument = parser.parse_optional_argument()
     type_ = parser.parse_type() if argument is None else argument.type
     attributes = parser.parse_optional_dictionary_attr_dict()

@@ -1,12 +1,13 @@
-"""Layouts: the register, lane and warp of each element of a tile, as a sum of steps of the bits of those numbers.
+"""Layouts: the place of an element is the sum of steps, one for each bit that is set in the numbers of register, lane
+and warp.
 
-Tiles, warps and registers come in powers of two, so that each bit of a register's, lane's or warp's number moves along one
-dimension by a power of two, or not at all: then its lanes or warps hold the same elements again. The document's mma
-accumulators of a 16×16 tile in one warp are
+The numbers of elements, warps and registers are powers of two. Each bit of a register, lane or warp number moves along
+one dimension by a power of two, or not at all. If it does not move, these lanes or warps hold the same elements. For
+example, the mma accumulators of a 16×16 tile in one warp have these steps:
 
     register  (0, 1) (8, 0) (0, 8)           lane  (0, 2) (0, 4) (1, 0) (2, 0) (4, 0)           warp
 
-so that register 3 of lane 5 holds row 8 + 1 and column 1 + 2.
+So register 3 of lane 5 holds row 8 + 1 and column 1 + 2.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ Steps: TypeAlias = tuple[Vector, ...]
 """The step of each bit of a number, the lowest bit first."""
 
 LANE_BITS = 5
-"""Bits of a lane's number."""
+"""Bits of a lane number."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A tile of `shape` in registers. register: steps of a register's number. lane: of a lane's. warp: of a warp's.
+    """A tile of `shape` in registers. register, lane, warp: the steps of the numbers of register, lane and warp.
 
-    Raises ValueError unless every element has a place, and each register of a thread another element.
+    Raises ValueError unless every element has a place, and the registers of a thread have different elements.
     """
 
     shape: Vector
@@ -61,7 +62,9 @@ class Layout:
     def within(
         cls, shape: Sequence[int], register: Iterable[Vector], lane: Iterable[Vector], warp: Iterable[Vector]
     ) -> Layout:
-        """The layout of a larger tile, for a tile of `shape`: steps that leave it, or that were taken before, do not move."""
+        """The layout for a tile of `shape` from the steps for a larger tile. Steps outside the tile, and repeated
+        steps, do not move.
+        """
         seen: set[Vector] = set()
 
         def inside(step: Vector) -> Vector:
@@ -90,17 +93,17 @@ class Layout:
 
     @property
     def thread(self) -> Steps:
-        """Steps of a thread's number in its CTA: those of lane and warp."""
+        """The steps of a thread number in its CTA: the steps of lane and warp."""
         return self.lane + self.warp
 
     @property
     def repeats(self) -> tuple[int, ...]:
-        """Bits of a thread's number that make no difference to what it holds."""
+        """The bits of a thread number that do not change the elements that the thread holds."""
         return tuple(bit for bit, step in enumerate(self.thread) if not any(step))
 
     @cached_property
     def registers(self) -> tuple[Vector, ...]:
-        """The element of each register of thread 0; that of another thread is so much further on as its own steps say."""
+        """The element of each register of thread 0. For another thread, the steps of its number are added."""
         found: list[Vector] = [(0,) * len(self.shape)]
         for step in self.register:
             found += [tuple(a + b for a, b in zip(place, step, strict=True)) for place in found]
@@ -112,11 +115,11 @@ class Layout:
         return tuple(sum(along) for along in zip((0,) * len(self.shape), *taken, strict=True))
 
     def register_of(self, place: Vector) -> int:
-        """The register of thread 0 that holds an element which is one of `registers`."""
+        """The register of thread 0 that holds an element. The element must be one of `registers`."""
         return self.registers.index(place)
 
     def permuted(self, order: Sequence[int]) -> Layout:
-        """With dimension order[i] as dimension i."""
+        """The layout with dimension order[i] as dimension i."""
 
         def turn(vector: Vector) -> Vector:
             return tuple(vector[dimension] for dimension in order)
@@ -124,7 +127,7 @@ class Layout:
         return self._mapped(turn, turn(self.shape))
 
     def reshaped(self, shape: Sequence[int]) -> Layout:
-        """With the same elements in row-major order in another shape."""
+        """The layout of the same elements, in row-major order, in another shape."""
         old, new = _pitches(self.shape), _pitches(shape)
 
         def move(vector: Vector) -> Vector:
@@ -134,7 +137,7 @@ class Layout:
         return self._mapped(move, tuple(shape))
 
     def paired(self) -> Layout:
-        """With a last dimension of two elements, both in the same thread, in neighbouring registers."""
+        """The layout with a further last dimension of two elements, in neighbouring registers of a thread."""
         zero = (0,) * len(self.shape)
 
         def widen(steps: Steps) -> Steps:

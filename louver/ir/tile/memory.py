@@ -1,7 +1,7 @@
-"""Operations on memory: descriptors and block pointers, made, advanced, loaded and stored through.
+"""Operations on memory: descriptors and block pointers, and accesses through them and through pointers.
 
-Shapes, strides and offsets count elements of the tensor, whatever is stored of it. A descriptor reads zeros outside its
-shape and drops what is written there; a block pointer does so along the dimensions in `boundaryCheck`.
+Shapes, strides and offsets count elements of the dense tensor, also if it is sparse. A descriptor reads zeros outside
+its shape, and drops stores there. A block pointer does so along the dimensions in `boundaryCheck`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ I64Array = DenseArrayBase.constr(i64)
 
 
 def _verify_base(base: Attribute, block: AnyTensor) -> None:
-    """A view keeps its base's element type and encoding."""
+    """Require that a view has the element type and encoding of its base."""
     expected = PointerType(block.element_type, block.encoding)
     if base != expected:
         raise VerifyException(f"a block of type {block} needs a base of type {expected}, got {base}")
@@ -48,7 +48,7 @@ def _described(descriptor: SSAValue) -> AnyTensor:
 
 @irdl_op_definition
 class MakeTensorDescriptorOp(IRDLOperation):
-    """Describe a tensor in global memory, to be read and written a block at a time; its last dimension is contiguous."""
+    """Describe a tensor in global memory, for accesses by blocks. Its last dimension is contiguous."""
 
     name = "tt.make_tensor_descriptor"
     base = operand_def(PointerType)
@@ -103,7 +103,7 @@ class MakeTensorDescriptorOp(IRDLOperation):
 
 @irdl_op_definition
 class DescriptorLoadOp(IRDLOperation):
-    """Load the block at `indices`, in elements; zeros are read outside the tensor."""
+    """Load the block at `indices`, in elements. Elements outside the tensor are zeros."""
 
     name = "tt.descriptor_load"
     desc = operand_def(DescriptorType)
@@ -141,7 +141,7 @@ class DescriptorLoadOp(IRDLOperation):
 
 
 class _Stored(IRDLOperation):
-    """A tile goes to the block of a descriptor at `indices`, in elements."""
+    """An operation that writes a tile to the block of a descriptor at `indices`, in elements."""
 
     desc = operand_def(DescriptorType)
     indices = var_operand_def(i32)
@@ -165,7 +165,7 @@ class _Stored(IRDLOperation):
 
 @irdl_op_definition
 class DescriptorStoreOp(_Stored):
-    """Store a block at `indices`, in elements; elements outside the tensor are dropped."""
+    """Store a block at `indices`, in elements. Elements outside the tensor are dropped."""
 
     name = "tt.descriptor_store"
     traits = traits_def(MemoryWriteEffect())
@@ -179,7 +179,7 @@ class DescriptorStoreOp(_Stored):
         super().__init__(operands=[desc, values, src], properties={"static_indices": literals})
 
     def through(self, desc: SSAValue, indices: Sequence[Index], src: SSAValue) -> DescriptorStoreOp:
-        """The same of a block of another descriptor."""
+        """The same operation on a block of another descriptor."""
         return DescriptorStoreOp(desc, indices, src)
 
 
@@ -189,8 +189,9 @@ REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 
 @irdl_op_definition
 class DescriptorReduceOp(_Stored):
-    """As a store, but memory becomes its sum (`kind` "add"), minimum, … with the block, element by element: each in one
-    piece, and in no order among those of other programs.
+    """Combine a block with memory: memory becomes its sum (`kind` "add"), minimum and so on with the block.
+
+    Each element is changed atomically. The order among programs is not defined.
     """
 
     name = "tt.descriptor_reduce"
@@ -208,7 +209,7 @@ class DescriptorReduceOp(_Stored):
         super().__init__(operands=[desc, values, src], properties=properties)
 
     def through(self, desc: SSAValue, indices: Sequence[Index], src: SSAValue) -> DescriptorReduceOp:
-        """The same of a block of another descriptor."""
+        """The same operation on a block of another descriptor."""
         return DescriptorReduceOp(self.kind.data, desc, indices, src)
 
     def verify_(self) -> None:
@@ -219,7 +220,7 @@ class DescriptorReduceOp(_Stored):
 
 @irdl_op_definition
 class MakeTensorPtrOp(IRDLOperation):
-    """A pointer to a block of a tensor; `order` has the dimensions fastest first, row-major when absent."""
+    """A pointer to a block of a tensor. order: dimensions, the fastest first; row-major if absent."""
 
     name = "tt.make_tensor_ptr"
     base = operand_def(PointerType)
@@ -285,7 +286,7 @@ class AdvanceOp(IRDLOperation):
 class LoadOp(IRDLOperation):
     """Load through a block pointer, a tensor of pointers (`mask` and `other` as in Triton) or a pointer to a scalar.
 
-    box: a descriptor whose block at `place`, in elements, holds the same elements, so that a bulk copy may bring them.
+    box: a descriptor whose block at `place`, in elements, has the same elements. A bulk copy may then bring them.
     """
 
     name = "tt.load"
@@ -313,7 +314,7 @@ class LoadOp(IRDLOperation):
         super().__init__(operands=[ptr, mask, other, None, []], result_types=[loaded_type(ptr.type)])
 
     def found_in(self, box: SSAValue, place: Sequence[SSAValue]) -> LoadOp:
-        """The same load, of which a descriptor's block with the same elements is known."""
+        """The same load with a descriptor, and the place of its block with the same elements."""
         properties = {name: value for name, value in self.properties.items() if name != "operandSegmentSizes"}
         return LoadOp.build(
             operands=[self.ptr, self.mask, self.other, box, list(place)],

@@ -1,4 +1,6 @@
-"""Promises of a kernel's arguments: powers of two that divide them (Triton's attribute), and memory of their own."""
+"""Promises about the arguments of a kernel: powers of two that divide them (Triton's attribute), and arrays that do not
+overlap.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +13,22 @@ from louver.ir.tile.function import FuncOp
 from louver.ir.tile.types import PointerType
 
 DIVISIBILITY = "tt.divisibility"
-"""The attribute of an argument that says what it is a multiple of: bytes of an address. Source: Triton."""
+"""The attribute with a number that divides an argument. Addresses are in bytes. Source: Triton."""
 
 MULTIPLE = 16
-"""The multiples that arguments are marked with: bytes of the widest access, and elements of it."""
-
+"""The divisor with which arguments are marked: the bytes of the widest access, and its most elements."""
 
 APART = "louver.apart"
-"""The attribute of an array that shares no memory with another array of the call."""
+"""The attribute of an array that does not overlap any other array of the call."""
 
 
 def mark_multiples(function: FuncOp, names: Collection[str]) -> None:
-    """Mark the arguments of these names as multiples of `MULTIPLE`, in place."""
+    """Mark the arguments with these names as multiples of `MULTIPLE`, in place."""
     _mark(function, names, DIVISIBILITY, IntegerAttr(MULTIPLE, 32))
 
 
 def mark_apart(function: FuncOp, names: Collection[str]) -> None:
-    """Mark the arrays of these names as apart from all others, in place."""
+    """Mark the arrays with these names as not overlapping any other array, in place."""
     _mark(function, names, APART, UnitAttr())
 
 
@@ -40,13 +41,13 @@ def _mark(function: FuncOp, names: Collection[str], key: str, mark: Attribute) -
 
 
 def apart_of(function: FuncOp) -> frozenset[SSAValue]:
-    """The arguments that are marked as apart."""
+    """The arguments that are marked as not overlapping any other array."""
     arguments = zip(function.body.block.args, function.argument_attributes, strict=True)
     return frozenset(each for each, attributes in arguments if APART in attributes)
 
 
 def multiples_of(function: FuncOp) -> list[int]:
-    """The greatest power of two that each argument is marked as a multiple of; 1 without a mark."""
+    """For each argument, the largest power of two that divides it by its mark; 1 without a mark."""
     found: list[int] = []
     for attributes in function.argument_attributes:
         mark = attributes.get(DIVISIBILITY)
@@ -56,6 +57,6 @@ def multiples_of(function: FuncOp) -> list[int]:
 
 
 def has_known_addresses(function: FuncOp) -> bool:
-    """Whether the address of any array is known to be a multiple of something, so that elements may be moved together."""
+    """Whether the alignment of any array is known, so that elements may be moved together."""
     arguments = zip(function.body.block.args, multiples_of(function), strict=True)
     return any(isinstance(each.type, PointerType) and multiple > 1 for each, multiple in arguments)

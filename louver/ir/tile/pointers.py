@@ -1,4 +1,4 @@
-"""Pointer arithmetic: ranges of integers, pointers moved by integers, addresses, pointers to elements of another type."""
+"""Pointer arithmetic: ranges of integers, additions to pointers, addresses, and casts of pointers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from louver.ir.tile.types import PointerType, as_tensor, element_of, tensor_like
 
 @irdl_op_definition
 class MakeRangeOp(IRDLOperation):
-    """The integers from `start` to `end`, which is not one of them, as a vector of i32."""
+    """The integers from `start` to `end` - 1 as a vector of i32."""
 
     name = "tt.make_range"
     start = prop_def(IntegerAttr[I32])
@@ -52,7 +52,7 @@ class MakeRangeOp(IRDLOperation):
 
 @irdl_op_definition
 class AddPtrOp(IRDLOperation):
-    """A pointer, or each pointer of a tensor, moved on by so many elements."""
+    """Add an offset in elements to a pointer, or to each pointer of a tensor."""
 
     name = "tt.addptr"
     T: ClassVar = VarConstraint("T", AnyAttr())
@@ -74,7 +74,7 @@ class AddPtrOp(IRDLOperation):
 
 @irdl_op_definition
 class PtrToIntOp(IRDLOperation):
-    """The address in a pointer, or in each pointer of a tensor, in bytes."""
+    """The address of a pointer, or of each pointer of a tensor, in bytes."""
 
     name = "tt.ptr_to_int"
     src = operand_def()
@@ -92,7 +92,7 @@ class PtrToIntOp(IRDLOperation):
 
 @irdl_op_definition
 class PointerCastOp(IRDLOperation):
-    """The same address, or addresses, as pointers to elements of another type. Casts of numbers become `arith.bitcast`."""
+    """Cast a pointer, or a tensor of pointers, to another element type. Casts of numbers become `arith.bitcast`."""
 
     name = "tt.bitcast"
     src = operand_def()

@@ -1,4 +1,4 @@
-"""Reductions and scans along an axis, as Triton prints them: generic operations with the combination as their region."""
+"""Reductions and scans along an axis, in the generic form of Triton. A region combines two elements."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from louver.ir.tile.types import register_encoding, tensor_of
 
 
 class CombiningOp(IRDLOperation):
-    """Combines elements along `axis`. The region's arguments are an element of each operand, and then another one of each."""
+    """Combines elements along `axis`. The arguments of the region are one element of each operand, then a second one of
+    each.
+    """
 
     srcs = var_operand_def()
     axis = prop_def(IntegerAttr[I32])
@@ -53,7 +55,9 @@ class ReduceOp(CombiningOp):
 
 @irdl_op_definition
 class ScanOp(CombiningOp):
-    """Combine each element with all before it along the axis, or, with `reverse`, with all behind it, the last one first."""
+    """Combine each element with all elements before it along the axis. With `reverse`, combine it with all elements
+    after it.
+    """
 
     name = "tt.scan"
     reverse = prop_def(BoolAttr)

@@ -1,7 +1,8 @@
 """Tiles in shared memory: `#tt.shared<{order = [1, 0]}>`.
 
-Rows along the fastest dimension, order[0], stand as bulk copies and `wgmma` have them (`louver.isa.swizzle.Tile`): boxes of up to
-128 bytes a row, one box after the other, and in each the 16-byte chunks of a row change places by the row's number.
+Rows are along the fastest dimension, order[0], in the layout of bulk copies and `wgmma` (`louver.isa.swizzle.Tile`). A
+box has up to 128 bytes of each row, and boxes follow each other. In a box, the row number permutes the 16-byte chunks
+of a row.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from louver.isa.tensormap import SwizzleBytes
 
 @irdl_attr_definition
 class SharedAttr(Encoding):
-    """A matrix in shared memory, or one row. order: its dimensions, that of neighbours first."""
+    """A matrix, or one row, in shared memory. order: its dimensions. Neighbours are along the first one."""
 
     name = "tt.shared"
     FIELDS = ("order",)
@@ -30,15 +31,15 @@ class SharedAttr(Encoding):
 
     @classmethod
     def along(cls, dimension: int, *, rank: int = 2) -> SharedAttr:
-        """Neighbours along a dimension."""
+        """The encoding with neighbours along a dimension."""
         return cls(integers((dimension, *(each for each in range(rank) if each != dimension))))
 
     def turned(self) -> SharedAttr:
-        """That of the transpose, in the same place."""
+        """The encoding of the transpose in the same place."""
         return SharedAttr.along(1 - numbers_of(self.order)[0])
 
     def place(self, shape: Sequence[int], size: int) -> SharedLayout:
-        """The places of the elements, `size` bytes each."""
+        """The places of elements of `size` bytes."""
         return SharedLayout(tuple(shape), numbers_of(self.order)[0], size)
 
     def verify(self) -> None:
@@ -48,9 +49,11 @@ class SharedAttr(Encoding):
 
 @dataclass(frozen=True, slots=True)
 class SharedLayout:
-    """A matrix of `shape`, or a row, powers of two, elements of `size` bytes, neighbours along `fast`.
+    """A matrix or a row in shared memory. Raises ValueError for rows that are shorter than a chunk.
 
-    Raises ValueError for rows that are shorter than a chunk.
+    shape: its shape, powers of two.
+    fast: the dimension of neighbours.
+    size: bytes of an element.
     """
 
     shape: Vector
@@ -63,7 +66,7 @@ class SharedLayout:
 
     @property
     def rows(self) -> int:
-        """Rows of the matrix, which are its columns where these are the fast dimension."""
+        """Lines of neighbours: rows of the matrix, or its columns if neighbours are along dimension 0."""
         return self.shape[1 - self.fast] if len(self.shape) == 2 else 1
 
     @property
@@ -73,19 +76,19 @@ class SharedLayout:
 
     @property
     def bytes(self) -> int:
-        """Of the whole tile."""
+        """Bytes of the whole tile."""
         return prod(self.shape) * self.size
 
     @property
     def swizzle(self) -> Swizzle:
-        """The widest one that a row fills; none for rows of one chunk."""
+        """The widest swizzle that a row fills; none for rows of one chunk."""
         width = min(self.row_bytes, BANK_LINE)
         return Swizzle(cast(SwizzleBytes, 0 if width == CHUNK else width))
 
     def offset(self, place: Vector) -> int:
-        """Bytes from the tile's start to an element.
+        """Bytes from the start of the tile to an element.
 
-        Linear over bits: where places share no bit, the offset of their sum is the exclusive or of their offsets.
+        It is linear over bits: if places share no bit, the offset of their sum is the exclusive or of their offsets.
         """
         row = place[1 - self.fast] if len(place) == 2 else 0
         byte, width = place[self.fast] * self.size, self.swizzle.width

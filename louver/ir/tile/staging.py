@@ -1,4 +1,4 @@
-"""Asynchronous copies of tiles from global to shared memory: their memory, the copy, and the wait for it."""
+"""Asynchronous copies of tiles from global to shared memory: memory for slots, copies, and waits."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from louver.ir.tile.types import AnyTensor, as_tensor, loaded_type, register_enc
 
 
 def verify_shared(tile: AnyTensor) -> None:
-    """Raise VerifyException for a tile that is elsewhere."""
+    """Raise VerifyException for a tile that is not in shared memory."""
     if not isinstance(register_encoding(tile), SharedAttr):
         raise VerifyException(f"a tile in shared memory has the encoding #tt.shared<…>, got {tile}")
 
 
 @irdl_op_definition
 class LocalAllocOp(IRDLOperation):
-    """Shared memory for a tile in each of so many slots, of the program's for as long as it runs; its contents are undefined.
+    """Allocate shared memory for `slots` slots, each for one tile. The contents are undefined.
 
     The result is the tile in the first slot.
     """
@@ -59,7 +59,7 @@ class LocalAllocOp(IRDLOperation):
 
 @irdl_op_definition
 class SlotOp(IRDLOperation):
-    """The tile in a slot of memory that a `ttg.local_alloc` has; slots are numbered from 0."""
+    """The tile in a slot of a `ttg.local_alloc`. Slots are numbered from 0."""
 
     name = "ttg.memdesc_index"
     T: ClassVar = VarConstraint("T", base(TensorType[Attribute]))
@@ -79,11 +79,13 @@ class SlotOp(IRDLOperation):
 
 @irdl_op_definition
 class AsyncCopyOp(IRDLOperation):
-    """Begin to copy the elements at `ptr` to the memory of `slot`; elements are zero where the mask does not hold.
+    """Begin to copy the elements at `ptr` to the memory of `slot`. Elements are zero where the mask is false.
 
-    The result is the tile there, after a `ttg.async_wait`; `slot` itself is nothing any more. free: all threads have met since any
-    of them read what the slot held. elsewhere: elements from there on are copied, in the place of zeros, where the mask does not hold.
-    chunk: bytes that a thread copies at once: neighbours at an aligned address, under one mask.
+    The result is the tile in the slot after a `ttg.async_wait`. `slot` must not be used any more.
+
+    free: all threads have synchronized since the last read of the slot.
+    elsewhere: an address. Where the mask is false, elements from this address are copied in place of zeros.
+    chunk: bytes that a thread copies at once. They are neighbours at an aligned address with the same mask.
     """
 
     name = "ttg.async_copy_global_to_local"
@@ -123,9 +125,10 @@ class AsyncCopyOp(IRDLOperation):
 
 @irdl_op_definition
 class LocalStoreOp(IRDLOperation):
-    """Store a tile from registers to the memory of `slot`; the result is the tile there, and `slot` itself is nothing any more.
+    """Store a tile from registers to the memory of `slot`. The result is the tile there. `slot` must not be used any
+    more.
 
-    free: all threads have met since any of them read what the slot held.
+    free: all threads have synchronized since the last read of the slot.
     """
 
     name = "ttg.local_store"
@@ -151,7 +154,7 @@ class LocalStoreOp(IRDLOperation):
 
 @irdl_op_definition
 class AsyncCommitOp(IRDLOperation):
-    """The copies begun since the last commit are a group, an empty one where there are none."""
+    """Commit the copies since the last commit as a group. The group may be empty."""
 
     name = "ttg.async_commit_group"
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
@@ -160,7 +163,7 @@ class AsyncCommitOp(IRDLOperation):
 
 @irdl_op_definition
 class AsyncWaitOp(IRDLOperation):
-    """Wait for all groups of copies but the newest `num`."""
+    """Wait for all groups of copies except the newest `num`."""
 
     name = "ttg.async_wait"
     num = prop_def(IntegerAttr[I32])
@@ -190,6 +193,6 @@ def tile_of(value: SSAValue) -> SharedLayout:
 
 
 def slot_bytes(memory: SSAValue) -> int:
-    """From a slot of a tile to the next one, which begins as the pattern of its swizzle does."""
+    """Bytes from one slot of a tile to the next. Each slot begins at a multiple of the swizzle's period."""
     tile = tile_of(memory)
     return -(-tile.bytes // tile.swizzle.repeat) * tile.swizzle.repeat

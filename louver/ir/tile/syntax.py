@@ -1,4 +1,4 @@
-"""Pieces of Triton's syntax that several operations share, as directives of xDSL's assembly formats."""
+"""Syntax of Triton that several operations share, as directives for assembly formats of xDSL."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from xdsl.utils.exceptions import VerifyException
 from louver.ir.tile.types import DescriptorType, PointerType, as_tensor, loaded_type, tensor_like
 
 Index: TypeAlias = SSAValue | int
-"""An entry of an index list: a value, as Triton prints it, or a literal, as simplified IR has it."""
+"""An entry of an index list: a value, as Triton prints it, or a literal, as in simplified IR."""
 
 Literals: TypeAlias = DenseArrayBase[IntegerType]
-"""The literal entries of an index list; a marker stands for each entry that is a value."""
+"""The literal entries of an index list, with a marker for each entry that is a value."""
 
 
 def split_indices(entries: Sequence[Index]) -> tuple[list[SSAValue], Literals]:
@@ -52,7 +52,7 @@ def join_indices(values: Sequence[SSAValue], literals: Literals) -> tuple[Index,
 
 
 def verify_indices(what: str, values: Sequence[SSAValue], literals: Literals, rank: int) -> None:
-    """Raise VerifyException unless the list has `rank` entries, as many of them values as there are markers."""
+    """Raise VerifyException unless the list has `rank` entries, and a value for each marker."""
     markers = sum(literal == DYNAMIC_INDEX for literal in literals.get_values())
     count = len(literals) - markers + len(values)
     if markers != len(values) or count != rank:
@@ -61,7 +61,7 @@ def verify_indices(what: str, values: Sequence[SSAValue], literals: Literals, ra
 
 @irdl_custom_directive
 class Indices(CustomDirective):
-    """`[%a, 3, %b]`; the text may have the list's name and `=` before it, as simplified IR does."""
+    """`[%a, 3, %b]`. The name of the list and `=` may come before it, as in simplified IR."""
 
     values: VariadicOperandVariable
     literals: AttributeVariable
@@ -86,7 +86,7 @@ def _parse_index(parser: Parser) -> int | UnresolvedOperand:
 
 
 class _Stripped(CustomDirective):
-    """A type without its name, `<f16>` for `!tt.ptr<f16>`; the full form is read too."""
+    """A type without its name, such as `<f16>` for `!tt.ptr<f16>`. The full form is read too."""
 
     KIND: ClassVar[type[ParametrizedAttribute]]
     type_: TypeDirective
@@ -100,7 +100,7 @@ class _Stripped(CustomDirective):
 
 
 def parse_stripped(parser: Parser, kind: type[ParametrizedAttribute]) -> Attribute:
-    """`<…>` or `!name<…>` as a type of the kind."""
+    """Parse `<…>` or `!name<…>` as a type of this kind."""
     start = parser.pos
     full = parser.parse_optional_type()
     if full is None:
@@ -128,7 +128,7 @@ class StrippedDescriptor(_Stripped):
 
 @irdl_custom_directive
 class BlockPointer(CustomDirective):
-    """The result type of a block pointer, stripped; the base's type, element and encoding, follows from it."""
+    """The stripped result type of a block pointer. The type of the base follows from it."""
 
     result: TypeDirective
     base: TypeDirective
@@ -149,7 +149,7 @@ class BlockPointer(CustomDirective):
 
 @irdl_custom_directive
 class SamePointer(CustomDirective):
-    """The pointer type of result and operand, stripped."""
+    """The stripped pointer type that result and operand share."""
 
     result: TypeDirective
     operand: TypeDirective
@@ -166,7 +166,7 @@ class SamePointer(CustomDirective):
 
 @irdl_custom_directive
 class Word(CustomDirective):
-    """A bare identifier, kept as a string attribute."""
+    """A bare identifier, stored as a string attribute."""
 
     word: AttributeVariable
 
@@ -190,7 +190,7 @@ AXES = "xyz"
 
 @irdl_custom_directive
 class Axis(CustomDirective):
-    """An axis of the grid, kept as its number."""
+    """An axis of the grid, stored as its number."""
 
     axis: AttributeVariable
 
@@ -207,7 +207,7 @@ class Axis(CustomDirective):
 
 @irdl_custom_directive
 class LoadType(CustomDirective):
-    """The pointer's type; the types of result, mask and fill value follow from it."""
+    """The type of the pointer. The types of result, mask and fill value follow from it."""
 
     pointer: TypeDirective
     result: TypeDirective
@@ -227,7 +227,7 @@ class LoadType(CustomDirective):
 
 @irdl_custom_directive
 class StoreType(CustomDirective):
-    """The pointer's type; the types of the stored value and of the mask follow from it."""
+    """The type of the pointer. The types of the stored value and of the mask follow from it."""
 
     pointer: TypeDirective
     value: TypeDirective
@@ -250,7 +250,7 @@ def _set_optional(state: ParsingState, directive: TypeDirective, type_: Attribut
 
 
 def _parse_pointer(parser: Parser) -> tuple[Attribute, Attribute]:
-    """A pointer's type and the type of what is loaded or stored through it."""
+    """Parse the type of a pointer. Returns it with the type that is loaded or stored through it."""
     start = parser.pos
     pointer = parser.parse_type()
     try:
@@ -260,7 +260,7 @@ def _parse_pointer(parser: Parser) -> tuple[Attribute, Attribute]:
 
 
 def fill_type(value: Attribute) -> Attribute:
-    """The type of what a load gives where its mask is false: that of `value`, dense."""
+    """The type of the fill value of a load: the type of `value` without a sparse encoding."""
     if tensor := as_tensor(value):
         return tensor_like(tensor, tensor.element_type)
     return value

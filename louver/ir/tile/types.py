@@ -1,7 +1,7 @@
-"""Types and attributes of tile IR: Triton's pointers and descriptors, and the sparse encoding of a tensor type.
+"""Types and attributes of tile IR: pointers and descriptors of Triton, and the sparse encoding of a tensor type.
 
-A sparse tensor is a dense tensor type with an encoding: `tensor<32x64xf16, #tt.sparse<"NV24">>` has 32×64 elements,
-whatever is stored of them.
+A sparse tensor is a dense tensor type with an encoding: `tensor<32x64xf16, #tt.sparse<"NV24">>` has 32×64 elements, of
+which only some are stored.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ AnyTensor: TypeAlias = TensorType[Attribute]
 
 
 def as_tensor(type_: Attribute) -> AnyTensor | None:
-    """The type, if it is a ranked tensor."""
+    """The type if it is a ranked tensor; else None."""
     return cast(AnyTensor, type_) if isinstance(type_, TensorType) else None
 
 
@@ -49,22 +49,24 @@ def tensor_of(value: SSAValue) -> AnyTensor:
 
 
 def register_encoding(type_: Attribute) -> Encoding | None:
-    """The layout of a tensor in registers; None before `assign-encodings` has set it, and for other types."""
+    """The encoding of a tensor; None before `assign-encodings` has set it, and for other types."""
     tensor = as_tensor(type_)
     return tensor.encoding if tensor is not None and isinstance(tensor.encoding, Encoding) else None
 
 
 def tensor_like(tensor: AnyTensor, element: Attribute) -> AnyTensor:
-    """A dense tensor of another element type, in the same shape and the same registers."""
+    """A dense tensor type with another element type, and the same shape and registers."""
     return TensorType(element, tensor.get_shape(), register_encoding(tensor) or NoneAttr())
 
 
 @dataclass(frozen=True, slots=True)
 class SparseFormat:
-    """The meaning of a sparse encoding's name.
+    """The meaning of the name of a sparse encoding.
 
-    pattern: Louver's name, along the axis that a product sums over. group: elements of that axis of which some are kept.
-    elements: the element types that are multiplied in this pattern. length: rows across that axis which keep the same ones.
+    pattern: the name in Louver. The pattern is along the axis that a product sums.
+    group: elements of a group along that axis.
+    elements: the element types that are multiplied in this pattern.
+    length: rows that keep the same elements of a group.
     """
 
     pattern: str
@@ -77,17 +79,20 @@ FORMATS: dict[str, SparseFormat] = {
     "NV24": SparseFormat("2:4", 4, ("f16", "bf16", "e4m3", "e5m2", "s8", "u8")),
     "NV12": SparseFormat("1:2", 2, ("f32",)),
 }
-"""Sparse encodings that the hardware multiplies, by name. Source: PTX ISA, sparse matrix storage of wgmma (tf32 is 1:2, all others
-2:4).
+"""Sparse encodings that the hardware multiplies, by name.
+
+Source: PTX ISA, sparse matrix storage of wgmma (tf32 is 1:2, all others are 2:4).
 """
 
 VECTOR_ELEMENTS = ("f32", "f16", "bf16", "e4m3", "e5m2", "s8", "u8")
-"""Element types of vector patterns, which no instruction ties to one."""
+"""Element types of vector patterns. Instructions do not restrict them."""
 
 
 def vector_format(name: str) -> SparseFormat | None:
-    """The format of a vector pattern, written as `louver.formats.pattern` writes it ("2:4@16", "2:8"); None for any other text, those of
-    patterns that the hardware multiplies too.
+    """The format of a vector pattern, in the notation of `louver.formats.pattern` ("2:4@16", "2:8"); None for other
+    texts.
+
+    It is also None for patterns that the hardware multiplies.
     """
     try:
         pattern = Pattern.parse(name)
@@ -100,14 +105,16 @@ def vector_format(name: str) -> SparseFormat | None:
 
 @irdl_attr_definition
 class SparseAttr(ParametrizedAttribute):
-    """The encoding of a sparse tensor or of a pointer to one: `#tt.sparse<"NV24">`, or of vectors, `#tt.sparse<"2:4@16">`."""
+    """The encoding of a sparse tensor or of a pointer to one: `#tt.sparse<"NV24">`, or `#tt.sparse<"2:4@16">` for
+    vectors.
+    """
 
     name = "tt.sparse"
     format_name: StringAttr
 
     @classmethod
     def of_pattern(cls, pattern: str) -> SparseAttr:
-        """The encoding of a pattern such as "2:4". Raises ValueError for one that has no encoding."""
+        """The encoding of a pattern such as "2:4". Raises ValueError for a pattern without an encoding."""
         for name, format_ in FORMATS.items():
             if format_.pattern == pattern:
                 return cls(StringAttr(name))
@@ -139,7 +146,7 @@ class SparseAttr(ParametrizedAttribute):
 
 @irdl_attr_definition
 class CachePolicyAttr(ParametrizedAttribute):
-    """The cache policy of an access, as Triton 3.9 writes it: a wish, which nothing here follows.
+    """The cache policy of an access, as in Triton 3.9. Louver ignores it.
 
     `#tt.cache_policy<cache_modifier = none, eviction_policy = evict_last>`.
     """
@@ -149,12 +156,12 @@ class CachePolicyAttr(ParametrizedAttribute):
 
     @classmethod
     def parse_parameters(cls, parser: AttrParser) -> tuple[DictionaryAttr]:
-        """Words by name."""
+        """Parse the words, by name."""
         pairs = parser.parse_comma_separated_list(parser.Delimiter.ANGLE, lambda: _parse_word(parser))
         return (DictionaryAttr(dict(pairs)),)
 
     def print_parameters(self, printer: Printer) -> None:
-        """The same."""
+        """Print the words with their names."""
         words = cast("dict[str, StringAttr]", self.words.data)
         with printer.in_angle_brackets():
             printer.print_list(words.items(), lambda pair: printer.print_string(f"{pair[0]} = {pair[1].data}"))
@@ -188,9 +195,10 @@ def _verify_tensor(tensor: AnyTensor) -> None:
 
 @irdl_attr_definition
 class PointerType(ParametrizedAttribute, TypeAttribute):
-    """A pointer to global memory: `!tt.ptr<f16>`, `!tt.ptr<f16, #tt.sparse<"NV24">>`, or to a tile, `!tt.ptr<tensor<…>>`.
+    """A pointer to global memory: `!tt.ptr<f16>`, `!tt.ptr<f16, #tt.sparse<"NV24">>`, or to a tile,
+    `!tt.ptr<tensor<…>>`.
 
-    A pointer to a tile has its encoding in the tensor type.
+    For a pointer to a tile, the tensor type has the encoding.
     """
 
     name = "tt.ptr"
@@ -227,9 +235,9 @@ class PointerType(ParametrizedAttribute, TypeAttribute):
 
 @irdl_attr_definition
 class DescriptorType(ParametrizedAttribute, TypeAttribute):
-    """A tensor in global memory, read and written a block at a time: `!tt.tensordesc<tensor<128x64xf16>>`.
+    """A tensor in global memory that is accessed by blocks: `!tt.tensordesc<tensor<128x64xf16>>`.
 
-    Newer Tritons print `!tt.tensordesc<128x64xf16>`, which is read too.
+    The form of newer versions of Triton, `!tt.tensordesc<128x64xf16>`, is read too.
     """
 
     name = "tt.tensordesc"
@@ -256,9 +264,9 @@ class DescriptorType(ParametrizedAttribute, TypeAttribute):
 
 
 def loaded_type(pointer: Attribute) -> Attribute:
-    """The type of a load through `pointer`: a tile, the tensor of what a tensor of pointers points to, or a scalar.
+    """The type of a load through `pointer`: a tile for a block pointer, a tensor for a tensor of pointers, or a scalar.
 
-    Raises VerifyException for a type that is no pointer.
+    Raises VerifyException for a type that is not a pointer.
     """
     if isinstance(pointer, PointerType):
         return pointer.pointee
