@@ -3,8 +3,8 @@ descriptors.
 
 A descriptor reads zeros outside of its tensor and drops stores there, so masks become sizes. Elements that a program
 reads beyond the last row (without a mask, or wrapped to the first rows by `%`) become zeros. The result is the same if
-the kernel does not store the rows that are computed from these elements. This is the case because the mask or shape of
-a store gives its sizes, and `read_nest` accepts a kernel only if they are the sizes of its operands.
+the kernel does not store rows that are computed from these elements. This is the case: the mask or shape of a store
+gives its sizes, and `read_nest` requires that they are the sizes of its operands.
 """
 
 from __future__ import annotations

@@ -1,8 +1,12 @@
 """join-tails: joins a loop over the whole steps of K and a last step after it to one loop over all of K.
 
 A descriptor reads zeros beyond K, so a step beyond K adds zero. The pass proves four facts about the step after the
-loop: it begins where the loop ends, it reads the same tensors, it is added to the sum of the loop, and it runs if a
-part of K is left.
+loop:
+
+- It begins where the loop ends.
+- It reads the same tensors.
+- It is added to the sum of the loop.
+- It runs if a part of K is left.
 """
 
 from __future__ import annotations

@@ -58,8 +58,8 @@ def propagate_sparsity(module: ModuleOp) -> None:
     A tile stays sparse if it is loaded, transposed, reshaped in its leading dimensions, or carried by loops and
     branches. A dot multiplies a sparse tile. All other operations use the dense result of `tt.decompress`.
 
-    Raises UnsupportedKernelError if a loop or branch joins addresses with different encodings, and for operations on
-    the addresses of a sparse tensor other than moves and loads.
+    Raises UnsupportedKernelError if a loop or branch joins addresses with different encodings. Raises it also for
+    operations on the addresses of a sparse tensor, except moves and loads.
     """
     for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
         marked = _mark_arguments(function)

@@ -1,9 +1,14 @@
 """Barriers with phases in the check, and the vector clocks that order events.
 
-A clock holds one count for each agent (a role's warpgroup in a CTA), one for each barrier (phases known to have ended),
-and whether the grids before a dependent launch are known to have ended. An agent that waits for a phase gets the union
-of the clocks of all agents that arrived in it. Control flow of roles does not depend on data, so this order holds in
-every interleaving if no phase of a barrier can be mistaken for another. This is checked too.
+A clock holds these facts:
+
+- one count for each agent (a role's warpgroup in a CTA);
+- one count for each barrier: its phases that are known to have ended;
+- whether the grids before a dependent launch are known to have ended.
+
+An agent that waits for a phase gets the union of the clocks of all agents that arrived in it. Control flow of roles
+does not depend on data. So this order holds in every interleaving if no phase of a barrier can be mistaken for another.
+This is checked too.
 """
 
 from __future__ import annotations

@@ -53,9 +53,11 @@ def decompose_sparse_tensors(module: ModuleOp, *, whole_rows: bool = False) -> M
     metadata, also if the kernel describes only a part of a row. Otherwise the sizes in the kernel are the sizes of the
     tensors.
 
-    Raises UnsupportedKernelError, which names operation and source line. The causes are tiles, offsets and advances
-    that are not whole rows and words of metadata, tensors whose sparse axis is not contiguous, and operations that do
-    not exist for values and metadata.
+    Raises UnsupportedKernelError, which names operation and source line, for
+
+    - tiles, offsets and advances that are not whole rows and words of metadata;
+    - tensors whose sparse axis is not contiguous;
+    - operations that do not exist for values and metadata.
     """
     copy = module.clone()
     for function in [op for op in copy.body.ops if isinstance(op, FuncOp)]:

@@ -31,8 +31,8 @@ from louver.ir.tile.types import as_tensor, tensor_of
 def describe_sparse_tiles(module: ModuleOp) -> None:
     """Rewrite in place.
 
-    Rejects, with operation and source line, accesses that are not a tile of a matrix, alone or in a batch, and wrapped
-    rows that could affect a result.
+    Rejects, with operation and source line, accesses that are not a tile of a matrix or of a matrix in a batch. Rejects
+    wrapped rows that could affect a result.
     """
     for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
         loads = [op for op in function.body.walk() if isinstance(op, LoadOp) and sparse_encoding(op.result.type)]

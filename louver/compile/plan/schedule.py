@@ -372,15 +372,15 @@ def check_registers(
 def list_rows(pattern: str, schedule: Schedule) -> int:
     """Rows of a left operand N:M@L that share a list of rows of the dense operand.
 
-    They are as many rows of the tile as have whole windows, if these are the rows of whole warpgroups. Otherwise they
-    are all rows of the tile.
+    They are gcd(rows of a window, rows of the tile) rows, if these are the rows of whole warpgroups. Otherwise they are
+    all rows of the tile.
     """
     rows = math.gcd(Pattern.parse(pattern).length, schedule.tile.m)
     return schedule.tile.m if rows % (schedule.tile.m // schedule.roles.consumers) else rows
 
 
 def gathers(pattern: str | None, metadata: str) -> bool:
-    """Whether lists name the rows of the dense operand that are copied. Without lists, threads pick rows from a stage."""
+    """Whether lists name the rows of the dense operand that are copied. For other indexed operands, threads pick rows."""
     selection = selection_of(pattern)
     return selection.indexed and (selection.lifted or metadata == "global")
 

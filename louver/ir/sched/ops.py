@@ -513,8 +513,8 @@ class ExchangeOp(IRDLOperation):
     """Run the region, which stores the columns of a tile from its block argument on. For a whole tile these are all
     columns from `column` on.
 
-    For a tile that is cut into two ranges, each CTA of the pair runs it for half of the columns, after it has received
-    their sums from the other CTA. A range is the last item of its CTA.
+    For a tile that is cut into two ranges, each CTA of the pair runs it for half of the columns. Before that, it
+    receives their sums from the other CTA. A range is the last item of its CTA.
 
     rings: their memory receives sums, when both CTAs have read all their operands.
     room: the barrier that tells the other CTA that the memory is free.

@@ -36,7 +36,7 @@ def verify_shared(tile: AnyTensor) -> None:
 
 @irdl_op_definition
 class LocalAllocOp(IRDLOperation):
-    """Allocate shared memory for `slots` slots, each for one tile. The contents are undefined.
+    """Allocate shared memory for `slots` slots, each for one tile, until the program ends. The contents are undefined.
 
     The result is the tile in the first slot.
     """

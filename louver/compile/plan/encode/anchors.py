@@ -189,6 +189,7 @@ class Natures:
     registers: registers of an SM.
     runs: neighbours in memory.
     operands: operands of dots in shared memory, each with the dimension of its neighbours there.
+    staged: those of them that threads load or compute in rows, and then store to shared memory.
     copied: tiles that are copied to shared memory and read from there, each with the encoding of its copies and the
     dimension of neighbours.
     stores: special encodings of stores and atomic operations that gain by them.
