@@ -22,6 +22,7 @@ Reading: TypeAlias = "Callable[[], ModuleOp]"
 
 Readings: TypeAlias = "Callable[[int], Iterable[Reading]]"
 """The readings of a kernel in which a number of the integers that are 1 become arguments, for every choice of these.
+
 For 0 there is one reading.
 """
 
@@ -66,8 +67,9 @@ class Choice:
             return error
 
     def tiles(self, reading: Reading, refusal: ValueError) -> CompiledKernel | ValueError:
-        """The kernel of register tiles, or the error. refusal: the reason that it is not a product. An error has it as
-        a note.
+        """The kernel of register tiles, or the error.
+
+        refusal: the reason that it is not a product. An error has it as a note.
         """
         try:
             module = reading()

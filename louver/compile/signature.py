@@ -158,8 +158,9 @@ class ArgumentParameter:
 
 @dataclass(frozen=True, slots=True)
 class BoxParameter:
-    """A tensor map of an array of an argument, from which the kernel copies boxes. Dimensions are innermost first, in
-    elements.
+    """A tensor map of an array of an argument, from which the kernel copies boxes.
+
+    Dimensions are innermost first, in elements.
 
     part: "address", "values" or "metadata", as for an `ArgumentParameter`, or "matrix", an operand of a product.
     sizes: None for a dimension in which the kernel does not bound the array.

@@ -120,8 +120,9 @@ class CompiledTiles:
         return self.target.sm_shared_bytes // (self.kernel.dynamic_shared + CTA_SHARED_BYTES)
 
     def with_ctas(self, count: int) -> CompiledTiles:
-        """The same kernel for `count` CTAs on an SM. The assembler limits the registers of a thread, so that all of
-        them fit.
+        """The same kernel for `count` CTAs on an SM.
+
+        The assembler limits the registers of a thread, so that all of them fit.
         """
         module = Module(self.module.target, [replace(self.kernel, min_ctas=count)])
         # Only one line of text changes. To print and check a large kernel again takes about as long as to lower it.
@@ -431,8 +432,9 @@ _SIZES: tuple[Part, ...] = ("size", "stride")
 
 
 def argument_groups(function: FuncOp) -> list[Group]:
-    """The origin of each argument of a kernel, before make-host-descriptors. A descriptor's sizes and strides follow
-    it.
+    """The origin of each argument of a kernel, before make-host-descriptors.
+
+    A descriptor's sizes and strides follow it.
     """
     found: list[Group] = []
     for index, (argument, name) in enumerate(function.argument_names.items()):

@@ -1,5 +1,6 @@
-"""MLIR's comparisons and selects (`arith.cmpi`, `arith.cmpf`, `arith.select`) of scalars and tensors. Those of xDSL
-accept only scalars.
+"""MLIR's comparisons and selects (`arith.cmpi`, `arith.cmpf`, `arith.select`) of scalars and tensors.
+
+Those of xDSL accept only scalars.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ INTEGER_PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt
 FLOAT_PREDICATES = (
     "false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord", "ueq", "ugt", "uge", "ult", "ule", "une", "uno", "true",
 )  # fmt: skip
-"""Predicates in the order of their numbers in MLIR. For floats with a NaN operand, `o` predicates are false and `u`
-predicates are true.
+"""Predicates in the order of their numbers in MLIR.
+
+For floats with a NaN operand, `o` predicates are false and `u` predicates are true.
 """
 
 

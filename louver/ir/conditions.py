@@ -10,8 +10,9 @@ from louver.ir.polynomial import Size
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The split of K over the user's programs. They are numbered along an axis of the grid, and add their parts of the
-    sum.
+    """The split of K over the user's programs.
+
+    They are numbered along an axis of the grid, and add their parts of the sum.
 
     axis: the axis of the grid.
     programs: the required number of programs; `polynomial.programs` if any number is right; None for chunks.

@@ -31,8 +31,9 @@ def text_places(module: ModuleOp) -> list[str | None]:
 
 
 class _Recorder(Printer):
-    """A printer that records the lines of operations. first: the first line of each operation. places: the location of
-    each line.
+    """A printer that records the lines of operations.
+
+    first: the first line of each operation. places: the location of each line.
     """
 
     def __init__(self) -> None:

@@ -1,5 +1,6 @@
-"""Converts frozen dataclasses to JSON values and back, by the types of their fields. So records beside a cubin are read
-without IR.
+"""Converts frozen dataclasses to JSON values and back, by the types of their fields.
+
+So records beside a cubin are read without IR.
 """
 
 from __future__ import annotations

@@ -92,8 +92,9 @@ def has_unit(pattern: str | None, element: str) -> bool:
 
 
 def turns(pattern: str | None, element: str) -> bool:
-    """Whether gathered rows of K of this element type are turned before the products. Tensor cores read such types only
-    K-major.
+    """Whether gathered rows of K of this element type are turned before the products.
+
+    Tensor cores read such types only K-major.
     """
     indexed = selection_of(pattern).indexed
     return indexed and unit_of(pattern, element) == "wgmma" and element not in TRANSPOSABLE
@@ -217,8 +218,9 @@ class LoadScalar:
 
 @dataclass(frozen=True, slots=True)
 class LoadVector:
-    """Element m ("m") or n ("n") of a contiguous vector argument. It has the size of that axis of the output; zero
-    beyond it.
+    """Element m ("m") or n ("n") of a contiguous vector argument.
+
+    It has the size of that axis of the output; zero beyond it.
     """
 
     argument: str

@@ -88,8 +88,9 @@ _LONGEST = 200
 
 
 def _first_line(op: Operation) -> str:
-    """The text of an operation without its regions. For a function it is only the name, because a signature does not
-    help a user.
+    """The text of an operation without its regions.
+
+    For a function it is only the name, because a signature does not help a user.
     """
     name = op.properties.get("sym_name")
     if isinstance(name, StringAttr):

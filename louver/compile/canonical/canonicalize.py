@@ -32,8 +32,9 @@ from louver.compile.passes import Pass, State, on_module, run_passes
 from louver.ir.llvm import AssumeOp
 
 _PROMISES = tuple(f"tt.{name}" for name in ("divisibility", "contiguity", "constancy"))
-"""Attributes with promises about computed values. Source: Triton. A loop has those of its arguments, with the
-argument's number after the name.
+"""Attributes with promises about computed values.
+
+Source: Triton. A loop has those of its arguments, with the argument's number after the name.
 """
 
 

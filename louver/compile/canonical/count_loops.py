@@ -184,8 +184,9 @@ def _rewrite(loop: scf.WhileOp, count: _Count) -> None:
 
 
 def _range(loop: scf.WhileOp, count: _Count) -> tuple[SSAValue, SSAValue, SSAValue]:
-    """Start, end and step of the range. The operations of the first region move before the loop, for the first
-    iteration.
+    """Start, end and step of the range.
+
+    The operations of the first region move before the loop, for the first iteration.
     """
     before = loop.before_region.block
     compared, bound = count.compared, count.bound

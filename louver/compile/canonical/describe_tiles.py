@@ -125,8 +125,9 @@ class Describer:
                 self._store(op, each, ordered, complete)
 
     def ordered(self, op: Operation, found: Access) -> list[Dimension]:
-        """The dimensions of a tile in the order of the tensor's arrays. The contiguous or the sparse dimension comes
-        last.
+        """The dimensions of a tile in the order of the tensor's arrays.
+
+        The contiguous or the sparse dimension comes last.
         """
         ordered = contiguous_last(found, op)
         length = self.across.get(found.base)
@@ -149,8 +150,9 @@ class Describer:
         _check_rows(load, found, self._drops)
 
     def _check_repeated(self, load: LoadOp, found: Access) -> None:
-        """Reject a load whose mask excludes repeated elements, if a store could write them. The descriptor reads these
-        elements too.
+        """Reject a load whose mask excludes repeated elements, if a store could write them.
+
+        The descriptor reads these elements too.
         """
         for bound in found.within:
             (number,) = lanes(bound)
@@ -160,8 +162,9 @@ class Describer:
             check_wrapped_rows(load, number, partial(self._drops, beyond=beyond))
 
     def _drops(self, op: Writing, dimension: int, beyond: Polynomial) -> bool:
-        """Whether a store excludes the rows beyond the last one. beyond: minus the number of a tile's rows that are
-        inside.
+        """Whether a store excludes the rows beyond the last one.
+
+        beyond: minus the number of a tile's rows that are inside.
         """
         if isinstance(op, StoreOp | AtomicRMWOp) and op.mask is not None:
             rows = Polynomial.atom(Lane(dimension)) + beyond

@@ -76,8 +76,9 @@ def require_multiplied(module: ModuleOp) -> None:
 
 
 def encoded(type_: Attribute, encoding: SparseAttr) -> Attribute:
-    """A pointer, descriptor or tensor type (also of pointers) with the encoding. Raises VerifyException if it cannot
-    have it.
+    """A pointer, descriptor or tensor type (also of pointers) with the encoding.
+
+    Raises VerifyException if it cannot have it.
     """
     match type_:
         case DescriptorType():

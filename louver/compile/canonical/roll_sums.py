@@ -1,5 +1,6 @@
-"""roll-sums: changes a sum of products of pieces of K without a loop to a loop. A single product of all of K becomes a
-loop of one step.
+"""roll-sums: changes a sum of products of pieces of K without a loop to a loop.
+
+A single product of all of K becomes a loop of one step.
 """
 
 from __future__ import annotations

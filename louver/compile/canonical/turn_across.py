@@ -50,8 +50,9 @@ def lengths_across(function: FuncOp) -> dict[SSAValue, SSAValue]:
 
 
 def turn_across(module: ModuleOp) -> None:
-    """Rewrite descriptors in place. Rejects, with the line, block pointers, and strides that a launch cannot compare
-    with the tensor.
+    """Rewrite descriptors in place.
+
+    Rejects, with the line, block pointers, and strides that a launch cannot compare with the tensor.
     """
     for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
         lengths = lengths_across(function)
@@ -68,8 +69,9 @@ def turn_across(module: ModuleOp) -> None:
 
 
 def _is_turned(op: MakeTensorDescriptorOp, length: SSAValue) -> bool:
-    """Whether the stride of rows is the length argument, which a user's kernel cannot use. The descriptor is then
-    rewritten already.
+    """Whether the stride of rows is the length argument, which a user's kernel cannot use.
+
+    The descriptor is then rewritten already.
     """
     rows_apart = op.steps[-2] if len(op.steps) > 1 else None
     return (

@@ -60,8 +60,9 @@ def _stores(loop: scf.ForOp) -> bool:
 
 
 def _count_tiles(loop: scf.ForOp) -> bool:
-    """Whether the loop carries only its number plus or minus constants. Kernels of Triton's tutorials count tiles
-    twice.
+    """Whether the loop carries only its number plus or minus constants.
+
+    Kernels of Triton's tutorials count tiles twice.
     """
     end = loop.body.block.last_op
     assert end is not None

@@ -263,8 +263,9 @@ class Agent:
             self.open.sets.add(reads.register_set)
 
     def _multiply_add(self, event: Event) -> None:
-        """Apply multiply-adds. Threads read the stage directly, so no proxy fence is needed, and no products stay in
-        flight.
+        """Apply multiply-adds.
+
+        Threads read the stage directly, so no proxy fence is needed, and no products stay in flight.
         """
         if not self.cleared:
             raise broken("threads add products to sums that the tile has cleared", "none that it has", event)
@@ -274,8 +275,9 @@ class Agent:
         self.clock[self.index] += 1
 
     def _read_stage(self, event: Event, reads: Reads) -> None:
-        """Read a stage. A load of metadata counts as a part of the products that follow it, because it ends before they
-        begin.
+        """Read a stage.
+
+        A load of metadata counts as a part of the products that follow it, because it ends before they begin.
         """
         self._read_rings(event, reads, self.open, self.proxied)
         self.open.positions.add(event.position)

@@ -106,8 +106,9 @@ class Barrier:
         self.arrived = self.received = 0
 
     def passes(self, phase: int, clock: Clock, event: Event) -> bool:
-        """Whether a wait for `phase` ends, for a role with this clock. A wait for the phase before the first one always
-        ends.
+        """Whether a wait for `phase` ends, for a role with this clock.
+
+        A wait for the phase before the first one always ends.
         """
         if clock[self.index] < phase:
             raise broken(

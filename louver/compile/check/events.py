@@ -71,8 +71,9 @@ class Action:
 
 @dataclass(slots=True)
 class Event:
-    """An action at its time. Events do not change. The class is not frozen, because that takes three times as long for
-    a thousand events.
+    """An action at its time.
+
+    Events do not change. A kernel has about a thousand, and objects of a frozen class take three times as long to make.
 
     step: the step in the tile.
     position: steps that the role has advanced over all tiles. It gives the current stage.
@@ -117,8 +118,9 @@ class Reads:
 
 
 Registers: TypeAlias = int | tuple[Literal["lists", "entries", "pointers", "blocks"], int]
-"""Registers that are filled together. They are a metadata set, or for gathered rows: lists of a tile, a set of entries,
-pointers, or the blocks of a part.
+"""Registers that are filled together.
+
+They are a metadata set, or for gathered rows: lists of a tile, a set of entries, pointers, or the blocks of a part.
 """
 
 

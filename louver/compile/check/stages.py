@@ -26,8 +26,9 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """The bytes of a copy in a stage. They have arrived when `phase` of `barrier` ends. generic: whether threads write
-    them.
+    """The bytes of a copy in a stage.
+
+    They have arrived when `phase` of `barrier` ends. generic: whether threads write them.
     """
 
     first: int

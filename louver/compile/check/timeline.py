@@ -71,8 +71,9 @@ def timeline(kernel: ops.KernelOp, steps: Sequence[int], lengths: Lengths = Leng
 
 @dataclass(slots=True)
 class _Clock:
-    """Gives each event its time. now: the time of each agent. copied: the end of each CTA's copies. groups: ends of
-    products.
+    """Gives each event its time.
+
+    now: the time of each agent. copied: the end of each CTA's copies. groups: ends of products.
     """
 
     kernel: ops.KernelOp

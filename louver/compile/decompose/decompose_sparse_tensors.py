@@ -112,8 +112,9 @@ class _Decomposition:
         self.function.name_arguments(dict(enumerate(names)))
 
     def _first_axes(self, type_: Attribute) -> Axes | None:
-        """The axes of a sparse argument. The last dimension of a descriptor is contiguous. A pointer to elements has no
-        axes: None.
+        """The axes of a sparse argument.
+
+        The last dimension of a descriptor is contiguous. A pointer to elements has no axes: None.
         """
         if isinstance(type_, PointerType) and as_tensor(type_.pointee) is None:
             return None

@@ -15,11 +15,10 @@ from louver.ir.tile import FuncOp, MakeTensorDescriptorOp, PointerType, sparse_e
 
 
 def read_dense_views(function: FuncOp) -> tuple[DenseView, ...]:
-    """The sizes of dense arguments in descriptors and masks, without duplicates. Empty for a kernel without a sparse
-    argument.
+    """The sizes of dense arguments in descriptors and masks, without duplicates.
 
-    Accesses that a launch cannot compare are left out: accesses without bounds, to matrices of a batch, or not of
-    tiles.
+    Empty for a kernel without a sparse argument. Accesses that a launch cannot compare are left out: accesses without
+    bounds, to matrices of a batch, or not of tiles.
     """
     names = function.argument_names
     if all(sparse_encoding(argument.type) is None for argument in names):

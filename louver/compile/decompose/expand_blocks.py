@@ -69,8 +69,9 @@ METADATA_PADDING = PADDING_CODE * 0x1111
 
 
 def expand_blocks(module: ModuleOp) -> ModuleOp:
-    """Returns a rewritten copy. Rejects, with operation and line, block pointers that a branch chooses or a loop
-    replaces.
+    """Returns a rewritten copy.
+
+    Rejects, with operation and line, block pointers that a branch chooses or a loop replaces.
     """
     copy = module.clone()
     for function in [op for op in copy.body.ops if isinstance(op, FuncOp)]:
@@ -229,8 +230,9 @@ class _Expansion:
         self.replaced.append(op)
 
     def _loop(self, loop: scf.ForOp) -> None:
-        """Carry the first elements of each block pointer instead of the pointer. Its tensor does not change in the
-        loop.
+        """Carry the first elements of each block pointer instead of the pointer.
+
+        Its tensor does not change in the loop.
         """
         block, given = loop.body.block, [self.views.get(value) for value in loop.iter_args]
         for index in reversed(range(len(given))):

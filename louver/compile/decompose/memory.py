@@ -62,8 +62,9 @@ Entries = list[Index]
 
 
 def part_types(type_: Attribute, axes: Axes | None, op: Operation) -> tuple[Attribute, Attribute]:
-    """The types of values and metadata for a sparse type. Rejects `op` for tiles without whole rows and words of
-    metadata.
+    """The types of values and metadata for a sparse type.
+
+    Rejects `op` for tiles without whole rows and words of metadata.
     """
     match type_:
         case DescriptorType():
@@ -112,10 +113,10 @@ def split_shape(
 
 
 def metadata_counts(strides: Sequence[Index], axes: Axes, element: Attribute, make: Numbers) -> Entries:
-    """The shape of metadata for a tensor without gaps, computed from its strides. The number of matrices is not
-    included.
+    """The shape of metadata for a tensor without gaps, computed from its strides.
 
-    The sizes in a kernel may be smaller than those of the tensor, so they are not used.
+    The number of matrices is not included. The sizes in a kernel may be smaller than those of the tensor, so they are
+    not used.
     """
     found = list(strides)
     found[axes.columns] = make.times(make.ceil(strides[axes.rows], word_columns(element)), WORD_ENTRIES)
@@ -183,8 +184,9 @@ def split_offsets(
 
 
 def _entry_column(column: Index, columns: int, element: Attribute, make: Numbers) -> Index:
-    """The place in a row of metadata of a tile's first entry. column, columns: the first column and the number of
-    columns.
+    """The place in a row of metadata of a tile's first entry.
+
+    column, columns: the first column and the number of columns.
     """
     per_word = word_columns(element)
     if columns == per_word:

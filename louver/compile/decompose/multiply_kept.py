@@ -214,8 +214,9 @@ class _Kept:
         return reasons[0] if reasons else "it is dense"
 
     def _check(self, value: SSAValue, origins: Sequence[tuple[DecompressOp, int]]) -> None:
-        """Raises _DenseError if a product cannot use kept values. origins: decompressions, each with the dimension that
-        is K.
+        """Raises _DenseError if a product cannot use kept values.
+
+        origins: decompressions, each with the dimension that is K.
         """
         if any(origin.parts.columns != columns for origin, columns in origins):
             self._refuse("the dot sums along the axis that is not sparse", value)

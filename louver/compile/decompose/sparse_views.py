@@ -79,8 +79,9 @@ def _view(op: MakeTensorDescriptorOp | MakeTensorPtrOp, names: Mapping[SSAValue,
 
 
 def _row_end(index: Index, names: Mapping[SSAValue, str], group: int, op: Operation) -> Index:
-    """The end of the rows for all programs: K, if the kernel has min(K, end of a part). The launch checks that parts
-    are whole groups.
+    """The end of the rows for all programs: K, if the kernel has min(K, end of a part).
+
+    The launch checks that parts are whole groups.
     """
     if isinstance(index, SSAValue) and isinstance(index.owner, arith.MinSIOp):
         pair = [_row_end(each, names, group, op) for each in index.owner.operands]
@@ -93,8 +94,9 @@ def _row_end(index: Index, names: Mapping[SSAValue, str], group: int, op: Operat
 
 
 def _size(index: Index, names: Mapping[SSAValue, str], what: str, op: Operation, *, sums: bool = False) -> Size:
-    """A size or stride for the launch. sums: whether it may be a sum, such as the end of a part that does not begin at
-    0.
+    """A size or stride for the launch.
+
+    sums: whether it may be a sum, such as the end of a part that does not begin at 0.
     """
     found = launch_size(index, names)
     if found is None or (len(found.terms) > 1 and not sums) or any(factor < 0 for _, factor in found):

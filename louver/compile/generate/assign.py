@@ -10,8 +10,9 @@ from louver.ir.sched.turned import TurnOp
 from louver.isa.targets import WARPGROUP_THREADS, WARPS_PER_WARPGROUP, Target
 
 RING_ALIGNMENT = 1024
-"""Alignment in bytes. A tile with the 128-byte swizzle repeats every 1,024 bytes. The base offset of its descriptor is
-then 0.
+"""Alignment in bytes.
+
+A tile with the 128-byte swizzle repeats every 1,024 bytes. The base offset of its descriptor is then 0.
 """
 
 BARRIER_BYTES = 8

@@ -370,8 +370,9 @@ def _expect(plan: Generation, *, metadata: bool = True) -> None:
 
 
 def _fill_sparse(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:
-    """Generate the copies of values, after those of metadata if stages hold it. Consumers need metadata before the
-    operands.
+    """Generate the copies of values, after those of metadata if stages hold it.
+
+    Consumers need metadata before the operands.
     """
     m, _, *entry = tile
     if plan.staged:

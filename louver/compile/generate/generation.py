@@ -20,8 +20,9 @@ UNROLL = 4
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """The input of the generator. d: the staged output; None for direct stores. mma: the instruction; None on CUDA
-    cores.
+    """The input of the generator.
+
+    d: the staged output; None for direct stores. mma: the instruction; None on CUDA cores.
     """
 
     nest: ProductNest

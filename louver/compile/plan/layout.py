@@ -34,8 +34,9 @@ COMBINED = 32
 """Registers of partial sums that a thread reads at a time. Their loads overlap."""
 
 STAGED_WORDS = 64
-"""Columns of 32-bit results that are staged at a time. Two such chunks need as many bytes as one of 16-bit results of
-the widest tile.
+"""Columns of 32-bit results that are staged at a time.
+
+Two such chunks need as many bytes as one of 16-bit results of the widest tile.
 """
 
 

@@ -316,13 +316,15 @@ WORKING_REGISTERS = 24
 """The fewest registers of a consumer beside its accumulators: metadata, addresses, descriptors."""
 
 MULTIPLIED_REGISTERS = 8
-"""Registers of the two pieces of values that a thread multiplies on CUDA cores. Its four lines of the dense operand are
-not included.
+"""Registers of the two pieces of values that a thread multiplies on CUDA cores.
+
+Its four lines of the dense operand are not included.
 """
 
 INSTRUCTION_REGISTERS = 27
-"""Registers beside the sums of one `wgmma.sp` that ptxas needs at a kernel's entry, before `setmaxnreg`. With fewer it
-fails (C7602).
+"""Registers beside the sums of one `wgmma.sp` that ptxas needs at a kernel's entry, before `setmaxnreg`.
+
+With fewer it fails (C7602).
 """
 
 
@@ -342,8 +344,9 @@ def check_registers(
     unit: Unit = "wgmma",
     turned: bool = False,
 ) -> None:
-    """Raises ValueError for sums that do not fit the registers of a consumer. Targets without `setmaxnreg` are not
-    checked.
+    """Raises ValueError for sums that do not fit the registers of a consumer.
+
+    Targets without `setmaxnreg` are not checked.
     """
     if not target.setmaxnreg_step:
         return
@@ -386,8 +389,9 @@ def gathers(pattern: str | None, metadata: str) -> bool:
 
 
 def lists_of(pattern: str | None, schedule: Schedule) -> int:
-    """The number of lists of rows of the dense operand in a tile. Each has separate rows in a stage; 0 if no rows are
-    gathered.
+    """The number of lists of rows of the dense operand in a tile.
+
+    Each has separate rows in a stage; 0 if no rows are gathered.
     """
     if pattern is None or not gathers(pattern, schedule.ring.metadata):
         return 0
@@ -395,8 +399,9 @@ def lists_of(pattern: str | None, schedule: Schedule) -> int:
 
 
 GATHERING_REGISTERS = 36
-"""Registers of a producer thread that gathers, for addresses and sizes. Entries, pointers and places of a stage are not
-included.
+"""Registers of a producer thread that gathers, for addresses and sizes.
+
+Entries, pointers and places of a stage are not included.
 """
 
 STAGED_METADATA_REGISTERS = 8
@@ -412,8 +417,9 @@ GATHERED_LINES = 16
 """Lines of a stage that a producer warpgroup fills at a time: 8 threads for a line of 128 bytes."""
 
 ENTRY_SETS = 4
-"""The largest number of steps whose entries a gathering thread holds. It loads entries this many steps before the
-copies.
+"""The largest number of steps whose entries a gathering thread holds.
+
+It loads entries this many steps before the copies.
 """
 
 ENTRY_REGISTERS = 16

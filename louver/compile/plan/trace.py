@@ -197,8 +197,9 @@ class Trace:
         )
 
     def block(self, descriptor: SSAValue, offsets: tuple[Index, ...], user: Operation) -> Block:
-        """The block that `user` reads or writes at `offsets`. The first of three dimensions is a batch, with blocks of
-        one entry.
+        """The block that `user` reads or writes at `offsets`.
+
+        The first of three dimensions is a batch, with blocks of one entry.
         """
         view = self.view(descriptor, user)
         if len(offsets) != 3:

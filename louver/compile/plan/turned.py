@@ -31,8 +31,9 @@ PART_BYTES = WARPGROUP_THREADS * ROWS * CHUNK
 
 @dataclass(frozen=True, slots=True)
 class Turned:
-    """The rows of a list in a stage: `k` rows of `n` bytes. Raises ValueError for sizes that threads cannot divide into
-    blocks.
+    """The rows of a list in a stage: `k` rows of `n` bytes.
+
+    Raises ValueError for sizes that threads cannot divide into blocks.
     """
 
     n: int

@@ -35,8 +35,9 @@ class Descriptors:
     places: Mapping[SSAValue, int]
 
     def make(self, op: Operation, found: Access, ordered: Sequence[Dimension], sizes: Sequence[Polynomial]) -> SSAValue:
-        """A descriptor of the tensor that `op` accesses, with these dimensions and sizes. The dimension of a batch
-        comes first.
+        """A descriptor of the tensor that `op` accesses, with these dimensions and sizes.
+
+        The dimension of a batch comes first.
         """
         steps: list[Polynomial] = [each.stride for each in ordered]
         extents, block = list(sizes), [each.extent for each in ordered]

@@ -115,8 +115,9 @@ class Maker:
 
 
 def _width(*numbers: Polynomial) -> Integer:
-    """The width of a quotient, minimum or maximum of numbers. A 64-bit division takes several times as long as a 32-bit
-    one.
+    """The width of a quotient, minimum or maximum of numbers.
+
+    A 64-bit division takes several times as long as a 32-bit one.
     """
     return i32 if all(map(_is_narrow, numbers)) else i64
 

@@ -8,8 +8,9 @@ from louver.ir.refusal import unsupported
 
 
 class Fault(Exception):
-    """A rule that an operation breaks with the given values. The program that runs the operation adds its name and
-    line.
+    """A rule that an operation breaks with the given values.
+
+    The program that runs the operation adds its name and line.
     """
 
 

@@ -78,8 +78,9 @@ def run_kernel(module: ModuleOp, grid: Sequence[int], arguments: Mapping[str, Ar
 
 
 def _take_turns(programs: Iterator[Turns]) -> None:
-    """Run each program to its end, or to a loop that reads memory. Then the next one begins, and all that have begun
-    continue in turn.
+    """Run each program to its end, or to a loop that reads memory.
+
+    Then the next one begins, and all that have begun continue in turn.
     """
     begun: deque[Turns] = deque()
     in_vain = 0

@@ -16,8 +16,9 @@ LIMITS = {element_type(name).numpy: limit for name, limit in FP8_MAX.items()}
 
 
 def rounded(values: Array, to: np.dtype[Any]) -> Array:
-    """Round floating-point values to a floating-point dtype, to nearest even. 8-bit floats saturate, others become
-    infinite.
+    """Round floating-point values to a floating-point dtype, to nearest even.
+
+    8-bit floats saturate, others become infinite.
     """
     with np.errstate(all="ignore"):
         if values.dtype == to or to.itemsize >= 4:
@@ -29,8 +30,9 @@ def rounded(values: Array, to: np.dtype[Any]) -> Array:
 
 
 def towards_zero(values: Array, to: np.dtype[Any]) -> Array:
-    """Round floating-point values to a floating-point dtype, towards zero. Infinity stays, except in 8-bit floats,
-    which saturate.
+    """Round floating-point values to a floating-point dtype, towards zero.
+
+    Infinity stays, except in 8-bit floats, which saturate.
     """
     nearest = np.atleast_1d(rounded(values, to))
     wide = np.atleast_1d(values).astype(np.float64)

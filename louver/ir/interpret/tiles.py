@@ -52,8 +52,9 @@ TF32_BITS = np.uint32(0xFFFFE000)
 
 
 def _shaped(change: Any) -> Handler:
-    """The handler of an operation that moves elements. change: computes the array of the result from that of the
-    operand.
+    """The handler of an operation that moves elements.
+
+    change: computes the array of the result from that of the operand.
     """
 
     def run(op: Operation, values: Sequence[Any]) -> Sequence[Value]:
@@ -211,8 +212,9 @@ def checked(op: LoadOp | StoreOp) -> Sequence[int]:
 
 
 def _load(op: LoadOp, values: Sequence[Any]) -> Sequence[Value]:
-    """Load elements. Masked elements are `other`, or zero as in compiled kernels. Without `other` they are undefined in
-    Triton.
+    """Load elements.
+
+    Masked elements are `other`, or zero as in compiled kernels. Without `other` they are undefined in Triton.
     """
     pointer: Any = values[0]
     if isinstance(pointer, View):

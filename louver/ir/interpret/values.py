@@ -72,8 +72,9 @@ PART = 1 << 44
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Memories:
-    """Several dense arrays of one element type, for pointers that a select chooses. Each array begins at a multiple of
-    `PART`.
+    """Several dense arrays of one element type, for pointers that a select chooses.
+
+    Each array begins at a multiple of `PART`.
     """
 
     parts: tuple[Memory, ...]
@@ -226,8 +227,9 @@ def shaded(value: Value, undefined: Truths, loads: frozenset[Operation]) -> Valu
 
 
 def dtype_of(type_: Attribute) -> np.dtype[Any]:
-    """The NumPy dtype of a scalar type, or of the elements of a tensor type. Raises Fault for types without a dtype in
-    NumPy.
+    """The NumPy dtype of a scalar type, or of the elements of a tensor type.
+
+    Raises Fault for types without a dtype in NumPy.
     """
     match element := element_of(type_):
         case IntegerType() if element.width.data == 1:

@@ -51,8 +51,9 @@ class OpenRowsOp(IRDLOperation):
 
 @irdl_op_definition
 class LoadRowsOp(IRDLOperation):
-    """Load the entries of the tile's lists for step `step` + `ahead` to a set of registers. Past the last step nothing
-    is loaded.
+    """Load the entries of the tile's lists for step `step` + `ahead` to a set of registers.
+
+    Past the last step nothing is loaded.
     """
 
     name = "sched.load_rows"

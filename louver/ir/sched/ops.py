@@ -64,8 +64,7 @@ class KernelOp(IRDLOperation):
     """A kernel for one target. Its block arguments are its parameters, with the names `params` in the same order.
 
     cluster: CTAs of a cluster. They process neighbouring tiles along M, or (`pairs`) the two ranges of a tile.
-    resident: CTAs that fit an SM; absent for one.
-    mma: the warpgroup product that it issues; absent if threads multiply (`sched.fma`).
+    resident: CTAs that fit an SM; absent for one. mma: the warpgroup product; absent if threads multiply (`sched.fma`).
     dependent: it may begin while earlier grids end, and lets the next dependent grid begin at once.
     """
 
@@ -125,9 +124,7 @@ class KernelOp(IRDLOperation):
 
 @irdl_op_definition
 class RingOp(IRDLOperation):
-    """A ring of equal stages in shared memory. bytes: bytes of a stage. offset: in bytes, set by
-    `assign-shared-memory`.
-    """
+    """A ring of equal stages of `bytes` bytes in shared memory. `assign-shared-memory` sets `offset`, in bytes."""
 
     name = "sched.ring"
     sym_name = prop_def(SymbolNameConstraint())
@@ -140,9 +137,7 @@ class RingOp(IRDLOperation):
 
 @irdl_op_definition
 class BarriersOp(IRDLOperation):
-    """One mbarrier for each stage. Passes derive arrivals, transaction bytes and the offset from the operations that
-    use them.
-    """
+    """One mbarrier for each stage. Passes derive arrivals, transaction bytes and offset from its users."""
 
     name = "sched.barriers"
     sym_name = prop_def(SymbolNameConstraint())
@@ -162,8 +157,7 @@ class RoleOp(IRDLOperation):
     """The work of some warpgroups.
 
     registers: their setmaxnreg target; absent if the number of registers does not change.
-    single: one elected thread runs the body. It is in the first warp of the role, or in warp `warp`. Single roles may
-    share a warpgroup.
+    single: one elected thread of the first warp, or of warp `warp`, runs the body. Single roles may share a warpgroup.
     """
 
     name = "sched.role"
@@ -211,8 +205,8 @@ def _check_sharing(roles: Sequence[RoleOp]) -> None:
 class WaitGridsOp(IRDLOperation):
     """Wait until the grids on which this launch depends have ended.
 
-    Before that, only stored values and metadata may be accessed. A role that waits for a barrier at which this role
-    arrives later also knows that the grids have ended.
+    Before that, only stored values and metadata may be accessed. A role that later waits for an arrival of this role
+    also knows that the grids have ended.
     """
 
     name = "sched.wait_grids"
@@ -222,20 +216,18 @@ class WaitGridsOp(IRDLOperation):
 
 @irdl_op_definition
 class TilesOp(IRDLOperation):
-    """Walk the output tiles of this CTA. All warpgroups of the role process every tile.
+    """Walk the output tiles of this CTA. All warpgroups of the role process every tile. Tiles of one entry follow each
+    other.
 
     The block arguments of each region are the first row and column of a tile, in elements, and in a batch its entry.
-    Tiles of one entry follow each other.
 
     entries: an array with the number of an entry for each tile along an axis, "m" or "n". Nothing writes to it during
     the walk. The number is the third block argument. For an invalid number it is the kernel's size "entries".
     ranges: the first "whole" tiles (a size of the kernel) are processed whole. Each later tile is cut into "parts"
     ranges of "part_steps" K steps; the last range is shorter. Loops walk the steps of a tile or range. The last
     argument of each region is the first of these steps.
-    raster: rows of tiles that are processed before the next column, for L2 reuse. If absent, it is the kernel's size
-    "raster".
-    ahead: the work that begins for a tile before its turn. For the first tile it runs at once, for others at
-    `sched.next_tile` in the body.
+    raster: rows of tiles that are processed before the next column; by default the kernel's size "raster".
+    ahead: work for a tile before its turn. For the first tile it runs at once, for others at `sched.next_tile`.
     """
 
     name = "sched.tiles"
@@ -262,9 +254,8 @@ class TilesOp(IRDLOperation):
 
 @irdl_op_definition
 class NextTileOp(IRDLOperation):
-    """Run the region `ahead` for the next tile. The current tile no longer reads the registers that the region fills.
-
-    After the last tile, it runs for that tile again, without an effect.
+    """Run `ahead` for the next tile, or again for the last tile. The current tile no longer reads registers that it
+    fills.
     """
 
     name = "sched.next_tile"
@@ -274,11 +265,9 @@ class NextTileOp(IRDLOperation):
 
 @irdl_op_definition
 class LoopOp(IRDLOperation):
-    """Walk K steps, `unroll` at a time while at least this number remains. The block argument is the first of them
-    (i32).
+    """Walk K steps from the end of the last loop in the tile, `unroll` at a time while that many remain.
 
-    A loop continues where the last loop in the same tile stopped.
-
+    The block argument is the first of these steps (i32).
     partial: at most `unroll` steps remain. The body runs once, and ends after the last step.
     again: the body runs until no step remains. The last run ends after the last step.
     """
@@ -306,10 +295,7 @@ class AcquireOp(_OnBarriers):
 
 @irdl_op_definition
 class InviteOp(_OnBarriers):
-    """Producer: arrive at `barriers` of the other CTAs of the cluster, because they may now write the current stage.
-
-    A `wait` at the `barriers` of this CTA waits for the same from the other CTAs.
-    """
+    """Producer: arrive at `barriers` of the other CTAs, which may then write the stage. A `wait` waits for theirs."""
 
     name = "sched.invite"
 
@@ -325,8 +311,7 @@ class ExpectOp(_OnBarriers):
 class BulkLoadOp(IRDLOperation):
     """Begin a tensor copy of a box of `map` to the current stage.
 
-    coordinates: the place of the box, innermost dimension first.
-    offset: bytes from the beginning of the stage.
+    coordinates: the place of the box, innermost dimension first. offset: bytes from the beginning of the stage.
     multicast: [coordinate, elements, bytes]. Each CTA of the cluster loads its share and sends it to all CTAs. Its
     place moves by elements along the coordinate, and by bytes in the stage, for each rank.
     evict: "first" or "last", the eviction priority in the L2 cache.
@@ -376,9 +361,9 @@ class AdvanceOp(IRDLOperation):
 
 @irdl_op_definition
 class LoadMetadataOp(IRDLOperation):
-    """Load the four metadata words of the group of K steps from `step` + `ahead` on to register set `set`.
+    """Load the four metadata words of a group of K steps, from `step` + `ahead` on, to register set `set`.
 
-    `step` and `ahead` are multiples of the steps of a group. Past the last group nothing is loaded.
+    Both are multiples of the steps of a group. Past the last group nothing is loaded.
     """
 
     name = "sched.load_metadata"
@@ -401,10 +386,8 @@ class MmaFenceOp(IRDLOperation):
 class MmaOp(IRDLOperation):
     """One warpgroup product of the current stage.
 
-    a_offset, b_offset: bytes from the beginning of the operand in the stage.
-    block: the number of the warpgroup's block of 64 rows.
-    set, word, selector: the metadata register of a sparse product.
-    fresh: the product ignores the old values of the accumulators.
+    a_offset, b_offset: bytes from the beginning of the operand. block: the number of the warpgroup's block of 64 rows.
+    set, word, selector: the metadata register of a sparse product. fresh: old values of the accumulators are ignored.
     """
 
     name = "sched.mma"
@@ -450,8 +433,7 @@ class FmaOp(IRDLOperation):
 
     It adds to sums that the tile has cleared. When it ends, all threads of a warp have read the stage.
 
-    picks: the ring with the numbers of the rows of b by which 16 rows of a are multiplied; absent if all rows of a use
-    each row of b.
+    picks: the ring with the numbers of the rows of b for 16 rows of a; absent if each row of a uses all rows of b.
     together: all rows of a warp have the same picks.
     """
 
@@ -466,10 +448,7 @@ class FmaOp(IRDLOperation):
 
 @irdl_op_definition
 class ClearOp(IRDLOperation):
-    """Set the sums of the tile to zero: the sums to which `fma` or `promote` adds, and which the epilogue reads.
-
-    Promoted sums are a second set of f32 registers in addition to the accumulators.
-    """
+    """Set the sums to which `fma` or `promote` adds to zero. Promoted sums have f32 registers beside the accumulators."""
 
     name = "sched.clear"
     traits = traits_def(HasParent(TilesOp))
@@ -487,8 +466,7 @@ class PromoteOp(IRDLOperation):
 
 @irdl_op_definition
 class CombineOp(IRDLOperation):
-    """Run the region, which stores, once for each tile: at once for a whole tile, and after the last range for a tile
-    that is cut.
+    """Run the region, which stores, once for each tile: at once for a whole tile, or after the last range of a tile.
 
     Each warpgroup writes the sums of its range to `workspace`, in the order of its registers, and counts the range in
     `counters`. The last range to finish reads the sums of all ranges in their order, resets the counter to 0, and runs
@@ -510,15 +488,14 @@ class CombineOp(IRDLOperation):
 
 @irdl_op_definition
 class ExchangeOp(IRDLOperation):
-    """Run the region, which stores the columns of a tile from its block argument on. For a whole tile these are all
-    columns from `column` on.
+    """Run the region, which stores the columns of a tile from its block argument on.
 
-    For a tile that is cut into two ranges, each CTA of the pair runs it for half of the columns. Before that, it
-    receives their sums from the other CTA. A range is the last item of its CTA.
+    For a whole tile these are all columns from `column` on. For a tile that is cut into two ranges, each CTA of the
+    pair runs it for half of the columns. Before that, it receives their sums from the other CTA. A range is the last
+    item of its CTA.
 
     rings: their memory receives sums, when both CTAs have read all their operands.
-    room: the barrier that tells the other CTA that the memory is free.
-    sums: the barrier that counts the bytes that arrive.
+    room: the barrier that tells the other CTA that the memory is free. sums: the barrier that counts received bytes.
     """
 
     name = "sched.exchange"
@@ -538,13 +515,10 @@ class ExchangeOp(IRDLOperation):
 
 @irdl_op_definition
 class StoreOp(IRDLOperation):
-    """The epilogue: run the region for each accumulator (the block argument is the sum), and store the value that it
-    yields.
+    """The epilogue: run the region on each accumulator, its block argument, and store the value that it yields.
 
-    transposed: the destination is [N, M] row-major, else [M, N]. Its row pitch is the kernel's size "pitch", in
-    elements.
-    entry: the entry of a batch. Entries are "batch_pitch" elements apart.
-    add: results are added to memory.
+    transposed: the destination is [N, M] row-major, else [M, N]. The size "pitch" is its row pitch in elements.
+    entry: the entry of a batch. Entries are "batch_pitch" elements apart. add: results are added to memory.
     """
 
     name = "sched.store"
@@ -566,13 +540,10 @@ class StoreOp(IRDLOperation):
 class BulkStoreOp(IRDLOperation):
     """The epilogue through shared memory.
 
-    Each warpgroup stages its rows in `ring`, `columns` columns of 64 rows at a time, and sends them by bulk copies
-    through the tensor map `destination`. Elements outside the output are dropped. The warpgroups divide the only stage
-    of the ring. Each uses the buffers in its part in turn. Copies continue while the role proceeds.
-
-    entry: the entry of a batch, which is the third coordinate of the map.
-    evict: as in `bulk_load`.
-    add: copies add to memory.
+    Each warpgroup stages its rows in `ring`, `columns` columns of 64 rows at a time. Bulk copies send them through the
+    tensor map `destination`, which drops elements outside the output. Warpgroups divide the only stage of the ring.
+    Each uses the buffers in its part in turn. Copies continue while the role proceeds.
+    entry: the entry of a batch, the third coordinate of the map. evict: as in `bulk_load`. add: copies add to memory.
     """
 
     name = "sched.bulk_store"

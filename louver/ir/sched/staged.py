@@ -22,10 +22,10 @@ from louver.ir.sched.types import PointerType
 
 @irdl_op_definition
 class OneThreadOp(IRDLOperation):
-    """The first thread of the warpgroup runs the region, which begins copies. Other threads continue, to the wait for
-    the copies.
+    """The first thread of the warpgroup runs the region, which begins copies.
 
-    If the region waits for an event, other threads know of the event when the copies after it have arrived.
+    Other threads continue, to the wait for the copies. If the region waits for an event, other threads know of the
+    event when the copies after it have arrived.
     """
 
     name = "sched.one_thread"

@@ -12,8 +12,9 @@ from louver.ir.tile.types import register_encoding
 
 
 def text_with_aliases(module: ModuleOp) -> str:
-    """Text that `parse_ir` reads as the same module. Names are `#mma`, `#dot_op_1` and so on, by first use, parents
-    first.
+    """Text that `parse_ir` reads as the same module.
+
+    Names are `#mma`, `#dot_op_1` and so on, by first use, parents first.
     """
     names: dict[Attribute, str] = {}
     counts: dict[str, int] = {}

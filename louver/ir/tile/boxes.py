@@ -87,8 +87,9 @@ class WaitBarrierOp(IRDLOperation):
 
 @irdl_op_definition
 class BoxCopiesOp(IRDLOperation):
-    """Begin to copy a block of each descriptor to its slot, if `pred` is true. Elements outside of the tensors are
-    zeros.
+    """Begin to copy a block of each descriptor to its slot, if `pred` is true.
+
+    Elements outside of the tensors are zeros.
 
     places: the indices of the first element of each block, block by block.
     barrier: it counts the bytes of all copies.

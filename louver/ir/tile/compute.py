@@ -156,8 +156,9 @@ class JoinOp(IRDLOperation):
 
 @irdl_op_definition
 class GatherOp(IRDLOperation):
-    """Elements of a tensor at the places along `axis` that the indices give. Places along other dimensions do not
-    change.
+    """Elements of a tensor at the places along `axis` that the indices give.
+
+    Places along other dimensions do not change.
     """
 
     name = "tt.gather"
@@ -292,8 +293,9 @@ class BroadcastOp(IRDLOperation):
 
 @irdl_op_definition
 class ClampFOp(IRDLOperation):
-    """Clamp each element between two bounds. With `propagateNan = all`, a NaN operand gives NaN. With `none`, numbers
-    replace NaN.
+    """Clamp each element between two bounds.
+
+    With `propagateNan = all`, a NaN operand gives NaN. With `none`, numbers replace NaN.
     """
 
     name = "tt.clampf"
@@ -316,8 +318,9 @@ class ClampFOp(IRDLOperation):
 
 @irdl_op_definition
 class FpToFpOp(IRDLOperation):
-    """Convert floating-point numbers to another type, to or from 8 bits. rounding: the mode, if the result has fewer
-    bits.
+    """Convert floating-point numbers to another type, to or from 8 bits.
+
+    rounding: the mode, if the result has fewer bits.
     """
 
     name = "tt.fp_to_fp"

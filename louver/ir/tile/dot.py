@@ -30,8 +30,9 @@ from louver.ir.tile.shared import SharedAttr
 from louver.ir.tile.types import AnyTensor, as_tensor, register_encoding, sparse_encoding, tensor_of
 
 PARTS = {"tf32x3": 2, "ieee": 3}
-"""Parts of 11 bits of an f32 operand, by the precision of the dot. With other precisions only the bits of tf32 are
-used.
+"""Parts of 11 bits of an f32 operand, by the precision of the dot.
+
+With other precisions only the bits of tf32 are used.
 """
 
 _WRITTEN = ("inputPrecision", "sparseIndex")
@@ -67,8 +68,9 @@ class DotOp(IRDLOperation):
 
     @property
     def parts(self) -> int:
-        """The number of parts of an operand that are multiplied. Each has the bits of tf32; 1 for element types other
-        than f32.
+        """The number of parts of an operand that are multiplied.
+
+        Each has the bits of tf32; 1 for element types other than f32.
         """
         f32 = isinstance(tensor_of(self.a).element_type, Float32Type)
         return PARTS.get(self.input_precision.data, 1) if f32 and self.input_precision is not None else 1

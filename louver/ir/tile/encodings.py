@@ -118,8 +118,9 @@ def _print_value(printer: Printer, value: Attribute) -> None:
 
 @irdl_attr_definition
 class BlockedAttr(Encoding):
-    """Neighbouring elements are in neighbouring registers, then lanes, then warps. order: dimensions, the fastest
-    first.
+    """Neighbouring elements are in neighbouring registers, then lanes, then warps.
+
+    order: dimensions, the fastest first.
     """
 
     name = "tt.blocked"
@@ -225,8 +226,9 @@ class BlockedAttr(Encoding):
 
 @irdl_attr_definition
 class MmaAttr(Encoding):
-    """The encoding of the sums of products. Version 2 is for products of warps (`mma`, 16×8), version 3 of warpgroups
-    (`wgmma`, 64×n).
+    """The encoding of the sums of products.
+
+    Version 2 is for products of warps (`mma`, 16×8), version 3 of warpgroups (`wgmma`, 64×n).
 
     transposed: whether the tile is the transpose of the product. The other fields describe the product.
     warpsPerCTA: warps along rows and columns. In version 3 the four warps of a warpgroup are along the rows.
@@ -247,8 +249,9 @@ class MmaAttr(Encoding):
 
     @classmethod
     def of_warpgroups(cls, rows: int, columns: int, n: int, *, transposed: bool = False) -> MmaAttr:
-        """The encoding for warpgroup products of n columns. rows, columns: warpgroups along rows and columns of the
-        product.
+        """The encoding for warpgroup products of n columns.
+
+        rows, columns: warpgroups along rows and columns of the product.
         """
         warps = integers([WARPS_PER_WARPGROUP * rows, columns])
         return cls(IntAttr(3), warps, integers([WARPGROUP_ROWS, n]), IntAttr(int(transposed)))
@@ -289,8 +292,9 @@ class MmaAttr(Encoding):
     def placed(
         self, shape: Sequence[int], register: Sequence[Vector], lane: Sequence[Vector], warp: Sequence[Vector]
     ) -> Layout:
-        """The layout of a tile of the product, given its steps by rows and columns. shape: the shape of the tile, or
-        its transpose.
+        """The layout of a tile of the product, given its steps by rows and columns.
+
+        shape: the shape of the tile, or its transpose.
         """
         if len(shape) != 2:
             raise ValueError(f"an encoding of products is for matrices, got a tile of {list(shape)}")
@@ -361,8 +365,9 @@ OperandSteps: TypeAlias = Callable[[DotOperandAttr, ElementBits], tuple[Steps, S
 
 
 def _matrix_steps(operand: DotOperandAttr, bits: ElementBits) -> tuple[Steps, Steps, Steps]:
-    """The steps of a dense operand, or of the values of a sparse one. An instruction has the same number of columns for
-    both.
+    """The steps of a dense operand, or of the values of a sparse one.
+
+    An instruction has the same number of columns for both.
     """
     mma = operand.parent
     rows, columns = numbers_of(mma.warps_per_cta)
@@ -390,8 +395,9 @@ OPERAND_STEPS: dict[int, OperandSteps] = {DENSE: _matrix_steps, VALUES: _matrix_
 
 @irdl_attr_definition
 class SliceAttr(Encoding):
-    """The tile of the parent without a dimension. It has the places of the parent's first row or column, or of sums
-    over that dimension.
+    """The tile of the parent without a dimension.
+
+    It has the places of the parent's first row or column, or of sums over that dimension.
     """
 
     name = "tt.slice"

@@ -203,8 +203,9 @@ def free_name(name: str, taken: Collection[str]) -> str:
 
 
 def _parse_argument(parser: Parser) -> tuple[Parser.Argument | None, Attribute, dict[str, Attribute]]:
-    """Parse an argument (None in a declaration), its type and its attributes. A name in the text that is not a number
-    becomes its name.
+    """Parse an argument (None in a declaration), its type and its attributes.
+
+    A name in the text that is not a number becomes its name.
     """
     argument = parser.parse_optional_argument()
     type_ = parser.parse_type() if argument is None else argument.type

@@ -62,8 +62,9 @@ class Layout:
     def within(
         cls, shape: Sequence[int], register: Iterable[Vector], lane: Iterable[Vector], warp: Iterable[Vector]
     ) -> Layout:
-        """The layout for a tile of `shape` from the steps for a larger tile. Steps outside the tile, and repeated
-        steps, do not move.
+        """The layout for a tile of `shape` from the steps for a larger tile.
+
+        Steps outside the tile, and repeated steps, do not move.
         """
         seen: set[Vector] = set()
 

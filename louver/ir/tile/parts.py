@@ -1,9 +1,9 @@
-"""Computes layouts of the values and metadata of a sparse tile. Each thread has those of the groups of its dense
-elements.
+"""Computes layouts of the values and metadata of a sparse tile.
 
-The map from an element's row and column to its value and metadata entry acts on each bit separately. So the steps of
-the dense tile's layout give steps of both parts. Steps within a group, or between the codes of an entry, do not move.
-Threads that differ by such a step have the same values or entries.
+Each thread has those of the groups of its dense elements. The map from an element's row and column to its value and
+metadata entry acts on each bit separately. So the steps of the dense tile's layout give steps of both parts. Steps
+within a group, or between the codes of an entry, do not move. Threads that differ by such a step have the same values
+or entries.
 """
 
 from __future__ import annotations

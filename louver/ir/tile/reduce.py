@@ -20,8 +20,9 @@ from louver.ir.tile.types import register_encoding, tensor_of
 
 
 class CombiningOp(IRDLOperation):
-    """Combines elements along `axis`. The arguments of the region are one element of each operand, then a second one of
-    each.
+    """Combines elements along `axis`.
+
+    The arguments of the region are one element of each operand, then a second one of each.
     """
 
     srcs = var_operand_def()
@@ -55,8 +56,9 @@ class ReduceOp(CombiningOp):
 
 @irdl_op_definition
 class ScanOp(CombiningOp):
-    """Combine each element with all elements before it along the axis. With `reverse`, combine it with all elements
-    after it.
+    """Combine each element with all elements before it along the axis.
+
+    With `reverse`, combine it with all elements after it.
     """
 
     name = "tt.scan"

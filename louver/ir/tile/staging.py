@@ -125,8 +125,9 @@ class AsyncCopyOp(IRDLOperation):
 
 @irdl_op_definition
 class LocalStoreOp(IRDLOperation):
-    """Store a tile from registers to the memory of `slot`. The result is the tile there. `slot` must not be used any
-    more.
+    """Store a tile from registers to the memory of `slot`.
+
+    The result is the tile there. `slot` must not be used any more.
 
     free: all threads have synchronized since the last read of the slot.
     """

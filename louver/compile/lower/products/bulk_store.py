@@ -1,9 +1,9 @@
-"""The epilogue through shared memory. Chunks are staged in turn, and bulk copies send a chunk while the next one is
-staged.
+"""The epilogue through shared memory.
 
-Each warpgroup has separate buffers and a separate named barrier, so it does not wait for the epilogues of others. One
-barrier for each chunk has two purposes. After it, the staged chunk may be sent, and the next buffer is free: before the
-barrier, the sending thread waits until earlier copies have read that buffer.
+Chunks are staged in turn, and bulk copies send a chunk while the next one is staged. Each warpgroup has separate
+buffers and a separate named barrier, so it does not wait for the epilogues of others. One barrier for each chunk has
+two purposes. After it, the staged chunk may be sent, and the next buffer is free: before the barrier, the sending
+thread waits until earlier copies have read that buffer.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Combines the sums of ranges of K. Each range writes its sums to the workspace. The last one to finish adds all of
-them in order.
+"""Combines the sums of ranges of K.
 
-Each warpgroup combines its rows alone. The order in the workspace is that of registers: [cut
-tile][part][warpgroup][register / 4][thread]. So a lane moves 16 bytes at a time, and a warp 512.
+Each range writes its sums to the workspace. The last one to finish adds all of them in order. Each warpgroup combines
+its rows alone. The order in the workspace is that of registers: [cut tile][part][warpgroup][register / 4][thread]. So a
+lane moves 16 bytes at a time, and a warp 512.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ ADD: dict[str, tuple[Instruction, Imm]] = {
     "s32": (Binary("add", "u32"), Imm(0)),
     "f16": (PackedBinary("add", "f16"), Imm(0x80008000)),
 }
-"""For each type of sums: the instruction that adds a register, and its neutral element. For floats it is -0.0, because
--0.0 + 0.0 is 0.0.
+"""For each type of sums: the instruction that adds a register, and its neutral element.
+
+For floats it is -0.0, because -0.0 + 0.0 is 0.0.
 """
 
 
@@ -58,11 +59,11 @@ def combine(low: Lowering, op: ops.CombineOp) -> None:
 
 
 def _meet_others(low: Lowering, op: ops.CombineOp, complete: Reg) -> None:
-    """Write the sums of a range. If the range is the last to finish of its tile, set `complete` and read the sums of
-    all ranges.
+    """Write the sums of a range.
 
-    The atomic of one thread orders all accesses of the warpgroup, because barriers surround it. A relaxed atomic with
-    fences on both sides would wait for memory twice.
+    If the range is the last to finish of its tile, set `complete` and read the sums of all ranges. The atomic of one
+    thread orders all accesses of the warpgroup, because barriers surround it. A relaxed atomic with fences on both
+    sides would wait for memory twice.
     """
     k, parts = low.k, low.sizes["parts"]
     tile, part = ranges.cut_of(low, low.walk.tile)

@@ -77,8 +77,9 @@ def _initialise_barriers(low: Lowering) -> None:
 
 
 def leave(low: Lowering) -> None:
-    """A CTA of a cluster ends only when no other CTA can send data to it. A CTA of a pair has already waited for all
-    data.
+    """A CTA of a cluster ends only when no other CTA can send data to it.
+
+    A CTA of a pair has already waited for all data.
     """
     if low.cluster > 1:
         low.k.cluster_sync()
@@ -245,8 +246,9 @@ def _move_to(low: Lowering, tile: Reg, to: Origin) -> None:
 
 
 def lower_loop(low: Lowering, op: ops.LoopOp) -> None:
-    """Run the body while at least `unroll` steps remain. Other loops run it once, or until no step remains, and may
-    leave it early.
+    """Run the body while at least `unroll` steps remain.
+
+    Other loops run it once, or until no step remains, and may leave it early.
     """
     k, tile = low.k, low.tile_state
     tile.unroll = op.unroll.value.data

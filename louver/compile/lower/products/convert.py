@@ -1,5 +1,6 @@
-"""Converts between elements in memory and registers of an epilogue. Registers hold floats as f32, and integers in 32
-bits.
+"""Converts between elements in memory and registers of an epilogue.
+
+Registers hold floats as f32, and integers in 32 bits.
 """
 
 from __future__ import annotations

@@ -83,8 +83,9 @@ def first_output_row(low: Lowering, op: Epilogue) -> Reg:
 
 
 def keep_apart(low: Lowering, op: Epilogue) -> None:
-    """Keep the assembler from moving loads of arrays before this point. Their registers would not fit beside the
-    accumulators.
+    """Keep the assembler from moving loads of arrays before this point.
+
+    Their registers would not fit beside the accumulators.
     """
     if reads_arrays(op):
         low.k.emit(WarpSync(), FULL_MASK)
@@ -132,8 +133,9 @@ def vector_cursors(low: Lowering, op: Epilogue, axis: Axis, index: Reg) -> Curso
 
 
 def array_cursors(low: Lowering, op: Epilogue, axis: Axis, index: Reg, other: Reg) -> Cursors:
-    """The addresses of an element in the epilogue's arrays with rows along `axis`. index: its row. other: its place in
-    the row.
+    """The addresses of an element in the epilogue's arrays with rows along `axis`.
+
+    index: its row. other: its place in the row.
     """
     k = low.k
     found: Cursors = {}

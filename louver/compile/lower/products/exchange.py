@@ -1,9 +1,8 @@
-"""Exchanges the sums of the two ranges of a tile. Each CTA of a pair receives the sums of half of the columns, and
-stores these columns.
+"""Exchanges the sums of the two ranges of a tile.
 
-A thread sends registers to the same thread of the other CTA by `st.async`, 16 bytes at a time if it has as many. Their
-order is [warpgroup][register / 4][thread]. A barrier counts their bytes and orders them, so no fence of the cluster is
-needed.
+Each CTA of a pair receives the sums of half of the columns, and stores these columns. A thread sends registers to the
+same thread of the other CTA by `st.async`, 16 bytes at a time if it has as many. The order of registers is
+[warpgroup][register / 4][thread]. A barrier counts their bytes and orders them, so no fence of the cluster is needed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Copies rows of the dense operand that lists name. All threads of the producer copy them to the places that boxes
-would have.
+"""Copies rows of the dense operand that lists name.
 
-A thread copies the same piece of 16 bytes of a few neighbouring rows of each box. Eight neighbouring threads copy a
-line of 128 bytes from any row of memory. Their stores access all banks once.
+All threads of the producer copy them to the places that boxes would have. A thread copies the same piece of 16 bytes of
+a few neighbouring rows of each box. Eight neighbouring threads copy a line of 128 bytes from any row of memory. Their
+stores access all banks once.
 """
 
 from __future__ import annotations

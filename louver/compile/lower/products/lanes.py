@@ -20,8 +20,9 @@ def first_column(low: Lowering) -> Reg:
 
 
 def _offset(low: Lowering, axis: int) -> Reg:
-    """The offset along an axis. The bits of the lane number that move along it are adjacent, and each moves twice as
-    far as the last.
+    """The offset along an axis.
+
+    The bits of the lane number that move along it are adjacent, and each moves twice as far as the last.
     """
     k = low.k
     steps = [step[axis] for step in low.kernel.unit.d_fragment.thread[:LANE_BITS]]

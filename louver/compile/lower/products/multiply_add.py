@@ -1,9 +1,9 @@
-"""Lowers products on CUDA cores. Each thread reads its rows and columns of a stage, and adds their products to its
-sums.
+"""Lowers products on CUDA cores.
 
-A stage has the layout that `wgmma` reads: swizzled lines of 128 bytes. A line of values has one row with 32 elements of
-K, or two rows with 16. A line of the dense operand has 32 columns of one element of K. Boxes begin at multiples of
-1,024 bytes, so an exclusive or of an address swaps pieces of its line.
+Each thread reads its rows and columns of a stage, and adds their products to its sums. A stage has the layout that
+`wgmma` reads: swizzled lines of 128 bytes. A line of values has one row with 32 elements of K, or two rows with 16. A
+line of the dense operand has 32 columns of one element of K. Boxes begin at multiples of 1,024 bytes, so an exclusive
+or of an address swaps pieces of its line.
 """
 
 from __future__ import annotations

@@ -80,8 +80,9 @@ def _along_rows(low: Lowering, lane: Lane) -> _Exchange:
 
 
 def stage_columns(low: Lowering, area: Area, results: Results, chunk: Chunk, lane: Lane) -> None:
-    """Stage a chunk of an output [N, M]. Four matrices are two row halves of two groups of eight columns, or four
-    groups.
+    """Stage a chunk of an output [N, M].
+
+    Four matrices are two row halves of two groups of eight columns, or four groups.
     """
     if area.size == 1:
         _stage_byte_columns(low, area, results, chunk, lane)

@@ -1,5 +1,6 @@
-"""Moves metadata through the ring. Bulk copies bring the words or picks of a step to the stage. Threads read words to
-registers.
+"""Moves metadata through the ring.
+
+Bulk copies bring the words or picks of a step to the stage. Threads read words to registers.
 """
 
 from __future__ import annotations

@@ -42,8 +42,9 @@ def barrier_address(low: Lowering, stage: Reg) -> Reg:
 
 
 def acquire(low: Lowering, op: ops.AcquireOp) -> None:
-    """Wait until the stage is free. In the first round every stage is free: a wait for the phase before the first one
-    ends at once.
+    """Wait until the stage is free.
+
+    In the first round every stage is free: a wait for the phase before the first one ends at once.
     """
     k, position = low.k, low.position
     address = barrier_address(low, position.stage)
@@ -78,10 +79,10 @@ def proxy_fence(low: Lowering, op: ProxyFenceOp) -> None:
 
 
 def release(low: Lowering, op: ops.ReleaseOp) -> None:
-    """Make one lane of each warp arrive at the empty barrier of its CTA. The producer then invites the other CTAs of
-    the cluster.
+    """Make one lane of each warp arrive at the empty barrier of its CTA.
 
-    The wait of a warp covers only its part of the products, so each warp arrives.
+    The producer then invites the other CTAs of the cluster. The wait of a warp covers only its part of the products, so
+    each warp arrives.
     """
     k, position, tile = low.k, low.position, low.tile_state
     lag = op.lag.value.data

@@ -99,8 +99,9 @@ class Area:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A thread of a warpgroup: warp 0 to 3, lane 0 to 31. It holds rows `row` and `row` + 8, columns 2 · `pair` and 2 ·
-    `pair` + 1.
+    """A thread of a warpgroup: warp 0 to 3, lane 0 to 31.
+
+    It holds rows `row` and `row` + 8, columns 2 · `pair` and 2 · `pair` + 1.
     """
 
     warp: Reg

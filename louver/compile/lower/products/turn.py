@@ -70,8 +70,9 @@ def _either(low: Lowering, selectors: Sequence[int], piece: Reg, bit: int) -> tu
 
 
 def copy_blocks(low: Lowering, op: CopyBlocksOp) -> None:
-    """Begin a group of the thread's copies. A group may be empty, so that the number of pending groups is always the
-    same.
+    """Begin a group of the thread's copies.
+
+    A group may be empty, so that the number of pending groups is always the same.
     """
     pointers, turner = low.pointers, low.turner
     part, ring = op.part.value.data, low.rings[op.ring.data]

@@ -39,8 +39,9 @@ def even_barriers(low: Lowering, op: EvenBarriersOp) -> None:
 
 
 def wait_for_boxes(low: Lowering, op: WaitBarrierOp) -> None:
-    """Wait for the bytes in each thread. Threads must synchronize before a copy to a slot that another thread may still
-    read.
+    """Wait for the bytes in each thread.
+
+    Threads must synchronize before a copy to a slot that another thread may still read.
     """
     low.k.wait(_place(low, op.barrier), low.scalar(op.phase))
     low.accesses.puts = True

@@ -94,8 +94,9 @@ def _may_follow(low: Lowering, *blocks: Block) -> None:
 
 
 def _fenced_behind(low: Lowering, put: ConvertLayoutOp) -> bool:
-    """Whether warpgroup products follow in the block of an operation that stores a tile for them. They fence the tile
-    first.
+    """Whether warpgroup products follow in the block of an operation that stores a tile for them.
+
+    They fence the tile first.
     """
     if low.rooms.multiplied.isdisjoint(low.rooms.tiles[put.result]):
         return False

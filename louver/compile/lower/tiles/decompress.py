@@ -45,8 +45,9 @@ Table: TypeAlias = tuple[int, ...]
 """The byte of a selector for each value of an index."""
 
 Tables: TypeAlias = Sequence[tuple[Table, Table]]
-"""For each byte of a group's selectors, a table for the first index and one for the second. The byte is the exclusive
-or of both results.
+"""For each byte of a group's selectors, a table for the first index and one for the second.
+
+The byte is the exclusive or of both results.
 """
 
 
@@ -132,8 +133,9 @@ def _chosen(low: Lowering, codes: _Codes, at: Vector, group: Registers) -> Seque
 
 
 def _placing(size: int, indices: Sequence[int]) -> Tables:
-    """Tables for these elements of a group. Each byte comes from the kept values in the low bytes of a register, or is
-    zero.
+    """Tables for these elements of a group.
+
+    Each byte comes from the kept values in the low bytes of a register, or is zero.
     """
     nibbles = [(index, byte) for index in indices for byte in range(size)]
     first = [tuple(byte if element == index else ZEROS for index in range(FOUR)) for element, byte in nibbles]

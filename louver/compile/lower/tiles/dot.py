@@ -1,5 +1,6 @@
-"""Lowers products by `Mma`: one instruction for each 16×8 block of sums and each step of K. Encodings give the
-registers.
+"""Lowers products by `Mma`: one instruction for each 16×8 block of sums and each step of K.
+
+Encodings give the registers.
 """
 
 from __future__ import annotations

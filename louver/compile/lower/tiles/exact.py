@@ -1,9 +1,8 @@
-"""Lowers f32 dots that must be more exact than tf32. Each operand is a sum of parts of 11 bits, and parts are
-multiplied by parts.
+"""Lowers f32 dots that must be more exact than tf32.
 
-The first part is the tile itself, because tensor cores read only the bits of tf32. The next part is the remainder
-without these bits, and so on. Products of parts are exact. The products that are left out are below 2^-21 of the whole
-(`tf32x3`) or 2^-32 (`ieee`).
+Each operand is a sum of parts of 11 bits, and parts are multiplied by parts. The first part is the tile itself, because
+tensor cores read only the bits of tf32. The next part is the remainder without these bits, and so on. Products of parts
+are exact. The products that are left out are below 2^-21 of the whole (`tf32x3`) or 2^-32 (`ieee`).
 
 The smallest products come first. If an operand is infinite, they are NaN, and count as 0. The product of the first
 parts is then correct.
@@ -40,8 +39,9 @@ TOGETHER_BITS = 4
 
 
 def part_pairs(count: int) -> Sequence[tuple[int, int]]:
-    """The pairs of parts of A and B that are multiplied, smallest products first. The sum of both numbers is below
-    `count`.
+    """The pairs of parts of A and B that are multiplied, smallest products first.
+
+    The sum of both numbers is below `count`.
     """
     return [(a, both - a) for both in range(count - 1, -1, -1) for a in range(both + 1)]
 

@@ -78,8 +78,9 @@ def exchange_plan(op: Operation, source: Layout, result: Layout, means: Means) -
 
 
 def conversion_of(op: Operation, source: Layout, result: Layout, means: Means) -> ExchangePlan | tuple[int, ...]:
-    """The plan by which the elements of an operation's result change threads. For shuffles it is the result of
-    `source_lanes`.
+    """The plan by which the elements of an operation's result change threads.
+
+    For shuffles it is the result of `source_lanes`.
     """
     return conversion(source, result, exchanged_bytes(op.results[0], op), means)
 

@@ -22,8 +22,9 @@ from louver.ptx.module import Reg
 
 
 def lower_load(low: Lowering, op: LoadOp) -> Registers:
-    """Load each element, or take the value of `other` if the mask is false. Neighbours are loaded together where
-    possible.
+    """Load each element, or take the value of `other` if the mask is false.
+
+    Neighbours are loaded together where possible.
     """
     element = element_of(op.result.type)
     size = element_bytes(element, op)
@@ -60,8 +61,9 @@ def _pack(low: Lowering, found: Mapping[int, Reg], last: int, size: int) -> None
 
 
 def lower_store(low: Lowering, op: StoreOp) -> None:
-    """Store each element if its mask is true, by one of the threads that hold it. Neighbours are stored together if
-    possible.
+    """Store each element if its mask is true, by one of the threads that hold it.
+
+    Neighbours are stored together if possible.
     """
     layout = layout_of(low, op.value)
     element = element_of(op.value.type)

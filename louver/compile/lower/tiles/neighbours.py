@@ -25,8 +25,9 @@ class Access:
 def accesses(
     low: Lowering, pointers: Sequence[Reg], masks: Sequence[Reg | None], size: int, most: int = MAX_BYTES
 ) -> list[Access]:
-    """The accesses that move each element once. size: bytes of an element. most: the largest number of bytes of an
-    access.
+    """The accesses that move each element once.
+
+    size: bytes of an element. most: the largest number of bytes of an access.
 
     Their order is that of their first registers.
     """

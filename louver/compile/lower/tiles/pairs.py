@@ -36,8 +36,9 @@ SIGNED = 0x0080_0080
 
 
 def paired(low: Lowering, op: Operation, columns: Sequence[Registers]) -> Registers | None:
-    """The results of an operation on a tile of f16; None if elements are not in pairs. columns: the elements of each
-    operand.
+    """The results of an operation on a tile of f16; None if elements are not in pairs.
+
+    columns: the elements of each operand.
     """
     count = len(columns[0]) if columns else 0
     if count % 2 or not isinstance(element_of(op.results[0].type), Float16Type):
@@ -55,8 +56,9 @@ def paired(low: Lowering, op: Operation, columns: Sequence[Registers]) -> Regist
 
 
 def _computed(low: Lowering, op: Operation, pairs: Sequence[Sequence[Registers]]) -> list[Reg] | None:
-    """Compute steps on pairs. At least one operand must be in pairs. In the others both elements may be the same
-    register.
+    """Compute steps on pairs.
+
+    At least one operand must be in pairs. In the others both elements may be the same register.
     """
     step = PACKED_STEPS.get(step_of(op) or "")
     if step is None:

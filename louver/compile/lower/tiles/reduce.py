@@ -34,8 +34,9 @@ COMMUTATIVE = (
 
 
 def reduction_plan(op: ReduceOp, layout: Layout, result: Layout | None, means: Means) -> ReductionPlan:
-    """The plan of a reduction among threads. result: the layout of the result; None for a scalar, which all threads
-    get.
+    """The plan of a reduction among threads.
+
+    result: the layout of the result; None for a scalar, which all threads get.
     """
     nowhere = Layout((), (), ((),) * LANE_BITS, ((),) * len(layout.warp))
     sizes = [exchanged_bytes(source, op) for source in op.srcs]

@@ -191,8 +191,9 @@ def _exchange_bytes(op: Operation, means: Means) -> int:
 
 
 def _combined_bytes(op: ReduceOp | ScanOp) -> int:
-    """Bytes for one element of each thread and total, of the widest operand. A scan has a total for each register at
-    first.
+    """Bytes for one element of each thread and total, of the widest operand.
+
+    A scan has a total for each register at first.
     """
     layout, axis = _layout(op.srcs[0]), op.axis.value.data
     if not any(step[axis] for step in layout.warp):

@@ -280,8 +280,9 @@ class Lowering:
         return self.combined([step[dimension] for step in layout.thread])
 
     def combined(self, weights: Sequence[int]) -> Reg | None:
-        """The sum of the weights of the bits that are set in the thread's number; None if all are 0. Weights share no
-        bit.
+        """The sum of the weights of the bits that are set in the thread's number; None if all are 0.
+
+        Weights share no bit.
         """
         if not any(weights):
             return None
@@ -306,8 +307,9 @@ class Lowering:
         return self._once[key]
 
     def _combine(self, weights: Sequence[int]) -> Reg:
-        """The exclusive or of the weights of the bits that are set in the thread's number. Bits with equal shifts are
-        joined.
+        """The exclusive or of the weights of the bits that are set in the thread's number.
+
+        Bits with equal shifts are joined.
         """
         moved: dict[int, int] = {}
         for bit, weight in enumerate(weights):
@@ -385,8 +387,9 @@ class Lowering:
         self.have_put(tile)
 
     def have_put(self, *names: SSAValue, fenced: bool = False) -> None:
-        """Record stores to staged tiles, or copies that have arrived. fenced: whether a fence of the same threads
-        followed.
+        """Record stores to staged tiles, or copies that have arrived.
+
+        fenced: whether a fence of the same threads followed.
         """
         self.accesses.puts = True
         if fenced:
@@ -401,8 +404,9 @@ class Lowering:
             self.barrier()
 
     def begin_exchange(self, *, alone: bool, fenced: bool = True) -> None:
-        """Prepare the stores of an exchange: the old contents must have been loaded. alone: whether warps exchange
-        alone.
+        """Prepare the stores of an exchange: the old contents must have been loaded.
+
+        alone: whether warps exchange alone.
         """
         if alone:
             self._meet_in_warp()
@@ -410,8 +414,9 @@ class Lowering:
             self.barrier(fenced=fenced)
 
     def take_exchanged(self, *, alone: bool) -> None:
-        """Synchronize between the stores and the loads of an exchange. alone: whether each warp loads only its own
-        stores.
+        """Synchronize between the stores and the loads of an exchange.
+
+        alone: whether each warp loads only its own stores.
         """
         self.accesses.puts = self.accesses.unfenced = True
         if alone:

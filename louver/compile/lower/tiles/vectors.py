@@ -28,8 +28,9 @@ def load_elements(
     others: Sequence[Reg | None],
     mask: Reg | None = None,
 ) -> Sequence[Reg]:
-    """Load neighbours. Each register has the format of a tile. others: the value of each element if the mask is false;
-    None for 0.
+    """Load neighbours.
+
+    Each register has the format of a tile. others: the value of each element if the mask is false; None for 0.
     """
     kind, size, count = register_class(element, op), element_bytes(element, op), len(others)
     if count == 1 and size < WORD:

@@ -1,5 +1,6 @@
-"""Lowers warpgroup products by `Wgmma`. Operands are in shared memory; A may be in registers. Sums stay in registers of
-the loop.
+"""Lowers warpgroup products by `Wgmma`.
+
+Operands are in shared memory; A may be in registers. Sums stay in registers of the loop.
 """
 
 from __future__ import annotations
@@ -52,8 +53,9 @@ class _Matrix:
     high: Reg
 
     def at(self, low: Lowering, line: int, byte: int) -> Reg:
-        """The descriptor of the part that starts at a line, and a byte in that line. The lowest bits of it are the
-        start / 16.
+        """The descriptor of the part that starts at a line, and a byte in that line.
+
+        The lowest bits of it are the start / 16.
         """
         further = describe(self.tile, 0, line, byte).start >> 4
         return low.k.pack_b64(low.k.add(self.low, further) if further else self.low, self.high)

@@ -61,8 +61,9 @@ class Run:
         return tuple(at * self.size // length if dimension == self.along else at for dimension, at in enumerate(place))
 
     def rows(self, like: Layout) -> Layout:
-        """A layout with accesses as wide as possible and about eight neighbouring lanes. Warps are as in `like` where
-        possible.
+        """A layout with accesses as wide as possible and about eight neighbouring lanes.
+
+        Warps are as in `like` where possible.
         """
         near = [_step(self.along, 1 << bit, like) for bit in range(like.shape[self.along].bit_length() - 1)]
         others = [dimension for dimension in reversed(range(len(like.shape))) if dimension != self.along]

@@ -171,8 +171,9 @@ class _Rewrite:
                 self.known[value, encoding] = self._converted(next(iter(given.values())), encoding, value, new)
 
     def _taken(self, value: SSAValue, loaded: SSAValue, new: Block) -> None:
-        """Record the new values of a tile that is copied to shared memory. Each encoding that users need is read from
-        there.
+        """Record the new values of a tile that is copied to shared memory.
+
+        Each encoding that users need is read from there.
         """
         memory = SharedAttr.along(self.natures.copied[value][1], rank=len(tensor_of(loaded).get_shape()))
         there = self._converted(loaded, memory, value, new)

@@ -35,8 +35,10 @@ class Memory(Protocol):
         ...
 
     def offset(self, place: Vector) -> int:
-        """The offset of an element in bytes. It is linear over bits: if two places share no bit, the offset of their
-        sum is the exclusive or of their offsets.
+        """The offset of an element in bytes.
+
+        It is linear over bits: if two places share no bit, the offset of their sum is the exclusive or of their
+        offsets.
         """
         ...
 
@@ -88,8 +90,9 @@ class Way:
         return bank_turns(offsets, self.bytes(memory.size)) << len(self.rest(layout, apart))
 
     def cost(self, layout: Layout, memory: Memory, apart: Steps = ()) -> float:
-        """The cost in turns of the banks. It includes instructions: accesses, and moves if neighbours in memory are not
-        neighbours in registers.
+        """The cost in turns of the banks.
+
+        It includes instructions: accesses, and moves if neighbours in memory are not neighbours in registers.
         """
         count = 1 << len(self.rest(layout, apart))
         words = 1 << len(self.at_once) if self.matrices else self.bytes(memory.size) // WORD

@@ -96,8 +96,9 @@ def choose_loads(function: FuncOp, natures: Natures, demands: Demands) -> bool:
 
 
 def _multiplied(function: FuncOp) -> set[Operation]:
-    """Operations from which operands of dots are computed, and all operations in blocks with dots. They need no other
-    layout.
+    """Operations from which operands of dots are computed, and all operations in blocks with dots.
+
+    They need no other layout.
     """
     dots = [op for op in function.body.walk() if isinstance(op, DotOp)]
     found = {op for dot in dots if (block := dot.parent_block()) is not None for op in block.ops}

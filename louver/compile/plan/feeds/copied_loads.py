@@ -53,8 +53,9 @@ def array_of(pointer: SSAValue) -> SSAValue | None:
 
 
 def is_unchanged(load: LoadOp, loop: scf.ForOp, apart: Container[SSAValue]) -> bool:
-    """Whether no store of a loop may change memory that a load reads. apart: arrays that do not overlap any other
-    array.
+    """Whether no store of a loop may change memory that a load reads.
+
+    apart: arrays that do not overlap any other array.
     """
     array = array_of(load.ptr)
     stored = [array_of(op.ptr) for op in loop.body.walk() if isinstance(op, StoreOp | AtomicRMWOp)]

@@ -39,8 +39,9 @@ from louver.isa.targets import TENSOR_MAP_MAX_BOX
 from louver.isa.tensormap import COPY_CHUNK
 
 KNOWN_STRIDE = 8
-"""Strides must be known multiples of this number of elements, or strides of descriptors. The launch checks that they
-are whole chunks.
+"""Strides must be known multiples of this number of elements, or strides of descriptors.
+
+The launch checks that they are whole chunks.
 """
 
 
@@ -105,8 +106,9 @@ class _Boxes:
         self.names = {value: each.number for value, each in self.given.items()}
 
     def describe(self, load: LoadOp, *, metadata: bool) -> None:
-        """Record the box that a load reads, if it reads one. Raises UnsupportedKernelError if its addresses are not a
-        tile.
+        """Record the box that a load reads, if it reads one.
+
+        Raises UnsupportedKernelError if its addresses are not a tile.
         """
         found = self._metadata(load) if metadata else self.describer.access(load)
         parameter = self.given.get(found.base)

@@ -97,8 +97,9 @@ def _kept(dimension: int | None, before: Sequence[int], after: Sequence[int]) ->
 
 
 def _of_operands(op: Operation, shape: Sequence[int]) -> int | None:
-    """The dimension for an elementwise operation. Each operand is a broadcast, or has its neighbours along this
-    dimension.
+    """The dimension for an elementwise operation.
+
+    Each operand is a broadcast, or has its neighbours along this dimension.
     """
     tiles = [operand for operand in op.operands if as_tensor(operand.type) is not None]
     if not tiles or any(tuple(tensor_of(tile).get_shape()) != tuple(shape) for tile in tiles):

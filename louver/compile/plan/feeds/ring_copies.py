@@ -82,8 +82,9 @@ MOST_SLOTS = 8
 
 
 ENOUGH_SLOTS = 4
-"""Slots with which copies arrive in time. The first copies of a tile begin early only if the ring still gets this
-number.
+"""Slots with which copies arrive in time.
+
+The first copies of a tile begin early only if the ring still gets this number.
 """
 
 
@@ -108,8 +109,9 @@ class _Tile:
 
     @property
     def memory(self) -> AnyTensor:
-        """The type of the tile in shared memory, with the dimensions of the load. A transpose after the load swaps
-        them.
+        """The type of the tile in shared memory, with the dimensions of the load.
+
+        A transpose after the load swaps them.
         """
         put = tensor_of(self.put.result)
         encoding = register_encoding(put)

@@ -59,8 +59,9 @@ def split_addresses(module: ModuleOp) -> None:
 # --- carried pointers ----------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class _Moved:
-    """A carried tile that becomes a scalar. index: its index among the carried values. steps: scalars that an iteration
-    adds.
+    """A carried tile that becomes a scalar.
+
+    index: its index among the carried values. steps: scalars that an iteration adds.
     """
 
     index: int

@@ -117,8 +117,9 @@ def _beside(op: Operation, other: Operation) -> Operation:
 
 
 def _made(op: DotOp, known: Mapping[SSAValue, int]) -> dict[SSAValue, int]:
-    """The computed operands that a warpgroup product reads from shared memory. A dense A in the layout of its registers
-    is left out.
+    """The computed operands that a warpgroup product reads from shared memory.
+
+    A dense A in the layout of its registers is left out.
     """
     found: dict[SSAValue, int] = {}
     for k, value in ((1, op.a), (0, op.b)):

@@ -91,8 +91,9 @@ def is_pure(op: Operation) -> bool:
 
 
 def only_loads(loop: scf.ForOp, *, stores: bool = False) -> bool:
-    """Whether a loop accesses global memory only by loads, and contains no loop. The order of loads then does not
-    matter.
+    """Whether a loop accesses global memory only by loads, and contains no loop.
+
+    The order of loads then does not matter.
 
     stores: whether stores, and atomic operations with unused results, are allowed too, also in branches.
     """
@@ -155,8 +156,9 @@ def next_step(
     here: Mapping[SSAValue, SSAValue],
     goes_on: SSAValue,
 ) -> SSAValue:
-    """Advance `known` by one iteration. Returns whether that iteration exists. here: `known` and values computed from
-    it.
+    """Advance `known` by one iteration.
+
+    Returns whether that iteration exists. here: `known` and values computed from it.
     """
     block, end = loop.body.block, cast(scf.YieldOp, loop.body.block.last_op)
     number = block.args[0]
