@@ -201,8 +201,8 @@ class TilesState(State):
     def wide(self) -> bool:
         """Whether neighbouring elements are moved together.
 
-        An element that is moved alone takes a register of its own. Then no registers remain for values that could stay
-        there during a loop.
+        An element that is moved alone takes a whole register. Then no registers remain for values that could stay there
+        during a loop.
         """
         return self.way.staged and has_known_addresses(self.kernel)
 

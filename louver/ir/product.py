@@ -218,9 +218,9 @@ class LoadScalar:
 
 @dataclass(frozen=True, slots=True)
 class LoadVector:
-    """Element m ("m") or n ("n") of a contiguous vector argument.
+    """Element m ("m") or n ("n") of a contiguous vector argument; zero beyond the vector.
 
-    It has the size of that axis of the output; zero beyond it.
+    The vector has the size of that axis of the output.
     """
 
     argument: str

@@ -126,7 +126,8 @@ def _fuse(function: FuncOp, loop: scf.ForOp, one: _Step, two: _Step) -> None:
 def _require_one_shape(function: FuncOp, one: _Step, two: _Step) -> None:
     """Require equal sizes and strides.
 
-    Sizes may also come from descriptors of the caller. The launch checks strides that are not known.
+    If they are different arguments, the launch checks that they are equal. For sizes, one of both must then describe
+    only one tensor.
     """
     names = function.argument_names
     described = own_sizes(function)

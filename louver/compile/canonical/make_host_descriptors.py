@@ -59,7 +59,7 @@ def _make(function: FuncOp, index: int) -> range:
 
 
 def own_sizes(function: FuncOp) -> frozenset[SSAValue]:
-    """The arguments that are used only as sizes of one tensor. The caller may pass equal sizes as separate arguments."""
+    """The arguments that only describe one tensor. The caller may pass equal sizes as separate arguments."""
     arguments = zip(function.body.block.args, function.argument_attributes, strict=True)
     return frozenset(each for each, attributes in arguments if SIZE_MARK in attributes or _describes_one(each))
 

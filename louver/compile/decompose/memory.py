@@ -133,8 +133,7 @@ def split_strides(
 ) -> tuple[Entries, Entries]:
     """The strides of values, which are halved, and of metadata, which has no gaps. shape: the shape of metadata.
 
-    Columns are contiguous in both. In metadata, rows follow next, and then other dimensions, from the last to the
-    first.
+    Columns are contiguous in both. In metadata, rows come next, then other dimensions from the last to the first.
     """
     values: Entries = []
     for dimension, stride in enumerate(strides):

@@ -294,7 +294,7 @@ class MmaAttr(Encoding):
     ) -> Layout:
         """The layout of a tile of the product, given its steps by rows and columns.
 
-        shape: the shape of the tile, or its transpose.
+        shape: the shape of the tile. If `transposed`, the tile is the transpose of the product.
         """
         if len(shape) != 2:
             raise ValueError(f"an encoding of products is for matrices, got a tile of {list(shape)}")

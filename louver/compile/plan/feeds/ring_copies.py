@@ -5,7 +5,7 @@
         … products …                   ⟶           wait for the copies of step i, in slot `read`
                                                    copy step i + s - 1 into slot `fill`
                                                    … products of slot `read` …
-                                                   fill, read = read, read + 1 (0 behind the last slot)
+                                                   fill, read = read, read + 1 (0 after the last slot)
 
 One thread copies boxes (describe-boxes). The barrier of the slot counts their bytes, with phases 0 and 1 in turn. All
 threads copy other tiles, as asynchronous groups, and each thread waits for its groups. Threads synchronize once a step,
