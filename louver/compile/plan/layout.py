@@ -167,7 +167,7 @@ def blocks_bytes(schedule: Schedule, lists: int) -> int:
 
 
 def parts_together(registers: int) -> int:
-    """The number of parts of a tile that a thread reads at a time, if K is cut and the thread has `registers` of sums."""
+    """The number of parts of a tile, cut along K, that a thread reads at a time. registers: its registers of sums."""
     return max(1, COMBINED // registers)
 
 
