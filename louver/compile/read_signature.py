@@ -7,7 +7,16 @@ from typing import Literal, cast
 from xdsl.dialects.builtin import Float32Type, ModuleOp
 
 from louver.compile.plan.schedule import Occupancy
-from louver.compile.signature import RANGES, SIZES, STRIDES, ArgumentParameter, BoxParameter, Parameter, Signature
+from louver.compile.signature import (
+    RANGES,
+    SIZES,
+    STRIDES,
+    TAIL_MAP,
+    ArgumentParameter,
+    BoxParameter,
+    Parameter,
+    Signature,
+)
 from louver.ir.polynomial import Polynomial
 from louver.ir.sched import ops
 from louver.ir.sched.types import MapType, PointerType, SizeType
@@ -62,7 +71,8 @@ def _parameter(name: str, kind: object) -> Parameter:
             sizes = tuple(map(Polynomial.atom, SIZES[operand][: len(box)]))
             strides = tuple(map(Polynomial.atom, STRIDES[operand][: len(box) - 1]))
             width, adds = kind.element_bytes.data, kind.adds.data or None
-            return BoxParameter(name, operand, "matrix", width, sizes, strides, box, kind.span, adds)
+            along = Polynomial.atom("N") if name == TAIL_MAP else None
+            return BoxParameter(name, operand, "matrix", width, sizes, strides, box, kind.span, adds, along)
         case PointerType():
             return ArgumentParameter(name, name, "address", None, "u64", kind.element.data)
         case Float32Type():

@@ -13,9 +13,13 @@ from typing import Literal, TypeAlias
 from louver.ir.polynomial import Size
 from louver.isa.tensormap import SwizzleBytes
 
+TAIL_MAP = "b_tail"
+"""The map of the rows of the dense operand that are left after whole tiles."""
+
 OWN = (
     "a_map",
     "b_map",
+    TAIL_MAP,
     "d_map",
     "metadata",
     "d",
@@ -166,6 +170,7 @@ class BoxParameter:
     sizes: None for a dimension in which the kernel does not bound the array.
     strides: the strides of all dimensions but the first.
     adds: the element type of an output to which results are added.
+    along: a size of the launch. The box has only the rows that whole boxes leave of it. None for a whole box.
     """
 
     name: str
@@ -177,6 +182,7 @@ class BoxParameter:
     box: tuple[int, ...]
     swizzle: SwizzleBytes
     adds: str | None = None
+    along: Size | None = None
 
     def __post_init__(self) -> None:
         if self.part not in ARRAYS:

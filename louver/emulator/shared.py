@@ -68,7 +68,8 @@ class SharedMemory:
     ) -> None:
         self.cta = cta
         self.end = WINDOW_START + size
-        self.data: U8 = np.zeros(self.end, np.uint8)
+        # Bytes that were never written are NaN in every type of floats.
+        self.data: U8 = np.full(self.end, 0xFF, np.uint8)
         self.barriers: dict[int, Mbarrier] = {}
         self._agents = agents
         self._proxy_fences = proxy_fences
@@ -171,6 +172,10 @@ class SharedMemory:
         self._check_fence(where, writer, epoch, access)
         self._writer[where] = access.agent
         self._epoch[where] = access.epoch
+
+    def written(self, lines: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether any byte of a line was written. lines: offsets [lines, bytes]."""
+        return (self._writer[lines] != NOBODY).any(axis=1)
 
     # --- barriers --------------------------------------------------------------------------------------------------
     def place_barrier(self, barrier: Mbarrier) -> None:

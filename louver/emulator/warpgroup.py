@@ -150,9 +150,13 @@ class Warpgroup:
         return product
 
     def _form(self, product: Product) -> None:
-        where = _shared_bytes(product.instruction, product.optional("a-desc"), product.uniform("b-desc"))
+        a, b = _shared_bytes(product.instruction, product.optional("a-desc"), product.uniform("b-desc"))
         shared = self.cta.shared
-        shared.check_bounds(int(where.min()), int(where.max()))
+        everything = np.concatenate((a, b.reshape(-1)))
+        shared.check_bounds(int(everything.min()), int(everything.max()))
+        # A column of B that was never written leaves its column of D undefined, and no other one.
+        columns = b if product.instruction.transpose_b else b[shared.written(b)]
+        where = np.concatenate((a, columns.reshape(-1)))
         assert product.seen is not None and product.fenced is not None
         extend = self.cta.cluster.agents.extend
         access = Access(NOBODY, product.number, extend(product.seen), str(product), extend(product.fenced))
@@ -179,6 +183,6 @@ class Warpgroup:
 
 
 @lru_cache(maxsize=256)
-def _shared_bytes(op: Wgmma, a_desc: int | None, b_desc: int) -> NDArray[np.int64]:
+def _shared_bytes(op: Wgmma, a_desc: int | None, b_desc: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The bytes that a product reads, memoised: a kernel's loop reads the same few operands again and again."""
     return op.shared_bytes(a_desc, b_desc)

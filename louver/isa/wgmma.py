@@ -197,12 +197,16 @@ class Wgmma(Effect):
         """Issue the product. It is asynchronous, so no output comes back: the machine writes D when the product completes."""
         warp.wgmma(self, inputs[0], inputs[1:])
 
-    def shared_bytes(self, a_desc: int | None, b_desc: int) -> NDArray[np.int64]:
-        """Every byte of shared memory that the product reads: addresses, int64 [count]; a_desc None for A in registers."""
-        chunks = [self._chunks_b(b_desc).reshape(-1)]
-        if a_desc is not None:
-            chunks.append(self._chunks_a(a_desc).reshape(-1))
-        return (np.concatenate(chunks)[:, None] + np.arange(CHUNK)).reshape(-1)
+    def shared_bytes(self, a_desc: int | None, b_desc: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Every byte of shared memory that the product reads: addresses of A, int64 [count], and of B, int64 [lines, bytes].
+
+        a_desc: None for A in registers. A line of B is a column of the product, unless B is transposed.
+        """
+        chunks = self._chunks_b(b_desc)
+        b = (chunks[:, :, None] + np.arange(CHUNK)).reshape(len(chunks), -1)
+        if a_desc is None:
+            return np.empty(0, np.int64), b
+        return (self._chunks_a(a_desc).reshape(-1, 1) + np.arange(CHUNK)).reshape(-1), b
 
     def meaning(
         self,

@@ -31,6 +31,8 @@ class Held(NamedTuple):
 def tensor_map(box: BoxParameter, place: Held, numbers: Numbers) -> TensorMap:
     """The tensor map of an array. A dimension without a size in the kernel ends where the array ends.
 
+    A copy of rows outside the array reads one place of the L2 cache, as those of all other SMs do: 132 SMs copy 12 such rows a clock.
+
     Raises ValueError if bulk copies cannot read the boxes: strides are not whole chunks, the array is empty, or the
     boxes reach beyond the array.
     """
@@ -50,7 +52,10 @@ def tensor_map(box: BoxParameter, place: Held, numbers: Numbers) -> TensorMap:
             for size, step in zip(known, steps, strict=True)
         ]
     apart = tuple(stride * box.element_bytes for stride in strides)
-    found = TensorMap(place.address, box.element_bytes, tuple(sizes), apart, box.box, box.swizzle, adds=box.adds)
+    shape = box.box
+    if box.along is not None:
+        shape = (shape[0], (box.along.value(numbers) - 1) % shape[1] + 1, *shape[2:])
+    found = TensorMap(place.address, box.element_bytes, tuple(sizes), apart, shape, box.swizzle, adds=box.adds)
     reached = sizes[0] + sum((size - 1) * stride for size, stride in zip(sizes[1:], strides, strict=True))
     if reached > whole:
         raise ValueError(f"boxes of {box.argument!r} reach {reached} elements, got an array of {whole}")
@@ -75,7 +80,8 @@ class RecentMaps:
         """The encoded tensor map, see `encoded_map`."""
         of_box = self._numbers.get(box.name)
         if of_box is None:
-            leaves = {leaf for size in (*box.sizes, *box.strides) if size is not None for leaf in size.leaves}
+            sizes = (*box.sizes, *box.strides, box.along)
+            leaves = {leaf for size in sizes if size is not None for leaf in size.leaves}
             of_box = self._numbers[box.name] = operator.itemgetter(*leaves)
         key = (box.name, place, of_box(numbers))
         found = self._maps.get(key)

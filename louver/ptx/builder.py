@@ -108,9 +108,9 @@ class KernelBuilder(Arithmetic):
         """One arrival; `remote` for an address from `map_shared`."""
         self.emit(MbarrierArrive(remote), address, guard=guard)
 
-    def mbarrier_arrive_expect(self, address: Address, transaction_bytes: int) -> None:
+    def mbarrier_arrive_expect(self, address: Address, transaction_bytes: Number) -> None:
         """Expect bytes and arrive."""
-        self.emit(MbarrierArriveExpect(), address, Imm(transaction_bytes))
+        self.emit(MbarrierArriveExpect(), address, transaction_bytes)
 
     def wait(self, address: Address, parity: Number) -> None:
         """Spin until the barrier's phase of that parity is complete."""

@@ -46,15 +46,16 @@ def descriptors(k, shift=0):
     return a, b
 
 
-def fill(k, *, fence=True):
-    """Copy the images of A and B (pointers `a`, `b`) into shared memory by ordinary stores."""
+def fill(k, *, fence=True, rows=N):
+    """Copy the images of A and of the first rows of B (pointers `a`, `b`) into shared memory by ordinary stores."""
     tid = k.and_(k.special("%tid.x"), 127)
-    for name, at, size in (("a", A_AT, 2048), ("b", B_AT, N * 32)):
+    for name, at, size in (("a", A_AT, 2048), ("b", B_AT, rows * 32)):
         for word in range(0, size // 4, 128):
             value = k.reg("b32")
             place = k.add(tid, word)
-            k.emit(Load("global", "b32"), value, Address(k.mad_wide(place, 4, k.pointer(name))))
-            k.store(k.mad_lo(place, 4, k.add(k.base(), at)), value)
+            with k.if_(k.setp("lt", "u32", place, size // 4)):
+                k.emit(Load("global", "b32"), value, Address(k.mad_wide(place, 4, k.pointer(name))))
+                k.store(k.mad_lo(place, 4, k.add(k.base(), at)), value)
     if fence:
         k.fence_async()
     k.sync(128)
@@ -111,12 +112,14 @@ def product(
     again_fence=False,
     op=DENSE,
     refill=None,
+    rows=N,
+    shift=0,
 ):
-    fill(k)
+    fill(k, rows=rows)
     if refill is not None:
         refill(k)
     d = accumulators(k, clear)
-    a, b = descriptors(k)
+    a, b = descriptors(k, shift)
     always = k.setp("eq", "u32", 1 if scale else 0, k.mov(1))
     if fence:
         k.emit(WgmmaFence())
@@ -154,6 +157,21 @@ def _expect(rng, error, message, write, order=None, **options):
     with pytest.raises(error, match=message) as caught:
         setup.run(write, order or Earliest(), **options)
     return caught.value
+
+
+@every_order
+def test_columns_of_b_that_were_never_written_leave_their_columns_of_d_undefined(rng, order):
+    setup = Setup(rng)
+    setup.run(lambda k: product(k, rows=11), order)
+    assert np.array_equal(setup.result()[:, :11], setup.expected()[:, :11])
+    assert np.isnan(setup.result()[:, 11:]).all()
+
+
+@every_order
+def test_unwritten_rows_of_a_are_found(rng, order):
+    _expect(
+        rng, UninitialisedError, "is read by wgmma 1 .* but was never written", lambda k: product(k, shift=1024), order
+    )
 
 
 @every_order

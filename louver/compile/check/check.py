@@ -6,7 +6,8 @@ several times. Clocks (`barriers`) order events in every interleaving. The rules
 - A stage is overwritten only after the last product that reads it has been waited for.
 - A product reads a stage after its bytes have arrived, and the metadata of its own step.
 - Products read data that threads copied only after a proxy fence. A gather uses the list entries of its own step.
-- A phase counts exactly the arrivals and bytes that it gets, and no phase can be mistaken for another.
+- A phase counts exactly the arrivals and bytes that it gets, and no phase can be mistaken for another. A barrier expects the
+  rows that the copies bring.
 - Registers are filled again only after their products. Accumulators are read only after all products.
 - Every wait ends. Each stage that was acquired is released.
 - A dependent kernel copies stored values and metadata at once. It accesses other memory only after the earlier grids.
@@ -42,6 +43,8 @@ def check_protocol(module: ModuleOp) -> None:
     for kernel in module.body.block.ops:
         if isinstance(kernel, ops.KernelOp):
             _check_memory(kernel)
+            for role in kernel.roles:
+                _check_rows(role)
             _check_kernel(kernel)
 
 
@@ -76,6 +79,17 @@ def _check_memory(kernel: ops.KernelOp) -> None:
             raise ProtocolError(
                 "a staging area is filled by its stores alone", f"copies into @{op.ring.data}", str(op).splitlines()[0]
             )
+
+
+def _check_rows(role: ops.RoleOp) -> None:
+    """A barrier expects the rows that the copies bring. Otherwise its phase never ends, or ends too early."""
+    brought = {
+        op.barriers.data: op.rows for op in role.walk() if isinstance(op, ops.BulkLoadOp) and op.ring.data == "b"
+    }
+    for op in role.walk():
+        if isinstance(op, ops.ExpectOp) and op.rows is not brought.get(op.barriers.data):
+            got = "a whole tile" if op.rows is None else f"%{op.rows.name_hint}"
+            raise ProtocolError("a barrier expects the rows that the copies bring", got, str(op))
 
 
 def _check_kernel(kernel: ops.KernelOp) -> None:

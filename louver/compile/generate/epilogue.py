@@ -27,8 +27,7 @@ from louver.ir.product import (
     ProductNest,
     walk,
 )
-from louver.ir.sched import ops
-from louver.ir.sched.epilogue import MatrixOp, ScalarOp
+from louver.ir.sched.epilogue import MatrixOp, ScalarOp, VectorOp
 from louver.ir.sched.types import PointerType, SizeType
 from louver.ir.tile.elements import element_attribute
 
@@ -95,7 +94,7 @@ class _Builder:
             case LoadScalar(argument, element):
                 return ScalarOp(operands=[self._pointer(argument)], result_types=[_computed(element)]).result
             case LoadVector(argument, element, axis):
-                return ops.VectorOp(
+                return VectorOp(
                     operands=[self._pointer(argument)],
                     properties={"axis": StringAttr(axis)},
                     result_types=[_computed(element)],

@@ -29,7 +29,7 @@ from louver.compile.plan.layout import (
     values_layout,
 )
 from louver.compile.plan.schedule import Schedule, check_registers, lists_of, register_split, steps_of
-from louver.compile.signature import RANGES, kernel_name, parameter_name
+from louver.compile.signature import RANGES, TAIL_MAP, kernel_name, parameter_name
 from louver.formats.dtypes import multiplied_as
 from louver.formats.pattern import Pattern, lifted_pattern
 from louver.ir.product import Batch, ProductNest, has_unit, require_rows, unit_of
@@ -127,6 +127,8 @@ def _parameters(plan: Generation) -> dict[str, Attribute]:
         types |= gathered_parameters(plan)
     else:
         types["b_map"] = MapType.of("b", _entry_box(b_box, nest.b.batch), plan.b.element_bytes, plan.b.swizzle)
+    if plan.tails:
+        types[TAIL_MAP] = types["b_map"]
     if plan.lifted or plan.staged:
         types["metadata"] = PointerType(StringAttr("metadata"), StringAttr("u32"))
     if plan.d is None:
@@ -260,12 +262,13 @@ def _producer(plan: Generation, values: dict[str, SSAValue], operands: Sequence[
         tile = _tile_block(plan)
         with ImplicitBuilder(tile):
             body, count = Block(arg_types=[i32]), plan.sets if plan.gathers else 1
+            rows = _rows(plan, values, tile) if "dense" in operands else None
             with ImplicitBuilder(body):
                 for index in range(count):
                     if plan.gathers:
                         _gather_stage(plan, values, _origin(plan, tile), body.args[0], index)
                     else:
-                        _fill_stage(plan, values, _origin(plan, tile), body.args[0], operands)
+                        _fill_stage(plan, values, _origin(plan, tile), body.args[0], rows, operands)
                     ops.AdvanceOp()
             loop(count, body, "again" if plan.gathers else None)
             if plan.gathers:
@@ -338,19 +341,32 @@ def _origin(plan: Generation, tile: Block) -> Sequence[SSAValue]:
     return tile.args[:-1] if plan.schedule.cuts else tile.args
 
 
+def _rows(plan: Generation, values: dict[str, SSAValue], tile: Block) -> SSAValue | None:
+    """The rows of the dense operand that a tile has; None where all copies bring whole boxes."""
+    if not plan.tails:
+        return None
+    most = ops.i32_attr(plan.schedule.tile.n)
+    op = staged.RowsLeftOp(operands=[values["N"], tile.args[1]], properties={"most": most}, result_types=[i32])
+    op.rows.name_hint = "rows"
+    return op.rows
+
+
 def _fill_stage(
     plan: Generation,
     values: dict[str, SSAValue],
     tile: Sequence[SSAValue],
     step: SSAValue,
+    rows: SSAValue | None,
     operands: Sequence[Operand] = ("sparse", "dense"),
 ) -> None:
     """Generate the copies of the operands of one step.
 
     A CTA begins the loads that only it needs before it waits for the invitations of the other CTAs.
+
+    rows: the rows of the dense operand, see `_rows`.
     """
     ops.AcquireOp(properties={"barriers": StringAttr("empty")})
-    _expect(plan, metadata="sparse" in operands)
+    _expect(plan, rows, metadata="sparse" in operands)
     shared = plan.shared and "dense" in operands
     if shared:
         ops.InviteOp(properties={"barriers": StringAttr("invited")})
@@ -359,14 +375,14 @@ def _fill_stage(
     if shared:
         ops.WaitOp(properties={"barriers": StringAttr("invited")})
     if "dense" in operands:
-        _fill_dense(plan, values, tile, step)
+        _fill_dense(plan, values, tile, step, rows)
 
 
-def _expect(plan: Generation, *, metadata: bool = True) -> None:
+def _expect(plan: Generation, rows: SSAValue | None = None, *, metadata: bool = True) -> None:
     """Announce the bytes of a stage. metadata: whether metadata is copied here too, perhaps on separate barriers."""
     if plan.schedule.ring.metadata == "barrier" and metadata:
-        ops.ExpectOp(properties={"barriers": StringAttr(plan.metadata_barriers)})
-    ops.ExpectOp(properties={"barriers": StringAttr("full")})
+        ops.ExpectOp(operands=[None], properties={"barriers": StringAttr(plan.metadata_barriers)})
+    ops.ExpectOp(operands=[rows], properties={"barriers": StringAttr("full")})
 
 
 def _fill_sparse(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:
@@ -381,7 +397,8 @@ def _fill_sparse(plan: Generation, values: dict[str, SSAValue], tile: Sequence[S
     evict = "last" if plan.schedule.order.l2 == "values" else None
     kept = arith.MuliOp(step, constant(plan.a.copies * plan.a.box[0])).result
     for copy in range(plan.a.copies):
-        _bulk_load(values["a_map"], [_moved(kept, plan.a, copy), m, *own], "a", copy * plan.a.box_bytes, None, evict)
+        place = [_moved(kept, plan.a, copy), m, *own]
+        _bulk_load((values["a_map"], None, None), place, "a", copy * plan.a.box_bytes, None, evict)
 
 
 def _moved(first: SSAValue, operand: OperandLayout, copy: int) -> SSAValue:
@@ -389,7 +406,9 @@ def _moved(first: SSAValue, operand: OperandLayout, copy: int) -> SSAValue:
     return arith.AddiOp(first, constant(copy * operand.copy_step[0])).result if copy else first
 
 
-def _fill_dense(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:
+def _fill_dense(
+    plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue, rows: SSAValue | None
+) -> None:
     _, n, *entry = tile
     own = [] if plan.nest.b.batch is None else entry
     evict = "first" if plan.schedule.order.l2 == "values" else None
@@ -400,10 +419,11 @@ def _fill_dense(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SS
     k_major = plan.b.major == "k"
     share = _dense_share(plan)
     copies = plan.b.copies if share is None or k_major else plan.b.copies // plan.schedule.order.cluster
+    source = values["b_map"], None if rows is None else values[TAIL_MAP], rows
     for copy in range(copies):
         moving = _moved(k if k_major else n, plan.b, copy)
         coordinates = [moving, n] if k_major else [moving, k]
-        _bulk_load(values["b_map"], [*coordinates, *own], "b", copy * plan.b.box_bytes, share, evict)
+        _bulk_load(source, [*coordinates, *own], "b", copy * plan.b.box_bytes, share, evict)
 
 
 def _metadata_bytes(plan: Generation) -> int:
@@ -440,7 +460,7 @@ def _dense_share(plan: Generation) -> Share | None:
 
 
 def _bulk_load(
-    source: SSAValue,
+    source: tuple[SSAValue, SSAValue | None, SSAValue | None],
     coordinates: list[SSAValue],
     ring: str,
     offset: int,
@@ -456,7 +476,8 @@ def _bulk_load(
         properties["multicast"] = ArrayAttr([ops.i32_attr(value) for value in share])
     if evict is not None:
         properties["evict"] = StringAttr(evict)
-    ops.BulkLoadOp(operands=[source, coordinates], properties=properties)
+    whole, tail, rows = source
+    ops.BulkLoadOp(operands=[whole, coordinates, tail, rows], properties=properties)
 
 
 def _consumer(plan: Generation, values: dict[str, SSAValue]) -> Block:
@@ -505,11 +526,12 @@ def _ahead(plan: Generation, values: dict[str, SSAValue]) -> Region:
 
 def _own_copies(plan: Generation, values: dict[str, SSAValue], tile: Block) -> Callable[[SSAValue], None]:
     """The copies of a warpgroup without a producer. One of its threads fills the stage at the start of a step."""
+    rows = _rows(plan, values, tile)
 
     def fill(step: SSAValue) -> None:
         body = Block()
         with ImplicitBuilder(body):
-            _fill_stage(plan, values, _origin(plan, tile), step)
+            _fill_stage(plan, values, _origin(plan, tile), step, rows)
         staged.OneThreadOp(regions=[Region(body)])
 
     return fill

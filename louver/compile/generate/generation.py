@@ -70,6 +70,11 @@ class Generation:
         return blocks_bytes(self.schedule, self.lists) if self.nest.turns else 0
 
     @property
+    def tails(self) -> bool:
+        """Whether the dense operand of a last column of tiles is copied by boxes with fewer rows."""
+        return self.b.major == "k" and not self.gathers and not self.shared
+
+    @property
     def word_columns(self) -> int:
         """Dense columns for which one metadata word of a lane is enough."""
         return columns_per_load(self.nest.a.element) // WORDS

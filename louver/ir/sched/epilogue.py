@@ -5,7 +5,7 @@ The region has one block argument, the sum. For a gated product it has two: the 
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import AnyFloatConstr, IntegerType, UnitAttr
+from xdsl.dialects.builtin import AnyFloatConstr, IntegerType, StringAttr, UnitAttr
 from xdsl.irdl import (
     IRDLOperation,
     base,
@@ -13,10 +13,27 @@ from xdsl.irdl import (
     operand_def,
     opt_operand_def,
     opt_prop_def,
+    prop_def,
     result_def,
 )
+from xdsl.utils.exceptions import VerifyException
 
 from louver.ir.sched.types import PointerType, SizeType
+
+
+@irdl_op_definition
+class VectorOp(IRDLOperation):
+    """The element of a vector for the accumulator's row (`axis` "m") or column ("n"); 0 outside."""
+
+    name = "sched.vector"
+    vector = operand_def(PointerType)
+    axis = prop_def(StringAttr)
+    result = result_def(AnyFloatConstr | base(IntegerType))
+    assembly_format = "$vector `along` $axis `:` type($vector) `->` type($result) attr-dict"
+
+    def verify_(self) -> None:
+        if self.axis.data not in ("m", "n"):
+            raise VerifyException(f'the axis is "m" or "n", got {self.axis.data!r}')
 
 
 @irdl_op_definition

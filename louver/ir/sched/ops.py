@@ -13,7 +13,6 @@ from typing import TypeAlias, get_args
 
 from xdsl.dialects.builtin import (
     I32,
-    AnyFloatConstr,
     ArrayAttr,
     IntegerAttr,
     IntegerType,
@@ -23,8 +22,9 @@ from xdsl.dialects.builtin import (
     i32,
 )
 from xdsl.irdl import (
+    AttrSizedOperandSegments,
     IRDLOperation,
-    base,
+    ParsePropInAttrDict,
     irdl_op_definition,
     operand_def,
     opt_operand_def,
@@ -32,7 +32,6 @@ from xdsl.irdl import (
     opt_region_def,
     prop_def,
     region_def,
-    result_def,
     traits_def,
     var_operand_def,
 )
@@ -301,10 +300,16 @@ class InviteOp(_OnBarriers):
 
 
 @irdl_op_definition
-class ExpectOp(_OnBarriers):
-    """Producer: arrive, and announce the transaction bytes of the stage."""
+class ExpectOp(IRDLOperation):
+    """Producer: arrive, and announce the transaction bytes of the stage.
+
+    rows: the rows of the dense operand that copies bring; by default the rows of a whole tile.
+    """
 
     name = "sched.expect"
+    rows = opt_operand_def(IntegerType)
+    barriers = prop_def(SymbolNameConstraint())
+    assembly_format = "$barriers (`rows` $rows^ `:` type($rows))? attr-dict"
 
 
 @irdl_op_definition
@@ -315,11 +320,14 @@ class BulkLoadOp(IRDLOperation):
     multicast: [coordinate, elements, bytes]. Each CTA of the cluster loads its share and sends it to all CTAs. Its
     place moves by elements along the coordinate, and by bytes in the stage, for each rank.
     evict: "first" or "last", the eviction priority in the L2 cache.
+    tail, rows: if `rows` is less than the rows of a tile, the copy uses the map `tail`, whose box has `rows` rows.
     """
 
     name = "sched.bulk_load"
     map = operand_def(MapType)
     coordinates = var_operand_def(IntegerType)
+    tail = opt_operand_def(MapType)
+    rows = opt_operand_def(IntegerType)
     ring = prop_def(SymbolNameConstraint())
     offset = prop_def(IntegerAttr[I32])
     barriers = prop_def(SymbolNameConstraint())
@@ -327,11 +335,15 @@ class BulkLoadOp(IRDLOperation):
     evict = opt_prop_def(StringAttr)
     assembly_format = (
         "$map `[` $coordinates `:` type($coordinates) `]` `to` $ring `offset` $offset `on` $barriers"
-        " (`multicast` $multicast^)? (`evict` $evict^)? `:` type($map) attr-dict"
+        " (`multicast` $multicast^)? (`evict` $evict^)? (`tail` $tail^ `rows` $rows `:` type($tail) `,` type($rows))?"
+        " `:` type($map) attr-dict"
     )
+    irdl_options = (AttrSizedOperandSegments(as_property=True), ParsePropInAttrDict())
 
     def verify_(self) -> None:
         _check_eviction(self.evict)
+        if (self.tail is None) != (self.rows is None):
+            raise VerifyException("a copy has both a tail and its rows, or neither")
 
 
 @irdl_op_definition
@@ -566,21 +578,6 @@ class BulkStoreOp(IRDLOperation):
 
     def verify_(self) -> None:
         _check_eviction(self.evict)
-
-
-@irdl_op_definition
-class VectorOp(IRDLOperation):
-    """The element of a vector for the accumulator's row (`axis` "m") or column ("n"); 0 outside."""
-
-    name = "sched.vector"
-    vector = operand_def(PointerType)
-    axis = prop_def(StringAttr)
-    result = result_def(AnyFloatConstr | base(IntegerType))
-    assembly_format = "$vector `along` $axis `:` type($vector) `->` type($result) attr-dict"
-
-    def verify_(self) -> None:
-        if self.axis.data not in ("m", "n"):
-            raise VerifyException(f'the axis is "m" or "n", got {self.axis.data!r}')
 
 
 @irdl_op_definition

@@ -11,13 +11,14 @@ from xdsl.irdl import (
     opt_operand_def,
     prop_def,
     region_def,
+    result_def,
     traits_def,
 )
 from xdsl.traits import HasParent, NoTerminator
 from xdsl.utils.exceptions import VerifyException
 
 from louver.ir.sched import ops
-from louver.ir.sched.types import PointerType
+from louver.ir.sched.types import PointerType, SizeType
 
 
 @irdl_op_definition
@@ -69,6 +70,18 @@ class CopyMetadataOp(IRDLOperation):
         "$metadata `[` $row `,` $step `]` (`entry` $entry^ `:` type($entry))? `to` $ring `bytes` $bytes `on` $barriers"
         " `:` type($metadata) `,` type($row) `,` type($step) attr-dict"
     )
+
+
+@irdl_op_definition
+class RowsLeftOp(IRDLOperation):
+    """The rows of a tile that lie in the matrix: `size` - `first`, at most `most`."""
+
+    name = "sched.rows_left"
+    size = operand_def(SizeType)
+    first = operand_def(IntegerType)
+    most = prop_def(IntegerAttr[I32])
+    rows = result_def(IntegerType)
+    assembly_format = "$size `from` $first `most` $most `:` type($size) `,` type($first) `->` type($rows) attr-dict"
 
 
 def filled_rings(scope: Operation, barriers: str) -> set[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from xdsl.dialects import arith
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, UnitAttr, i32
+from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, ModuleOp, StringAttr, UnitAttr, i32
 from xdsl.irdl import IRDLOperation, irdl_op_definition
 from xdsl.utils.exceptions import VerifyException
 
@@ -140,6 +140,19 @@ def invite_first(kernel: ops.KernelOp) -> None:
     acquire.parent.insert_op_before(op, acquire)
 
 
+def expect_whole_tiles(kernel: ops.KernelOp) -> None:
+    for op in kernel.walk():
+        if isinstance(op, ops.ExpectOp):
+            op.operands = []
+
+
+def copy_whole_tiles(kernel: ops.KernelOp) -> None:
+    for op in kernel.walk():
+        if isinstance(op, ops.BulkLoadOp) and op.rows is not None:
+            op.operands = [op.map, *op.coordinates]
+            op.properties["operandSegmentSizes"] = DenseArrayBase.from_list(i32, [1, len(op.operands) - 1, 0, 0])
+
+
 def overlap(kernel: ops.KernelOp) -> None:
     ring = next(op for op in kernel.walk() if isinstance(op, ops.RingOp) and op.sym_name.data == "b")
     ring.offset = ops.i32_attr(ring.offset.value.data - 1024)
@@ -264,6 +277,8 @@ MUTATIONS: dict[str, tuple[Schedule, Callable[[ops.KernelOp], None], str]] = {
         set_number(ops.BulkLoadOp, "offset", 1024),
         "fill the 8192 bytes of a stage side",
     ),
+    "a whole tile is expected": (BASE, expect_whole_tiles, "the rows that the copies bring, got a whole tile"),
+    "a whole tile is copied": (BASE, copy_whole_tiles, "the rows that the copies bring, got %rows"),
     "rings overlap": (
         BASE,
         overlap,

@@ -8,7 +8,7 @@ import pytest
 
 from louver.compile.signature import BoxParameter
 from louver.isa.tensormap import TensorMap
-from louver.library.boxes import Held, tensor_map
+from louver.library.boxes import Held, RecentMaps, tensor_map
 from support.sizes import sizes
 
 BOX = BoxParameter("x_box", "x", "address", 2, sizes("K", None), sizes("S"), (64, 32), 128)
@@ -47,6 +47,19 @@ def test_heads_may_be_nearer_to_each_other_than_their_rows_reach() -> None:
     assert found.shape == (64, 128, 2 * 64 + 1)
     with pytest.raises(ValueError, match="boxes of 'k' reach 8192 elements, got an array of 8191"):
         tensor_map(replace(heads, sizes=sizes("64", "T", "1")), Held(4096, 2 * 8191), {"T": 128})
+
+
+@pytest.mark.parametrize(("n", "rows"), [(1, 1), (31, 31), (32, 32), (33, 1), (100, 4)])
+def test_a_tail_has_the_rows_that_whole_boxes_leave(n: int, rows: int) -> None:
+    (along,) = sizes("N")
+    tail = replace(BOX, sizes=sizes("K", "N"), along=along)
+    held = Held(4096, 2 * 64 * n)
+    assert tensor_map(tail, held, {"K": 48, "S": 64, "N": n}).box == (64, rows)
+    kept = RecentMaps()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("louver.library.boxes.encode", lambda found: found)
+        found = [kept(tail, Held(4096, 2 * 64 * 128), {"K": 48, "S": 64, "N": each}) for each in (n, 128, n)]
+    assert [each.box for each in found] == [(64, rows), (64, 32), (64, rows)]
 
 
 def test_codes_follow_metadata() -> None:

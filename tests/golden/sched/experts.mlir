@@ -1,6 +1,6 @@
 builtin.module {
-  sched.kernel @expert_pointers params ["a_map", "b_map", "metadata", "d_map", "M", "N", "K", "ids", "entries", "raster"] threads 384 cluster 1 tile [128 : i32, 64 : i32, 64 : i32] mma <#builtin.int<64>, "f16", "f16", "f32", #builtin.int<1>, #builtin.int<0>> shared_bytes 65584 {
-  ^bb0(%a_map: !sched.map<"a", [32, 128, 1], 2, 64>, %b_map: !sched.map<"b", [64, 64], 2, 128>, %metadata: !sched.ptr<"metadata", "u32">, %d_map: !sched.map<"d", [64, 64], 2, 128>, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %ids: !sched.ptr<"ids", "s32">, %entries: !sched.size<"entries", #builtin.int<32>>, %raster: !sched.size<"raster", #builtin.int<32>>):
+  sched.kernel @expert_pointers params ["a_map", "b_map", "b_tail", "metadata", "d_map", "M", "N", "K", "ids", "entries", "raster"] threads 384 cluster 1 tile [128 : i32, 64 : i32, 64 : i32] mma <#builtin.int<64>, "f16", "f16", "f32", #builtin.int<1>, #builtin.int<0>> shared_bytes 65584 {
+  ^bb0(%a_map: !sched.map<"a", [32, 128, 1], 2, 64>, %b_map: !sched.map<"b", [64, 64], 2, 128>, %b_tail: !sched.map<"b", [64, 64], 2, 128>, %metadata: !sched.ptr<"metadata", "u32">, %d_map: !sched.map<"d", [64, 64], 2, 128>, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %ids: !sched.ptr<"ids", "s32">, %entries: !sched.size<"entries", #builtin.int<32>>, %raster: !sched.size<"raster", #builtin.int<32>>):
     sched.ring @a stages 3 bytes 8192 offset 0
     sched.ring @b stages 3 bytes 8192 offset 24576
     sched.ring @d stages 1 bytes 16384 offset 49152
@@ -9,16 +9,17 @@ builtin.module {
     sched.role @producer warpgroups 1 from 0 registers 24 single {
       sched.tiles entries %ids along "n" : !sched.ptr<"ids", "s32"> {
       ^bb0(%m: i32, %n: i32, %entry: i32):
+        %rows = sched.rows_left %N from %n most 64 : !sched.size<"N", #builtin.int<32>>, i32 -> i32
         sched.loop unroll 1 {
         ^bb0(%step: i32):
           sched.acquire @empty
-          sched.expect @full
+          sched.expect @full rows %rows : i32
           %0 = arith.constant 32 : i32
           %1 = arith.muli %step, %0 : i32
           sched.bulk_load %a_map[%1, %m, %entry : i32, i32, i32] to @a offset 0 on @full : !sched.map<"a", [32, 128, 1], 2, 64>
           %2 = arith.constant 64 : i32
           %3 = arith.muli %step, %2 : i32
-          sched.bulk_load %b_map[%3, %n : i32, i32] to @b offset 0 on @full : !sched.map<"b", [64, 64], 2, 128>
+          sched.bulk_load %b_map[%3, %n : i32, i32] to @b offset 0 on @full tail %b_tail rows %rows : !sched.map<"b", [64, 64], 2, 128>, i32 : !sched.map<"b", [64, 64], 2, 128>
           sched.advance
         }
       }

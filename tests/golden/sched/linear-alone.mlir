@@ -1,6 +1,6 @@
 builtin.module {
-  sched.kernel @linear params ["a_map", "b_map", "metadata", "d", "M", "N", "K", "pitch", "raster"] threads 128 cluster 1 tile [64 : i32, 64 : i32, 64 : i32] mma <#builtin.int<64>, "f16", "f16", "f32", #builtin.int<1>, #builtin.int<0>> shared_bytes 12304 {
-  ^bb0(%a_map: !sched.map<"a", [32, 64], 2, 64>, %b_map: !sched.map<"b", [64, 64], 2, 128>, %metadata: !sched.ptr<"metadata", "u32">, %d: !sched.ptr<"d", "f16">, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %pitch: !sched.size<"pitch", #builtin.int<64>>, %raster: !sched.size<"raster", #builtin.int<32>>):
+  sched.kernel @linear params ["a_map", "b_map", "b_tail", "metadata", "d", "M", "N", "K", "pitch", "raster"] threads 128 cluster 1 tile [64 : i32, 64 : i32, 64 : i32] mma <#builtin.int<64>, "f16", "f16", "f32", #builtin.int<1>, #builtin.int<0>> shared_bytes 12304 {
+  ^bb0(%a_map: !sched.map<"a", [32, 64], 2, 64>, %b_map: !sched.map<"b", [64, 64], 2, 128>, %b_tail: !sched.map<"b", [64, 64], 2, 128>, %metadata: !sched.ptr<"metadata", "u32">, %d: !sched.ptr<"d", "f16">, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %pitch: !sched.size<"pitch", #builtin.int<64>>, %raster: !sched.size<"raster", #builtin.int<32>>):
     sched.ring @a stages 1 bytes 4096 offset 0
     sched.ring @b stages 1 bytes 8192 offset 4096
     sched.barriers @full stages 1 arrivals 1 transaction_bytes 12288 offset 12288
@@ -8,17 +8,18 @@ builtin.module {
     sched.role @consumer warpgroups 1 from 0 {
       sched.tiles {
       ^bb0(%m: i32, %n: i32):
+        %rows = sched.rows_left %N from %n most 64 : !sched.size<"N", #builtin.int<32>>, i32 -> i32
         sched.loop unroll 8 {
         ^bb0(%step: i32):
           sched.one_thread {
             sched.acquire @empty
-            sched.expect @full
+            sched.expect @full rows %rows : i32
             %0 = arith.constant 32 : i32
             %1 = arith.muli %step, %0 : i32
             sched.bulk_load %a_map[%1, %m : i32, i32] to @a offset 0 on @full : !sched.map<"a", [32, 64], 2, 64>
             %2 = arith.constant 64 : i32
             %3 = arith.muli %step, %2 : i32
-            sched.bulk_load %b_map[%3, %n : i32, i32] to @b offset 0 on @full : !sched.map<"b", [64, 64], 2, 128>
+            sched.bulk_load %b_map[%3, %n : i32, i32] to @b offset 0 on @full tail %b_tail rows %rows : !sched.map<"b", [64, 64], 2, 128>, i32 : !sched.map<"b", [64, 64], 2, 128>
           }
           sched.wait @full
           sched.mma_fence
@@ -33,13 +34,13 @@ builtin.module {
           %5 = arith.addi %step, %4 : i32
           sched.one_thread {
             sched.acquire @empty
-            sched.expect @full
+            sched.expect @full rows %rows : i32
             %6 = arith.constant 32 : i32
             %7 = arith.muli %5, %6 : i32
             sched.bulk_load %a_map[%7, %m : i32, i32] to @a offset 0 on @full : !sched.map<"a", [32, 64], 2, 64>
             %8 = arith.constant 64 : i32
             %9 = arith.muli %5, %8 : i32
-            sched.bulk_load %b_map[%9, %n : i32, i32] to @b offset 0 on @full : !sched.map<"b", [64, 64], 2, 128>
+            sched.bulk_load %b_map[%9, %n : i32, i32] to @b offset 0 on @full tail %b_tail rows %rows : !sched.map<"b", [64, 64], 2, 128>, i32 : !sched.map<"b", [64, 64], 2, 128>
           }
           sched.wait @full
           sched.mma_fence
@@ -53,13 +54,13 @@ builtin.module {
           %11 = arith.addi %step, %10 : i32
           sched.one_thread {
             sched.acquire @empty
-            sched.expect @full
+            sched.expect @full rows %rows : i32
             %12 = arith.constant 32 : i32
             %13 = arith.muli %11, %12 : i32
             sched.bulk_load %a_map[%13, %m : i32, i32] to @a offset 0 on @full : !sched.map<"a", [32, 64], 2, 64>
             %14 = arith.constant 64 : i32
             %15 = arith.muli %11, %14 : i32
-            sched.bulk_load %b_map[%15, %n : i32, i32] to @b offset 0 on @full : !sched.map<"b", [64, 64], 2, 128>
+            sched.bulk_load %b_map[%15, %n : i32, i32] to @b offset 0 on @full tail %b_tail rows %rows : !sched.map<"b", [64, 64], 2, 128>, i32 : !sched.map<"b", [64, 64], 2, 128>
           }
           sched.wait @full
           sched.mma_fence
@@ -73,13 +74,13 @@ builtin.module {
           %17 = arith.addi %step, %16 : i32
           sched.one_thread {
             sched.acquire @empty
-            sched.expect @full
+            sched.expect @full rows %rows : i32
             %18 = arith.constant 32 : i32
             %19 = arith.muli %17, %18 : i32
             sched.bulk_load %a_map[%19, %m : i32, i32] to @a offset 0 on @full : !sched.map<"a", [32, 64], 2, 64>
             %20 = arith.constant 64 : i32
             %21 = arith.muli %17, %20 : i32
-            sched.bulk_load %b_map[%21, %n : i32, i32] to @b offset 0 on @full : !sched.map<"b", [64, 64], 2, 128>
+            sched.bulk_load %b_map[%21, %n : i32, i32] to @b offset 0 on @full tail %b_tail rows %rows : !sched.map<"b", [64, 64], 2, 128>, i32 : !sched.map<"b", [64, 64], 2, 128>
           }
           sched.wait @full
           sched.mma_fence
@@ -93,13 +94,13 @@ builtin.module {
           %23 = arith.addi %step, %22 : i32
           sched.one_thread {
             sched.acquire @empty
-            sched.expect @full
+            sched.expect @full rows %rows : i32
             %24 = arith.constant 32 : i32
             %25 = arith.muli %23, %24 : i32
             sched.bulk_load %a_map[%25, %m : i32, i32] to @a offset 0 on @full : !sched.map<"a", [32, 64], 2, 64>
             %26 = arith.constant 64 : i32
             %27 = arith.muli %23, %26 : i32
-            sched.bulk_load %b_map[%27, %n : i32, i32] to @b offset 0 on @full : !sched.map<"b", [64, 64], 2, 128>
+            sched.bulk_load %b_map[%27, %n : i32, i32] to @b offset 0 on @full tail %b_tail rows %rows : !sched.map<"b", [64, 64], 2, 128>, i32 : !sched.map<"b", [64, 64], 2, 128>
           }
           sched.wait @full
           sched.mma_fence
@@ -114,13 +115,13 @@ builtin.module {
           %29 = arith.addi %step, %28 : i32
           sched.one_thread {
             sched.acquire @empty
-            sched.expect @full
+            sched.expect @full rows %rows : i32
             %30 = arith.constant 32 : i32
             %31 = arith.muli %29, %30 : i32
             sched.bulk_load %a_map[%31, %m : i32, i32] to @a offset 0 on @full : !sched.map<"a", [32, 64], 2, 64>
             %32 = arith.constant 64 : i32
             %33 = arith.muli %29, %32 : i32
-            sched.bulk_load %b_map[%33, %n : i32, i32] to @b offset 0 on @full : !sched.map<"b", [64, 64], 2, 128>
+            sched.bulk_load %b_map[%33, %n : i32, i32] to @b offset 0 on @full tail %b_tail rows %rows : !sched.map<"b", [64, 64], 2, 128>, i32 : !sched.map<"b", [64, 64], 2, 128>
           }
           sched.wait @full
           sched.mma_fence
@@ -134,13 +135,13 @@ builtin.module {
           %35 = arith.addi %step, %34 : i32
           sched.one_thread {
             sched.acquire @empty
-            sched.expect @full
+            sched.expect @full rows %rows : i32
             %36 = arith.constant 32 : i32
             %37 = arith.muli %35, %36 : i32
             sched.bulk_load %a_map[%37, %m : i32, i32] to @a offset 0 on @full : !sched.map<"a", [32, 64], 2, 64>
             %38 = arith.constant 64 : i32
             %39 = arith.muli %35, %38 : i32
-            sched.bulk_load %b_map[%39, %n : i32, i32] to @b offset 0 on @full : !sched.map<"b", [64, 64], 2, 128>
+            sched.bulk_load %b_map[%39, %n : i32, i32] to @b offset 0 on @full tail %b_tail rows %rows : !sched.map<"b", [64, 64], 2, 128>, i32 : !sched.map<"b", [64, 64], 2, 128>
           }
           sched.wait @full
           sched.mma_fence
@@ -154,13 +155,13 @@ builtin.module {
           %41 = arith.addi %step, %40 : i32
           sched.one_thread {
             sched.acquire @empty
-            sched.expect @full
+            sched.expect @full rows %rows : i32
             %42 = arith.constant 32 : i32
             %43 = arith.muli %41, %42 : i32
             sched.bulk_load %a_map[%43, %m : i32, i32] to @a offset 0 on @full : !sched.map<"a", [32, 64], 2, 64>
             %44 = arith.constant 64 : i32
             %45 = arith.muli %41, %44 : i32
-            sched.bulk_load %b_map[%45, %n : i32, i32] to @b offset 0 on @full : !sched.map<"b", [64, 64], 2, 128>
+            sched.bulk_load %b_map[%45, %n : i32, i32] to @b offset 0 on @full tail %b_tail rows %rows : !sched.map<"b", [64, 64], 2, 128>, i32 : !sched.map<"b", [64, 64], 2, 128>
           }
           sched.wait @full
           sched.mma_fence
@@ -175,13 +176,13 @@ builtin.module {
         ^bb0(%step_1: i32):
           sched.one_thread {
             sched.acquire @empty
-            sched.expect @full
+            sched.expect @full rows %rows : i32
             %46 = arith.constant 32 : i32
             %47 = arith.muli %step_1, %46 : i32
             sched.bulk_load %a_map[%47, %m : i32, i32] to @a offset 0 on @full : !sched.map<"a", [32, 64], 2, 64>
             %48 = arith.constant 64 : i32
             %49 = arith.muli %step_1, %48 : i32
-            sched.bulk_load %b_map[%49, %n : i32, i32] to @b offset 0 on @full : !sched.map<"b", [64, 64], 2, 128>
+            sched.bulk_load %b_map[%49, %n : i32, i32] to @b offset 0 on @full tail %b_tail rows %rows : !sched.map<"b", [64, 64], 2, 128>, i32 : !sched.map<"b", [64, 64], 2, 128>
           }
           sched.wait @full
           sched.mma_fence
@@ -196,13 +197,13 @@ builtin.module {
           %51 = arith.addi %step_1, %50 : i32
           sched.one_thread {
             sched.acquire @empty
-            sched.expect @full
+            sched.expect @full rows %rows : i32
             %52 = arith.constant 32 : i32
             %53 = arith.muli %51, %52 : i32
             sched.bulk_load %a_map[%53, %m : i32, i32] to @a offset 0 on @full : !sched.map<"a", [32, 64], 2, 64>
             %54 = arith.constant 64 : i32
             %55 = arith.muli %51, %54 : i32
-            sched.bulk_load %b_map[%55, %n : i32, i32] to @b offset 0 on @full : !sched.map<"b", [64, 64], 2, 128>
+            sched.bulk_load %b_map[%55, %n : i32, i32] to @b offset 0 on @full tail %b_tail rows %rows : !sched.map<"b", [64, 64], 2, 128>, i32 : !sched.map<"b", [64, 64], 2, 128>
           }
           sched.wait @full
           sched.mma_fence
@@ -216,13 +217,13 @@ builtin.module {
           %57 = arith.addi %step_1, %56 : i32
           sched.one_thread {
             sched.acquire @empty
-            sched.expect @full
+            sched.expect @full rows %rows : i32
             %58 = arith.constant 32 : i32
             %59 = arith.muli %57, %58 : i32
             sched.bulk_load %a_map[%59, %m : i32, i32] to @a offset 0 on @full : !sched.map<"a", [32, 64], 2, 64>
             %60 = arith.constant 64 : i32
             %61 = arith.muli %57, %60 : i32
-            sched.bulk_load %b_map[%61, %n : i32, i32] to @b offset 0 on @full : !sched.map<"b", [64, 64], 2, 128>
+            sched.bulk_load %b_map[%61, %n : i32, i32] to @b offset 0 on @full tail %b_tail rows %rows : !sched.map<"b", [64, 64], 2, 128>, i32 : !sched.map<"b", [64, 64], 2, 128>
           }
           sched.wait @full
           sched.mma_fence
@@ -236,13 +237,13 @@ builtin.module {
           %63 = arith.addi %step_1, %62 : i32
           sched.one_thread {
             sched.acquire @empty
-            sched.expect @full
+            sched.expect @full rows %rows : i32
             %64 = arith.constant 32 : i32
             %65 = arith.muli %63, %64 : i32
             sched.bulk_load %a_map[%65, %m : i32, i32] to @a offset 0 on @full : !sched.map<"a", [32, 64], 2, 64>
             %66 = arith.constant 64 : i32
             %67 = arith.muli %63, %66 : i32
-            sched.bulk_load %b_map[%67, %n : i32, i32] to @b offset 0 on @full : !sched.map<"b", [64, 64], 2, 128>
+            sched.bulk_load %b_map[%67, %n : i32, i32] to @b offset 0 on @full tail %b_tail rows %rows : !sched.map<"b", [64, 64], 2, 128>, i32 : !sched.map<"b", [64, 64], 2, 128>
           }
           sched.wait @full
           sched.mma_fence
@@ -256,13 +257,13 @@ builtin.module {
           %69 = arith.addi %step_1, %68 : i32
           sched.one_thread {
             sched.acquire @empty
-            sched.expect @full
+            sched.expect @full rows %rows : i32
             %70 = arith.constant 32 : i32
             %71 = arith.muli %69, %70 : i32
             sched.bulk_load %a_map[%71, %m : i32, i32] to @a offset 0 on @full : !sched.map<"a", [32, 64], 2, 64>
             %72 = arith.constant 64 : i32
             %73 = arith.muli %69, %72 : i32
-            sched.bulk_load %b_map[%73, %n : i32, i32] to @b offset 0 on @full : !sched.map<"b", [64, 64], 2, 128>
+            sched.bulk_load %b_map[%73, %n : i32, i32] to @b offset 0 on @full tail %b_tail rows %rows : !sched.map<"b", [64, 64], 2, 128>, i32 : !sched.map<"b", [64, 64], 2, 128>
           }
           sched.wait @full
           sched.mma_fence
@@ -276,13 +277,13 @@ builtin.module {
           %75 = arith.addi %step_1, %74 : i32
           sched.one_thread {
             sched.acquire @empty
-            sched.expect @full
+            sched.expect @full rows %rows : i32
             %76 = arith.constant 32 : i32
             %77 = arith.muli %75, %76 : i32
             sched.bulk_load %a_map[%77, %m : i32, i32] to @a offset 0 on @full : !sched.map<"a", [32, 64], 2, 64>
             %78 = arith.constant 64 : i32
             %79 = arith.muli %75, %78 : i32
-            sched.bulk_load %b_map[%79, %n : i32, i32] to @b offset 0 on @full : !sched.map<"b", [64, 64], 2, 128>
+            sched.bulk_load %b_map[%79, %n : i32, i32] to @b offset 0 on @full tail %b_tail rows %rows : !sched.map<"b", [64, 64], 2, 128>, i32 : !sched.map<"b", [64, 64], 2, 128>
           }
           sched.wait @full
           sched.mma_fence
@@ -296,13 +297,13 @@ builtin.module {
           %81 = arith.addi %step_1, %80 : i32
           sched.one_thread {
             sched.acquire @empty
-            sched.expect @full
+            sched.expect @full rows %rows : i32
             %82 = arith.constant 32 : i32
             %83 = arith.muli %81, %82 : i32
             sched.bulk_load %a_map[%83, %m : i32, i32] to @a offset 0 on @full : !sched.map<"a", [32, 64], 2, 64>
             %84 = arith.constant 64 : i32
             %85 = arith.muli %81, %84 : i32
-            sched.bulk_load %b_map[%85, %n : i32, i32] to @b offset 0 on @full : !sched.map<"b", [64, 64], 2, 128>
+            sched.bulk_load %b_map[%85, %n : i32, i32] to @b offset 0 on @full tail %b_tail rows %rows : !sched.map<"b", [64, 64], 2, 128>, i32 : !sched.map<"b", [64, 64], 2, 128>
           }
           sched.wait @full
           sched.mma_fence

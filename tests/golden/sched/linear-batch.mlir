@@ -1,6 +1,6 @@
 builtin.module {
-  sched.kernel @linear params ["a_map", "b_map", "metadata", "d", "alpha", "bias", "c", "pitch_c", "batch_pitch_c", "beta", "M", "N", "K", "pitch", "batch", "batch_pitch", "raster"] threads 384 cluster 1 tile [128 : i32, 64 : i32, 64 : i32] mma <#builtin.int<64>, "f16", "f16", "f32", #builtin.int<1>, #builtin.int<0>> shared_bytes 49200 {
-  ^bb0(%a_map: !sched.map<"a", [32, 128], 2, 64>, %b_map: !sched.map<"b", [64, 64, 1], 2, 128>, %metadata: !sched.ptr<"metadata", "u32">, %d: !sched.ptr<"d", "f16">, %alpha: f32, %bias: !sched.ptr<"bias", "f16">, %c: !sched.ptr<"c", "f16">, %pitch_c: !sched.size<"pitch_c", #builtin.int<64>>, %batch_pitch_c: !sched.size<"batch_pitch_c", #builtin.int<64>>, %beta: f32, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %pitch: !sched.size<"pitch", #builtin.int<64>>, %batch: !sched.size<"batch", #builtin.int<32>>, %batch_pitch: !sched.size<"batch_pitch", #builtin.int<64>>, %raster: !sched.size<"raster", #builtin.int<32>>):
+  sched.kernel @linear params ["a_map", "b_map", "b_tail", "metadata", "d", "alpha", "bias", "c", "pitch_c", "batch_pitch_c", "beta", "M", "N", "K", "pitch", "batch", "batch_pitch", "raster"] threads 384 cluster 1 tile [128 : i32, 64 : i32, 64 : i32] mma <#builtin.int<64>, "f16", "f16", "f32", #builtin.int<1>, #builtin.int<0>> shared_bytes 49200 {
+  ^bb0(%a_map: !sched.map<"a", [32, 128], 2, 64>, %b_map: !sched.map<"b", [64, 64, 1], 2, 128>, %b_tail: !sched.map<"b", [64, 64, 1], 2, 128>, %metadata: !sched.ptr<"metadata", "u32">, %d: !sched.ptr<"d", "f16">, %alpha: f32, %bias: !sched.ptr<"bias", "f16">, %c: !sched.ptr<"c", "f16">, %pitch_c: !sched.size<"pitch_c", #builtin.int<64>>, %batch_pitch_c: !sched.size<"batch_pitch_c", #builtin.int<64>>, %beta: f32, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %pitch: !sched.size<"pitch", #builtin.int<64>>, %batch: !sched.size<"batch", #builtin.int<32>>, %batch_pitch: !sched.size<"batch_pitch", #builtin.int<64>>, %raster: !sched.size<"raster", #builtin.int<32>>):
     sched.ring @a stages 3 bytes 8192 offset 0
     sched.ring @b stages 3 bytes 8192 offset 24576
     sched.barriers @full stages 3 arrivals 1 transaction_bytes 16384 offset 49152
@@ -8,16 +8,17 @@ builtin.module {
     sched.role @producer warpgroups 1 from 0 registers 24 single {
       sched.tiles {
       ^bb0(%m: i32, %n: i32, %entry: i32):
+        %rows = sched.rows_left %N from %n most 64 : !sched.size<"N", #builtin.int<32>>, i32 -> i32
         sched.loop unroll 1 {
         ^bb0(%step: i32):
           sched.acquire @empty
-          sched.expect @full
+          sched.expect @full rows %rows : i32
           %0 = arith.constant 32 : i32
           %1 = arith.muli %step, %0 : i32
           sched.bulk_load %a_map[%1, %m : i32, i32] to @a offset 0 on @full : !sched.map<"a", [32, 128], 2, 64>
           %2 = arith.constant 64 : i32
           %3 = arith.muli %step, %2 : i32
-          sched.bulk_load %b_map[%3, %n, %entry : i32, i32, i32] to @b offset 0 on @full : !sched.map<"b", [64, 64, 1], 2, 128>
+          sched.bulk_load %b_map[%3, %n, %entry : i32, i32, i32] to @b offset 0 on @full tail %b_tail rows %rows : !sched.map<"b", [64, 64, 1], 2, 128>, i32 : !sched.map<"b", [64, 64, 1], 2, 128>
           sched.advance
         }
       }

@@ -1,6 +1,6 @@
 builtin.module {
-  sched.kernel @linear params ["a_map", "b_map", "metadata", "d", "bias", "M", "N", "K", "pitch", "raster"] threads 384 cluster 1 resident 2 dependent tile [128 : i32, 16 : i32, 64 : i32] mma <#builtin.int<16>, "f16", "f16", "f32", #builtin.int<1>, #builtin.int<0>> shared_bytes 33840 {
-  ^bb0(%a_map: !sched.map<"a", [32, 128], 2, 64>, %b_map: !sched.map<"b", [64, 16], 2, 128>, %metadata: !sched.ptr<"metadata", "u32">, %d: !sched.ptr<"d", "f16">, %bias: !sched.ptr<"bias", "f16">, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %pitch: !sched.size<"pitch", #builtin.int<64>>, %raster: !sched.size<"raster", #builtin.int<32>>):
+  sched.kernel @linear params ["a_map", "b_map", "b_tail", "metadata", "d", "bias", "M", "N", "K", "pitch", "raster"] threads 384 cluster 1 resident 2 dependent tile [128 : i32, 16 : i32, 64 : i32] mma <#builtin.int<16>, "f16", "f16", "f32", #builtin.int<1>, #builtin.int<0>> shared_bytes 33840 {
+  ^bb0(%a_map: !sched.map<"a", [32, 128], 2, 64>, %b_map: !sched.map<"b", [64, 16], 2, 128>, %b_tail: !sched.map<"b", [64, 16], 2, 128>, %metadata: !sched.ptr<"metadata", "u32">, %d: !sched.ptr<"d", "f16">, %bias: !sched.ptr<"bias", "f16">, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %pitch: !sched.size<"pitch", #builtin.int<64>>, %raster: !sched.size<"raster", #builtin.int<32>>):
     sched.ring @a stages 3 bytes 8192 offset 0
     sched.ring @b stages 3 bytes 2048 offset 24576
     sched.ring @metadata stages 3 bytes 1024 offset 30720
@@ -25,13 +25,14 @@ builtin.module {
       sched.wait_grids
       sched.tiles {
       ^bb0(%m_1: i32, %n_1: i32):
+        %rows = sched.rows_left %N from %n_1 most 16 : !sched.size<"N", #builtin.int<32>>, i32 -> i32
         sched.loop unroll 1 {
         ^bb0(%step_1: i32):
           sched.acquire @empty
-          sched.expect @full
+          sched.expect @full rows %rows : i32
           %2 = arith.constant 64 : i32
           %3 = arith.muli %step_1, %2 : i32
-          sched.bulk_load %b_map[%3, %n_1 : i32, i32] to @b offset 0 on @full : !sched.map<"b", [64, 16], 2, 128>
+          sched.bulk_load %b_map[%3, %n_1 : i32, i32] to @b offset 0 on @full tail %b_tail rows %rows : !sched.map<"b", [64, 16], 2, 128>, i32 : !sched.map<"b", [64, 16], 2, 128>
           sched.advance
         }
       }

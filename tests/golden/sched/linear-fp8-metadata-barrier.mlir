@@ -1,6 +1,6 @@
 builtin.module {
-  sched.kernel @linear params ["a_map", "b_map", "metadata", "d", "M", "N", "K", "pitch", "raster"] threads 384 cluster 1 tile [128 : i32, 256 : i32, 128 : i32] mma <#builtin.int<256>, "e4m3", "e4m3", "f32", #builtin.int<1>, #builtin.int<0>> shared_bytes 129096 {
-  ^bb0(%a_map: !sched.map<"a", [64, 128], 1, 64>, %b_map: !sched.map<"b", [128, 256], 1, 128>, %metadata: !sched.ptr<"metadata", "u32">, %d: !sched.ptr<"d", "f16">, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %pitch: !sched.size<"pitch", #builtin.int<64>>, %raster: !sched.size<"raster", #builtin.int<32>>):
+  sched.kernel @linear params ["a_map", "b_map", "b_tail", "metadata", "d", "M", "N", "K", "pitch", "raster"] threads 384 cluster 1 tile [128 : i32, 256 : i32, 128 : i32] mma <#builtin.int<256>, "e4m3", "e4m3", "f32", #builtin.int<1>, #builtin.int<0>> shared_bytes 129096 {
+  ^bb0(%a_map: !sched.map<"a", [64, 128], 1, 64>, %b_map: !sched.map<"b", [128, 256], 1, 128>, %b_tail: !sched.map<"b", [128, 256], 1, 128>, %metadata: !sched.ptr<"metadata", "u32">, %d: !sched.ptr<"d", "f16">, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %pitch: !sched.size<"pitch", #builtin.int<64>>, %raster: !sched.size<"raster", #builtin.int<32>>):
     sched.ring @a stages 3 bytes 8192 offset 0
     sched.ring @b stages 3 bytes 32768 offset 24576
     sched.ring @metadata stages 3 bytes 2048 offset 122880
@@ -10,18 +10,19 @@ builtin.module {
     sched.role @producer warpgroups 1 from 0 registers 24 single {
       sched.tiles {
       ^bb0(%m: i32, %n: i32):
+        %rows = sched.rows_left %N from %n most 256 : !sched.size<"N", #builtin.int<32>>, i32 -> i32
         sched.loop unroll 1 {
         ^bb0(%step: i32):
           sched.acquire @empty
           sched.expect @metadata_full
-          sched.expect @full
+          sched.expect @full rows %rows : i32
           sched.copy_metadata %metadata[%m, %step] to @metadata bytes 2048 on @metadata_full : !sched.ptr<"metadata", "u32">, i32, i32
           %0 = arith.constant 64 : i32
           %1 = arith.muli %step, %0 : i32
           sched.bulk_load %a_map[%1, %m : i32, i32] to @a offset 0 on @full : !sched.map<"a", [64, 128], 1, 64>
           %2 = arith.constant 128 : i32
           %3 = arith.muli %step, %2 : i32
-          sched.bulk_load %b_map[%3, %n : i32, i32] to @b offset 0 on @full : !sched.map<"b", [128, 256], 1, 128>
+          sched.bulk_load %b_map[%3, %n : i32, i32] to @b offset 0 on @full tail %b_tail rows %rows : !sched.map<"b", [128, 256], 1, 128>, i32 : !sched.map<"b", [128, 256], 1, 128>
           sched.advance
         }
       }

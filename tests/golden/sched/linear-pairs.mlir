@@ -1,6 +1,6 @@
 builtin.module {
-  sched.kernel @linear params ["a_map", "b_map", "metadata", "d", "bias", "M", "N", "K", "pitch", "raster", "whole", "parts", "part_steps"] threads 384 cluster 2 pairs tile [128 : i32, 16 : i32, 64 : i32] mma <#builtin.int<16>, "f16", "f16", "f32", #builtin.int<1>, #builtin.int<0>> shared_bytes 30784 {
-  ^bb0(%a_map: !sched.map<"a", [32, 128], 2, 64>, %b_map: !sched.map<"b", [64, 16], 2, 128>, %metadata: !sched.ptr<"metadata", "u32">, %d: !sched.ptr<"d", "f16">, %bias: !sched.ptr<"bias", "f16">, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %pitch: !sched.size<"pitch", #builtin.int<64>>, %raster: !sched.size<"raster", #builtin.int<32>>, %whole: !sched.size<"whole", #builtin.int<32>>, %parts: !sched.size<"parts", #builtin.int<32>>, %part_steps: !sched.size<"part_steps", #builtin.int<32>>):
+  sched.kernel @linear params ["a_map", "b_map", "b_tail", "metadata", "d", "bias", "M", "N", "K", "pitch", "raster", "whole", "parts", "part_steps"] threads 384 cluster 2 pairs tile [128 : i32, 16 : i32, 64 : i32] mma <#builtin.int<16>, "f16", "f16", "f32", #builtin.int<1>, #builtin.int<0>> shared_bytes 30784 {
+  ^bb0(%a_map: !sched.map<"a", [32, 128], 2, 64>, %b_map: !sched.map<"b", [64, 16], 2, 128>, %b_tail: !sched.map<"b", [64, 16], 2, 128>, %metadata: !sched.ptr<"metadata", "u32">, %d: !sched.ptr<"d", "f16">, %bias: !sched.ptr<"bias", "f16">, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %pitch: !sched.size<"pitch", #builtin.int<64>>, %raster: !sched.size<"raster", #builtin.int<32>>, %whole: !sched.size<"whole", #builtin.int<32>>, %parts: !sched.size<"parts", #builtin.int<32>>, %part_steps: !sched.size<"part_steps", #builtin.int<32>>):
     sched.ring @a stages 3 bytes 8192 offset 0
     sched.ring @b stages 3 bytes 2048 offset 24576
     sched.barriers @full stages 3 arrivals 1 transaction_bytes 10240 offset 30720
@@ -10,16 +10,17 @@ builtin.module {
     sched.role @producer warpgroups 1 from 0 registers 24 single {
       sched.tiles ranges {
       ^bb0(%m: i32, %n: i32, %first: i32):
+        %rows = sched.rows_left %N from %n most 16 : !sched.size<"N", #builtin.int<32>>, i32 -> i32
         sched.loop unroll 1 {
         ^bb0(%step: i32):
           sched.acquire @empty
-          sched.expect @full
+          sched.expect @full rows %rows : i32
           %0 = arith.constant 32 : i32
           %1 = arith.muli %step, %0 : i32
           sched.bulk_load %a_map[%1, %m : i32, i32] to @a offset 0 on @full : !sched.map<"a", [32, 128], 2, 64>
           %2 = arith.constant 64 : i32
           %3 = arith.muli %step, %2 : i32
-          sched.bulk_load %b_map[%3, %n : i32, i32] to @b offset 0 on @full : !sched.map<"b", [64, 16], 2, 128>
+          sched.bulk_load %b_map[%3, %n : i32, i32] to @b offset 0 on @full tail %b_tail rows %rows : !sched.map<"b", [64, 16], 2, 128>, i32 : !sched.map<"b", [64, 16], 2, 128>
           sched.advance
         }
       }

@@ -24,7 +24,7 @@ from louver.ir.comparisons import CmpfOp, SelectOp
 from louver.ir.elementwise import choice_of, step_of
 from louver.ir.refusal import source_location
 from louver.ir.sched import ops
-from louver.ir.sched.epilogue import MatrixOp, ScalarOp
+from louver.ir.sched.epilogue import MatrixOp, ScalarOp, VectorOp
 from louver.ir.sched.types import PointerType
 from louver.isa.convert import F32ToInteger
 from louver.isa.elementwise import CHOICES, ELEMENTWISE_STEPS
@@ -128,7 +128,7 @@ def vector_cursors(low: Lowering, op: Epilogue, axis: Axis, index: Reg) -> Curso
     return {
         each.result: low.k.mad_wide(index, _bytes(each.vector), low.register(each.vector))
         for each in op.body.block.ops
-        if isinstance(each, ops.VectorOp) and each.axis.data == axis
+        if isinstance(each, VectorOp) and each.axis.data == axis
     }
 
 
@@ -150,7 +150,7 @@ def vectors(low: Lowering, op: Epilogue, at: Cursors, inside: Reg, offset: int =
     """Load the epilogue's vectors `offset` elements after these addresses; 0 if not `inside`."""
     found: Known = {}
     for each in op.body.block.ops:
-        if isinstance(each, ops.VectorOp) and each.result in at:
+        if isinstance(each, VectorOp) and each.result in at:
             address = Address(at[each.result], offset * _bytes(each.vector))
             with low.k.at(source_location(each.location)):
                 found[each.result] = load_element(low, address, pointee(each.vector), inside)
@@ -164,7 +164,7 @@ def reads_arrays(op: Epilogue) -> bool:
 
 def reads_columns(op: Epilogue) -> bool:
     """Whether the epilogue reads vectors with one element for each column."""
-    return any(isinstance(each, ops.VectorOp) and each.axis.data == "n" for each in op.body.block.ops)
+    return any(isinstance(each, VectorOp) and each.axis.data == "n" for each in op.body.block.ops)
 
 
 def _bytes(pointer: SSAValue) -> int:
@@ -197,7 +197,7 @@ def evaluate(low: Lowering, op: Epilogue, sums: Reg | Sequence[Reg], known: Know
 
 def _evaluate(low: Lowering, op: Operation, values: Known) -> None:
     match op:
-        case ops.VectorOp() | ScalarOp() | MatrixOp():
+        case VectorOp() | ScalarOp() | MatrixOp():
             pass
         case arith.ConstantOp(value=FloatAttr() as number):
             values[op.result] = Imm(float(number.value.data))

@@ -63,7 +63,11 @@ def invite(low: Lowering, op: ops.InviteOp) -> None:
 def expect(low: Lowering, op: ops.ExpectOp) -> None:
     """Arrive, and announce the bytes of the rings that the role fills. Any CTA of the cluster may send them."""
     address = barrier_address(low, low.position.stage)
-    size = sum(low.rings[ring].stage_bytes for ring in staged.filled_rings(low.role, op.barriers.data))
+    sizes = {ring: low.rings[ring].stage_bytes for ring in staged.filled_rings(low.role, op.barriers.data)}
+    size: Reg | int = sum(sizes.values())
+    if op.rows is not None:
+        _, tile_n, _ = low.tile
+        size = low.k.mad_lo(low.number(op.rows), sizes["b"] // tile_n, size - sizes["b"])
     low.k.mbarrier_arrive_expect(Address(address, low.barriers[op.barriers.data].offset), size)
 
 
@@ -71,6 +75,12 @@ def wait(low: Lowering, op: ops.WaitOp) -> None:
     """Wait for the stage's copies, or for the cluster's invitation to send them."""
     address = barrier_address(low, low.position.stage)
     low.k.wait(Address(address, low.barriers[op.barriers.data].offset), low.position.parity)
+
+
+def rows_left(low: Lowering, op: staged.RowsLeftOp) -> None:
+    """The rows of the tile inside the matrix."""
+    k = low.k
+    low.values[op.rows] = k.min(k.sub(low.number(op.size), low.number(op.first)), op.most.value.data)
 
 
 def proxy_fence(low: Lowering, op: ProxyFenceOp) -> None:
@@ -109,10 +119,13 @@ def bulk_load(low: Lowering, op: ops.BulkLoadOp) -> None:
         coordinates[axis] = k.mad_lo(low.named["rank"], elements, coordinates[axis])
         destination = k.mad_lo(low.named["rank"], size, destination)
         mask = (1 << low.cluster) - 1
-    barriers = low.barriers[op.barriers.data]
+    barriers, source = low.barriers[op.barriers.data], low.register(op.map)
+    if op.tail is not None and op.rows is not None:
+        _, tile_n, _ = low.tile
+        source = k.selp(low.register(op.tail), source, k.setp("lt", "u32", low.number(op.rows), tile_n))
     k.bulk_tensor_load(
         Address(destination, offset),
-        low.register(op.map),
+        source,
         coordinates,
         Address(barrier_address(low, position.stage), barriers.offset),
         multicast=mask,
