@@ -8,7 +8,7 @@ each step.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from xdsl.builder import ImplicitBuilder
 from xdsl.dialects import arith
@@ -262,13 +262,13 @@ def _producer(plan: Generation, values: dict[str, SSAValue], operands: Sequence[
         tile = _tile_block(plan)
         with ImplicitBuilder(tile):
             body, count = Block(arg_types=[i32]), plan.sets if plan.gathers else 1
-            rows = _rows(plan, values, tile) if "dense" in operands else None
+            edge = _edge(plan, values, tile) if "dense" in operands else _Edge()
             with ImplicitBuilder(body):
                 for index in range(count):
                     if plan.gathers:
                         _gather_stage(plan, values, _origin(plan, tile), body.args[0], index)
                     else:
-                        _fill_stage(plan, values, _origin(plan, tile), body.args[0], rows, operands)
+                        _fill_stage(plan, values, _origin(plan, tile), body.args[0], edge, operands)
                     ops.AdvanceOp()
             loop(count, body, "again" if plan.gathers else None)
             if plan.gathers:
@@ -341,14 +341,29 @@ def _origin(plan: Generation, tile: Block) -> Sequence[SSAValue]:
     return tile.args[:-1] if plan.schedule.cuts else tile.args
 
 
-def _rows(plan: Generation, values: dict[str, SSAValue], tile: Block) -> SSAValue | None:
-    """The rows of the dense operand that a tile has; None where all copies bring whole boxes."""
-    if not plan.tails:
-        return None
+class _Edge(NamedTuple):
+    """The part of the dense operand in a tile that lies in the matrix. Copies of other parts are slow (`louver.library.boxes`).
+
+    rows: the number of rows; None where all copies bring whole boxes.
+    last: the columns of the tile before the last box that begins in the matrix; None where a tile has one box.
+    """
+
+    rows: SSAValue | None = None
+    last: SSAValue | None = None
+
+
+def _edge(plan: Generation, values: dict[str, SSAValue], tile: Block) -> _Edge:
+    """The edge of the dense operand in a tile."""
+    if not plan.alone or (not plan.tails and plan.b.copies == 1):
+        return _Edge()
     most = ops.i32_attr(plan.schedule.tile.n)
     op = staged.RowsLeftOp(operands=[values["N"], tile.args[1]], properties={"most": most}, result_types=[i32])
     op.rows.name_hint = "rows"
-    return op.rows
+    if plan.tails:
+        return _Edge(rows=op.rows)
+    width = constant(plan.b.copy_step[0])
+    boxes = arith.DivUIOp(arith.SubiOp(op.rows, constant(1)), width)
+    return _Edge(last=arith.MuliOp(boxes, width).result)
 
 
 def _fill_stage(
@@ -356,17 +371,15 @@ def _fill_stage(
     values: dict[str, SSAValue],
     tile: Sequence[SSAValue],
     step: SSAValue,
-    rows: SSAValue | None,
+    edge: _Edge,
     operands: Sequence[Operand] = ("sparse", "dense"),
 ) -> None:
     """Generate the copies of the operands of one step.
 
     A CTA begins the loads that only it needs before it waits for the invitations of the other CTAs.
-
-    rows: the rows of the dense operand, see `_rows`.
     """
     ops.AcquireOp(properties={"barriers": StringAttr("empty")})
-    _expect(plan, rows, metadata="sparse" in operands)
+    _expect(plan, edge.rows, metadata="sparse" in operands)
     shared = plan.shared and "dense" in operands
     if shared:
         ops.InviteOp(properties={"barriers": StringAttr("invited")})
@@ -375,7 +388,7 @@ def _fill_stage(
     if shared:
         ops.WaitOp(properties={"barriers": StringAttr("invited")})
     if "dense" in operands:
-        _fill_dense(plan, values, tile, step, rows)
+        _fill_dense(plan, values, tile, step, edge)
 
 
 def _expect(plan: Generation, rows: SSAValue | None = None, *, metadata: bool = True) -> None:
@@ -407,7 +420,7 @@ def _moved(first: SSAValue, operand: OperandLayout, copy: int) -> SSAValue:
 
 
 def _fill_dense(
-    plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue, rows: SSAValue | None
+    plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue, edge: _Edge
 ) -> None:
     _, n, *entry = tile
     own = [] if plan.nest.b.batch is None else entry
@@ -419,9 +432,14 @@ def _fill_dense(
     k_major = plan.b.major == "k"
     share = _dense_share(plan)
     copies = plan.b.copies if share is None or k_major else plan.b.copies // plan.schedule.order.cluster
-    source = values["b_map"], None if rows is None else values[TAIL_MAP], rows
+    source = values["b_map"], None if edge.rows is None else values[TAIL_MAP], edge.rows
     for copy in range(copies):
-        moving = _moved(k if k_major else n, plan.b, copy)
+        if copy and edge.last is not None:
+            # A box outside the matrix is replaced by the last one inside. Its columns are never stored.
+            inside = arith.MinUIOp(edge.last, constant(copy * plan.b.copy_step[0]))
+            moving = arith.AddiOp(n, inside).result
+        else:
+            moving = _moved(k if k_major else n, plan.b, copy)
         coordinates = [moving, n] if k_major else [moving, k]
         _bulk_load(source, [*coordinates, *own], "b", copy * plan.b.box_bytes, share, evict)
 
@@ -526,12 +544,12 @@ def _ahead(plan: Generation, values: dict[str, SSAValue]) -> Region:
 
 def _own_copies(plan: Generation, values: dict[str, SSAValue], tile: Block) -> Callable[[SSAValue], None]:
     """The copies of a warpgroup without a producer. One of its threads fills the stage at the start of a step."""
-    rows = _rows(plan, values, tile)
+    edge = _edge(plan, values, tile)
 
     def fill(step: SSAValue) -> None:
         body = Block()
         with ImplicitBuilder(body):
-            _fill_stage(plan, values, _origin(plan, tile), step, rows)
+            _fill_stage(plan, values, _origin(plan, tile), step, edge)
         staged.OneThreadOp(regions=[Region(body)])
 
     return fill
