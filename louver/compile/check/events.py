@@ -360,7 +360,7 @@ def _action(op: Operation, role: str) -> Action | None:
             return Action("store", op, role, open=True)
         case ops.MmaWaitOp():
             return Action("mma_wait", op, role, number=op.pending.value.data)
-        case staged.RowsLeftOp():
+        case staged.RowsLeftOp() | staged.BoxColumnOp():
             return None
         case _ if op.name.startswith("sched."):
             raise ValueError(f"the check has no rule for {op.name}: add what it does to louver.compile.check")

@@ -8,22 +8,20 @@ each step.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, TypeAlias
 
 from xdsl.builder import ImplicitBuilder
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, ModuleOp, StringAttr, UnitAttr, i32
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
+from louver.compile.generate.copies import Edge, Operand, copy_sparse, copy_stage, edge_of, expect, stage_metadata_bytes
 from louver.compile.generate.epilogue import build_epilogue, epilogue_parameters
 from louver.compile.generate.gather import fill_stage, first_rows, gathered_parameters, require_gatherable
 from louver.compile.generate.generation import Generation
 from louver.compile.generate.multiply import begin, constant, loop, multiply, require_multiply_add
 from louver.compile.generate.places import place
 from louver.compile.plan.layout import (
-    OperandLayout,
     dense_layout,
-    metadata_bytes,
     output_layout,
     require_picks,
     values_layout,
@@ -31,12 +29,11 @@ from louver.compile.plan.layout import (
 from louver.compile.plan.schedule import Schedule, check_registers, lists_of, register_split, steps_of
 from louver.compile.signature import RANGES, TAIL_MAP, kernel_name, parameter_name
 from louver.formats.dtypes import multiplied_as
-from louver.formats.pattern import Pattern, lifted_pattern
+from louver.formats.pattern import lifted_pattern
 from louver.ir.product import Batch, ProductNest, has_unit, require_rows, unit_of
 from louver.ir.sched import ops, staged
 from louver.ir.sched.types import MapType, PointerType, SizeType, WgmmaAttr
 from louver.ir.tile.elements import element_attribute
-from louver.isa.bulk import Eviction
 from louver.isa.targets import Target
 from louver.isa.wgmma import Wgmma
 
@@ -179,7 +176,7 @@ def _kernel(plan: Generation) -> ops.KernelOp:
         if plan.d is not None:
             _ring("d", 1, plan.d.bytes)
         if plan.staged:
-            _ring("metadata", schedule.ring.stages, _metadata_bytes(plan))
+            _ring("metadata", schedule.ring.stages, stage_metadata_bytes(plan))
         for name, count in _barriers(schedule).items():
             ops.BarriersOp(properties={"sym_name": StringAttr(name), "stages": ops.i32_attr(count)})
         _roles(plan, values)
@@ -251,10 +248,6 @@ def _role(name: str, first: int, warpgroups: int, registers: int | None, body: B
     ops.RoleOp(properties=properties, regions=[Region(body)])
 
 
-Operand: TypeAlias = Literal["sparse", "dense"]
-"""An operand that a producer copies. Earlier kernels may write all arrays but the sparse operand."""
-
-
 def _producer(plan: Generation, values: dict[str, SSAValue], operands: Sequence[Operand]) -> Block:
     role = Block()
     with ImplicitBuilder(role):
@@ -262,13 +255,13 @@ def _producer(plan: Generation, values: dict[str, SSAValue], operands: Sequence[
         tile = _tile_block(plan)
         with ImplicitBuilder(tile):
             body, count = Block(arg_types=[i32]), plan.sets if plan.gathers else 1
-            edge = _edge(plan, values, tile) if "dense" in operands else _Edge()
+            edge = edge_of(plan, values, tile) if "dense" in operands else Edge()
             with ImplicitBuilder(body):
                 for index in range(count):
                     if plan.gathers:
                         _gather_stage(plan, values, _origin(plan, tile), body.args[0], index)
                     else:
-                        _fill_stage(plan, values, _origin(plan, tile), body.args[0], edge, operands)
+                        copy_stage(plan, values, _origin(plan, tile), body.args[0], edge, operands)
                     ops.AdvanceOp()
             loop(count, body, "again" if plan.gathers else None)
             if plan.gathers:
@@ -299,8 +292,8 @@ def _gather_stage(
         ops.AcquireOp(properties={"barriers": StringAttr("empty")})
         values_of = Block()
         with ImplicitBuilder(values_of):
-            _expect(plan)
-            _fill_sparse(plan, values, tile, arith.AddiOp(step, constant(index)).result if index else step)
+            expect(plan)
+            copy_sparse(plan, values, tile, arith.AddiOp(step, constant(index)).result if index else step)
         staged.OneThreadOp(regions=[Region(values_of)])
 
     fill_stage(plan, step, index, begin)
@@ -339,163 +332,6 @@ def _tile_block(plan: Generation) -> Block:
 def _origin(plan: Generation, tile: Block) -> Sequence[SSAValue]:
     """The first row and column of a tile, and its entry, if it has one."""
     return tile.args[:-1] if plan.schedule.cuts else tile.args
-
-
-class _Edge(NamedTuple):
-    """The part of the dense operand in a tile that lies in the matrix. Copies of other parts are slow (`louver.library.boxes`).
-
-    rows: the number of rows; None where all copies bring whole boxes.
-    last: the columns of the tile before the last box that begins in the matrix; None where a tile has one box.
-    """
-
-    rows: SSAValue | None = None
-    last: SSAValue | None = None
-
-
-def _edge(plan: Generation, values: dict[str, SSAValue], tile: Block) -> _Edge:
-    """The edge of the dense operand in a tile."""
-    if not plan.alone or (not plan.tails and plan.b.copies == 1):
-        return _Edge()
-    most = ops.i32_attr(plan.schedule.tile.n)
-    op = staged.RowsLeftOp(operands=[values["N"], tile.args[1]], properties={"most": most}, result_types=[i32])
-    op.rows.name_hint = "rows"
-    if plan.tails:
-        return _Edge(rows=op.rows)
-    width = constant(plan.b.copy_step[0])
-    boxes = arith.DivUIOp(arith.SubiOp(op.rows, constant(1)), width)
-    return _Edge(last=arith.MuliOp(boxes, width).result)
-
-
-def _fill_stage(
-    plan: Generation,
-    values: dict[str, SSAValue],
-    tile: Sequence[SSAValue],
-    step: SSAValue,
-    edge: _Edge,
-    operands: Sequence[Operand] = ("sparse", "dense"),
-) -> None:
-    """Generate the copies of the operands of one step.
-
-    A CTA begins the loads that only it needs before it waits for the invitations of the other CTAs.
-    """
-    ops.AcquireOp(properties={"barriers": StringAttr("empty")})
-    _expect(plan, edge.rows, metadata="sparse" in operands)
-    shared = plan.shared and "dense" in operands
-    if shared:
-        ops.InviteOp(properties={"barriers": StringAttr("invited")})
-    if "sparse" in operands:
-        _fill_sparse(plan, values, tile, step)
-    if shared:
-        ops.WaitOp(properties={"barriers": StringAttr("invited")})
-    if "dense" in operands:
-        _fill_dense(plan, values, tile, step, edge)
-
-
-def _expect(plan: Generation, rows: SSAValue | None = None, *, metadata: bool = True) -> None:
-    """Announce the bytes of a stage. metadata: whether metadata is copied here too, perhaps on separate barriers."""
-    if plan.schedule.ring.metadata == "barrier" and metadata:
-        ops.ExpectOp(operands=[None], properties={"barriers": StringAttr(plan.metadata_barriers)})
-    ops.ExpectOp(operands=[rows], properties={"barriers": StringAttr("full")})
-
-
-def _fill_sparse(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:
-    """Generate the copies of values, after those of metadata if stages hold it.
-
-    Consumers need metadata before the operands.
-    """
-    m, _, *entry = tile
-    if plan.staged:
-        _copy_metadata(plan, values, tile, step)
-    own = [] if plan.nest.a.batch is None else entry
-    evict = "last" if plan.schedule.order.l2 == "values" else None
-    kept = arith.MuliOp(step, constant(plan.a.copies * plan.a.box[0])).result
-    for copy in range(plan.a.copies):
-        place = [_moved(kept, plan.a, copy), m, *own]
-        _bulk_load((values["a_map"], None, None), place, "a", copy * plan.a.box_bytes, None, evict)
-
-
-def _moved(first: SSAValue, operand: OperandLayout, copy: int) -> SSAValue:
-    """The coordinate of copy number `copy` of an operand, in the dimension in which copies differ."""
-    return arith.AddiOp(first, constant(copy * operand.copy_step[0])).result if copy else first
-
-
-def _fill_dense(
-    plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue, edge: _Edge
-) -> None:
-    _, n, *entry = tile
-    own = [] if plan.nest.b.batch is None else entry
-    evict = "first" if plan.schedule.order.l2 == "values" else None
-    k = arith.MuliOp(step, constant(plan.schedule.tile.k)).result
-    if plan.indexed:
-        pattern = Pattern.parse(plan.nest.a.pattern)
-        k = arith.MuliOp(arith.DivUIOp(k, constant(pattern.n)), constant(pattern.m)).result
-    k_major = plan.b.major == "k"
-    share = _dense_share(plan)
-    copies = plan.b.copies if share is None or k_major else plan.b.copies // plan.schedule.order.cluster
-    source = values["b_map"], None if edge.rows is None else values[TAIL_MAP], edge.rows
-    for copy in range(copies):
-        if copy and edge.last is not None:
-            # A box outside the matrix is replaced by the last one inside. Its columns are never stored.
-            inside = arith.MinUIOp(edge.last, constant(copy * plan.b.copy_step[0]))
-            moving = arith.AddiOp(n, inside).result
-        else:
-            moving = _moved(k if k_major else n, plan.b, copy)
-        coordinates = [moving, n] if k_major else [moving, k]
-        _bulk_load(source, [*coordinates, *own], "b", copy * plan.b.box_bytes, share, evict)
-
-
-def _metadata_bytes(plan: Generation) -> int:
-    return metadata_bytes(plan.schedule, plan.nest.a.element, plan.nest.a.selection)
-
-
-def _copy_metadata(plan: Generation, values: dict[str, SSAValue], tile: Sequence[SSAValue], step: SSAValue) -> None:
-    m, _, *entry = tile
-    staged.CopyMetadataOp(
-        operands=[values["metadata"], m, step, [] if plan.nest.a.batch is None else entry],
-        properties={
-            "ring": StringAttr("metadata"),
-            "bytes": ops.i32_attr(_metadata_bytes(plan)),
-            "barriers": StringAttr(plan.metadata_barriers),
-        },
-    )
-
-
-Share: TypeAlias = tuple[int, int, int]
-"""How a multicast load depends on the rank of the CTA: coordinate, elements for each rank, shared-memory bytes for each
-rank.
-"""
-
-
-def _dense_share(plan: Generation) -> Share | None:
-    cluster = plan.schedule.order.cluster
-    if not plan.shared:
-        return None
-    if plan.b.major == "k":
-        rows = plan.b.box[1] // cluster
-        return (1, rows, rows * plan.b.box[0] * plan.b.element_bytes)
-    boxes = plan.b.copies // cluster
-    return (0, boxes * plan.b.copy_step[0], boxes * plan.b.box_bytes)
-
-
-def _bulk_load(
-    source: tuple[SSAValue, SSAValue | None, SSAValue | None],
-    coordinates: list[SSAValue],
-    ring: str,
-    offset: int,
-    share: Share | None,
-    evict: Eviction | None,
-) -> None:
-    properties: dict[str, Attribute] = {
-        "ring": StringAttr(ring),
-        "offset": ops.i32_attr(offset),
-        "barriers": StringAttr("full"),
-    }
-    if share is not None:
-        properties["multicast"] = ArrayAttr([ops.i32_attr(value) for value in share])
-    if evict is not None:
-        properties["evict"] = StringAttr(evict)
-    whole, tail, rows = source
-    ops.BulkLoadOp(operands=[whole, coordinates, tail, rows], properties=properties)
 
 
 def _consumer(plan: Generation, values: dict[str, SSAValue]) -> Block:
@@ -544,12 +380,12 @@ def _ahead(plan: Generation, values: dict[str, SSAValue]) -> Region:
 
 def _own_copies(plan: Generation, values: dict[str, SSAValue], tile: Block) -> Callable[[SSAValue], None]:
     """The copies of a warpgroup without a producer. One of its threads fills the stage at the start of a step."""
-    edge = _edge(plan, values, tile)
+    edge = edge_of(plan, values, tile)
 
     def fill(step: SSAValue) -> None:
         body = Block()
         with ImplicitBuilder(body):
-            _fill_stage(plan, values, _origin(plan, tile), step, edge)
+            copy_stage(plan, values, _origin(plan, tile), step, edge)
         staged.OneThreadOp(regions=[Region(body)])
 
     return fill

@@ -70,14 +70,9 @@ class Generation:
         return blocks_bytes(self.schedule, self.lists) if self.nest.turns else 0
 
     @property
-    def alone(self) -> bool:
-        """Whether a CTA copies the boxes of the dense operand for itself."""
-        return not self.gathers and not self.shared
-
-    @property
     def tails(self) -> bool:
         """Whether the dense operand of a last column of tiles is copied by boxes with fewer rows."""
-        return self.alone and self.b.major == "k"
+        return self.b.major == "k" and not self.gathers and not self.shared
 
     @property
     def word_columns(self) -> int:

@@ -29,6 +29,7 @@ SCHED = Dialect(
         staged.CopyMetadataOp,
         staged.ReadMetadataOp,
         staged.RowsLeftOp,
+        staged.BoxColumnOp,
         gathered.OpenRowsOp,
         gathered.LoadRowsOp,
         gathered.PointRowsOp,

@@ -84,6 +84,24 @@ class RowsLeftOp(IRDLOperation):
     assembly_format = "$size `from` $first `most` $most `:` type($size) `,` type($first) `->` type($rows) attr-dict"
 
 
+@irdl_op_definition
+class BoxColumnOp(IRDLOperation):
+    """The first column of a box: `first` + `offset` if it lies in the matrix of `size` columns.
+
+    Otherwise the first column of the last box of `width` columns that lies wholly in the matrix, or 0 if there is none.
+    """
+
+    name = "sched.box_column"
+    size = operand_def(SizeType)
+    first = operand_def(IntegerType)
+    offset = prop_def(IntegerAttr[I32])
+    width = prop_def(IntegerAttr[I32])
+    column = result_def(IntegerType)
+    assembly_format = (
+        "$first `plus` $offset `width` $width `of` $size `:` type($size) `,` type($first) `->` type($column) attr-dict"
+    )
+
+
 def filled_rings(scope: Operation, barriers: str) -> set[str]:
     """The rings to which operations in `scope` copy, with bytes that these barriers count."""
     copies = (op for op in scope.walk() if isinstance(op, ops.BulkLoadOp | CopyMetadataOp))

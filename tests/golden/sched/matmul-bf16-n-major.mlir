@@ -9,21 +9,21 @@ builtin.module {
     sched.role @producer warpgroups 1 from 0 registers 24 single {
       sched.tiles {
       ^bb0(%m: i32, %n: i32):
+        %0 = arith.constant 64 : i32
+        %1 = arith.addi %n, %0 : i32
         sched.loop unroll 1 {
         ^bb0(%step: i32):
           sched.acquire @empty
           sched.expect @full
           sched.invite @invited
-          %0 = arith.constant 64 : i32
-          %1 = arith.muli %step, %0 : i32
-          sched.bulk_load %a_map[%1, %m : i32, i32] to @a offset 0 on @full : !sched.map<"a", [64, 128], 2, 128>
-          sched.wait @invited
-          %2 = arith.constant 128 : i32
+          %2 = arith.constant 64 : i32
           %3 = arith.muli %step, %2 : i32
-          sched.bulk_load %b_map[%n, %3 : i32, i32] to @b offset 0 on @full multicast [0 : i32, 128 : i32, 32768 : i32] : !sched.map<"b", [64, 128], 2, 128>
-          %4 = arith.constant 64 : i32
-          %5 = arith.addi %n, %4 : i32
-          sched.bulk_load %b_map[%5, %3 : i32, i32] to @b offset 16384 on @full multicast [0 : i32, 128 : i32, 32768 : i32] : !sched.map<"b", [64, 128], 2, 128>
+          sched.bulk_load %a_map[%3, %m : i32, i32] to @a offset 0 on @full : !sched.map<"a", [64, 128], 2, 128>
+          sched.wait @invited
+          %4 = arith.constant 128 : i32
+          %5 = arith.muli %step, %4 : i32
+          sched.bulk_load %b_map[%n, %5 : i32, i32] to @b offset 0 on @full multicast [0 : i32, 128 : i32, 32768 : i32] : !sched.map<"b", [64, 128], 2, 128>
+          sched.bulk_load %b_map[%1, %5 : i32, i32] to @b offset 16384 on @full multicast [0 : i32, 128 : i32, 32768 : i32] : !sched.map<"b", [64, 128], 2, 128>
           sched.advance
         }
       }

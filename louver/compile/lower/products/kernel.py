@@ -139,7 +139,7 @@ def _constant(low: Lowering, op: arith.ConstantOp) -> None:
 
 
 def _arithmetic(compute: Callable[[KernelBuilder, Number, Number], Reg]) -> Rule:
-    def rule(low: Lowering, op: arith.MuliOp | arith.DivUIOp | arith.AddiOp | arith.SubiOp | arith.MinUIOp) -> None:
+    def rule(low: Lowering, op: arith.MuliOp | arith.DivUIOp | arith.AddiOp) -> None:
         low.values[op.result] = compute(low.k, low.number(op.lhs), low.number(op.rhs))
 
     return rule
@@ -157,6 +157,7 @@ _RULES: dict[type[Operation], Rule] = {
     ops.ExpectOp: stages.expect,
     ops.BulkLoadOp: stages.bulk_load,
     staged.RowsLeftOp: stages.rows_left,
+    staged.BoxColumnOp: stages.box_column,
     ops.WaitOp: stages.wait,
     ops.ReleaseOp: stages.release,
     ops.LoadMetadataOp: operands.load_metadata,
@@ -184,7 +185,5 @@ _RULES: dict[type[Operation], Rule] = {
     arith.MuliOp: _arithmetic(KernelBuilder.mul_lo),
     arith.DivUIOp: _arithmetic(KernelBuilder.div),
     arith.AddiOp: _arithmetic(KernelBuilder.add),
-    arith.SubiOp: _arithmetic(KernelBuilder.sub),
-    arith.MinUIOp: _arithmetic(KernelBuilder.min),
 }
 """The lowering of each operation of schedule IR."""

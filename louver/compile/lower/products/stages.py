@@ -83,6 +83,15 @@ def rows_left(low: Lowering, op: staged.RowsLeftOp) -> None:
     low.values[op.rows] = k.min(k.sub(low.number(op.size), low.number(op.first)), op.most.value.data)
 
 
+def box_column(low: Lowering, op: staged.BoxColumnOp) -> None:
+    """The column of a box in the matrix."""
+    k, size, width = low.k, low.number(op.size), op.width.value.data
+    column = k.add(low.number(op.first), op.offset.value.data)
+    whole = k.div(size, width)
+    last = k.mul_lo(k.sub(whole, k.min(whole, 1)), width)
+    low.values[op.column] = k.selp(column, last, k.setp("lt", "u32", column, size))
+
+
 def proxy_fence(low: Lowering, op: ProxyFenceOp) -> None:
     """`fence.proxy.async`."""
     low.k.fence_proxy_async()
