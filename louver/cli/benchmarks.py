@@ -17,7 +17,7 @@ shapes_option = click.option("--shapes", metavar="LIST", help="MxNxK, separated 
 suite_option = click.option(
     "--suite",
     metavar="NAME",
-    help="Shapes: published, seven large ones (the default); quick, two; models, of published models; tokens, 1 to 256 tokens.",
+    help="Shapes: published, seven large ones (the default); quick, two; models, of published models; tokens, 1 to 256 tokens; uneven, numbers of tokens that no tile divides.",
 )
 budget_option = click.option(
     "--budget", type=float, metavar="SECONDS", help="Stop before this time is up; the record says what is missing."

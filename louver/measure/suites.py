@@ -50,14 +50,33 @@ FITTED = (
 STORED = ((28672, 4096), (18944, 3584), (8192, 8192), (4096, 14336), (4096, 4096))
 """Weights [M, K] of several sizes in memory, for few tokens."""
 
+UNEVEN: tuple[Shape, ...] = (
+    (36864, 33, 4608),
+    (36864, 1030, 4608),
+    (18176, 65, 4544),
+    (18176, 300, 4544),
+    (14336, 17, 4096),
+    (14336, 777, 4096),
+    (8960, 129, 1536),
+    (8960, 33, 1536),
+    (6400, 100, 1600),
+    (6400, 1030, 1600),
+    (2112, 65, 7168),
+    (2112, 300, 7168),
+)
+"""Weights of Gemma 2 27B, Falcon 7B, Mistral 7B, Qwen2.5 1.5B, GPT-2 XL and DeepSeek-V3, and numbers of tokens that no tile divides. No
+schedule is fitted to them.
+"""
+
 SUITES: Mapping[str, tuple[Shape, ...]] = {
     "published": PUBLISHED,
     "quick": (PUBLISHED[0], PUBLISHED[-1]),
     "models": tuple(dict.fromkeys((m, n, k) for n in (1024, 4096) for weights in WEIGHTS.values() for m, k in weights)),
     "tokens": tuple((m, n, k) for m, k in STORED for n in (1, 2, 4, 8, 16, 32, 64, 128, 256)),
+    "uneven": UNEVEN,
 }
 """published: large shapes that other work is measured on. quick: two of them. models: the weights of `WEIGHTS`, 1,024 and 4,096 tokens.
-tokens: `STORED`, 1 to 256 tokens.
+tokens: `STORED`, 1 to 256 tokens. uneven: `UNEVEN`.
 """
 
 

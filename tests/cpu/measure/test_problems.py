@@ -97,5 +97,5 @@ def test_every_shape_of_a_suite_is_measured(name: str, dtype: str) -> None:
 
 
 def test_a_suite_has_a_name() -> None:
-    with pytest.raises(ValueError, match="suites are published, quick, models, tokens, got 'all'"):
+    with pytest.raises(ValueError, match="suites are published, quick, models, tokens, uneven, got 'all'"):
         problems("f16", None, "all")
