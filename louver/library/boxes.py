@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 from louver.compile.signature import BoxParameter
@@ -52,14 +53,20 @@ def tensor_map(box: BoxParameter, place: Held, numbers: Numbers) -> TensorMap:
             for size, step in zip(known, steps, strict=True)
         ]
     apart = tuple(stride * box.element_bytes for stride in strides)
-    shape = box.box
-    if box.along is not None:
-        shape = (shape[0], (box.along.value(numbers) - 1) % shape[1] + 1, *shape[2:])
+    shape = copied_box(box, numbers)
     found = TensorMap(place.address, box.element_bytes, tuple(sizes), apart, shape, box.swizzle, adds=box.adds)
     reached = sizes[0] + sum((size - 1) * stride for size, stride in zip(sizes[1:], strides, strict=True))
     if reached > whole:
         raise ValueError(f"boxes of {box.argument!r} reach {reached} elements, got an array of {whole}")
     return found
+
+
+def copied_box(box: BoxParameter, numbers: Numbers) -> tuple[int, ...]:
+    """The elements that a copy brings in each dimension."""
+    if box.along is None:
+        return box.box
+    columns, rows, *others = box.box
+    return columns, (box.along.value(numbers) - 1) % rows + 1, *others
 
 
 def encoded_map(box: BoxParameter, place: Held, numbers: Numbers) -> bytes:
@@ -70,20 +77,22 @@ def encoded_map(box: BoxParameter, place: Held, numbers: Numbers) -> bytes:
 class RecentMaps:
     """Calls `encoded_map`, and keeps the recent maps of a kernel's boxes. Threads may share it."""
 
-    __slots__ = ("_maps", "_numbers")
+    __slots__ = ("_arrays", "_maps", "_numbers")
 
     def __init__(self) -> None:
-        self._numbers: dict[str, Callable[[Numbers], object]] = {}
+        self._arrays: dict[BoxParameter, int] = {}
+        self._numbers: dict[str, tuple[int, Callable[[Numbers], object]]] = {}
         self._maps: dict[tuple[object, ...], bytes] = {}
 
     def __call__(self, box: BoxParameter, place: Held, numbers: Numbers) -> bytes:
-        """The encoded tensor map, see `encoded_map`."""
-        of_box = self._numbers.get(box.name)
-        if of_box is None:
-            sizes = (*box.sizes, *box.strides, box.along)
-            leaves = {leaf for size in sizes if size is not None for leaf in size.leaves}
-            of_box = self._numbers[box.name] = operator.itemgetter(*leaves)
-        key = (box.name, place, of_box(numbers))
+        """The encoded tensor map, see `encoded_map`. A whole box and a tail of as many rows have one map."""
+        known = self._numbers.get(box.name)
+        if known is None:
+            array = self._arrays.setdefault(replace(box, name="", along=None), len(self._arrays))
+            leaves = {leaf for size in (*box.sizes, *box.strides) if size is not None for leaf in size.leaves}
+            known = self._numbers[box.name] = array, operator.itemgetter(*leaves)
+        array, of_box = known
+        key = (array, place, copied_box(box, numbers), of_box(numbers))
         found = self._maps.get(key)
         if found is None:
             found = keep_recent(self._maps, key, encoded_map(box, place, numbers), RECENT_MAPS)

@@ -19,7 +19,7 @@ RECORDS = Path(__file__).parents[3] / "benchmarks" / "results" / "h200"
 LINEAR = Demand.of_problem(Problem("linear"))
 
 
-@pytest.mark.parametrize(("name", "worst"), [("schedule_times", 0.163), ("schedule_times-held", 0.159)])
+@pytest.mark.parametrize(("name", "worst"), [("schedule_times", 0.166), ("schedule_times-held", 0.114)])
 def test_the_choice_by_predicted_time_costs_little_of_the_best(name: str, worst: float) -> None:
     record = json.loads((RECORDS / f"{name}.json").read_text())
     regrets: list[float] = []
@@ -45,7 +45,7 @@ def test_the_choice_by_predicted_time_costs_little_of_the_best(name: str, worst:
         regrets.append(min(found)[1] / min(us for _, us in found) - 1)
     assert statistics.median(errors) < 0.05
     assert statistics.median(regrets) < 0.001
-    assert statistics.mean(regrets) < 0.008
+    assert statistics.mean(regrets) < 0.007
     assert max(regrets) < worst
 
 

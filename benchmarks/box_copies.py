@@ -1,0 +1,116 @@
+"""Time of tensor copies of boxes that reach outside a matrix, or whose rows are no whole lines: `python benchmarks/box_copies.py --out FILE.json`.
+
+Each CTA copies boxes of 128 rows of 128 bytes from one matrix of 128 rows, 4 at a time, along K and again from the start. A box that
+reaches outside the matrix gives zeros there. The time of a box is the time of a launch of 20,000 boxes a CTA, by events, divided by their
+number; the median of 5 launches. The matrix stays in the L2 cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from louver.isa.tensormap import TensorMap
+from louver.measure.machine import header, require_torch
+from louver.ptx.assembler import assemble
+from louver.ptx.builder import KernelBuilder
+from louver.ptx.module import Address, Kernel, Module, Param, Reg
+from louver.ptx.printer import print_module
+from louver.runtime.device import require_device
+from louver.runtime.memory import DeviceBuffer
+from louver.runtime.module import ArgumentPack, LoadedKernel, load
+from louver.runtime.tensormap import encode
+
+ROWS, ROW_BYTES, STAGES = 128, 128, 4
+K = 2560
+"""Elements of 2 bytes in a row of the matrix."""
+
+BOX_BYTES = ROWS * ROW_BYTES
+BARRIERS = STAGES * BOX_BYTES
+ROUNDS = 5000
+LAUNCHES = 5
+CLOCK = 1755
+"""Clocks in a microsecond."""
+
+CASES: dict[str, tuple[int, int, int, int]] = {
+    **{f"{rows} of 128 rows inside": (rows, K, 2 * K, ROWS) for rows in (128, 127, 120, 96, 64, 8)},
+    **{f"boxes of {rows} rows, inside": (rows, K, 2 * K, rows) for rows in (96, 64, 8)},
+    "no column inside but the first 64": (ROWS, 64, 2 * K, ROWS),
+    "rows 64 bytes after a line's start": (ROWS, K, 2 * K + 64, ROWS),
+    "rows 32 bytes after a line's start": (ROWS, K, 2 * K + 32, ROWS),
+    "rows 16 bytes after a line's start": (ROWS, K, 2 * K + 16, ROWS),
+}
+"""Rows and columns of the matrix, its row pitch in bytes, and the rows of a box."""
+
+
+def build() -> Kernel:
+    """The kernel: one thread waits for a stage, and copies the next box to it."""
+    parameters = Param("map", "tensormap"), Param("rounds", "u32"), Param("bytes", "u32")
+    k = KernelBuilder("copy_boxes", parameters, threads=32, dynamic_shared=BARRIERS + 8 * STAGES)
+    rounds, size, source, shared = k.ld_param("rounds"), k.ld_param("bytes"), k.map_address("map"), k.shared_symbol()
+    with k.if_(k.setp("eq", "u32", k.special("%tid.x"), 0)):
+        for stage in range(STAGES):
+            k.mbarrier_init(Address(shared, BARRIERS + 8 * stage), 1)
+        k.fence_mbarrier_init()
+        column, number = k.mov(0), k.mov(0)
+        with k.loop() as loop:
+            for stage in range(STAGES):
+                barrier = Address(shared, BARRIERS + 8 * stage)
+                k.wait(barrier, k.xor(k.and_(number, 1), 1))
+                k.mbarrier_arrive_expect(barrier, size)
+                k.bulk_tensor_load(Address(shared, stage * BOX_BYTES), source, [column, k.mov(0)], barrier)
+                _advance(k, column)
+            k.add(number, 1, into=number)
+            loop.repeat_if(k.setp("lt", "u32", number, rounds))
+        for stage in range(STAGES):
+            k.wait(Address(shared, BARRIERS + 8 * stage), k.xor(k.and_(number, 1), 1))
+    return k.finish()
+
+
+def _advance(k: KernelBuilder, column: Reg) -> None:
+    following = k.add(column, ROW_BYTES // 2)
+    k.selp(following, 0, k.setp("lt", "u32", following, K), into=column)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    torch, place = require_torch(), require_device()
+    kernel = build()
+    cubin = assemble(print_module(Module(place.target, [kernel])), place.target).cubin
+    ready = load(cubin, kernel.name, dynamic_shared=kernel.dynamic_shared, threads=kernel.threads)
+    matrix = DeviceBuffer(ROWS * (2 * K + 64))
+    matrix.fill(0x11)
+    rows = [
+        {"case": name, "ctas": ctas, "clocks_a_box": round(_clocks(torch, ready, matrix, case, ctas), 1)}
+        for name, case in CASES.items()
+        for ctas in (1, 16, place.sm_count)
+    ]
+    for row in rows:
+        print(f"{row['case']:36} {row['ctas']:4} CTAs {row['clocks_a_box']:7} clocks a box")
+    record = {"kind": "box copies", **header(torch), "protocol": " ".join(str(__doc__).split()), "rows": rows}
+    given.out.write_text(json.dumps(record, indent=1) + "\n")
+
+
+def _clocks(torch, kernel: LoadedKernel, matrix: DeviceBuffer, case: tuple[int, int, int, int], ctas: int) -> float:
+    """Clocks of a box."""
+    rows, columns, pitch, box = case
+    described = TensorMap(matrix.address, 2, (columns, rows), (pitch,), (ROW_BYTES // 2, box), 128)
+    pack = ArgumentPack(("tensormap", "u32", "u32"))
+    pack.bind(encode(described), ROUNDS, described.box_bytes)
+    stream = torch.cuda.current_stream()
+    taken: list[float] = []
+    for _ in range(LAUNCHES):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record(stream)
+        kernel.launch(ctas, pack, stream.cuda_stream)
+        end.record(stream)
+        end.synchronize()
+        taken.append(start.elapsed_time(end) * 1e3 * CLOCK / (ROUNDS * STAGES))
+    return sorted(taken)[LAUNCHES // 2]
+
+
+if __name__ == "__main__":
+    main()
