@@ -26,9 +26,6 @@ SECTOR = 32
 OVERHEAD = 4
 """Instructions of an access: the access, its address and its mask."""
 
-MOST_MULTIPLE = 64
-"""The largest number of which numbers are known to be multiples."""
-
 
 @dataclass(frozen=True, slots=True)
 class Run:
