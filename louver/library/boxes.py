@@ -89,7 +89,8 @@ class RecentMaps:
         known = self._numbers.get(box.name)
         if known is None:
             array = self._arrays.setdefault(replace(box, name="", along=None), len(self._arrays))
-            leaves = {leaf for size in (*box.sizes, *box.strides) if size is not None for leaf in size.leaves}
+            sizes = (size for size in (*box.sizes, *box.strides) if size is not None)
+            leaves = dict.fromkeys(leaf for size in sizes for leaf in size.leaves)
             known = self._numbers[box.name] = array, operator.itemgetter(*leaves)
         array, of_box = known
         key = (array, place, copied_box(box, numbers), of_box(numbers))
