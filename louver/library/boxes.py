@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable
 from dataclasses import replace
@@ -32,8 +33,6 @@ class Held(NamedTuple):
 def tensor_map(box: BoxParameter, place: Held, numbers: Numbers) -> TensorMap:
     """The tensor map of an array. A dimension without a size in the kernel ends where the array ends.
 
-    A copy of rows outside the array reads one place of the L2 cache, as those of all other SMs do: 132 SMs copy 12 such rows a clock.
-
     Raises ValueError if bulk copies cannot read the boxes: strides are not whole chunks, the array is empty, or the
     boxes reach beyond the array.
     """
@@ -62,7 +61,10 @@ def tensor_map(box: BoxParameter, place: Held, numbers: Numbers) -> TensorMap:
 
 
 def copied_box(box: BoxParameter, numbers: Numbers) -> tuple[int, ...]:
-    """The elements that a copy brings in each dimension."""
+    """The elements that a copy brings in each dimension.
+
+    A tail has no rows outside the array: all SMs together copy only 12 such rows a clock (`benchmarks/box_copies.py`).
+    """
     if box.along is None:
         return box.box
     columns, rows, *others = box.box
@@ -77,9 +79,10 @@ def encoded_map(box: BoxParameter, place: Held, numbers: Numbers) -> bytes:
 class RecentMaps:
     """Calls `encoded_map`, and keeps the recent maps of a kernel's boxes. Threads may share it."""
 
-    __slots__ = ("_arrays", "_maps", "_numbers")
+    __slots__ = ("_arrays", "_count", "_maps", "_numbers")
 
     def __init__(self) -> None:
+        self._count = itertools.count()
         self._arrays: dict[BoxParameter, int] = {}
         self._numbers: dict[str, tuple[int, Callable[[Numbers], object]]] = {}
         self._maps: dict[tuple[object, ...], bytes] = {}
@@ -88,7 +91,7 @@ class RecentMaps:
         """The encoded tensor map, see `encoded_map`. A whole box and a tail of as many rows have one map."""
         known = self._numbers.get(box.name)
         if known is None:
-            array = self._arrays.setdefault(replace(box, name="", along=None), len(self._arrays))
+            array = self._arrays.setdefault(replace(box, name="", along=None), next(self._count))
             sizes = (size for size in (*box.sizes, *box.strides) if size is not None)
             leaves = dict.fromkeys(leaf for size in sizes for leaf in size.leaves)
             known = self._numbers[box.name] = array, operator.itemgetter(*leaves)

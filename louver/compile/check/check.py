@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import SSAValue
 
 from louver.compile.check.agents import Agent, Shared, warps_of
 from louver.compile.check.barriers import Barrier
@@ -44,7 +45,7 @@ def check_protocol(module: ModuleOp) -> None:
         if isinstance(kernel, ops.KernelOp):
             _check_memory(kernel)
             for role in kernel.roles:
-                _check_rows(role)
+                _check_rows(role, kernel.tile.data[1].value.data)
             _check_kernel(kernel)
 
 
@@ -81,15 +82,24 @@ def _check_memory(kernel: ops.KernelOp) -> None:
             )
 
 
-def _check_rows(role: ops.RoleOp) -> None:
+def _check_rows(role: ops.RoleOp, tile_n: int) -> None:
     """A barrier expects the rows that the copies bring. Otherwise its phase never ends, or ends too early."""
-    brought = {
-        op.barriers.data: op.rows for op in role.walk() if isinstance(op, ops.BulkLoadOp) and op.ring.data == "b"
-    }
+    loads = [op for op in role.walk() if isinstance(op, ops.BulkLoadOp) and op.ring.data == "b"]
     for op in role.walk():
-        if isinstance(op, ops.ExpectOp) and op.rows is not brought.get(op.barriers.data):
-            got = "a whole tile" if op.rows is None else f"%{op.rows.name_hint}"
-            raise ProtocolError("a barrier expects the rows that the copies bring", got, str(op))
+        if not isinstance(op, ops.ExpectOp):
+            continue
+        for load in (each for each in loads if each.barriers.data == op.barriers.data):
+            if load.rows is not op.rows:
+                raise ProtocolError("a barrier expects the rows that the copies bring", _rows_text(op.rows), str(load))
+        if op.rows is not None and (not isinstance(op.rows.owner, staged.RowsLeftOp) or not loads):
+            raise ProtocolError("a barrier expects the rows that the copies bring", _rows_text(op.rows), str(op))
+    for left in (op for op in role.walk() if isinstance(op, staged.RowsLeftOp)):
+        if left.most.value.data != tile_n:
+            raise ProtocolError(f"a tile has at most {tile_n} rows of the dense operand", str(left.most), str(left))
+
+
+def _rows_text(rows: SSAValue | None) -> str:
+    return "a whole tile" if rows is None else str(rows.owner)
 
 
 def _check_kernel(kernel: ops.KernelOp) -> None:

@@ -22,7 +22,7 @@ Operand: TypeAlias = Literal["sparse", "dense"]
 
 
 class Edge(NamedTuple):
-    """The part of the dense operand in a tile that lies in the matrix. Copies of other parts are slow (`louver.library.boxes`).
+    """The part of the dense operand in a tile that lies in the matrix. Copies of other parts are slow (`copied_box`).
 
     rows: the number of rows; None where all copies bring whole boxes.
     columns: the first column of each box; empty for boxes along K.

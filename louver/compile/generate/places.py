@@ -38,7 +38,15 @@ def _part(op: Operation) -> Part | None:
             return _RINGS.get(op.sym_name.data)
         case ops.BulkLoadOp() | GatherOp():
             return _RINGS.get(op.ring.data)
-        case OpenRowsOp() | LoadRowsOp() | PointRowsOp() | CopyBlocksOp() | TurnOp():
+        case (
+            staged.RowsLeftOp()
+            | staged.BoxColumnOp()
+            | OpenRowsOp()
+            | LoadRowsOp()
+            | PointRowsOp()
+            | CopyBlocksOp()
+            | TurnOp()
+        ):
             return "b"
         case staged.CopyMetadataOp() | staged.ReadMetadataOp() | ops.LoadMetadataOp():
             return "a"

@@ -153,6 +153,12 @@ def copy_whole_tiles(kernel: ops.KernelOp) -> None:
             op.properties["operandSegmentSizes"] = DenseArrayBase.from_list(i32, [1, len(op.operands) - 1, 0, 0])
 
 
+def copy_one_whole_tile(kernel: ops.KernelOp) -> None:
+    load = next(op for op in kernel.walk() if isinstance(op, ops.BulkLoadOp) and op.rows is not None)
+    load.operands = [load.map, *load.coordinates]
+    load.properties["operandSegmentSizes"] = DenseArrayBase.from_list(i32, [1, len(load.operands) - 1, 0, 0])
+
+
 def overlap(kernel: ops.KernelOp) -> None:
     ring = next(op for op in kernel.walk() if isinstance(op, ops.RingOp) and op.sym_name.data == "b")
     ring.offset = ops.i32_attr(ring.offset.value.data - 1024)
@@ -278,7 +284,17 @@ MUTATIONS: dict[str, tuple[Schedule, Callable[[ops.KernelOp], None], str]] = {
         "fill the 8192 bytes of a stage side",
     ),
     "a whole tile is expected": (BASE, expect_whole_tiles, "the rows that the copies bring, got a whole tile"),
-    "a whole tile is copied": (BASE, copy_whole_tiles, "the rows that the copies bring, got %rows"),
+    "the first of two copies brings a whole tile": (
+        BASE.changed(tile_k=128, tile_n=64),
+        copy_one_whole_tile,
+        "the rows that the copies bring",
+    ),
+    "other rows are left": (
+        BASE,
+        set_number(staged.RowsLeftOp, "most", 32),
+        "a tile has at most \\d+ rows of the dense operand",
+    ),
+    "a whole tile is copied": (BASE, copy_whole_tiles, "the rows that the copies bring, got"),
     "rings overlap": (
         BASE,
         overlap,
