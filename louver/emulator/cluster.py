@@ -40,7 +40,7 @@ class Cta:
         self.index = index
         self.rank = rank
         fences = cluster.proxy_fences, cluster.copy_fences, cluster.store_fences
-        self.shared = SharedMemory(index, kernel.dynamic_shared, cluster.agents, *fences)
+        self.shared = SharedMemory(index, kernel.dynamic_shared, cluster.fill, cluster.agents, *fences)
         self.named = NamedBarriers(cluster.agents)
         self.pool = RegisterPool(kernel.threads, kernel.min_ctas, warps)
         self.warpgroups = [Warpgroup(self, i) for i in range(-(-warps // WARPS))]
@@ -102,6 +102,7 @@ class Cluster:
     """The CTAs that run together, `first` being the first's index in the grid.
 
     earlier: the grids before a dependent launch, None of one that is not. asks: an atomic has left memory as it was since this was last looked at. steps: run so far.
+    undefined: whether a product read columns of B that nothing wrote. fill: see `louver.emulator.shared.SharedMemory`.
     """
 
     def __init__(
@@ -114,11 +115,14 @@ class Cluster:
         order: Order,
         grid: tuple[int, int, int],
         first: int,
+        fill: int,
         *,
         dependent: bool,
     ) -> None:
         warps = -(-kernel.threads // LANES) * kernel.cluster
         self.kernel = kernel
+        self.fill = fill
+        self.undefined = False
         self.program = program
         self.memory = memory
         self.parameters = parameters

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from louver.emulator.cluster import Cluster
-from louver.emulator.decode import decode
+from louver.emulator.decode import Program, decode
 from louver.emulator.errors import DeadlockError, LaunchError, LimitError
 from louver.emulator.execute import run_burst
 from louver.emulator.memory import GlobalMemory
@@ -33,6 +33,9 @@ SHARES = tuple(1 << power for power in range(13))
 
 AT_ONCE = 8
 """Clusters at most that are begun at a time under a seeded order, unless they wait for others."""
+
+FILLS = 0x3C, 0xBD
+"""Bytes of shared memory before their first write: positive and negative numbers in every type."""
 
 MOST = 4
 """Kinds of instructions that a report names, the most frequent ones."""
@@ -75,13 +78,39 @@ def run(
     grid: CTAs along x, a multiple of `kernel.cluster`, or along x, y and z, of one to three axes. arguments: by parameter name. Clusters run one after the other; one
     whose atomics change nothing lets others go on, and the next one begin where all wait. Under a seeded order they run interleaved.
     dependent: a programmatic dependent launch: grids before it may still use all memory that is not settled.
+    If a product reads columns of B that nothing wrote, the kernel runs a second time with other bytes there. Results must not differ.
     Raises a subclass of EmulationError for the first misuse found.
     """
     axes = _axes(grid)
     _check_launch(kernel, axes[0])
     parameters = Parameters(kernel, arguments, memory)
     program = decode(kernel, parameters.symbols())
-    total = Report(Counter(), frozenset(), 0, 0, 0)
+    before = memory.saved()
+    report, undefined = _run(kernel, program, axes, parameters, memory, order, FILLS[0], dependent=dependent)
+    if undefined:
+        first = memory.saved()
+        memory.restore(before)
+        _run(kernel, program, axes, parameters, memory, order, FILLS[1], dependent=dependent)
+        memory.check_equal(first)
+    return report
+
+
+def _run(
+    kernel: Kernel,
+    program: Program,
+    axes: tuple[int, int, int],
+    parameters: Parameters,
+    memory: GlobalMemory,
+    order: Order,
+    fill: int,
+    *,
+    dependent: bool,
+) -> tuple[Report, bool]:
+    """Run all clusters. Returns the counts, and whether a product read columns of B that nothing wrote.
+
+    fill: the bytes of shared memory before their first write.
+    """
+    total, undefined = Report(Counter(), frozenset(), 0, 0, 0), False
     writes = Writes()
     firsts = list(range(0, prod(axes), kernel.cluster))
     coming = deque(firsts if isinstance(order, Earliest) else reversed(firsts))
@@ -93,14 +122,14 @@ def run(
             if coming and (in_vain >= len(begun) or (turns is not None and len(begun) < AT_ONCE)):
                 first = coming.popleft()
                 begun.appendleft(
-                    Cluster(kernel, program, memory, parameters, writes, order, axes, first, dependent=dependent)
+                    Cluster(kernel, program, memory, parameters, writes, order, axes, first, fill, dependent=dependent)
                 )
             if turns is not None:
                 begun.rotate(turns.randrange(len(begun)))
             cluster, changes = begun.popleft(), writes.changes
             state = _run_cluster(cluster, None if turns is None else turns.choice(SHARES))
             if state == "ended":
-                total, in_vain = _add(total, cluster), 0
+                total, in_vain, undefined = _add(total, cluster), 0, undefined or cluster.undefined
                 continue
             begun.append(cluster)
             # Another cluster that goes on may still change the memory that one asks in vain.
@@ -109,7 +138,7 @@ def run(
             if in_vain > IDLE_TURNS * len(begun):
                 names = ", ".join(str(cta.index) for each in begun for cta in each.ctas)
                 raise DeadlockError(f"deadlock: atomics of CTA {names} poll memory that no other CTA changes")
-    return total
+    return total, undefined
 
 
 def _axes(grid: int | Sequence[int]) -> tuple[int, int, int]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ class Allocation:
 
     name: shown in errors. address: of the first byte. array: C-contiguous. data: the array's bytes, uint8 [size].
     initialised: bool [size], or None when the whole array counts as initialised. writable: False makes stores an error.
-    settled: no grid that may still run writes it.
+    settled: no grid that may still run writes it. scratch: its bytes after a run are no result.
     """
 
     name: str
@@ -40,11 +40,20 @@ class Allocation:
     initialised: Mask | None
     writable: bool
     settled: bool
+    scratch: bool
 
     @property
     def size(self) -> int:
         """Bytes."""
         return self.data.size
+
+
+class Saved(NamedTuple):
+    """The bytes of an allocation at a time. initialised: as `Allocation` has it."""
+
+    allocation: Allocation
+    data: U8
+    initialised: Mask | None
 
 
 Check: TypeAlias = Callable[[Allocation, NDArray[np.int64], NDArray[np.int64]], None]
@@ -70,12 +79,13 @@ class GlobalMemory:
         initialised: bool = True,
         writable: bool = True,
         settled: bool = False,
+        scratch: bool = False,
     ) -> Allocation:
         """Register `array`; it is not copied.
 
         array: C-contiguous, any dtype. offset: bytes added to the 256-byte aligned base, to emulate unaligned views.
         initialised=False makes reads of bytes that the kernel has not written an error. settled: a dependent launch may read it
-        while the grids before it still run.
+        while the grids before it still run. scratch: its bytes after a run are no result.
         Raises ValueError for an array that is not contiguous, or is read-only while `writable`.
         """
         if not array.flags.c_contiguous:
@@ -86,11 +96,38 @@ class GlobalMemory:
             raise ValueError(f"{name}: the array is read-only; pass writable=False for an input")
         data = array.reshape(-1).view(np.uint8)
         shadow = None if initialised else np.zeros(data.size, np.bool_)
-        allocation = Allocation(name, self._next + offset, array, data, shadow, writable, settled)
+        allocation = Allocation(name, self._next + offset, array, data, shadow, writable, settled, scratch)
         self._allocations.append(allocation)
         step = offset + data.size + REDZONE
         self._next += (step + BASE_ALIGNMENT - 1) // BASE_ALIGNMENT * BASE_ALIGNMENT
         return allocation
+
+    def saved(self) -> list[Saved]:
+        """The bytes of all arrays that a kernel may write, and whether they were written."""
+        written = (each for each in self._allocations if each.writable)
+        return [
+            Saved(each, each.data.copy(), None if each.initialised is None else each.initialised.copy())
+            for each in written
+        ]
+
+    @staticmethod
+    def restore(saved: Iterable[Saved]) -> None:
+        """Write these bytes again."""
+        for each in saved:
+            each.allocation.data[...] = each.data
+            if each.allocation.initialised is not None and each.initialised is not None:
+                each.allocation.initialised[...] = each.initialised
+
+    @staticmethod
+    def check_equal(saved: Iterable[Saved]) -> None:
+        """Raise UninitialisedError unless the arrays, without scratch, have these bytes."""
+        for each in saved:
+            differs = each.allocation.data != each.data
+            if not each.allocation.scratch and differs.any():
+                raise UninitialisedError(
+                    f"byte {int(differs.argmax())} of {each.allocation.name} ({int(differs.sum())} such bytes) depends on "
+                    "columns of B that a wgmma reads in shared memory but that were never written"
+                )
 
     def find(self, first: int, last: int) -> Allocation:
         """The allocation that holds bytes `first` to `last`, both included. Raises OutOfBoundsError."""

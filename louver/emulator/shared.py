@@ -54,13 +54,14 @@ class SharedMemory:
     """The window of one CTA: `data` is uint8 [WINDOW_START + size].
 
     proxy_fences: of each warp's agent. copy_fences: of asynchronous copies, by the first of a warp's 32 agents for them.
-    store_fences: of asynchronous stores, by agent.
+    store_fences: of asynchronous stores, by agent. fill: the bytes before their first write.
     """
 
     def __init__(
         self,
         cta: int,
         size: int,
+        fill: int,
         agents: Agents,
         proxy_fences: list[FenceLog],
         copy_fences: dict[int, CopyFences],
@@ -68,8 +69,7 @@ class SharedMemory:
     ) -> None:
         self.cta = cta
         self.end = WINDOW_START + size
-        # Bytes that were never written are NaN in every type of floats.
-        self.data: U8 = np.full(self.end, 0xFF, np.uint8)
+        self.data: U8 = np.full(self.end, fill, np.uint8)
         self.barriers: dict[int, Mbarrier] = {}
         self._agents = agents
         self._proxy_fences = proxy_fences

@@ -156,6 +156,7 @@ class Warpgroup:
         shared.check_bounds(int(everything.min()), int(everything.max()))
         # A column of B that was never written leaves its column of D undefined, and no other one.
         columns = b if product.instruction.transpose_b else b[shared.written(b)]
+        self.cta.cluster.undefined |= len(columns) < len(b)
         where = np.concatenate((a, columns.reshape(-1)))
         assert product.seen is not None and product.fenced is not None
         extend = self.cta.cluster.agents.extend

@@ -106,7 +106,7 @@ def emulate(
         cutting = Cutting.of(Demand.of_nest(nest), compiled.schedule)
         cut = ranges or cutting.best(m, n, operand.depth, entries, sm_count)
         nbytes, count = cutting.workspace(cut)
-        workspace = memory.add("workspace", np.zeros(max(nbytes, 1), np.uint8), initialised=False)
+        workspace = memory.add("workspace", np.zeros(max(nbytes, 1), np.uint8), initialised=False, scratch=True)
         counters = memory.add("counters", np.zeros(max(count, 1), np.uint32))
         bound = with_workspace(bound, workspace.address, counters.address)
     sized = Sized.of(compiled.signature, (m, n, k), operand.depth, maps, sm_count, cut)

@@ -7,9 +7,13 @@ import itertools
 import numpy as np
 import pytest
 
+from louver.compile.lower.products.kernel import _RULES
+from louver.compile.lower.products.state import Lowering
 from louver.compile.plan.schedule import Schedule
-from louver.emulator import Earliest, Latest, Order, OutOfBoundsError, Seeded
+from louver.compile.products import compile_product
+from louver.emulator import Earliest, Latest, Order, OutOfBoundsError, Seeded, UninitialisedError
 from louver.frontend.problem import Problem
+from louver.ir.sched.staged import RowsLeftOp
 from louver.isa.targets import SM_90A
 from louver.library.configure import TILE_N, choose, deepest
 from louver.library.emulate import emulate
@@ -87,3 +91,22 @@ def test_rows_that_are_not_whole_chunks_are_stored_directly(
 def test_few_sms_and_a_short_ring(rng: np.random.Generator, layout: str) -> None:
     problem = Problem("matmul", out="f32", b_layout=layout)
     run(problem, operands(rng, 300, 130, 330), Seeded(3), schedule=Schedule.of(tile_n=64, stages=2), sm_count=1)
+
+
+@pytest.mark.parametrize(("element", "out"), [("f16", "f16"), ("s8", "s32"), ("f16", "s8")])
+def test_a_column_that_no_copy_brings_is_found(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, element: str, out: str
+) -> None:
+    """Barriers and copies agree, one row short."""
+
+    def rows_left(low: Lowering, op: RowsLeftOp) -> None:
+        left = low.k.sub(low.number(op.size), low.number(op.first))
+        low.values[op.rows] = low.k.min(left, op.most.value.data - 1)
+
+    monkeypatch.setitem(_RULES, RowsLeftOp, rows_left)
+    monkeypatch.setattr("louver.library.boxes.copied_box", lambda box, _: (box.box[0], 31) if box.along else box.box)
+    problem = Problem("linear", element, element, out)
+    compiled = compile_product(problem, Schedule.of(tile_n=32, stages=2))
+    given = operands(rng, 128, 32, 128, element, dense=element)
+    with pytest.raises(UninitialisedError, match="of d .* depends on columns of B"):
+        emulate(compiled, given.s, given.b.T, sm_count=2)
