@@ -40,7 +40,7 @@ class Allocation:
     initialised: Mask | None
     writable: bool
     settled: bool
-    scratch: bool
+    scratch: bool = False
 
     @property
     def size(self) -> int:
