@@ -1,4 +1,4 @@
-"""Objects that other rooms derive from a sparse tensor: dropped with it, and refreshed when its values change."""
+"""Objects that other rooms derive from a sparse tensor. They change and are freed with the tensor."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 class Derived(Protocol):
-    """Something made of a tensor's values."""
+    """An object that is computed from a tensor's values."""
 
     def refresh(self, s: SparseTensor) -> None:
-        """Follow the values that `s` has now."""
+        """Recompute the object from the current values of `s`."""
         ...
 
 
@@ -22,9 +22,9 @@ T = TypeVar("T", bound=Derived)
 
 
 class DerivedForms:
-    """Objects derived from one tensor: one of each class. A tensor and its transposed views share it.
+    """Objects derived from a tensor, at most one of each class. A tensor and its transposed views share them.
 
-    views: those tensors, where there is more than one. lock: held while values change.
+    views: the tensors that share them, empty for a single tensor. lock: held while values change.
     """
 
     __slots__ = ("_followers", "_kept", "lock", "views")
@@ -36,18 +36,17 @@ class DerivedForms:
         self._followers: weakref.WeakSet[Derived] = weakref.WeakSet()
 
     def find(self, kind: type[T]) -> T | None:
-        """The object of this class, None before the first `of`."""
+        """The object of this class, or None before the first call of `of`."""
         return cast("T | None", self._kept.get(kind))
 
     def of(self, kind: type[T]) -> T:
-        """The object of this class, made without arguments the first time. Threads get the same one."""
+        """The object of this class. The first call makes it without arguments. All threads get the same object."""
         return self.find(kind) or cast("T", self._kept.setdefault(kind, kind()))
 
     def follow(self, follower: Derived) -> None:
-        """Refresh `follower` too, as long as someone else keeps it."""
+        """Refresh `follower` too. Only a weak reference is held."""
         self._followers.add(follower)
 
     def refresh(self, s: SparseTensor) -> None:
-        """Refresh everything."""
         for each in (*self._kept.values(), *self._followers):
             each.refresh(s)

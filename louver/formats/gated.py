@@ -1,4 +1,4 @@
-"""Two weights of a gated layer as one sparse tensor, whose product gives activation(gate · x) · (up · x)."""
+"""The two weights of a gated layer as one sparse tensor. Its product is activation(gate · x) · (up · x)."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from louver.formats.dtypes import raw_bits
 from louver.formats.tensor import SparseTensor, empty_rows, frozen, memory_text, resident, row_pitch
 
 GATE_ROWS: Final = 8
-"""Rows of the gate, and then of the up projection, that follow each other: a lane of the tensor cores holds sums of rows r and
-r + 8 of 16, so that both factors of an output meet in one lane."""
+"""Rows of a block: 8 rows of the gate alternate with 8 of the up projection. A tensor core lane holds the sums of rows
+r and r + 8 of a 16-row tile, so one lane holds both factors of an output.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class GatedTensor(SparseTensor):
-    """The sparse tensor [2·F, K] of a gated pair [F, K], made by `louver.gated`: 8 rows of the gate, 8 of the up projection, …
-
-    `louver.linear` and `matmul` give F outputs for it. `parts` gives the pair back, `dense()` the rows in this order.
+    """The sparse tensor [2·F, K] of a gated pair [F, K]: 8 rows of the gate, 8 of the up projection, and so on.
+    `louver.gated` makes it; `louver.linear` and `matmul` give F outputs. `parts` gives the pair.
     """
 
     def parts(self) -> tuple[SparseTensor, SparseTensor]:
-        """Gate and up projection, [F, K] each."""
+        """The gate and the up projection, [F, K] each."""
         rows, size = self.shape
         shape = (rows // 2, size)
         pitches = row_pitch(self.kept, self.dtype), self.indices.shape[1]
@@ -34,7 +34,7 @@ class GatedTensor(SparseTensor):
         return gate, up
 
     def _divided(self, array: Any, pitch: int) -> tuple[Any, Any]:
-        """The rows of the gate, and those of the up projection. pitch: bytes a row, on a device."""
+        """The rows of the gate and of the up projection. pitch: bytes from row to row, on a device."""
         if self.device is not None:
             return resident().divided(array, GATE_ROWS, pitch)
         blocks = raw_bits(array).reshape(-1, 2, GATE_ROWS, array.shape[1])
@@ -43,7 +43,7 @@ class GatedTensor(SparseTensor):
 
     @property
     def mT(self) -> NoReturn:
-        """Raises TypeError: a pair's rows are of two matrices."""
+        """Raises TypeError: the rows belong to two matrices."""
         raise _no_matrix()
 
     def __matmul__(self, b: object) -> NoReturn:
@@ -65,11 +65,12 @@ def _no_matrix() -> TypeError:
 
 
 def gated(gate: SparseTensor, up: SparseTensor) -> GatedTensor:
-    """Both weights of a gated layer as one.
+    """Both weights of a gated layer as one tensor.
 
     `louver.linear(x, louver.gated(gate, up), activation="silu")` is silu(x @ gate.T) · (x @ up.T), [..., F].
-    gate, up: sparse along their last axis, of one shape [F, K], pattern and element type; F is a multiple of 8.
-    Both are copied, on the device where they are. Raises TypeError or ValueError with the rule.
+    gate, up: [F, K], sparse along the last axis, of the same pattern, element type and device; F is a multiple of 8.
+
+    Both are copied, on their device. Raises TypeError or ValueError for other tensors.
     """
     pair: dict[str, object] = {"gate": gate, "up": up}
     for name, s in pair.items():
@@ -105,7 +106,6 @@ def gated(gate: SparseTensor, up: SparseTensor) -> GatedTensor:
 
 
 def _interleaved(gate: NDArray[Any], up: NDArray[Any]) -> NDArray[Any]:
-    """Blocks of 8 rows by turns."""
     rows, columns = gate.shape
     blocks = [np.ascontiguousarray(part).reshape(-1, GATE_ROWS, columns) for part in (gate, up)]
     return np.stack(blocks, axis=1).reshape(2 * rows, columns)

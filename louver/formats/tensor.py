@@ -1,4 +1,4 @@
-"""The sparse tensor: stored values and indices in natural row-major order, and the way back to dense."""
+"""The sparse tensor: values and indices in natural row-major order, and its dense array."""
 
 from __future__ import annotations
 
@@ -17,28 +17,29 @@ from louver.formats.rows import Windows, from_rows, row_count, sparse_operand
 from louver.formats.select import kept_elements
 
 ROW_ALIGNMENT: Final = 16
-"""Bytes of which a row pitch of values is a multiple, so that bulk copies read the rows in place."""
+"""The row pitch of values is a multiple of this many bytes, so that bulk copies can read the rows in place."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
 class SparseTensor:
     """A structured-sparse tensor in its portable form.
 
-    shape: of the dense tensor. axis: the sparse axis, counted from 0. rows: the other axes, in their order, flattened.
-    values: element type `dtype`, [rows, kept]; contiguous along a row, row pitch a multiple of 16 bytes.
-    indices: uint8 [rows, index bytes], contiguous, of N:M@L and V:N:M [windows, index bytes] for L rows each; see `louver.formats.codes`.
-    negative_zeros_dropped: how many -0.0 of the dense tensor became +0.0 because their group had no free slot.
-    device: the GPU's ordinal that both arrays are on, None for NumPy arrays.
-    derived: what was made of it, such as its copies on devices.
-    A sparse axis that is not a multiple of M ends in a group that is filled up with zeros.
+    shape: of the dense tensor. axis: the sparse axis, counted from 0. rows: the other axes, flattened in their order.
+    values: [rows, kept] of `dtype`; contiguous along a row, row pitch a multiple of 16 bytes.
+    indices: uint8, contiguous: [rows, index bytes]; for N:M@L and V:N:M [windows, index bytes]. See
+        `louver.formats.codes`.
+    negative_zeros_dropped: -0.0 of the dense tensor that became +0.0, because their group had no free slot.
+    device: ordinal of the GPU of both arrays; None for NumPy arrays. derived: objects made from it, such as device
+        copies.
+    A sparse axis that is not a multiple of M ends in a group that is filled with zeros.
 
-    On the host the tensor owns its arrays, which are read-only: arrays that someone can still write, and those of another layout,
-    are copied. On a GPU the arrays may be of PyTorch, CuPy or any library with DLPack or `__cuda_array_interface__`; they are used
-    where they are, copied on the device only for another layout, and nothing is waited for. `to` moves a tensor.
-    `update_` is the way to change values. Tensors are compared and hashed by identity, as PyTorch's modules are;
-    `numpy.array_equal` compares elements. `s @ b` and `x @ s.T` are `louver.matmul` and `louver.linear`; NumPy's functions see
-    the dense array, on the host. A pickled tensor comes back on the host.
-    Raises TypeError or ValueError for parts that do not fit together; `validate` looks at the contents as well.
+    On the host the tensor owns its arrays, and they are read-only. Arrays that others can write, and arrays of another
+    layout, are copied. On a GPU the arrays may be of PyTorch, CuPy or any library with DLPack or
+    `__cuda_array_interface__`. They are used in place without synchronization; only another layout is copied, on the
+    device. `to` moves a tensor; `update_` sets values. Tensors compare and hash by identity, as PyTorch's modules do;
+    `numpy.array_equal` compares elements. `s @ b` and `x @ s.T` are `louver.matmul` and `louver.linear`. NumPy's
+    functions see the dense array on the host. A pickled tensor is loaded to the host.
+    Raises TypeError or ValueError for parts that do not match; `validate` also checks the contents.
     """
 
     pattern: Pattern
@@ -51,7 +52,7 @@ class SparseTensor:
     device: int | None = field(default=None, init=False)
     derived: DerivedForms = field(default_factory=DerivedForms, init=False)
 
-    # `array @ s` then comes to `__rmatmul__`; NumPy's other operators refuse.
+    # NumPy then passes `array @ s` to `__rmatmul__`, and its other operators raise.
     __array_ufunc__ = None
 
     def __post_init__(self) -> None:
@@ -79,12 +80,11 @@ class SparseTensor:
 
     @property
     def ndim(self) -> int:
-        """Dimensions of the dense tensor."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
-        """Elements along the sparse axis of the dense tensor."""
+        """Elements of the dense tensor along the sparse axis."""
         return self.shape[self.axis]
 
     @property
@@ -94,12 +94,12 @@ class SparseTensor:
 
     @property
     def windows(self) -> Windows:
-        """The rows that have the same indices."""
+        """Windows of rows that share indices."""
         return Windows(self.shape, self.axis, self.pattern)
 
     @property
     def groups(self) -> int:
-        """Groups of a row, the last one filled up."""
+        """Groups of a row; the last one is filled with zeros."""
         return self.pattern.groups(self.size)
 
     @property
@@ -109,15 +109,14 @@ class SparseTensor:
 
     @property
     def nbytes(self) -> int:
-        """Bytes in memory: values with their row pitch, and indices."""
+        """Bytes in memory of values with their row pitch, and of indices."""
         values = self.rows * row_pitch(self.kept, self.dtype)
         return values + self.windows.count * index_bytes(self.pattern, self.groups, self.windows.height)
 
     @property
     def T(self) -> SparseTensor:
-        """The transpose of a matrix, which shares its values: [K, M] for [M, K], sparse along the other axis.
-
-        Raises ValueError for a tensor of more than two dimensions.
+        """The transpose of a matrix: [K, M] for [M, K], sparse along the other axis. It shares the values. Raises
+        ValueError for a tensor of more than two dimensions.
         """
         if self.ndim > 2:
             raise ValueError(
@@ -127,9 +126,8 @@ class SparseTensor:
 
     @property
     def mT(self) -> SparseTensor:
-        """The tensor with its last two axes exchanged, one of which is the sparse one. It shares values, and what was made of them.
-
-        Raises ValueError for a tensor of one dimension, and for one that is sparse along another axis.
+        """The tensor with its last two axes exchanged. It shares values and derived objects. Raises ValueError unless
+        there are two axes and the sparse axis is one of the last two.
         """
         if self.axis < self.ndim - 2 or self.ndim < 2:
             raise ValueError(
@@ -145,25 +143,26 @@ class SparseTensor:
         return view
 
     def to(self, device: object) -> SparseTensor:
-        """The tensor with its arrays on another device, as a new tensor; the tensor itself if they are there.
+        """The tensor on another device, as a new tensor. The result is the tensor itself if it is already there.
 
-        device: "cpu" or None for NumPy arrays; "cuda" (the current GPU), "cuda:1", an ordinal, or a `torch.device`. Arrays on a GPU
-        are PyTorch's where it is imported, else of a class of Louver's own, and complete when this returns. From one GPU to another
-        they go through the host. Raises TypeError or ValueError for what is no device, NoDeviceError without a GPU.
+        device: "cpu" or None for NumPy arrays; "cuda" (the current GPU), "cuda:1", an ordinal, or a `torch.device`.
+        Arrays on a GPU are PyTorch's if it is imported, else Louver's, and complete at the return. Copies between GPUs
+        go through the host. Raises TypeError or ValueError for an invalid device, NoDeviceError without a GPU.
         """
         if self.device is None and isinstance(device, str | None) and device in (None, "cpu"):
             return self
         return resident().moved(self, device)
 
     def update_(self, values: Any) -> SparseTensor:
-        """Change the stored values in place and return the tensor: the same pattern, shape and kept elements.
+        """Change the stored values in place and return the tensor. Pattern, shape and kept elements stay.
 
-        values: [rows, kept] of the tensor's element type, a NumPy array or a PyTorch tensor on any device, for a tensor on a GPU any
-        array there; copied. The tensor's own array on a GPU may be given after it was written: nothing is copied then.
-        Everything made of the tensor follows: transposed views, plans, and copies on devices, which stay at their addresses, so
-        that a CUDA graph replays with the new values. Each device is waited for, before its copy changes and after.
-        Not to be called while a stream is being captured, nor while another thread launches products of the tensor. Raises
-        ValueError or TypeError, and changes nothing, for values of another type or shape.
+        values: [rows, kept] of the tensor's element type, a NumPy array or a PyTorch tensor on any device; for a tensor
+            on a GPU also any other array there. They are copied, except for the tensor's own GPU array, which may be
+            written first and then given.
+        All objects derived from the tensor follow: transposed views, plans, and device copies. Copies keep their
+        addresses, so a CUDA graph replays with the new values. The call waits for each device before and after its copy
+        changes. Do not call it during a stream capture, or while another thread launches products of the tensor.
+        Raises ValueError or TypeError for values of another type or shape; nothing changes then.
         """
         with self.derived.lock:
             if self.device is None:
@@ -193,9 +192,8 @@ class SparseTensor:
             object.__setattr__(view, "values", values)
 
     def dense(self) -> Any:
-        """The dense array, bit for bit what was compressed (but for the -0.0 counted): `shape`, `dtype`, C order.
-
-        A NumPy array; of a tensor on a GPU an array there, of the values' library. Raises ValueError when the indices are not legal.
+        """The dense array with the compressed bits, except for the -0.0 counted: `shape`, `dtype`, C order. A NumPy
+        array; for a tensor on a GPU an array there, of the values' library. Raises ValueError for illegal indices.
         """
         if self.device is not None:
             import louver
@@ -208,9 +206,8 @@ class SparseTensor:
         return from_rows(out, self.shape, self.axis, self.dtype)
 
     def validate(self) -> None:
-        """Raises ValueError unless every code is legal and only +0.0 is stored past the end of the sparse axis.
-
-        A tensor on a GPU is copied to the host for it.
+        """Raises ValueError unless every code is legal and only +0.0 is stored past the end of the sparse axis. A
+        tensor on a GPU is copied to the host first.
         """
         host = self.to("cpu")
         for block, lists in self.windows.blocks():
@@ -222,10 +219,8 @@ class SparseTensor:
                 )
 
     def unpacked_indices(self) -> NDArray[np.int32]:
-        """The index of each stored value in its group, int32 [windows, kept], of V:N:M [rows, kept]: what `indices` say.
-
-        Of a matrix of N:M@L `s.values.T` is NM-SpMM's B' [w, n], and `s.unpacked_indices().T` its D [w, q]. Raises ValueError when the
-        indices are not legal.
+        """The index of each stored value in its group: int32 [windows, kept], for V:N:M [rows, kept]. Raises ValueError
+        for illegal indices. For N:M@L `s.values.T` is NM-SpMM's B' [w, n], and `s.unpacked_indices().T` its D [w, q].
         """
         windows, indices = self.windows, self.to("cpu").indices
         kept = kept_elements(decode(indices, windows), windows.height)
@@ -234,7 +229,7 @@ class SparseTensor:
         return np.nonzero(kept)[-1].astype(np.int32).reshape(len(kept), self.kept)
 
     def _expand(self, values: NDArray[Any], block: slice, lists: slice) -> NDArray[Any]:
-        """Raw bits of some dense rows, those of a slice of windows, the last group filled up: [rows of the block, groups * M]."""
+        """Raw bits [rows, groups * M] of the dense rows of a block. lists: their windows."""
         count, columns = block.stop - block.start, self.groups * self.pattern.m
         windows = self.windows
         kept = kept_elements(decode(self.indices[lists], windows, lists.start), windows.height)
@@ -244,7 +239,7 @@ class SparseTensor:
         return full
 
     def __matmul__(self, b: Any) -> Any:
-        # The package's own names: this room may not import the one that has products.
+        # Imported here, because this room may not import the room of products.
         import louver
 
         return louver.linear(b, self) if getattr(b, "ndim", 2) == 1 else louver.matmul(self, b)
@@ -278,7 +273,7 @@ class SparseTensor:
         return type(self), (*parts, self.negative_zeros_dropped)
 
     def __copy__(self) -> SparseTensor:
-        """A tensor of its own on the same device; `update_` of one leaves the other."""
+        """A copy on the same device. `update_` of either leaves the other unchanged."""
         return replace(self) if self.device is None else replace(self, values=resident().copied(self.values))
 
     def __deepcopy__(self, memo: object) -> SparseTensor:
@@ -289,34 +284,34 @@ class SparseTensor:
 
 
 def row_pitch(kept: int, element: ElementType) -> int:
-    """Bytes from one row of `kept` values to the next."""
+    """Bytes from a row of `kept` values to the next."""
     return -(-kept * element.bytes // ROW_ALIGNMENT) * ROW_ALIGNMENT
 
 
 def empty_rows(rows: int, kept: int, element: ElementType) -> NDArray[Any]:
-    """Zeros [rows, kept] of an element type, with the row pitch that a `SparseTensor` asks for."""
+    """Zeros [rows, kept] with the row pitch of a `SparseTensor`."""
     whole = np.zeros((rows, row_pitch(kept, element) // element.bytes), element.bits_dtype)
     return whole.view(element.numpy)[:, :kept]
 
 
 def frozen(array: NDArray[Any]) -> NDArray[Any]:
-    """A read-only view of an array that nobody else has; all memory that it is a view of is made read-only too."""
+    """A read-only view of an array without other owners. All arrays below the view become read-only too."""
     each: Any = array
     while isinstance(each, np.ndarray):
         each.flags.writeable = False
         each = each.base
-    # Only what owns its memory could be made writable again.
+    # Only an array that owns its memory could be made writable again.
     return array.view()
 
 
 def _is_frozen(array: NDArray[Any]) -> bool:
-    """Whether nobody can write the array or the memory that it is a view of."""
+    """Whether neither the array nor the arrays below it can be written."""
     each: Any = array
     while isinstance(each, np.ndarray):
         if each.flags.writeable:
             return False
         each = each.base
-    # Another owner of the memory may write it.
+    # An owner other than NumPy could write the memory.
     return each is None
 
 
@@ -325,7 +320,7 @@ def _owned(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _owned_rows(values: NDArray[Any]) -> NDArray[Any]:
-    """The values [rows, kept] with their row pitch, owned: the array itself, or a copy."""
+    """The values [rows, kept] with their row pitch: the array itself if frozen, else a copy."""
     element = element_type(values.dtype)
     rows, kept = values.shape
     strides = (row_pitch(kept, element), element.bytes)
@@ -343,7 +338,7 @@ def check_arrays(
     indices: DTypeLike,
     indices_shape: tuple[int, ...],
 ) -> None:
-    """Raises ValueError unless arrays of these types and shapes are those of `s`."""
+    """Raises ValueError unless arrays of these types and shapes fit `s`."""
     if values.numpy != s.dtype.numpy:
         raise ValueError(f"values of {s.dtype} are {s.dtype.numpy}, got {values.numpy}")
     if values_shape != (s.rows, s.kept):
@@ -356,25 +351,25 @@ def check_arrays(
 
 
 def check_new_type(s: SparseTensor, values: ElementType) -> None:
-    """Raises ValueError for new values of `s` that are of another type."""
+    """Raises ValueError unless new values have the element type of `s`."""
     if values != s.dtype and values.numpy != s.dtype.numpy:
         raise ValueError(f"values must be of the tensor's type, {s.dtype}, got {values}: convert them first")
 
 
 def memory_text(s: SparseTensor) -> str:
-    """The number of bytes of a tensor, and their place, in words."""
+    """The bytes of a tensor and its device, as text."""
     return f"{s.nbytes:,} bytes" + ("" if s.device is None else f" on cuda:{s.device}")
 
 
 def resident() -> Any:
-    """The module that knows arrays on GPUs, by the package's own name: this room may not import it."""
+    """The module for arrays on GPUs. Imported through the package, because this room may not import it."""
     import louver
 
     return louver.resident
 
 
 def _check_types(s: SparseTensor) -> None:
-    """Raises TypeError for parts that are of another type altogether."""
+    """Raises TypeError for fields of a wrong type."""
     dtype, shape = cast("object", s.dtype), cast("object", s.shape)
     if not isinstance(dtype, ElementType):
         raise TypeError(f"dtype is an ElementType, got {dtype!r}: use louver.formats.dtypes.element_type(…)")
