@@ -1,12 +1,13 @@
-"""The natural encoding of the kept elements, or vectors, of a group.
+"""The natural encoding of the kept elements or vectors of a group.
 
-A list has the indices of the rows of a window; with a length of 1 that is one row.
-2:4 and 1:2: a code of 4 bits a group, two groups a byte, the first in the low nibble. A 2:4 code holds the two indices, the lower one in
-the low two bits; a 1:2 code is the 2:4 code of the kept element's two halves (PTX ISA, sparse wgmma metadata). A list with an odd number
-of groups ends in a filler nibble that is a legal code.
-Other patterns: N indices a group, increasing; a byte each for elements, for vectors 1, 2, 4 or 8 bits, the least that hold M - 1, the
-first index in the low bits of a byte. Bits that are left in the last byte are zeros.
-V:N:M: the list of a window's vectors, then the codes of each of its rows.
+A list has the indices of the rows of a window. A window of an element pattern is one row.
+
+- 2:4 and 1:2: a 4-bit code for each group, two codes in a byte, the first in the low nibble. A 2:4 code holds both
+  indices, the lower one in the low two bits. A 1:2 code is the 2:4 code of the two halves of the kept element (PTX ISA,
+  sparse wgmma metadata). A list with an odd number of groups ends in a filler nibble, which is a legal code.
+- Other patterns: N increasing indices for each group. Element indices have 8 bits. Vector indices have the least of 1,
+  2, 4 or 8 bits that hold M - 1; the first index is in the low bits of a byte. Unused bits of the last byte are zeros.
+- V:N:M: the list of the window's vectors, then the codes of each of its rows.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ from louver.formats.select import Mask
 Indices = NDArray[np.uint8]
 
 Place: TypeAlias = Callable[[int], str]
-"""Names the list of a number, for errors."""
+"""The name of the list with a given number, for errors."""
 
 FILLER: Final = 0x4
-"""The code in an unused nibble: legal for 2:4 and 1:2, as 0 is not."""
+"""The code of an unused nibble. It is legal for 2:4 and 1:2; 0 is not."""
 
 CODE_PARTS: Final[dict[Pattern, tuple[tuple[int, ...], ...]]] = {
     Pattern(2, 4): ((0, 1, 2, 3), (0, 4, 8, 12)),
     Pattern(1, 2): ((0x4, 0xE),),
 }
-"""The parts that a code is the sum of: for each stored value of a group, by the element that it is."""
+"""A code is a sum of parts: for each stored value of a group, the part of the element that it is."""
 
 NIBBLE_CODES: Final[dict[Pattern, dict[int, tuple[int, ...]]]] = {
     pattern: dict(
@@ -45,31 +46,30 @@ NIBBLE_CODES: Final[dict[Pattern, dict[int, tuple[int, ...]]]] = {
     )
     for pattern, parts in CODE_PARTS.items()
 }
-"""The legal 4-bit codes of the patterns that have them, and the elements each keeps."""
+"""The legal 4-bit codes of each pattern, and the elements that each code keeps."""
 
 
 def index_bits(pattern: Pattern) -> int:
-    """Bits of an index of a pattern without codes."""
+    """Bits of an index, for a pattern without codes."""
     return 8 if pattern.length == 1 else next(bits for bits in (1, 2, 4, 8) if pattern.m <= 1 << bits)
 
 
 def index_bytes(pattern: Pattern, groups: int, height: int = 1) -> int:
-    """Bytes of a window's indices for `groups` groups. height: its rows, of which V:N:M has codes."""
+    """Bytes of a window's indices for `groups` groups. height: rows of the window, which for V:N:M have codes."""
     of_window, *of_row = (_list_bytes(level, groups) for level in pattern.levels)
     return of_window + height * sum(of_row)
 
 
 def encode(masks: Sequence[Mask], windows: Windows) -> Indices:
-    """Indices uint8 [some of the windows, index bytes] of what each level keeps: masks [lists, groups, M], exactly N true in each group."""
+    """Indices uint8 [windows, index bytes]. masks: for each level [lists, groups, M], exactly N true in each group."""
     of_windows, *of_rows = (_encode(mask, level) for mask, level in zip(masks, windows.pattern.levels, strict=True))
     count, height = len(of_windows), windows.height
     return np.concatenate([of_windows, *(each.reshape(count, height * each.shape[1]) for each in of_rows)], axis=1)
 
 
 def decode(indices: Indices, windows: Windows, first: int = 0) -> list[Mask]:
-    """The inverse of `encode`: for each level a mask [lists, groups, M]. first: the number of the first of these windows, for errors.
-
-    Raises ValueError for indices that are not legal.
+    """The inverse of `encode`: for each level a mask [lists, groups, M]. Raises ValueError for illegal indices. first:
+    the number of the first window, for errors.
     """
     levels, height = windows.pattern.levels, windows.height
     kind = "row" if windows.pattern.length == 1 else "window"
@@ -88,7 +88,7 @@ def decode(indices: Indices, windows: Windows, first: int = 0) -> list[Mask]:
 
 
 def parts_of(indices: Indices, windows: Windows) -> list[Indices]:
-    """The lists of each level: of windows, and of V:N:M of each of their rows, [windows * height, bytes]."""
+    """The lists of each level: of the windows; for V:N:M also of their rows, [windows * height, bytes]."""
     of_window, *of_row = (_list_bytes(level, windows.groups) for level in windows.pattern.levels)
     rest = np.ascontiguousarray(indices[:, of_window:])
     return [indices[:, :of_window], *(rest.reshape(len(indices) * windows.height, size) for size in of_row)]
@@ -134,7 +134,7 @@ def _decode(indices: Indices, groups: int, pattern: Pattern, place: Place) -> Ma
 
 
 def _packed(kept: Indices, bits: int) -> Indices:
-    """Numbers of so many bits [lists, count] as bytes, the first in the low bits."""
+    """Pack numbers of `bits` bits, [lists, count], into bytes. The first is in the low bits."""
     each = 8 // bits
     padded = np.pad(kept, ((0, 0), (0, -kept.shape[1] % each)))
     shifted = padded.reshape(len(kept), padded.shape[1] // each, each) << np.arange(0, 8, bits, dtype=np.uint8)
@@ -142,7 +142,7 @@ def _packed(kept: Indices, bits: int) -> Indices:
 
 
 def _unpacked(packed: Indices, bits: int) -> Indices:
-    """The inverse of `_packed`, with what its padding has become: [lists, bytes * 8 / bits]."""
+    """The inverse of `_packed`, with the padding: [lists, bytes * 8 / bits]."""
     each = packed[:, :, None] >> np.arange(0, 8, bits, dtype=np.uint8)
     return (each & np.uint8((1 << bits) - 1)).reshape(len(packed), packed.shape[1] * (8 // bits))
 
@@ -169,15 +169,15 @@ def _mask_of_lists(indices: Indices, groups: int, pattern: Pattern, place: Place
 
 
 def _mask_numbers(mask: Mask) -> NDArray[Any]:
-    """Each group's mask read as one number: M bytes of 0 or 1, folded to M bits."""
+    """The mask of each group as an integer: M bytes of 0 or 1, folded to M bits."""
     wide = np.ascontiguousarray(mask).view(f"<u{mask.shape[1]}").ravel()
-    # 2:4: bits 0, 8, 16, 24 move to 0, 1, 2, 3; 1:2: bits 0 and 8.
+    # 2:4: bits 0, 8, 16 and 24 move to 0, 1, 2 and 3. 1:2: bits 0 and 8 move to 0 and 1.
     folded = (wide | wide >> 7) if mask.shape[1] == 2 else (wide | wide >> 7 | wide >> 14 | wide >> 21)
     return folded & ((1 << mask.shape[1]) - 1)
 
 
 def _code_table(pattern: Pattern) -> Indices:
-    """Code by mask number; masks that keep another count than N are not in use."""
+    """The code of each mask number. Masks that do not keep N elements are not used."""
     table = np.zeros(1 << pattern.m, np.uint8)
     for code, kept in NIBBLE_CODES[pattern].items():
         table[sum(1 << i for i in kept)] = code
@@ -185,7 +185,7 @@ def _code_table(pattern: Pattern) -> Indices:
 
 
 def _mask_table(pattern: Pattern) -> NDArray[Any]:
-    """Mask, as M bytes in one integer, by code; 0 where the code is not legal."""
+    """The mask of each code, as M bytes of an integer; 0 for an illegal code."""
     table = np.zeros((16, pattern.m), np.bool_)
     for code, kept in NIBBLE_CODES[pattern].items():
         table[code, list(kept)] = True

@@ -1,7 +1,6 @@
-"""Vectors N:M@L and V:N:M as products read them that gather rows: values, and for some rows of these together a list of rows of K.
-
-A list is longer than a window's own where its rows belong to several windows: it has the union of their rows of K, of V:N:M all their groups
-of four one after the other, and values that a window does not keep are zeros.
+"""N:M@L and V:N:M weights as gathering products read them: values, and a list of rows of K for each block of rows. A
+block of rows can span several windows. Its list then has the union of their rows of K (V:N:M: the groups of four of all
+windows, in sequence), and values that a window does not keep are zeros.
 """
 
 from __future__ import annotations
@@ -18,21 +17,22 @@ from louver.formats.pattern import Pattern
 from louver.formats.tensor import SparseTensor
 
 LIST_COLUMNS = 128
-"""Entries of which a list in memory has a multiple: those of the longest step of a product."""
+"""A list in memory has a multiple of this many entries: those of the longest K step of a product."""
 
 
 PICKERS = 16
-"""Rows of a left operand that pick rows of K together: those of a warp, of which windows have a multiple."""
+"""Rows of the left operand that share picks: the rows of a warp. A window has a multiple of this many rows."""
 
 PICK_BYTES = 4
-"""Bytes of a pick."""
 
 
 @dataclass(frozen=True, slots=True)
 class GatheredRows:
-    """values: [M, kept]. lists: int32 [lists, pitch], the row of K that each column is multiplied with, for `list_rows` rows of
-    `values` each; K in places without one. k: rows of the dense operand. codes: of V:N:M the codes of 2:4 that place the values of a row
-    among its list's, uint8 [M, ⌈groups / 2⌉].
+    """Values with the lists that their rows share.
+
+    values: [M, kept]. list_rows: rows of `values` that share a list. k: rows of the dense operand.
+    lists: int32 [lists, pitch], for each column the row of K that it is multiplied with; K where there is none.
+    codes: for V:N:M the 2:4 codes that place a row's values among the entries of its list, uint8 [M, ⌈groups / 2⌉].
     """
 
     values: NDArray[Any]
@@ -43,7 +43,6 @@ class GatheredRows:
 
     @property
     def kept(self) -> int:
-        """Columns of the values."""
         return self.values.shape[-1]
 
 
@@ -55,11 +54,12 @@ def gathered_rows(
     list_rows: int,
     codes: NDArray[np.uint8] | None = None,
 ) -> GatheredRows:
-    """Lists for so many rows at a time.
+    """Values and lists for blocks of `list_rows` rows.
 
-    values: [M, kept]. windows: [windows, kept], by window of `length` rows the row of K of each stored column; K or more in places
-    without one. codes: of V:N:M, of which `windows` has two rows of K for each stored column. Raises ValueError for sizes that do not go
-    together, and rows that a window names twice or that are negative.
+    values: [M, kept]. codes: of V:N:M; `windows` then has two rows of K for each stored column.
+    windows: [windows, kept], for each window of `length` rows the row of K of each stored column; K or more where there
+        is none.
+    Raises ValueError for sizes that do not match, and for rows of K that are negative or repeated in a window.
     """
     m, kept = values.shape
     expected = (-(-m // length), kept if codes is None else 2 * kept)
@@ -83,7 +83,7 @@ def gathered_rows(
         spread[each_row, part] = values
         return GatheredRows(spread.reshape(m, -1), lists, list_rows, k, _placed_codes(codes, part, most, kept // 2))
     unions = [np.unique(each[each < k]) for each in covered]
-    # All windows may keep rows past K alone; a product has a column to multiply all the same.
+    # If all windows keep only rows past K, the product still multiplies one column.
     spread = np.zeros((m, max(1, *map(len, unions))), values.dtype)
     for begin, union in zip(begins, unions, strict=True):
         for row in range(begin, min(begin + list_rows, m)):
@@ -93,11 +93,12 @@ def gathered_rows(
 
 
 def picks(windows: NDArray[np.integer], pattern: Pattern, m: int, step: int) -> NDArray[np.uint32]:
-    """The rows of K that rows pick, by step of `step` stored columns: uint32 [⌈M / 64⌉, steps, 4, step], for 16 rows each.
+    """The rows of K that rows of the left operand pick, by step of `step` stored columns: uint32 [⌈M / 64⌉, steps, 4,
+    step], for 16 rows each.
 
-    windows: as for `gathered_rows`, each row in its column's group. A pick counts rows from the first group that the step has a column
-    of. A column past the last one picks a row past K, of which zeros are read.
-    Raises ValueError for rows outside their groups, and windows that are not whole 16 rows.
+    windows: as for `gathered_rows`, each row of K in the group of its column. A pick counts rows from the first group
+        of the step. A column past the last one picks a row past K, which reads as zeros.
+    Raises ValueError for rows of K outside their groups, and for windows of other than a multiple of 16 rows.
     """
     if pattern.length % PICKERS:
         raise ValueError(f"{PICKERS} rows pick together, got windows of {pattern.length}: use a multiple of {PICKERS}")
@@ -120,14 +121,14 @@ def picks(windows: NDArray[np.integer], pattern: Pattern, m: int, step: int) -> 
 
 
 def picked(s: SparseTensor, step: int) -> NDArray[np.uint32]:
-    """`picks` of each matrix of `s` [..., M, K], one after the other."""
+    """`picks` of each matrix of `s` [..., M, K], concatenated."""
     entries = np.split(windows_of(s), prod(s.shape[:-2]))
     return np.concatenate([picks(each, s.pattern, s.shape[-2], step) for each in entries])
 
 
 def windows_of(s: SparseTensor) -> NDArray[np.int64]:
-    """By window of `s`, sparse along its last axis, the row of K of each stored column, of V:N:M of each vector that is kept: int64
-    [windows, vectors].
+    """For each window of `s`, sparse along its last axis, the row of K of each stored column (V:N:M: of each kept
+    vector): int64 [windows, vectors].
     """
     masks = decode(s.indices, s.windows)
     vectors = s.groups * s.pattern.shared
@@ -136,13 +137,13 @@ def windows_of(s: SparseTensor) -> NDArray[np.int64]:
 
 
 def codes_of(s: SparseTensor) -> NDArray[np.uint8] | None:
-    """By row of V:N:M the codes that place its values among the vectors of its window: uint8 [rows, ⌈groups / 2⌉]; None for N:M@L."""
+    """The codes that place each row's values among its window's vectors, uint8 [rows, ⌈groups / 2⌉]. None for N:M@L."""
     _, *of_rows = parts_of(s.indices, s.windows)
     return of_rows[0][s.windows.places()] if of_rows else None
 
 
 def _placed_codes(codes: NDArray[np.uint8], part: NDArray[np.int64], parts: int, groups: int) -> NDArray[np.uint8]:
-    """Codes of rows of so many parts, of which a row has its own in one: packed as before, others legal."""
+    """Codes of rows with `parts` parts: a row's own codes in its part, filler codes in the others. Packed as before."""
     count = parts * groups
     whole = np.full((len(codes), count + count % 2), FILLER, np.uint8)
     own = np.stack([codes & 15, codes >> 4], axis=-1).reshape(len(codes), -1)[:, :groups]
@@ -151,7 +152,7 @@ def _placed_codes(codes: NDArray[np.uint8], part: NDArray[np.int64], parts: int,
 
 
 def gathered(s: SparseTensor, list_rows: int) -> GatheredRows:
-    """`gathered_rows` of each matrix of `s` [..., M, K], one after the other, with as many columns for all of them."""
+    """`gathered_rows` of each matrix of `s` [..., M, K], concatenated. All have the same number of columns."""
     entries = prod(s.shape[:-2])
     length, k, m = s.pattern.length, s.shape[-1], s.shape[-2]
     windows, codes = np.split(windows_of(s), entries), codes_of(s)
@@ -178,7 +179,7 @@ def gathered(s: SparseTensor, list_rows: int) -> GatheredRows:
 
 
 def describe_lists(s: SparseTensor, list_rows: int) -> str | None:
-    """By how much lists for so many rows are longer than what a window keeps; None where they are not."""
+    """How much longer lists for `list_rows` rows are than the list of a window. None where they are not longer."""
     kept = gathered(s, list_rows).kept
     if kept <= s.kept:
         return None
@@ -189,7 +190,7 @@ def describe_lists(s: SparseTensor, list_rows: int) -> str | None:
 
 
 def list_pitch(kept: int) -> int:
-    """Entries of a list in memory, for so many rows of K."""
+    """Entries in memory of a list of `kept` rows of K."""
     return -(-max(1, kept) // LIST_COLUMNS) * LIST_COLUMNS
 
 

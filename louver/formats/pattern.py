@@ -1,4 +1,4 @@
-"""Sparsity patterns: the number of elements of each group that may be non-zero."""
+"""Sparsity patterns: how many elements or vectors of each group may be non-zero."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ MAX_GROUP: Final = 256
 """Largest M, in elements or vectors: an index in a group fits in a byte."""
 
 _DIGITS: Final = 18
-"""Digits of a pattern's numbers, at most: Python reads no more than some thousands."""
+"""Most digits of a number in a pattern's text. Python refuses to convert texts of several thousand digits."""
 
 _TEXT = re.compile(r"([1-9][0-9]*):([1-9][0-9]*)(?:@(V?)([1-9][0-9]*))?", re.ASCII)
 
 LIFTED: Final = (2, 4)
-"""Of the columns that rows of a window share in V:N:M, how many each row keeps, and how many there are: what tensor cores lift."""
+"""V:N:M: each row keeps 2 of the 4 vectors that the rows of a window share. Tensor cores read this 2:4 part."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """At most `n` non-zeros in every `m` consecutive elements along the sparse axis, written `n:m`.
+    """At most `n` non-zeros in every `m` consecutive elements along the sparse axis, written `n:m`. n = m keeps all.
 
-    length: vectors of this many elements across the sparse axis are kept or pruned as one (`n:m@length`); 1 for elements.
-    shared: of V:N:M, written `2:m@Vlength`, 4: the vectors of a group that are kept, of which each row keeps 2 elements; else n, which 0
-    stands for. n = m keeps all. Raises TypeError unless all are integers, and ValueError unless 1 <= n <= m <= 256 and length >= 1, and
-    for V:N:M m >= 5 and length >= 2.
+    length: elements of a vector across the sparse axis (`n:m@length`), which is kept or pruned as a whole; 1 for
+        elements.
+    shared: vectors that a group keeps: for V:N:M (`2:m@Vlength`) 4, of which each row keeps 2 elements; else n (0 means
+        n).
+    Raises TypeError unless all are integers. Raises ValueError unless 1 <= n <= m <= 256 and length >= 1, for V:N:M
+    also m >= 5 and length >= 2.
     """
 
     n: int
@@ -60,9 +62,8 @@ class Pattern:
 
     @classmethod
     def parse(cls, text: object) -> Pattern:
-        """The pattern of a text such as "2:4", "1:2", "N:M", "N:M@L" or "2:M@VL"; a `Pattern` is returned as it is.
-
-        Raises TypeError for anything but a text or a pattern, ValueError for a text that is none.
+        """The pattern of a text such as "2:4", "1:2", "N:M", "N:M@L" or "2:M@VL". A `Pattern` is returned unchanged.
+        Raises TypeError for other types, ValueError for a text that is not a pattern.
         """
         if isinstance(text, Pattern):
             return text
@@ -82,26 +83,24 @@ class Pattern:
 
     @property
     def levels(self) -> tuple[Pattern, ...]:
-        """The patterns that it is composed of: the one of its vectors, and of V:N:M the one of elements of the vectors that are kept."""
+        """The patterns applied in turn: the pattern itself; for V:N:M that of its vectors, then 2:4 of the kept ones."""
         if self.shared == self.n:
             return (self,)
         return Pattern(self.shared, self.m, self.length), Pattern(self.n, self.shared)
 
     def kept_by(self, windows: int) -> float:
-        """The share of the sparse axis that so many windows keep together, where each keeps random elements: 1 - (1 - N / M)^windows, of V:N:M
-        with 4 for N.
-
-        Windows that are all alike keep N / M.
+        """The expected share of the sparse axis that `windows` windows keep together, if each keeps random elements: 1
+        - (1 - N / M)^windows; for V:N:M with 4 for N. Identical windows keep N / M.
         """
         return 1 - (1 - self.shared / self.m) ** windows
 
     @property
     def rescaling(self) -> float:
-        """M / N, by which NM-SpMM's equation (1) multiplies a product: `louver.linear(x, s, alpha=s.pattern.rescaling)`."""
+        """M / N, the factor of NM-SpMM's equation (1): `louver.linear(x, s, alpha=s.pattern.rescaling)`."""
         return self.m / self.n
 
     def groups(self, size: int) -> int:
-        """Groups along a sparse axis of this size; the last may be partly outside and counts as zeros there."""
+        """Groups along a sparse axis of `size` elements. The last group is filled with zeros."""
         return -(-size // self.m)
 
     def __str__(self) -> str:
@@ -114,5 +113,5 @@ LIFTED_PATTERNS: Final = ("2:4", "1:2")
 
 
 def lifted_pattern(operand: str) -> str:
-    """The pattern along K whose metadata the tensor cores read with an element type: one of two for 32 bits, else two of four."""
+    """The pattern along K that sparse tensor core instructions read: "1:2" for 32-bit element types, else "2:4"."""
     return "1:2" if element_type(operand).bits == 32 else "2:4"

@@ -1,4 +1,4 @@
-"""Arrays of any shape as rows along the sparse axis, and rows as windows and groups, a cache-sized block at a time."""
+"""Arrays as rows along the sparse axis, and rows as windows and groups, in blocks that fit in the cache."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from louver.formats.given import integer
 from louver.formats.pattern import Pattern
 
 Bits = NDArray[Any]
-"""Raw bits of elements, as unsigned integers of their size."""
+"""Raw bits of elements, as unsigned integers of the same size."""
 
 BLOCK: Final = 1 << 17
-"""Elements that are worked on at a time, so that the dozen intermediate arrays stay in the cache."""
+"""Elements of a block. The dozen intermediate arrays of a block fit in the cache."""
 
 
 def sparse_operand(array: ArrayLike) -> tuple[NDArray[Any], ElementType]:
-    """The array and its element type; refuses scalars, masked arrays and types that a sparse tensor cannot have.
-
-    A PyTorch tensor may be on any device, and of types that NumPy does not know.
+    """The array and its element type. A PyTorch tensor may be on any device and of a type that NumPy lacks. Raises
+    TypeError or ValueError for scalars, masked arrays and types that a sparse tensor cannot have.
     """
     of_torch = _is_torch_tensor(array)
     if isinstance(array, np.ma.MaskedArray):
@@ -41,12 +40,12 @@ def sparse_operand(array: ArrayLike) -> tuple[NDArray[Any], ElementType]:
 
 
 _GPU_MEMORY: Final = (2, 13)
-"""DLPack's device types of CUDA: its own memory, and memory that moves."""
+"""DLPack's device types of CUDA: device memory and managed memory."""
 
 
 def on_gpu(array: object) -> Any:
-    """The module with this room's functions for arrays on a GPU, by the package's own name, since this room may not import it;
-    None for any other array.
+    """The module that implements this room's functions for arrays on a GPU; None for any other array. The import goes
+    through the package, because this room may not import that module.
     """
     if isinstance(array, np.ndarray):
         return None
@@ -68,13 +67,12 @@ def _is_torch_tensor(array: object) -> bool:
 
 
 def _on_host(tensor: Any, element: ElementType) -> NDArray[Any]:
-    """A PyTorch tensor as an array, by its bytes."""
     torch: Any = sys.modules["torch"]
     return tensor.detach().cpu().contiguous().view(torch.uint8).numpy().view(element.numpy)
 
 
 def normal_axis(axis: object, ndim: int) -> int:
-    """The axis, an integer, counted from 0. Raises TypeError for anything else, ValueError when the array has no such axis."""
+    """The axis counted from 0. Raises TypeError unless it is an integer, ValueError when the array has no such axis."""
     number = integer(axis, f"the sparse axis is an integer from {-ndim} to {ndim - 1}")
     if not -ndim <= number < ndim:
         raise ValueError(
@@ -84,7 +82,7 @@ def normal_axis(axis: object, ndim: int) -> int:
 
 
 def to_rows(array: NDArray[Any], axis: int) -> Bits:
-    """Raw bits [rows, size] with the axis last and the other axes, in their order, flattened to rows."""
+    """Raw bits [rows, size]: the axis comes last, the other axes are flattened in their order."""
     size = array.shape[axis]
     last = array if axis == array.ndim - 1 else np.moveaxis(array, axis, -1)
     rows = last.reshape(row_count(array.shape, axis), size)
@@ -106,7 +104,7 @@ def row_count(shape: tuple[int, ...], axis: int) -> int:
 
 
 def row_blocks(rows: int, row_size: int) -> Iterator[slice]:
-    """Consecutive slices of rows, about `BLOCK` elements each, at least one row; none where rows have no elements."""
+    """Consecutive slices of at least one row and about `BLOCK` elements; no slice if rows have no elements."""
     step = max(1, BLOCK // max(1, row_size))
     for start in range(0, rows if row_size else 0, step):
         yield slice(start, min(start + step, rows))
@@ -114,10 +112,10 @@ def row_blocks(rows: int, row_size: int) -> Iterator[slice]:
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """The rows of an array in windows: `pattern.length` rows of one matrix, which keep the same elements.
+    """The windows of an array: `pattern.length` rows of one matrix that keep the same elements.
 
-    shape, axis: of the array. A matrix has the sparse axis and the last one of the others, which vectors run along. A row past its end
-    counts as zeros, and with a length of 1 each row is a window.
+    shape, axis: of the array. A matrix has the sparse axis and the last of the other axes; vectors run along the
+        latter. Rows past its end count as zeros. With a length of 1 each row is a window.
     """
 
     shape: tuple[int, ...]
@@ -137,12 +135,12 @@ class Windows:
 
     @property
     def groups(self) -> int:
-        """Groups of M vectors of a window."""
+        """Groups of M vectors in a window."""
         return self.pattern.groups(self.shape[self.axis])
 
     @property
     def height(self) -> int:
-        """Rows of a window that is not cut off."""
+        """Rows of a whole window."""
         return max(1, min(self.pattern.length, self.across))
 
     @property
@@ -161,11 +159,11 @@ class Windows:
         return row // self.across * self.of_matrix + row % self.across // self.height
 
     def places(self) -> NDArray[np.int64]:
-        """The place of each row among those of whole windows, of which a matrix that cuts one off has more."""
+        """The place of each row in the sequence of whole windows, where a cut window is filled up."""
         return self.of_rows() * self.height + np.arange(self.rows) % max(self.across, 1) % self.height
 
     def blocks(self) -> Iterator[tuple[slice, slice]]:
-        """Consecutive slices of rows, about `BLOCK` elements each, and of their windows: at least one, a cut one at the end only."""
+        """Consecutive slices of rows, about `BLOCK` elements each, and of their windows. Only a last window can be cut."""
         height, size = self.height, self.shape[self.axis]
         run = self.across if self.across % height else self.rows
         for begin in range(0, self.rows, max(run, 1)):
@@ -175,7 +173,7 @@ class Windows:
                 yield rows, slice(before + block.start, before + block.stop)
 
     def tiles(self, rows: Bits) -> Bits:
-        """Rows of a block as [windows, height, groups, M]; elements past the end of a matrix or of the sparse axis are zeros."""
+        """Rows of a block as [windows, height, groups, M]; zeros past the end of a matrix or of the sparse axis."""
         count, size = rows.shape
         m = self.pattern.m
         padding = (-count % self.height, self.groups * m - size)
@@ -184,7 +182,7 @@ class Windows:
         return rows.reshape(-1, self.height, self.groups, m)
 
     def start(self, group: int, row: int = 0) -> tuple[int, ...]:
-        """Coordinates, in the array, of the first element of a group counted over all windows, in a row of its window."""
+        """Coordinates of a group's first element in the array. group: counted over all windows. row: of the window."""
         window, along = divmod(group, self.groups)
         matrix, within = divmod(window, self.of_matrix)
         row += matrix * self.across + within * self.height
@@ -197,6 +195,6 @@ class Windows:
 
 
 def to_planes(tiles: Bits) -> Bits:
-    """Tiles as [M, height, windows * groups]: element i of all vectors at [i]."""
+    """Tiles as [M, height, windows * groups]: entry i has element i of all vectors."""
     windows, height, groups, m = tiles.shape
     return np.ascontiguousarray(tiles.transpose(3, 1, 0, 2)).reshape(m, height, windows * groups)

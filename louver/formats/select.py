@@ -1,6 +1,5 @@
-"""Selects the elements or vectors of a group that are kept: the N with the largest keys, ties going to the lowest index.
-
-Planes are raw bits [M, height, groups]: element i of all vectors at [i], or a height of 1.
+"""Selects the elements or vectors that a group keeps: the N largest keys, of equal keys the lowest index. Planes are
+raw bits [M, height, groups]: `planes[i]` has element i of all vectors. The height of single elements is 1.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from louver.formats.rows import Bits
 Mask = NDArray[np.bool_]
 
 Norm: TypeAlias = Literal["l1", "l2"]
-"""The size by which vectors are compared: by the sum of their magnitudes, or of their squares."""
+"""The norm that ranks vectors: the sum of magnitudes (l1) or of squares (l2)."""
 
 
 def largest(keys: NDArray[Any], n: int) -> Mask:
-    """True for the `n` largest of each group. keys and result: [M, groups]; equal keys rank by index, lowest first."""
+    """True for the `n` largest of each group, of equal keys the lowest index. keys and result: [M, groups]."""
     m = len(keys)
     losses = np.zeros(keys.shape, np.uint8)
     for i in range(m - 1):
@@ -33,17 +32,17 @@ def largest(keys: NDArray[Any], n: int) -> Mask:
 
 
 def kept_of(tiles: Bits, mask: Mask, n: int) -> Bits:
-    """The vectors of tiles [windows, height, groups, M] that a mask [windows, groups, M] keeps, N of each group, as tiles of one row:
-    [windows * height, 1, groups, N].
+    """The N vectors of each group that a mask [windows, groups, M] keeps of tiles [windows, height, groups, M], as
+    tiles of one row: [windows * height, 1, groups, N].
     """
     windows, height, groups, _ = tiles.shape
     return tiles[np.broadcast_to(mask[:, None], tiles.shape)].reshape(windows * height, 1, groups, n)
 
 
 def kept_elements(masks: Sequence[Mask], height: int) -> Mask:
-    """The elements that masks of a pattern's levels keep together, [windows, 1, groups, M], of V:N:M [windows, height, groups, M].
+    """The elements that the masks of all levels keep: [windows, 1, groups, M], for V:N:M [windows, height, groups, M].
 
-    masks: [lists, groups, M] of each level, the second one of the rows of windows.
+    masks: [lists, groups, M] of each level. A list of the second level is a row of a window.
     """
     outer, *inner = masks
     kept = outer[:, None]
@@ -54,19 +53,18 @@ def kept_elements(masks: Sequence[Mask], height: int) -> Mask:
 
 
 def magnitude_keys(planes: Bits, element: ElementType) -> NDArray[Any]:
-    """Unsigned keys that order raw bits by magnitude; infinities and NaNs are equal and above every finite value. Any shape."""
+    """Unsigned keys that order raw bits of any shape by magnitude. Infinities and NaNs are equal and largest."""
     if element.floating:
-        # The bits of a positive floating-point number order as the number does, NaN last.
+        # The bits of positive floating-point numbers have the order of the numbers; NaN comes last.
         return np.minimum(planes & element.magnitude_mask, element.largest_magnitude)
-    # NumPy's abs(-128) is -128, whose bits are those of 128.
+    # NumPy's abs(-128) is -128. Its bits read as unsigned are 128.
     return np.abs(planes.view(element.numpy)).view(element.bits_dtype)
 
 
 def norm_keys(planes: Bits, element: ElementType, norm: Norm) -> NDArray[np.float32]:
-    """Keys [M, groups] that order vectors by their norm; those with an infinity or a NaN are equal and above every other.
-
-    Sums are in f32: each magnitude, or its square rounded to f32, is added in the order of the rows, rounded to nearest even, subnormal
-    numbers kept. A sum that overflows counts as infinite.
+    """Keys [M, groups] that order vectors by norm. Vectors with an infinity or a NaN are equal and exceed all others.
+    Magnitudes, or squares rounded to f32, are added in row order in f32: round to nearest even, subnormals kept. A sum
+    that overflows is infinite.
     """
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         terms = np.abs(planes.view(element.numpy).astype(np.float32))
@@ -75,13 +73,13 @@ def norm_keys(planes: Bits, element: ElementType, norm: Norm) -> NDArray[np.floa
         total = terms[:, 0].copy()
         for row in range(1, terms.shape[1]):
             total += terms[:, row]
-    # fmin would keep a signalling NaN.
+    # `fmin` would keep a signalling NaN.
     total[np.isnan(total)] = np.inf
     return total
 
 
 def nonzero(planes: Bits, element: ElementType) -> Mask:
-    """True for elements other than zero; -0.0 is zero. Any shape."""
+    """True for non-zero elements; -0.0 is zero. Any shape."""
     return (planes & element.magnitude_mask) != 0
 
 
@@ -92,10 +90,11 @@ def negative_zeros(planes: Bits, element: ElementType) -> Mask | None:
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """The vectors that take the slots of groups when they are compressed.
+    """The vectors that take the slots of each group in `compress`.
 
-    counts: vectors of each group that are not zero, uint16 [groups]. keys: uint8 [M, groups], non-zero vectors first, then those
-    with a -0.0. negatives: True for each -0.0, [M, height, groups], None where there is none.
+    counts: non-zero vectors of each group, uint16 [groups]. negatives: True for each -0.0, [M, height, groups], or
+        None.
+    keys: uint8 [M, groups] that rank non-zero vectors first, then vectors with a -0.0.
     """
 
     counts: NDArray[np.uint16]
@@ -104,7 +103,6 @@ class Slots:
 
     @classmethod
     def of(cls, planes: Bits, element: ElementType) -> Slots:
-        """Of the groups of planes."""
         taken: Mask = np.logical_or.reduce(nonzero(planes, element), axis=1)
         counts = _per_group(taken)
         keys = taken.view(np.uint8) * np.uint8(2)
@@ -115,7 +113,7 @@ class Slots:
         return cls(counts, keys, negative)
 
     def negative_zeros_lost(self, n: int) -> int:
-        """The number of -0.0 that find no slot, in groups that keep to N."""
+        """The number of -0.0 without a slot, in groups with at most N non-zero vectors."""
         if self.negatives is None:
             return 0
         too_many = _per_group(self.keys != 0).astype(np.int64) - n
@@ -127,5 +125,4 @@ class Slots:
 
 
 def _per_group(mask: Mask) -> NDArray[np.uint16]:
-    """The number of true elements of each group: [groups] of [M, groups]."""
     return np.add.reduce(mask, axis=0, dtype=np.uint16)
