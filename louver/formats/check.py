@@ -14,13 +14,14 @@ from louver.formats.rows import Bits, Windows, normal_axis, on_gpu, sparse_opera
 from louver.formats.select import Mask, Slots, kept_of, largest, nonzero
 
 LISTED: Final = 8
-"""Offending groups that a report names unless asked for more or fewer; it counts them all."""
+"""Offending groups that a report names by default. All are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group of an array. start: coordinates of its first element. nonzeros: its elements, or vectors, that are not zero. in_row: of V:N:M
-    whether these are elements of one row, of a group whose vectors keep to the pattern.
+    """A group of an array. start: coordinates of its first element. nonzeros: its non-zero elements or vectors.
+
+    in_row: for V:N:M, `nonzeros` counts elements of one row, in a group whose vectors keep the pattern.
     """
 
     start: tuple[int, ...]
@@ -32,10 +33,11 @@ class Group:
 class CheckReport:
     """The result of `check`.
 
-    exact: whether groups had to hold exactly N non-zeros rather than at most N. groups: all groups looked at.
-    offending: groups that break the rule. first: the first of them in row-major order, at most 8 unless asked for more or fewer.
-    histogram: M + 1 counts; entry i is the number of groups with i non-zeros. Of N:M@L and V:N:M a group has M vectors.
-    negative_zeros_dropped: how many -0.0 `compress` would turn into +0.0 for want of a free slot in their group.
+    exact: the rule was exactly N non-zeros in a group, not at most N. groups: number of groups. offending: groups that
+        break the rule.
+    first: the first offending groups in row-major order. negative_zeros_dropped: -0.0 that `compress` would turn into
+        +0.0.
+    histogram: M + 1 counts; entry i is the number of groups with i non-zero elements, or vectors for N:M@L and V:N:M.
     """
 
     pattern: Pattern
@@ -48,7 +50,6 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """Whether every group keeps the pattern."""
         return self.offending == 0
 
     def __bool__(self) -> bool:
@@ -65,12 +66,11 @@ class CheckReport:
 
 
 def check(w: Any, pattern: str | Pattern, *, axis: int = -1, exact: bool = False, listed: int = LISTED) -> CheckReport:
-    """Count the non-zeros of every group of M along `axis` and report the groups with more than N.
-
-    Of N:M@L a vector with an element that is not zero counts as one; groups are in the order of their windows of L rows. Of V:N:M a group
-    offends with more than 4 such vectors, or with a row of more than 2 non-zeros. exact: groups with fewer than N offend as well. -0.0 is zero; NaN is not. A last group that is cut off counts as
-    filled with zeros. listed: how many offending groups the report names. An array on a GPU is checked there.
-    Raises ValueError for an element type, pattern or axis that is not supported.
+    """Count the non-zeros of every group of M along `axis`, and report the groups with more than N. N:M@L counts
+    vectors with a non-zero element; groups are in the order of their windows of L rows. In V:N:M a group offends with
+    more than 4 such vectors, or with more than 2 non-zeros in a row. -0.0 is zero; NaN is not. A last group that is cut
+    off counts as filled with zeros. exact: groups with fewer than N offend too. listed: how many offending groups are
+    named. An array on a GPU is checked there. Raises ValueError for an unsupported element type, pattern or axis.
     """
     if (there := on_gpu(w)) is not None:
         return there.check(w, pattern, axis=axis, exact=exact, listed=listed)
@@ -108,7 +108,7 @@ def check(w: Any, pattern: str | Pattern, *, axis: int = -1, exact: bool = False
 def _rows(
     tiles: Bits, windows: Windows, element: ElementType, count: int, *, exact: bool
 ) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """By group of a block of `count` rows, the non-zeros of each row of its window, and whether there are too many: [groups, height]."""
+    """By group of a block of `count` rows: the non-zeros of each row, and whether they are too many, [groups, height]."""
     counts = np.count_nonzero(nonzero(tiles, element), axis=3)
     bad = counts != windows.pattern.n if exact else counts > windows.pattern.n
     past = np.arange(len(tiles) * windows.height).reshape(len(tiles), windows.height, 1) >= count
@@ -117,7 +117,7 @@ def _rows(
 
 
 def _lost_in_rows(tiles: Bits, slots: Slots, pattern: Pattern, element: ElementType) -> int:
-    """The number of -0.0 that find no slot in their row, in groups that keep to the pattern."""
+    """The number of -0.0 without a slot in their row, in groups that keep the vector pattern."""
     windows, height, groups, m = tiles.shape
     outer, inner = pattern.levels
     keep: Mask = np.ascontiguousarray(largest(slots.keys, outer.n).T).reshape(windows, groups, m)
@@ -128,8 +128,9 @@ def _lost_in_rows(tiles: Bits, slots: Slots, pattern: Pattern, element: ElementT
 
 
 def too_many(windows: Windows, group: int, nonzeros: int, row: int | None = None) -> ValueError:
-    """The error of an array of which that group, counted over all windows, has more than N non-zeros. row: of V:N:M the row of a window that
-    has them; None for the vectors of a window.
+    """The error for a group, counted over all windows, with more than N non-zeros.
+
+    row: the offending row of a V:N:M window; None when the vectors offend.
     """
     pattern = windows.pattern
     most, kept = pattern.shared, f"non-zero vectors of {pattern.length} elements"
@@ -142,7 +143,7 @@ def too_many(windows: Windows, group: int, nonzeros: int, row: int | None = None
 
 
 def too_many_at(windows: Windows, first: int, level: Pattern, counts: NDArray[np.uint16]) -> ValueError:
-    """`too_many` of the first group with more than N non-zeros. counts: of one level, from window `first` on."""
+    """`too_many` for the first group with more than N non-zeros. counts: of one level, from window `first` on."""
     bad = int(np.argmax(counts > level.n))
     tile, group = divmod(bad, windows.groups)
     window, row = (tile, None) if level.length > 1 or level == windows.pattern else divmod(tile, windows.height)

@@ -1,4 +1,4 @@
-"""Makes sparse tensors: of a dense array that keeps a pattern, and of kept values with their indices."""
+"""Makes sparse tensors from a dense array that keeps a pattern, or from kept values with their indices."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from louver.formats.transposable import PATTERN as TRANSPOSABLE
 def compress(
     w: Any, pattern: str | Pattern, *, axis: int = -1, method: Literal["magnitude"] | None = None
 ) -> SparseTensor:
-    """The sparse tensor of a dense array that keeps `pattern` along `axis`; `dense()` gives the array back, bit for bit.
+    """The sparse tensor of a dense array that keeps `pattern` along `axis`. `dense()` gives the same bits back.
 
-    method: prune the array by this method of `prune` first.
+    method: prune the array first, by this method of `louver.prune`.
 
-    A group with fewer than N non-zeros stores explicit zeros; a -0.0 takes such a slot before a +0.0 does, the lowest
-    index first, and one that finds none becomes +0.0 and is counted in `negative_zeros_dropped`.
-    A sparse axis that is not a multiple of M is filled up with zeros; `shape` remembers its size. Of N:M@L the same holds of vectors,
-    of which one with a single non-zero is kept whole; `louver.prune` says where vectors lie.
-    An array on a GPU is compressed there, to a tensor whose arrays are on that GPU, of the same library.
-    Raises ValueError for a group with more than N non-zeros, naming the first, and for an element type, pattern or axis
-    that is not supported.
+    A group with fewer than N non-zeros stores zeros in its free slots: first -0.0, then +0.0, each from the lowest
+    index on. A -0.0 without a slot becomes +0.0 and is counted in `negative_zeros_dropped`. N:M@L keeps whole vectors
+    (layout: `louver.prune`) by the same rules. A sparse axis that is not a multiple of M is filled with zeros; `shape`
+    holds its true size. An array on a GPU is compressed there; the result's arrays are on that GPU and of the same
+    library.
+    Raises ValueError for a group with more than N non-zeros (the first one is named), and for an element type, pattern
+    or axis that is not supported.
     """
     if (there := on_gpu(w)) is not None:
         return there.compress(w, pattern, axis=axis, method=method)
@@ -55,9 +55,8 @@ def compress(
 
 
 def _kept(tiles: Bits, windows: Windows, element: ElementType, first: int) -> tuple[Bits, list[Mask], int]:
-    """The elements that tiles [windows, height, groups, M] keep, the mask of each level, [lists, groups, M], and the -0.0 that are lost.
-
-    first: the number of the first window. Raises ValueError for a group with more than N non-zeros.
+    """The kept elements of tiles [windows, height, groups, M], each level's mask [lists, groups, M], and how many -0.0
+    are lost. first: the number of the first window. Raises ValueError for a group with more than N non-zeros.
     """
     masks, lost = list[Mask](), 0
     for level in windows.pattern.levels:
@@ -74,13 +73,13 @@ def _kept(tiles: Bits, windows: Windows, element: ElementType, first: int) -> tu
 def from_indices(
     values: ArrayLike, indices: ArrayLike, pattern: str | Pattern, shape: Sequence[int], *, axis: int = -1
 ) -> SparseTensor:
-    """The sparse tensor of kept values and their indices, as `s.values` and `s.unpacked_indices()` have them. Both are copied.
+    """The sparse tensor of kept values and indices, as in `s.values` and `s.unpacked_indices()`. Both are copied.
 
-    values: [rows, kept], N for each group. indices: integers [windows, kept], for `pattern.length` rows each, of V:N:M [rows, kept], from 0
-    to M - 1, in a group in any order. shape, axis: of the dense array. NM-SpMM's B' [w, n] and D [w, q] of a matrix B [k, n] are
-    `from_indices(b.T, d.T, pattern, (k, n), axis=0)`.
-    Raises TypeError or ValueError for other types or shapes, for an index that is out of range or stands twice in a group, for more than 4
-    vectors of a window of V:N:M in a group, and for a value past the end of the sparse axis that is not +0.0.
+    values: [rows, kept], N for each group. shape, axis: of the dense array.
+    indices: integers from 0 to M - 1, in a group in any order: [rows, kept], for N:M@L [windows, kept] for L rows each.
+    NM-SpMM's B' [w, n] and D [w, q] of a matrix B [k, n] are `from_indices(b.T, d.T, pattern, (k, n), axis=0)`.
+    Raises TypeError or ValueError for other types or shapes, for an index that is out of range or repeated in a group,
+    for more than 4 vectors of a V:N:M window in a group, and for a value other than +0.0 past the sparse axis.
     """
     pattern = Pattern.parse(pattern)
     array, element = sparse_operand(values)
@@ -119,7 +118,7 @@ def from_indices(
 
 
 def _masks_of(keep: Mask, windows: Windows) -> list[Mask]:
-    """The mask of each level. keep: of each window, of V:N:M of each row, [lists, groups, M]. Raises ValueError for too many vectors."""
+    """Each level's mask. keep: [lists, groups, M] by window, for V:N:M by row. Raises ValueError for too many vectors."""
     pattern = windows.pattern
     if len(pattern.levels) == 1:
         return [keep]
@@ -137,9 +136,8 @@ def _masks_of(keep: Mask, windows: Windows) -> list[Mask]:
 
 
 def compress_both(w: Any) -> tuple[SparseTensor, SparseTensor]:
-    """An array [..., M, K], pruned by transposable 2:4 masks as `prune` does, as two sparse tensors: along K, and along M.
-
-    Both are of the whole array; `dense()` of either gives the pruned one. An array on a GPU is read once. Raises ValueError as `prune` and `compress`.
+    """An array [..., M, K], pruned by transposable 2:4 masks, as two sparse tensors: along K and along M. `dense()` of
+    either is the pruned array. An array on a GPU is read once. Raises ValueError as `prune` does.
     """
     if (there := on_gpu(w)) is not None:
         return there.compress_both(w)

@@ -1,4 +1,4 @@
-"""Element types: the names that every room uses, with the NumPy dtypes that hold them."""
+"""Element types: the names that all rooms use, and the NumPy dtypes that hold them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from louver.formats.given import shown
 
 @dataclass(frozen=True, slots=True)
 class ElementType:
-    """One element type.
+    """An element type. `tf32` is stored as float32; the hardware reads its upper 19 bits. NumPy's float32 is `f32`.
 
-    name: PTX's name without the dot (`f16`, `e4m3`…). numpy: the dtype whose bits hold it. bits: size in memory.
-    floating: has a sign bit, infinities or NaN. sparse: may be the element type of a sparse tensor.
-    `tf32` is stored as float32, of which the hardware reads the upper 19 bits; NumPy's float32 is named `f32`.
+    name: PTX's name without the dot (`f16`, `e4m3`…). numpy: the dtype that holds its bits. bits: size in memory.
+    floating: has a sign bit, and infinities or NaN. sparse: allowed in sparse tensors.
     """
 
     name: str
@@ -34,29 +33,28 @@ class ElementType:
 
     @property
     def bytes(self) -> int:
-        """Bytes of one element."""
         return self.bits // 8
 
     @property
     def bits_dtype(self) -> np.dtype[Any]:
-        """The unsigned integer dtype that holds an element's raw bits."""
+        """The unsigned integer dtype of the same size."""
         return np.dtype(f"u{self.bytes}")
 
     @property
     def magnitude_mask(self) -> int:
-        """The raw bits without the sign bit of a floating type; all bits of an integer type."""
+        """A mask of all bits but the sign bit of a floating type."""
         return (1 << (self.bits - self.floating)) - 1
 
     @property
     def largest_magnitude(self) -> int:
-        """The raw bits, without the sign, that infinities and NaNs count as; all bits of an integer type."""
+        """The raw bits, without the sign, that stand for infinities and NaNs; for an integer type all bits."""
         if not self.floating:
             return self.magnitude_mask
         return int(np.array(np.inf, self.numpy).view(self.bits_dtype)) & self.magnitude_mask
 
     @property
     def negative_zero(self) -> int | None:
-        """The raw bits of -0.0; None for integer types, which have one zero only."""
+        """The raw bits of -0.0; None for integer types."""
         return 1 << (self.bits - 1) if self.floating else None
 
     def __str__(self) -> str:
@@ -78,16 +76,14 @@ ELEMENT_TYPES: Final[dict[str, ElementType]] = {
         ElementType("s64", np.dtype(np.int64), 64, False, sparse=False),
     )
 }
-"""Every element type by name."""
 
 SPARSE_TYPES: Final = tuple(name for name, element in ELEMENT_TYPES.items() if element.sparse)
-"""Names of the element types that a sparse tensor may have."""
 
 _LONGEST: Final = 60
-"""Letters of the longest text that may name a type, or that an error quotes."""
+"""Most characters of a text that names a type or that an error quotes."""
 
 _OTHER_NAMES: Final[dict[str, str]] = {
-    # NumPy's and torch's names; safetensors' names for the same types are upper case.
+    # Names of NumPy and torch. safetensors' names for these types are upper case.
     "float16": "f16",
     "bfloat16": "bf16",
     "float8_e4m3fn": "e4m3",
@@ -105,27 +101,27 @@ _OTHER_NAMES: Final[dict[str, str]] = {
 }
 
 
-# Byte-swapped dtypes are not equal to native ones; of two types with one dtype the first is meant.
+# Byte-swapped dtypes differ from native ones. Of two types with the same dtype the first one wins.
 _OF_DTYPES: Final = {t.numpy: t for t in reversed(ELEMENT_TYPES.values())}
 
 
 class ElementTypeError(ValueError):
-    """Data of a type that is none of those asked for. given: the type, as its library names it."""
+    """Data of a type that is not allowed. given: the type's name in its library."""
 
     given: object = None
 
 
 def multiplied_as(name: str) -> str:
-    """The name of the element type that tensor cores read an element type as: f32 as tf32."""
+    """The element type as which tensor cores read data of the type `name`: f32 as tf32."""
     return "tf32" if name == "f32" else name
 
 
 def element_type(x: object, among: Collection[str] = ELEMENT_TYPES.keys()) -> ElementType:
     """The element type that `x` names.
 
-    x: an `ElementType`, one of its names, a NumPy dtype or scalar type (ml_dtypes' included), a torch dtype, or
-    a NumPy, torch or safetensors name such as "float16", "torch.bfloat16" or "F8_E4M3". among: the names that may be meant.
-    Raises ElementTypeError (a ValueError) for anything else, listing those names.
+    x: an `ElementType` or its name, a NumPy dtype or scalar type (also of ml_dtypes), a torch dtype, or a NumPy, torch
+        or safetensors name such as "float16", "torch.bfloat16" or "F8_E4M3". among: the allowed names.
+    Raises ElementTypeError (a ValueError) with the allowed names for anything else.
     """
     found = _found(x)
     if found is None or found.name not in among:
@@ -139,7 +135,7 @@ def element_type(x: object, among: Collection[str] = ELEMENT_TYPES.keys()) -> El
 
 
 def raw_bits(array: NDArray[Any]) -> NDArray[Any]:
-    """The array's elements as unsigned integers of the same size: a view, same shape."""
+    """A view of the elements as unsigned integers of the same size and shape."""
     return array.view(element_type(array.dtype).bits_dtype)
 
 
@@ -148,13 +144,13 @@ def _found(x: object) -> ElementType | None:
         return x
     if isinstance(x, np.dtype):
         return _OF_DTYPES.get(cast("np.dtype[Any]", x))
-    # A torch dtype prints as "torch.float16"; torch itself need not be imported for it.
+    # A torch dtype prints as "torch.float16". Its name is enough, without an import of torch.
     name = x.__name__ if isinstance(x, type) else _text(x).lower().removeprefix("torch.")
     return ELEMENT_TYPES.get(_OTHER_NAMES.get(name, name))
 
 
 def _text(x: object) -> str:
-    """The text of what may name a type; none for what has none, or a long one."""
+    """The text of `x` as a possible type name; "" if there is no text or it is too long."""
     try:
         text = str(x)
     except ValueError:

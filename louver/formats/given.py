@@ -1,4 +1,4 @@
-"""Checks of callers' arguments: integers, and the text of any value in an error."""
+"""Checks of integer arguments, and the text of a caller's value in an error."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, Final, cast
 import numpy as np
 
 MAX_BITS: Final = 64
-"""Bits of the largest number that any of Louver's arguments can mean; longer ones have no short text either."""
+"""Most bits of an integer argument. Longer integers would also make error texts long."""
 
 
 def integer(value: object, rule: str) -> int:
-    """A Python or NumPy integer as a Python one.
+    """The Python int of a Python or NumPy integer.
 
-    rule: the rule for the value, with which errors begin. Raises TypeError for anything else, True and False among it, and
-    ValueError for a number of more than 64 bits.
+    rule: the rule for the value; the error text starts with it.
+    Raises TypeError for other types, including bool, and ValueError for a number of more than 64 bits.
     """
     kind = type(value)
     try:
@@ -30,5 +30,5 @@ def integer(value: object, rule: str) -> int:
 
 
 def shown(value: object) -> str:
-    """A value in an error: a text or None as it is, anything else by its type, which has a name of one line."""
+    """The text of a value in an error: the `repr` of a string or None, the type of any other object."""
     return repr(value) if isinstance(value, str | None) else f"an object of type {type(value).__name__}"

@@ -1,4 +1,4 @@
-"""Prunes a dense array: returns it with zeros."""
+"""Prunes a dense array: sets the smallest elements or vectors of each group to zero."""
 
 from __future__ import annotations
 
@@ -35,17 +35,20 @@ def prune(
     norm: Norm = "l2",
     transposable: bool = False,
 ) -> Any:
-    """A copy of `w`, same shape and dtype, with all but N elements of each group of M along `axis` set to +0.0.
+    """A copy of `w`, same shape and dtype. All but N elements of each group of M along `axis` are +0.0.
 
-    magnitude: the N largest absolute values stay, bit for bit; equal ones by lowest index. Infinities and NaNs count as
-    equal and larger than every finite value. A last group that is cut off counts as filled with zeros.
-    Of N:M@L the N vectors of the largest norm stay: L elements along the last of the other axes, the last vector of each matrix cut off
-    where L does not divide it. norm: "l1", the sum of magnitudes; "l2", of squares, so that the least of ‖w‖ is lost. Sums are in
-    f32, in the order of the elements; one that overflows counts as infinite. Elements are the same by either.
-    Of V:N:M the 4 vectors of the largest norm stay so, and of these in each row the 2 largest absolute values.
-    transposable: the result keeps 2:4 along both of its last two axes, of which `axis` is one. In each block of 4 × 4 the mask
-    stays that keeps the largest sum of absolute values (`louver.formats.transposable` has the exact rule).
-    An array on a GPU is pruned there, and gives one of the same library; any other a NumPy array.
+    - N:M keeps the N largest magnitudes bit for bit, of equal ones the lowest index. Infinities and NaNs are equal and
+      largest.
+    - N:M@L keeps the N vectors of the largest norm: L elements along the last of the other axes, fewer at a matrix's
+      end.
+    - V:N:M keeps the 4 vectors of the largest norm, and of their elements the 2 largest magnitudes in each row.
+
+    A last group that is cut off counts as filled with zeros.
+    norm: "l1", the sum of magnitudes, or "l2", the sum of squares, which loses the least of ‖w‖. Sums are in f32, in
+        the order of the elements. A sum that overflows is infinite. Single elements rank the same by either norm.
+    transposable: the result keeps 2:4 along both of the last two axes; `axis` is one of them. Each 4 × 4 block keeps
+        the mask with the largest sum of magnitudes (exact rule: `louver.formats.transposable`).
+    An array on a GPU is pruned there and gives an array of the same library; any other gives a NumPy array.
     Raises ValueError for an element type, pattern, axis, method or norm that is not supported.
     """
     if (there := on_gpu(w)) is not None:
@@ -68,7 +71,7 @@ def prune(
 
 
 def _kept(tiles: Bits, pattern: Pattern, element: ElementType, norm: Norm) -> Mask:
-    """The elements of tiles [windows, height, groups, M] that stay, [windows, height or 1, groups, M]."""
+    """The mask [windows, height or 1, groups, M] of the elements of tiles [windows, height, groups, M] that stay."""
     height, masks = tiles.shape[1], list[Mask]()
     for level in pattern.levels:
         planes = to_planes(tiles)
@@ -90,7 +93,7 @@ def check_method(method: object, norm: object = "l2") -> None:
 
 
 def check_transposable(pattern: Pattern, ndim: int, axis: int) -> None:
-    """Raises ValueError for arrays that have no transposable mask. axis: counted from 0."""
+    """Raises ValueError for a pattern, or an axis (from 0 on), without transposable masks."""
     if pattern != PATTERN:
         raise ValueError(f"transposable masks are {PATTERN}, got {pattern}: leave transposable out")
     if ndim < 2 or axis < ndim - 2:
