@@ -1,6 +1,5 @@
-"""Checkpoints: named tensors in one safetensors file, or in those that an index names, read in pieces.
-
-Nothing but headers is read until a tensor is asked for, and pieces of a tensor take a bounded part of memory.
+"""Checkpoints: named tensors in a safetensors file, or in the files of an index, read in pieces. Opening reads only
+headers. A read in pieces uses bounded memory.
 """
 
 from __future__ import annotations
@@ -39,12 +38,12 @@ from louver.formats.schema import (
 from louver.formats.tensor import SparseTensor, frozen
 
 PIECE: Final = 1 << 22
-"""Elements that are read at a time, where a tensor is read in pieces."""
+"""Elements of a piece."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredArray:
-    """An array of a file. crc32: the checksum that the metadata list; None in a file that is not Louver's."""
+    """An array of a file. crc32: its checksum in the metadata; None in a file that Louver did not write."""
 
     name: str
     entry: Entry
@@ -53,7 +52,7 @@ class StoredArray:
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A tensor of a file: the array of a dense one; values and indices of a sparse one."""
+    """A tensor of a file. arrays: the array of a dense tensor; values and indices of a sparse tensor."""
 
     name: str
     form: Form
@@ -61,16 +60,16 @@ class StoredTensor:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it takes in the file."""
+        """Bytes in the file."""
         return sum(array.entry.nbytes for array in self.arrays)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFile:
-    """One safetensors file of a checkpoint.
+    """A safetensors file of a checkpoint.
 
-    tensors: in the order of their data. metadata: without Louver's own. identity: size, time of the last change and a hash of
-    the header; another one later means that the file was changed.
+    tensors: in the order of their data. metadata: without Louver's keys. identity: size, time of the last change and a
+        hash of the header; a different value means that the file was changed.
     """
 
     path: Path
@@ -81,7 +80,7 @@ class CheckpointFile:
 
     @contextmanager
     def open(self) -> Generator[TensorReader]:
-        """Open the file to read tensors. Raises FormatError when it is not the file that it was."""
+        """Open the file to read tensors. Raises FormatError if it was changed since its header was read."""
         with RegularFile.open(self.path) as file:
             if (file.size, file.status.st_mtime_ns) != self.identity[:2]:
                 raise FormatError(f"{self.path}: the file was changed while it was read: start again")
@@ -90,7 +89,7 @@ class CheckpointFile:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A checkpoint's files. path: of the index, or of the only file. index: None for a file that is read without one."""
+    """A checkpoint's files. path: of the index or of the only file. index: None for a file without an index."""
 
     path: Path
     files: tuple[CheckpointFile, ...]
@@ -98,19 +97,17 @@ class Checkpoint:
 
     @property
     def tensors(self) -> dict[str, StoredTensor]:
-        """All tensors by name."""
         return {name: tensor for file in self.files for name, tensor in file.tensors.items()}
 
     @property
     def metadata(self) -> dict[str, str]:
-        """The metadata of all files, without Louver's own; where two differ, that of the first."""
+        """The metadata of all files, without Louver's keys. Of different values for a key the first file's wins."""
         return {key: text for file in reversed(self.files) for key, text in file.metadata.items()}
 
 
 def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
-    """Read the headers of a safetensors file, of the files of an index, or of the one checkpoint in a folder.
-
-    Raises FormatError for damage, and where an index and its files do not say the same, and OSError.
+    """Read the headers of a safetensors file, of the files of an index, or of the only checkpoint in a folder. Raises
+    FormatError for damage and for an index that disagrees with its files, and OSError.
     """
     found = find(Path(path))
     with _no_collection():
@@ -129,7 +126,7 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
 
 @contextmanager
 def _no_collection() -> Generator[None]:
-    """Pause garbage collection: of headers' objects none is garbage, and looking at all of them often takes most of the time."""
+    """Pause garbage collection. Headers give many live objects, and scanning them often takes most of the time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -141,13 +138,13 @@ def _no_collection() -> Generator[None]:
 
 @dataclass(frozen=True, slots=True)
 class TensorReader:
-    """Reads tensors of one open file, whole or in pieces, and compares their checksums."""
+    """Reads tensors of an open file, whole or in pieces, and checks their checksums."""
 
     file: RegularFile
     data_start: int
 
     def read(self, tensor: StoredTensor) -> Tensor:
-        """A whole tensor. Raises FormatError for damage, MemoryError where the tensor is too large."""
+        """A whole tensor. Raises FormatError for damage, MemoryError for a tensor that does not fit in memory."""
         try:
             arrays = [_ArrayReader(self, tensor, array).whole() for array in tensor.arrays]
         except MemoryError as error:
@@ -158,10 +155,9 @@ class TensorReader:
         return self._sparse(tensor, tensor.form.shape, tensor.form.axis, arrays)
 
     def pieces(self, tensor: StoredTensor, unit: Pattern) -> Iterator[Tensor]:
-        """A tensor's rows along its last axis, or its sparse one, in order: matrices of at most about `PIECE` elements.
-
-        A piece has whole windows of `unit`, and of the tensor's own pattern, of one matrix or of several. Of element patterns it may be
-        a part of one row that starts at a multiple of both M (below `PIECE`) and of a byte of indices.
+        """A tensor's rows along its sparse or last axis, in order, as matrices of at most about `PIECE` elements. A
+        piece has whole windows of `unit` and of the tensor's own pattern, from one or more matrices. For element
+        patterns it can be part of a row that starts at a multiple of both M (below `PIECE`) and of a byte of indices.
         """
         form = tensor.form
         readers = [_ArrayReader(self, tensor, array) for array in tensor.arrays]
@@ -181,7 +177,7 @@ class TensorReader:
             reader.finish()
 
     def chunks(self, tensor: StoredTensor) -> Iterator[tuple[NDArray[Any], ...]]:
-        """A tensor's stored arrays as flat parts of bounded size: one part of each array at a time, of 0 elements at their ends."""
+        """The stored arrays as flat parts of bounded size: a part of each array at a time, empty after the array's end."""
         readers = [_ArrayReader(self, tensor, array) for array in tensor.arrays]
         while any(reader.left for reader in readers):
             yield tuple(reader.take((min(PIECE, reader.left),)) for reader in readers)
@@ -189,7 +185,7 @@ class TensorReader:
             reader.finish()
 
     def verify(self, tensor: StoredTensor) -> None:
-        """Compare a tensor's checksums, where it has them. Raises FormatError."""
+        """Compare a tensor's checksums, if the file has them. Raises FormatError."""
         if any(array.crc32 is not None for array in tensor.arrays):
             for _ in self.chunks(tensor):
                 """Reading all of it compares."""
@@ -210,7 +206,7 @@ class TensorReader:
 
 
 class _ArrayReader:
-    """Takes an array's elements in order, and compares the checksum when all are taken. left: elements to come."""
+    """Reads an array's elements in order, and compares the checksum at the end. left: elements not read yet."""
 
     def __init__(self, reader: TensorReader, tensor: StoredTensor, array: StoredArray) -> None:
         self.file = reader.file
@@ -222,7 +218,7 @@ class _ArrayReader:
         self.crc = None if array.crc32 is None else start_crc32(array.entry)
 
     def take(self, shape: tuple[int, ...]) -> NDArray[Any]:
-        """The next elements, in an array of their own."""
+        """The next elements as a new array."""
         part = np.empty(shape, self.dtype)
         data = array_bytes(part)
         if self.file.read_into(self.stop - self.left * self.dtype.itemsize, data) != len(data):
@@ -235,7 +231,7 @@ class _ArrayReader:
         return part
 
     def finish(self) -> None:
-        """Raises FormatError unless the elements taken have the checksum that is listed, if one is."""
+        """Raises FormatError unless the elements read have the stored checksum, if there is one."""
         if self.crc is not None and self.array.crc32 != crc32_text(self.crc):
             raise FormatError(
                 f"{self.file.path}: the bytes of {self.array.name!r} do not have the checksum that was saved: "
@@ -243,16 +239,14 @@ class _ArrayReader:
             )
 
     def whole(self) -> NDArray[Any]:
-        """The whole array, checked."""
         array = self.take(self.array.entry.shape)
         self.finish()
         return array
 
 
 def _piece_shapes(shape: tuple[int, ...], axis: int, unit: int, length: int) -> Iterator[tuple[int, int]]:
-    """Rows and columns of consecutive pieces of an array that is read as rows along an axis (of -1: a scalar).
-
-    Parts of a row start at multiples of `unit`. Pieces of more rows have whole windows of `length` rows.
+    """Rows and columns of consecutive pieces of an array that is read as rows along `axis` (-1: a scalar). Parts of a
+    row start at multiples of `unit`. Pieces of several rows have whole windows of `length` rows.
     """
     columns = shape[axis] if shape else 1
     rows = math.prod(shape) // columns if columns else 0
@@ -265,7 +259,7 @@ def _piece_shapes(shape: tuple[int, ...], axis: int, unit: int, length: int) -> 
     across = rows if length == 1 else Windows(shape, axis, Pattern(1, 1, length)).across
     run = across if across % length else rows
     step = max(1, PIECE // max(1, columns * length)) * length
-    # A window that is cut off stays with one that is not: indices may be of as many rows.
+    # A cut window stays with a whole window: `indices` may have as many rows.
     end = max(1, run // length) * length
     for _ in range(0, rows, max(1, run)):
         yield from ((step if start + step < end else run - start, columns) for start in range(0, end, step))
@@ -284,7 +278,7 @@ def _open(file: RegularFile, path: Path) -> CheckpointFile:
 
 
 def _tensors(entries: Mapping[str, Entry], schema: Schema | None) -> dict[str, StoredTensor]:
-    """The tensors that the entries are, in the order of their data. Raises ValueError where the schema does not fit."""
+    """The tensors of the entries in the order of their data. Raises ValueError where the schema does not match."""
     crc32: Mapping[str, str] = {} if schema is None else schema.crc32
     left: dict[str, StoredArray] = {}
     for name, entry in sorted(entries.items(), key=lambda item: item[1].start):
@@ -310,7 +304,7 @@ def _tensors(entries: Mapping[str, Entry], schema: Schema | None) -> dict[str, S
 
 
 def _check_undescribed(entries: Mapping[str, Entry]) -> None:
-    """Raises ValueError for arrays of a file without a schema that are as Louver stores a sparse tensor."""
+    """Raises ValueError for arrays that look like a stored sparse tensor, in a file without a schema."""
     for name, values in entries.items():
         stem = name.removesuffix(".values")
         indices = entries.get(stored_names(stem)[1])
@@ -329,8 +323,8 @@ def _check_undescribed(entries: Mapping[str, Entry]) -> None:
 
 
 def _are_indices(rows: int, kept: int, windows: int, size: int) -> bool:
-    """Whether indices [windows, size] may be those of values [rows, kept]: 1, 2, 4 or 8 bits for a value, and a list for one or more rows, or
-    what V:N:M has; see `louver.formats.codes`.
+    """Whether indices [windows, size] can belong to values [rows, kept]: 1, 2, 4 or 8 bits for each value, in lists for
+    one or more rows, or the form of V:N:M. See `louver.formats.codes`.
     """
     if size in {-(-kept * bits // 8) for bits in (1, 2, 4, 8)}:
         return True
@@ -341,7 +335,7 @@ def _are_indices(rows: int, kept: int, windows: int, size: int) -> bool:
 
 
 def _parts(form: SparseForm, name: str, arrays: dict[str, StoredArray]) -> tuple[StoredArray, ...]:
-    """The arrays of a sparse tensor, taken out of `arrays`. Raises ValueError for those that are not as its form says."""
+    """The arrays of a sparse tensor, removed from `arrays`. Raises ValueError for arrays that differ from the form."""
     wanted = form.arrays(name)
     missing = [stored for stored in wanted if stored not in arrays]
     if missing:
@@ -357,7 +351,7 @@ def _parts(form: SparseForm, name: str, arrays: dict[str, StoredArray]) -> tuple
 
 
 def _check_shard(path: Path, index: Index, name: str, file: CheckpointFile) -> None:
-    """Raises FormatError unless a file holds the arrays that the index says, and no others."""
+    """Raises FormatError unless a file holds exactly the arrays that the index lists for it."""
     mapped = {array for array, shard in index.weight_map.items() if shard == name}
     held = {array.name for tensor in file.tensors.values() for array in tensor.arrays}
     for array in sorted(mapped - held):
@@ -367,7 +361,7 @@ def _check_shard(path: Path, index: Index, name: str, file: CheckpointFile) -> N
 
 
 def _check_names(path: Path, files: Sequence[CheckpointFile]) -> None:
-    """Raises FormatError for a tensor that two files hold, one as sparse and one as dense."""
+    """Raises FormatError for a tensor name that two files hold, in one sparse and in the other dense."""
     seen: dict[str, Path] = {}
     for file in files:
         for name in file.tensors:

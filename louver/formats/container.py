@@ -1,8 +1,6 @@
-"""The safetensors container: the header of a file, read and written.
-
-Eight bytes with the header's length (little-endian), a JSON header, then the arrays' bytes without gaps. docs/format.md
-says why the safetensors package does not read it here.
-Source: https://github.com/huggingface/safetensors, section "Format".
+"""The safetensors container: reads and writes the header of a file. A file has 8 bytes with the header's length
+(little-endian), a JSON header, then the arrays' bytes without gaps. docs/format.md says why Louver does not use the
+safetensors package. Source: https://github.com/huggingface/safetensors, "Format".
 """
 
 from __future__ import annotations
@@ -22,10 +20,10 @@ from numpy.typing import NDArray
 from louver.formats.regular import FormatError, RegularFile
 
 MAX_HEADER: Final = 100_000_000
-"""Bytes; the limit that the safetensors package sets for readers."""
+"""Most bytes of a header: the limit of the safetensors package."""
 
 MAX_DIMENSIONS: Final = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
-"""Dimensions that a NumPy array can have."""
+"""Most dimensions of a NumPy array."""
 
 DTYPES: Final[dict[str, np.dtype[Any]]] = {
     "BOOL": np.dtype(np.bool_),
@@ -53,7 +51,7 @@ _NAMES: Final = {dtype: name for name, dtype in DTYPES.items()}
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One array of a file. dtype: the container's name. start, stop: its bytes, counted from the end of the header."""
+    """An array of a file. dtype: the container's name. start, stop: its byte range, counted from the end of the header."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -67,7 +65,6 @@ class Entry:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the array."""
         return self.stop - self.start
 
 
@@ -81,33 +78,33 @@ class Header:
 
 
 def check_array(dtype: str, shape: tuple[int, ...]) -> None:
-    """Raises ValueError unless a file can hold such an array, and NumPy too. Costs no memory, however large the sizes."""
+    """Raises ValueError unless a file and NumPy can hold the array. Allocates nothing, also for huge sizes."""
     if dtype not in DTYPES:
         raise ValueError(f"the element type is one of {', '.join(DTYPES)}, got {dtype!r}")
     if len(shape) > MAX_DIMENSIONS:
         raise ValueError(f"an array has at most {MAX_DIMENSIONS} dimensions, got {len(shape)}")
     if shape and min(shape) < 0:
         raise ValueError(f"dimensions are 0 or more, got shape {list(shape)}")
-    # NumPy leaves out zeros when it looks whether a size is too large.
+    # NumPy ignores zeros when it checks whether a size is too large.
     if math.prod(filter(None, shape)) * DTYPES[dtype].itemsize >= 1 << 63:
         raise ValueError(f"an array has less than 2**63 bytes, without dimensions of 0, got shape {list(shape)}")
 
 
 def check_name(name: object) -> None:
-    """Raises ValueError for a name that a tensor of a file cannot have."""
+    """Raises ValueError unless a file can hold a tensor of this name."""
     if not isinstance(name, str) or not name or name == "__metadata__" or not is_text(name):
         raise ValueError(f"a tensor's name is Unicode text, not empty and not __metadata__, got {name!r}: rename it")
 
 
 def check_metadata(metadata: Mapping[Any, Any], advice: str) -> None:
-    """Raises ValueError, which ends in the advice, unless the metadata maps text to text."""
+    """Raises ValueError, with the advice at its end, unless the metadata map text to text."""
     for key, text in metadata.items():
         if not is_text(key) or not is_text(text):
             raise ValueError(f"metadata maps Unicode text to text, got {text!r} for {key!r}: {advice}")
 
 
 def is_text(x: object) -> bool:
-    """Whether `x` is a str without lone surrogates, which UTF-8 cannot write."""
+    """Whether `x` is a str that UTF-8 can encode (no lone surrogates)."""
     return isinstance(x, str) and (x.isascii() or not any("\ud800" <= c <= "\udfff" for c in x))
 
 
@@ -120,14 +117,14 @@ def type_name(dtype: np.dtype[Any]) -> str:
 
 
 def array_bytes(array: NDArray[Any]) -> memoryview:
-    """An array's bytes in C order; the array's own memory where it is contiguous."""
+    """The bytes of an array in C order. A contiguous array is not copied."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def header_text(entries: Mapping[str, Entry], metadata: Mapping[str, str], length: int = 0) -> bytes:
-    """The start of a file, its first 8 bytes included, filled up with spaces to a multiple of 8 bytes.
+    """The start of a file: 8 bytes of length, then the header, padded with spaces to a multiple of 8 bytes.
 
-    length: least number of bytes, for a header that takes the place of a shorter one.
+    length: minimum size in bytes, for a header that replaces a shorter one.
     """
     fields: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))} if metadata else {}
     for name, entry in entries.items():
@@ -167,7 +164,7 @@ def header_of(file: RegularFile) -> Header:
 
 
 def without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """A JSON object's fields. Raises ValueError for a name that stands twice."""
+    """The fields of a JSON object. Raises ValueError for a repeated name."""
     fields = dict(pairs)
     if len(fields) < len(pairs):
         name, _ = Counter(name for name, _ in pairs).most_common(1)[0]
@@ -204,7 +201,7 @@ def _integers(x: object) -> tuple[int, ...]:
 
 
 def _check_layout(entries: Mapping[str, Entry], data_bytes: int, path: str) -> None:
-    """Arrays follow each other without gap or overlap and end where the file ends."""
+    """Raises FormatError unless the arrays follow each other without gap or overlap and end at the end of the file."""
     expected = 0
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].start, item[1].stop)):
         if entry.start != expected:

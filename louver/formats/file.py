@@ -1,4 +1,4 @@
-"""The portable file: sparse and dense tensors in safetensors, as docs/format.md describes."""
+"""Save and load sparse and dense tensors in a safetensors file; docs/format.md describes the format."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from louver.formats.writer import writing
 def save(
     path: str | os.PathLike[str], tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write sparse tensors, and dense arrays beside them, to a safetensors file; whole or not at all.
+    """Write sparse tensors and dense arrays to a safetensors file. A failed write changes nothing.
 
-    path: may be a symlink; an existing file's mode and owner are kept.
-    metadata: text to store beside Louver's own, such as {"format": "pt"}; the keys "louver" and "louver_crc32" are taken.
-    Tensors on a GPU are copied to the host, one by one. Raises ValueError for two tensors that need the same stored name, for a path that is no regular file, and for tensors,
-    names and metadata that a file cannot hold.
+    path: may be a symlink. The mode and the owner of an existing file are kept.
+    metadata: text to store with Louver's own, such as {"format": "pt"}. "louver" and "louver_crc32" are reserved keys.
+    Tensors on a GPU are copied to the host one at a time. Raises ValueError for two tensors that need the same stored
+    name, for a path that is not a regular file, and for tensors, names and metadata that a file cannot hold.
     """
     for key in (KEY, MARK):
         if key in (metadata or {}):
@@ -45,10 +45,10 @@ def _arrays(tensor: Tensor) -> tuple[NDArray[Any], ...]:
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Tensor]:
-    """The tensors of a checkpoint by name: those that Louver compressed as `SparseTensor`, all others as arrays.
+    """The tensors of a checkpoint by name: `SparseTensor` for those that Louver compressed, else arrays.
 
     path: a safetensors file, the index of a sharded checkpoint (`*.index.json`), or a folder with one of these.
-    Any safetensors file may be read; one that Louver did not write has dense arrays only.
+    Any safetensors file can be read; a file that Louver did not write has dense arrays only.
     Raises FormatError (a ValueError) for a file that is truncated, corrupt or of an unknown version.
     """
     tensors: dict[str, Tensor] = {}

@@ -1,6 +1,5 @@
-"""The index of a sharded checkpoint: the file of each array, in the form of Hugging Face's libraries.
-
-`{"metadata": {"total_size": BYTES}, "weight_map": {ARRAY: FILE}}`; the files lie beside the index.
+"""The index of a sharded checkpoint in the format of Hugging Face's libraries: the file of each array. `{"metadata":
+{"total_size": BYTES}, "weight_map": {ARRAY: FILE}}`; the files are in the folder of the index.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from louver.formats.regular import FormatError, RegularFile, check_regular
 from louver.formats.schema import MARK, crc32_of_json
 
 MAX_INDEX: Final = 100_000_000
-"""Bytes; as for headers."""
+"""Most bytes of an index: the limit of headers."""
 
 SUFFIX: Final = ".safetensors.index.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """An index. metadata: any JSON. weight_map: file names by names of stored arrays."""
+    """An index. metadata: any JSON object. weight_map: the file name of each stored array."""
 
     metadata: Mapping[str, Any]
     weight_map: Mapping[str, str]
@@ -39,11 +38,9 @@ class Index:
 
     @property
     def files(self) -> list[str]:
-        """The names of the files, each once."""
         return list(dict.fromkeys(self.weight_map.values()))
 
     def text(self) -> str:
-        """The index as a file, with a checksum of its map."""
         metadata = {**self.metadata, MARK: self.checksum()}
         return json.dumps({"metadata": metadata, "weight_map": dict(sorted(self.weight_map.items()))}, indent=2) + "\n"
 
@@ -53,13 +50,13 @@ class Index:
 
 
 def is_file_name(x: object) -> bool:
-    """Whether `x` names a file in a folder, on any system, and nothing outside of it."""
+    """Whether `x` is the name of a file in the same folder, on any operating system."""
     return isinstance(x, str) and is_text(x) and x not in ("", ".", "..") and not set(x) & set("/\\:\0")
 
 
 def read_index(file: RegularFile) -> Index | None:
-    """The index in a file; None for a file that is no JSON, as no safetensors file is. Raises FormatError."""
-    # The length that a safetensors file begins with is below 2**32, so that its fifth byte is 0, which JSON never holds.
+    """The index in a file, or None for a file that is not JSON, such as a safetensors file. Raises FormatError."""
+    # A safetensors file starts with a length below 2**32 in 8 bytes, so its fifth byte is 0. JSON text has no 0 byte.
     start = file.read(0, 8)
     if b"\0" in start or not start.lstrip().startswith(b"{"):
         return None
@@ -84,8 +81,9 @@ def read_index(file: RegularFile) -> Index | None:
 def shard_paths(index_path: Path, index: Index) -> dict[str, Path]:
     """The path of each file that an index names.
 
-    A file lies, with symlinks followed, in the index's folder or in that of the index's own symlink's target (as in the cache of
-    huggingface_hub). Raises FormatError for one that lies elsewhere, is no regular file, or is one of the others by another name.
+    With symlinks followed, a file is in the index's folder or in that of the index's real file (as in huggingface_hub's
+    cache).
+    Raises FormatError for a file elsewhere, for other than regular files, and for two names of one file.
     """
     homes = {Path(os.path.realpath(index_path.parent)), Path(os.path.realpath(index_path)).parent}
     seen: dict[tuple[int, int], str] = {}
@@ -104,7 +102,7 @@ def shard_paths(index_path: Path, index: Index) -> dict[str, Path]:
 
 
 def find(path: Path) -> Path:
-    """The file that a user means: the path itself, or the one checkpoint in a folder. Raises FormatError for none or several."""
+    """The path itself, or the only checkpoint in a folder. Raises FormatError for a folder with none or several."""
     if not path.is_dir():
         return path
     for pattern in (f"*{SUFFIX}", "*.safetensors"):

@@ -1,4 +1,4 @@
-"""Regular files: opened without waiting, and replaced whole or not at all."""
+"""Regular files: opened without blocking, and replaced atomically."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _KINDS: Final = (
 _FLAGS: Final = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 
 TOKEN_DIGITS: Final = 16
-"""Hexadecimal digits that tell the unfinished files of different runs apart."""
+"""Hexadecimal digits that distinguish the unfinished files of different runs."""
 
 
 class FormatError(ValueError):
-    """A file that cannot be used as the format asks; the message names the file."""
+    """A file that cannot be used as its format requires. The message names the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegularFile:
-    """An open regular file. path: its name for messages. status: as it was when the file was opened."""
+    """An open regular file. path: its name in messages. status: its state when it was opened."""
 
     raw: FileIO
     path: str
@@ -44,9 +44,10 @@ class RegularFile:
     @classmethod
     @contextmanager
     def open(cls, path: str | os.PathLike[str]) -> Generator[Self]:
-        """Open for reading; never waits. Raises FormatError for a FIFO, a device or a directory, OSError as usual."""
+        """Open for reading without blocking. Raises FormatError for a FIFO, a device or a directory, and OSError."""
         name = os.fspath(path)
-        # Opening a device may already do something, and so it is not opened; a file that was swapped in since is seen below.
+        # Opening a device may have effects, so the type is checked first. The second check sees a file that was swapped
+        # in between.
         check_regular(name, os.stat(name))
         with FileIO(os.open(name, os.O_RDONLY | _FLAGS | getattr(os, "O_NONBLOCK", 0)), "r") as raw:
             status = os.fstat(raw.fileno())
@@ -59,12 +60,12 @@ class RegularFile:
         return self.status.st_size
 
     def read(self, offset: int, count: int) -> bytes:
-        """Up to `count` bytes from `offset`; fewer where the file ends."""
+        """Up to `count` bytes from `offset`, fewer at the end of the file."""
         data = bytearray(min(count, max(0, self.size - offset)))
         return bytes(data[: self.read_into(offset, memoryview(data))])
 
     def read_into(self, offset: int, buffer: memoryview) -> int:
-        """Fill a buffer of bytes from `offset`; returns how many bytes the file had. Raises OSError that names the file."""
+        """Fill a buffer of bytes from `offset`. Returns the number of bytes read. Raises OSError with the file's name."""
         done = 0
         try:
             self.raw.seek(offset)
@@ -77,17 +78,14 @@ class RegularFile:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A file to write: where it really is, and the file that stands there now.
-
-    path: with symlinks followed. status: None where no file is yet. An existing file's mode and owner are kept.
-    """
+    """A file to write. path: with symlinks followed. status: of the existing file, or None."""
 
     path: Path
     status: os.stat_result | None
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> Self:
-        """The target that a user names. Raises ValueError for what is no regular file, OSError where none can be made."""
+        """The target of a user's path. Raises ValueError unless it is a regular file or new, OSError without a folder."""
         real = Path(os.path.realpath(path))
         if not real.parent.is_dir():
             raise FileNotFoundError(errno.ENOENT, "no such folder: make it first", str(real.parent))
@@ -100,14 +98,13 @@ class Target:
         return cls(real, status)
 
     def part(self, token: str) -> Path:
-        """The name, beside the target, of what is not complete yet. It is of bounded length, whatever the target's."""
+        """The path of the unfinished file, beside the target. The length of its name is bounded."""
         digits = f"{zlib.crc32(os.fsencode(self.path.name)):08x}{token}"
         return self.path.with_name(f".{self.path.name[:40]}.{digits}.part")
 
     def open_part(self, token: str) -> FileIO:
-        """Open the part to read and write it; an existing one is kept. This process alone has it until it is closed.
-
-        Raises BlockingIOError while another process has it.
+        """Open the part for reading and writing, and keep its contents. This process holds it alone until it is closed.
+        Raises BlockingIOError while another process holds it.
         """
         mode = 0o666 if self.status is None else stat.S_IMODE(self.status.st_mode)
         return open_alone(self.part(token), mode)
@@ -120,7 +117,7 @@ class Target:
             self.adopt(part)
 
     def adopt(self, part: FileIO) -> None:
-        """Give a part the mode and the owner of the file that it will replace, and bring it to the disk."""
+        """Give the part the mode and the owner of the file that it will replace, and sync it to the disk."""
         if self.status is not None and os.name == "posix":
             now = os.fstat(part.fileno())
             owner = self.status.st_uid, self.status.st_gid
@@ -134,13 +131,13 @@ class Target:
         os.fsync(part.fileno())
 
     def replace(self, token: str) -> None:
-        """Let the complete part take the target's place, durably."""
+        """Move the complete part to the target's path, durably."""
         self.part(token).replace(self.path)
         _sync_folder(self.path.parent)
 
     @contextmanager
     def replaced(self) -> Generator[str]:
-        """A token for a part that takes the target's place when the block ends, and is removed where the block fails."""
+        """The token of a part. The part replaces the target at the end of the block, and is removed if the block fails."""
         token = secrets.token_hex(TOKEN_DIGITS // 2)
         self.remove_stale()
         try:
@@ -150,12 +147,12 @@ class Target:
             self.part(token).unlink(missing_ok=True)
 
     def write(self, data: bytes) -> None:
-        """Write a file whole, or not at all."""
+        """Write the file atomically."""
         with self.replaced() as token:
             self.fill_part(token, data)
 
     def remove_stale(self, keep: str = "") -> None:
-        """Remove parts of this target that no process has, but for the one with the token `keep`."""
+        """Remove parts of this target that no process holds, except the part with the token `keep`."""
         prefix = self.part("").name.removesuffix(".part")
         ours = re.compile(re.escape(prefix) + f"([0-9a-f]{{{TOKEN_DIGITS}}})\\.part")
         for path in self.path.parent.iterdir():
@@ -165,9 +162,8 @@ class Target:
 
 
 def open_alone(path: Path, mode: int = 0o666) -> FileIO:
-    """Open a file of ours to read and write it, or make it; this process alone has it until it is closed.
-
-    Raises BlockingIOError while another process has it.
+    """Open or create a file for reading and writing. This process holds it alone until it is closed. Raises
+    BlockingIOError while another process holds it.
     """
     flags = os.O_RDWR | os.O_CREAT | _FLAGS | getattr(os, "O_NOFOLLOW", 0)
     file = FileIO(os.open(path, flags, mode), "r+")
@@ -178,14 +174,14 @@ def open_alone(path: Path, mode: int = 0o666) -> FileIO:
 
 
 def write_all(part: FileIO, offset: int, data: memoryview) -> None:
-    """Write all bytes at an offset; the system may take only some at a time."""
+    """Write all bytes at an offset. The system may accept only some in each call."""
     part.seek(offset)
     while data:
         data = data[part.write(data) :]
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a rename durable; only POSIX systems let a folder be opened for that."""
+    """Make a rename durable. Only POSIX systems can open a folder for this."""
     if os.name == "posix":
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -205,7 +201,6 @@ def _kind(status: os.stat_result) -> str:
 
 
 def _is_abandoned(path: Path) -> bool:
-    """Whether no process has the part."""
     try:
         descriptor = os.open(path, os.O_RDWR | _FLAGS | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError:
@@ -217,7 +212,7 @@ def _is_abandoned(path: Path) -> bool:
 
 
 def _lock(descriptor: int) -> bool | None:
-    """Take a file's lock until the descriptor is closed. False: another process has it. None: there are no locks here."""
+    """Lock a file until the descriptor is closed. False: another process holds it. None: locks are not available."""
     try:
         import fcntl
 

@@ -1,7 +1,4 @@
-"""Louver's part of a file's metadata: the arrays of each sparse tensor, and every array's checksum.
-
-docs/format.md describes it.
-"""
+"""Louver's part of a file's metadata: the sparse tensors, and the checksum of every stored array. See docs/format.md."""
 
 from __future__ import annotations
 
@@ -24,42 +21,40 @@ from louver.formats.rows import Windows
 from louver.formats.tensor import SparseTensor
 
 VERSION: Final = 1
-"""The schema's version; readers refuse any other."""
+"""The schema's version. Readers reject any other."""
 
 KEY: Final = "louver"
 """The metadata key that holds the schema's JSON."""
 
 MARK: Final = "louver_crc32"
-"""The metadata key that holds the JSON's CRC-32: it also says that there must be such JSON."""
+"""The metadata key with the CRC-32 of the JSON. Its presence also tells that the JSON must be there."""
 
 Tensor: TypeAlias = "SparseTensor | NDArray[Any]"
 
 _FIELDS: Final = ("pattern", "dtype", "shape", "axis", "negative_zeros_dropped")
 
 NO_CRC: Final = "0" * 8
-"""A placeholder as long as a checksum."""
+"""A placeholder of the length of a checksum."""
 
 
 @dataclass(frozen=True, slots=True)
 class DenseForm:
-    """A dense tensor without its data. dtype: the container's name of its element type."""
+    """A dense tensor without data. dtype: the container's name of the element type."""
 
     dtype: str
     shape: tuple[int, ...]
 
     def arrays(self, name: str) -> dict[str, DenseForm]:
-        """The stored arrays by name."""
         return {name: self}
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the data."""
         return math.prod(self.shape) * DTYPES[self.dtype].itemsize
 
 
 @dataclass(frozen=True, slots=True)
 class SparseForm:
-    """A sparse tensor without its data; the fields are those of `SparseTensor`."""
+    """A sparse tensor without data. The fields are those of `SparseTensor`."""
 
     pattern: Pattern
     dtype: ElementType
@@ -90,11 +85,10 @@ class SparseForm:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the data as it is stored."""
+        """Bytes of the stored arrays."""
         return sum(array.nbytes for array in self.arrays("").values())
 
     def fields(self) -> dict[str, Any]:
-        """The description in the metadata."""
         return {
             "pattern": str(self.pattern),
             "dtype": self.dtype.name,
@@ -119,13 +113,12 @@ Form: TypeAlias = DenseForm | SparseForm
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A file's metadata. tensors: the sparse ones by name. crc32: of each stored array, by its stored name."""
+    """A file's metadata. tensors: the sparse tensors by name. crc32: of each stored array by its stored name."""
 
     tensors: Mapping[str, SparseForm]
     crc32: Mapping[str, str]
 
     def metadata(self) -> dict[str, str]:
-        """The metadata that say it."""
         described = {name: form.fields() for name, form in self.tensors.items()}
         schema = {
             "version": VERSION,
@@ -138,7 +131,7 @@ class Schema:
 
     @classmethod
     def of_metadata(cls, metadata: Mapping[str, str]) -> Schema | None:
-        """The inverse of `metadata`; None for a file that is not Louver's. Raises ValueError for damage."""
+        """The inverse of `metadata`. None for a file that Louver did not write. Raises ValueError for damage."""
         if KEY not in metadata:
             if MARK in metadata:
                 raise ValueError(f"the metadata have {MARK!r} but no {KEY!r}: the file is corrupt")
@@ -167,12 +160,12 @@ class Schema:
 
 
 def stored_names(name: str) -> tuple[str, str]:
-    """The names under which a file holds a sparse tensor's values and indices."""
+    """The stored names of a sparse tensor's values and indices."""
     return f"{name}.values", f"{name}.indices"
 
 
 def form_of(name: str, tensor: Tensor) -> Form:
-    """The form of a tensor. Raises ValueError for one that a file cannot hold."""
+    """The form of a tensor. Raises ValueError for a tensor that a file cannot hold."""
     if isinstance(tensor, GatedTensor):
         raise ValueError(
             f"{name} is a gated pair: save its parts() under two names, and call louver.gated after loading"
@@ -187,12 +180,12 @@ def form_of(name: str, tensor: Tensor) -> Form:
 
 
 def start_crc32(entry: Entry) -> int:
-    """The checksum of an array before its bytes: type and shape count, for a damaged header may describe as many bytes."""
+    """The checksum before an array's bytes. It covers type and shape, since a damaged header may keep the byte count."""
     return zlib.crc32(f"{entry.dtype} {list(entry.shape)} ".encode())
 
 
 def crc32_text(crc: int) -> str:
-    """A checksum as the metadata write it."""
+    """A checksum as text for the metadata."""
     return f"{crc:08x}"
 
 
@@ -201,7 +194,7 @@ def _crc32_of_text(text: str) -> str:
 
 
 def crc32_of_json(x: object) -> str:
-    """The checksum of a JSON value, in ASCII, with sorted keys and ", " and ": " between items."""
+    """The checksum of a JSON value: ASCII, sorted keys, separators ", " and ": "."""
     return _crc32_of_text(json.dumps(x, sort_keys=True))
 
 

@@ -1,6 +1,5 @@
-"""Writes a safetensors file: arrays in pieces, then the header with their checksums.
-
-The file is written beside its target under another name, so that nobody takes it for complete.
+"""Writes a safetensors file: arrays in pieces, then the header with their checksums. The unfinished file has another
+name in the folder of its target, so that no reader takes it for complete.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from louver.formats.schema import NO_CRC, Form, Schema, SparseForm, crc32_text, 
 
 
 class FileWriter:
-    """Writes the tensors of one file, in any order, and then its header.
+    """Writes the tensors of a file in any order, then the header.
 
-    entries: where each stored array goes. crc32: the checksums of the arrays that are complete.
+    entries: the place of each stored array. crc32: the checksums of the complete arrays.
     """
 
     def __init__(self, part: FileIO, target: Target, forms: Mapping[str, Form], metadata: Mapping[str, str]) -> None:
@@ -34,7 +33,7 @@ class FileWriter:
         self._arrays = {name: tuple(form.arrays(name)) for name, form in forms.items()}
         self._part = part
         self._metadata = metadata
-        # Counts are not known yet; none is longer than that of all elements.
+        # The counts are not known yet; a count of all elements has the longest text.
         widest = {name: _with_dropped(form, math.prod(form.shape)) for name, form in forms.items()}
         self._data_start = len(self._header(widest, dict.fromkeys(self.entries, NO_CRC)))
         stop = max((entry.stop for entry in self.entries.values()), default=0)
@@ -42,7 +41,7 @@ class FileWriter:
             part.truncate(self._data_start + stop)
 
     def write(self, name: str, pieces: Iterable[Sequence[NDArray[Any]]]) -> None:
-        """Write a tensor: pieces of each of its arrays, in order, which together have all their elements."""
+        """Write a tensor. Each piece has the next part of each of its arrays; together they have all elements."""
         stored = self._arrays[name]
         places = [self._data_start + self.entries[array].start for array in stored]
         checksums = [start_crc32(self.entries[array]) for array in stored]
@@ -58,7 +57,7 @@ class FileWriter:
             self.crc32[array] = crc32_text(crc)
 
     def has(self, name: str, checksums: Sequence[str]) -> bool:
-        """Whether the file already holds a tensor whose arrays have these checksums; then it need not be written."""
+        """Whether the file already holds the tensor with these checksums of its arrays. Then it need not be written."""
         stored = self._arrays[name]
         if [self._checksum(self.entries[array]) for array in stored] != list(checksums):
             return False
@@ -70,7 +69,7 @@ class FileWriter:
         return tuple([self.crc32[array] for array in self._arrays[name]])
 
     def seal(self, forms: Mapping[str, Form]) -> None:
-        """Write the header and bring the file to the disk. forms: as before, with the counts that are known now."""
+        """Write the header and sync the file to the disk. forms: the forms of the constructor with the final counts."""
         header = self._header(forms, {array: self.crc32[array] for array in self.entries}, self._data_start)
         with self._naming("the header"):
             write_all(self._part, 0, memoryview(header))
@@ -90,7 +89,7 @@ class FileWriter:
 
     @contextmanager
     def _naming(self, what: str) -> Generator[None]:
-        """Name the file, and what was being written, in an error of the system."""
+        """Add the file and the item being written to an error of the operating system."""
         try:
             yield
         except OSError as error:
@@ -105,9 +104,8 @@ class FileWriter:
 def writing(
     target: Target, token: str, forms: Mapping[str, Form], metadata: Mapping[str, str]
 ) -> Generator[FileWriter]:
-    """A writer of the target's part; the contents of the part are kept.
-
-    Raises ValueError for names and metadata that a file cannot hold, before anything is written.
+    """A writer of the target's part, which keeps its contents. Raises ValueError for names and metadata that a file
+    cannot hold, before it writes.
     """
     check_metadata(metadata, "convert it with str()")
     arranged(forms)
@@ -126,7 +124,7 @@ def arranged(forms: Mapping[str, Form]) -> dict[str, Entry]:
             arrays[stored] = array
     entries: dict[str, Entry] = {}
     start = 0
-    # Wide elements first: then every array starts at a multiple of its element's size.
+    # Wide elements come first, so that every array starts at a multiple of its element size.
     for name in sorted(arrays, key=lambda name: (-DTYPES[arrays[name].dtype].itemsize, name)):
         stop = start + arrays[name].nbytes
         entries[name] = Entry(arrays[name].dtype, arrays[name].shape, start, stop)
