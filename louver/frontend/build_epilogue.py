@@ -1,4 +1,4 @@
-"""The epilogue of a library problem as tile IR: from the sum of products to the value that is stored."""
+"""The epilogue of a library problem as tile IR: from the sum of products to the stored value."""
 
 from __future__ import annotations
 
@@ -35,9 +35,8 @@ S8_RANGE = (-128.0, 127.0)
 
 
 def epilogue_arguments(problem: Problem) -> tuple[dict[str, Attribute], dict[str, Attribute], dict[str, Attribute]]:
-    """The kernel's arguments that an epilogue adds, by name: pointers, numbers, strides.
-
-    Vectors along the rows of a gated product come as two pointers, `name` for the gate and `name_up`.
+    """The kernel arguments that an epilogue adds, by name: pointers, numbers, strides. A vector along the rows of a
+    gated product has two pointers: `name` for the gate and `name_up`.
     """
     epilogue = problem.epilogue
     pointers: dict[str, str] = {}
@@ -67,7 +66,7 @@ class EpilogueBuilder:
     """Emits the epilogue at the builder's insertion point.
 
     values: the kernel's arguments by name. one: the constant 1 (i64). m, n: first row and column of the output's tile.
-    rows: the output's size along m. entry: of a batch, the one that the program works on.
+    rows: the output's size along m. entry: the program's entry of the batch.
     """
 
     problem: Problem
@@ -81,11 +80,11 @@ class EpilogueBuilder:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Of the output's tile, [m, n]."""
+        """The shape [m, n] of the output's tile."""
         return self.tile.m // self.problem.rows_per_output, self.tile.n
 
     def build(self, total: SSAValue) -> SSAValue:
-        """The value to store, [m, n], of the output's element type."""
+        """The value to store, [m, n], in the output's element type."""
         epilogue = self.problem.epilogue
         if epilogue.gated:
             gate, up = (
@@ -99,7 +98,7 @@ class EpilogueBuilder:
         return self._stored(result)
 
     def _split(self, total: SSAValue) -> tuple[SSAValue, SSAValue]:
-        """Both parts of the sum of a gated product."""
+        """The gate and up parts of a gated product's sum."""
         rows, columns = self.shape
         blocks = named("blocks", ReshapeOp(total, (rows // GATE_ROWS, 2, GATE_ROWS, columns)))
         split = SplitOp(named("pairs", TransOp(blocks, (0, 2, 3, 1))))
@@ -107,7 +106,7 @@ class EpilogueBuilder:
         return named("gate", gate), named("up", up)
 
     def _affine(self, total: SSAValue, suffix: str) -> SSAValue:
-        """The sum times alpha and scales, plus what is added."""
+        """The sum times alpha and scales, plus the addends."""
         problem, epilogue = self.problem, self.problem.epilogue
         if epilogue.floating and problem.accumulate == "s32":
             total = named("wide", SIToFPOp(total, TensorType(f32, self.shape)))
@@ -135,7 +134,7 @@ class EpilogueBuilder:
         return value if activation is None else ACTIVATIONS[activation](self._apply, value)
 
     def _apply(self, step: str, *operands: SSAValue | float) -> SSAValue:
-        """A step in f32; numbers become constants."""
+        """A step in f32. Numbers become constants."""
         return apply_step(step, *(x if isinstance(x, SSAValue) else self._constant(x) for x in operands)).results[0]
 
     def _constant(self, value: float) -> SSAValue:
@@ -143,14 +142,14 @@ class EpilogueBuilder:
         return arith.ConstantOp(DenseIntOrFPElementsAttr.from_list(cast(Any, type_), [value])).result
 
     def _scalar(self, name: str) -> SSAValue:
-        """One number for all elements: the argument, or what it points to."""
+        """A tile of one number: the argument, or the value that it points to."""
         value = self.values[name]
         if isinstance(value.type, PointerType):
             value = named(f"{name}_value", LoadOp(value))
         return named(f"{name}_all", SplatOp(value, self.shape))
 
     def _vector(self, name: str, axis: int) -> SSAValue:
-        """A vector along m (axis 1 is new) or n (axis 0 is new), in every column or row."""
+        """A tile of a vector along m (axis 1 is new) or n (axis 0 is new), repeated in every column or row."""
         first, size = (self.m, self.rows) if axis == 1 else (self.n, self.values["N"])
         described = MakeTensorDescriptorOp(self.values[name], [size], [self.one], [self.shape[1 - axis]])
         part = named(f"{name}_tile", DescriptorLoadOp(named(f"{name}_tensor", described), [first]))
@@ -159,7 +158,7 @@ class EpilogueBuilder:
         return named(f"{name}_all", BroadcastOp(column, self.shape))
 
     def _matrix(self) -> SSAValue:
-        """`c`, which lies as the output does."""
+        """The tile of `c`, which has the output's layout."""
         sizes, first, block = [self.rows, self.values["N"]], [self.m, self.n], list(self.shape)
         transposed = self.problem.out_layout == "transposed"
         if transposed:
@@ -168,7 +167,7 @@ class EpilogueBuilder:
         return self._widened(named("c_turned", TransOp(part)) if transposed else part, "c")
 
     def _widened(self, value: SSAValue, name: str) -> SSAValue:
-        """The value in the type that the epilogue adds in."""
+        """The value in the type of the epilogue's additions."""
         tensor = tensor_of(value)
         to = element_attribute(self.problem.sum)
         if tensor.element_type == to:
@@ -187,7 +186,7 @@ class EpilogueBuilder:
         return self._narrowed(named("wide", SIToFPOp(value, TensorType(f32, self.shape))), to)
 
     def _narrowed(self, value: SSAValue, to: TensorType[Attribute]) -> SSAValue:
-        """f32 as the output's type; s8 is clamped and rounded first."""
+        """The f32 value in the output's type. s8 is clamped and rounded first."""
         if self.problem.out != "s8":
             return named("result", arith.TruncFOp(value, to))
         low, high = S8_RANGE
@@ -196,6 +195,6 @@ class EpilogueBuilder:
 
 
 def half_size(size: SSAValue, name: str) -> SSAValue:
-    """The size / 2."""
+    """The value `size` / 2."""
     two = named("two", arith.ConstantOp(IntegerAttr(2, i32)))
     return named(name, arith.DivSIOp(size, two))

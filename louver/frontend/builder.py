@@ -1,7 +1,6 @@
-"""Library problem to tile IR: the kernel that a user would have written for it.
-
-One program computes one tile; program axis x walks M, y walks N, z the entries of a batch. Sizes are i32, and each is at most 2^31 - 1; strides
-are i64, so that a tensor may have more than 2^31 elements.
+"""A library problem as tile IR: the kernel that a user could have written for it. Each program computes one tile.
+Program axis x walks M, y walks N, z the entries of a batch. Sizes are i32, at most 2^31 - 1. Strides are i64, so a
+tensor may have more than 2^31 elements.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ from louver.ir.tile import (
 )
 
 X, Y, Z = 0, 1, 2
-"""Axes of the grid of programs."""
 
 
 def build_tile_ir(problem: Problem, tile: Tile) -> ModuleOp:
-    """The problem's kernel in tiles of `tile`, as a verified module of tile IR.
+    """The problem's kernel in tiles of `tile`, as a verified module of tile IR. The function is named after the kind.
 
-    The function has the problem's kind as name and the arguments `a`, `b`, `d` and what the epilogue reads (pointers), its
-    numbers (f32), `M`, `N`, `K` (i32), `stride_a`, `stride_b`, `stride_d` and `stride_c` (i64). Strides count elements between
-    neighbours along the axis that is not contiguous: rows of a [M, K], of b [N, K] or [K, N], of d and c [M, N] or [N, M].
-    A batch adds `batch` (i32) and, of arrays that have entries, `batch_stride_a` and so on (i64).
-    Raises xDSL's VerifyException for a tile that the operands do not allow.
+    Arguments: the pointers `a`, `b`, `d` and those of the epilogue, the epilogue's numbers (f32), `M`, `N`, `K` (i32),
+        and `stride_a`, `stride_b`, `stride_d`, `stride_c` (i64). A stride counts elements between neighbours along the
+        axis that is not
+    contiguous: rows of a [M, K], of b [N, K] or [K, N], of d and c [M, N] or [N, M]. A batch adds `batch` (i32) and,
+        for arrays with entries, `batch_stride_a` and so on (i64). Raises xDSL's VerifyException for a tile that the
+        operands do not allow.
     """
     function = FuncOp.kernel(problem.kind, _arguments(problem))
     values = {name: argument for argument, name in function.argument_names.items()}
@@ -105,7 +104,7 @@ def _store(problem: Problem, epilogue: EpilogueBuilder, result: SSAValue) -> Non
 
 
 def _first(axis: int, size: int, name: str) -> SSAValue:
-    """The tile's first element along an axis of the product."""
+    """The tile's first element along `axis`."""
     program = named(f"{name}_tile", GetProgramIdOp(axis))
     return named(name, arith.MuliOp(program, named(f"tile_{name}", arith.ConstantOp(IntegerAttr(size, i32)))))
 
@@ -113,7 +112,7 @@ def _first(axis: int, size: int, name: str) -> SSAValue:
 def _sum(
     problem: Problem, tile: Tile, depth: SSAValue, a: tuple[TiledMatrix, SSAValue], b: tuple[TiledMatrix, SSAValue]
 ) -> SSAValue:
-    """The sum over K, tile_k at a time; `a` and `b` are a matrix and the tile's first element along M or N."""
+    """The sum over K in steps of tile_k. a, b: a matrix, and the tile's first element along M or N."""
     type_ = TensorType(element_attribute(problem.accumulator), [tile.m, tile.n])
     zeros = named("zeros", arith.ConstantOp(DenseIntOrFPElementsAttr.from_list(cast(Any, type_), [0])))
     zero = named("zero", arith.ConstantOp(IntegerAttr(0, i32)))

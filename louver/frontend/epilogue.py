@@ -1,8 +1,8 @@
-"""An epilogue as a value: the steps of a product between its sums and the store; and activations as elementwise steps.
+"""The epilogue of a product, between its sums and the store, and the activations as elementwise steps.
 
     y = cast( out_scale · activation( alpha · scale · dense_scale · sum + bias + dense_bias + beta · c ) )
 
-A gated product has rows of two kinds, gate and up, and `act(gate) · up` in place of `activation(…)`.
+A gated product has gate rows and up rows. It computes `act(gate) · up` in place of `activation(…)`.
 """
 
 from __future__ import annotations
@@ -17,19 +17,17 @@ from louver.formats.given import shown
 Activation: TypeAlias = Literal["relu", "gelu", "gelu_tanh", "silu"]
 
 ADDENDS = ("f16", "bf16", "f32")
-"""Element types of what is added in f32: `bias`, `dense_bias` and `c`."""
+"""Element types of the addends `bias`, `dense_bias` and `c`. They are added in f32."""
 
 
 ROW_VECTORS = ("bias", "scale")
-"""The vectors that an epilogue reads along the sparse rows; of a gated product the gate's half and the up projection's, one after the other."""
+"""Vectors along the sparse rows. For a gated product each holds the gate's half, then the up projection's."""
 
 
 class Steps(Protocol):
-    """Applies an elementwise step by its name (`louver.isa.elementwise.ELEMENTWISE_STEPS`); Python numbers are constants."""
+    """Applies an elementwise step by name (`louver.isa.elementwise.ELEMENTWISE_STEPS`). Numbers become constants."""
 
-    def __call__(self, step: str, /, *operands: Any) -> Any:
-        """The step's result."""
-        ...
+    def __call__(self, step: str, /, *operands: Any) -> Any: ...
 
 
 def _relu(do: Steps, x: Any) -> Any:
@@ -51,7 +49,7 @@ def _gelu(do: Steps, x: Any) -> Any:
 
 
 def _gelu_tanh(do: Steps, x: Any) -> Any:
-    # (1 + tanh(u)) / 2 is 1 / (1 + exp(-2u)), which keeps its precision where tanh(u) is near -1.
+    # (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u)), which is precise where tanh(u) is near -1.
     scale = 2 * math.sqrt(2 / math.pi)
     inner = do("add", do("multiply", do("multiply", x, x), 0.044715 * scale), scale)
     return _logistic(do, x, do("multiply", x, inner))
@@ -63,19 +61,20 @@ ACTIVATIONS: dict[str, Callable[[Steps, Any], Any]] = {
     "gelu_tanh": _gelu_tanh,
     "silu": _silu,
 }
-"""Activations by name. gelu: x·Φ(x) by the error function, as PyTorch's default; gelu_tanh: its approximation by tanh."""
+"""gelu: x·Φ(x) by the error function, as PyTorch's default. gelu_tanh: its approximation by tanh."""
 
 
 @dataclass(frozen=True, slots=True)
 class Epilogue:
-    """The steps of a product's epilogue, and where their operands come from; their values are given call by call.
+    """The steps of an epilogue, and the form of their operands. Each call gives the values. All steps compute in f32;
+    integer sums are converted first.
 
-    alpha: the sum is multiplied by a number (which a call gives as `alpha`, or as a number for `scale` or `dense_scale`).
-    scale, dense_scale: by one f32 on the device ("tensor"), or one for each sparse row [M] ("row") or dense column [N]
-    ("column"). dense_bias, c: element types of a vector [N] and of an array like the output that are added; c times a number
-    `beta`. activation: see `ACTIVATIONS`. gated: the sparse rows are those of `louver.gated`, and the output has half of
-    them: `activation(gate) · up`. out_scale: stored elements are multiplied by a number or by one f32 on the device.
-    Everything here is computed in f32, sums of integers are converted first.
+    alpha: multiplies the sum by a number (the call's `alpha`, or a number as `scale` or `dense_scale`).
+    scale, dense_scale: multiply the sum by an f32 on the device ("tensor"), or by one f32 for each sparse row [M]
+        ("row") or each dense column [N] ("column"). dense_bias, c: element types of an added vector [N], and of an
+        added array in the output's layout, which a number `beta` multiplies. activation: see `ACTIVATIONS`. gated: the
+        rows are those of `louver.gated`; the output `activation(gate) · up` has half as many. out_scale: multiplies the
+        output by a number or by an f32 on the device.
     """
 
     alpha: bool = False
@@ -108,9 +107,9 @@ class Epilogue:
 
     @property
     def floating(self) -> bool:
-        """Whether there is any step, so that sums of integers become f32."""
+        """Whether there is any step. Integer sums then become f32."""
         return self != Epilogue()
 
 
 NO_EPILOGUE = Epilogue()
-"""Sums are stored as they are, with the bias that a problem may have."""
+"""Stores the sums, with the problem's bias if it has one."""

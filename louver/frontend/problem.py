@@ -1,7 +1,4 @@
-"""A library product as a value: kind, element types, layouts and epilogue.
-
-Sizes are no part of it: M, N and K are runtime arguments of the kernel that a problem becomes.
-"""
+"""A library product: kind, element types, layouts and epilogue. Sizes are runtime arguments of its kernel."""
 
 from __future__ import annotations
 
@@ -19,13 +16,13 @@ Kind = Literal["matmul", "linear"]
 BLayout = Literal["k_major", "n_major"]
 
 Batch = Literal["dense", "sparse", "both"]
-"""The operands of a batch of products that have an entry for each of them; the output always has."""
+"""The operands that have an entry for each product of a batch. The output always has."""
 
 EIGHT_BITS = ("e4m3", "e5m2", "s8")
-"""Output types of 8 bits, which every product has."""
+"""The 8-bit output types. Every product has them."""
 
 MAX_SIZE = 2**31 - 1
-"""The largest M, N, K and batch: kernels count in 32 bits, with a sign."""
+"""The largest M, N, K and batch: kernels count in signed 32 bits."""
 
 PRODUCTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("f16", "f16"): ("f16", "bf16", "f32", *EIGHT_BITS),
@@ -34,27 +31,24 @@ PRODUCTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("f32", "f32"): ("f32", "f16", "bf16", *EIGHT_BITS),
     **{(a, b): ("s32", "f16", "bf16", "f32", *EIGHT_BITS) for a in INTEGER for b in INTEGER},
 }
-"""Element types of (sparse, dense) operand, and the output types that go with them, a library call's default first.
-
-Products of floating-point numbers accumulate in f32 unless `MODES` says otherwise, those of integers in s32, exactly and
-wrapping. 8-bit outputs saturate, and s8 is rounded to nearest even; NaN becomes 0 there.
+"""The output types for the element types of (sparse, dense) operand. The first is the default of a library call.
+Floating-point products accumulate in f32 unless `modes_of` gives another mode. Integer products accumulate in s32 and
+wrap. 8-bit outputs saturate. s8 is rounded to nearest even, and NaN becomes 0.
 """
 
 BIAS: dict[str, tuple[str, ...]] = {"f32": ADDENDS, "s32": ("s32",)}
-"""Element types of a bias by the type that it is added in: the accumulator's, or f32 where an epilogue has other steps."""
+"""Element types of a bias by the type of the addition: the accumulator's, or f32 if the epilogue has other steps."""
 
 
 def accumulator_of(operand: str) -> str:
-    """The accumulator of products of that element type: "f32" or "s32", the widest that the hardware has."""
+    """The widest accumulator of products of that element type: "f32" or "s32"."""
     return modes_of(operand)[0]
 
 
 def modes_of(operand: str) -> tuple[str, ...]:
-    """The accumulations of products of that element type, the usual one first.
-
-    "f32": registers of f32, of which the tensor cores keep about 14 bits for 8-bit floats; "fast" is another name for that,
-    and "promoted" adds what they sum over `PROMOTED_COLUMNS` to f32 sums beside them. "f16": registers of f16, which
-    overflow beyond 65,504. "s32": exact.
+    """The accumulation modes of products of that element type; the default comes first. "f32": f32 registers. For 8-bit
+    floats the tensor cores keep about 14 bits. "fast" is another name of this mode. "promoted": adds the sums over each
+    `PROMOTED_COLUMNS` to separate f32 sums. "f16": f16 registers, which overflow beyond 65,504. "s32": exact.
     """
     unit = multiplied_as(operand)
     widest, *narrower = ACCUMULATORS[unit, unit]
@@ -62,25 +56,26 @@ def modes_of(operand: str) -> tuple[str, ...]:
 
 
 PROMOTED_COLUMNS = 256
-"""Dense columns that "promoted" sums in tensor cores at a time: four instructions of 8-bit operands, and what one load of their
-metadata covers. A power of two, and of every tile's K a multiple."""
+"""Dense columns that "promoted" sums in tensor cores at a time: four instructions of 8-bit operands, and the columns of
+one metadata load. A power of two; every tile's K is a multiple of it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One product of a sparse or dense `a` [M, K] with a dense operand; element types by name, see `PRODUCTS`.
+    """One product of a sparse or dense `a` [M, K] with a dense `b`. Element types are names, see `PRODUCTS`.
 
     kind: "matmul" is `out[M, N] = a[M, K] @ b[K, N]`; "linear" is `out[N, M] = b[N, K] @ a[M, K].T`, where N counts
-    tokens and M output features, all row-major.
-    pattern: of `a`, None for a dense one; "auto" becomes the one whose metadata tensor cores read, 2:4, or 1:2 for f32.
-    b_layout: "k_major" stores the dense operand as [N, K] with K contiguous, "n_major" as [K, N] with N contiguous.
-    8-bit ones are K-major; of vectors N:M@L all are N-major. accumulate: see `modes_of`; "auto" becomes "f32", or "s32" for integers,
-    and "fast" becomes "f32".
-    bias: None, or "row" for a vector [M] that is added to the sum before the result is rounded to `out`. bias_element: its
-    element type, see `BIAS`; "auto" becomes the operands' type, else the output's, else the one it is added in.
+        tokens and M output features. All are row-major.
+    pattern: of `a`; None if dense. "auto" becomes 2:4, or 1:2 for f32, whose metadata tensor cores read.
+    b_layout: "k_major" stores b as [N, K], "n_major" as [K, N]. 8-bit operands are K-major; for N:M@L all are N-major.
+    accumulate: see `modes_of`. "auto" becomes "f32", or "s32" for integers; "fast" becomes "f32".
+    bias: None, or "row" for a vector [M] that is added to the sum before it is rounded to `out`.
+    bias_element: its element type, see `BIAS`. "auto" becomes the operands' type, else the output's, else that of the
+        addition.
     epilogue: the other steps between the sum and the output.
-    batch: None for one product, or one for each entry of a batch, along a first axis of these operands, of the output and of
-    the epilogue's `c`; its other arrays are the same for all entries.
+    batch: None for one product. Else these operands, the output and the epilogue's `c` have a first axis of entries;
+        all entries share the epilogue's other arrays.
     """
 
     kind: Kind = "matmul"
@@ -132,46 +127,45 @@ class Problem:
 
     @property
     def unit(self) -> Unit:
-        """Its multiplier."""
         return unit_of(self.pattern, self.a)
 
     @property
     def gathers(self) -> bool:
-        """Whether rows of the dense operand are gathered: `a` is sparse in another pattern than 2:4."""
+        """Whether the kernel gathers rows of the dense operand, because tensor cores do not read the pattern of `a`."""
         return selection_of(self.pattern).indexed
 
     @property
     def batched_a(self) -> bool:
-        """Whether each entry of a batch has a sparse operand of its own."""
+        """Whether each entry of a batch has its own sparse operand."""
         return self.batch in ("sparse", "both")
 
     @property
     def batched_b(self) -> bool:
-        """Whether each entry of a batch has a dense operand of its own."""
+        """Whether each entry of a batch has its own dense operand."""
         return self.batch in ("dense", "both")
 
     @property
     def out_layout(self) -> Literal["row_major", "transposed"]:
-        """Either way the last axis is contiguous: out is [M, N] if "row_major", [N, M] if "transposed"."""
+        """The output is [M, N] if "row_major", [N, M] if "transposed". Its last axis is contiguous."""
         return "transposed" if self.kind == "linear" else "row_major"
 
     @property
     def accumulator(self) -> str:
-        """Element type of the registers that products add to: "f32", "f16" or "s32"."""
+        """Element type of the registers that accumulate products: "f32", "f16" or "s32"."""
         return "f32" if self.accumulate == "promoted" else self.accumulate
 
     @property
     def sum(self) -> str:
-        """The type of the sum at the start of the epilogue: f32 or s32, f32 where steps follow. Sums in f16 are widened to f32."""
+        """The sum's type at the start of the epilogue: the accumulator's, f16 widened to f32; f32 if steps follow."""
         return "f32" if self.epilogue.floating else accumulator_of(self.a)
 
     @property
     def rows_per_output(self) -> int:
-        """Sparse rows that make one row of the output: 2 for gated products."""
+        """Sparse rows for each output row: 2 for gated products."""
         return 2 if self.epilogue.gated else 1
 
     def _settle(self, field: str, allowed: tuple[str, ...], auto: str) -> None:
-        """Check a field, and put the type that "auto" stands for in its place, so that equal problems compare equal."""
+        """Check a field, and replace "auto" by its meaning, so that equal problems compare equal."""
         value = getattr(self, field)
         _member(field, value, ("auto", *allowed))
         if value == "auto":
@@ -180,7 +174,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """The tile that one program computes: m × n elements of the product, summed k at a time."""
+    """The tile of a program: m × n elements of the product, summed in steps of k."""
 
     m: int
     n: int

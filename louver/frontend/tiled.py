@@ -1,6 +1,5 @@
-"""Matrices of a library problem in tiles, as tile IR: one descriptor each, with an entry for each product of a batch.
-
-An entry is a first dimension of blocks of one element: what is loaded loses it, what is stored gets it, by a reshape.
+"""The matrices of a library problem as tile IR, read and written in tiles through descriptors. The entries of a batch
+are a first dimension with blocks of one element. Loads remove it by a reshape, stores add it.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from louver.ir.tile.types import tensor_of
 
 
 def named(name: str, op: Operation) -> SSAValue:
-    """The operation's only result, called `name` in the text."""
+    """The operation's only result, with the name hint `name`."""
     (result,) = op.results
     result.name_hint = name
     return result
@@ -23,10 +22,9 @@ def named(name: str, op: Operation) -> SSAValue:
 
 @dataclass(frozen=True, slots=True)
 class TiledMatrix:
-    """A matrix argument read or written in tiles.
+    """A matrix argument that is read or written in tiles.
 
-    name: the argument's. tensor: its descriptor. entry: which entry of the batch the program works on, None for a matrix that
-    all entries share.
+    name: of the argument. tensor: its descriptor. entry: the program's entry of the batch; None for a shared matrix.
     """
 
     name: str
@@ -43,7 +41,7 @@ class TiledMatrix:
         one: SSAValue,
         entry: SSAValue | None,
     ) -> TiledMatrix:
-        """The argument `name` with rows of `sizes`, its strides among the kernel's arguments `values`."""
+        """The argument `name` of shape `sizes`. values: the kernel's arguments, which include its strides."""
         strides = [values[f"stride_{name}"], one]
         shape = list(block)
         if entry is not None:
@@ -53,14 +51,13 @@ class TiledMatrix:
         return cls(name, named(f"{name}_tensor", MakeTensorDescriptorOp(values[name], sizes, strides, shape)), entry)
 
     def load(self, name: str, first: Sequence[SSAValue]) -> SSAValue:
-        """The tile whose first element is `first`, called `name`."""
+        """The tile at `first`, with the name hint `name`."""
         if self.entry is None:
             return named(name, DescriptorLoadOp(self.tensor, first))
         block = named(f"{name}_block", DescriptorLoadOp(self.tensor, [self.entry, *first]))
         return named(name, ReshapeOp(block, tensor_of(block).get_shape()[1:]))
 
     def store(self, first: Sequence[SSAValue], value: SSAValue) -> None:
-        """Store a tile at `first`."""
         if self.entry is None:
             DescriptorStoreOp(self.tensor, first, value)
             return

@@ -1,6 +1,5 @@
-"""Triton kernels to tile IR: Triton's own frontend makes TTIR, without a GPU and without torch.
-
-Triton is an extra (`pip install 'louver[triton]'`, versions 3.4 and newer) and is imported when a kernel comes in.
+"""Triton kernels as tile IR. Triton's own frontend makes TTIR, without a GPU and without torch. Triton is an extra
+(`pip install 'louver[triton]'`, versions 3.4 and newer), imported at the first kernel.
 """
 
 from __future__ import annotations
@@ -27,15 +26,16 @@ def triton_to_tile_ir(
     sparse: Mapping[str, str] | None = None,
     target: str = "sm_90a",
 ) -> ModuleOp:
-    """A `triton.jit` function as verified tile IR; its operations know their lines in the user's file.
+    """A `triton.jit` function as verified tile IR. Its operations carry their lines in the user's file.
 
-    signature: Triton's types of the arguments by name, such as "*fp16", "i32", "fp32" or "tensordesc<fp16[128,64]>" (of
-    what is not a constexpr). constexprs: values of the others; as Triton does, pass a stride of 1 as one. sparse: patterns
-    of the sparse arguments, such as {"a": "2:4"}: attributes of those arguments, which `propagate_sparsity` makes types of.
-    A tuple is given by its elements, `{"shape.0": "i32", "shape.1": "i32"}`, or by its fields, `{"size.rows": "i32", …}`, in order and
-    with the type "constexpr" for those that are one; one without elements has the type "()".
-    Raises ImportError where Triton is missing, ValueError for arguments that are not the kernel's, Triton's CompilationError
-    for a kernel that it refuses, and UnsupportedKernelError for operations that tile IR does not have.
+    signature: Triton types by argument name, such as "*fp16", "i32", "fp32" or "tensordesc<fp16[128,64]>", except
+        constexprs.
+    constexprs: values of the other arguments. As in Triton, pass a stride of 1 as a constexpr. sparse: patterns of the
+        sparse arguments, such as {"a": "2:4"}. They become attributes; `propagate_sparsity` makes types of them.
+    A tuple is given by elements, `{"shape.0": "i32", "shape.1": "i32"}`, or by fields, `{"size.rows": "i32", …}`, in
+    order. An element that is a constexpr has the type "constexpr"; an empty tuple has the type "()".
+    Raises ImportError without Triton, ValueError for arguments that the kernel does not have, Triton's CompilationError
+    for a kernel that it rejects, and UnsupportedKernelError for operations that tile IR lacks.
     """
     elements = _elements(kernel, signature, constexprs, sparse or {})
     text = _ttir(kernel, elements, constexprs, sparse or {}, target)
@@ -45,7 +45,7 @@ def triton_to_tile_ir(
 
 
 def _say_precision(module: ModuleOp) -> None:
-    """Triton prints none where a dot of f32 is to be exact; tile IR without one leaves it to the instructions at hand."""
+    """Set "ieee" on dots of f32 without a precision: Triton's text omits it, and tile IR has another default."""
     for op in [op for op in module.walk() if isinstance(op, DotOp)]:
         if op.input_precision is None and isinstance(tensor_of(op.a).element_type, Float32Type):
             op.properties["inputPrecision"] = StringAttr("ieee")
@@ -74,7 +74,7 @@ def _argument_names(kernel: Any) -> list[str]:
 def _elements(
     kernel: Any, signature: Mapping[str, str], constexprs: Mapping[str, Any], sparse: Mapping[str, str]
 ) -> Elements:
-    """The kernel's arguments. Raises ValueError for those that are not the kernel's."""
+    """The kernel's arguments. Raises ValueError for arguments that the kernel does not have."""
     names = _argument_names(kernel)
     given = {*signature, *constexprs}
     for name in given:
@@ -112,7 +112,7 @@ def _ttir(
     library.ir.load_dialects(context)
     backend.load_dialects(context)
     arguments = (gpu, options, backend.get_codegen_implementation(options), backend.get_module_map(), context)
-    # Triton 3.4 does not pass the target.
+    # Triton 3.4 takes no target.
     count = len(inspect.signature(source.make_ir).parameters)
     module: Any = source.make_ir(*arguments[-count:])
     _simplify(library, module, context)
@@ -120,19 +120,19 @@ def _ttir(
 
 
 def _constants(elements: Elements, constexprs: Mapping[str, Any]) -> dict[tuple[int, ...], Any]:
-    """Values by path, inner ones first: Triton 3.5 and 3.6 forget a tuple's constants behind a loop if one around it is set after a
-    value of its own and before them.
+    """Values by path, inner ones first. Triton 3.5 and 3.6 lose a tuple's constants after a loop if the constant of an
+    enclosing tuple is set after its own values and before theirs.
     """
     names = sorted(constexprs, key=lambda name: -len(elements.paths[name]))
     return {elements.paths[name]: constexprs[name] for name in names}
 
 
 def _simplify(library: Any, module: Any, context: Any) -> None:
-    """Only what keeps the kernel as written: Triton's own pipeline would take block pointers apart."""
+    """Run only passes that keep the kernel as written. Triton's own pipeline would decompose block pointers."""
     manager: Any = library.ir.pass_manager(context)
     for name in ("add_inliner", "add_canonicalizer", "add_cse", "add_symbol_dce"):
         getattr(library.passes.common, name)(manager)
-    # Triton 3.5 wants a name for its dumps.
+    # Triton 3.5 requires a name for its dumps.
     try:
         manager.run(module, "louver")
     except TypeError:

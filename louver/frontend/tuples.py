@@ -1,6 +1,5 @@
-"""Arguments that are tuples: element by element, and nested as Triton takes them.
-
-An element is named by the way to it: `shape.0`, `strides.1.0`, or `sizes.rows` in a tuple with named fields.
+"""Tuple arguments, nested as in Triton, by element. The name of an element is its path: `shape.0`, `strides.1.0`, or
+`sizes.rows` in a tuple with named fields.
 """
 
 from __future__ import annotations
@@ -11,21 +10,21 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 CONSTEXPR = "constexpr"
-"""The type of what is compiled in. Source: Triton."""
+"""The type of a compile-time constant. Source: Triton."""
 
 EMPTY = "()"
-"""The type of a tuple without elements."""
+"""The type of an empty tuple."""
 
 Types: TypeAlias = "str | tuple[Types, ...]"
-"""A type, or those of a tuple's elements; a named tuple where these have names."""
+"""A type, or the types of a tuple's elements. A named tuple has a named tuple of types."""
 
 _Tree: TypeAlias = "str | dict[str, _Tree]"
 
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """A kernel's arguments. types: by parameter, nested. paths: the place of each element that is no tuple: of its parameter, and in
-    each tuple around it. passed: those that the compiled kernel has as arguments, in order.
+    """A kernel's arguments. types: by parameter, nested. passed: names of the compiled kernel's arguments, in order.
+    paths: for each element that is not a tuple its parameter's position, then its position in each enclosing tuple.
     """
 
     types: dict[str, Types]
@@ -34,9 +33,8 @@ class Elements:
 
 
 def arrange(parameters: Sequence[str], types: Mapping[str, str]) -> Elements:
-    """The elements that a kernel with these parameters gets. types: by element, with the fields of a named tuple in order.
-
-    Raises ValueError, with the rule, for elements that make no tuple.
+    """The elements of a kernel with these parameters. types: by element; named fields in order. Raises ValueError for
+    elements that do not form a tuple.
     """
     tree: dict[str, _Tree] = {}
     for name, type_ in types.items():
@@ -79,7 +77,7 @@ def _nested(node: _Tree, name: str, path: tuple[int, ...], found: Elements) -> T
     if numbered:
         return tuple(inner)
     try:
-        # Its fields are known only here.
+        # The fields are known only at run time.
         make: Any = namedtuple
         return make("Fields", parts)(*inner)
     except ValueError:
