@@ -1,4 +1,4 @@
-"""Reads Triton's IR as text: source locations, operations, arguments and their marks."""
+"""Reads Triton's IR text: source locations, operations, arguments and their marks."""
 
 from __future__ import annotations
 

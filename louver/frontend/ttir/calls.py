@@ -1,4 +1,4 @@
-"""Calls of functions that Triton has not inlined (`@triton.jit(noinline=True)`): inlined here."""
+"""Inlines calls of functions that Triton does not inline (`@triton.jit(noinline=True)`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from louver.ir.tile import FuncOp, ReturnOp
 
 @irdl_op_definition
 class CallOp(IRDLOperation):
-    """Runs another function of the module."""
+    """A call of another function of the module."""
 
     name = "tt.call"
     callee = prop_def(SymbolRefAttr)
@@ -22,7 +22,7 @@ class CallOp(IRDLOperation):
 
 
 def inline_calls(module: ModuleOp) -> None:
-    """Put the bodies of functions in the place of their calls, and drop the functions. Refuses one that returns early or calls itself."""
+    """Replace calls by the functions' bodies, and remove the functions. Rejects early returns and recursion."""
     functions = {op.sym_name.data: op for op in module.body.ops if isinstance(op, FuncOp) and not op.is_public}
     inlined: dict[CallOp, tuple[str, ...]] = {}
     while calls := [op for op in module.walk() if isinstance(op, CallOp) and _kernel_of(op).is_public]:
@@ -46,7 +46,7 @@ def _kernel_of(call: CallOp) -> FuncOp:
 
 
 def _inline(call: CallOp, function: FuncOp) -> list[CallOp]:
-    """Put the body in the call's place. Returns the calls in it."""
+    """Replace a call by the function's body. Returns the calls in this body."""
     if len(function.body.blocks) != 1:
         raise unsupported(
             "a function with noinline must return once, at its end", call, "return there, or remove noinline"

@@ -1,6 +1,5 @@
-"""Functions of libdevice (`tl.extra.libdevice`) as operations of MLIR, where such operations exist.
-
-Those that are a step of `louver.isa.elementwise` by their symbol stay as they are.
+"""Functions of libdevice (`tl.extra.libdevice`) as MLIR operations. Functions that are steps of
+`louver.isa.elementwise` stay.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from louver.ir.tile.types import as_tensor, tensor_like
 from louver.isa.elementwise import ELEMENTWISE_STEPS
 
 Make: TypeAlias = Callable[[Sequence[SSAValue], Attribute], Operation]
-"""The last operation of what a function is, of these operands and with this type. Others are inserted by an implicit builder."""
+"""The last operation of a function, from operands and result type. An implicit builder inserts the other ones."""
 
 
 def _plain(op: Callable[..., Operation]) -> Make:
@@ -28,18 +27,18 @@ def _plain(op: Callable[..., Operation]) -> Make:
 
 
 def _to(op: Callable[..., Operation], first: Callable[..., Operation] | None = None) -> Make:
-    """A conversion to the result's type, perhaps of what another operation gives."""
+    """A conversion to the result's type, optionally of another operation's result."""
     return lambda operands, to: op(operands[0] if first is None else first(operands[0]).results[0], to)
 
 
 def like(type_: Attribute, element: Attribute) -> Attribute:
-    """The element type, or a tile of it in the shape of another one."""
+    """The element type, or for a tile a tile of it with the same shape."""
     tensor = as_tensor(type_)
     return element if tensor is None else tensor_like(tensor, element)
 
 
 def _truth(predicate: str, *, size: bool) -> Make:
-    """The comparison of a number, or of its size, with infinity, as an integer: 1 where it holds."""
+    """The comparison of a number, or of its magnitude (size), with infinity, as the integer 0 or 1."""
 
     def make(operands: Sequence[SSAValue], to: Attribute) -> Operation:
         x = math.AbsFOp(operands[0]).result if size else operands[0]
@@ -53,7 +52,7 @@ def _truth(predicate: str, *, size: bool) -> Make:
 
 
 def _sign(operands: Sequence[SSAValue], to: Attribute) -> Operation:
-    """1 where the sign's bit is set."""
+    """The sign bit as an integer."""
     bits = arith.BitcastOp(operands[0], like(to, i32)).result
     return ExtUIOp(TruncIOp(_shifted(bits, 31), like(to, IntegerType(1))).result, to)
 
@@ -68,7 +67,7 @@ def _shifted(value: SSAValue, by: int) -> SSAValue:
 
 
 def upper_half(operands: Sequence[SSAValue], to: Attribute, *, signed: bool = False) -> Operation:
-    """The upper half of a product of integers of 32 bits."""
+    """The upper half of a product of 32-bit integers."""
     wide = like(to, IntegerType(64))
     a, b = ((ExtSIOp if signed else ExtUIOp)(each, wide).results[0] for each in operands)
     return TruncIOp(_shifted(arith.MuliOp(a, b).result, 32), to)
@@ -124,14 +123,14 @@ _FUNCTIONS: dict[str, Make] = {
     "llrintf": _to(FPToSIOp, math.RoundEvenOp),
     "llroundf": _to(FPToSIOp, math.RoundOp),
 }  # fmt: skip
-"""Functions by their symbols behind `__nv_`."""
+"""Functions by symbol without the prefix `__nv_`."""
 
 
 PREFIX = "__nv_"
 
 
 def respell(op: ExternElementwiseOp) -> Operation | None:
-    """The last operation of what a function is; None for one that stays. Refuses those that are not supported."""
+    """The last operation of a function's replacement; None for a function that stays. Rejects unsupported functions."""
     symbol = op.symbol.data
     if symbol in ELEMENTWISE_STEPS:
         return None

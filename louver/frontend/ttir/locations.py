@@ -1,7 +1,6 @@
-"""Source locations of MLIR text, resolved before it is parsed: xDSL refuses names of locations that are defined later on.
-
-MLIR prints `loc(#loc5)` behind each operation and defines `#loc5 = loc("kernels.py":14:22)` at the end. Here each such
-reference becomes the place in the user's file itself, and the definitions are dropped.
+"""Resolves source locations in MLIR text before it is parsed. xDSL rejects location names that are defined later. MLIR
+prints `loc(#loc5)` after each operation and `#loc5 = loc("kernels.py":14:22)` at the end. Each reference is replaced by
+the place in the user's file, and the definitions are removed.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 Frame: TypeAlias = tuple[str, int, int]
-"""A place in a source file: its path, line and column."""
+"""A place in a source file: path, line and column."""
 
 _ALIAS = re.compile(r"^(#loc\d*) = loc\((.*)\)$")
 _TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|#[\w.]+|\w+|[():\[\],<>]|$)')
@@ -20,9 +19,8 @@ _LIBRARY = re.compile(r"(^|/)triton/(language|experimental)/")
 
 
 def resolve_locations(text: str) -> str:
-    """`text` with every location as the innermost place outside of Triton's own files; those without one are dropped.
-
-    Raises ValueError for a location that MLIR does not print.
+    """`text` with every location as the innermost place outside Triton's own files. Locations without a place are
+    removed. Raises ValueError for a location that MLIR does not print.
     """
     aliases: dict[str, str] = {}
     lines: list[str] = []
@@ -55,7 +53,7 @@ def _resolve_line(line: str, aliases: dict[str, str], known: dict[str, str]) -> 
 
 
 def _closing(line: str, start: int) -> int:
-    """The position where the parenthesis that was opened before `start` is closed."""
+    """The position of the parenthesis that closes the one before `start`."""
     depth = 1
     for found in re.finditer(r'"(?:[^"\\]|\\.)*"|[()]', line[start:]):
         depth += {"(": 1, ")": -1}.get(found[0], 0)
@@ -65,7 +63,7 @@ def _closing(line: str, start: int) -> int:
 
 
 def _written(frames: list[Frame]) -> str:
-    """The location to print: the user's innermost frame, or Triton's where there is no other."""
+    """The text of a location: the user's innermost frame, or Triton's if there is no other."""
     own = [frame for frame in frames if not _LIBRARY.search(frame[0])] or frames
     if not own:
         return ""
@@ -75,7 +73,7 @@ def _written(frames: list[Frame]) -> str:
 
 @dataclass(slots=True)
 class _Reader:
-    """Reads one location; `position` is that of the next character."""
+    """Reads a location. position: of the next character."""
 
     text: str
     aliases: dict[str, str]

@@ -1,4 +1,4 @@
-"""Triton's IR as text to tile IR."""
+"""Reads the text of Triton's IR as tile IR."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ from louver.ir.refusal import UnsupportedKernelError, together, unsupported
 from louver.ir.tile import DescriptorType, FuncOp, SparseAttr
 
 SPARSE_MARK = "louver.sparse."
-"""An argument's attribute `louver.sparse.NV24` says which sparse encoding it has; its value, which axis is sparse, from the end: 1, the
-last one, or 2.
-"""
+"""An argument attribute: `louver.sparse.NV24` names the sparse encoding, its value the axis from the end (1 or 2)."""
 
 _OPERATION = re.compile(r'^\s*(?:%[\w.$:#, %-]+ = )?"?([a-z_]\w*(?:\.\w+)+)"?(?=[ ("<]|$)')
 _INSTEAD = {
@@ -34,17 +32,17 @@ _INSTEAD = {
     "tt.elementwise_inline_asm": ("inline assembly is not supported", "write it in Triton's own operations"),
     "tt.map_elementwise": ("tl.map_elementwise is not supported", "call the function on the tiles"),
 }
-"""The rule and the advice for operations that are refused, where something else can be written."""
+"""The rule and the advice for rejected operations that can be written in another way."""
 
 _SIGN = re.compile(r"((?<!tensor)<(?:\d+x)+|tensor<(?:\d+x)+(?=s))[su](?=i\d)")
-"""Triton's text before the integers of a descriptor's block; the tiles that it loads have none. `tensor<16xui8>` is tile IR's own."""
+"""Triton's text before the integers of a descriptor's block; loaded tiles have none. `tensor<16xui8>` is tile IR's own."""
 
 _NUMBERS = re.compile(r"(_\d+)*")
 _LOCATION = re.compile(r' loc\("((?:[^"\\]|\\.)*)":(\d+):(\d+)\)\s*$')
 
 
 def sparse_mark(pattern: str) -> str:
-    """The attribute that marks an argument as sparse in a pattern such as "2:4". Raises ValueError for an unknown one."""
+    """The attribute of an argument that is sparse in a pattern such as "2:4". Raises ValueError for an unknown pattern."""
     return SPARSE_MARK + SparseAttr.of_pattern(pattern.removesuffix(TRANSPOSED)).format_name.data
 
 
@@ -56,13 +54,14 @@ def sparse_axis(pattern: str) -> int:
 def read_ttir(
     text: str, *, name: str = "<ttir>", sparse: Mapping[str, str] | None = None, names: Sequence[str] | None = None
 ) -> ModuleOp:
-    """A module that Triton (3.4 to 3.9) printed, with or without locations, as verified tile IR.
+    """A module that Triton (3.4 to 3.9) printed, with or without locations (they are kept), as verified tile IR.
 
-    sparse: patterns by argument name; they become attributes of the arguments, beside those that the text has
-    (`propagate_sparsity` makes types of them). names: of the kernel's arguments, a descriptor counting as one; by default
-    those of the text. Sizes and strides that come with a descriptor argument are named `x.shape.0`, `x.stride.0` and so on.
-    Operations keep their source locations. Raises UnsupportedKernelError, which names operation and source line, for
-    operations that tile IR does not have, and ValueError for `sparse` or `names` that do not fit or text that is damaged.
+    sparse: patterns by argument name. They become attributes next to those of the text; `propagate_sparsity` makes
+        types of them.
+    names: of the kernel's arguments, where a descriptor is one argument; by default those of the text. Sizes and
+        strides of a descriptor are named `x.shape.0`, `x.stride.0` and so on. Raises UnsupportedKernelError with
+        operation and source line for operations that tile IR lacks, and ValueError for damaged text, or `sparse` or
+        `names` that do not match.
     """
     resolved = _SIGN.sub(r"\1", spell_for_xdsl(resolve_locations(text)))
     context = make_context()
@@ -80,7 +79,7 @@ def read_ttir(
         module = Parser(context, resolved, name).parse_module()
     except ParseError as error:
         lines = resolved.splitlines()
-        # An error at the text's end, such as a value that nothing defines, lies past the last line.
+        # An error at the end of the text, such as an undefined value, lies past the last line.
         line = min(resolved[: error.span.start].count("\n"), len(lines) - 1)
         rule = f"a kernel's text must be tile IR ({error.span.input.name}: {error.msg})"
         raise _refused(lines[line], rule) from error
@@ -100,7 +99,7 @@ def read_ttir(
 
 
 def _drop_numbers(module: ModuleOp) -> None:
-    """xDSL drops `_1` of a name with each copy, and does not copy a value whose name is nothing else."""
+    """Drop name hints that are only numbers: xDSL drops a suffix `_1` in each copy, and cannot copy such a value."""
     for op in module.walk():
         arguments = [each for region in op.regions for block in region.blocks for each in block.args]
         for value in (*op.results, *arguments):
@@ -109,7 +108,7 @@ def _drop_numbers(module: ModuleOp) -> None:
 
 
 def _verify(module: ModuleOp) -> None:
-    """Refuse the innermost operation that is not valid tile IR."""
+    """Reject the innermost invalid operation."""
     try:
         module.verify()
     except VerifyException:
@@ -135,7 +134,7 @@ def _kernel(module: ModuleOp) -> FuncOp:
 
 
 def _groups(function: FuncOp) -> list[list[int]]:
-    """Numbers of arguments that belong together: a descriptor and its sizes and strides, or one other argument."""
+    """Argument numbers in groups: a descriptor with its sizes and strides, or a single other argument."""
     types = [argument.type for argument in function.body.block.args]
     groups: list[list[int]] = []
     index = 0
@@ -178,7 +177,7 @@ def _mark(function: FuncOp, sparse: Mapping[str, str]) -> None:
 
 
 def _add_lengths(function: FuncOp) -> None:
-    """A kernel that walks along the last axis need not have the length of the sparse one, which says where stored rows begin."""
+    """Add the length of each sparse axis that is not the last: the kernel may lack it, and stored rows depend on it."""
     names = list(function.argument_names.values())
     for name, attributes in zip(names, function.argument_attributes, strict=True):
         marks = [mark for key, mark in attributes.items() if key.startswith(SPARSE_MARK)]

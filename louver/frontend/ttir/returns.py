@@ -1,6 +1,5 @@
-"""Kernels that return early: the code after `if …: return` becomes the other side of a branch.
-
-Triton has blocks and branches between them for such a kernel alone. Each block is entered from one place, so that they are a tree.
+"""Kernels with early returns: the code after `if …: return` becomes the other side of a structured branch. Triton emits
+several blocks only for such a kernel. Each block has one predecessor, so the blocks form a tree.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from louver.ir.tile import FuncOp, ReturnOp
 
 
 def nest_returns(function: FuncOp) -> None:
-    """One block for a kernel's body, in place, with structured branches. Refuses blocks that are entered from several places."""
+    """Rewrite a kernel's body in place to one block with structured branches. Rejects blocks with several predecessors."""
     blocks = list(function.body.blocks)
     if len(blocks) < 2:
         return
@@ -33,7 +32,7 @@ def nest_returns(function: FuncOp) -> None:
 
 
 def _close(block: Block, *, returns: bool) -> None:
-    """Let a block end with a return, or with a branch's end, after all that it goes on to."""
+    """End a block with a return or a yield, after its successors as a branch."""
     end = block.last_op
     assert end is not None
     last: Operation = ReturnOp() if returns else scf.YieldOp()

@@ -1,7 +1,5 @@
-"""Operations of Triton that tile IR expresses by others, or drops.
-
-Barriers of a program's threads go: a program's accesses are in order as they are written (`debug_barrier`). Printing and assertions
-go with a warning.
+"""Triton operations that tile IR expresses by other operations, or drops. Barriers (`debug_barrier`) are dropped,
+because a program's accesses keep their written order. Printing and assertions are dropped with a warning.
 """
 
 from __future__ import annotations
@@ -51,7 +49,7 @@ from louver.ir.tile.types import as_tensor, element_of, tensor_like, tensor_of
 
 @irdl_op_definition
 class CatOp(IRDLOperation):
-    """Two vectors behind each other; Triton lets the order be another one."""
+    """Two concatenated vectors. Triton allows any order of the elements."""
 
     name = "tt.cat"
     T: ClassVar = VarConstraint("T", base(TensorType[Attribute]))
@@ -63,7 +61,7 @@ class CatOp(IRDLOperation):
 
 @irdl_op_definition
 class PreciseSqrtOp(IRDLOperation):
-    """A square root to nearest even."""
+    """A square root, rounded to nearest even."""
 
     name = "tt.precise_sqrt"
     T: ClassVar = VarConstraint("T", floatingPointLike)
@@ -74,7 +72,7 @@ class PreciseSqrtOp(IRDLOperation):
 
 @irdl_op_definition
 class PreciseDivFOp(IRDLOperation):
-    """A quotient to nearest even."""
+    """A quotient, rounded to nearest even."""
 
     name = "tt.precise_divf"
     T: ClassVar = VarConstraint("T", floatingPointLike)
@@ -98,7 +96,7 @@ class MulhiUIOp(IRDLOperation):
 
 @irdl_op_definition
 class HistogramOp(IRDLOperation):
-    """The number of times that each number from 0 on is among the elements that the mask lets through."""
+    """The number of occurrences of 0, 1, 2, … among the elements that the mask selects."""
 
     name = "tt.histogram"
     src = operand_def(TensorType)
@@ -120,7 +118,7 @@ class HistogramOp(IRDLOperation):
 
 @irdl_op_definition
 class BarrierOp(IRDLOperation):
-    """The threads of a program meet (`tl.debug_barrier`): Triton 3.6 and newer."""
+    """A barrier of a program's threads (`tl.debug_barrier`) in Triton 3.6 and newer."""
 
     name = "ttg.barrier"
 
@@ -134,7 +132,7 @@ class BarrierOp(IRDLOperation):
 
 @irdl_op_definition
 class GpuBarrierOp(IRDLOperation):
-    """The same of Triton up to 3.5."""
+    """The same barrier in Triton up to 3.5."""
 
     name = "gpu.barrier"
     assembly_format = "attr-dict"
@@ -183,7 +181,7 @@ OPERATIONS: tuple[type[Operation], ...] = (
 
 
 def spell(module: ModuleOp) -> None:
-    """Replace them, in place, and functions of libdevice. Refuses, with the user's line, what has no counterpart."""
+    """Replace these operations and libdevice functions in place. Rejects unsupported ones with the user's line."""
     for op in list(module.walk()):
         rule = _RULES.get(type(op))
         if rule is None:
@@ -216,7 +214,7 @@ def _mulhi(op: MulhiUIOp) -> Operation:
 
 
 def _histogram(op: HistogramOp) -> Operation:
-    """The sum, over the elements, of where each is the bin's number."""
+    """The sum over the elements of a one-hot row of bins."""
     (count,), (bins,) = tensor_of(op.src).get_shape(), tensor_of(op.result).get_shape()
     shape = [count, bins]
     numbers = BroadcastOp(ExpandDimsOp(MakeRangeOp(0, bins).result, 0).result, shape).result
