@@ -1,8 +1,7 @@
-"""The tile that a load or store reaches through pointers: for each dimension its start, its stride and its end.
-
-The rest of an offset selects a matrix of a batch: `e * stride`, where e is a program's number, a loop's, or loaded. Pointers alone do not
-show it. Masks do, because they compare without it: in `x + e * stride + k[None, :]` with k < K, columns would otherwise end at
-K + e · stride.
+"""The tile that a load or store accesses through pointers: for each dimension its start, stride and end. The rest of an
+offset selects a matrix of a batch: `e * stride`, where e is a program id, a loop counter, or loaded. Pointers alone do
+not identify it. Masks do, because they compare without it: for `x + e * stride + k[None, :]` with k < K, columns would
+otherwise end at K + e · stride.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from louver.ir.tile import FuncOp
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """One dimension of a tile, in elements.
+    """A dimension of a tile, in elements.
 
-    number: in the tile. extent: the tile's. stride: between neighbours in memory. first: the tile's first index. size: of the
-    whole tensor, None where neither mask nor shape says it. wrapped: indices beyond the size begin anew at 0. floored: a mask leaves out
-    indices below 0.
+    number: in the tile. extent: the tile's. stride: between neighbours in memory. first: the tile's first index. size:
+        of the whole tensor; None without a mask or shape. wrapped: indices from `size` on start again at 0. floored: a
+        mask excludes indices below 0.
     """
 
     number: int
@@ -44,16 +43,16 @@ class Dimension:
 
     @property
     def begins_before(self) -> bool:
-        """Whether some tile begins below 0: the first one does, in the order of programs and iterations."""
+        """Whether the first tile, in the order of programs and iterations, begins below 0."""
         others = [factor for monomial, factor in self.first if monomial != ONE]
         return self.first.coefficient(ONE) < 0 and all(factor > 0 for factor in others)
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The matrix of a batch that holds a tile: its index, and the stride between matrices in elements. size: their number by a mask.
-
-    strides: of a batch of more dimensions than one, multiples of the least one, `stride`, if matrices have no gaps.
+    """The matrix of a batch that holds a tile. index: of the matrix. stride: between matrices, in elements. size:
+    number of matrices from a mask. strides: of a batch with several dimensions, multiples of the least one (`stride`)
+    if matrices have no gaps.
     """
 
     index: Polynomial
@@ -64,9 +63,9 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A tile in memory. base: the pointer that it is counted from. dimensions: those with more than one element.
+    """A tile in memory. base: the pointer from which offsets count. dimensions: those with more than one element.
 
-    repeated: dimensions along which all elements are one. within: what a mask says of their indices, below 0 in the tensor.
+    repeated: dimensions along which all elements are the same. within: a mask's bounds on their indices.
     """
 
     base: SSAValue
@@ -89,10 +88,11 @@ def access(
     repeats: bool,
     gapless: bool = False,
 ) -> Access:
-    """The elements that `op` reaches with a tile of `shape` through `pointer`, within the bounds of its mask.
+    """The elements that `op` accesses with a tile of `shape` through `pointer`, within the bounds of its mask.
 
-    repeats: all elements along a dimension may be one. gapless: matrices of a batch have no gaps, see `batch_entry`.
-    Refuses offsets that are no sum of one index times one stride for each dimension, and bounds on anything but an index.
+    repeats: all elements along a dimension may be the same. gapless: matrices of a batch have no gaps, see
+        `batch_entry`.
+    Rejects offsets other than a sum of one index times one stride for each dimension, and bounds that limit no index.
     """
     if isinstance(pointer, Tile):
         every = zip(shape, pointer.strides, pointer.first, pointer.sizes, strict=True)
@@ -118,7 +118,7 @@ def access(
 
 
 def _limited_entry(entry: Entry | None, bounds: Sequence[Polynomial], op: Operation) -> Entry | None:
-    """The entry, with the size that bounds on no dimension of the tile give it."""
+    """The entry with its size from bounds without dimensions of the tile."""
     for bound in bounds:
         if entry is None or entry.size is not None:
             raise unsupported(
@@ -129,7 +129,7 @@ def _limited_entry(entry: Entry | None, bounds: Sequence[Polynomial], op: Operat
 
 
 def _narrowed(value: Polynomial, wide: Sequence[int]) -> Polynomial:
-    """Without lanes of dimensions of one element, whose only index is 0."""
+    """The value without lanes of dimensions of one element, whose only index is 0."""
     gone = [atom for atom in value.atoms if isinstance(atom, Lane) and atom.dimension not in wide]
     return Polynomial(frozenset(term for term in value if not any(atom in gone for atom, _ in term[0])))
 
@@ -139,7 +139,7 @@ def _index_atoms(monomial: Monomial) -> list[Hashable]:
 
 
 def _strided(offset: Polynomial, number: int, extent: int, op: Operation) -> Dimension:
-    """The dimension's stride, and its first index and size as far as a wrapped index says them."""
+    """The dimension with its stride. A wrapped index also gives its first index and size."""
     strides: dict[Hashable, Polynomial] = {}
     for monomial, factor in offset:
         atoms = _index_atoms(monomial)
@@ -175,7 +175,7 @@ def _strided(offset: Polynomial, number: int, extent: int, op: Operation) -> Dim
 
 
 def _starts(found: list[Dimension], offset: Polynomial, op: Operation) -> tuple[list[Dimension], Terms]:
-    """With the rest of the offset shared out: each part goes to the dimension whose stride it is a multiple of, or to none."""
+    """Assign each remaining term of the offset to the dimension whose stride divides it, or to none (second result)."""
     first, outside = [each.first for each in found], Terms()
     for monomial, factor in offset:
         if _index_atoms(monomial):
@@ -206,15 +206,13 @@ def _starts(found: list[Dimension], offset: Polynomial, op: Operation) -> tuple[
 
 
 def _weight(stride: Polynomial) -> tuple[int, int]:
-    """Strides that are arguments come before numbers, and larger numbers before smaller ones."""
+    """Strides that are arguments come before numbers, larger numbers before smaller ones."""
     ((monomial, factor),) = stride.terms
     return (int(monomial != ONE), abs(factor))
 
 
 def _limit(found: Sequence[Dimension], bound: Polynomial, op: Operation) -> tuple[int, Polynomial | None] | None:
-    """The dimension on whose index there is a bound, and the size that this gives it, None if that is 0 from below; None for a bound
-    that says nothing new.
-    """
+    """The dimension that a bound limits, and its size (None: the lower bound is 0). None for a redundant bound."""
     bounded = lanes(bound)
     if len(bounded) != 1:
         raise unsupported(
@@ -226,7 +224,7 @@ def _limit(found: Sequence[Dimension], bound: Polynomial, op: Operation) -> tupl
     if bound + index == Polynomial.number(-1):
         return number, None
     if each.wrapped and index - bound == each.size:
-        # Where the index is below the size it is what is left of it.
+        # Below the size the wrapped index equals the index.
         return None
     if each.wrapped:
         assert each.size is not None
@@ -240,7 +238,7 @@ def _limit(found: Sequence[Dimension], bound: Polynomial, op: Operation) -> tupl
 
 
 def _bounded(each: Dimension, sizes: Sequence[Polynomial], op: Operation) -> tuple[Dimension, Terms]:
-    """With the size that bounds give it, and without what has moved its pointer, which these do not know of."""
+    """The dimension with the size from bounds, and the terms that moved its pointer, which the bounds do not contain."""
     if len({*sizes, *([each.size] if each.size is not None else [])}) > 1:
         raise unsupported("all masks of a dimension must compare with one size", op)
     size = sizes[0] if sizes else each.size
@@ -257,7 +255,7 @@ def _bounded(each: Dimension, sizes: Sequence[Polynomial], op: Operation) -> tup
 
 
 def _goes_to_matrix(term: tuple[Monomial, int], each: Dimension, size: Polynomial) -> bool:
-    """Whether an argument times another one has moved columns to a matrix, `layer * stride`, and not to a part of the row, `part * size`."""
+    """Whether a product of arguments moves columns to a matrix (`layer * stride`), not along the row (`part * size`)."""
     left = size - Polynomial(frozenset([term]))
     return (
         each.stride == Polynomial.number(1)
@@ -267,32 +265,32 @@ def _goes_to_matrix(term: tuple[Monomial, int], each: Dimension, size: Polynomia
 
 
 def _pair(term: tuple[Monomial, int]) -> tuple[Polynomial, Polynomial] | None:
-    """Two arguments that are multiplied."""
+    """The two arguments of a product, or None."""
     monomial, factor = term
     atoms = [Polynomial.atom(atom) for atom, power in monomial if power == 1 and _is_argument(atom)]
     return (atoms[0], atoms[1]) if factor == 1 and len(atoms) == len(monomial) == 2 else None
 
 
 def _with_fellows(moved: Terms, first: Polynomial) -> Polynomial:
-    """The terms that moved a pointer, and those that go with them: all of (entry + 1) * stride, also the part that the kernel does not compute."""
+    """The terms that moved a pointer, with those that belong to them: all of (entry + 1) * stride."""
     apart = _shared_arguments(moved)
     fellows = [term for term in first if not _inner(term[0]) and apart and apart <= term[0]]
     return Polynomial(frozenset([*moved, *fellows]))
 
 
 def _shared_arguments(terms: Terms) -> Monomial:
-    """The arguments by which all terms are multiplied."""
+    """The arguments that are factors of all terms."""
     each = [frozenset(atom for atom in monomial if _is_argument(atom[0])) for monomial, _ in terms]
     return frozenset[tuple[Hashable, int]]().union(*each).intersection(*each)
 
 
 def _inner(monomial: Monomial) -> bool:
-    """Whether the kernel computes it, as programs' and loops' numbers are."""
+    """Whether the kernel computes the monomial, such as from program ids and loop counters."""
     return any(not _is_argument(atom) for atom, _ in monomial)
 
 
 def _is_argument(atom: Hashable) -> bool:
-    """Whether it is an argument of the kernel, a part of arguments, or the least or greatest of some."""
+    """Whether the atom is an argument of the kernel, a part of arguments, or their minimum or maximum."""
     match atom:
         case Compound():
             return all(map(_is_argument, frozenset[Hashable]().union(*(part.leaves for part in atom.parts))))
@@ -305,11 +303,11 @@ def _is_argument(atom: Hashable) -> bool:
 def batch_entry(
     terms: Iterable[tuple[Monomial, int]], op: Operation, *, gapless: bool = False, pitches: Sequence[Polynomial] = ()
 ) -> Entry | None:
-    """The matrix that terms of an offset select: an index times a stride, of arguments or a number.
+    """The matrix that terms of an offset select: an index times a stride of arguments or a number.
 
-    gapless: a batch may have more dimensions, each with a stride. Its matrices have no gaps, so they are one row of matrices, the least
-    stride apart. The caller has the launch check that the other strides are multiples of it. pitches: strides of the matrix itself, which
-    times an argument are the stride of matrices.
+    gapless: a batch may have several dimensions, each with a stride. Its matrices have no gaps, so they form one row of
+        matrices with the least stride. The launch must check that the other strides are multiples of it. pitches:
+        strides inside a matrix, which are not strides between matrices even when multiplied by an argument.
     """
     indices: dict[Polynomial, Polynomial] = {}
     found = list(terms)
@@ -317,7 +315,7 @@ def batch_entry(
     for monomial, factor in found:
         pair = _pair((monomial, factor)) if gapless and (not shared or len(found) == 1) else None
         if pair is not None and not {*pair} & {*pitches}:
-            # A matrix has more elements than a batch has matrices.
+            # A matrix has more elements than a batch has matrices, so the larger argument is the stride.
             one, other = sorted(pair, key=_stride_place)
             stride, index = (Polynomial.atom(Extreme(kind, one, other)) for kind in ("max", "min"))
             indices[stride] = indices.get(stride, Polynomial.number(0)) + index
@@ -342,7 +340,7 @@ def batch_entry(
 
 
 def _in_one_row(indices: Mapping[Polynomial, Polynomial]) -> Entry:
-    """A batch of several dimensions, by stride, as one row of matrices. Quotients are of strides alone: they are the same in every step."""
+    """A batch of several dimensions, by stride, as one row of matrices. Its quotients depend on strides only."""
     strides = sorted(indices, key=_stride_place)
     numbers = [stride.constant for stride in strides]
     if None not in numbers:
@@ -354,15 +352,15 @@ def _in_one_row(indices: Mapping[Polynomial, Polynomial]) -> Entry:
 
 
 def _stride_place(stride: Polynomial) -> tuple[list[int], str]:
-    """An order of strides that is the same in every run: by the arguments that they are made of."""
+    """The order of strides by the arguments in them, which is the same in every run."""
     arguments = sorted(atom.index for atom in stride.leaves if isinstance(atom, BlockArgument))
     return arguments, str(sorted(factor for _, factor in stride))
 
 
 def without_moves(found: Access, op: Operation, *, sparse: bool) -> Access:
-    """The access, where nothing bounds its columns: a move along a row by an argument has gone to another matrix.
+    """The access, where nothing bounds its columns: a move along a row by an argument goes to another matrix.
 
-    sparse: rows have no gaps, and columns are those of the sum, so that a number that is no tile's has gone there too.
+    sparse: rows have no gaps and columns are those of the sum, so a move that is not by tiles goes there too.
     """
     columns = next((each for each in found.dimensions if each.stride == Polynomial.number(1)), None)
     if columns is None or columns.size is not None:
@@ -381,7 +379,7 @@ def without_moves(found: Access, op: Operation, *, sparse: bool) -> Access:
 
 
 def _goes_on(monomial: Monomial, factor: int, extent: int, sparse: bool) -> bool:
-    """Whether it goes on in a row: by a loop's number, or by so many tiles."""
+    """Whether a move stays in the row: it follows a loop's iterations, or counts tiles."""
     if any(isinstance(atom, Iteration) for atom in Polynomial.of({monomial: 1}).leaves):
         return True
     if any(_is_argument(atom) for atom, _ in monomial):

@@ -1,8 +1,7 @@
-"""Integers, masks and pointers of a kernel as polynomials over its scalars, lanes of tiles and iterations of loops.
-
-A tensor of offsets is one polynomial: `Lane(d)` stands for an element's index along dimension d, so that
-`(first + arange(0, 128))[:, None] * stride` is first·stride + Lane(0)·stride. Pointers that a loop moves on by the same
-amount each time are their first value plus `Iteration` times that amount, and behind the loop as often as it ran.
+"""Integers, masks and pointers of a kernel as polynomials over its scalars, lanes of tiles and iterations of loops. A
+tensor of offsets is a polynomial. `Lane(d)` is an element's index along dimension d, so
+`(first + arange(0, 128))[:, None] * stride` is first·stride + Lane(0)·stride. A pointer that a loop moves by a fixed
+amount is its first value plus `Iteration` times the amount; after the loop, plus the iteration count times the amount.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from louver.ir.tile.types import as_tensor
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """A pointer, or a tensor of pointers, to elements: an argument, and how many elements further each one points."""
+    """Pointers to elements. base: an argument. offset: the distance of each pointer from it, in elements."""
 
     base: SSAValue
     offset: Polynomial
@@ -47,7 +46,7 @@ class Elements:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A block pointer: per dimension the tensor's size and stride and the block's first element, all in elements.
+    """A block pointer: for each dimension the tensor's size and stride and the block's first element, in elements.
 
     offset: from the argument to the tensor's first element.
     """
@@ -61,9 +60,9 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Consecutive numbers of a loop, no multiple of `steps` behind the first one. No number is below 0.
+    """Consecutive counter values of a loop, at least 0, that contain no multiple of `steps` after the first one.
 
-    count: `steps`. number: the loop's. step: its remainder, which grows with it.
+    count: `steps` as a polynomial. number: the loop's counter. step: its remainder, which grows with it.
     """
 
     steps: SSAValue
@@ -88,13 +87,13 @@ _LOADED = (
 
 @dataclass(slots=True)
 class Affine:
-    """Reads values of one kernel. known: what was read before."""
+    """Reads values of a kernel. known, pointers: results of earlier reads."""
 
     known: dict[SSAValue, Polynomial] = field(default_factory=dict[SSAValue, Polynomial])
     pointers: dict[SSAValue, Pointer] = field(default_factory=dict[SSAValue, Pointer])
 
     def integer(self, value: SSAValue) -> Polynomial:
-        """An integer, or a tensor of integers. Refuses tensors that are not made of ranges and scalars."""
+        """An integer or a tensor of integers. Rejects tensors that are not computed from ranges and scalars."""
         found = self.known.get(value)
         if found is None:
             found = self.known[value] = self._integer(value)
@@ -145,7 +144,7 @@ class Affine:
         return Polynomial.atom(value)
 
     def _counted(self, value: BlockArgument) -> Polynomial:
-        """A loop's number counts iterations, and so does what it carries and adds the same to each time."""
+        """A block argument. Loop counters and values that grow by a fixed amount are expressed in iterations."""
         loop = value.block.parent_op()
         if not isinstance(loop, scf.ForOp):
             return Polynomial.atom(value)
@@ -168,7 +167,7 @@ class Affine:
         return Polynomial.atom(value)
 
     def _so_far(self, loop: scf.ForOp, step: Polynomial) -> Polynomial:
-        """The distance that a loop has moved, in terms of its own number, if each iteration moves by `step`."""
+        """The distance after moves of `step` in each earlier iteration, in terms of the loop's counter."""
         number = self.integer(loop.body.block.args[0])
         if number == Polynomial.atom(loop.body.block.args[0]):
             quotient = step.quotient(self.integer(loop.step))
@@ -177,7 +176,7 @@ class Affine:
         return Polynomial.atom(Iteration(loop)) * step
 
     def _growth(self, value: BlockArgument, loop: scf.ForOp) -> Polynomial | None:
-        """The amount that a loop adds to a carried number in every iteration; None if it is not always the same."""
+        """The amount that a loop adds to a carried number in each iteration; None if it varies."""
         end = loop.body.block.last_op
         assert end is not None
         with self._supposing():
@@ -186,7 +185,7 @@ class Affine:
         return moved_on if _is_fixed(moved_on, loop) else None
 
     def round_of(self, loop: scf.ForOp) -> Round | None:
-        """The numbers that a loop ends before a multiple of, as `for i in range(first, min(first + (steps - first % steps), last))` does."""
+        """The round of a loop such as `for i in range(first, min(first + (steps - first % steps), last))`, or None."""
         first = self.integer(loop.lb)
         users = [use.operation for use in loop.lb.uses]
         divided = [each for each in users if isinstance(each, arith.RemSIOp | arith.DivSIOp) and each.lhs is loop.lb]
@@ -195,7 +194,7 @@ class Affine:
             if isinstance(each, arith.DivSIOp):
                 rest = first - rest * by
             if any(self.integer(end) == first + by - rest for end in least_of(loop.ub)):
-                # Offsets are made of the remainder, where there is one.
+                # Offsets use the remainder if the kernel computes one.
                 same = [op for op in divided if isinstance(op, arith.RemSIOp) and op.rhs is each.rhs]
                 rest = Polynomial.atom(same[0].result) if same else rest
                 number = self.integer(loop.body.block.args[0])
@@ -203,13 +202,13 @@ class Affine:
         return None
 
     def _remainder(self, op: arith.RemSIOp) -> Polynomial | None:
-        """Of a loop's number, as far as it grows with the number."""
+        """The remainder of a loop's counter, if it grows with the counter."""
         loop = loop_of(op.lhs)
         found = None if loop is None else self.round_of(loop)
         return found.step if found is not None and found.steps is op.rhs else None
 
     def _after(self, loop: scf.ForOp, value: SSAValue) -> Polynomial:
-        """A number that a loop has carried, behind it."""
+        """A number that a loop has carried, after the loop."""
         index = position(value, loop.results)
         growth, times = self._growth(loop.body.block.args[index + 1], loop), self.times(loop)
         if growth is not None and times is not None:
@@ -223,7 +222,7 @@ class Affine:
         return Polynomial.atom(value)
 
     def times(self, loop: scf.ForOp) -> Polynomial | None:
-        """The number of iterations, for a constant first number and step, and a loop that may not run from more to less."""
+        """The number of iterations, for a constant start and step and an end that is not below the start."""
         first, step = constant_integer(loop.lb), constant_integer(loop.step)
         if first is None or step is None or step < 1:
             return None
@@ -233,7 +232,7 @@ class Affine:
         return length.ceil(by) if _is_count(length) else None
 
     def rounds(self, first: Polynomial) -> list[tuple[int, Round]]:
-        """The rounds of loops that move an index upwards, and how far each of their steps moves it."""
+        """The rounds of loops that move an index upwards, each with the factor of its steps."""
         found: list[tuple[int, Round]] = []
         for monomial, factor in first:
             (atom, power), *others = [*monomial] or [(None, 0)]
@@ -248,11 +247,11 @@ class Affine:
         return found
 
     def _numbered(self, atom: Hashable) -> Polynomial:
-        """A loop's number, also by the steps that it has taken, of one each."""
+        """A loop's counter. `atom` may be its iteration count, for steps of 1."""
         return Polynomial.atom(atom) + (self.integer(atom.loop.lb) if isinstance(atom, Iteration) else 0)
 
     def last(self, first: Polynomial) -> Polynomial | None:
-        """The greatest that an index becomes, if numbers and loops alone move it upwards; None for others, and for loops of no step."""
+        """The greatest value of an index that only counters and loops move upwards; else None, also for an empty loop."""
         found = Polynomial.number(0)
         for factor, each in self.rounds(first):
             first, found = first - factor * each.step, found + factor * (each.count - 1)
@@ -268,7 +267,7 @@ class Affine:
         return found
 
     def _wrapped(self, op: arith.RemSIOp | arith.MinSIOp | SelectOp) -> Wrapped | None:
-        """An index that is another row's beyond the last one: `% size`, the least of it and `size - 1`, 0 by `tl.where`."""
+        """An index that wraps or is clamped past the last row: by `% size`, `min(…, size - 1)`, or 0 by `tl.where`."""
         if as_tensor(op.result.type) is None:
             return None
         match op:
@@ -287,7 +286,7 @@ class Affine:
 
     @contextmanager
     def _supposing(self) -> Generator[None]:
-        """Forget afterwards what is read inside, because it rests on an assumption."""
+        """Forget all reads of the block afterwards, because they depend on an assumption."""
         saved = dict(self.known), dict(self.pointers)
         try:
             yield
@@ -295,7 +294,6 @@ class Affine:
             self.known, self.pointers = saved
 
     def pointer(self, value: SSAValue) -> Pointer:
-        """A pointer, a tensor of pointers or a block pointer."""
         found = self.pointers.get(value)
         if found is None:
             found = self.pointers[value] = self._pointer(value)
@@ -359,12 +357,12 @@ class Affine:
         return Tile(start.base, sizes, strides, first, start.offset)
 
     def _carried(self, value: BlockArgument, loop: scf.ForOp, after: Callable[[Polynomial], Polynomial]) -> Pointer:
-        """A pointer that a loop carries and moves on by the same amount in every iteration. after: how far it has come by a move."""
+        """A pointer that a loop moves by a fixed amount in each iteration. after: the total distance for a move."""
         start = self.pointer(loop.iter_args[value.index - 1])
         end = loop.body.block.last_op
         assert end is not None
         passed_on = end.operands[value.index - 1]
-        # Read the body as if the pointer stood at the origin of a tensor of its own: the result is the move.
+        # Read the body with the pointer at the origin of a separate tensor. The result is the move.
         with self._supposing():
             if isinstance(start, Elements):
                 self.pointers[value] = Elements(value, Polynomial.number(0))
@@ -389,18 +387,18 @@ class Affine:
 
 
 def loop_of(number: Hashable) -> scf.ForOp | None:
-    """The loop whose number it is."""
+    """The loop whose counter the atom is."""
     loop = number.block.parent_op() if isinstance(number, BlockArgument) and number.index == 0 else None
     return loop if isinstance(loop, scf.ForOp) else None
 
 
 def _is_fixed(step: Polynomial, loop: scf.ForOp) -> bool:
-    """Whether it has neither lanes nor what changes in the loop."""
+    """Whether the step has no lanes and no values of the loop."""
     return all(isinstance(atom, SSAValue) and not _inside(cast(SSAValue, atom), loop) for atom in step.leaves)
 
 
 def _is_count(value: Polynomial) -> bool:
-    """Whether it is not below 0 if no argument is: nothing is taken away in it."""
+    """Whether the value has no negative terms, so it is at least 0 if its arguments are."""
     return all(
         factor > 0 and all(not isinstance(atom, Part) or _is_count(atom.whole) for atom, _ in monomial)
         for monomial, factor in value
@@ -408,7 +406,7 @@ def _is_count(value: Polynomial) -> bool:
 
 
 def renumbering(op: ExpandDimsOp | TransOp) -> Callable[[int], int]:
-    """The dimension of the result that each dimension of the source becomes."""
+    """The map from dimensions of the source to dimensions of the result."""
     if isinstance(op, ExpandDimsOp):
         axis = op.axis.value.data
         return lambda dimension: dimension + (dimension >= axis)

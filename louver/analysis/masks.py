@@ -1,4 +1,4 @@
-"""Masks as bounds: the size below which each dimension of a masked tile must stay."""
+"""Masks as bounds: the size that the index of each dimension of a masked tile must stay below."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from louver.ir.tile import BroadcastOp, ExpandDimsOp, SplatOp, TransOp
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """`value` is below 0 wherever a mask is true; dimensions are numbered as the mask's.
+    """`value` is below 0 wherever a mask is true. Dimensions are numbered as in the mask.
 
-    each: bounds that hold together where this one does, more than one where an index is compared with the least of some numbers.
+    each: the parts of the bound, all below 0 with it: several if an index is compared with a minimum.
     """
 
     value: Polynomial
     each: tuple[Polynomial, ...]
 
     def within(self, shape: Sequence[int]) -> Polynomial:
-        """The bound for a tile: of those that hold together the only one that its shape does not imply, else all as one."""
+        """The bound for a tile: the only part that its shape does not imply, else the whole."""
         wanted = [value for value in self.each if not _is_implied(value, shape)]
         return wanted[0] if len(wanted) == 1 else self.value
 
     def moved(self, where: Callable[[int], int]) -> Bound:
-        """The same with dimensions numbered anew."""
+        """The bound with renumbered dimensions."""
         return Bound(moved(self.value, where), tuple(moved(value, where) for value in self.each))
 
 
 def _is_implied(value: Polynomial, shape: Sequence[int]) -> bool:
-    """Whether a number and at most one lane of a tile are below 0 together."""
+    """Whether a number plus at most one lane of a tile is always below 0."""
     found = lanes(value)
     if len(found) != 1:
         return False
@@ -49,12 +49,12 @@ def _is_implied(value: Polynomial, shape: Sequence[int]) -> bool:
 
 
 def read_mask(affine: Affine, mask: SSAValue, user: Operation) -> list[Bound]:
-    """The bounds that a mask is the conjunction of. Refuses masks that are no conjunction of upper bounds."""
+    """The bounds whose conjunction a mask is. Rejects masks with other conditions."""
     return _bounds(mask, user, partial(_bound, affine))
 
 
 def some_bounds(affine: Affine, mask: SSAValue, user: Operation) -> list[Bound]:
-    """The bounds among the conditions of a mask. The other conditions can only leave out more."""
+    """The bounds among the conditions of a mask. The other conditions can only exclude more elements."""
 
     def bound(condition: SSAValue, user: Operation) -> list[Bound]:
         try:
