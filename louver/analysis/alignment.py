@@ -1,4 +1,4 @@
-"""Proves that a number is a multiple of another one, and lists the conditions on arguments for that."""
+"""Proves that a number is a multiple of another one, and lists the conditions on arguments for the proof."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ from louver.ir.comparisons import SelectOp
 from louver.ir.tile import FuncOp, Index
 
 Needs = frozenset[tuple[SSAValue, int]]
-"""Arguments of a kernel and what each must be a multiple of."""
+"""Arguments of a kernel, each with a number that must divide it."""
 
 NOTHING: Needs = frozenset()
 
 
 def multiple_if(entry: Index, of: int) -> Needs | None:
-    """The conditions under which `entry` is a multiple of `of`, a power of two; None if that cannot be shown.
-
-    Constants, sums, products, and loops that count in steps show it, alone or with arguments that are multiples.
+    """The conditions under which `entry` is a multiple of `of`, a power of two; None if there is no proof. The proof
+    covers constants, arguments, sums, products, selections, and loops with suitable bounds and steps.
     """
     return _multiple_if(entry, of, frozenset())
 
@@ -50,14 +49,14 @@ def _multiple_if(entry: Index, of: int, assumed: frozenset[SSAValue]) -> Needs |
         case Block() as block if isinstance(loop := block.parent_op(), scf.ForOp) and entry is block.args[0]:
             return _all((loop.lb, loop.step), of, assumed)
         case Block() | scf.ForOp() | scf.WhileOp() if sources := came_from(entry):
-            # By induction: the first value is one, and each is one if that before it is.
+            # By induction: the first value is a multiple, and each step keeps it a multiple.
             return _all(sources, of, assumed | {entry})
         case _:
             return None
 
 
 def _is_rest(value: SSAValue, whole: SSAValue, of: int) -> bool:
-    """Whether a value is what is left of `whole` by a multiple of `of`."""
+    """Whether the value is `whole` modulo a multiple of `of`."""
     match value.owner:
         case arith.RemSIOp(lhs=left, rhs=right):
             number = literal(right)
@@ -77,7 +76,7 @@ def _all(values: Iterable[SSAValue], of: int, assumed: frozenset[SSAValue]) -> N
 
 
 def _product(left: SSAValue, right: SSAValue, of: int, assumed: frozenset[SSAValue]) -> Needs | None:
-    """One factor that is a multiple is enough; a constant is part of one."""
+    """One factor that is a multiple is enough. A constant factor is part of the multiple."""
     known = [number for number in (literal(left), literal(right)) if number is not None]
     rest = of // gcd(of, *known) if known else of
     needs = [_multiple_if(each, rest, assumed) for each in (left, right) if literal(each) is None]

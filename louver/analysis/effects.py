@@ -1,4 +1,4 @@
-"""Side effects of operations, and operations that have a result for all operands."""
+"""Side effects of operations, and operations that are defined for all operands."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _SHIFTS = (arith.ShLIOp, arith.ShRSIOp, arith.ShRUIOp)
 
 
 def has_no_effect(op: Operation) -> bool:
-    """Whether an operation only gives a result."""
-    # xDSL does not say it of this one.
+    """Whether an operation only computes results."""
+    # xDSL lacks the trait on this operation.
     return is_side_effect_free(op) or isinstance(op, arith.RemUIOp)
 
 
 def takes_any(op: Operation) -> bool:
-    """Whether an operation is defined whatever its operands are: no quotient, and no shift, but by a constant that allows it."""
+    """Whether an operation is defined for all operands. Divisors and shift counts must be suitable constants."""
     if isinstance(op, DIVISIONS):
         by = constant_everywhere(op.rhs)
         return by is not None and by > 0

@@ -1,4 +1,4 @@
-"""Operations that compute each element of a tile from the elements at the same place."""
+"""Operations that compute each element of a tile from the elements at the same position."""
 
 from __future__ import annotations
 
@@ -26,4 +26,3 @@ ELEMENTWISE: tuple[type[Operation], ...] = (
         PointerCastOp,
     ),
 )
-"""Operations on the elements of tiles of one shape."""

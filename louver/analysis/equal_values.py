@@ -1,4 +1,4 @@
-"""Values that are equal because the same operations compute them from the same values."""
+"""Values that are equal because equal operations compute them from equal operands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from louver.ir.tile import Index
 
 
 def equal(one: SSAValue, other: SSAValue) -> bool:
-    """Whether both are made in the same way of the same values."""
+    """Whether equal operations compute both values from equal operands."""
     if one is other:
         return True
     first, second = one.owner, other.owner
@@ -25,12 +25,12 @@ def equal(one: SSAValue, other: SSAValue) -> bool:
 
 
 def equal_index(one: Index, other: Index) -> bool:
-    """The same of entries of index lists."""
+    """`equal` for entries of index lists."""
     if isinstance(one, int) or isinstance(other, int) or literal(one) is not None:
         return literal(one) == literal(other)
     return equal(one, other)
 
 
 def equal_indices(one: Sequence[Index], other: Sequence[Index]) -> bool:
-    """The same of index lists."""
+    """`equal` for index lists."""
     return len(one) == len(other) and all(map(equal_index, one, other))

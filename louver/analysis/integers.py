@@ -14,12 +14,12 @@ from louver.ir.tile import BroadcastOp, ExpandDimsOp, Index, SplatOp
 
 
 def position(value: SSAValue, among: Sequence[SSAValue]) -> int:
-    """The place of a value among the results of an operation, or the arguments of a block."""
+    """The position of a value among an operation's results or a block's arguments."""
     return next(index for index, each in enumerate(among) if each is value)
 
 
 def constant_integer(value: SSAValue) -> int | None:
-    """The integer that a scalar, or every element of a tensor, always is; None if there is no such."""
+    """The integer of a constant scalar, or of a tensor constant with equal elements; else None."""
     op = value.owner
     if not isinstance(op, arith.ConstantOp):
         return None
@@ -32,19 +32,19 @@ def constant_integer(value: SSAValue) -> int | None:
 
 
 def constant_everywhere(value: SSAValue) -> int | None:
-    """The same, of an integer that is extended or repeated too."""
+    """`constant_integer`, also through extensions and broadcasts."""
     while isinstance(value.owner, SplatOp | BroadcastOp | ExpandDimsOp | ExtSIOp):
         value = value.owner.operands[0]
     return constant_integer(value)
 
 
 def literal(entry: Index) -> int | None:
-    """The integer that an entry of an index list always is; None if there is no such."""
+    """The integer of an entry of an index list, or None."""
     return entry if isinstance(entry, int) else constant_integer(entry)
 
 
 def least_of(value: SSAValue) -> list[SSAValue]:
-    """The numbers of which a number, or a tile of it, is the least."""
+    """The numbers whose minimum a number, or a tile of it, is."""
     match value.owner:
         case SplatOp(src=inner) | BroadcastOp(src=inner):
             return least_of(inner)
@@ -63,14 +63,14 @@ def is_zero(value: SSAValue) -> bool:
 
 
 def without_extension(value: SSAValue) -> SSAValue:
-    """The value before it was given more bits, which keeps it as it is."""
+    """The value before sign extensions."""
     while isinstance(value.owner, ExtSIOp):
         value = value.owner.input
     return value
 
 
 def steps_of(value: SSAValue) -> tuple[SSAValue, int] | None:
-    """The whole and the step if `value` is a number of steps rounded up, as `tl.cdiv` and MLIR write it; else None."""
+    """The whole and the step of a number of steps rounded up, as `tl.cdiv` and MLIR write it; else None."""
     match value.owner:
         case arith.CeilDivSIOp(lhs=whole, rhs=by):
             step = constant_integer(by)
@@ -87,14 +87,14 @@ def steps_of(value: SSAValue) -> tuple[SSAValue, int] | None:
 
 
 def whole_steps_of(value: SSAValue) -> tuple[SSAValue, int] | None:
-    """The whole and the step if `value` is a number of steps rounded down; else None."""
+    """The whole and the step of a number of steps rounded down; else None."""
     op = value.owner
     step = constant_integer(op.rhs) if isinstance(op, arith.DivSIOp | arith.FloorDivSIOp) else None
     return None if step is None or not isinstance(op, arith.DivSIOp | arith.FloorDivSIOp) else (op.lhs, step)
 
 
 def rounded_down(value: SSAValue, step: int | None) -> SSAValue:
-    """The whole, if `value` is that of it which is a multiple of `step`, as `K // BK * BK` and `K - K % BK` write it; else the value."""
+    """The whole of a whole rounded down to a multiple of `step` (`K // BK * BK`, `K - K % BK`); else the value."""
     match value.owner:
         case arith.MuliOp(lhs=one, rhs=other):
             for count, by in ((one, other), (other, one)):

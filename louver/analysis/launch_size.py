@@ -1,4 +1,4 @@
-"""Numbers that a launch computes: polynomials over SSA values become sizes over names of a call's numbers."""
+"""Numbers that a launch computes: a polynomial over SSA values becomes a size over the names of a call's numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from louver.ir.tile import GetNumProgramsOp, Index
 
 
 def launch_size(value: Polynomial | Index, names: Mapping[SSAValue, str]) -> Size | None:
-    """The size that a launch computes for a number; None where it cannot. names: of arguments, as the launch knows their numbers."""
+    """The number as a size that a launch can compute, or None. names: of the arguments that a launch knows."""
     affine = Affine()
 
     def leaf(atom: Hashable) -> Size | None:
@@ -28,7 +28,7 @@ def launch_size(value: Polynomial | Index, names: Mapping[SSAValue, str]) -> Siz
             case GetNumProgramsOp(axis=axis):
                 return Polynomial.atom(programs(axis.value.data))
             case TruncIOp(input=inner):
-                # A size fits what it is cut to.
+                # The truncation is exact: a size fits in the shorter type.
                 return affine.integer(inner).over(leaf)
             case arith.DivSIOp(lhs=one, rhs=other) | arith.DivUIOp(lhs=one, rhs=other):
                 whole, by = (affine.integer(each).over(leaf) for each in (one, other))

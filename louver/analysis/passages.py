@@ -1,4 +1,4 @@
-"""How loops and branches pass values on: from operands and ends of regions to arguments of regions and results."""
+"""How loops and branches pass values: from operands and region terminators to region arguments and results."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from xdsl.ir import Block, Operation, SSAValue
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """Values of which one is passed on, that from before a loop first, and the names that it has then."""
+    """A value that is passed. sources: its alternatives, that from before a loop first. names: its values afterwards."""
 
     sources: tuple[SSAValue, ...]
     names: tuple[SSAValue, ...]
 
 
 def passages(op: Operation | None) -> list[Passage]:
-    """What a loop or branch passes on, in the order in which its regions yield it; nothing for other operations."""
+    """The values that a loop or branch passes, in the order of its yields. Empty for other operations."""
     match op:
         case scf.ForOp():
             arguments = op.body.block.args[1:]
@@ -40,14 +40,14 @@ def passages(op: Operation | None) -> list[Passage]:
 
 
 def came_from(value: SSAValue) -> Sequence[SSAValue]:
-    """The values of which one is an argument or result of a loop or branch; none for other values, and for a loop's number."""
+    """The possible sources of an argument or result of a loop or branch. Empty for other values and for a counter."""
     op = value.owner.parent_op() if isinstance(value.owner, Block) else value.owner
     found = (passage.sources for passage in passages(op) if any(name is value for name in passage.names))
     return next(found, ())
 
 
 def passed_to(op: Operation, index: int) -> Sequence[SSAValue]:
-    """The names that operand `index` of a `scf.for`, or of a yield in one or in a branch, has after that; else none."""
+    """The values that receive operand `index` of a `scf.for`, or of a yield in a loop or branch. Empty for others."""
     parent = op.parent_op()
     if isinstance(op, scf.ForOp) and index >= 3:
         return passages(op)[index - 3].names

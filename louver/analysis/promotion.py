@@ -1,4 +1,4 @@
-"""Columns of K that tensor cores sum before an addition in f32, as a dot asks for it."""
+"""Columns of K that tensor cores sum before an addition in f32, as a dot requests."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from louver.ir.tile.types import tensor_of
 from louver.isa.mma import FP8
 
 EVERY_COLUMN = 1 << 30
-"""Triton's default of `max_num_imprecise_acc` for a dot of 8-bit floats on Hopper where the user gives nothing."""
+"""Triton's default of `max_num_imprecise_acc` for a dot of 8-bit floats on Hopper."""
 
 
 def promotion(dot: DotOp, element: str) -> int | None:
-    """`max_num_imprecise_acc` of the dot: without it, with 0 and from `EVERY_COLUMN` on nothing is promoted.
-
-    Only sums of 8-bit floats are less exact than their registers, so that it says nothing about others.
+    """The dot's `max_num_imprecise_acc`; None if nothing is promoted: without it, with 0, and from `EVERY_COLUMN` on.
+    None also for other types than 8-bit floats: only sums of those are less exact than their registers.
     """
     limit = 0 if dot.max_imprecise is None else dot.max_imprecise.value.data
     if limit < 0:

@@ -1,4 +1,4 @@
-"""The end of a kernel's reads of a sparse tensor along a dimension without a mask, as a size that a launch computes."""
+"""The end of a kernel's unmasked reads of a sparse tensor along a dimension, as a size that a launch computes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from louver.ir.tile import GetNumProgramsOp, GetProgramIdOp
 
 
 def reach(dimension: Dimension, affine: Affine, names: Mapping[SSAValue, str]) -> tuple[Size, tuple[Size, ...]] | None:
-    """The end of the reads along a dimension that nothing bounds, see `Reach`. None for tiles whose start no launch could tell: not
-    at a multiple of a number for each program, or for each iteration of a loop that ends at an argument or a number.
+    """The end of the reads along a dimension without a bound, and the counts that it depends on, see `Reach`. None if a
+    launch cannot compute a tile's start: it must be a multiple of a number for each program, or for each iteration of a
+    loop that ends at an argument or a number.
     """
     end, counts = Polynomial.number(dimension.extent), set[Size]()
     first = dimension.first
@@ -48,7 +49,7 @@ def reach(dimension: Dimension, affine: Affine, names: Mapping[SSAValue, str]) -
 
 
 def _count(atom: Hashable, step: Size, affine: Affine, names: Mapping[SSAValue, str]) -> tuple[int, Size] | None:
-    """The steps that a program, or an iteration of a loop, adds to the one before, and the number of programs or iterations."""
+    """The steps from one program, or loop iteration, to the next, and the number of programs or iterations."""
     if isinstance(atom, SSAValue) and isinstance(atom.owner, GetProgramIdOp):
         return 1, Polynomial.atom(programs(atom.owner.axis.value.data))
     if isinstance(atom, Iteration):
@@ -61,19 +62,19 @@ def _count(atom: Hashable, step: Size, affine: Affine, names: Mapping[SSAValue, 
 
 
 def _steps(end: Polynomial, first: int, by: int, names: Mapping[SSAValue, str]) -> Size | None:
-    """Of a loop to an argument, a number, or a product or part of such."""
+    """The iterations of a loop that ends at an argument, a number, or a product or part of these."""
     return launch_size((end - first).ceil(by), names) if len(end.terms) < 2 else None
 
 
 def _shared(number: SSAValue, step: Size, affine: Affine, names: Mapping[SSAValue, str]) -> tuple[int, Size] | None:
-    """Of a loop whose iterations programs share: `step` times its number, which is below the loop's end."""
+    """The same for a loop whose iterations programs share: `step` times its counter, which stays below the loop's end."""
     loop = number.owner.parent_op() if isinstance(number.owner, Block) else None
     if not isinstance(loop, scf.ForOp) or number is not loop.body.block.args[0] or step.constant is None:
         return None
     first = affine.integer(loop.lb)
     if any(factor < 0 or not all(_is_grid(atom) for atom, _ in monomial) for monomial, factor in first):
         return None
-    # A number that is a multiple of a power of two stays that far below the end.
+    # A counter that is a multiple of a power of two stays that far below the end.
     whole = next((each for each in POWERS if multiple_if(number, each) == NOTHING), 1)
     steps = steps_of(loop.ub) if whole == 1 else None
     end, by = (loop.ub, whole) if steps is None else steps
@@ -86,4 +87,4 @@ def _is_grid(atom: Hashable) -> bool:
 
 
 POWERS = tuple(2**each for each in range(10, 0, -1))
-"""That the first number and the step of a loop may be multiples of."""
+"""Powers of two that may divide the first number and the step of a loop."""

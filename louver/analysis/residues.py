@@ -1,7 +1,6 @@
-"""Integers that depend on one size, such as K // 64 and K % 64: known for every value of the size at once.
-
-A size is step · q + r. For each r, sums, multiples and quotients by the step of a size are a number times q plus a constant. So two
-numbers for each of `step` remainders describe it for all sizes, and comparisons are proved instead of tried.
+"""Integers that depend on one size, such as K // 64 and K % 64, for all values of the size at once. A size is step · q
++ r. For a fixed r, sums, multiples and quotients by the step are a multiple of q plus a constant. So two numbers for
+each of the `step` remainders describe an integer for all sizes, and comparisons can be proved.
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ class Residues:
 
     @classmethod
     def number(cls, value: int, step: int) -> Residues:
-        """A constant."""
         return cls(np.zeros(step, np.int64), np.full(step, value, np.int64))
 
     def __add__(self, other: Residues) -> Residues:
@@ -44,11 +42,10 @@ class Residues:
         return Residues(self.slope - other.slope, self.start - other.start)
 
     def times(self, factor: int) -> Residues:
-        """A multiple of it."""
         return Residues(self.slope * factor, self.start * factor)
 
     def divided(self, by: int, *, up: bool = False) -> Residues | None:
-        """The quotient, rounded down or up, of what is not negative; None if it is no such number."""
+        """The quotient, rounded down or up. None for a negative number or a quotient that this form lacks."""
         if by < 1 or (self.slope % by).any() or not self.is_at_least(0):
             return None
         return Residues(self.slope // by, -(-self.start // by) if up else self.start // by)
@@ -60,18 +57,18 @@ class Residues:
         return hash((self.slope.tobytes(), self.start.tobytes()))
 
     def is_at_least(self, value: int, where: NDArray[np.bool_] | None = None) -> bool:
-        """Whether it is so for every size of at least 1, or for those with some remainders."""
+        """Whether it is at least `value` for all sizes of at least 1. where: only for sizes with these remainders."""
         low, _ = self.bounds
         return bool((low >= value)[slice(None) if where is None else where].all())
 
     @property
     def bounds(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The least and the largest value by remainder, over all sizes of at least 1; infinite where there is none."""
+        """The least and the greatest value by remainder, over all sizes of at least 1; may be infinite."""
         first = self.slope * (np.arange(len(self.slope)) == 0) + self.start
         return np.where(self.slope < 0, -np.inf, first), np.where(self.slope > 0, np.inf, first)
 
     def truth(self, predicate: str) -> NDArray[np.bool_] | None:
-        """The result of the comparison with 0, by remainder; None if it differs between sizes of one remainder."""
+        """The result of a comparison with 0, by remainder. None if it differs between sizes with the same remainder."""
         low, high = self.bounds
         always, never = {
             "eq": ((low == 0) & (high == 0), (low > 0) | (high < 0)),
@@ -84,24 +81,23 @@ class Residues:
 
 
 _SAME = {"ne": "eq", "sge": "slt", "sgt": "sle"}
-"""Predicates that are the opposite of another one."""
+"""Predicates that are the negation of another one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResidueReader:
-    """Reads values that `size` decides. size: None where constants decide them."""
+    """Reads values that depend on `size` alone. size: None if only constants occur."""
 
     size: SSAValue | None
     step: int
 
     @classmethod
     def of(cls, values: Iterable[SSAValue], step: int) -> ResidueReader | None:
-        """For values that at most one size decides."""
+        """A reader for values that depend on at most one size, else None."""
         sizes = {leaf for value in values for leaf in _leaves(value)}
         return cls(next(iter(sizes), None), step) if len(sizes) < 2 else None
 
     def integer(self, value: SSAValue) -> Residues | None:
-        """A number."""
         constant = constant_integer(value)
         if constant is not None:
             return Residues.number(constant, self.step)
@@ -135,7 +131,7 @@ class ResidueReader:
                 return None if number is None else left.divided(number)
 
     def _truncated(self, op: TruncIOp) -> Residues | None:
-        """A number of fewer bits, as many as the size has: one that is not above the size loses nothing."""
+        """A number truncated to the size's type. A number from 0 to the size loses nothing."""
         found = self.integer(op.input)
         if found is None or self.size is None or self.size.type != op.result.type:
             return None
@@ -162,7 +158,7 @@ _INTEGERS = (
 
 
 def _leaves(value: SSAValue) -> set[SSAValue]:
-    """The sizes that a value is made of."""
+    """The sizes that a value depends on."""
     value = without_extension(value)
     op = value.owner
     if isinstance(op, TruncIOp):

@@ -1,7 +1,6 @@
-"""Follows rows of a tile that lie outside of its tensor, and proves that no store writes them.
-
-A program at the last rows reads beyond them, with an index that wraps (`% M`) or is 0 there. Louver reads zeros instead. The kernel stays
-the same if results of these rows stay in rows of their own, and no store writes them.
+"""Follows rows of a tile that lie outside its tensor, and proves that no store writes them. A program at the last rows
+reads beyond them, with an index that wraps (`% M`) or is 0 there. Louver reads zeros instead. This is valid if results
+of these rows stay in their own rows, and no store writes them.
 """
 
 from __future__ import annotations
@@ -35,22 +34,22 @@ from louver.ir.tile.types import as_tensor, tensor_of
 Writing = StoreOp | DescriptorStoreOp | AtomicRMWOp | DescriptorReduceOp
 
 Rows = frozenset[int]
-"""The dimensions of a tile along which it may have such rows."""
+"""Dimensions of a tile along which it may have such rows."""
 
 _RULE = "rows that wrap (%) may reach nothing but a store that masks them"
 _ADVICE = "load with the mask rows < size instead of rows % size"
 
 
 def check_wrapped_rows(load: LoadOp, dimension: int, drops: Callable[[Writing, int], bool]) -> None:
-    """Refuse a load whose rows beyond the last one, along `dimension` of its tile, could be seen.
+    """Reject a load whose rows beyond the last one, along `dimension` of its tile, can affect results.
 
-    drops: whether an operation that writes leaves them out along a dimension of what it writes.
+    drops: whether a writing operation leaves them out along a dimension of its tile.
     """
     _Spread(drops).follow(load.result, frozenset({dimension}))
 
 
 class _Spread:
-    """found: the dimensions of each value that have been reached."""
+    """found: the dimensions that are known for each value."""
 
     def __init__(self, drops: Callable[[Writing, int], bool]) -> None:
         self.drops = drops
@@ -95,7 +94,7 @@ class _Spread:
 
 
 def _of_dot(op: DotOp, index: int, rows: Rows) -> Rows:
-    """Along what the sum goes, rows are in every element."""
+    """Along the summed dimension such rows would enter every element."""
     summed = {0: 1, 1: 0}.get(index)
     if tensor_of(op.d).get_num_dims() != 2 or summed in rows or op.operands[index] is op.metadata:
         raise unsupported(_RULE, op, _ADVICE)
@@ -103,7 +102,7 @@ def _of_dot(op: DotOp, index: int, rows: Rows) -> Rows:
 
 
 def _moved(op: Operation, rows: Rows) -> Rows:
-    """The dimensions that are rows, in the results of an operation without effects."""
+    """The dimensions of such rows in the results of an operation without effects."""
     match op:
         case TransOp():
             order = list(op.order.get_values())
