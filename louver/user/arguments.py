@@ -1,8 +1,9 @@
-"""A call's arguments: bound to the kernel's parameters, with Triton's types for them and facts for the launch.
+"""A call's arguments: bound to the kernel's parameters, with Triton's types and facts for the launch.
 
-Types: an array is a pointer to its elements, a sparse tensor one marked sparse, a descriptor is `tensordesc<…>`; integers are i32,
-or i64 where they need it, but 1, which is compiled in (so that strides of 1 are known); numbers are fp32, truth values u1. A tuple is
-its elements, each by its own name: `shape.0`, `strides.1.0`, or `sizes.rows` for one with named fields.
+- An array is a pointer to its elements. A sparse tensor is a pointer marked sparse. A descriptor is `tensordesc<…>`.
+- Integers are i32, or i64 if needed. The integer 1 is compiled in, so that strides of 1 are known. Floats are fp32,
+  bools u1.
+- A tuple is given by named elements: `shape.0`, `strides.1.0`, or `sizes.rows` for named fields.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ Number: TypeAlias = "int | float"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """All of a call that its compiled kernel depends on.
+    """Everything of a call that its compiled kernel depends on.
 
-    signature: Triton's types by argument; elements of tuples that are compiled in are there too, as constexprs. constexprs: values by
-    argument, `ones` among them. sparse: patterns by argument. ones: integers that are compiled in because they are 1.
+    signature: Triton's types by argument, also of compiled-in tuple elements ("constexpr"). constexprs: values by
+        argument, with `ones`. sparse: patterns by argument. ones: integers that are compiled in because they are 1.
     """
 
     signature: tuple[tuple[str, str], ...]
@@ -52,13 +53,12 @@ class Kind:
     ones: tuple[str, ...]
 
     def without_one(self, name: str) -> Kind:
-        """The same call with the integer `name` passed when the kernel is launched."""
+        """The same call with the integer `name` passed at the launch."""
         signature = {**dict(self.signature), name: "i32"}
         constexprs = tuple(each for each in self.constexprs if each[0] != name)
         return Kind(tuple(signature.items()), constexprs, self.sparse, tuple(one for one in self.ones if one != name))
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values that say the same."""
         return {
             "signature": list(self.signature),
             "constexprs": [(name, canonical(value)) for name, value in self.constexprs],
@@ -71,9 +71,9 @@ class Kind:
 class Call:
     """A call's arguments.
 
-    kind: what is compiled. arrays, sparse: by argument, a descriptor's base by the descriptor's name. numbers: integers, floats and
-    truth values, those that are compiled in because they are 1 too, and sizes and strides of descriptors as `x.shape.0` and
-    `x.stride.0`. given: every argument by name, as it was given, tuples whole.
+    kind: the compiled part. arrays, sparse: by argument; the base of a descriptor has its name. numbers: integers,
+        floats and bools, also compiled-in ones, and sizes and strides of descriptors as `x.shape.0` and `x.stride.0`.
+        given: all arguments by name, unchanged.
     """
 
     kind: Kind
@@ -84,21 +84,19 @@ class Call:
 
     @property
     def constexprs(self) -> dict[str, Any]:
-        """Values that are compiled in."""
         return dict(self.kind.constexprs)
 
     @property
     def held(self) -> frozenset[str]:
-        """The parameters that are arrays or sparse tensors, or hold some."""
+        """The parameters that are or contain arrays or sparse tensors."""
         return frozenset(name.partition(".")[0] for name in (*self.arrays, *self.sparse))
 
 
 def bind(
     name: str, parameters: Sequence[Parameter], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The arguments by parameter, in order, defaults filled in; and the keywords that name none, which are hints.
-
-    Raises TypeError as a Python function does.
+    """The arguments by parameter, in order and with defaults; and the other keywords, which are hints. Raises TypeError
+    as a Python function does.
     """
     if len(args) > len(parameters):
         raise TypeError(f"{name} takes {len(parameters)} arguments, got {len(args)}")
@@ -119,7 +117,7 @@ def bind(
 
 
 def classify(parameters: Sequence[Parameter], given: Mapping[str, Any]) -> Call:
-    """The call with these arguments. Raises TypeError or ValueError, with the argument's name, for what is none."""
+    """The call with these arguments. Raises TypeError or ValueError with the name of an invalid argument."""
     maker = _Maker()
     for parameter in parameters:
         maker.add(parameter, given[parameter.name])
@@ -138,7 +136,7 @@ class _Maker:
     numbers: dict[str, Number] = field(default_factory=dict[str, Number])
 
     def add(self, parameter: Parameter, value: Any, *, inside: bool = False) -> None:
-        """An argument; inside: of a tuple. Raises TypeError or ValueError with its name."""
+        """Add an argument, or an element of a tuple (inside). Raises TypeError or ValueError with its name."""
         if isinstance(value, tuple) and not parameter.constexpr:
             self._tuple(parameter, cast("tuple[Any, ...]", value))
             return
@@ -191,7 +189,7 @@ class _Maker:
             self.signature.append((name, _number_type(value)))
 
     def _array(self, name: str, value: Any) -> str:
-        """Triton's name of the elements of an array or sparse tensor, which is kept under `name`."""
+        """Keep an array or sparse tensor under `name`. Returns Triton's name of its element type."""
         if isinstance(value, SparseTensor):
             if value.axis < len(value.shape) - 2:
                 raise ValueError(
@@ -222,19 +220,19 @@ class _Maker:
 
 
 def plain(value: Any) -> Any:
-    """A number of NumPy's, or a `tl.constexpr`, as Python's own."""
+    """The Python value of a NumPy number or a `tl.constexpr`; other values unchanged."""
     if isinstance(value, np.generic):
         return cast(Any, value).item()
     return value.value if type(value).__name__ == "constexpr" else value
 
 
 def _is_constant(value: Any) -> bool:
-    """Whether an element of a tuple is compiled in, whatever its value: a `tl.constexpr`, a jit function or a dtype."""
+    """Whether a tuple's element is always compiled in: a `tl.constexpr`, a jit function or a dtype."""
     return hasattr(value, "cache_key") or type(value).__name__ in ("constexpr", "dtype")
 
 
 def canonical(value: Any) -> Any:
-    """A constant as JSON values that no other constant has. Raises TypeError for what cannot be one."""
+    """A constant as JSON values that are unique to it. Raises TypeError for an invalid constant."""
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, int | float):
@@ -266,7 +264,7 @@ def _number_type(value: Number) -> str:
 
 
 def _check_fits(value: Number, type_: str) -> None:
-    """Raises ValueError unless an integer type that the user wrote beside an argument has its value."""
+    """Raises ValueError unless a value fits in the annotated integer type."""
     found = re.fullmatch(r"([iu])(\d+)", type_)
     if found is None:
         return

@@ -21,7 +21,7 @@ from louver.user.checked_call import CheckedCall, PartError
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A matrix in an argument's memory, in elements: `entries` of a batch, rows of `inner` elements, and the steps between them."""
+    """A matrix in an argument's memory, in elements: `entries` of a batch, rows of `inner` elements, and their pitches."""
 
     argument: str
     rows: int
@@ -32,12 +32,12 @@ class Matrix:
 
     @property
     def extent(self) -> int:
-        """Elements from its first to behind its last one."""
+        """Elements from the first to the last one, inclusive."""
         return (self.rows - 1) * self.pitch + (self.entries - 1) * self.entry_pitch + self.inner
 
     def at(self, address: int, element_bytes: int, owner: object = None) -> Rows:
-        """The matrix in memory as a tensor map has it."""
-        # A single row has no neighbours, nor has a single entry: any legal pitch will do.
+        """The matrix in memory, in the form of a tensor map."""
+        # A single row or entry has no neighbours, so any legal pitch is correct.
         pitch = _whole(self.inner * element_bytes) if self.rows == 1 else self.pitch * element_bytes
         batch_pitch = self.entry_pitch * element_bytes if self.entries > 1 else self.rows * pitch
         return Rows(address, self.inner, self.rows, pitch, element_bytes, owner, self.entries, batch_pitch)
@@ -47,8 +47,9 @@ class Matrix:
 class ProductCall:
     """A call's sizes and matrices, which fit its arrays.
 
-    m, n, k: of the product. batch: how often it is computed, entry by entry. entries: of the sparse operand. sparse: the arguments that
-    are the sparse operand. dense, out: the matrices of b and d. numbers: of parameters, by their names.
+    m, n, k: of the product. batch: number of products. entries: of the sparse operand. sparse: the arguments of the
+        sparse operand.
+    dense, out: the matrices of b and d. numbers: of parameters, by name.
     """
 
     m: int
@@ -63,15 +64,15 @@ class ProductCall:
 
 
 def bind_product(name: str, nest: ProductNest, call: Call, grid: Sequence[int]) -> ProductCall:
-    """The bound arguments of a launch. Raises ValueError, with the rule, where sizes, arrays and grid of the call do not fit together, PartError
-    where register tiles may compute it.
+    """The bound arguments of a launch. Raises ValueError for sizes, arrays and grid that do not match, PartError if
+    register tiles may compute the call.
     """
     return _Product(CheckedCall.of(name, call, grid), nest).bound()
 
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """A call of a product while it is checked."""
+    """A call of a product under check."""
 
     checked: CheckedCall
     nest: ProductNest
@@ -133,7 +134,7 @@ class _Product:
         )
 
     def _parts(self, split: Split, k: int) -> int:
-        """The number of programs that sum K together, each step of it once."""
+        """The number of programs that sum K together, where each step of K belongs to one program."""
         name, numbers, size = self.checked.name, self.checked.numbers, self.nest.k
         axis, parts = AXES[split.axis], int(numbers[programs(split.axis)])
         if split.programs is not None:
@@ -159,7 +160,7 @@ class _Product:
         return parts
 
     def _entries(self, rows: int) -> int:
-        """The number of matrices of so many rows that the sparse operand has; an array names one of them for each tile."""
+        """The number of matrices of `rows` rows in the sparse operand. An array selects one of them for each tile."""
         a = self.nest.a
         if a.batch is not None and a.batch.extent is not None:
             return self.checked.positive(a.batch.extent)
@@ -172,8 +173,8 @@ class _Product:
         # An operand that all products of a batch share has no entries.
         expected = shape if a.batch is None else (entries, *shape)
         below = a.index is not None and tuple(s.shape) == (entries * shape[0], shape[1])
-        # Metadata is prepacked in blocks of rows: where an entry is whole blocks, those of entries below each other are the same. Lists
-        # of rows of the dense operand are made for each matrix.
+        # Metadata is prepacked in blocks of rows. Entries below each other have the same blocks if an entry is whole
+        # blocks. Lists of rows of the dense operand are made for each matrix.
         whole = shape[0] % ROWS == 0 and not a.selection.indexed
         if tuple(s.shape) != expected and not (below and (entries == 1 or whole)):
             part = ""
@@ -182,9 +183,9 @@ class _Product:
             elif below:
                 part = f": matrices stored below each other need a multiple of {ROWS} rows"
             elif s.shape[-1] != shape[1]:
-                # Without a mask along K, the end of the loop is what says how long rows are.
+                # Without a mask along K, the end of the loop gives the row length.
                 part = f": rows end at {k}; to sum part of one, mask its columns by their number"
-            # A K that is compiled in is meant to be all of it.
+            # A compiled-in K is meant to be the whole K.
             inside = len(s.shape) == len(expected) and k.constant is None
             inside = inside and all(asked <= held for asked, held in zip(expected, s.shape, strict=True))
             raise (PartError if inside else ValueError)(
@@ -203,7 +204,7 @@ class _Product:
                 )
 
     def _stored(self, array: Store | LoadMatrix) -> Matrix:
-        """A matrix of the output's sizes."""
+        """A matrix with the output's sizes."""
         m = self.nest.m // 2 if self.nest.gated else self.nest.m
         sizes = (self.nest.n, m) if array.transposed else (m, self.nest.n)
         return self._matrix(array.argument, sizes, array.stride, array.batch)
@@ -221,7 +222,7 @@ class _Product:
 
 
 def check_output(checked: CheckedCall, out: Matrix, inputs: Sequence[str], reads: Sequence[Matrix]) -> None:
-    """Raises ValueError for an output that cannot be written element by element while other arrays, and matrices of its sizes, are read."""
+    """Raises ValueError for an output that repeats elements, is read-only, or overlaps arrays that other programs read."""
     name, arrays = checked.name, checked.call.arrays
     array = arrays[out.argument]
     if not array.writable:
@@ -235,7 +236,8 @@ def check_output(checked: CheckedCall, out: Matrix, inputs: Sequence[str], reads
     def place(matrix: Matrix) -> Rows:
         return matrix.at(arrays[matrix.argument].address, arrays[matrix.argument].element.bytes)
 
-    # Elements of the epilogue's matrices are read by the program that stores there, if they are where the output's are.
+    # The program that stores an element reads the same element of the epilogue's matrices, if they lie exactly on the
+    # output.
     elsewhere = [read.argument for read in reads if place(read) != place(out)]
     for other in dict.fromkeys((*inputs, *elsewhere)):
         if overlaps(array, arrays[other]):
@@ -245,7 +247,7 @@ def check_output(checked: CheckedCall, out: Matrix, inputs: Sequence[str], reads
 
 
 def check_alignment(name: str, bound: ProductCall, dense: Rows) -> None:
-    """Raises ValueError unless copies of whole 16 bytes can read the dense operand."""
+    """Raises ValueError unless copies of 16 bytes can read the dense operand."""
     if not dense.aligned:
         raise ValueError(
             f"{name} copies {bound.dense.argument!r} in pieces of {COPY_CHUNK} bytes, and its address and strides must be multiples of {COPY_CHUNK} bytes, "
@@ -254,7 +256,7 @@ def check_alignment(name: str, bound: ProductCall, dense: Rows) -> None:
 
 
 def check_direct(name: str, bound: ProductCall, out: Rows, store: str) -> None:
-    """Raises ValueError for bulk stores to an output that bulk copies cannot write, as the user's hints may ask for."""
+    """Raises ValueError for bulk stores, which a user's hint may request, to an output that bulk copies cannot write."""
     if store == "bulk" and not out.bulk_writable:
         raise ValueError(
             f'store="bulk" takes an output whose address, stride and rows are multiples of {COPY_CHUNK} bytes; {name} has '

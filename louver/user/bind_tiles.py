@@ -16,13 +16,12 @@ from louver.user.checked_call import CheckedCall
 
 
 class ViewError(ValueError):
-    """A kernel's sizes and strides of a sparse tensor are not the tensor's."""
+    """A kernel's sizes and strides of a sparse tensor differ from the tensor's."""
 
 
 def check_tiles(name: str, conditions: Conditions, sparse: Sequence[str], call: Call, grid: Sequence[int]) -> None:
-    """Raises ValueError for sparse tensors that register tiles do not read, and for sizes that are not those of the call's tensors.
-
-    sparse: the arguments that are read as sparse tensors.
+    """Raises ValueError for sparse tensors that register tiles cannot read, and for sizes other than the tensors'.
+    sparse: the arguments that the kernel reads as sparse tensors.
     """
     checked = CheckedCall.of(name, call, grid)
     for argument in sparse:
@@ -50,7 +49,7 @@ def check_tiles(name: str, conditions: Conditions, sparse: Sequence[str], call: 
 
 
 def _check_view(name: str, view: SparseView, s: SparseTensor, numbers: Numbers) -> None:
-    """A kernel's own sizes and strides are those of the tensor, as far as its values and metadata are found by them."""
+    """Check the kernel's sizes and strides that locate the tensor's values and metadata."""
     argument, many = view.argument, len(view.strides) > 1
     first, *inner = (None if size is None else size.value(numbers) for size in view.sizes)
     given = tuple(each for each in inner if each is not None)
@@ -64,7 +63,7 @@ def _check_view(name: str, view: SparseView, s: SparseTensor, numbers: Numbers) 
     steps = row_major(shape)[0 if many else len(shape) - 2 : -1]
     for place, (stride, apart, count) in enumerate(zip(strides, steps, counts, strict=True), 1):
         rows = place == len(strides)
-        # A single row has no neighbours, but its stride may say how long it is, or how many rows a matrix has.
+        # A single row has no neighbours, but its stride may give its length, or the number of rows of a matrix.
         if stride != apart and (count > 1 or (rows and (many or view.columns == view.strides[-1]))):
             raise ViewError(
                 f"{name} must be given the strides of the dense tensor, contiguous, for {argument!r}: "
@@ -89,7 +88,7 @@ def _check_view(name: str, view: SparseView, s: SparseTensor, numbers: Numbers) 
 
 
 def _as_batch(s: SparseTensor, strides: Sequence[int]) -> tuple[int, ...]:
-    """The shape of a batch in one row, or of matrices below each other by these strides, where metadata begins anew with each as well."""
+    """The shape with one batch dimension, or with matrices below each other by these strides, if metadata permits it."""
     if len(strides) == 2 and len(s.shape) > 3:
         return (prod(s.shape[:-2]), *s.shape[-2:])
     rows = strides[0] // s.size if s.size else 0
@@ -99,9 +98,9 @@ def _as_batch(s: SparseTensor, strides: Sequence[int]) -> tuple[int, ...]:
 
 
 def _check_reach(name: str, reach: Reach, s: SparseTensor, numbers: Numbers) -> None:
-    """Raises ValueError where reads that no mask bounds go beyond the tensor."""
+    """Raises ValueError if unmasked reads go beyond the tensor."""
     if any(each.value(numbers) < 1 for each in reach.counts):
-        # A loop without an iteration reads nothing.
+        # A loop without iterations reads nothing.
         return
     end = reach.end.value(numbers)
     if reach.of == "rows" and end > s.rows:

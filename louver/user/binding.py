@@ -1,4 +1,4 @@
-"""A call's kernel and the values of its parameters, for a device and for the emulator."""
+"""A call's kernel and the values of its parameters, for a device or the emulator."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ class Machine(Protocol[K]):
         ...
 
     def kernel(self, variant: Variant, schedule: Schedule | None = None, kind: Kind | None = None) -> BuiltKernel[K]:
-        """The call's kernel. schedule: a product's; None leaves it to Louver. kind: what is compiled, None for the call's own."""
+        """The call's kernel. schedule: of a product; None: Louver's choice. kind: to compile; None: the call's own."""
         ...
 
     def held(self, argument: str) -> Held:
-        """The place of a dense array."""
+        """The memory of a dense array."""
         ...
 
 
 class Memory(Machine[K], Protocol[K, M]):
-    """A machine on which kernels run."""
+    """A machine that runs kernels."""
 
     def product_operand(self, parts: Sequence[SparseTensor], forms: ProductForms, entries: int) -> Operand:
-        """The sparse operand of a product in these forms, as so many matrices."""
+        """The sparse operand of a product in these forms, as `entries` matrices."""
         ...
 
     def tile_operand(self, argument: str, element: str) -> Mapping[Part, Held]:
@@ -64,18 +64,19 @@ class Memory(Machine[K], Protocol[K, M]):
         ...
 
     def tensor_map(self, box: BoxParameter, place: Held, numbers: Numbers) -> M:
-        """A tensor map as kernels are given it."""
+        """A tensor map in the form of kernel parameters."""
         ...
 
 
 class UnmappableError(ValueError):
-    """An array that bulk copies cannot read: its kernel is the one without boxes."""
+    """An array that bulk copies cannot read. It needs the kernel without boxes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen(Generic[K]):
-    """The kernel that runs a call. product: what the call binds, None for register tiles. refused: why it is not a product's call.
-    slower: why the call's arrays keep it from a faster kernel.
+    """The kernel that runs a call. product: the bound product; None for register tiles. refused: why the call is not a
+    product.
+    slower: why the call's arrays prevent a faster kernel.
     """
 
     kernel: BuiltKernel[K]
@@ -86,7 +87,7 @@ class Chosen(Generic[K]):
 
 @dataclass(frozen=True, slots=True)
 class BoundKernel(Generic[K, M]):
-    """A kernel with its grid and the values of its parameters, in order. slower: as of `Chosen`."""
+    """A kernel with its grid and the values of its parameters, in order. slower: as in `Chosen`."""
 
     kernel: BuiltKernel[K]
     grid: tuple[int, int, int]
@@ -95,9 +96,8 @@ class BoundKernel(Generic[K, M]):
 
 
 def choose(name: str, hints: Hints, call: Call, grid: Sequence[int], machine: Machine[K]) -> Chosen[K]:
-    """The kernel that fits the call's sizes and the alignment of its arrays.
-
-    Raises ValueError where sizes, arrays and grid do not fit together, and what `machine.kernel` raises.
+    """The kernel that fits the call's sizes and the alignment of its arrays. Raises ValueError for sizes, arrays and
+    grid that do not match, and the errors of `machine.kernel`.
     """
     kernel = machine.kernel("bulk")
     nest = kernel.launch.checked
@@ -148,7 +148,7 @@ def bind_call(name: str, hints: Hints, call: Call, grid: Sequence[int], memory: 
 
 
 def _with_one_given(name: str, call: Call, grid: Sequence[int], memory: Memory[K, M]) -> BoundKernel[K, M] | None:
-    """The call by register tiles with an integer that is 1 given at the launch: as `layer * stride`, 1 hides which of two is the stride."""
+    """The call by register tiles, with an integer 1 passed at the launch: 1 hides the stride in `layer * stride`."""
     for one in call.kind.ones:
         kind = call.kind.without_one(one)
         try:
@@ -166,7 +166,7 @@ def _bind_mapped(
     memory: Memory[K, M],
     kind: Kind | None = None,
 ) -> BoundKernel[K, M]:
-    """The call by register tiles, without boxes where arrays have none. kind: what is compiled, None for the call's own."""
+    """The call by register tiles, without boxes if bulk copies cannot read the arrays. kind: see `Machine.kernel`."""
     try:
         return _bind_tiles(name, kernel, call, grid, memory)
     except UnmappableError as error:

@@ -1,4 +1,4 @@
-"""A call of a kernel, checked against what the kernel takes for granted of it."""
+"""A kernel's call, checked against the kernel's assumptions."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from louver.user.arguments import Call
 
 
 class PartError(ValueError):
-    """A call for which the kernel is no product, such as one of part of a sparse tensor: register tiles may run it."""
+    """The kernel is not a product for this call, such as for a part of a sparse tensor. Register tiles may run it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedCall:
-    """A call while it is checked. name: the kernel's. numbers: of the call and its grid."""
+    """A call under check. name: of the kernel. numbers: of the call and its grid."""
 
     name: str
     call: Call
@@ -27,11 +27,10 @@ class CheckedCall:
 
     @classmethod
     def of(cls, name: str, call: Call, grid: Sequence[int]) -> CheckedCall:
-        """The call over a grid."""
         return cls(name, call, tuple(grid), with_grid(call.numbers, grid))
 
     def positive(self, size: Size) -> int:
-        """A size that a product has. Raises ValueError below 1."""
+        """The value of a product's size. Raises ValueError below 1."""
         found = size.value(self.numbers)
         if found < 1:
             raise ValueError(f"{self.name}'s size {size} must be at least 1, got {found}: skip empty products")
@@ -45,11 +44,12 @@ class CheckedCall:
         return found
 
     def check(self, conditions: Conditions) -> None:
-        """Raises ValueError where sizes and arguments are others than the kernel takes, PartError where register tiles may take them."""
+        """Raises ValueError where the call violates a condition, PartError where register tiles may run it."""
         name, numbers = self.name, self.numbers
         for one, other in conditions.equal:
             if one.value(numbers) != other.value(numbers):
-                # Descriptors that disagree are a mistake. Beside an argument, register tiles read each by its own size.
+                # Descriptors that disagree are a mistake. With an argument in place of one, register tiles can use each
+                # size separately.
                 described = all(".shape." in str(each) for each in (one, other))
                 raise (ValueError if described else PartError)(
                     f"{name} runs as a product only if {one} and {other} are equal, got {one.value(numbers)} "
@@ -90,7 +90,7 @@ class CheckedCall:
                 )
 
     def check_extent(self, argument: str, elements: int) -> None:
-        """Raises ValueError for an array with fewer elements, from its first to its last one in memory."""
+        """Raises ValueError if the array has fewer elements of memory from its first to its last element."""
         array = self.call.arrays[argument]
         first, last = array.byte_range
         held = (last - array.address) // array.element.bytes

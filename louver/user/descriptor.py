@@ -1,4 +1,4 @@
-"""A tensor descriptor over any array, a sparse tensor too: the counterpart of Triton's over PyTorch tensors."""
+"""A tensor descriptor over any array or sparse tensor: the counterpart of Triton's over PyTorch tensors."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from louver.runtime.dlpack import row_major
 
 @dataclass(slots=True)
 class TensorDescriptor:
-    """A tensor in an array's memory, read and written in blocks, as an argument of a kernel.
+    """A tensor in an array's memory that a kernel reads and writes in blocks.
 
-    base: the array where it begins, or a sparse tensor, which stands for its dense one. shape, strides, block_shape: elements;
-    the last stride is 1. `block_shape` may be set anew, as hooks of Triton's configs do; the rest may not.
-    Raises ValueError with the rule that is broken.
+    base: the array at the tensor's start, or a sparse tensor, which stands for its dense array. shape, strides,
+        block_shape: in elements; the last stride is 1. Only `block_shape` may be assigned, as config hooks of Triton
+        do.
+    Raises ValueError with the broken rule.
     """
 
     base: Any
@@ -40,7 +41,7 @@ class TensorDescriptor:
 
     @classmethod
     def from_tensor(cls, base: Any, block_shape: Sequence[int]) -> TensorDescriptor:
-        """All of an array, or of a sparse tensor."""
+        """A descriptor of a whole array or sparse tensor."""
         if isinstance(base, SparseTensor):
             return cls(base, base.shape, row_major(base.shape), block_shape)
         found = view(base)
@@ -48,7 +49,7 @@ class TensorDescriptor:
 
 
 def check_descriptor(shape: Sequence[int], strides: Sequence[int], block_shape: Sequence[int]) -> None:
-    """Raises ValueError unless the three describe blocks of one tensor."""
+    """Raises ValueError unless the three describe blocks of a tensor."""
     rank = len(shape)
     if not rank or len(strides) != rank or len(block_shape) != rank:
         raise ValueError(

@@ -11,9 +11,9 @@ from louver.runtime.driver import is_capturing
 
 
 def place(name: str, found: Mapping[str, ArrayView], sparse: Mapping[str, SparseTensor]) -> tuple[int | None, int]:
-    """The device of the call's arrays, None for host memory, and the stream that their library works on.
+    """The device of the call's arrays (None: host memory), and the stream that their library uses.
 
-    sparse: its sparse tensors; those that are on a device must be on that one.
+    sparse: the call's sparse tensors. Those on a device must be on the same device.
     """
     arrays = list(found.items())
     if not arrays:
@@ -29,7 +29,7 @@ def place(name: str, found: Mapping[str, ArrayView], sparse: Mapping[str, Sparse
 
 
 def refuse_capture(name: str, what: str, stream: int) -> None:
-    """Raises RuntimeError while `stream` is being captured, before which a kernel must be `what`: "compiled", say."""
+    """Raises RuntimeError while `stream` is being captured. what: the missing step in words, such as "compiled"."""
     if is_capturing(stream):
         raise RuntimeError(
             f"{name} must be {what} before its stream is captured: make the call once before the capture, or call "
@@ -38,7 +38,7 @@ def refuse_capture(name: str, what: str, stream: int) -> None:
 
 
 def _stream(name: str, arrays: Sequence[tuple[str, ArrayView]]) -> int:
-    """The stream that the arrays' libraries work on, the default one where none names any. Raises ValueError for several."""
+    """The stream of the arrays' libraries; the default stream if none is named. Raises ValueError for several streams."""
     named = [each for each in arrays if each[1].stream is not None and each[1].names_stream]
     handles = [0 if array.stream in DEFAULT_STREAMS else array.stream for _, array in named]
     for (other, found), handle in zip(named, handles, strict=True):

@@ -1,4 +1,4 @@
-"""A user's hints for a kernel: fields of `Schedule` by name, and Triton's options."""
+"""A user's hints for a kernel: schedule fields by name, and Triton's options."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Any
 from louver.compile.plan.schedule import FIELDS, Schedule
 
 GIVEN = tuple(name for name in FIELDS if not name.startswith("tile_") and name not in ("work", "dependent"))
-"""Fields of a schedule that may be given. The tile is the kernel's own. Launches of users' kernels have no workspace for ranges of K, and
-follow each other.
+"""Schedule fields that a user may give. The kernel fixes the tile. Launches of users' kernels have no workspace for
+ranges of K, and run one after the other.
 """
 
 TRITON = ("num_warps", "num_stages", "num_ctas")
-"""Triton's options, which its users give with each call."""
+"""Triton's options, which users give with a call."""
 
 REGISTER_TILES = "register tiles"
-"""The family that takes every kernel."""
+"""The kernel family that takes every kernel."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """schedule: fields of the schedule that are fixed. triton: Triton's options as given.
+    """A user's hints. schedule: fixed fields of the schedule. triton: Triton's options.
 
-    `num_warps` is how many warps run a program of register tiles. Products share out their warpgroups and stages by the tile
-    (`consumers` and `stages` say otherwise), so that `num_warps` and `num_stages`, made for Triton's own pipeline, change nothing.
-    family: "register tiles" runs a product too as other kernels run.
-    Raises ValueError for an unknown name, TypeError or ValueError for a value that is none of a hint's.
+    `num_warps` is the number of warps of a register-tile program. It does not affect products, nor does `num_stages`:
+    their tile sets warpgroups and stages, unless `consumers` and `stages` are given. family: "register tiles" runs
+    products as register tiles too.
+    Raises ValueError for an unknown name, TypeError or ValueError for an invalid value.
     """
 
     schedule: tuple[tuple[str, Any], ...] = ()
@@ -36,7 +36,6 @@ class Hints:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Hints:
-        """Hints by name."""
         known = (*GIVEN, *TRITON, "family")
         unknown = [name for name in given if name not in known]
         if unknown:
@@ -60,18 +59,18 @@ class Hints:
         )
 
     def updated(self, given: Mapping[str, Any]) -> Hints:
-        """With others that take precedence."""
+        """These hints with others that take precedence."""
         known = {**dict(self.schedule), **dict(self.triton), "family": self.family}
         return Hints.of({**known, **given}) if given else self
 
     @property
     def own(self) -> tuple[str, ...]:
-        """Names of those that are given and that Triton does not have."""
+        """Names of the given hints that Triton lacks."""
         return (*dict(self.schedule), *([] if self.family is None else ["family"]))
 
     @property
     def warps(self) -> int | None:
-        """Warps of a program of register tiles, if given."""
+        """Warps of a register-tile program, if given."""
         return dict(self.triton).get("num_warps")
 
     @property
@@ -80,5 +79,5 @@ class Hints:
         return dict(self.schedule).get("consumers")
 
     def apply(self, schedule: Schedule) -> Schedule:
-        """The schedule with the fields that are fixed."""
+        """The schedule with the fixed fields."""
         return schedule.changed(**dict(self.schedule))

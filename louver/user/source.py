@@ -1,4 +1,4 @@
-"""The source of a user's kernel: its parameters, a key of its source, and its tile IR for given argument types."""
+"""The source of a user's kernel: its parameters, a key, and its tile IR for given argument types."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class Parameter:
     """A parameter of a kernel.
 
-    constexpr: its value is compiled in. default: its value where a call does not give it, if `has_default`.
-    type: Triton's type that the user wrote beside a number, such as "i64", or "". by_value: an integer 1 is compiled in.
+    constexpr: its value is compiled in. default: its value if a call omits it, with `has_default`.
+    type: the Triton type of a user's annotation, such as "i64", or "". by_value: an integer 1 is compiled in.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constant:
-    """A global of a kernel's module, which is compiled in. module: its globals."""
+    """A global of the kernel's module that is compiled in. module: all globals of the module."""
 
     name: str
     value: Any
@@ -37,23 +37,20 @@ class Constant:
 
     @property
     def changed(self) -> bool:
-        """Whether it has another value now."""
+        """Whether its value has changed."""
         return bool(self.name not in self.module or self.module[self.name] != self.value)
 
 
 class TileSource(Protocol):
-    """The source that a kernel is compiled from."""
+    """The source from which a kernel is compiled."""
 
     @property
-    def name(self) -> str:
-        """The kernel's name."""
-        ...
+    def name(self) -> str: ...
 
     @property
     def key(self) -> str:
-        """A hash of all source text that the kernel is made of, called functions and its compiler's version included.
-
-        Raises RuntimeError when a global that is compiled in has changed.
+        """A hash of the kernel's source, of the functions that it calls, and of its compiler's version. Raises
+        RuntimeError if a compiled-in global has changed.
         """
         ...
 
@@ -65,7 +62,7 @@ class TileSource(Protocol):
 
 
 class KernelSource(TileSource, Protocol):
-    """A kernel before its arguments are known."""
+    """A kernel whose arguments are not known yet."""
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -74,12 +71,12 @@ class KernelSource(TileSource, Protocol):
 
     @property
     def constants(self) -> tuple[Constant, ...]:
-        """Global constants that the kernel was compiled with; known once its `key` is."""
+        """The compiled-in globals. They are known after `key` was read."""
         ...
 
     @property
     def native(self) -> Any:
-        """Triton's own launcher of the kernel, as `native[grid](…)`; None if there is none."""
+        """Triton's launcher `native[grid](…)`, or None."""
         ...
 
 
@@ -98,12 +95,10 @@ class TritonSource:
 
     @property
     def name(self) -> str:
-        """The function's name."""
         return str(self.kernel.fn.__name__)
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """As Triton has them."""
         return tuple(
             Parameter(
                 each.name,
@@ -118,7 +113,7 @@ class TritonSource:
 
     @property
     def key(self) -> str:
-        """Triton's hash of the function and of what it calls, and Triton's version."""
+        """Triton's version and its hash of the function and of the functions that it calls."""
         key = self.kernel.cache_key
         for each in self.constants:
             if each.changed:
@@ -130,20 +125,17 @@ class TritonSource:
 
     @property
     def constants(self) -> tuple[Constant, ...]:
-        """As Triton has noted them."""
         found = self.kernel.used_global_vals.items()
         return tuple(Constant(name, value, module) for (name, _), (value, module) in found)
 
     @property
     def native(self) -> Any:
-        """Triton's own launcher."""
         return self.kernel
 
     def tile_ir(
         self, signature: Mapping[str, str], constexprs: Mapping[str, Any], sparse: Mapping[str, str], target: str
     ) -> ModuleOp:
-        """By Triton's frontend."""
-        # A warm start needs neither xDSL nor Triton's compiler.
+        # Imported here: a warm start needs neither xDSL nor Triton's compiler.
         from louver.frontend.triton import triton_to_tile_ir
 
         return triton_to_tile_ir(self.kernel, signature, constexprs, sparse=sparse, target=target)
