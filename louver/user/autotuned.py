@@ -1,4 +1,4 @@
-"""Kernels under `triton.autotune` and `triton.heuristics`, launched with sparse arguments as their decorators say."""
+"""Kernels under `triton.autotune` and `triton.heuristics`, launched with sparse arguments."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attempt:
-    """A candidate that Louver takes. sizes: of its grid. ready: its launch."""
+    """A candidate that Louver accepts. sizes: of its grid. ready: its launch."""
 
     candidate: Candidate
     call: Call
@@ -45,12 +45,10 @@ class Attempt:
 
 
 class AutotunedKernel(JitKernel):
-    """A kernel that its decorators complete, see `louver.jit`; threads may share it.
-
-    A call on a GPU takes the fastest of the configs that Louver accepts, timed once for each value of the `key` arguments, types, and
-    patterns and shapes of sparse arguments. Without a GPU it takes the first one. Heuristics and pruning are the user's functions; a
-    call that was made before with the same arguments asks none of them. `prepare` times with the call's own arrays and puts back what they
-    held, for which it copies them once.
+    """A kernel with decorators, see `louver.jit`. Threads may share it. A call on a GPU takes the fastest accepted
+    config. Configs are timed once for each value of the `key` arguments, types, and patterns and shapes of sparse
+    arguments. Without a GPU the first accepted config is taken. A repeated call does not call the user's heuristics and
+    pruning functions. `prepare` times with the call's own arrays and restores their contents from a copy.
     """
 
     def __init__(self, source: KernelSource, hints: Hints, layers: Layers) -> None:
@@ -80,7 +78,7 @@ class AutotunedKernel(JitKernel):
         if attempt.candidate.hook is None:
             self._recent.keep(args, kwargs, recent)
         else:
-            # Its hook comes first each time, and may change descriptors: the launch goes by its results.
+            # The hook runs before each launch and may change descriptors, so the key has the hook's results.
             self._hooked.keep(attempt.candidate.args, {**attempt.candidate.kwargs, **given.options}, recent)
 
     def _prepare(self, grid: Grid, *args: Any, **kwargs: Any) -> None:
@@ -88,7 +86,7 @@ class AutotunedKernel(JitKernel):
         if given.ordinal is None:
             raise ValueError("prepare needs arrays on a GPU: move them there")
         ordinal, given = given.ordinal, self._completed(given)
-        # Launches that are timed, and hooks, write: the arrays hold again what they held.
+        # Timed launches and hooks write to the arrays, so their contents are restored.
         writes = self._layers.hooked or self._remembered(given) is None
         if writes:
             refuse_capture(self._source.name, "tuned", given.stream)
@@ -106,7 +104,7 @@ class AutotunedKernel(JitKernel):
         return self._on_host(grid, given, self._emulated)
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
-        """The way in which a call with these arguments runs, whatever its grid: its config, and what becomes of the others."""
+        """How a call with these arguments runs on any grid: its config, and the outcome of the others."""
         given = self._completed(self._given(args, kwargs))
 
         def explained(candidate: Candidate) -> Explanation:
@@ -118,7 +116,7 @@ class AutotunedKernel(JitKernel):
         return Given.of(self._source.name, self._parameters, args, kwargs)
 
     def _completed(self, given: Given) -> Given:
-        """With the values of heuristics above `triton.autotune`."""
+        """The call with the values of heuristics above `triton.autotune`."""
         self._layers.check_conflicts({**given.named, **given.options})
         completed = given.with_keywords(self._layers.outer(given.args, given.kwargs))
         self._layers.check_conflicts(completed.named)
@@ -134,14 +132,14 @@ class AutotunedKernel(JitKernel):
         return [layers.candidate(config, given.args, given.kwargs) for config in configs]
 
     def _bound(self, candidate: Candidate, given: Given) -> tuple[Call, Hints]:
-        """The call beneath. Warps that `louver.jit` names come before those of configs."""
+        """The call of the kernel beneath. Warps given to `louver.jit` precede those of configs."""
         more = dict(given.options)
         if candidate.warps is not None and self._hints.warps is None:
             more["num_warps"] = candidate.warps
         return self._call(candidate.args, {**candidate.kwargs, **more})
 
     def _on_host(self, grid: Grid, given: Given, run: Callable[[Call, Hints, tuple[int, ...]], T]) -> T:
-        """Run the first candidate that is not refused; the others leave no trace in the arrays."""
+        """Run the first candidate that is not rejected. The others leave no trace in the arrays."""
         candidates = self._candidates(given)
         kept = HostSnapshot(given.arrays.values() if len(candidates) > 1 else ())
         refused = Refused()
@@ -156,7 +154,7 @@ class AutotunedKernel(JitKernel):
         raise refused.error
 
     def _chosen(self, grid: Grid, given: Given, *, send: bool) -> Attempt | None:
-        """The candidate to launch, its hook called. None where it was launched lately: then it has been sent, if `send`."""
+        """The candidate to launch, after its hook. None for a repeated call, which is already launched if `send`."""
         candidate = self._remembered(given)
         if candidate is not None:
             try:
@@ -170,7 +168,7 @@ class AutotunedKernel(JitKernel):
         return self._choose(grid, given, candidate)
 
     def _sent(self, grid: Grid, candidate: Candidate, given: Given) -> bool:
-        """Whether it was launched lately, and now is again."""
+        """Launch a known call again. False if it is not known."""
         found = self._hooked.find(candidate.args, {**candidate.kwargs, **given.options})
         if found is None or not (grid == found.grid or computes(grid, found)):
             return False
@@ -189,7 +187,7 @@ class AutotunedKernel(JitKernel):
         return Attempt(candidate, call, sizes, ready(self._source, hints, call, sizes, given.ordinal, given.stream))
 
     def _remembered(self, given: Given) -> Candidate | None:
-        """The candidate that was chosen for such a call, or the only one there is."""
+        """The candidate chosen for such a call, or the only candidate."""
         layers = self._layers
         if layers.count == 1:
             return self._candidates(given)[0]
@@ -197,14 +195,14 @@ class AutotunedKernel(JitKernel):
         return None if config is None else layers.candidate(config, given.args, given.kwargs)
 
     def _choose(self, grid: Grid, given: Given, refused: Candidate | None) -> Attempt:
-        """Try all candidates, and time those that are left. refused: the one that was chosen before and does not fit this call."""
+        """Try all candidates and time those left. refused: an earlier choice that does not fit this call."""
         from louver.user.timed_choice import Choice
 
         refuse_capture(self._source.name, "tuned", given.stream)
         with self._lock:
             now = self._remembered(given)
             if now is not None and (refused is None or now.config is not refused.config):
-                # Another thread was quicker.
+                # Another thread has chosen meanwhile.
                 now.run_hook()
                 return self._attempt(now, grid, given)
             with closing(Choice(self._layers.tuner, given)) as choice:
@@ -213,11 +211,11 @@ class AutotunedKernel(JitKernel):
             return best
 
     def _attempts(self, grid: Grid, given: Given) -> list[Attempt]:
-        """Candidates that Louver takes, each kernel once. Raises the first one's error where it takes none."""
+        """The accepted candidates, one for each kernel. Raises the first one's error if none is accepted."""
         candidates = self._candidates(given)
         found, refused = self._tried(candidates, grid, given, frozenset(self._never))
         if not found and not refused:
-            # For the error.
+            # Try all again, to get the error.
             found, refused = self._tried(candidates, grid, given, frozenset())
         if not found:
             raise refused.error
@@ -226,7 +224,7 @@ class AutotunedKernel(JitKernel):
     def _tried(
         self, candidates: Sequence[Candidate], grid: Grid, given: Given, without: frozenset[str]
     ) -> tuple[list[Attempt], Refused]:
-        """Candidates taken and refused. without: keys of those that the compiler refused before, as it would again."""
+        """Accepted and rejected candidates. without: keys of kernels that the compiler rejected before."""
         found: list[Attempt] = []
         refused = Refused()
         assert given.ordinal is not None
@@ -249,7 +247,7 @@ class AutotunedKernel(JitKernel):
         return found, refused
 
     def _key(self, given: Given) -> Hashable:
-        """The key of a choice: Triton's key, and all else that decides the kernels."""
+        """The key of a choice: Triton's key, and everything else that determines the kernels."""
         named = given.named
         keys: Sequence[str] = self._layers.tuner.keys
         constants = [each.name for each in self._parameters if each.constexpr and each.name in named]

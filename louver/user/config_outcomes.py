@@ -13,9 +13,9 @@ from louver.user.refused import Refused
 def explain_candidates(
     candidates: Sequence[Candidate], chosen: Candidate | None, explained: Callable[[Candidate], Explanation]
 ) -> Explanation:
-    """The explanation of the chosen candidate, or of the first that is not refused where none has been chosen yet.
+    """The explanation of the chosen candidate, or of the first accepted one if none is chosen yet.
 
-    explained: compiles a candidate. Raises the first one's error where all are refused.
+    explained: compiles a candidate. Raises the first candidate's error if all are rejected.
     """
     found: list[tuple[Candidate, Explanation]] = []
     copies: list[Candidate] = []

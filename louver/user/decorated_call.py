@@ -1,4 +1,4 @@
-"""A call of a decorated kernel as its caller makes it, before configs and heuristics complete it."""
+"""A call of a decorated kernel before configs and heuristics complete it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from louver.user.source import Parameter
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Given:
-    """args, kwargs: for the kernel's own parameters. options: the other keywords, which are hints. arrays, sparse: by argument.
+    """A call's arguments. args, kwargs: for the kernel's parameters. options: the other keywords, which are hints.
 
-    ordinal, stream: see `place`.
+    arrays, sparse: by argument. ordinal, stream: see `place`.
     """
 
     names: tuple[str, ...]
@@ -31,7 +31,7 @@ class Given:
 
     @classmethod
     def of(cls, name: str, parameters: Sequence[Parameter], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Given:
-        """A call of the kernel `name`. Raises TypeError for too many arguments, ValueError for arrays in several places."""
+        """A call of the kernel `name`. Raises TypeError for too many arguments, and as `place`."""
         names = tuple(each.name for each in parameters)
         if len(args) > len(names):
             raise TypeError(f"{name} takes {len(names)} arguments, got {len(args)}")
@@ -47,16 +47,15 @@ class Given:
 
     @property
     def named(self) -> dict[str, Any]:
-        """The arguments by name, as far as they are given."""
+        """The given arguments by name."""
         return {**dict(zip(self.names, self.args, strict=False)), **self.kwargs}
 
     def with_keywords(self, kwargs: dict[str, Any]) -> Given:
-        """With other keywords, which change no array."""
         return replace(self, kwargs=kwargs)
 
 
 def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """The arrays and sparse tensors that an argument is or has; other values of it are checked with the whole call."""
+    """The arrays and sparse tensors in an argument. Other values are checked with the whole call."""
     value = plain(value)
     if isinstance(value, tuple | list):
         for index, part in enumerate(cast("Sequence[Any]", value)):

@@ -1,4 +1,4 @@
-"""Decorators above a kernel: `triton.autotune` and `triton.heuristics`, and their effect on a call's arguments."""
+"""Decorators above a kernel, `triton.autotune` and `triton.heuristics`, and their effect on a call's arguments."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
-"""The options that a `triton.Config` sets besides the kernel's own constants."""
+"""Options that a `triton.Config` sets besides the kernel's constants."""
 
 DEFAULT_WARPS = 4
-"""Warps of a `triton.Config` whose author said nothing."""
+"""Warps of a `triton.Config` by default."""
 
 Heuristic: TypeAlias = "Callable[[dict[str, Any]], Any]"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """A call with all that the decorators add to it.
+    """A call with the additions of the decorators.
 
-    args, kwargs: as the kernel beneath takes them. config: the `triton.Config` among them, None without `triton.autotune`.
-    constants: what the config sets, and what heuristics make of it. named: the arguments by name that hooks are given, in the call's
-    order, the config's options among them.
+    args, kwargs: for the kernel beneath. config: the `triton.Config`, or None. constants: values from the config and
+        from heuristics.
+    named: the arguments for hooks by name, in the call's order, with the config's options.
     """
 
     args: tuple[Any, ...]
@@ -38,18 +38,18 @@ class Candidate:
 
     @property
     def warps(self) -> int | None:
-        """Warps that the config asks for; None for Triton's default, which says nothing."""
+        """The config's warps; None for Triton's default, which may not be the author's choice."""
         warps = None if self.config is None else self.config.num_warps
         return None if warps == DEFAULT_WARPS else warps
 
     def same(self, other: Candidate, product: bool) -> bool:
-        """Whether another candidate for the same call makes the same kernel. product: this one is a product, which has its own warps."""
+        """Whether another candidate of the call gives the same kernel. product: this one is a product, with own warps."""
         if other.constants != self.constants or other.hook is not self.hook:
             return False
         return product or other.warps == self.warps
 
     def run_hook(self) -> None:
-        """Call the config's hook, as before a launch: it may change descriptors and arrays."""
+        """Call the config's hook as before a launch. It may change descriptors and arrays."""
         if self.hook is not None:
             self.hook(self.named)
 
@@ -62,10 +62,10 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layers:
-    """The decorators above a kernel, from the outermost in.
+    """The decorators above a kernel, from the outside in. native: the outermost object, which launches without Louver.
 
-    native: the outermost object, which launches the kernel without Louver. names: the kernel's arguments, in order. above, below:
-    heuristics on either side of `triton.autotune`, all above without it. tuner: the `triton.autotune` object, None without one.
+    names: the kernel's arguments, in order. above, below: heuristics on either side of `triton.autotune`; without it
+        all are above. tuner: the `triton.autotune` object, or None.
     """
 
     native: Any
@@ -76,35 +76,34 @@ class Layers:
 
     @property
     def count(self) -> int:
-        """Configs to choose from; 1 leaves no choice."""
+        """Number of configs."""
         return 1 if self.tuner is None else len(self.tuner.configs)
 
     @property
     def hooked(self) -> bool:
-        """Whether a config has a hook."""
         return self.tuner is not None and any(config.pre_hook is not None for config in self.tuner.configs)
 
     def outer(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The keywords as `triton.autotune` gets them: those that heuristics above it compute are added."""
+        """The keywords at `triton.autotune`, with the values of heuristics above it."""
         found = dict(kwargs)
         for values in self.above:
             found |= self._computed(values, args, found, self.tuner is not None)
         return found
 
     def named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments by name, as far as they are given."""
+        """The given arguments by name."""
         return {**dict(zip(self.names, args, strict=False)), **kwargs}
 
     def configs(self, args: tuple[Any, ...], outer: dict[str, Any]) -> Sequence[Any]:
-        """The configs after the user's pruning, as Triton calls it; [None] without `triton.autotune`. outer: see there.
-
-        Raises ValueError where none is left, and what the user's own functions raise.
+        """The configs after the user's pruning; [None] without `triton.autotune`. outer: the keywords at
+        `triton.autotune`. Raises ValueError if none is left, and errors of the user's functions.
         """
         if self.tuner is None:
             return [None]
         if self.count == 1:
             return list(self.tuner.configs)
-        # Triton notes a call's arguments in its object, of which threads and its own calls would know.
+        # Triton stores a call's arguments in its object. A copy hides this from other threads and from Triton's own
+        # calls.
         pruning = copy.copy(self.tuner)
         pruning.nargs = dict(zip(self.names, args, strict=False))
         try:
@@ -119,7 +118,7 @@ class Layers:
         return found
 
     def candidate(self, config: Any, args: tuple[Any, ...], outer: dict[str, Any]) -> Candidate:
-        """The call with a config, and with what heuristics below it compute."""
+        """The call with a config and with the values of heuristics below it."""
         if config is None:
             return Candidate(args, outer, None, {}, self.named(args, outer))
         options = {name: value for name in OPTIONS if (value := getattr(config, name, None)) is not None}
@@ -130,7 +129,7 @@ class Layers:
         return Candidate(args, {**outer, **constants}, config, constants, named)
 
     def check_conflicts(self, given: Mapping[str, Any]) -> None:
-        """Raises ValueError for a call, or heuristics above, that give what the configs set. given: arguments and options by name."""
+        """Raises ValueError if a call or heuristics above set what configs set. given: arguments and options by name."""
         for config in () if self.tuner is None else self.tuner.configs:
             names = [name for name in (*config.kwargs, *OPTIONS) if name in given]
             if names:
@@ -143,7 +142,7 @@ class Layers:
     def _computed(
         self, values: Mapping[str, Heuristic], args: tuple[Any, ...], kwargs: dict[str, Any], above: bool
     ) -> dict[str, Any]:
-        """The constants that heuristics compute from the arguments, each seeing those before it. above: `triton.autotune` stands below."""
+        """The values of heuristics, each of which sees those before it. above: they stand above `triton.autotune`."""
         found: dict[str, Any] = {}
         for name, heuristic in values.items():
             try:
@@ -156,10 +155,7 @@ class Layers:
 
 
 def unwrap(kernel: Any) -> tuple[Any, Layers | None]:
-    """The kernel beneath Triton's decorators, and these; None where nothing stands above it.
-
-    Raises ValueError for two `triton.autotune`.
-    """
+    """The kernel beneath Triton's decorators, and the decorators or None. Raises ValueError for two `triton.autotune`."""
     native, tuner = kernel, None
     above: list[Mapping[str, Heuristic]] = []
     below: list[Mapping[str, Heuristic]] = []

@@ -10,7 +10,7 @@ from louver.user.decorators import Candidate
 
 
 def rehearsed(candidate: Candidate) -> Candidate:
-    """The candidate as its config's hook leaves it; the caller's arrays and descriptors stay as they are."""
+    """The candidate after its config's hook. The caller's arrays and descriptors do not change."""
     if candidate.hook is None:
         return candidate
     named = {name: _copy(value) for name, value in candidate.named.items()}
@@ -22,7 +22,7 @@ def rehearsed(candidate: Candidate) -> Candidate:
 
 
 def _copy(value: Any) -> Any:
-    """An array, or a descriptor over one, that may be written."""
+    """A writable copy of an array, or of a descriptor with its array. Other values are returned unchanged."""
     if hasattr(value, "block_shape"):
         return replace(value, base=_copy(value.base))
     if isinstance(value, SparseTensor):
@@ -34,5 +34,5 @@ def _copy(value: Any) -> Any:
 
 
 def _changed(value: Any, copied: Any) -> Any:
-    """The caller's descriptor with the blocks that the hook gave its copy; any other argument as it is."""
+    """The caller's descriptor with the block shape from the hook; other arguments unchanged."""
     return replace(copied, base=value.base) if hasattr(value, "block_shape") else value

@@ -1,4 +1,4 @@
-"""Configs that Louver refuses: which errors count as a refusal, and the message when all configs are refused."""
+"""Rejected configs: which errors are a rejection, and the error when all configs are rejected."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from louver.user.decorators import Candidate
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether an error says that a kernel or its sizes cannot be with these constants, others perhaps can."""
-    # Triton's error for a tl.static_assert; the module need not be there.
+    """Whether an error rejects a kernel only with these constants or sizes, so that others may be accepted."""
+    # Triton's error for a tl.static_assert, by name: Triton may not be imported.
     return isinstance(error, ValueError | UncleanKernelError) or type(error).__name__ in (
         "CompileTimeAssertionFailure",
         "InterpretationError",
@@ -16,7 +16,7 @@ def is_refusal(error: Exception) -> bool:
 
 
 class Refused:
-    """Candidates that were refused, in turn."""
+    """Rejected candidates, in order."""
 
     __slots__ = ("_errors",)
 
@@ -24,7 +24,7 @@ class Refused:
         self._errors: list[tuple[Candidate, Exception]] = []
 
     def add(self, candidate: Candidate, error: Exception) -> None:
-        """Note a candidate's error; raises it if it is no refusal."""
+        """Record a rejected candidate. Raises any other error."""
         if not is_refusal(error):
             raise error
         self._errors.append((candidate, error))
@@ -34,12 +34,12 @@ class Refused:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Each candidate with the reason, a line each."""
+        """The reason for each candidate, one a line."""
         return tuple(f"{candidate} is refused: {error}" for candidate, error in self._errors)
 
     @property
     def error(self) -> Exception:
-        """The error when all configs are refused: that of the first one, with a note."""
+        """The error when all configs are rejected: the first one's, with a note."""
         candidate, error = self._errors[0]
         if len(self._errors) > 1:
             error.add_note(

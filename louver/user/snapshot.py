@@ -1,4 +1,4 @@
-"""Copies of arrays' contents, so that a kernel on trial leaves no trace."""
+"""Copies of arrays' contents, so that a trial launch leaves no trace."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from louver.user.interpreted import flat
 
 
 class DeviceSnapshot:
-    """Copies of arrays on a device, made and put back in the order of a stream. Bytes between the elements of a view are copied too."""
+    """Copies of arrays on a device, made and restored in stream order. Bytes between a view's elements are included."""
 
     __slots__ = ("_kept", "_ordinal", "_stream")
 
@@ -28,12 +28,11 @@ class DeviceSnapshot:
             self._kept.append((address, copy))
 
     def restore(self) -> None:
-        """Have the arrays hold again what they held; as often as is wanted."""
+        """Restore the arrays' contents. May be called several times."""
         for address, copy in self._kept:
             self._copy(address, copy.address, copy.nbytes)
 
     def close(self) -> None:
-        """Release the copies."""
         for _, copy in self._kept:
             copy.close()
 
@@ -43,7 +42,7 @@ class DeviceSnapshot:
 
 
 class HostSnapshot:
-    """Copies of arrays in host memory; those that are read only are not copied."""
+    """Copies of writable arrays in host memory."""
 
     __slots__ = ("_kept",)
 
@@ -55,13 +54,12 @@ class HostSnapshot:
                 self._kept.append((memory, memory.copy()))
 
     def restore(self) -> None:
-        """Have the arrays hold again what they held."""
         for memory, copy in self._kept:
             memory[...] = copy
 
 
 def zero(name: str, array: ArrayView, ordinal: int, stream: int) -> None:
-    """Set an array on a device to zero. Raises ValueError for elements apart in memory, unless its library can."""
+    """Set an array on a device to zero. Raises ValueError for an array with gaps, unless it is PyTorch's."""
     if array.kind == "torch":
         array.owner.zero_()
         return
@@ -75,6 +73,6 @@ def zero(name: str, array: ArrayView, ordinal: int, stream: int) -> None:
 
 
 def _extent(array: ArrayView) -> tuple[int, int]:
-    """The begin of its memory, and the number of its bytes."""
+    """The start of its memory, and its size in bytes."""
     first, last = array.byte_range
     return first, last - first

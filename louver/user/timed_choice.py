@@ -1,4 +1,4 @@
-"""The fastest of several kernels for one call, timed on the call's own arrays as `triton.autotune` times its configs."""
+"""The fastest of several kernels for a call, timed on the call's own arrays as `triton.autotune` times its configs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ if TYPE_CHECKING:
 
 
 class Choice:
-    """A choice between the configs of a `triton.autotune` object for one call, with what its author wants done around launches.
-
-    Arrays of `restore_value` hold before each launch what they hold now, those of `reset_to_zero` zeros; other arrays that the kernel
-    writes are taken to be the same after one launch as after many. Hooks of the author's own stand for both, as in Triton.
+    """A choice between the configs of a `triton.autotune` object for a call, with its author's actions around launches.
+    Before each launch, arrays of `restore_value` have their present contents and those of `reset_to_zero` are zero.
+    Repeated launches are assumed to leave other written arrays as one launch does. The author's hooks replace both.
     """
 
     def __init__(self, tuner: Any, given: Given) -> None:
@@ -36,12 +35,11 @@ class Choice:
         self._kept = DeviceSnapshot([given.arrays[name] for name in restored], given.ordinal, given.stream)
 
     def fastest(self, attempts: Sequence[Attempt]) -> Attempt:
-        """The one to launch: then the arrays are as it is to find them, its hook called. A single one is not timed.
-
-        Raises ValueError where no SM has room for any.
+        """The attempt to launch, after its hook and with the arrays as it expects them. A single attempt is not timed.
+        Raises ValueError if none fits on an SM.
         """
         if len(attempts) == 1:
-            # Hooks of configs that were refused may have come after its own.
+            # Hooks of rejected configs may have run after its own.
             attempts[0].candidate.run_hook()
             return attempts[0]
         times = measure([self._trial(each) for each in attempts], self._ordinal, self._given.stream)
@@ -56,7 +54,7 @@ class Choice:
         return best
 
     def close(self) -> None:
-        """Release what was kept of arrays."""
+        """Release the copies of arrays."""
         self._kept.close()
 
     def _trial(self, attempt: Attempt) -> Trial:
@@ -82,7 +80,7 @@ class Choice:
 
 
 def _arrays(what: str, names: Sequence[str], given: Given) -> tuple[str, ...]:
-    """Those of the names that are arrays of the call. Raises ValueError for what is none."""
+    """The names that are arrays of the call. Raises ValueError for a name of another value."""
     named = given.named
     for name in names:
         if name not in given.arrays and named.get(name) is not None:

@@ -1,4 +1,4 @@
-"""Launches timed side by side on the caller's stream, for a choice between kernels that compute the same."""
+"""Times launches in turns on the caller's stream, to choose between kernels with the same result."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from louver.runtime.events import Event
 from louver.runtime.memory import DeviceBuffer
 
 SECONDS = 0.2
-"""Time that the launches of one choice take together, about; each candidate is launched `LEAST` times at least."""
+"""Approximate total time of the rounds of a choice, within the limits of `LEAST` and `MOST`."""
 
 LEAD = 4
-"""Times that memory is filled before each launch: the stream is still busy with it when the launch has come from Python."""
+"""Memory fills before each launch. They keep the stream busy until Python has issued the launch."""
 
 LEAST, MOST = 3, 25
-"""Timed launches of a candidate."""
+"""Fewest and most rounds. In each, the candidates near the best are launched once."""
 
 SLOWER = 2.0
-"""A candidate whose first time is so many times the best one's is timed no more."""
+"""A candidate whose first time is this many times the best one is not timed again."""
 
 TOO_LARGE = 701
 """CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: a CTA needs more than an SM has."""
@@ -32,7 +32,7 @@ TOO_LARGE = 701
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A launch to be timed. before, after: what its user wants done around each launch, untimed."""
+    """A launch to be timed. before, after: untimed actions around each launch."""
 
     launch: Callable[[], None]
     before: Callable[[], None]
@@ -40,12 +40,11 @@ class Trial:
 
 
 def measure(trials: Sequence[Trial], ordinal: int, stream: int) -> list[float]:
-    """Seconds of a launch of each, with nothing of its arrays in the L2 cache: medians, rounds taken in turns.
-
-    math.inf where an SM has no room for the kernel. Raises DriverError where nothing can be launched, or a kernel faults.
+    """Median seconds of a launch of each trial, in interleaved rounds, with cold L2 cache. The result is math.inf if
+    the kernel does not fit on an SM. Raises DriverError if a launch fails otherwise or a kernel faults.
     """
     with ExitStack() as used:
-        # As large as the cache twice: earlier reads and writes are not there any longer.
+        # Twice the cache size, so that earlier reads and writes are evicted.
         rest = used.enter_context(closing(DeviceBuffer(2 * device(ordinal).l2_bytes, ordinal=ordinal, stream=stream)))
         begin, end = (used.enter_context(closing(Event(ordinal))) for _ in range(2))
 
@@ -69,7 +68,7 @@ def measure(trials: Sequence[Trial], ordinal: int, stream: int) -> list[float]:
 
 
 def _medians(runs: Sequence[Callable[[], float]]) -> list[float]:
-    """The median time of each run, after an untimed one; those far from the best are run twice only."""
+    """The median time of each run after an untimed one. Runs far slower than the best are timed only once."""
     for run in runs:
         run()
     times = [[run()] for run in runs]
