@@ -1,4 +1,4 @@
-"""Users' kernels compiled: by the pipeline and ptxas or from the cache on disk, and loaded on a device."""
+"""Users' kernels, compiled by the pipeline and ptxas or read from the cache on disk, and loaded on a device."""
 
 from __future__ import annotations
 
@@ -31,21 +31,20 @@ if TYPE_CHECKING:
 
 
 class UncleanKernelError(RuntimeError):
-    """A product that the assembler spills, or whose products do not stay in flight: with smaller tiles it may do."""
+    """A product that spills or whose `wgmma` are serialized. Smaller tiles may avoid it."""
 
 
 Variant: TypeAlias = Literal["bulk", "direct", "tiles"]
-"""The copies that a call's alignment leaves: bulk copies that store the output too, that only read, or none at all, of register tiles either."""
+"""Copies that a call's alignment allows: bulk loads and stores, bulk loads, or none, not even of register tiles."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A kernel that is to be compiled: everything that goes into its key. source: not compared, its `key` is.
+    """A kernel to compile: all inputs of its key. source: compared by its `key`.
 
-    multiples: arguments of the call that are multiples of 16, see `multiples_of`: register tiles are made for them, products are not.
-    apart: its arrays that share no memory with another one, see `apart_of`: of register tiles too.
-    ctas: CTAs of the call that share an SM at most, see `ctas_of`: of register tiles too.
-    schedule: a product's; None leaves it to `sized`, if there is such, and else to the kernel's own tile. sized: is not compared.
+    multiples: arguments that are multiples of 16, see `multiples_of`. apart: arrays that overlap no other one, see
+        `apart_of`. ctas: most CTAs of the call on an SM, see `ctas_of`. These three affect register tiles only.
+    schedule: of a product; None: that of `sized`, else the kernel's own tile. sized: not compared.
     """
 
     source: TileSource
@@ -72,7 +71,7 @@ class Wanted:
         *,
         schedule: Schedule | None = None,
     ) -> Wanted:
-        """The kernel for a call. grid: empty where nobody knows it."""
+        """The kernel for a call. grid: empty if unknown."""
         marks = multiples_of(call), apart_of(call), ctas_of(grid, sm_count)
         return cls(
             source, call.kind, hints, variant, target, *marks, schedule=schedule, sized=sized(call, grid, sm_count)
@@ -85,7 +84,7 @@ class Wanted:
 
     @property
     def product_key(self) -> str:
-        """The key that it has too if it is a product, whatever its multiples and arrays apart."""
+        """A second key if it is a product. It does not depend on `multiples`, `apart` and `ctas`."""
         return self._key(None, None, None)
 
     def _key(self, *marks: tuple[str, ...] | int | None) -> str:
@@ -103,8 +102,8 @@ class Wanted:
 
 
 def compile_wanted(wanted: Wanted) -> CompiledKernel:
-    """The kernel at every level. Raises UnsupportedKernelError, with the operation and its line, or ValueError with the rule."""
-    # A warm start reads the record from disk and needs neither xDSL nor Triton's compiler.
+    """The kernel at every level. Raises UnsupportedKernelError with operation and line, or ValueError with the rule."""
+    # Imported here: a warm start reads the record from disk and needs neither xDSL nor Triton's compiler.
     from louver.compile.choose_family import Choice, Reading, compile_kernel
     from louver.library.configure import choose_for_nest
 
@@ -140,7 +139,7 @@ def _tile_ir(wanted: Wanted, kind: Kind) -> ModuleOp:
 
 
 def _with_fewer_ones(kind: Kind, count: int) -> Iterator[Kind]:
-    """The same call with so many of the integers that are 1 passed when the kernel is launched."""
+    """The same call with `count` of the integers that are 1 passed at the launch."""
     for names in itertools.combinations(kind.ones, count):
         changed = kind
         for name in names:
@@ -149,16 +148,15 @@ def _with_fewer_ones(kind: Kind, count: int) -> Iterator[Kind]:
 
 
 UNALIGNED = "bulk copies read operands whose address and strides are multiples of 16 bytes, and this call's are not"
-"""The reason why a call of a product runs by register tiles."""
+"""Why a product's call runs by register tiles."""
 
 CHOSEN = "the hint family asks for register tiles"
-"""The same, where the user wants it."""
+"""Why a call runs by register tiles at the user's request."""
 
 
 def assembled(wanted: Wanted, kernel: CompiledKernel | None = None) -> Assembled:
-    """The kernel that a launch runs. kernel: what `compile_wanted` made, if it is at hand.
-
-    Raises as `compile_wanted`, and UncleanKernelError when the assembler warns of a product's lost performance, or spills its registers.
+    """The kernel that a launch runs. kernel: the result of `compile_wanted`, if available. Raises as `compile_wanted`,
+    and UncleanKernelError if a product spills or the assembler warns of lost performance.
     """
     from louver.compile.products import CompiledProduct
     from louver.user.occupancy import with_room
@@ -168,7 +166,7 @@ def assembled(wanted: Wanted, kernel: CompiledKernel | None = None) -> Assembled
     if assembly.clean or not isinstance(made, CompiledProduct):
         return found
     if wanted.schedule or wanted.sized:
-        # The epilogue leaves no room for the library's tile: the kernel's own is smaller.
+        # The epilogue leaves no room for the library's tile. The kernel's own tile is smaller.
         return assembled(replace(wanted, schedule=None, sized=None))
     raise UncleanKernelError(
         f"a product must assemble without spills and serialized products; {wanted.source.name} does not: "
@@ -197,9 +195,8 @@ def _without(hints: Hints) -> str:
 
 
 def multiples_of(call: Call) -> tuple[str, ...]:
-    """The arguments of a call that are multiples of 16: addresses in bytes, and integers that are not compiled in.
-
-    Sizes and strides of descriptors are among them, as `x.shape.0` and `x.stride.0`.
+    """The arguments of a call that are multiples of 16: addresses in bytes, and integers that are not compiled in, such
+    as sizes and strides of descriptors (`x.shape.0`, `x.stride.0`).
     """
     arrays = [name for name, array in call.arrays.items() if array.address % 16 == 0]
     passed = dict(call.kind.signature)
@@ -216,7 +213,7 @@ def multiples_of(call: Call) -> tuple[str, ...]:
 
 
 def apart_of(call: Call) -> tuple[str, ...]:
-    """The arrays of a call whose range of addresses no other array of it reaches into."""
+    """The arrays of a call whose address range overlaps no other array of the call."""
     ranges = {name: array.byte_range for name, array in call.arrays.items()}
 
     def is_apart(name: str) -> bool:
@@ -227,17 +224,17 @@ def apart_of(call: Call) -> tuple[str, ...]:
 
 
 FEW_CTAS = 2
-"""CTAs that share an SM, at most, where a kernel is made for so many. More of them leave each the room that registers do."""
+"""Most CTAs on an SM for which a kernel is specialized. With more CTAs the registers set the limit."""
 
 
 def ctas_of(grid: Sequence[int], sm_count: int) -> int | None:
-    """The most CTAs of a launch that share an SM; None where they are more than `FEW_CTAS`, or nobody knows the grid."""
+    """The most CTAs of a launch on an SM; None above `FEW_CTAS` or for an unknown grid."""
     count = -(-prod(grid) // sm_count) if grid else None
     return None if count is None or count > FEW_CTAS else count
 
 
 def record_of(wanted: Wanted) -> KernelRecord:
-    """The kernel's record from the cache, built when it is missing. Needs no GPU, so any process may do it ahead."""
+    """The kernel's record from the cache, built if missing. Needs no GPU, so another process may build it in advance."""
     cache = kernel_cache()
 
     def build() -> KernelRecord:
@@ -250,17 +247,17 @@ def record_of(wanted: Wanted) -> KernelRecord:
 
 
 def is_product(record: KernelRecord) -> bool:
-    """Whether a record is of a product, or of register tiles."""
+    """Whether the record is of a product, not of register tiles."""
     return record.launch["schedule"] is not None
 
 
 def find(wanted: Wanted, ordinal: int) -> BuiltKernel[LoadedKernel] | None:
-    """The kernel if device `ordinal` has it already; None where it must be compiled, or read from a file."""
+    """The kernel if device `ordinal` has loaded it, else None."""
     return find_loaded(wanted.product_key, ordinal) or find_loaded(wanted.key, ordinal)
 
 
 def loaded(wanted: Wanted, ordinal: int) -> BuiltKernel[LoadedKernel]:
-    """The kernel, ready to launch on device `ordinal`, where `find` finds it for the life of the process."""
+    """The kernel, loaded on device `ordinal` for the life of the process; `find` then finds it."""
     record = record_of(wanted)
     return load_record(wanted.product_key if is_product(record) else wanted.key, ordinal, record)
 

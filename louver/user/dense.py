@@ -15,9 +15,8 @@ from louver.user.source import KernelSource
 
 
 def launch_dense(source: KernelSource, hints: Hints, call: Call, grid: Sequence[int]) -> None:
-    """Have Triton launch the kernel on PyTorch's tensors, with the options that are Triton's own.
-
-    Raises ValueError for hints of Louver's and for descriptors that Triton does not take, RuntimeError where it has none.
+    """Launch the kernel through Triton on PyTorch's tensors, with Triton's options. Raises ValueError for Louver's
+    hints and for descriptors that Triton rejects, RuntimeError for descriptors without Triton's class.
     """
     _refuse_hints(source.name, hints)
     given = {name: for_triton(name, value) for name, value in call.given.items()}
@@ -25,7 +24,7 @@ def launch_dense(source: KernelSource, hints: Hints, call: Call, grid: Sequence[
 
 
 def launch_decorated(name: str, layers: Layers, hints: Hints, grid: Any, given: Given) -> None:
-    """Have the decorators above a kernel launch it on PyTorch's tensors. Raises as `launch_dense`, and for options that configs set."""
+    """Launch through the decorators above a kernel. Raises as `launch_dense`, and for options that configs set."""
     _refuse_hints(name, hints)
     if hints.triton and layers.tuner is not None:
         names = ", ".join(name for name, _ in hints.triton)
@@ -47,7 +46,7 @@ def _refuse_hints(name: str, hints: Hints) -> None:
 
 
 def for_triton(name: str, value: Any) -> Any:
-    """An argument as Triton knows it."""
+    """The argument in Triton's form."""
     if isinstance(value, tuple):
         elements: Any = cast("tuple[Any, ...]", value)
         made = [for_triton(f"{name}.{index}", each) for index, each in enumerate(elements)]

@@ -1,4 +1,4 @@
-"""A call of a compiled kernel on the emulator, with its arguments bound as a launch binds them."""
+"""Runs a call of a compiled kernel on the emulator, with arguments bound as for a launch."""
 
 from __future__ import annotations
 
@@ -40,8 +40,9 @@ def emulate(
 ) -> Report:
     """Run a kernel on the call's NumPy arrays, in place.
 
-    compiled: gives the kernel of a kind of call, for what the call's alignment leaves, by a schedule, None for Louver's own.
-    Raises ValueError where the call's sizes, arrays and grid do not fit together, and EmulationError for a misuse found.
+    compiled: the kernel for a kind of call, a variant for the arrays' alignment, and a schedule (None: Louver's
+        choice).
+    Raises ValueError for sizes, arrays and grid that do not match, and EmulationError for a detected misuse.
     """
     memory = GlobalMemory()
     held: dict[str, Held] = {}
@@ -55,7 +56,7 @@ def emulate(
 
 @dataclass(frozen=True, slots=True)
 class EmulatedMemory:
-    """The emulator's memory for one call. arrays: of the call, in it."""
+    """The emulator's memory for a call. arrays: the call's arrays in it."""
 
     compiled: Callable[[Kind, Variant, Schedule | None], CompiledKernel]
     call: Call
@@ -67,20 +68,17 @@ class EmulatedMemory:
     def kernel(
         self, variant: Variant, schedule: Schedule | None = None, kind: Kind | None = None
     ) -> BuiltKernel[Kernel]:
-        """The kernel, as it is compiled."""
         made = self.compiled(kind or self.call.kind, variant, schedule).made
         return BuiltKernel(made.kernel, Launch.of(made))
 
     def held(self, argument: str) -> Held:
-        """A dense array, as far off a multiple of 16 bytes as NumPy has it."""
+        """A dense array, with the same offset from a multiple of 16 bytes as in NumPy's memory."""
         return self.arrays[argument]
 
     def product_operand(self, parts: Sequence[SparseTensor], forms: ProductForms, entries: int) -> Operand:
-        """The operand of the tensor, or of the gated one that two are."""
         return sparse_operand(self.memory, operand(parts), forms, entries)
 
     def tile_operand(self, argument: str, element: str) -> Mapping[Part, Held]:
-        """The tensor as register tiles read it."""
         s = self.call.sparse[argument]
         found: dict[Part, Held] = {}
         for part in TILE_PARTS:
@@ -89,5 +87,4 @@ class EmulatedMemory:
         return found
 
     def tensor_map(self, box: BoxParameter, place: Held, numbers: Numbers) -> TensorMap:
-        """As it is."""
         return tensor_map(box, place, numbers)

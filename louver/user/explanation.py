@@ -13,16 +13,16 @@ ADVICE = (
     "a product would be faster: it has a producer, bulk copies and tiles of its own choice. With tiles of 64 rows or less "
     "the dense kernel by Triton may be faster too"
 )
-"""The features that register tiles lack. Measured: docs/perf-log.md, section 21, `louver bench kernels`."""
+"""Features that register tiles lack. Measured: docs/perf-log.md, section 21, `louver bench kernels`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The way in which a call runs. refusal: why it is no product. schedule: a product's, for an aligned output. ptx: its text.
+    """How a call runs. refusal: why it is not a product. schedule: of a product with an aligned output. ptx: its text.
 
-    warning: why a dense kernel may be faster, a line a reason, or by how much a product's lists of rows are longer. dots: the
-    instruction, tile and bytes of each dot of register tiles. config: the config of `triton.autotune` that it takes, and why; None without one.
-    others: what becomes of each other config.
+    warning: why a dense kernel may be faster, one reason a line, or how much longer a product's row lists are. dots:
+        instruction, tile and bytes of each dot of register tiles. config: the `triton.autotune` config that it takes,
+        and why. others: the outcome of each other config.
     """
 
     family: Literal["product", "register tiles"]

@@ -1,4 +1,4 @@
-"""A call on NumPy arrays by the interpreter of tile IR: the reference path, program by program, without a GPU."""
+"""Runs a call on NumPy arrays by the tile IR interpreter: the reference path, one program at a time, without a GPU."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from louver.user.arguments import Call
 from louver.user.source import KernelSource
 
 TARGET = "sm_90a"
-"""The target of kernels where no device says it."""
+"""The target of kernels without a device."""
 
 
 def interpret(source: KernelSource, call: Call, grid: Sequence[int]) -> None:
-    """Run the kernel for each program of the grid; its stores are in the call's arrays. See `louver.ir.interpret.run_kernel`."""
+    """Run the kernel for each program, storing to the call's arrays. See `louver.ir.interpret.run_kernel`."""
     from louver.ir.interpret import run_kernel
     from louver.ir.tile import FuncOp
 
@@ -31,9 +31,8 @@ def interpret(source: KernelSource, call: Call, grid: Sequence[int]) -> None:
 
 
 def flat(array: ArrayView) -> NDArray[Any]:
-    """All of the memory from a host array's first to its last element, in memory order: a pointer reaches what lies between rows.
-
-    Raises ValueError for negative strides.
+    """A view of all memory from a host array's first to its last element, because pointers may reach the gaps between
+    rows. Raises ValueError for negative strides.
     """
     host = array.host
     if host is None:
@@ -44,7 +43,7 @@ def flat(array: ArrayView) -> NDArray[Any]:
             f"a kernel needs arrays without negative strides, got strides {array.strides}: copy the array first"
         )
     count = (last - first) // array.element.bytes
-    # NumPy has no name for some 8-bit floats, by which it would pass them on.
+    # NumPy cannot export some 8-bit floats by name.
     bits = host.view(array.element.bits_dtype)
     whole = as_strided(bits, (count,), (array.element.bytes,), writeable=array.writable)
     return np.asarray(whole).view(host.dtype)

@@ -27,15 +27,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Grid: TypeAlias = "Sequence[int] | Callable[[dict[str, Any]], Sequence[int]]"
-"""Programs along each axis, or what computes them from a call's arguments by name."""
+"""Programs along each axis, or a function of the call's arguments by name that computes them."""
 
 
 class JitKernel:
-    """A kernel ready to be launched, `self[grid](…)`; threads may share it.
-
-    Arrays on a GPU are computed on in the order of the caller's stream, of which there is one: libraries that work on different
-    streams are refused. Host arrays (NumPy) go through the reference path, which
-    interprets the kernel program by program; `emulate` runs what is compiled instead. Outputs are written in place.
+    """A kernel that is launched by `self[grid](…)`. Threads may share it. Outputs are written in place. Arrays on a GPU
+    are used in the order of the caller's stream. Libraries on different streams are rejected. Host arrays (NumPy) take
+    the reference path, which interprets the kernel one program at a time; `emulate` runs the compiled kernel instead.
     """
 
     def __init__(self, source: KernelSource, hints: Hints) -> None:
@@ -46,17 +44,17 @@ class JitKernel:
         self._compiled: dict[str, CompiledKernel] = {}
 
     def __getitem__(self, grid: Grid) -> Callable[..., None]:
-        """A launcher of the kernel over a grid: up to three sizes, or a function of the call's arguments."""
+        """A launcher over a grid: up to three sizes, or a function of the call's arguments."""
         return partial(self._launch, grid)
 
     @property
     def prepare(self) -> Runner[None]:
-        """`prepare[grid](…)`: all that the first of such calls would do but for the launch; a stream may then be captured."""
+        """`prepare[grid](…)` does all the work of a first call except the launch. A stream can be captured afterwards."""
         return Runner(self._prepare)
 
     @property
     def emulate(self) -> Runner[Report]:
-        """`emulate[grid](…)`: what is compiled, on the emulator, with NumPy arrays, which are written in place. Gives its report."""
+        """`emulate[grid](…)` runs the compiled kernel on the emulator, on NumPy arrays in place. Returns its report."""
         return Runner(self._emulate)
 
     def __repr__(self) -> str:
@@ -71,7 +69,7 @@ class JitKernel:
         self._first(grid, args, kwargs)
 
     def _first(self, grid: Grid, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A call that was not seen lately."""
+        """A call that is not known from an earlier launch."""
         call, hints = self._call(args, kwargs)
         ordinal, stream = place(self._source.name, call.arrays, call.sparse)
         sizes = grid_sizes(grid, call.given)
@@ -115,7 +113,7 @@ class JitKernel:
         return emulate(self._source.name, hints, compiled, call, sizes)
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
-        """The way in which a call with these arguments runs, whatever its grid: its family of kernels, its schedule, and the reasons."""
+        """How a call with these arguments runs on any grid: its kernel family, its schedule, and the reasons."""
         return self._explained(*self._call(args, kwargs))
 
     def _explained(self, call: Call, hints: Hints) -> Explanation:
@@ -147,7 +145,7 @@ class JitKernel:
         return classify(self._parameters, given), self._hints.updated(more)
 
     def _is_tritons(self, call: Call) -> bool:
-        """Whether Triton can launch it: it takes PyTorch's tensors."""
+        """Whether Triton can launch the call: all arrays are PyTorch's."""
         return self._source.native is not None and all(array.kind == "torch" for array in call.arrays.values())
 
 
@@ -162,7 +160,7 @@ class Runner(Generic[T]):
 
 
 def grid_sizes(grid: Grid, given: dict[str, Any]) -> tuple[int, ...]:
-    """The grid's sizes. Raises ValueError for what is none."""
+    """The grid's sizes. Raises ValueError for an invalid grid."""
     sizes: Any = grid(given) if callable(grid) else grid
     try:
         found = tuple(operator.index(plain(each)) for each in cast("Sequence[Any]", sizes))
@@ -174,9 +172,10 @@ def grid_sizes(grid: Grid, given: dict[str, Any]) -> tuple[int, ...]:
 
 
 def computes(grid: Grid, recent: LaunchedCall) -> bool:
-    """Whether a grid that is computed is the one that was checked; False where it goes by the arrays, which are not kept."""
+    """Whether a grid function gives the checked grid. False if it needs the arrays, which are not kept."""
     try:
         return callable(grid) and grid_sizes(grid, recent.meta) == recent.grid
     except Exception:
-        # The user's function misses an array, in whatever way it asks; with all arguments it says itself what is wrong.
+        # The user's function may fail in any way without the arrays. Called with all arguments, it raises its own
+        # error.
         return False

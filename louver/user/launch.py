@@ -1,4 +1,4 @@
-"""A call on a device: a kernel chosen for its arrays' alignment, its arguments bound, ready to be launched again and again."""
+"""A call on a device: a kernel for its arrays' alignment, with bound arguments, ready for repeated launches."""
 
 from __future__ import annotations
 
@@ -32,19 +32,16 @@ from louver.user.source import KernelSource
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A launch to the call's stream. The arrays that it reads of sparse tensors live as long as they do. product: whether it is one, or register
-    tiles.
-    """
+    """A launch on the call's stream. It needs the call's sparse tensors alive. product: False for register tiles."""
 
     launch: BoundLaunch
     product: bool
 
 
 def ready(source: KernelSource, hints: Hints, call: Call, grid: Sequence[int], ordinal: int, stream: int) -> Ready:
-    """The call on device `ordinal`, compiled, loaded and uploaded the first time. Warns where its arrays keep it from a faster kernel.
-
-    Raises ValueError where sizes, arrays and grid do not fit together, UnsupportedKernelError for a kernel that cannot be
-    compiled, and RuntimeError when something would have to be compiled or uploaded while `stream` is being captured.
+    """The call on device `ordinal`. The first time it compiles, loads and uploads. Warns if the arrays prevent a faster
+    kernel. Raises ValueError for sizes, arrays and grid that do not match, UnsupportedKernelError for a kernel that
+    cannot be compiled, and RuntimeError if it would compile or upload while `stream` is being captured.
     """
     with device_context(ordinal):
         place = machine(target_of(ordinal)), device(ordinal).sm_count
@@ -59,7 +56,7 @@ def ready(source: KernelSource, hints: Hints, call: Call, grid: Sequence[int], o
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """A device's memory for one call: missing parts are compiled, loaded and uploaded, but not while `stream` is being captured."""
+    """A device's memory for a call. Missing parts are compiled, loaded and uploaded, but not during a capture."""
 
     source: KernelSource
     hints: Hints
@@ -73,7 +70,6 @@ class DeviceMemory:
     def kernel(
         self, variant: Variant, schedule: Schedule | None = None, kind: Kind | None = None
     ) -> BuiltKernel[LoadedKernel]:
-        """The kernel, loaded."""
         call = self.call if kind is None else replace(self.call, kind=kind)
         asked = self.source, self.hints, call, variant, self.target.name, self.grid, self.sm_count
         wanted = Wanted.of(*asked, schedule=schedule)
@@ -84,12 +80,10 @@ class DeviceMemory:
         return found
 
     def held(self, argument: str) -> Held:
-        """A dense array, where it is."""
         array = self.call.arrays[argument]
         return Held(array.address, array.byte_range[1] - array.address)
 
     def product_operand(self, parts: Sequence[SparseTensor], forms: ProductForms, entries: int) -> Operand:
-        """The operand of the tensor, or of the gated one that two are."""
         if not is_made(parts):
             self._refuse_capture("uploaded")
         s = operand(parts)
@@ -99,7 +93,6 @@ class DeviceMemory:
         return state.operand(s, self.ordinal, forms, entries)
 
     def tile_operand(self, argument: str, element: str) -> Mapping[Part, Held]:
-        """The tensor as register tiles read it."""
         s = self.call.sparse[argument]
         state = s.derived.of(TensorState)
         forms: dict[Part, Form] = {part: tile_form(s, part, element) for part in TILE_PARTS}
@@ -108,7 +101,6 @@ class DeviceMemory:
         return {part: state.form(s, form, self.ordinal).held for part, form in forms.items()}
 
     def tensor_map(self, box: BoxParameter, place: Held, numbers: Numbers) -> bytes:
-        """As the driver encodes it."""
         return encoded_map(box, place, numbers)
 
     def _refuse_capture(self, what: str) -> None:

@@ -1,4 +1,4 @@
-"""Calls that were launched lately, keyed by everything that their checks read: such a call is looked up and launched."""
+"""Recent calls, keyed by everything that their checks read. A repeated call is looked up and launched without checks."""
 
 from __future__ import annotations
 
@@ -15,20 +15,18 @@ from louver.user.arguments import Call
 from louver.user.source import Constant
 
 RECENT_CALLS = 512
-"""Calls that a kernel remembers; beyond them it begins anew."""
-
+"""Calls that a kernel remembers. When they are full, the kernel starts anew."""
 
 RECENT_STREAMS = 16
-"""Streams for which a call's launch is kept."""
+"""Streams for which a call keeps launches."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchedCall:
     """A call that was checked and launched.
 
-    first: its launch. grid: programs along each axis. meta: its numbers and constants, for grids that are computed. sparse: its sparse
-    tensors, which must be the same objects. constants: globals that were compiled in. ordinal: of its device. sent: launches by
-    stream.
+    first: its launch. grid: programs along each axis. meta: numbers and constants, for computed grids. sparse: its
+        sparse tensors (same objects). constants: compiled-in globals. ordinal: the device. sent: launches by stream.
     """
 
     first: BoundLaunch
@@ -43,20 +41,19 @@ class LaunchedCall:
     def of(
         cls, launch: BoundLaunch, grid: tuple[int, ...], call: Call, constants: tuple[Constant, ...], ordinal: int
     ) -> LaunchedCall:
-        """Of a call, without its arrays."""
+        """The record of a call, without its arrays."""
         meta = {name: value for name, value in call.given.items() if name not in call.held}
         sparse = tuple(weakref.ref(each) for each in call.sparse.values())
         return cls(launch, grid, meta, sparse, constants, ordinal)
 
     @property
     def alive(self) -> bool:
-        """Whether its sparse tensors still are, as other tensors may have got a dead one's identity, and its globals the same."""
+        """Whether its sparse tensors are alive (a new tensor may have a dead one's identity) and its globals unchanged."""
         if self.constants and any(each.changed for each in self.constants):
             return False
         return all(each() is not None for each in self.sparse)
 
     def launch(self, stream: int) -> None:
-        """Send it to a stream."""
         launch = self.sent.get(stream)
         if launch is None:
             launch = keep_recent(self.sent, stream, self.first.on(stream), RECENT_STREAMS)
@@ -66,39 +63,39 @@ class LaunchedCall:
 
 
 class LaunchedCalls(KnownCalls[LaunchedCall]):
-    """Calls of one kernel."""
+    """Recent calls of a kernel."""
 
     __slots__ = ()
 
     def find(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> LaunchedCall | None:
-        """The call with these very arguments, None for one that must be checked."""
+        """The call with these arguments; None for a call that must be checked."""
         if not self.calls:
             return None
         try:
             found = self.calls.get(self._key(args, kwargs))
         except (RuntimeError, TypeError, AttributeError):
-            # Tensors without strides, arrays of other libraries: the checks say what they are.
+            # Tensors without strides and arrays of other libraries: the checks explain them.
             return None
         return found if found is not None and found.alive else None
 
     def keep(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], call: LaunchedCall) -> None:
-        """Remember a call, if all of its arrays are PyTorch's."""
+        """Remember a call if all its arrays are PyTorch's."""
         if not self.know_torch():
             return
         with contextlib.suppress(RuntimeError, TypeError, AttributeError):
             keep_recent(self.calls, self._key(args, kwargs), call, RECENT_CALLS)
 
     def _key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Hashable:
-        """Everything that the checks look at. Raises for what only they can judge."""
+        """Everything that the checks read. Raises for arguments that only the checks can judge."""
         types = self.types
-        # The number of those that come by position: a text among them is no keyword.
+        # The number of positional arguments separates a positional text from a keyword.
         facts: list[Hashable] = [len(args)]
         for value in args:
             kind = value.__class__
             if kind is int:
                 facts.append(value)
             elif kind in types:
-                # Written out: a function call for each argument would cost as much as the launch.
+                # Inlined: a function call for each argument would cost as much as the launch.
                 facts.append(
                     (
                         value.data_ptr(),
@@ -118,7 +115,7 @@ class LaunchedCalls(KnownCalls[LaunchedCall]):
         return tuple(facts)
 
     def _facts(self, value: Any) -> Hashable:
-        """An argument's facts, which no argument of another type has."""
+        """An argument's facts, which differ from those of any other type."""
         kind = value.__class__
         if kind is SparseTensor:
             return ("sparse", id(value))
@@ -134,7 +131,7 @@ class LaunchedCalls(KnownCalls[LaunchedCall]):
         if kind in (str, int) or value is None:
             return value
         if kind in (bool, float):
-            # Equal to integers, and 0 to -0, which are other arguments.
+            # These equal integers, and 0 equals -0, but they are different arguments.
             return (kind, repr(value))
         if isinstance(value, tuple):
             elements = cast("tuple[Any, ...]", value)
@@ -143,7 +140,7 @@ class LaunchedCalls(KnownCalls[LaunchedCall]):
             sizes = tuple(value.shape), tuple(value.strides), tuple(value.block_shape)
             return (self._facts(value.base), *sizes, getattr(value, "padding", "zero"))
         if kind.__name__ == "constexpr":
-            # Triton's are equal where their values are, and so 1 is True.
+            # Triton's constexprs compare by value, so 1 equals True.
             return ("constexpr", self._facts(value.value))
         if kind.__module__.partition(".")[0] == "triton":
             return value

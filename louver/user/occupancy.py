@@ -1,6 +1,4 @@
-"""Registers of register tiles: more warps where a thread would spill, smaller rings where registers let more CTAs fit an SM, and fewer
-registers a thread where more CTAs then fit.
-"""
+"""Register use of register tiles: more warps if threads spill; smaller rings or fewer registers if more CTAs then fit."""
 
 from __future__ import annotations
 
@@ -17,22 +15,21 @@ from louver.ptx import assembler
 from louver.ptx.assembler import Assembling, Assembly, AssemblyError
 
 MOST_WARPS = 16
-"""Warps of a CTA beyond which each thread has fewer registers than it can name."""
-
+"""Most warps of a CTA. With more, a thread has fewer registers than it can name."""
 
 SLOW = 0.15
-"""Seconds of an assembly after which those that may follow it begin: most kernels take less."""
+"""Seconds of an assembly before likely follow-up assemblies start in parallel. Most kernels take less."""
 
 WARPS_OF_SM = (SM_WARPS, 20, 12)
-"""Warps that share an SM's registers, best first: 128 registers a thread, 96 or 168. One waits for memory while another multiplies."""
+"""Warps on an SM, best first: 128, 96 or 168 registers a thread. One warp waits for memory while another multiplies."""
 
 LEAST_SHARE = 0.5
-"""Of the registers that a thread takes by itself: with fewer it would spill."""
+"""Least share of a thread's natural register count. With fewer registers it would spill."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """A kernel, and its assembly."""
+    """A kernel with its assembly."""
 
     kernel: CompiledKernel
     assembly: Assembly
@@ -44,7 +41,7 @@ class Assembled:
 
     @property
     def spilled(self) -> int:
-        """Bytes of registers that a thread keeps in memory."""
+        """Bytes of spill stores and loads of a thread."""
         return sum(kernel.spill_store_bytes + kernel.spill_load_bytes for kernel in self.assembly.kernels)
 
     @property
@@ -54,12 +51,12 @@ class Assembled:
 
     @property
     def registers(self) -> int:
-        """Of a thread."""
+        """Registers of a thread."""
         return self.assembly.kernels[0].registers
 
     @property
     def warning(self) -> str | None:
-        """The warning about registers that spill; None if none do."""
+        """The warning about spilled registers, or None."""
         if not self.spilled:
             return None
         return (
@@ -69,10 +66,7 @@ class Assembled:
 
 
 def with_room(kernel: CompiledKernel, warps: int | None) -> Assembled:
-    """A kernel as it is launched; products stay as they are.
-
-    warps: the user's choice, or None for Louver's.
-    """
+    """The kernel as it is launched. Products stay unchanged. warps: the user's choice, or None for Louver's."""
     if not isinstance(kernel.made, CompiledTiles):
         return Assembled.of(kernel)
     with ExitStack() as begun:
@@ -84,7 +78,7 @@ def with_room(kernel: CompiledKernel, warps: int | None) -> Assembled:
 
 
 def _begin(made: CompiledTiles, begun: ExitStack) -> tuple[Assembling, dict[str, Assembling]]:
-    """The assembly of a kernel, and by their PTX those that may follow it, on other cores, if it takes long. begun: ends what nobody wants."""
+    """The kernel's assembly; if that is slow, also likely follow-ups by PTX, on other cores. begun: stops unused ones."""
     name = made.target.name
     first = begun.enter_context(assembler.Assembling(made.ptx, name))
     texts: list[str] = []
@@ -95,7 +89,7 @@ def _begin(made: CompiledTiles, begun: ExitStack) -> tuple[Assembling, dict[str,
 
 
 def _closer(found: Assembled, ahead: dict[str, Assembling]) -> Assembled:
-    """A kernel whose CTAs are more on an SM, by smaller rings or fewer registers, if one assembles cleanly. ahead: assemblies that have begun."""
+    """The kernel with more CTAs on an SM, if one assembles cleanly. ahead: assemblies that have started."""
     assert isinstance(found.kernel.made, CompiledTiles)
     found = _with_ctas(found, found.kernel.made)
     made = found.kernel.made
@@ -111,7 +105,7 @@ def _closer(found: Assembled, ahead: dict[str, Assembling]) -> Assembled:
         try:
             tried = Assembled.of(closer) if waiting is None else Assembled(closer, waiting.assembly())
         except AssemblyError:
-            # A product of a warpgroup has more sums than so few registers hold.
+            # The sums of a warpgroup's product do not fit in so few registers.
             continue
         if tried.assembly.clean:
             return tried
@@ -119,16 +113,15 @@ def _closer(found: Assembled, ahead: dict[str, Assembling]) -> Assembled:
 
 
 def _numbers_of_ctas(made: CompiledTiles) -> list[int]:
-    """The CTAs that may share an SM, at least two, best first. Several numbers of warps may be one number of CTAs."""
+    """CTAs that may share an SM, at least two, best first. Several warp counts may give the same number."""
     warps = made.signature.threads // LANES
     found = dict.fromkeys(min(each // warps, made.ctas_by_shared, made.ctas or each) for each in WARPS_OF_SM)
     return list(itertools.takewhile(lambda count: count > 1, found))
 
 
 def _with_ctas(found: Assembled, made: CompiledTiles) -> Assembled:
-    """A kernel whose rings leave room for more CTAs, where its registers do.
-
-    Where two CTAs still have no room, operands are computed in their own step: one CTA multiplies while the other one computes.
+    """A kernel with smaller rings, so that as many CTAs fit as its registers allow. If two CTAs still do not fit,
+    operands are computed in their own step: one CTA multiplies while the other computes.
     """
     if ctas_of(made.target, found.registers, made.signature.threads, made.ctas) <= made.ctas_by_shared:
         return found
@@ -151,7 +144,7 @@ def _with_ctas(found: Assembled, made: CompiledTiles) -> Assembled:
 
 
 def _with_warps(found: Assembled) -> Assembled:
-    """A kernel with twice as many warps while that spills fewer registers."""
+    """A kernel with twice as many warps, repeated while that reduces spills."""
     made = found.kernel.made
     while isinstance(made, CompiledTiles) and found.spilled and 2 * found.warps <= MOST_WARPS:
         made = compile_tiles(made.tile, made.target.name, warps=2 * found.warps, boxes=made.boxes, ctas=made.ctas)

@@ -23,15 +23,16 @@ if TYPE_CHECKING:
     from louver.user.occupancy import Assembled
 
 INSTRUCTION_BITS = 256
-"""Of K that a dense `wgmma` multiplies."""
+"""Bits of K that a dense `wgmma` multiplies."""
 
 MOST = 0.6
-"""Share of dense products from which on a kernel may be no faster: of an adapted product, 0.62 is 0.94 times as fast as Triton's and 0.54 is
-1.35 times (`louver bench kernels`)."""
+"""With a larger share of dense products a kernel may not be faster: an adapted product with 0.62 runs at 0.94 times
+Triton's speed, with 0.54 at 1.35 times (`louver bench kernels`).
+"""
 
 
 def describe_dots(made: CompiledTiles) -> Iterator[str]:
-    """A text for each dot: its place, its instruction, its tile of M×N×K, and the bytes of its operands."""
+    """A text for each dot: its place, instruction, M×N×K tile, and bytes of operands."""
     for op in made.encoded.walk():
         if not isinstance(op, DotOp):
             continue
@@ -46,7 +47,7 @@ def describe_dots(made: CompiledTiles) -> Iterator[str]:
 
 
 def reasons_for_dense(found: Assembled) -> tuple[str, ...]:
-    """The reasons why the dense kernel may be as fast or faster, known before any launch; none for products."""
+    """Reasons, known before any launch, why the dense kernel may be as fast or faster. Empty for products."""
     made = found.kernel.made
     if not isinstance(made, CompiledTiles):
         return ()
@@ -55,7 +56,7 @@ def reasons_for_dense(found: Assembled) -> tuple[str, ...]:
 
 
 def _mostly_dense(made: CompiledTiles) -> str | None:
-    """The share of products that sparsity does not change, if it is the larger one. A pass through each loop counts once."""
+    """The share of the time in dense products, if it is large. A pass through each loop counts once."""
     dots = [op for op in made.encoded.walk() if isinstance(op, DotOp)]
     dense = [op for op in dots if op.sparse_index is None]
     share = sum(map(_clocks, dense)) / max(sum(map(_clocks, dots)), 1)
@@ -69,10 +70,10 @@ def _mostly_dense(made: CompiledTiles) -> str | None:
 
 
 def _expanded(made: CompiledTiles) -> str | None:
-    """The sparse tiles that each step of a dot's loop expands for another use: threads compute with their zeros too."""
+    """Sparse tiles that each step of a dot's loop expands for another use, so threads also compute with the zeros."""
     dots = [op for op in made.decomposed.walk() if isinstance(op, DotOp)]
     loops = {_loop(dot) for dot in dots} - {None}
-    # Of tiles that dense dots multiply, `made.dense` has the reasons.
+    # `made.dense` has the reasons for tiles that dense dots multiply.
     multiplied = {
         origin
         for dot in dots
@@ -95,7 +96,7 @@ def _expanded(made: CompiledTiles) -> str | None:
 
 
 def _waiting(made: CompiledTiles) -> str | None:
-    """The places where a program waits until another one changes memory: loops with an atomic operation, and without a dot."""
+    """The loops in which a program waits for another program: they have an atomic operation and no dot."""
     waits = [
         op
         for loop in made.encoded.walk()
@@ -113,7 +114,7 @@ def _waiting(made: CompiledTiles) -> str | None:
 
 
 def _loop(op: Operation) -> Operation | None:
-    """The innermost loop around an operation."""
+    """The innermost loop around an operation, or None."""
     while (parent := op.parent_op()) is not None:
         if isinstance(parent, scf.ForOp | scf.WhileOp):
             return parent
@@ -122,7 +123,7 @@ def _loop(op: Operation) -> Operation | None:
 
 
 def _clocks(op: DotOp) -> float:
-    """Clocks that an SM's tensor cores take for a dot by warpgroups."""
+    """Clocks of an SM's tensor cores for a dot, as `wgmma`."""
     rows, columns = product_shape(op)
     bits = cast(FixedBitwidthType, tensor_of(op.a).element_type).size * 8
     step = INSTRUCTION_BITS // bits * (1 if op.sparse_index is None else 2)
