@@ -19,7 +19,6 @@ from louver.formats.tensor import SparseTensor
 LIST_COLUMNS = 128
 """A list in memory has a multiple of this many entries: those of the longest K step of a product."""
 
-
 PICKERS = 16
 """Rows of the left operand that share picks: the rows of a warp. A window has a multiple of this many rows."""
 

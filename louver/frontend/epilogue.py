@@ -19,7 +19,6 @@ Activation: TypeAlias = Literal["relu", "gelu", "gelu_tanh", "silu"]
 ADDENDS = ("f16", "bf16", "f32")
 """Element types of the addends `bias`, `dense_bias` and `c`. They are added in f32."""
 
-
 ROW_VECTORS = ("bias", "scale")
 """Vectors along the sparse rows. For a gated product each holds the gate's half, then the up projection's."""
 

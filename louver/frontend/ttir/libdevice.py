@@ -125,7 +125,6 @@ _FUNCTIONS: dict[str, Make] = {
 }  # fmt: skip
 """Functions by symbol without the prefix `__nv_`."""
 
-
 PREFIX = "__nv_"
 
 
