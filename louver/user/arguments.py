@@ -83,10 +83,6 @@ class Call:
     given: dict[str, Any] = field(default_factory=dict[str, Any])
 
     @property
-    def constexprs(self) -> dict[str, Any]:
-        return dict(self.kind.constexprs)
-
-    @property
     def held(self) -> frozenset[str]:
         """The parameters that are or contain arrays or sparse tensors."""
         return frozenset(name.partition(".")[0] for name in (*self.arrays, *self.sparse))
