@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from louver.runtime.adapters import make_wait
@@ -118,7 +118,7 @@ class AutotunedKernel(JitKernel):
     def _completed(self, given: Given) -> Given:
         """The call with the values of heuristics above `triton.autotune`."""
         self._layers.check_conflicts({**given.named, **given.options})
-        completed = given.with_keywords(self._layers.outer(given.args, given.kwargs))
+        completed = replace(given, kwargs=self._layers.outer(given.args, given.kwargs))
         self._layers.check_conflicts(completed.named)
         return completed
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast
 
 from louver.formats.tensor import SparseTensor
@@ -49,9 +49,6 @@ class Given:
     def named(self) -> dict[str, Any]:
         """The given arguments by name."""
         return {**dict(zip(self.names, self.args, strict=False)), **self.kwargs}
-
-    def with_keywords(self, kwargs: dict[str, Any]) -> Given:
-        return replace(self, kwargs=kwargs)
 
 
 def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
