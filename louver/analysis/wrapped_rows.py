@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import TensorType
-from xdsl.ir import Attribute, Operation, SSAValue, Use
+from xdsl.ir import Operation, SSAValue, Use
 from xdsl.traits import is_side_effect_free
 
 from louver.analysis.passages import passed_to
@@ -118,19 +118,13 @@ def _moved(op: Operation, rows: Rows) -> Rows:
                 places = [place for place, _ in source]
                 return frozenset(result[places.index(each)][0] for each in rows if each in places)
         case _:
-            shapes = {tuple(tile.get_shape()) for tile in map(as_tensor, _types(op)) if tile is not None}
-            if is_side_effect_free(op) and not op.regions and len(shapes) == 1 and all(map(_is_tile, op.results)):
+            tiles = [as_tensor(value.type) for value in (*op.operands, *op.results)]
+            shapes = {tuple(tile.get_shape()) for tile in tiles if tile is not None}
+            elementwise = len(shapes) == 1 and None not in tiles[len(op.operands) :]
+            if is_side_effect_free(op) and not op.regions and elementwise:
                 return rows
     raise unsupported(_RULE, op, _ADVICE)
 
 
 def _squeezed(tile: TensorType) -> list[tuple[int, int]]:
     return [(place, size) for place, size in enumerate(tile.get_shape()) if size > 1]
-
-
-def _types(op: Operation) -> list[Attribute]:
-    return [value.type for value in (*op.operands, *op.results)]
-
-
-def _is_tile(value: SSAValue) -> bool:
-    return as_tensor(value.type) is not None
