@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -135,12 +134,6 @@ def header_text(entries: Mapping[str, Entry], metadata: Mapping[str, str], lengt
     if len(text) > MAX_HEADER:
         raise ValueError(f"a file's header has at most {MAX_HEADER} bytes, got {len(text)}: save to several files")
     return len(text).to_bytes(8, "little") + text
-
-
-def read_header(path: str | os.PathLike[str]) -> Header:
-    """The header of a safetensors file, checked against the file's size. Raises FormatError, or OSError."""
-    with RegularFile.open(path) as file:
-        return header_of(file)
 
 
 def header_of(file: RegularFile) -> Header:

@@ -11,7 +11,7 @@ import safetensors.numpy
 
 import louver
 from louver.cli.commands.checkpoint import layer_row
-from louver.formats.container import read_header
+from louver.formats.checkpoint import open_checkpoint
 from louver.formats.dtypes import element_type
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def test_dense_output_keeps_the_largest_two_of_four(cli: Cli, checkpoint: Path, 
 
 def test_metadata_is_carried_over(cli: Cli, checkpoint: Path, tmp_path: Path) -> None:
     cli("prune", checkpoint, tmp_path / "out.safetensors")
-    assert read_header(tmp_path / "out.safetensors").metadata["format"] == "pt"
+    assert open_checkpoint(tmp_path / "out.safetensors").metadata["format"] == "pt"
 
 
 def test_compressed_output_holds_sparse_tensors(cli: Cli, checkpoint: Path, tmp_path: Path) -> None:

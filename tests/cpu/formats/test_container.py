@@ -8,10 +8,15 @@ import numpy as np
 import pytest
 
 import louver
-from louver.formats.container import DTYPES, Entry, read_header
-from louver.formats.regular import FormatError
+from louver.formats.container import DTYPES, Entry, Header, header_of
+from louver.formats.regular import FormatError, RegularFile
 from support.containers import entry, raw_file
 from support.sparse import same_bits
+
+
+def _header(path: Path) -> Header:
+    with RegularFile.open(path) as file:
+        return header_of(file)
 
 
 @pytest.mark.parametrize("name", DTYPES)
@@ -23,7 +28,7 @@ def test_every_element_type(name: str, tmp_path: Path, rng: np.random.Generator)
     assert arrays["a"].tobytes() == array.tobytes() and arrays["a"].dtype == array.dtype
     assert arrays["one"].shape == () and arrays["one"].tobytes() == array[0, 0].tobytes()
     assert arrays["none"].shape == (0, 5)
-    assert read_header(tmp_path / "t").entries["a"].dtype == name
+    assert _header(tmp_path / "t").entries["a"].dtype == name
 
 
 def test_arrays_start_at_multiples_of_their_elements(tmp_path: Path, rng: np.random.Generator) -> None:
@@ -34,7 +39,7 @@ def test_arrays_start_at_multiples_of_their_elements(tmp_path: Path, rng: np.ran
         "d": rng.random((2, 2)).astype(np.float32),
     }
     louver.save(tmp_path / "t", arrays, {"k": "v"})
-    header = read_header(tmp_path / "t")
+    header = _header(tmp_path / "t")
     assert header.metadata["k"] == "v"
     for name, array in arrays.items():
         assert (header.data_start + header.entries[name].start) % array.dtype.itemsize == 0
@@ -88,7 +93,7 @@ def test_strided_arrays_are_written_in_c_order(tmp_path: Path, rng: np.random.Ge
 def test_headers_that_cannot_be_used(header: Any, message: str, tmp_path: Path) -> None:
     path = raw_file(tmp_path / "bad.safetensors", header, b"\1\2\3\4")
     with pytest.raises(FormatError, match=r"bad\.safetensors: .*" + message):
-        read_header(path)
+        _header(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"\1", b"\0" * 8, (1 << 60).to_bytes(8, "little") + b"{}", b"PK\3\4" * 40])
