@@ -100,7 +100,6 @@ class Affine:
         return found
 
     def index(self, index: Index) -> Polynomial:
-        """An entry of an index list."""
         return Polynomial.number(index) if isinstance(index, int) else self.integer(index)
 
     def _integer(self, value: SSAValue) -> Polynomial:

@@ -157,7 +157,8 @@ class TensorReader:
     def pieces(self, tensor: StoredTensor, unit: Pattern) -> Iterator[Tensor]:
         """A tensor's rows along its sparse or last axis, in order, as matrices of at most about `PIECE` elements. A
         piece has whole windows of `unit` and of the tensor's own pattern, from one or more matrices. For element
-        patterns it can be part of a row that starts at a multiple of both M (below `PIECE`) and of a byte of indices.
+        patterns it can be part of a row; such parts start at multiples of both M (below `PIECE`) and of a byte of
+        indices.
         """
         form = tensor.form
         readers = [_ArrayReader(self, tensor, array) for array in tensor.arrays]
@@ -188,7 +189,7 @@ class TensorReader:
         """Compare a tensor's checksums, if the file has them. Raises FormatError."""
         if any(array.crc32 is not None for array in tensor.arrays):
             for _ in self.chunks(tensor):
-                """Reading all of it compares."""
+                """Reading all chunks compares the checksums."""
 
     def _sparse(
         self, tensor: StoredTensor, shape: tuple[int, ...], axis: int, arrays: Sequence[NDArray[Any]]

@@ -117,11 +117,10 @@ def multiplied_as(name: str) -> str:
 
 
 def element_type(x: object, among: Collection[str] = ELEMENT_TYPES.keys()) -> ElementType:
-    """The element type that `x` names.
+    """The element type that `x` names. Raises ElementTypeError (a ValueError) with the allowed names for anything else.
 
-    x: an `ElementType` or its name, a NumPy dtype or scalar type (also of ml_dtypes), a torch dtype, or a NumPy, torch
-        or safetensors name such as "float16", "torch.bfloat16" or "F8_E4M3". among: the allowed names.
-    Raises ElementTypeError (a ValueError) with the allowed names for anything else.
+    x: an `ElementType` or its name, a NumPy dtype or scalar type (also of ml_dtypes), or a torch dtype. Names of NumPy,
+        torch and safetensors such as "float16", "torch.bfloat16" or "F8_E4M3" are known too. among: the allowed names.
     """
     found = _found(x)
     if found is None or found.name not in among:

@@ -23,8 +23,8 @@ def save(
 
     path: may be a symlink. The mode and the owner of an existing file are kept.
     metadata: text to store with Louver's own, such as {"format": "pt"}. "louver" and "louver_crc32" are reserved keys.
-    Tensors on a GPU are copied to the host one at a time. Raises ValueError for two tensors that need the same stored
-    name, for a path that is not a regular file, and for tensors, names and metadata that a file cannot hold.
+    Tensors on a GPU are copied to the host one at a time. Raises ValueError for tensors, names and metadata that a file
+    cannot hold, for two tensors with the same stored name, and for other than regular files.
     """
     for key in (KEY, MARK):
         if key in (metadata or {}):

@@ -13,7 +13,7 @@ from louver.formats.tensor import SparseTensor, empty_rows, frozen, memory_text,
 
 GATE_ROWS: Final = 8
 """Rows of a block: 8 rows of the gate alternate with 8 of the up projection. A tensor core lane holds the sums of rows
-r and r + 8 of a 16-row tile, so one lane holds both factors of an output.
+r and r + 8 of 16 rows: both factors of an output.
 """
 
 

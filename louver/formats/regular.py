@@ -110,7 +110,6 @@ class Target:
         return open_alone(self.part(token), mode)
 
     def fill_part(self, token: str, data: bytes) -> None:
-        """Write a complete part."""
         with self.open_part(token) as part:
             part.truncate(len(data))
             write_all(part, 0, memoryview(data))

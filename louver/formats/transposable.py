@@ -1,8 +1,8 @@
 """Transposable 2:4 masks: each row and each column of a 4 × 4 block keeps two of its four elements.
 
 The mask with the largest score stays: the sum of the kept magnitudes in f32. A magnitude is |w| / 256; infinities and
-NaNs count as 2^124, more than eight finite elements of any type. There are 90 masks. Each column has its two elements
-in the upper half of the block (rows 0 and 1), in the lower half, or one in each half ("crosses both halves"):
+NaNs count as 2^124, more than eight finite elements of any type. There are 90 masks. A column crosses both halves with
+one element in the upper half of the block (rows 0 and 1) and one in the lower half:
 
     48 masks   two columns cross both halves; one is in the upper half, one in the lower half
      6 masks   two columns are in the upper half, two in the lower half

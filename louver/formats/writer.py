@@ -65,7 +65,6 @@ class FileWriter:
         return True
 
     def checksums(self, name: str) -> tuple[str, ...]:
-        """The checksums of a complete tensor's arrays."""
         return tuple([self.crc32[array] for array in self._arrays[name]])
 
     def seal(self, forms: Mapping[str, Form]) -> None:

@@ -34,8 +34,8 @@ def triton_to_tile_ir(
         sparse arguments, such as {"a": "2:4"}. They become attributes; `propagate_sparsity` makes types of them.
     A tuple is given by elements, `{"shape.0": "i32", "shape.1": "i32"}`, or by fields, `{"size.rows": "i32", …}`, in
     order. An element that is a constexpr has the type "constexpr"; an empty tuple has the type "()".
-    Raises ImportError without Triton, ValueError for arguments that the kernel does not have, Triton's CompilationError
-    for a kernel that it rejects, and UnsupportedKernelError for operations that tile IR lacks.
+    Raises ImportError without Triton, ValueError for unknown arguments, UnsupportedKernelError for operations that tile
+    IR lacks, and Triton's CompilationError.
     """
     elements = _elements(kernel, signature, constexprs, sparse or {})
     text = _ttir(kernel, elements, constexprs, sparse or {}, target)
@@ -120,8 +120,8 @@ def _ttir(
 
 
 def _constants(elements: Elements, constexprs: Mapping[str, Any]) -> dict[tuple[int, ...], Any]:
-    """Values by path, inner ones first. Triton 3.5 and 3.6 lose a tuple's constants after a loop if the constant of an
-    enclosing tuple is set after its own values and before theirs.
+    """Values by path, inner ones first. Triton 3.5 and 3.6 lose a tuple's constants after a loop, if an enclosing tuple
+    is set before them and after one of its own values.
     """
     names = sorted(constexprs, key=lambda name: -len(elements.paths[name]))
     return {elements.paths[name]: constexprs[name] for name in names}

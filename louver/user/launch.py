@@ -39,9 +39,9 @@ class Ready:
 
 
 def ready(source: KernelSource, hints: Hints, call: Call, grid: Sequence[int], ordinal: int, stream: int) -> Ready:
-    """The call on device `ordinal`. The first time it compiles, loads and uploads. Warns if the arrays prevent a faster
-    kernel. Raises ValueError for sizes, arrays and grid that do not match, UnsupportedKernelError for a kernel that
-    cannot be compiled, and RuntimeError if it would compile or upload while `stream` is being captured.
+    """The call on device `ordinal`, compiled, loaded and uploaded the first time. Warns if the arrays prevent a faster
+    kernel. Raises ValueError for sizes, arrays or grid that do not match. Raises UnsupportedKernelError if the kernel
+    cannot be compiled, RuntimeError if a capture of `stream` forbids work.
     """
     with device_context(ordinal):
         place = machine(target_of(ordinal)), device(ordinal).sm_count

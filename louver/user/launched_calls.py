@@ -15,7 +15,7 @@ from louver.user.arguments import Call
 from louver.user.source import Constant
 
 RECENT_CALLS = 512
-"""Calls that a kernel remembers. When they are full, the kernel starts anew."""
+"""Calls that a kernel remembers. At this number it forgets all of them."""
 
 RECENT_STREAMS = 16
 """Streams for which a call keeps launches."""

@@ -65,9 +65,7 @@ class KernelSource(TileSource, Protocol):
     """A kernel whose arguments are not known yet."""
 
     @property
-    def parameters(self) -> tuple[Parameter, ...]:
-        """Its parameters, in order."""
-        ...
+    def parameters(self) -> tuple[Parameter, ...]: ...
 
     @property
     def constants(self) -> tuple[Constant, ...]:
