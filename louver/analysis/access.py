@@ -51,8 +51,7 @@ class Dimension:
 @dataclass(frozen=True, slots=True)
 class Entry:
     """The matrix of a batch that holds a tile. index: of the matrix. stride: between matrices, in elements. size:
-    number of matrices from a mask. strides: of a batch with several dimensions, multiples of the least one (`stride`)
-    if matrices have no gaps.
+    number of matrices from a mask. strides: of a batch with several dimensions, multiples of `stride` without gaps.
     """
 
     index: Polynomial
@@ -90,8 +89,7 @@ def access(
 ) -> Access:
     """The elements that `op` accesses with a tile of `shape` through `pointer`, within the bounds of its mask.
 
-    repeats: all elements along a dimension may be the same. gapless: matrices of a batch have no gaps, see
-        `batch_entry`.
+    repeats: all elements along a dimension may be the same. gapless: matrices have no gaps, see `batch_entry`.
     Rejects offsets other than a sum of one index times one stride for each dimension, and bounds that limit no index.
     """
     if isinstance(pointer, Tile):

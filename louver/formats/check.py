@@ -33,10 +33,8 @@ class Group:
 class CheckReport:
     """The result of `check`.
 
-    exact: the rule was exactly N non-zeros in a group, not at most N. groups: number of groups. offending: groups that
-        break the rule.
-    first: the first offending groups in row-major order. negative_zeros_dropped: -0.0 that `compress` would turn into
-        +0.0.
+    exact: the rule was exactly N non-zeros in a group. groups: their number. offending: groups that break the rule.
+    first: the first offending groups in row-major order. negative_zeros_dropped: -0.0 that `compress` would change.
     histogram: M + 1 counts; entry i is the number of groups with i non-zero elements, or vectors for N:M@L and V:N:M.
     """
 

@@ -157,8 +157,7 @@ class TensorReader:
     def pieces(self, tensor: StoredTensor, unit: Pattern) -> Iterator[Tensor]:
         """A tensor's rows along its sparse or last axis, in order, as matrices of at most about `PIECE` elements. A
         piece has whole windows of `unit` and of the tensor's own pattern, from one or more matrices. For element
-        patterns it can be part of a row; such parts start at multiples of both M (below `PIECE`) and of a byte of
-        indices.
+        patterns it can be part of a row, at a multiple of both M (below `PIECE`) and of a byte of indices.
         """
         form = tensor.form
         readers = [_ArrayReader(self, tensor, array) for array in tensor.arrays]

@@ -30,8 +30,7 @@ def compress(
     A group with fewer than N non-zeros stores zeros in its free slots: first -0.0, then +0.0, each from the lowest
     index on. A -0.0 without a slot becomes +0.0 and is counted in `negative_zeros_dropped`. N:M@L keeps whole vectors
     (layout: `louver.prune`) by the same rules. A sparse axis that is not a multiple of M is filled with zeros; `shape`
-    holds its true size. An array on a GPU is compressed there; the result's arrays are on that GPU and of the same
-    library.
+    holds its true size. An array on a GPU is compressed there; the result's arrays are there too, of the same library.
     Raises ValueError for an unsupported element type, pattern or axis, and for a group of more than N non-zeros.
     """
     if (there := on_gpu(w)) is not None:
@@ -78,8 +77,7 @@ def from_indices(
     indices: integers from 0 to M - 1, in a group in any order: [rows, kept], for N:M@L [windows, kept] for L rows each.
     NM-SpMM's B' [w, n] and D [w, q] of a matrix B [k, n] are `from_indices(b.T, d.T, pattern, (k, n), axis=0)`.
     Raises TypeError or ValueError for other types or shapes, or an index that is out of range or repeated in a group.
-    Raises ValueError for more than 4 vectors of a V:N:M window in a group, and for other values than +0.0 past the
-    axis.
+    Raises ValueError for more than 4 vectors of a V:N:M window in a group, and for values but +0.0 past the axis.
     """
     pattern = Pattern.parse(pattern)
     array, element = sparse_operand(values)

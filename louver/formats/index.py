@@ -81,8 +81,7 @@ def read_index(file: RegularFile) -> Index | None:
 def shard_paths(index_path: Path, index: Index) -> dict[str, Path]:
     """The path of each file that an index names.
 
-    With symlinks followed, a file is in the index's folder or in that of the index's real file (as in huggingface_hub's
-    cache).
+    With symlinks followed, a file is in the folder of the index or of its real file (as in huggingface_hub's cache).
     Raises FormatError for a file elsewhere, for other than regular files, and for two names of one file.
     """
     homes = {Path(os.path.realpath(index_path.parent)), Path(os.path.realpath(index_path)).parent}

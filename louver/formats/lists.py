@@ -56,8 +56,7 @@ def gathered_rows(
     """Values and lists for blocks of `list_rows` rows.
 
     values: [M, kept]. codes: of V:N:M; `windows` then has two rows of K for each stored column.
-    windows: [windows, kept], for each window of `length` rows the row of K of each stored column; K or more where there
-        is none.
+    windows: [windows, kept], for each window of `length` rows the row of K of each stored column (none: K or more).
     Raises ValueError for sizes that do not match, and for rows of K that are negative or repeated in a window.
     """
     m, kept = values.shape
@@ -92,8 +91,7 @@ def gathered_rows(
 
 
 def picks(windows: NDArray[np.integer], pattern: Pattern, m: int, step: int) -> NDArray[np.uint32]:
-    """The rows of K that rows of the left operand pick, by step of `step` stored columns: uint32 [⌈M / 64⌉, steps, 4,
-    step], for 16 rows each.
+    """The rows of K that 16 rows of the left operand pick, by step of columns: uint32 [⌈M / 64⌉, steps, 4, step].
 
     windows: as for `gathered_rows`, each row of K in the group of its column. A pick counts rows from the first group
         of the step. A column past the last one picks a row past K, which reads as zeros.

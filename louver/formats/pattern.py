@@ -25,10 +25,8 @@ LIFTED: Final = (2, 4)
 class Pattern:
     """At most `n` non-zeros in every `m` consecutive elements along the sparse axis, written `n:m`. n = m keeps all.
 
-    length: elements of a vector across the sparse axis (`n:m@length`), which is kept or pruned as a whole; 1 for
-        elements.
-    shared: vectors that a group keeps: for V:N:M (`2:m@Vlength`) 4, of which each row keeps 2 elements; else n (0 means
-        n).
+    length: elements of a vector across the sparse axis (`n:m@length`), kept or pruned as a whole; 1 for elements.
+    shared: vectors that a group keeps: 4 for V:N:M (`2:m@Vlength`), each row 2 of them; else n (0 becomes n).
     Raises TypeError unless all are integers. Raises ValueError unless 1 <= n <= m <= 256 and length >= 1, for V:N:M
     also m >= 5 and length >= 2.
     """

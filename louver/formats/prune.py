@@ -37,10 +37,8 @@ def prune(
 ) -> Any:
     """A copy of `w`, same shape and dtype. All but N elements of each group of M along `axis` are +0.0.
 
-    - N:M keeps the N largest magnitudes bit for bit, of equal ones the lowest index. Infinities and NaNs are equal and
-      largest.
-    - N:M@L keeps the N vectors of the largest norm: L elements along the last of the other axes, fewer at a matrix's
-      end.
+    - N:M keeps the N largest magnitudes bit for bit, ties by lowest index. Infinities and NaNs are equal and largest.
+    - N:M@L keeps the N vectors of the largest norm: L elements along the last other axis, or fewer at its end.
     - V:N:M keeps the 4 vectors of the largest norm, and of their elements the 2 largest magnitudes in each row.
 
     A last group that is cut off counts as filled with zeros.

@@ -63,8 +63,7 @@ def magnitude_keys(planes: Bits, element: ElementType) -> NDArray[Any]:
 
 def norm_keys(planes: Bits, element: ElementType, norm: Norm) -> NDArray[np.float32]:
     """Keys [M, groups] that order vectors by norm. Vectors with an infinity or a NaN are equal and exceed all others.
-    Magnitudes, or squares rounded to f32, are added in row order in f32: round to nearest even, subnormals kept. A sum
-    that overflows is infinite.
+    Magnitudes, or squares rounded to f32, are added in row order in f32: nearest even, with subnormals and infinity.
     """
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         terms = np.abs(planes.view(element.numpy).astype(np.float32))
@@ -92,8 +91,7 @@ def negative_zeros(planes: Bits, element: ElementType) -> Mask | None:
 class Slots:
     """The vectors that take the slots of each group in `compress`.
 
-    counts: non-zero vectors of each group, uint16 [groups]. negatives: True for each -0.0, [M, height, groups], or
-        None.
+    counts: non-zero vectors of each group, uint16 [groups]. negatives: where -0.0 is, [M, height, groups], or None.
     keys: uint8 [M, groups] that rank non-zero vectors first, then vectors with a -0.0.
     """
 

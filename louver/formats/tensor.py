@@ -26,11 +26,9 @@ class SparseTensor:
 
     shape: of the dense tensor. axis: the sparse axis, counted from 0. rows: the other axes, flattened in their order.
     values: [rows, kept] of `dtype`; contiguous along a row, row pitch a multiple of 16 bytes.
-    indices: uint8, contiguous: [rows, index bytes]; for N:M@L and V:N:M [windows, index bytes]. See
-        `louver.formats.codes`.
+    indices: contiguous uint8 [rows, index bytes], for N:M@L and V:N:M [windows, …]; see `louver.formats.codes`.
     negative_zeros_dropped: -0.0 of the dense tensor that became +0.0, because their group had no free slot.
-    device: ordinal of the GPU of both arrays; None for NumPy arrays. derived: objects made from it, such as device
-        copies.
+    device: the GPU's ordinal; None for NumPy arrays. derived: objects made from the tensor, such as device copies.
     A sparse axis that is not a multiple of M ends in a group that is filled with zeros.
 
     On the host the tensor owns its arrays, and they are read-only. Arrays that others can write, and arrays of another

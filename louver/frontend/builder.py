@@ -32,12 +32,11 @@ X, Y, Z = 0, 1, 2
 def build_tile_ir(problem: Problem, tile: Tile) -> ModuleOp:
     """The problem's kernel in tiles of `tile`, as a verified module of tile IR. The function is named after the kind.
 
-    Arguments: the pointers `a`, `b`, `d` and those of the epilogue, the epilogue's numbers (f32), `M`, `N`, `K` (i32),
-        and `stride_a`, `stride_b`, `stride_d`, `stride_c` (i64). A stride counts elements between neighbours along the
-        axis that is not
-    contiguous: rows of a [M, K], of b [N, K] or [K, N], of d and c [M, N] or [N, M]. A batch adds `batch` (i32) and,
-        for arrays with entries, `batch_stride_a` and so on (i64). Raises xDSL's VerifyException for a tile that the
-        operands do not allow.
+    The arguments are the pointers `a`, `b`, `d` and those of the epilogue, the epilogue's numbers (f32), `M`, `N`, `K`
+    (i32), and `stride_a`, `stride_b`, `stride_d`, `stride_c` (i64). A stride counts elements from row to row: of a [M,
+    K], of b [N, K] or [K, N], of d and c [M, N] or [N, M]. A batch adds `batch` (i32) and, for arrays with entries,
+    `batch_stride_a` and so on (i64).
+    Raises xDSL's VerifyException for an invalid tile.
     """
     function = FuncOp.kernel(problem.kind, _arguments(problem))
     values = {name: argument for argument, name in function.argument_names.items()}

@@ -71,8 +71,7 @@ class Problem:
     b_layout: "k_major" stores b as [N, K], "n_major" as [K, N]. 8-bit operands are K-major; for N:M@L all are N-major.
     accumulate: see `modes_of`. "auto" becomes "f32", or "s32" for integers; "fast" becomes "f32".
     bias: None, or "row" for a vector [M] that is added to the sum before it is rounded to `out`.
-    bias_element: its element type, see `BIAS`. "auto" becomes the operands' type, else the output's, else that of the
-        addition.
+    bias_element: its element type, see `BIAS`. "auto": the operands' type, else the output's, else the addition's.
     epilogue: the other steps between the sum and the output.
     batch: None for one product. Else these operands, the output and the epilogue's `c` have a first axis of entries;
         all entries share the epilogue's other arrays.

@@ -28,8 +28,7 @@ def triton_to_tile_ir(
 ) -> ModuleOp:
     """A `triton.jit` function as verified tile IR. Its operations carry their lines in the user's file.
 
-    signature: Triton types by argument name, such as "*fp16", "i32", "fp32" or "tensordesc<fp16[128,64]>", except
-        constexprs.
+    signature: Triton types by argument name, such as "*fp16", "i32", "fp32", "tensordesc<fp16[128,64]>"; no constexprs.
     constexprs: values of the other arguments. As in Triton, pass a stride of 1 as a constexpr. sparse: patterns of the
         sparse arguments, such as {"a": "2:4"}. They become attributes; `propagate_sparsity` makes types of them.
     A tuple is given by elements, `{"shape.0": "i32", "shape.1": "i32"}`, or by fields, `{"size.rows": "i32", …}`, in

@@ -1,8 +1,7 @@
 """A call's arguments: bound to the kernel's parameters, with Triton's types and facts for the launch.
 
 - An array is a pointer to its elements. A sparse tensor is a pointer marked sparse. A descriptor is `tensordesc<…>`.
-- Integers are i32, or i64 if needed. The integer 1 is compiled in, so that strides of 1 are known. Floats are fp32,
-  bools u1.
+- Integers are i32 or i64. The integer 1 is compiled in, so that strides of 1 are known. Floats are fp32, bools u1.
 - A tuple is given by named elements: `shape.0`, `strides.1.0`, or `sizes.rows` for named fields.
 """
 
@@ -91,9 +90,7 @@ class Call:
 def bind(
     name: str, parameters: Sequence[Parameter], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The arguments by parameter, in order and with defaults; and the other keywords, which are hints. Raises TypeError
-    as a Python function does.
-    """
+    """The arguments by parameter, with defaults; and the other keywords (hints). Raises TypeError as Python does."""
     if len(args) > len(parameters):
         raise TypeError(f"{name} takes {len(parameters)} arguments, got {len(args)}")
     names = [parameter.name for parameter in parameters]

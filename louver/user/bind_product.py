@@ -47,8 +47,7 @@ class Matrix:
 class ProductCall:
     """A call's sizes and matrices, which fit its arrays.
 
-    m, n, k: of the product. batch: number of products. entries: of the sparse operand. sparse: the arguments of the
-        sparse operand.
+    m, n, k: of the product. batch: number of products. entries: of the sparse operand. sparse: its arguments.
     dense, out: the matrices of b and d. numbers: of parameters, by name.
     """
 

@@ -74,8 +74,7 @@ class UnmappableError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Chosen(Generic[K]):
-    """The kernel that runs a call. product: the bound product; None for register tiles. refused: why the call is not a
-    product.
+    """The kernel that runs a call. product: None for register tiles. refused: why the call is not a product.
     slower: why the call's arrays prevent a faster kernel.
     """
 

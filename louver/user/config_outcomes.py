@@ -15,7 +15,8 @@ def explain_candidates(
 ) -> Explanation:
     """The explanation of the chosen candidate, or of the first accepted one if none is chosen yet.
 
-    explained: compiles a candidate. Raises the first candidate's error if all are rejected.
+    explained: compiles a candidate.
+    Raises the first candidate's error if all are rejected.
     """
     found: list[tuple[Candidate, Explanation]] = []
     copies: list[Candidate] = []

@@ -20,8 +20,7 @@ Heuristic: TypeAlias = "Callable[[dict[str, Any]], Any]"
 class Candidate:
     """A call with the additions of the decorators.
 
-    args, kwargs: for the kernel beneath. config: the `triton.Config`, or None. constants: values from the config and
-        from heuristics.
+    args, kwargs: for the kernel beneath. config: a `triton.Config` or None. constants: from config and heuristics.
     named: the arguments for hooks by name, in the call's order, with the config's options.
     """
 

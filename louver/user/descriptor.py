@@ -16,8 +16,7 @@ class TensorDescriptor:
     """A tensor in an array's memory that a kernel reads and writes in blocks.
 
     base: the array at the tensor's start, or a sparse tensor, which stands for its dense array. shape, strides,
-        block_shape: in elements; the last stride is 1. Only `block_shape` may be assigned, as config hooks of Triton
-        do.
+    block_shape: in elements; the last stride is 1. Only `block_shape` may be assigned (by config hooks).
     Raises ValueError with the broken rule.
     """
 

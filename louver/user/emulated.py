@@ -40,8 +40,7 @@ def emulate(
 ) -> Report:
     """Run a kernel on the call's NumPy arrays, in place.
 
-    compiled: the kernel for a kind of call, a variant for the arrays' alignment, and a schedule (None: Louver's
-        choice).
+    compiled: the kernel for a kind of call, an alignment of arrays and a schedule (None: Louver's choice).
     Raises ValueError for sizes, arrays and grid that do not match, and EmulationError for a detected misuse.
     """
     memory = GlobalMemory()

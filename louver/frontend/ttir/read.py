@@ -56,12 +56,11 @@ def read_ttir(
 ) -> ModuleOp:
     """A module that Triton (3.4 to 3.9) printed, with or without locations (they are kept), as verified tile IR.
 
-    sparse: patterns by argument name. They become attributes next to those of the text; `propagate_sparsity` makes
-        types of them.
+    sparse: patterns by argument name. They become attributes; `propagate_sparsity` makes types of them.
     names: of the kernel's arguments, where a descriptor is one argument; by default those of the text. Sizes and
-        strides of a descriptor are named `x.shape.0`, `x.stride.0` and so on. Raises UnsupportedKernelError with
-        operation and source line for operations that tile IR lacks, and ValueError for damaged text, or `sparse` or
-        `names` that do not match.
+        strides of a descriptor are named `x.shape.0`, `x.stride.0` and so on.
+    Raises UnsupportedKernelError with operation and source line for operations that tile IR lacks, ValueError for
+    damaged text, `sparse` or `names`.
     """
     resolved = _SIGN.sub(r"\1", spell_for_xdsl(resolve_locations(text)))
     context = make_context()
