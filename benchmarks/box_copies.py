@@ -1,7 +1,8 @@
 """Time of tensor copies of boxes that reach outside a matrix, or whose rows are no whole lines: `python benchmarks/box_copies.py --out FILE.json`.
 
-Each CTA copies boxes of 128 rows of 128 bytes from one matrix of 128 rows, 4 at a time, along K and again from the start. A box that
-reaches outside the matrix gives zeros there. The time of a box is the time of a launch of 20,000 boxes a CTA, by events, divided by their
+Each CTA copies boxes of 128 rows of 128 bytes from one matrix, 4 at a time, and again from the start. A box that reaches outside the matrix
+gives zeros there. Tokens have 128 rows along K, and the boxes follow each other along K. A matrix [K, N] has 2,560 rows along N, and the boxes
+follow each other along K too. The time of a box is the time of a launch of 20,000 boxes a CTA, by events, divided by their
 number; the median of 5 launches. The matrix stays in the L2 cache.
 """
 
@@ -33,34 +34,40 @@ LAUNCHES = 5
 CLOCK = 1755
 """Clocks in a microsecond."""
 
-CASES: dict[str, tuple[int, int, int, int]] = {
-    **{f"{rows} of 128 rows inside": (rows, K, 2 * K, ROWS) for rows in (128, 127, 120, 96, 64, 8)},
-    **{f"boxes of {rows} rows, inside": (rows, K, 2 * K, rows) for rows in (96, 64, 8)},
-    "no column inside but the first 64": (ROWS, 64, 2 * K, ROWS),
-    "rows 64 bytes after a line's start": (ROWS, K, 2 * K + 64, ROWS),
-    "rows 32 bytes after a line's start": (ROWS, K, 2 * K + 32, ROWS),
-    "rows 16 bytes after a line's start": (ROWS, K, 2 * K + 16, ROWS),
-}
-"""Rows and columns of the matrix, its row pitch in bytes, and the rows of a box."""
+CASES: dict[str, tuple[int, int, int, int, bool]] = {
+    **{f"{rows} of 128 rows inside": (rows, K, 2 * K, ROWS, False) for rows in (128, 127, 120, 96, 64, 8)},
+    **{f"boxes of {rows} rows, inside": (rows, K, 2 * K, rows, False) for rows in (96, 64, 8)},
+    "no column inside but the first 64": (ROWS, 64, 2 * K, ROWS, False),
+    **{f"rows {by} bytes after a line's start": (ROWS, K, 2 * K + by, ROWS, False) for by in (64, 32, 16)},
+    **{f"N = {n}, rows {pitch} bytes apart": (K, n, pitch, ROWS, True) for n, pitch in (
+        (64, 128), (64, 192), (64, 144), (8, 16), (8, 128), (16, 32), (32, 64), (32, 128), (48, 96), (56, 112), (56, 128)
+    )},
+}  # fmt: skip
+"""Rows and columns of the matrix, its row pitch in bytes, the rows of a box, and whether boxes follow each other along rows."""
 
 
 def build() -> Kernel:
     """The kernel: one thread waits for a stage, and copies the next box to it."""
-    parameters = Param("map", "tensormap"), Param("rounds", "u32"), Param("bytes", "u32")
+    parameters = (
+        *(Param("map", "tensormap"), Param("rounds", "u32"), Param("bytes", "u32")),
+        *(Param("column_step", "u32"), Param("row_step", "u32")),
+    )
     k = KernelBuilder("copy_boxes", parameters, threads=32, dynamic_shared=BARRIERS + 8 * STAGES)
     rounds, size, source, shared = k.ld_param("rounds"), k.ld_param("bytes"), k.map_address("map"), k.shared_symbol()
+    steps = k.ld_param("column_step"), k.ld_param("row_step")
     with k.if_(k.setp("eq", "u32", k.special("%tid.x"), 0)):
         for stage in range(STAGES):
             k.mbarrier_init(Address(shared, BARRIERS + 8 * stage), 1)
         k.fence_mbarrier_init()
-        column, number = k.mov(0), k.mov(0)
+        column, row, number = k.mov(0), k.mov(0), k.mov(0)
         with k.loop() as loop:
             for stage in range(STAGES):
                 barrier = Address(shared, BARRIERS + 8 * stage)
                 k.wait(barrier, k.xor(k.and_(number, 1), 1))
                 k.mbarrier_arrive_expect(barrier, size)
-                k.bulk_tensor_load(Address(shared, stage * BOX_BYTES), source, [column, k.mov(0)], barrier)
-                _advance(k, column)
+                k.bulk_tensor_load(Address(shared, stage * BOX_BYTES), source, [column, row], barrier)
+                _advance(k, column, steps[0])
+                _advance(k, row, steps[1])
             k.add(number, 1, into=number)
             loop.repeat_if(k.setp("lt", "u32", number, rounds))
         for stage in range(STAGES):
@@ -68,9 +75,9 @@ def build() -> Kernel:
     return k.finish()
 
 
-def _advance(k: KernelBuilder, column: Reg) -> None:
-    following = k.add(column, ROW_BYTES // 2)
-    k.selp(following, 0, k.setp("lt", "u32", following, K), into=column)
+def _advance(k: KernelBuilder, place: Reg, step: Reg) -> None:
+    following = k.add(place, step)
+    k.selp(following, 0, k.setp("lt", "u32", following, K), into=place)
 
 
 def main() -> None:
@@ -81,7 +88,7 @@ def main() -> None:
     kernel = build()
     cubin = assemble(print_module(Module(place.target, [kernel])), place.target).cubin
     ready = load(cubin, kernel.name, dynamic_shared=kernel.dynamic_shared, threads=kernel.threads)
-    matrix = DeviceBuffer(ROWS * (2 * K + 64))
+    matrix = DeviceBuffer(max(rows * pitch for rows, _, pitch, *_ in CASES.values()))
     matrix.fill(0x11)
     rows = [
         {"case": name, "ctas": ctas, "clocks_a_box": round(_clocks(torch, ready, matrix, case, ctas), 1)}
@@ -94,12 +101,15 @@ def main() -> None:
     given.out.write_text(json.dumps(record, indent=1) + "\n")
 
 
-def _clocks(torch, kernel: LoadedKernel, matrix: DeviceBuffer, case: tuple[int, int, int, int], ctas: int) -> float:
+def _clocks(
+    torch, kernel: LoadedKernel, matrix: DeviceBuffer, case: tuple[int, int, int, int, bool], ctas: int
+) -> float:
     """Clocks of a box."""
-    rows, columns, pitch, box = case
+    rows, columns, pitch, box, down = case
     described = TensorMap(matrix.address, 2, (columns, rows), (pitch,), (ROW_BYTES // 2, box), 128)
-    pack = ArgumentPack(("tensormap", "u32", "u32"))
-    pack.bind(encode(described), ROUNDS, described.box_bytes)
+    pack = ArgumentPack(("tensormap", "u32", "u32", "u32", "u32"))
+    steps = (0, box) if down else (ROW_BYTES // 2, 0)
+    pack.bind(encode(described), ROUNDS, described.box_bytes, *steps)
     stream = torch.cuda.current_stream()
     taken: list[float] = []
     for _ in range(LAUNCHES):

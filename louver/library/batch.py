@@ -47,18 +47,26 @@ class Placement:
 
     @property
     def layout(self) -> BLayout:
-        """The dense operand's layout for the kernel, which can require a copy. A copy that joins several axes of tokens
-        is K-major.
-        """
+        """The layout in which a kernel may read the dense operand in place."""
         if self.gathers:
             return "n_major"
-        whole = self.dense.n == self.n and self.dense.array.element.name in TRANSPOSABLE
-        return "n_major" if whole and self.dense.layout == "n_major" else "k_major"
+        transposable = self.dense.array.element.name in TRANSPOSABLE
+        return "n_major" if transposable and self.dense.layout == "n_major" else "k_major"
 
     @property
     def in_place(self) -> Rows | None:
         """The rows of the dense operand in place; None if a copy is needed."""
         return rows_in_place(self.dense, self.layout) if self.dense.n == self.n else None
+
+    @property
+    def copied_layout(self) -> BLayout:
+        """The layout of a copy.
+
+        Boxes of rows along K are never partly outside a narrow matrix. If a batch has several axes, such a copy can need
+        more launches than one that keeps the layout.
+        """
+        kept = self.gathers or (len(self.dense.entries) > 1 and self.dense.n == self.n)
+        return self.layout if kept else "k_major"
 
     def regrouped(self, copied: Rows) -> Rows:
         """The copied rows of the dense operand, divided among the products."""

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from louver.compile.plan.schedule import Schedule
-from louver.frontend.problem import Problem
+from louver.frontend.problem import BLayout, Problem
 from louver.library.batch import placed
+from louver.library.configure import Demand
+from louver.library.copied import RowCopy
+from louver.library.ranges import Cutting
 from louver.library.request import Request
-from louver.library.rows import copied_rows, output_rows
+from louver.library.rows import Rows, output_rows
 from louver.library.state import TensorState
+from louver.library.times import copy_clocks
 from louver.library.tuned import decide
 from louver.library.warm import Placed
 from louver.runtime.arrays import ArrayView, view
 from louver.runtime.device import Device, device, require_device
 from louver.runtime.driver import device_context
 from louver.runtime.memory import DeviceArray
+
+COPY_GAIN = 0.95
+"""Most time of copy and product, as a share of the product's time in place. The copy also takes time on the host."""
 
 
 def run(
@@ -29,6 +36,7 @@ def run(
     n: int | None = None,
     batch: int | None = None,
     dependent: bool = False,
+    in_place: bool = False,
 ) -> Placed | None:
     """Compute into `out`, [..., M, N] for "matmul", [..., M] for "linear", in the order of its stream.
 
@@ -36,49 +44,100 @@ def run(
 
     n, batch: N and the number of products for which the kernel is chosen; by default those of the request.
     dependent: see `louver.plan`.
+    in_place: whether the dense operand is read in place even if a copy takes less time.
 
-    Returns the launch if it can be repeated; None if an array was copied first.
+    Returns the launch if it can be repeated; None for host arrays.
     """
     if out.device is None:
         _run_host(state, request, out)
         return None
     # A thread that has not used the GPU yet has no context. The context is set once here, not by each driver call.
     with device_context(out.device):
-        return _run_device(state, request, out, n, batch, dependent=dependent)
+        return _run_device(state, request, out, (n, batch), dependent=dependent, in_place=in_place)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """A way to read the dense operand.
+
+    rows: the operand as the kernel reads it.
+    copy: the copy that writes these rows; None if they are in place.
+    """
+
+    problem: Problem
+    schedule: Schedule
+    rows: Rows
+    copy: RowCopy | None = None
+
+    def clocks(self, sizes: tuple[int, int, int, int], place: Device) -> float:
+        """Predicted clocks of the copy and the product. sizes: M, N, K and the number of products."""
+        product = _product_clocks(self.problem, self.schedule, self.rows.row_clocks, sizes, place.sm_count)
+        return product + (copy_clocks(self.copy.nbytes) if self.copy else 0)
+
+
+@functools.lru_cache(maxsize=1024)
+def _product_clocks(
+    problem: Problem, schedule: Schedule, row: float, sizes: tuple[int, int, int, int], sm_count: int
+) -> float:
+    demand = Demand.of_problem(problem)
+    m, n, whole, batch = sizes
+    cutting, k = Cutting.of(demand, schedule, row=row), demand.depth(whole, schedule.ring.metadata)
+    cut = cutting.best(m, n, k, batch, sm_count) if schedule.cuts else cutting.whole(m, n, k, batch)
+    return cutting.cycles(cut, m, n, k, batch, sm_count)
 
 
 def _run_device(
-    state: TensorState, request: Request, out: ArrayView, n: int | None, batch: int | None, *, dependent: bool
-) -> Placed | None:
+    state: TensorState,
+    request: Request,
+    out: ArrayView,
+    planned: tuple[int | None, int | None],
+    *,
+    dependent: bool,
+    in_place: bool,
+) -> Placed:
     at = placed(request, out)
-    layout = at.layout
     result = output_rows(at.out)
     place, stream = device(out.device or 0), out.stream or 0
-    problem = request.problem(layout, at.kind)
+    n, batch = planned[0] or at.n, planned[1] or at.batch
     m, k = request.s.shape[-2:]
-    planned = n or at.n, batch or at.batch
-    invariant = request.batch_invariant
-    schedule = schedule_for(
-        problem,
-        m,
-        planned[0],
-        k,
-        place,
-        aligned_output=result.bulk_writable,
-        batch=planned[1],
-        batch_invariant=invariant,
-        dependent=dependent,
+
+    def reading(layout: BLayout, rows: Rows, copy: RowCopy | None = None) -> _Reading:
+        problem = request.problem(layout, at.kind)
+        schedule = schedule_for(
+            problem,
+            m,
+            n,
+            k,
+            place,
+            aligned_output=result.bulk_writable,
+            batch=batch,
+            batch_invariant=request.batch_invariant,
+            dependent=dependent,
+        )
+        return _Reading(problem, schedule, rows, copy)
+
+    chosen = None if at.in_place is None else reading(at.layout, at.in_place)
+    if chosen is None or (chosen.rows.row_clocks and not in_place):
+        copy = RowCopy.of(at.dense, at.copied_layout)
+        copied = reading(at.copied_layout, at.regrouped(copy.rows), copy)
+        sizes = m, n, k, batch
+        if chosen is None or copied.clocks(sizes, place) < COPY_GAIN * chosen.clocks(sizes, place):
+            chosen = copied
+    launcher = state.launcher(
+        request.s,
+        chosen.problem,
+        chosen.schedule,
+        place.ordinal,
+        stream,
+        batch_invariant=request.batch_invariant,
     )
-    launcher = state.launcher(request.s, problem, schedule, place.ordinal, stream, batch_invariant=invariant)
-    in_place = at.in_place
-    rows = at.regrouped(copied_rows(at.dense, layout, place.ordinal, stream)) if in_place is None else in_place
     fused = request.fused.placed(at.c)
-    sized = launcher.sized(at.n, rows, result, planned)
-    launcher.bound(sized, rows, result, fused.bind(fused.places), stream)()
-    if in_place is None:
-        return None
+    sized = launcher.sized(at.n, chosen.rows, result, (n, batch))
     # The record for the next call must not keep the caller's arrays alive.
-    return Placed(launcher, sized, rows.moved(rows.address), result.moved(result.address), fused)
+    rows, written = chosen.rows.moved(chosen.rows.address), result.moved(result.address)
+    launch = Placed(launcher, sized, rows, chosen.copy, out.kind, written, fused)
+    launch.at(request.dense.address, result.address, stream, *fused.places)()
+    return launch
 
 
 @functools.lru_cache(maxsize=1024)

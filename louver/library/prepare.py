@@ -20,6 +20,7 @@ from louver.library.request import (
     check_place,
     check_sparse,
     default_layout,
+    gathers,
     output_element,
     problem,
     turned,
@@ -109,14 +110,17 @@ def prepare(wanted: Preparation) -> None:
     """Compile, load and upload in advance, so that calls can be captured. Kernels that were compiled before come from
     the cache on disk.
     """
-    make_ready(
-        wanted.s,
-        _classes(wanted.low, wanted.high),
-        wanted.problem,
-        wanted.place,
-        wanted.batch,
-        batch_invariant=wanted.batch_invariant,
-    )
+    # Calls copy some operands [K, N] to rows along K.
+    copied = wanted.problem if gathers(wanted.s) else replace(wanted.problem, b_layout="k_major")
+    for each in dict.fromkeys((wanted.problem, copied)):
+        make_ready(
+            wanted.s,
+            _classes(wanted.low, wanted.high),
+            each,
+            wanted.place,
+            wanted.batch,
+            batch_invariant=wanted.batch_invariant,
+        )
     load_copies(wanted.place.ordinal, wanted.s.dtype.bytes)
 
 

@@ -42,8 +42,9 @@ def matmul(
         multiplies every pattern of every type. A GPU multiplies 2:4 and V:N:M of 16 and 8 bits, 1:2 of f32, and all
         other patterns of all types. For V:N:M and the other patterns, the kernel gathers rows of the dense operand.
     dense operand (b or x): the element type of s (8-bit floats mix, and so do 8-bit integers); on a GPU or on the host;
-        any strides. The kernel reads it in place if K or N has unit stride and the other axis a pitch of 16-byte
+        any strides. The kernel can read it in place if K or N has unit stride and the other axis a pitch of 16-byte
         multiples. For gathered rows this must be N; for 2:4 of 8 bits and 1:2 of f32, K. Other arrays are copied first.
+        Arrays whose rows do not begin with lines of 128 bytes are copied where that takes less time.
     out: the array to write, with contiguous rows. It must not overlap an input, but it may be `c` itself. By default a
         new array of the dense operand's kind.
     out_dtype: f16, bf16, f32, e4m3, e5m2 or s8; for integers also s32. 8-bit types saturate. s8 is rounded to nearest
@@ -114,7 +115,7 @@ def linear(
     have one element for each token: shape [tokens], or that of x's leading axes, with or without a last axis of 1. c
     has the shape of the output.
 
-    x may have any strides. It is read in place if its leading axes join into one axis of constant stride, or into two,
+    x may have any strides. It can be read in place if its leading axes join into one axis of constant stride, or into two,
     one of which becomes a batch. Otherwise x is copied. The leading axes of out and c must join in the same way, into
     one axis if dense_bias or a vector dense_scale is given.
 

@@ -114,8 +114,8 @@ class Cutting:
     rates: Rates
 
     @classmethod
-    def of(cls, operands: Operands, schedule: Schedule, rates: Rates = H200) -> Cutting:
-        """The properties of a kernel with this schedule, for these operands."""
+    def of(cls, operands: Operands, schedule: Schedule, rates: Rates = H200, row: float = 0) -> Cutting:
+        """The properties of a kernel with this schedule, for these operands. row: see `times.row_clocks`."""
         tile, cluster = schedule.tile, schedule.order.cluster
         out_bytes, lifted = element_type(operands.out).bytes, operands.selection.lifted
         ctas, (values, dense) = schedule.occupancy.ctas, box_bytes(operands, schedule)
@@ -129,7 +129,7 @@ class Cutting:
             tile.k,
             cluster,
             ctas,
-            ctas * step_clocks(operands, schedule, rates),
+            ctas * step_clocks(operands, schedule, rates, row),
             cluster * values,
             dense,
             cluster * power_clocks(operands, schedule, rates),

@@ -25,7 +25,7 @@ from louver.formats.tensor import (
 )
 from louver.runtime.adapters import alias, empty_rows, kind_for
 from louver.runtime.arrays import ArrayView, overlaps, view
-from louver.runtime.copy2d import check_copies, copy_matrix
+from louver.runtime.copy2d import bound_copy, check_copies
 from louver.runtime.device import device as device_of
 from louver.runtime.device import require_device
 from louver.runtime.memory import DeviceArray, wait_for_device, wait_for_stream, write_bytes
@@ -153,7 +153,7 @@ def write_rows(
     if not source.size:
         return
     block = block or rows
-    copy_matrix(
+    bound_copy(
         source=source.address,
         shape=(block, columns),
         strides=(source.strides[0], source.strides[1]),
@@ -165,7 +165,7 @@ def write_rows(
         entry_pitch=(apart or block) * pitch,
         ordinal=source.device or 0,
         stream=stream,
-    )
+    )()
 
 
 def _seen(name: str, array: Any) -> ArrayView:

@@ -1,19 +1,17 @@
-"""Matrices that tensor maps can describe: in place, or copied to aligned rows."""
+"""Matrices that tensor maps can describe."""
 
 from __future__ import annotations
 
-import itertools
+import math
 from dataclasses import dataclass
-from math import prod
 from typing import NamedTuple
 
 from louver.compile.signature import SIZES, STRIDES
 from louver.frontend.problem import BLayout
 from louver.isa.tensormap import COPY_CHUNK
 from louver.library.boxes import Held
-from louver.library.dense import DenseMatrix, Stored, merged
-from louver.runtime.copy2d import check_copies, copy_matrix
-from louver.runtime.memory import DeviceBuffer
+from louver.library.dense import DenseMatrix, Stored
+from louver.library.times import row_clocks
 
 PITCH = 16
 """Addresses and row pitches of a tensor map are multiples of this number of bytes."""
@@ -51,6 +49,12 @@ class Rows:
         return whole and apart and self.pitch >= self.inner * self.element_bytes
 
     @property
+    def row_clocks(self) -> float:
+        """See `times.row_clocks`. The pitch of a single row is never used."""
+        pitch = math.gcd(self.pitch if self.rows > 1 else 0, self.batch_pitch)
+        return row_clocks(self.address, pitch, self.inner * self.element_bytes)
+
+    @property
     def bulk_writable(self) -> bool:
         """Whether bulk copies can write the matrix. They write whole chunks, so rows must be whole chunks too."""
         return self.aligned and self.inner * self.element_bytes % COPY_CHUNK == 0
@@ -75,7 +79,7 @@ class Rows:
 
 def rows_in_place(dense: DenseMatrix, layout: BLayout) -> Rows | None:
     """The rows of the dense operand in place: along K if "k_major", along N if "n_major". None if a copy is needed."""
-    walk = _walk(dense, layout)
+    walk = walk_of(dense, layout)
     if (walk.inner > 1 and walk.inner_stride != 1) or len(dense.entries) > 1:
         return None
     width = dense.array.element.bytes
@@ -94,54 +98,20 @@ def output_rows(out: Stored) -> Rows:
     return Rows(address, out.columns, out.rows, pitch, width, owner, out.batch, out.batch_pitch * width)
 
 
-def copied_rows(dense: DenseMatrix, layout: BLayout, ordinal: int, stream: int) -> Rows:
-    """A copy of the dense operand with aligned rows, made in the order of `stream`. The entries of a batch follow each
-    other.
+class Walk(NamedTuple):
+    """Sizes and strides of an operand's rows, in elements."""
 
-    Raises RuntimeError if the copying kernels are not loaded while the stream is being captured.
-    """
-    walk = _walk(dense, layout)
-    width = dense.array.element.bytes
-    *others, (entries, entry_stride), (rows, row_stride) = (
-        (1, 0),
-        (1, 0),
-        *merged((*dense.entries, (walk.outer, walk.outer_stride))),
-    )
-    strides = (row_stride, walk.inner_stride)
-    check_copies(ordinal, width, strides, stream)
-    pitch = _whole(walk.inner * width)
-    batch = prod(size for size, _ in dense.entries)
-    buffer = DeviceBuffer(batch * walk.outer * pitch, ordinal=ordinal, stream=stream)
-    # One launch copies the rows of all entries of one axis. Views with more axes are rare; they need a launch for each
-    # element of the other axes.
-    for number, place in enumerate(itertools.product(*(range(size) for size, _ in others))):
-        start = sum(index * stride for index, (_, stride) in zip(place, others, strict=True))
-        copy_matrix(
-            source=dense.array.address + start * width,
-            shape=(rows, walk.inner),
-            strides=strides,
-            element_bytes=width,
-            destination=buffer.address + number * entries * rows * pitch,
-            pitch=pitch,
-            entries=entries,
-            entry_stride=entry_stride,
-            ordinal=ordinal,
-            stream=stream,
-        )
-    return Rows(buffer.address, walk.inner, walk.outer, pitch, width, buffer, batch, walk.outer * pitch)
-
-
-class _Walk(NamedTuple):
     inner: int
     outer: int
     inner_stride: int
     outer_stride: int
 
 
-def _walk(dense: DenseMatrix, layout: BLayout) -> _Walk:
+def walk_of(dense: DenseMatrix, layout: BLayout) -> Walk:
+    """The rows of the dense operand: along K if "k_major", along N if "n_major"."""
     if layout == "k_major":
-        return _Walk(dense.k, dense.n, dense.k_stride, dense.n_stride)
-    return _Walk(dense.n, dense.k, dense.n_stride, dense.k_stride)
+        return Walk(dense.k, dense.n, dense.k_stride, dense.n_stride)
+    return Walk(dense.n, dense.k, dense.n_stride, dense.k_stride)
 
 
 def _whole(nbytes: int) -> int:

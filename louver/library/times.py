@@ -22,10 +22,14 @@ from louver.ir.product import Selection, Unit
 from louver.isa.fma_block import FmaBlock
 from louver.isa.prepack import columns_per_load
 from louver.isa.targets import WARPGROUP_THREADS
+from louver.isa.tensormap import COPY_CHUNK
 from louver.isa.wgmma import Wgmma
 
 CLOCK = 1755.0
 """Clocks in a microsecond: the GPU runs at 1,755 MHz."""
+
+LINE_BYTES = 128
+"""Bytes of a line of the L2 cache, and of a row of a box of operand b."""
 
 
 class Operands(Protocol):
@@ -135,6 +139,37 @@ H200 = Rates(
 """
 
 
+LINE_CLOCKS = 1.7
+"""Clocks in which an SM copies a row of a box that is a whole line, if all SMs copy.
+
+These and the next rates are measured by `benchmarks/box_copies.py`.
+"""
+
+ROW_CLOCKS = {LINE_BYTES: 0, 64: LINE_CLOCKS, 32: 2.8, 16: 4.6}
+"""The same by the greatest power of two (bytes) at whose multiples rows begin; 0 for whole lines, which limit no step.
+
+Rows that begin in the middle of a line take 2.0 to 2.7 clocks there, but products are no slower by them.
+"""
+
+NARROW_ROW_CLOCKS = 5.0
+"""The same for a row that is shorter than its box."""
+
+NARROWEST_ROW_CLOCKS = 10.5
+"""The same for a row of 16 bytes."""
+
+
+def row_clocks(address: int, pitch: int, nbytes: int) -> float:
+    """Clocks in which an SM copies a row of a box of operand b; 0 for whole lines. All arguments in bytes."""
+    if nbytes < LINE_BYTES:
+        return NARROW_ROW_CLOCKS if nbytes > COPY_CHUNK else NARROWEST_ROW_CLOCKS
+    return ROW_CLOCKS[math.gcd(address, pitch, LINE_BYTES)]
+
+
+def copy_clocks(nbytes: int, rates: Rates = H200) -> float:
+    """Clocks of a copy of the dense operand, launch included."""
+    return rates.begin + 2 * nbytes / rates.memory
+
+
 def power_clocks(operands: Operands, schedule: Schedule, rates: Rates = H200) -> float:
     """Clocks that the power limit takes for the products of one K step on one SM.
 
@@ -150,18 +185,16 @@ def _products(operands: Operands, schedule: Schedule) -> int:
     return tile.m // 64 * tile.k // Wgmma(tile.n, a, b, operands.accumulator, sparse=operands.selection.lifted).k
 
 
-def step_clocks(operands: Operands, schedule: Schedule, rates: Rates = H200) -> float:
-    """Clocks of a K step on one SM. Resources that SMs share are left out."""
+def step_clocks(operands: Operands, schedule: Schedule, rates: Rates = H200, row: float = 0) -> float:
+    """Clocks of a K step on one SM. Resources that SMs share are left out. row: see `row_clocks`."""
     tile, ring = schedule.tile, schedule.ring
     # Stages whose products are in flight cannot be refilled yet.
     latency = rates.latency / (ring.stages - ring.in_flight)
     if operands.unit == "fma":
         return rates.together(_lanes_clocks(operands, schedule, rates), latency) + rates.turn
     products = _products(operands, schedule) * (rates.product + rates.column * tile.n)
-    times = [
-        products + rates.step,
-        latency,
-    ]
+    copies = row * box_bytes(operands, schedule)[1] / LINE_BYTES + LINE_CLOCKS * tile.m if row else 0
+    times = [products + rates.step, latency, copies]
     if operands.selection.lifted and ring.metadata == "global":
         times.append(rates.load * tile.k / columns_per_load(operands.a))
     if operands.selection.indexed:

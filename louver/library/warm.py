@@ -17,15 +17,18 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import compress
+from math import gcd
 from typing import Any
 
 from louver.library.bind import Sized
+from louver.library.copied import CopiedFirst, RowCopy
 from louver.library.dense import same_place
 from louver.library.fused import NOTHING, Fused, Given, Place
 from louver.library.launch import Launcher, Sendable
 from louver.library.request import Request
-from louver.library.rows import Rows
-from louver.runtime.arrays import ArrayView
+from louver.library.rows import PITCH, Rows
+from louver.library.times import LINE_BYTES
+from louver.runtime.arrays import ArrayView, Kind
 from louver.runtime.dlpack import row_major
 from louver.runtime.known_calls import KnownCalls, Same, keep_recent, never
 
@@ -45,15 +48,35 @@ class Placed:
 
     launcher: its launcher.
     sized: its numbers and grid.
-    dense, out: both matrices in place.
+    dense: the dense operand that the kernel reads.
+    copy: the copy that writes this operand; None if it is read in place.
+    kind: the library that allocates the copy.
+    out: the output.
     fused: its options.
     """
 
     launcher: Launcher
     sized: Sized
     dense: Rows
+    copy: RowCopy | None
+    kind: Kind
     out: Rows
     fused: Fused
+
+    def at(self, dense: int, out: int, stream: int, *options: Place) -> Sendable | CopiedFirst:
+        """The launch with the caller's dense operand, output and options at these addresses.
+
+        Raises RuntimeError if it copies and the copying kernels are not loaded while the stream is being captured.
+        """
+        launcher, sized, rows = self.launcher, self.sized, self.dense
+        result, bound = self.out.moved(out), self.fused.bind(options)
+
+        def product(address: int) -> Sendable:
+            return launcher.bound(sized, rows.moved(address), result, bound, stream)
+
+        if self.copy is None:
+            return product(dense)
+        return CopiedFirst(self.copy, dense, product, self.kind, launcher.kernel.device.ordinal, stream)
 
 
 class WarmCall:
@@ -63,7 +86,7 @@ class WarmCall:
     ordinal: number of the device.
     kinds: types of the options with values, or `NOTHING` itself.
     empty: makes an output.
-    launches: bound launches by addresses and numbers.
+    launches: launches by addresses and numbers.
     same: whether tensors have the properties of its x, output and options.
     alone: the same for x and options, where the call makes its output.
     missed: calls of this kind that `same` and `alone` did not recognize.
@@ -86,8 +109,7 @@ class WarmCall:
         "same",
     )
 
-    def __init__(self, options: Hashable, request: Request, out: ArrayView, placed: Placed) -> None:
-        fused = placed.fused
+    def __init__(self, options: Hashable, request: Request, out: ArrayView, fused: Fused) -> None:
         self.options = options
         self.ordinal = out.device or 0
         self.kinds: tuple[Any, ...] = ()
@@ -110,11 +132,13 @@ class WarmCall:
         self._c_is_like_out = (
             c is not None and c.element == out.element and same_place(replace(c, address=out.address), out)
         )
-        # A record must not keep the caller's arrays alive: their properties are enough.
-        facts = fused.moved_to_facts()
-        self._placed = replace(placed, fused=facts)
-        self._reads = [(name, facts.arrays.get(name)) for name in facts.names]
-        self.launches: dict[tuple[Place, ...], Sendable] = {}
+        self._placed: dict[tuple[int, bool], Placed] = {}
+        self._reads = [(name, fused.arrays.get(name)) for name in fused.names]
+        self.launches: dict[tuple[Place, ...], Sendable | CopiedFirst] = {}
+
+    def add(self, dense: int, out: int, placed: Placed) -> None:
+        """Remember a launch that was made with dense operand and output at these addresses."""
+        self._placed[_alignment(dense, out)] = placed
 
     def guard(
         self, made: Callable[[Sequence[Any]], Same], types: tuple[type, ...], x: Any, given: Given, out: Any
@@ -132,21 +156,17 @@ class WarmCall:
         arrays = compress(given, self._arrays)
         return self.alone(x, *arrays) if out is None else self.same(x, out, *arrays)
 
-    def bind(self, dense: int, out: int, stream: int, *options: Place) -> Sendable | None:
+    def bind(self, dense: int, out: int, stream: int, *options: Place) -> Sendable | CopiedFirst | None:
         """The launch with dense operand, output and options at these addresses, kept in `launches`.
 
         Returns None if the call needs the checks of a first call.
         """
-        placed = self._placed
-        rows, result = placed.dense.moved(dense), placed.out.moved(out)
-        if not (rows.aligned and self._writes_apart(out, dense, self._dense_bytes)):
-            return None
-        # The kernel was chosen for an output of this alignment.
-        if result.bulk_writable != placed.out.bulk_writable or out % result.element_bytes:
+        placed = self._placed.get(_alignment(dense, out))
+        if placed is None or out % placed.out.element_bytes or not self._writes_apart(out, dense, self._dense_bytes):
             return None
         if options and not self._may_read(out, options):
             return None
-        launch = placed.launcher.bound(placed.sized, rows, result, placed.fused.bind(options), stream)
+        launch = placed.at(dense, out, stream, *options)
         return keep_recent(self.launches, (dense, out, stream, *options), launch, RECENT_ADDRESSES)
 
     def _may_read(self, out: int, options: tuple[Place, ...]) -> bool:
@@ -243,7 +263,12 @@ class WarmCalls(KnownCalls[WarmCall]):
             return
         with contextlib.suppress(TypeError):
             key = _key(self.types, options, x, x.get_device(), given, result)
-            call = keep_recent(self.calls, key, WarmCall(options, request, out, placed), RECENT_CALLS)
+            # A record must not keep the caller's arrays alive: their properties are enough.
+            placed = replace(placed, fused=placed.fused.moved_to_facts())
+            call = self.calls.get(key)
+            if call is None:
+                call = keep_recent(self.calls, key, WarmCall(options, request, out, placed.fused), RECENT_CALLS)
+            call.add(request.dense.address, out.address, placed)
             if self.guard is not None:
                 call.guard(self.guard, self.types, x, given, result)
                 self._latest = call
@@ -280,6 +305,11 @@ def _facts(value: Any, types: tuple[type, ...]) -> Hashable:
     if type(value) in (float, int):
         return float
     raise TypeError("only plain tensors and numbers are known by their facts")
+
+
+def _alignment(dense: int, out: int) -> tuple[int, bool]:
+    """The alignment of the addresses that decides about the kernel, and about a copy of the dense operand."""
+    return gcd(dense, LINE_BYTES), out % PITCH == 0
 
 
 def _extent(array: ArrayView) -> int:

@@ -12,7 +12,7 @@ from louver.measure.operands import Operands
 from louver.measure.problems import GemmProblem
 from louver.measure.protocol import Protocol, median
 from louver.measure.verify import verify
-from louver.runtime.copy2d import copy_matrix
+from louver.runtime.copy2d import bound_copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def measure_n_major(torch: Any, operands: Operands, protocol: Protocol) -> NMajo
 def _turn(torch: Any, source: Any, target: Any) -> None:
     """Copy [K, N] with rows contiguous to [N, K], as products do it."""
     inner, rows = source.shape
-    copy_matrix(
+    bound_copy(
         source=source.data_ptr(),
         shape=(rows, inner),
         strides=(1, rows),
@@ -88,4 +88,4 @@ def _turn(torch: Any, source: Any, target: Any) -> None:
         pitch=inner,
         ordinal=target.device.index,
         stream=torch.cuda.current_stream().cuda_stream,
-    )
+    )()

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -17,7 +18,7 @@ from louver.formats.dtypes import ElementType, element_type
 from louver.runtime import dlpack
 from louver.runtime.arrays import ArrayView, Kind, repeats
 from louver.runtime.driver import api, call
-from louver.runtime.memory import DeviceArray
+from louver.runtime.memory import DeviceArray, DeviceBuffer
 
 _element = functools.cache(element_type)
 
@@ -70,6 +71,29 @@ def empty_rows(kind: Kind, shape: tuple[int, int], element: ElementType, pitch: 
     if isinstance(whole, DeviceArray):
         return DeviceArray(whole.buffer, shape, element, whole.strides)
     return whole[:, : shape[1]]
+
+
+def scratch(kind: Kind, nbytes: int, ordinal: int, stream: int) -> Callable[[], tuple[int, object]]:
+    """Takes memory on a device for work that is sent at once: an address, a multiple of 256 bytes, and its owner.
+
+    The memory is released with its owner, in the order of a stream: torch's current stream if `kind` is "torch", else
+    `stream`.
+    """
+    if kind != "torch":
+
+        def own() -> tuple[int, object]:
+            buffer = DeviceBuffer(nbytes, ordinal=ordinal, stream=stream)
+            return buffer.address, buffer
+
+        return own
+    torch: Any = sys.modules["torch"]
+    empty = functools.partial(torch.empty, (nbytes,), dtype=torch.uint8, device=torch.device("cuda", ordinal))
+
+    def of_torch() -> tuple[int, object]:
+        made = empty()
+        return made.data_ptr(), made
+
+    return of_torch
 
 
 def alias(x: Any) -> Any:

@@ -2,7 +2,8 @@
 
 There are kernels for each element size. They do not use tensor maps, and all addresses have 64 bits.
 
-- One kernel reads along rows. The lanes of a warp read neighbours in a row.
+- The kernels that read along rows copy contiguous elements in words of 4 or 16 bytes, if alignment and sizes allow. The
+  lanes of a warp read neighbours in a row.
 - The others are for contiguous columns. They read along columns, and transpose tiles in shared memory. If alignment and
   sizes allow, they move elements of 1 and 2 bytes in words of 4 bytes.
 
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from louver.runtime.built import load_built
 from louver.runtime.driver import is_capturing
-from louver.runtime.module import ArgumentPack, LoadedKernel
+from louver.runtime.module import ArgumentPack, BoundLaunch, LoadedKernel
 
 if TYPE_CHECKING:
     from louver.ptx.module import Kernel
@@ -32,6 +33,9 @@ THREADS = 256
 
 ELEMENT_BYTES = (1, 2, 4)
 
+ROW_WORDS = (16, 4)
+"""Bytes of the words in which kernels copy contiguous elements of a row, widest first."""
+
 _CTAS_PER_SM = 32
 """More CTAs than fit on an SM at a time, so that waiting CTAs replace those that end early."""
 
@@ -40,6 +44,7 @@ _CTAS_PER_SM = 32
 class Copying:
     """A copy kernel.
 
+    element_bytes: 1, 2, 4 or 16. An element of 16 bytes is a word of a row.
     transposed: whether it reads along columns.
     packed: whether it moves words of neighbours in a column. All addresses, steps and sizes must then be whole words.
     """
@@ -63,14 +68,16 @@ class Copying:
     def all(cls, element_bytes: int, *, transposed: bool) -> Iterator[Copying]:
         """The kernels for one element size and one direction of reading."""
         yield cls(element_bytes, transposed)
-        if transposed and element_bytes < WORD_BYTES:
+        if not transposed:
+            yield from (cls(width, transposed) for width in ROW_WORDS if width > element_bytes)
+        elif element_bytes < WORD_BYTES:
             yield cls(element_bytes, transposed, packed=True)
 
 
 _PARAMETERS = ("u64", "u64", "u64", "u64", "u64", "u32", "u32", "u32", "u32", "u64", "u64", "u32", "u32")
 
 
-def copy_matrix(
+def bound_copy(
     *,
     source: int,
     shape: tuple[int, int],
@@ -83,8 +90,8 @@ def copy_matrix(
     entry_pitch: int | None = None,
     ordinal: int = 0,
     stream: int = 0,
-) -> None:
-    """Copy `entries` matrices [rows, columns] to rows `pitch` bytes apart, in the order of `stream`.
+) -> BoundLaunch:
+    """The launch that copies `entries` matrices [rows, columns] to rows `pitch` bytes apart, in the order of `stream`.
 
     source: device pointer, a multiple of element_bytes.
     shape: rows and columns.
@@ -103,13 +110,20 @@ def copy_matrix(
     if not 1 <= entries < 1 << 31:
         raise ValueError(f"a batch has 1 to 2^31 - 1 entries, got {entries}")
     row_step, column_step = (stride * element_bytes for stride in strides)
-    transposed = is_transposed(strides)
-    steps = (source, column_step, entry_stride * element_bytes, destination, pitch, apart)
-    words = element_bytes < WORD_BYTES and not any(step % WORD_BYTES for step in steps)
-    words = words and not any(size * element_bytes % WORD_BYTES for size in shape)
-    wanted = Copying(element_bytes, transposed, packed=transposed and strides[0] == 1 and words)
+    steps = source, entry_stride * element_bytes, destination, pitch, apart
+    if is_transposed(strides):
+        packed = element_bytes < WORD_BYTES and strides[0] == 1
+        packed = packed and not any(step % WORD_BYTES for step in (*steps, column_step))
+        packed = packed and not any(size * element_bytes % WORD_BYTES for size in shape)
+        wanted = Copying(element_bytes, True, packed)
+    else:
+        sizes = (*steps, row_step, columns * element_bytes)
+        whole = (width for width in ROW_WORDS if strides[1] == 1 and not any(size % width for size in sizes))
+        wanted = Copying(max(element_bytes, next(whole, 0)), False)
+        if wanted.element_bytes > element_bytes:
+            columns, column_step = columns * element_bytes // wanted.element_bytes, wanted.element_bytes
     if (ordinal, wanted) not in _ready():
-        _make_ready(ordinal, element_bytes, transposed)
+        _make_ready(ordinal, element_bytes, wanted.transposed)
     kernel = _ready()[ordinal, wanted]
     ctas = _CTAS_PER_SM * kernel.device.sm_count
     row_groups, column_groups = groups(rows, columns, wanted.tile, ctas)
@@ -130,7 +144,7 @@ def copy_matrix(
         entries,
         entry_groups,
     )
-    kernel.launch(entry_groups * row_groups * column_groups, pack, stream)
+    return kernel.bound(entry_groups * row_groups * column_groups, pack, stream)
 
 
 def load_copies(ordinal: int, element_bytes: int) -> None:

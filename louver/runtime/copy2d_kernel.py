@@ -46,18 +46,20 @@ _PARAMS = (
 
 @dataclass(frozen=True, slots=True)
 class _Elements:
-    """How elements of a size are moved: the type of their registers, and the instructions for global memory."""
+    """How elements of a size are moved: the type and number of their registers, and the instructions for global memory."""
 
     bytes: int
     register: RegType
     load: Instruction
     store: Instruction
+    registers: int = 1
 
 
 _ELEMENTS = {
     1: _Elements(1, "b16", LoadByte(), StoreByte()),
     2: _Elements(2, "b16", Load("global", "b16"), Store("global", "b16")),
     4: _Elements(4, "b32", Load("global", "b32"), Store("global", "b32")),
+    16: _Elements(16, "b32", Load("global", "b32", 4), Store("global", "b32", 4), 4),
 }
 
 
@@ -79,25 +81,29 @@ class _Copy:
             k.setp("lt", "u32", row, self.args["rows"]), k.setp("lt", "u32", column, self.args["columns"])
         )
 
-    def load(self, row: Reg, column: Reg) -> Reg:
-        """The element of the source; 0 outside the matrix."""
+    def load(self, row: Reg, column: Reg) -> list[Reg]:
+        """The registers of an element of the source; 0 outside the matrix."""
         k, args = self.k, self.args
         along_row = k.mul_lo(k.widen_u64(column), args["column_step"])
         address = k.add(k.add(args["source"], k.mul_lo(k.widen_u64(row), args["row_step"])), along_row)
-        value = k.mov(0, kind=self.elements.register)
-        k.emit(self.elements.load, value, Address(address), guard=self.inside(row, column))
-        return value
+        registers = [k.mov(0, kind=self.elements.register) for _ in range(self.elements.registers)]
+        k.emit(self.elements.load, _operand(registers), Address(address), guard=self.inside(row, column))
+        return registers
 
-    def store(self, row: Reg, column: Reg, value: Reg) -> None:
+    def store(self, row: Reg, column: Reg, registers: list[Reg]) -> None:
         """Write the element of the destination; nothing outside the matrix."""
         k, args = self.k, self.args
         line = k.add(args["destination"], k.mul_lo(k.widen_u64(row), args["pitch"]))
         address = k.mad_wide(column, self.copying.element_bytes, line)
-        k.emit(self.elements.store, Address(address), value, guard=self.inside(row, column))
+        k.emit(self.elements.store, Address(address), _operand(registers), guard=self.inside(row, column))
+
+
+def _operand(registers: list[Reg]) -> Reg | tuple[Reg, ...]:
+    return tuple(registers) if len(registers) > 1 else registers[0]
 
 
 def build_kernel(copying: Copying) -> Kernel:
-    """The copy kernel for elements of 1, 2 or 4 bytes.
+    """The copy kernel.
 
     The grid is entry_groups × row_groups × column_groups CTAs. These numbers are at most those of matrices, rows of
     tiles and columns of tiles.
@@ -163,7 +169,7 @@ def _turn_tile(copy: _Copy, row: Reg, column: Reg) -> None:
     slots, words = k.shared_symbol(), columns // each
     mine = k.mad_lo(copy.lane, each, row)
     firsts = [k.mad_lo(k.add(copy.warp, i), each, column) for i in range(0, words, _WARPS)]
-    blocks = [[copy.load(mine, k.add(first, j) if j else first) for j in range(each)] for first in firsts]
+    blocks = [[copy.load(mine, k.add(first, j) if j else first)[0] for j in range(each)] for first in firsts]
     written = k.add(slots, k.add(k.mul_lo(copy.lane, pitch), k.mul_lo(copy.warp, WORD_BYTES)))
     for i, block in enumerate(blocks):
         for q, word in enumerate(_turned(k, block)):
@@ -176,7 +182,7 @@ def _turn_tile(copy: _Copy, row: Reg, column: Reg) -> None:
         for word in range(0, words, LANES):
             value = k.reg(kind)
             k.emit(Load("shared", kind), value, Address(read, i * _WARPS * pitch + word * WORD_BYTES))
-            copy.store(line, k.mad_lo(k.add(copy.lane, word), each, column), value)
+            copy.store(line, k.mad_lo(k.add(copy.lane, word), each, column), [value])
     # The next tile may be written only after every warp has read this one.
     k.barrier_sync(0, THREADS)
 

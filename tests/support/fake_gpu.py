@@ -131,7 +131,7 @@ def _copy(table: int, function: Any) -> None:
     source, destination, row, column, pitch, rows, columns, _, _, step, apart, entries, _ = (
         kinds[kind].from_address(pointer or 0).value for kind, pointer in zip(copy2d._PARAMETERS, pointers, strict=True)
     )
-    shape, element = (entries, rows, columns), np.dtype(f"u{width}")
+    shape, element = (entries, rows, columns), np.dtype(f"V{width}")
     places = [(source, (step, row, column)), (destination, (apart, pitch, width))]
     if max(source, destination) < FAR:
         read, written = (

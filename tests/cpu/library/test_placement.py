@@ -12,12 +12,12 @@ from numpy.lib.stride_tricks import as_strided
 import louver
 from louver.formats.dtypes import element_type
 from louver.formats.tensor import SparseTensor
-from louver.frontend.problem import BLayout
-from louver.library import rows
+from louver.library import copied
 from louver.library.batch import Placement, placed
+from louver.library.copied import RowCopy
 from louver.library.fused import NOTHING, Given
 from louver.library.request import Request, request
-from louver.library.rows import Rows, copied_rows, output_rows
+from louver.library.rows import Rows, output_rows
 from louver.runtime.arrays import ArrayView, repeats
 
 Array = np.ndarray[Any, Any]
@@ -63,12 +63,7 @@ def copies(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Copies by NumPy, recorded."""
     made: list[dict[str, Any]] = []
 
-    class Buffer:
-        def __init__(self, nbytes: int, **place: Any) -> None:
-            self.data = np.zeros(nbytes + 16, np.uint8)
-            self.address = self.data.ctypes.data + -self.data.ctypes.data % 16
-
-    def copy(**how: Any) -> None:
+    def copy(how: dict[str, Any]) -> None:
         made.append(how)
         (rows, columns), size = how["shape"], how["element_bytes"]
         pitches = (how["entry_stride"] * size, *(stride * size for stride in how["strides"]))
@@ -77,9 +72,7 @@ def copies(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         target = np.frombuffer((ctypes.c_char * last).from_address(how["destination"]), np.uint16)
         as_strided(target, values.shape, (rows * how["pitch"], how["pitch"], size))[...] = values
 
-    monkeypatch.setattr(rows, "DeviceBuffer", Buffer)
-    monkeypatch.setattr(rows, "copy_matrix", copy)
-    monkeypatch.setattr(rows, "check_copies", lambda *key: None)
+    monkeypatch.setattr(copied, "bound_copy", lambda **how: lambda: copy(how))
     return made
 
 
@@ -88,18 +81,27 @@ def asked(kind: Any, s: SparseTensor, x: Array, out: Array, c: Array | None = No
     return request(kind, s, on_device(x), given, None, on_device(out), None)
 
 
-def operand(found: Placement, layout: BLayout) -> Rows:
+def operand(found: Placement) -> tuple[bool, Rows, Array]:
+    """Whether the operand's rows are along K, the rows, and their memory."""
     there = found.in_place
-    return found.regrouped(copied_rows(found.dense, layout, 0, 0)) if there is None else there
+    if there is not None:
+        return found.layout == "k_major", there, BIG
+    copy = RowCopy.of(found.dense, found.copied_layout)
+    memory = np.zeros(copy.nbytes + 128, np.uint8)
+    address = memory.ctypes.data + -memory.ctypes.data % 128
+    for launch in copy.bound(found.dense.array.address, address, 0, 0):
+        launch()
+    rows = found.regrouped(copy.rows.moved(address))
+    assert not rows.row_clocks or rows.inner < 64
+    return found.copied_layout == "k_major", rows, memory
 
 
 def check(kind: Any, s: SparseTensor, x: Array, out: Array, c: Array | None = None) -> Placement:
     """Each product's row or column of the output has its own operand's, and `c` its own too."""
     wanted = asked(kind, s, x, out, c)
     found = placed(wanted, on_device(out))
-    layout = found.layout
-    rows, result = operand(found, layout), output_rows(found.out)
-    assert rows.aligned and rows.inner == (found.n if layout == "n_major" else K)
+    (k_major, rows, memory), result = operand(found), output_rows(found.out)
+    assert rows.aligned and rows.inner == (K if k_major else found.n)
     shape = (found.batch, found.n, M) if kind == "linear" else (found.batch, M, found.n)
     assert (result.batch, result.rows, result.inner) == shape
     np.testing.assert_array_equal(read(result), np.ascontiguousarray(out).view(np.uint16).reshape(shape))
@@ -111,7 +113,8 @@ def check(kind: Any, s: SparseTensor, x: Array, out: Array, c: Array | None = No
         )
     whole = np.ascontiguousarray(x).view(np.uint16)
     got = read(rows)
-    dense = got if layout == "k_major" else got.swapaxes(1, 2)
+    del memory
+    dense = got if k_major else got.swapaxes(1, 2)
     columns = whole if kind == "linear" else whole.swapaxes(-1, -2)
     expected = columns.reshape(-1, found.n, K)
     if found.own:

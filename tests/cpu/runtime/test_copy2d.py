@@ -7,7 +7,7 @@ import pytest
 
 from louver.runtime import built, copy2d
 from louver.runtime.cache import KernelCache
-from louver.runtime.copy2d import Copying, copy_matrix, groups, is_transposed
+from louver.runtime.copy2d import Copying, bound_copy, groups, is_transposed
 
 GOOD: dict[str, Any] = {
     "source": 0x1002,
@@ -38,7 +38,7 @@ GOOD: dict[str, Any] = {
 )
 def test_what_breaks_a_rule_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        copy_matrix(**{**GOOD, **changes})
+        bound_copy(**{**GOOD, **changes})()
 
 
 def test_the_kernel_is_chosen_by_the_smaller_stride() -> None:
@@ -69,10 +69,10 @@ def test_a_copy_is_one_launch(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(copy2d, "_loaded", loaded)
     fake.calls.clear()
-    copy_matrix(**GOOD, ordinal=1, stream=5)
-    copy_matrix(**{**GOOD, "strides": (1, 5)})
-    turning = list(Copying.all(2, transposed=True))
-    assert asked == [(1, Copying(2, transposed=False)), *((0, each) for each in turning)]
+    bound_copy(**GOOD, ordinal=1, stream=5)()
+    bound_copy(**{**GOOD, "strides": (1, 5)})()
+    along, turning = (list(Copying.all(2, transposed=transposed)) for transposed in (False, True))
+    assert asked == [*((1, each) for each in along), *((0, each) for each in turning)]
     launches = fake.called("cuLaunchKernel")
     assert [launch[1:4] for launch in launches] == [(1, 1, 1), (1, 1, 1)]
     assert launches[0][8] == 5
@@ -102,9 +102,35 @@ def test_words_are_turned_where_all_are_whole(
     kernels = {each: load(b"code", "copy", threads=copy2d.THREADS) for each in Copying.all(2, transposed=True)}
     monkeypatch.setattr(copy2d, "_ready", lambda: {(0, copying): kernel for copying, kernel in kernels.items()})
     sent: list[Any] = []
-    monkeypatch.setattr(type(kernels[Copying(2, True)]), "launch", lambda self, *_: sent.append(self))
-    copy_matrix(**{**GOOD, "source": 0x1000, "shape": (6, 8), "strides": (1, 10), **changes})
+    monkeypatch.setattr(type(kernels[Copying(2, True)]), "bound", lambda self, *_: lambda: sent.append(self))
+    bound_copy(**{**GOOD, "source": 0x1000, "shape": (6, 8), "strides": (1, 10), **changes})()
     assert sent == [kernels[Copying(2, True, packed=packed)]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "width"),
+    [
+        ({}, 16),
+        ({"shape": (6, 18)}, 4),
+        ({"strides": (42, 1)}, 4),
+        ({"source": 0x1002}, 2),
+        ({"shape": (6, 17)}, 2),
+        ({"strides": (40, 2)}, 2),
+        ({"entry_stride": 6}, 4),
+        ({"pitch": 56}, 4),
+    ],
+)
+def test_rows_are_copied_in_the_widest_words_that_fit(
+    changes: dict[str, Any], width: int, fake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from louver.runtime.module import load
+
+    kernels = {each: load(b"code", "copy", threads=copy2d.THREADS) for each in Copying.all(2, transposed=False)}
+    monkeypatch.setattr(copy2d, "_ready", lambda: {(0, copying): kernel for copying, kernel in kernels.items()})
+    sent: list[Any] = []
+    monkeypatch.setattr(type(kernels[Copying(2, False)]), "bound", lambda self, *_: lambda: sent.append(self))
+    bound_copy(**{**GOOD, "source": 0x1000, "shape": (6, 16), "strides": (40, 1), "pitch": 64, **changes})()
+    assert sent == [kernels[Copying(width, False)]]
 
 
 @pytest.mark.parametrize("transposed", [False, True])
@@ -127,17 +153,17 @@ def test_a_kernel_is_compiled_once_and_kept(fake: Any, monkeypatch: pytest.Monke
     cache = KernelCache(tmp_path)
     monkeypatch.setattr(built, "kernel_cache", lambda: cache)
     copy2d._loaded.cache_clear()
-    copy_matrix(**GOOD)
-    (name,) = (arguments[1] for arguments in fake.called("cuModuleGetFunction"))
-    assert name == b"copy_rows_16"
+    bound_copy(**GOOD)()
+    names = [arguments[1] for arguments in fake.called("cuModuleGetFunction")]
+    assert names == [b"copy_rows_16", b"copy_rows_128", b"copy_rows_32"]
 
     def fails(*arguments: Any) -> Any:
         raise AssertionError("assembled again")
 
     monkeypatch.setattr(assembler, "assemble", fails)
-    copy_matrix(**GOOD)
+    bound_copy(**GOOD)()
     copy2d._loaded.cache_clear()
     monkeypatch.setattr(built, "kernel_cache", lambda: KernelCache(tmp_path))
-    copy_matrix(**GOOD)
+    bound_copy(**GOOD)()
     copy2d._loaded.cache_clear()
     assert len(fake.called("cuLaunchKernel")) == 3

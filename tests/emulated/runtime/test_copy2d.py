@@ -110,6 +110,34 @@ def test_columns_are_turned_in_words(size: int, ctas: int, rng: np.random.Genera
     np.testing.assert_array_equal(out[:, :68], expected.reshape(-1, 68))
 
 
+@pytest.mark.parametrize("ctas", [1, 5])
+def test_rows_are_copied_in_words_of_16_bytes(ctas: int, rng: np.random.Generator) -> None:
+    words = np.dtype((np.void, 16))
+    bits = rng.integers(0, 256, (70 * 50, 16), dtype=np.uint8)
+    memory, out = GlobalMemory(), np.full((70, 52 * 16), 0xEE, np.uint8)
+    copying = Copying(16, transposed=False)
+    row_groups, column_groups = groups(66, 45, copying.tile, ctas)
+    arguments = {
+        "source": memory.add("source", bits, writable=False).address + 2 * 16,
+        "destination": memory.add("destination", out),
+        "row_step": 50 * 16,
+        "column_step": 16,
+        "pitch": 52 * 16,
+        "rows": 66,
+        "columns": 45,
+        "row_groups": row_groups,
+        "column_groups": column_groups,
+        "entry_step": 0,
+        "entry_pitch": 66 * 52 * 16,
+        "entries": 1,
+        "entry_groups": 1,
+    }
+    run(build(copying), row_groups * column_groups, arguments, memory=memory, order=Latest())
+    whole = bits.reshape(70, 50, 16)
+    np.testing.assert_array_equal(out.view(words)[:66, :45], np.ascontiguousarray(whole[:66, 2:47]).view(words)[..., 0])
+    assert (out[:, 45 * 16 :] == 0xEE).all() and (out[66:] == 0xEE).all()
+
+
 @pytest.mark.parametrize("transposed", [False, True])
 def test_both_kernels_copy_any_strides(transposed: bool, rng: np.random.Generator) -> None:
     buffer = rng.integers(0, 2**16, 5000, dtype=np.uint16)

@@ -181,3 +181,40 @@ def test_streams_in_turn(rng: np.random.Generator, torch: Any) -> None:
                 y = louver.matmul(given.s, moved)
                 del moved
                 assert_exact(to_numpy(y), given)
+
+
+@pytest.mark.parametrize("k", [261, 264], ids=["odd rows", "rows inside lines"])
+def test_copied_operands_on_streams_in_turn_and_in_a_graph(rng: np.random.Generator, torch: Any, k: int) -> None:
+    """The memory of a copy is used again by the next call, by other streams and beside a graph that has its own."""
+    given = operands(rng, 2056, 200, k)
+    dense = to_torch(given.b)
+    y = torch.zeros(2056, 200, dtype=torch.float16, device="cuda")
+    louver.prepare(given.s, n=200, kind="matmul", layout="n_major")
+    torch.cuda.synchronize()
+    graph, streams = torch.cuda.CUDAGraph(), [torch.cuda.Stream() for _ in range(3)]
+    with torch.cuda.graph(graph):
+        louver.matmul(given.s, dense[:, :200], out=y)
+    results = []
+    for turn in range(6):
+        for stream in streams:
+            with torch.cuda.stream(stream):
+                torch.cuda._sleep(300_000)
+                # Doubled, so that a stale copy of another turn is seen.
+                moved = dense * 2.0 ** (turn % 3 - 1)
+                results.append((turn, louver.matmul(given.s, moved)))
+                del moved
+        graph.replay()
+    torch.cuda.synchronize()
+    for turn, result_ in results:
+        assert_exact(to_numpy(result_ * 2.0 ** -(turn % 3 - 1)), given)
+    assert_exact(to_numpy(y), given)
+
+
+def test_copies_do_not_change_batch_invariant_results(rng: np.random.Generator, torch: Any) -> None:
+    a = rng.standard_normal((6400, 1024)).astype(np.float16)
+    s = louver.compress(louver.prune(a, "2:4"), "2:4")
+    b = to_torch(rng.standard_normal((1024, 1024)).astype(np.float16))
+    whole = louver.matmul(s, b, batch_invariant=True)
+    for n in (8, 33, 64, 72, 200, 264, 1000):
+        part = louver.matmul(s, b[:, :n].contiguous(), batch_invariant=True)
+        assert torch.equal(part, whole[:, :n]), n

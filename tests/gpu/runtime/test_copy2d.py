@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from louver.runtime.copy2d import copy_matrix
+from louver.runtime.copy2d import bound_copy
 from louver.runtime.memory import DeviceBuffer
 
 UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32}
@@ -18,7 +18,7 @@ def check(buffer: np.ndarray, start: int, shape: tuple[int, int], strides: tuple
     source.write(buffer)
     destination = DeviceBuffer(rows * pitch, stream=stream)
     destination.fill(0xEE)
-    copy_matrix(
+    bound_copy(
         source=source.address + start * size,
         shape=shape,
         strides=strides,
@@ -26,7 +26,7 @@ def check(buffer: np.ndarray, start: int, shape: tuple[int, int], strides: tuple
         destination=destination.address,
         pitch=pitch,
         stream=stream,
-    )
+    )()
     out = destination.read().reshape(rows, pitch)
     expected = np.lib.stride_tricks.as_strided(buffer[start:], shape, tuple(stride * size for stride in strides))
     assert np.array_equal(np.ascontiguousarray(out[:, : columns * size]).view(buffer.dtype), expected)
@@ -60,7 +60,7 @@ def test_entries_follow_each_other(
     source.write(buffer)
     destination = DeviceBuffer(entries * rows * pitch, stream=stream)
     destination.fill(0xEE)
-    copy_matrix(
+    bound_copy(
         source=source.address,
         shape=shape,
         strides=strides,
@@ -70,7 +70,7 @@ def test_entries_follow_each_other(
         entries=entries,
         entry_stride=entry_stride,
         stream=stream,
-    )
+    )()
     out = destination.read().view(np.uint16).reshape(entries, rows, pitch // 2)
     expected = np.lib.stride_tricks.as_strided(buffer, (entries, *shape), tuple(2 * step for step in steps))
     np.testing.assert_array_equal(out[..., :columns], expected)
@@ -130,12 +130,12 @@ def test_far_addresses_are_reached(rng: np.random.Generator) -> None:
     for shape, strides, expected in (((2, 1000), (stride, 1), parts), ((1000, 2), (1, stride), parts.T)):
         pitch = -(-shape[1] // 16) * 16
         out = DeviceBuffer(shape[0] * pitch)
-        copy_matrix(
+        bound_copy(
             source=source.address + 5,
             shape=shape,
             strides=strides,
             element_bytes=1,
             destination=out.address,
             pitch=pitch,
-        )
+        )()
         assert np.array_equal(out.read().reshape(shape[0], pitch)[:, : shape[1]], expected)
