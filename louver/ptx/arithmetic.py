@@ -140,10 +140,6 @@ class Arithmetic(BuilderCore):
         """Both predicates."""
         return self._result(Binary("and", "pred"), "pred", None, a, b)
 
-    def or_pred(self, a: Reg, b: Reg) -> Reg:
-        """Either predicate."""
-        return self._result(Binary("or", "pred"), "pred", None, a, b)
-
     def setp(self, compare: str, kind: Literal["s32", "u32", "s64", "u64", "f32"], a: Number, b: Number) -> Reg:
         """A predicate: `a compare b`."""
         return self._result(Compare(compare, kind), "pred", None, a, b)

@@ -43,11 +43,6 @@ class SassLine(NamedTuple):
     ptx: int | None
 
 
-def disassemble(cubin: bytes) -> str:
-    """The SASS of a cubin. Raises ValueError when nvdisasm cannot read it."""
-    return _disassemble(cubin)
-
-
 def disassemble_lines(cubin: bytes, ptx: Sequence[str]) -> list[SassLine]:
     """The lines of `disassemble`. cubin: assembled from the lines `ptx` with the option "-lineinfo". Raises as `disassemble` does."""
     found = _placed_lines(cubin)
@@ -67,7 +62,7 @@ def _placed_lines(cubin: bytes) -> list[SassLine]:
     """
     found: list[SassLine] = []
     line: int | None = None
-    for text in _disassemble(cubin, "-gp").splitlines():
+    for text in disassemble(cubin, "-gp").splitlines():
         mark = _LINE_MARK.match(text)
         if mark is not None:
             line = int(mark[1])
@@ -77,7 +72,8 @@ def _placed_lines(cubin: bytes) -> list[SassLine]:
     return found
 
 
-def _disassemble(cubin: bytes, *options: str) -> str:
+def disassemble(cubin: bytes, *options: str) -> str:
+    """The SASS of a cubin. options: of nvdisasm. Raises ValueError when nvdisasm cannot read the cubin."""
     nvdisasm = find_nvdisasm()
     with memory_file(cubin) as file:
         done = subprocess.run(
