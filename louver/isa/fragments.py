@@ -83,7 +83,7 @@ class Fragment:
             raise ValueError(
                 f"{self.name}: {self.columns} columns do not fill whole registers of {self.threads} threads"
             )
-        rows, columns = self._places()
+        rows, columns = self.coordinates()
         inside = (rows >= 0) & (rows < self.rows) & (columns >= 0) & (columns < self.columns)
         if not inside.all() or np.unique(rows * self.columns + columns).size != self.rows * self.columns:
             raise ValueError(f"{self.name}: the steps do not visit each of {self.rows} x {self.columns} elements once")
@@ -98,16 +98,13 @@ class Fragment:
         """Registers of one thread."""
         return self.rows * self.columns // self.threads // self.packed
 
-    def _places(self) -> tuple[IndexArray, IndexArray]:
+    def coordinates(self) -> tuple[IndexArray, IndexArray]:
+        """Row and column of (register, part of the register, thread): two int64 [registers, packed, threads]."""
         thread_rows, thread_columns = walk(self.thread, self.threads)
         element_rows, element_columns = walk(self.element, self.registers * self.packed)
         shape = (self.registers, self.packed, self.threads)
         rows = (element_rows[:, None] + thread_rows[None, :]).reshape(shape)
         return rows, (element_columns[:, None] + thread_columns[None, :]).reshape(shape)
-
-    def coordinates(self) -> tuple[IndexArray, IndexArray]:
-        """Row and column of (register, part of the register, thread): two int64 [registers, packed, threads]."""
-        return self._places()
 
     def offsets(self) -> dict[tuple[int, int], int]:
         """The elements that a thread holds, in order: rows and columns from its first one, and the number of the element."""

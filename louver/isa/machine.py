@@ -73,7 +73,6 @@ class WarpState(Protocol):
 
     def store(self, space: Space, address: Bits, data: U8) -> None:
         """Store uint8 [32, size] for each active lane."""
-        ...
 
     def atomic_add(self, space: Space, address: Bits, value: Bits, kind: AtomicKind) -> Bits:
         """Add in lane order and return the old values."""
@@ -88,7 +87,6 @@ class WarpState(Protocol):
 
     def mbarrier_arrive(self, address: Bits, count: Bits, transaction_bytes: Bits | None) -> None:
         """Arrive `count` times; with `transaction_bytes`, expect those first (`arrive.expect_tx`). Remote addresses allowed."""
-        ...
 
     def mbarrier_test(self, address: Bits, parity: Bits) -> Mask:
         """True for the lanes whose barrier has completed the phase of that parity. The completing phase's writes become visible."""
@@ -113,7 +111,6 @@ class WarpState(Protocol):
 
     def warp_sync(self) -> None:
         """`bar.warp.sync`: the active lanes see what each of them has seen."""
-        ...
 
     def cluster_arrive(self) -> None: ...
 
@@ -126,19 +123,15 @@ class WarpState(Protocol):
     # --- fences ----------------------------------------------------------------------------------------------------
     def fence_proxy_async(self) -> None:
         """Generic-proxy shared-memory accesses of the active lanes become visible to the async proxy."""
-        ...
 
     def fence_gpu(self) -> None:
         """`fence.acq_rel.gpu`: orders memory accesses around it for those who are reached by atomics."""
-        ...
 
     def fence_mbarrier_init(self) -> None:
         """`fence.mbarrier_init.release.cluster`."""
-        ...
 
     def fence_wgmma(self) -> None:
         """`wgmma.fence`: orders register accesses between the warp and wgmma."""
-        ...
 
     # --- asynchronous copies of single threads ---------------------------------------------------------------------
     def async_copy(self, size: int, destination: Bits, source: Bits, count: Bits) -> None:
@@ -146,13 +139,11 @@ class WarpState(Protocol):
 
         Both addresses are multiples of the size. It is part of the thread's open group, and done at any time until it is waited for.
         """
-        ...
 
     def async_commit(self) -> None: ...
 
     def async_arrive(self, address: Bits) -> None:
         """One arrival of each active lane on the mbarrier at `address`, when the lane's copies so far are complete."""
-        ...
 
     def async_wait(self, pending: int) -> Suspend | None:
         """Wait until each active lane's groups but its newest `pending` are complete."""
@@ -163,7 +154,6 @@ class WarpState(Protocol):
 
         Both addresses are cluster addresses, and name one CTA. What waits for the barrier's phase sees the bytes.
         """
-        ...
 
     # --- bulk copies -----------------------------------------------------------------------------------------------
     def bulk_tensor_load(
@@ -174,17 +164,14 @@ class WarpState(Protocol):
         multicast: None (own CTA), or a bit mask of CTA ranks whose windows and barriers (same offsets) are written.
         One thread issues a bulk copy: more than one active lane is an error.
         """
-        ...
 
     def bulk_tensor_store(
         self, tensor_map: TensorMap, coordinates: Sequence[int], source: int, *, add: bool = False
     ) -> None:
         """Start a tiled copy shared to global, or a sum there; part of the thread's open bulk group."""
-        ...
 
     def bulk_load(self, source: int, destination: int, size: int, mbarrier: int) -> None:
         """`cp.async.bulk` global to shared: size and both addresses multiples of 16 bytes."""
-        ...
 
     def bulk_commit(self) -> None: ...
 
@@ -204,7 +191,6 @@ class WarpState(Protocol):
         and writes the accumulators back to the registers that this instruction names as "inout". It reads the
         accumulators then too: the content of `d` at issue is not used.
         """
-        ...
 
     def wgmma_commit(self) -> None: ...
 

@@ -61,12 +61,9 @@ class Pack(Pure):
     opcode = "mov.{self.type}"
 
     @property
-    def _half(self) -> RegType:
-        return "b32" if self.type == "b64" else "b16"
-
-    @property
     def operands(self) -> tuple[Operand, ...]:
-        return Operand("d", "out", self.type, kind="register"), Operand("a", "in", self._half, 2, braces=True)
+        half: RegType = "b32" if self.type == "b64" else "b16"
+        return Operand("d", "out", self.type, kind="register"), Operand("a", "in", half, 2, braces=True)
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         wide = STORAGE[self.type]
