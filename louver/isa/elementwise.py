@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from louver.isa.convert import RoundToEven, RoundWhole
 from louver.isa.floating import Approximate, Fma, Sign
-from louver.isa.instruction import Emit, Instruction
-from louver.isa.libdevice import FUNCTIONS, polynomial, with_sign
+from louver.isa.instruction import Emit
+from louver.isa.libdevice import FUNCTIONS, one, polynomial, with_sign
 from louver.isa.move import Select
 from louver.isa.scalar import Binary, Compare
 
@@ -142,37 +142,29 @@ def _reciprocal_root(x: Values) -> Values:
     return 1.0 / np.sqrt(x)
 
 
-def _one(instruction: Instruction) -> Callable[..., Any]:
-
-    def lower(emit: Emit, *args: Any) -> Any:
-        return emit(instruction, *args)
-
-    return lower
-
-
 ELEMENTWISE_STEPS: dict[str, Step] = {
-    "add": Step("arith.addf", 2, np.add, _one(Binary("add", "f32"))),
-    "subtract": Step("arith.subf", 2, np.subtract, _one(Binary("sub", "f32"))),
-    "multiply": Step("arith.mulf", 2, np.multiply, _one(_MULTIPLY)),
+    "add": Step("arith.addf", 2, np.add, one(Binary("add", "f32"))),
+    "subtract": Step("arith.subf", 2, np.subtract, one(Binary("sub", "f32"))),
+    "multiply": Step("arith.mulf", 2, np.multiply, one(_MULTIPLY)),
     "divide": Step("arith.divf", 2, np.divide, _divide),
-    "negate": Step("arith.negf", 1, np.negative, _one(Sign("neg", "f32"))),
-    "maximum": Step("arith.maximumf", 2, np.maximum, _one(Binary("max.NaN", "f32"))),
-    "minimum": Step("arith.minimumf", 2, np.minimum, _one(Binary("min.NaN", "f32"))),
-    "maximum_number": Step("arith.maxnumf", 2, np.fmax, _one(Binary("max", "f32"))),
-    "minimum_number": Step("arith.minnumf", 2, np.fmin, _one(Binary("min", "f32"))),
+    "negate": Step("arith.negf", 1, np.negative, one(Sign("neg", "f32"))),
+    "maximum": Step("arith.maximumf", 2, np.maximum, one(Binary("max.NaN", "f32"))),
+    "minimum": Step("arith.minimumf", 2, np.minimum, one(Binary("min.NaN", "f32"))),
+    "maximum_number": Step("arith.maxnumf", 2, np.fmax, one(Binary("max", "f32"))),
+    "minimum_number": Step("arith.minnumf", 2, np.fmin, one(Binary("min", "f32"))),
     "exp": Step("math.exp", 1, np.exp, _exp),
-    "exp2": Step("math.exp2", 1, np.exp2, _one(Approximate("ex2", flush=True))),
-    "tanh": Step("math.tanh", 1, np.tanh, _one(Approximate("tanh"))),
+    "exp2": Step("math.exp2", 1, np.exp2, one(Approximate("ex2", flush=True))),
+    "tanh": Step("math.tanh", 1, np.tanh, one(Approximate("tanh"))),
     "erf": Step("math.erf", 1, _erf_exact, _erf),
-    "round_even": Step("math.roundeven", 1, np.rint, _one(RoundToEven())),
-    "absolute": Step("math.absf", 1, np.abs, _one(Sign("abs", "f32"))),
-    "floor": Step("math.floor", 1, np.floor, _one(RoundWhole("floor"))),
-    "ceil": Step("math.ceil", 1, np.ceil, _one(RoundWhole("ceil"))),
-    "truncate": Step("math.trunc", 1, np.trunc, _one(RoundWhole("trunc"))),
-    "square_root": Step("math.sqrt", 1, np.sqrt, _one(Approximate("sqrt"))),
-    "reciprocal_root": Step("math.rsqrt", 1, _reciprocal_root, _one(Approximate("rsqrt"))),
+    "round_even": Step("math.roundeven", 1, np.rint, one(RoundToEven())),
+    "absolute": Step("math.absf", 1, np.abs, one(Sign("abs", "f32"))),
+    "floor": Step("math.floor", 1, np.floor, one(RoundWhole("floor"))),
+    "ceil": Step("math.ceil", 1, np.ceil, one(RoundWhole("ceil"))),
+    "truncate": Step("math.trunc", 1, np.trunc, one(RoundWhole("trunc"))),
+    "square_root": Step("math.sqrt", 1, np.sqrt, one(Approximate("sqrt"))),
+    "reciprocal_root": Step("math.rsqrt", 1, _reciprocal_root, one(Approximate("rsqrt"))),
     "log": Step("math.log", 1, np.log, _log),
-    "log2": Step("math.log2", 1, np.log2, _one(Approximate("lg2"))),
+    "log2": Step("math.log2", 1, np.log2, one(Approximate("lg2"))),
     "sin": Step("math.sin", 1, np.sin, _turned(0.0)),
     "cos": Step("math.cos", 1, np.cos, _turned(1.0)),
     "round_away": Step("math.round", 1, _away_from_zero, _round_away),

@@ -284,7 +284,9 @@ def _reciprocal(emit: Emit, x: Any) -> Any:
     return emit(Binary("div.rn", "f32"), 1.0, x)
 
 
-def _one(instruction: Instruction) -> Callable[..., Any]:
+def one(instruction: Instruction) -> Callable[..., Any]:
+    """Emits one instruction."""
+
     def lower(emit: Emit, *args: Any) -> Any:
         return emit(instruction, *args)
 
@@ -304,9 +306,9 @@ FUNCTIONS: dict[str, tuple[int, Callable[..., Values], Callable[..., Any]]] = {
     "coshf": (1, np.cosh, _cosh),
     "cbrtf": (1, np.cbrt, _cbrt),
     "powf": (2, np.power, _pow),
-    "sqrtf": (1, np.sqrt, _one(SquareRoot())),
-    "fsqrt_rn": (1, np.sqrt, _one(SquareRoot())),
-    "fdiv_rn": (2, np.divide, _one(Binary("div.rn", "f32"))),
+    "sqrtf": (1, np.sqrt, one(SquareRoot())),
+    "fsqrt_rn": (1, np.sqrt, one(SquareRoot())),
+    "fdiv_rn": (2, np.divide, one(Binary("div.rn", "f32"))),
     "frcp_rn": (1, np.reciprocal, _reciprocal),
 }
 """The number of operands of each function, its meaning for float32 or float64 arrays, and its instructions."""
