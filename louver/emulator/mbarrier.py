@@ -73,19 +73,19 @@ class Mbarrier:
         self.transactions += bytes
         self._check_transactions()
 
-    def arrive(self, count: int, seen: Row) -> bool:
-        """Arrive `count` times, releasing what `seen` has seen; True when the phase completed."""
+    def arrive(self, count: int, seen: Row) -> None:
+        """Arrive `count` times, releasing what `seen` has seen."""
         if count < 1 or count > self.pending:
             raise BarrierError(f"{count} arrivals on {self}: the phase takes at most {self.pending} more")
         self.pending -= count
         self._arrived.join(seen)
-        return self._advance()
+        self._advance()
 
-    def complete(self, bytes: int) -> bool:
-        """Count `bytes` of a copy as done; True when the phase completed."""
+    def complete(self, bytes: int) -> None:
+        """Count `bytes` of a copy as done."""
         self.transactions -= bytes
         self._check_transactions()
-        return self._advance()
+        self._advance()
 
     def idle(self) -> bool:
         """Whether no arrival, transaction or copy of the current phase has happened yet."""
@@ -97,9 +97,9 @@ class Mbarrier:
                 f"the transaction count of {self} leaves its range of ±{MBARRIER_MAX_TRANSACTION_BYTES} bytes"
             )
 
-    def _advance(self) -> bool:
+    def _advance(self) -> None:
         if self.pending or self.transactions:
-            return False
+            return
         self.phase += 1
         self.pending = self.expected
         self.released.join(self._arrived.rows)
@@ -107,4 +107,3 @@ class Mbarrier:
         if self.store_agent is not None:
             self.released.see(self.store_agent, self.phase)
         self.signal.notify()
-        return True
