@@ -18,10 +18,11 @@ from louver.emulator.shared import SharedMemory
 from louver.emulator.sync import ClusterBarrier, NamedBarriers, RegisterPool
 from louver.emulator.tiles import Tensor
 from louver.emulator.warp import Warp
-from louver.emulator.warpgroup import WARPS, Warpgroup
+from louver.emulator.warpgroup import Warpgroup
 from louver.emulator.writes import Writes
 from louver.isa.instruction import LANES, Bits
 from louver.isa.machine import RANK_ONE, SHARED_CLUSTER_BIT
+from louver.isa.targets import WARPS_PER_WARPGROUP
 from louver.isa.tensormap import TensorMap
 from louver.ptx.module import Kernel
 from louver.ptx.printer import register_name
@@ -43,11 +44,11 @@ class Cta:
         self.shared = SharedMemory(index, kernel.dynamic_shared, cluster.fill, cluster.agents, *fences)
         self.named = NamedBarriers(cluster.agents)
         self.pool = RegisterPool(kernel.threads, kernel.min_ctas, warps)
-        self.warpgroups = [Warpgroup(self, i) for i in range(-(-warps // WARPS))]
+        self.warpgroups = [Warpgroup(self, i) for i in range(-(-warps // WARPS_PER_WARPGROUP))]
         self.warps = [Warp(self, i, 1 + rank * warps + i) for i in range(warps)]
 
     def warpgroup_of(self, warp: int) -> Warpgroup:
-        return self.warpgroups[warp // WARPS]
+        return self.warpgroups[warp // WARPS_PER_WARPGROUP]
 
     def address(self, offset: int) -> int:
         """The `shared::cluster` address of an offset in this CTA's window."""

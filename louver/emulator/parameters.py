@@ -15,6 +15,7 @@ from louver.isa.instruction import Bits
 from louver.isa.machine import U8, Mask
 from louver.isa.tensormap import TensorMap
 from louver.ptx.module import Kernel, Param
+from louver.ptx.validate import SHARED_SYMBOL
 
 Argument: TypeAlias = int | float | Allocation | TensorMap
 """A kernel argument: a number for `u32`, `u64` and `f32`, an allocation for its address (`u64`), a tensor map."""
@@ -24,9 +25,6 @@ FIRST_ADDRESS = 0x1000_0000_0000
 
 STEP = 256
 """Bytes from one parameter to the next; more than a tensor map's 128."""
-
-SHARED_SYMBOL = "smem"
-"""The name of the dynamic shared memory."""
 
 
 class Parameters:

@@ -13,7 +13,7 @@ from louver.emulator.waiters import Signal
 from louver.isa.instruction import LANES
 from louver.isa.machine import Mask, Suspend
 from louver.isa.sync import NAMED_BARRIERS
-from louver.isa.targets import SM_90A, WARPGROUP_THREADS
+from louver.isa.targets import SM_90A, WARPS_PER_WARPGROUP
 
 if TYPE_CHECKING:
     from louver.emulator.warp import Warp
@@ -171,9 +171,8 @@ class RegisterPool:
 
     def check_exit(self) -> None:
         """Raise ConvergenceError when the warps of a warpgroup did not all execute the same `setmaxnreg`."""
-        size = WARPGROUP_THREADS // LANES
-        for first in range(0, len(self._history), size):
-            group = self._history[first : first + size]
+        for first in range(0, len(self._history), WARPS_PER_WARPGROUP):
+            group = self._history[first : first + WARPS_PER_WARPGROUP]
             if any(history != group[0] for history in group):
                 raise ConvergenceError(
                     f"setmaxnreg must be executed by all warps of a warpgroup: warps {first} to {first + len(group) - 1} "

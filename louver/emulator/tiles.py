@@ -19,15 +19,11 @@ from louver.emulator.memory import Allocation, GlobalMemory, check_writable
 from louver.emulator.shared import Where
 from louver.formats.dtypes import element_type
 from louver.isa.machine import U8
-from louver.isa.swizzle import Swizzle
+from louver.isa.swizzle import CHUNK, Swizzle
 from louver.isa.tensormap import COPY_CHUNK, SwizzleBytes, TensorMap
 
 TILE_ALIGNMENT = 128
 """Shared address of a tiled copy, in bytes."""
-
-_CHUNK = 16
-"""Bytes that a swizzle moves together."""
-
 
 Item = TypeVar("Item", bound=np.generic)
 
@@ -85,17 +81,14 @@ class Tensor:
             total = before.view(dtype) + np.ascontiguousarray(data).view(dtype)
         self.store(coordinates, total.astype(dtype).view(np.uint8))
 
-    def check_load(self, coordinates: Sequence[int]) -> None:
-        """Raise MisalignedError where the hardware would not load the box at `coordinates`."""
-        self._check_start(coordinates)
-
     def check_store(self, coordinates: Sequence[int]) -> None:
         """Raise MisalignedError or OutOfBoundsError where the hardware would not store the box, or not only the box."""
         check_writable(self.allocation)
-        self._check_start(coordinates)
+        self.check_load(coordinates)
         self._check_end(coordinates)
 
-    def _check_start(self, coordinates: Sequence[int]) -> None:
+    def check_load(self, coordinates: Sequence[int]) -> None:
+        """Raise MisalignedError where the hardware would not load the box at `coordinates`."""
         if coordinates[0] * self.map.element_bytes % COPY_CHUNK:
             raise MisalignedError(
                 f"a tiled copy starts at a multiple of {COPY_CHUNK} bytes along the innermost dimension, "
@@ -161,6 +154,6 @@ def tile_bytes(tensor_map: TensorMap, address: int) -> Where:
 
 @lru_cache(maxsize=256)
 def _swizzled(span: SwizzleBytes, phase: int, size: int) -> NDArray[np.int64]:
-    chunks = phase + np.arange(0, size, _CHUNK, dtype=np.int64)
+    chunks = phase + np.arange(0, size, CHUNK, dtype=np.int64)
     places = np.asarray(Swizzle(span).apply(chunks), np.int64)
-    return (places[:, None] + np.arange(_CHUNK)).reshape(-1)[:size]
+    return (places[:, None] + np.arange(CHUNK)).reshape(-1)[:size]

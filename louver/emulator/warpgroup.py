@@ -22,14 +22,12 @@ from louver.emulator.shared import Access
 from louver.emulator.waiters import Signal
 from louver.isa.instruction import LANES, Bits
 from louver.isa.machine import Suspend
-from louver.isa.targets import WARPGROUP_THREADS
+from louver.isa.targets import WARPS_PER_WARPGROUP
 from louver.isa.wgmma import Wgmma
 
 if TYPE_CHECKING:
     from louver.emulator.cluster import Cta
     from louver.emulator.warp import Warp
-
-WARPS = WARPGROUP_THREADS // LANES
 
 
 @dataclass(slots=True, eq=False)
@@ -64,7 +62,7 @@ class Product:
 
     def gathered(self, name: str) -> NDArray[np.uint32]:
         """An operand over the 128 threads: [128], or [count, 128]."""
-        return np.concatenate([self.inputs[index][name] for index in range(WARPS)], axis=-1)
+        return np.concatenate([self.inputs[index][name] for index in range(WARPS_PER_WARPGROUP)], axis=-1)
 
     def complete(self) -> None:
         """Compute, and write the accumulators of the four warps."""
@@ -105,17 +103,17 @@ class Warpgroup:
 
     def issue(self, warp: Warp, instruction: Wgmma, inputs: Sequence[Bits]) -> None:
         """One warp issues its next product."""
-        if len(self.warps) != WARPS:
+        if len(self.warps) != WARPS_PER_WARPGROUP:
             raise ConvergenceError(
-                f"{self.name} has {len(self.warps)} warps: wgmma needs {WARPS}, so whole warpgroups in a CTA"
+                f"{self.name} has {len(self.warps)} warps: wgmma needs {WARPS_PER_WARPGROUP}, so whole warpgroups in a CTA"
             )
         product = self._take(warp, instruction)
-        product.inputs[warp.index % WARPS] = dict(zip(product.names, inputs, strict=True))
+        product.inputs[warp.index % WARPS_PER_WARPGROUP] = dict(zip(product.names, inputs, strict=True))
         least, fenced = warp.clock.least(), warp.fenced.least()
         product.seen = least.copy() if product.seen is None else meet(product.seen, least)
         product.fenced = fenced.copy() if product.fenced is None else meet(product.fenced, fenced)
         warp.hazards.use(warp.step, product.number)
-        if len(product.inputs) == WARPS:
+        if len(product.inputs) == WARPS_PER_WARPGROUP:
             self._form(product)
 
     def commit(self, warp: Warp) -> None:
@@ -126,7 +124,7 @@ class Warpgroup:
         if self.completed < target:
             return warp.suspend(self._signal, self._explain(target))
         if target:
-            warp.clock.see(self._readers()[warp.index % WARPS], target)
+            warp.clock.see(self._readers()[warp.index % WARPS_PER_WARPGROUP], target)
         warp.hazards.settle(target)
         return None
 
