@@ -54,7 +54,7 @@ class Move(Pure):
 
 @dataclass(frozen=True, slots=True)
 class Pack(Pure):
-    """`mov.b64 d, {lo, hi}` (or `mov.b32` from two b16): two registers as one of twice the width."""
+    """`mov.b64 d, {lo, hi}` (or `mov.b32` from two b16): two registers in one of twice the width."""
 
     type: Literal["b32", "b64"] = "b64"
 
@@ -74,7 +74,7 @@ class Pack(Pure):
 
 @dataclass(frozen=True, slots=True)
 class Unpack(Pure):
-    """`mov.b64 {lo, hi}, a` (or `mov.b32` to two b16): one register as two of half the width."""
+    """`mov.b64 {lo, hi}, a` (or `mov.b32` to two b16): one register in two of half the width."""
 
     type: Literal["b32", "b64"] = "b64"
 
@@ -92,7 +92,7 @@ class Unpack(Pure):
 
 @dataclass(frozen=True, slots=True)
 class Bitcast(Pure):
-    """`mov.b32 d, a`: an f32 register's bits in a b32 register, or the other way."""
+    """`mov.b32 d, a`: the bits of an f32 register in a b32 register, or the reverse."""
 
     to: Literal["b32", "f32"]
 
