@@ -89,9 +89,7 @@ class Arithmetic(BuilderCore):
         return self._result(MultiplyWide(add=True), "b64", None, a, b, c)
 
     def div(self, a: Number, b: Number) -> Reg:
-        """a / b, rounded down. Dividing a register by 1 emits nothing. ptxas emits no shift for powers of two, so `div`
-        does.
-        """
+        """a / b, rounded down. Division by 1 emits nothing, by a power of two a shift, which ptxas does not do."""
         if isinstance(a, Reg) and b in (1, Imm(1)):
             return a
         divisor = b.value if isinstance(b, Imm) else b

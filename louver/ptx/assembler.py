@@ -1,7 +1,7 @@
 """The assembler `ptxas`: cubin, registers, spills and every warning as data.
 
-It comes from the pinned wheel `nvidia-cuda-nvcc` and needs neither a GPU nor a driver. nvJitLink is not used, because
-it ignores `setmaxnreg`.
+ptxas comes from the pinned wheel `nvidia-cuda-nvcc` and needs neither a GPU nor a driver. nvJitLink is not used,
+because it ignores `setmaxnreg`.
 """
 
 from __future__ import annotations

@@ -131,10 +131,8 @@ class KernelBuilder(Arithmetic):
         return result
 
     def store_async(self, address: Address, value: Reg | Sequence[Reg], mbarrier: Address) -> None:
-        """Store 1, 2 or 4 registers of one class to a CTA of the cluster later; their bytes complete on a barrier
-        there.
-
-        Both addresses are from `map_shared`.
+        """Store 1, 2 or 4 registers of one class later, to a CTA of the cluster. Their bytes complete on a barrier
+        there. Both addresses are from `map_shared`.
         """
         registers = (value,) if isinstance(value, Reg) else tuple(value)
         count = _vector(len(registers))

@@ -197,9 +197,7 @@ class _Flow:
         self._block(self._kernel.body, set(), whole=True)
 
     def _block(self, block: Block, written: set[Reg], *, whole: bool) -> None:
-        """Extend `written` by the registers that `block` writes on every path. whole: no branch around it divides a
-        warp.
-        """
+        """Extend `written` by what `block` writes on every path. whole: no branch around it divides a warp."""
         for node in block.nodes:
             index, self._index = self._index, self._index + 1
             if isinstance(node, Inst):
