@@ -24,13 +24,14 @@ from louver.isa.bulk import (
     GenericParameter,
 )
 from louver.isa.bytes import StoreByte
-from louver.isa.instruction import RegType
 from louver.isa.matrix import StoreMatrix
 from louver.isa.memory import Load, LoadParameter, Store, SymbolAddress
+from louver.isa.scalar import REGISTER
 from louver.isa.sync import BarrierSync, ClusterArrive, ClusterWait, FenceProxyAsync, SetMaxRegisters
 from louver.ptx.arithmetic import Arithmetic
 from louver.ptx.core import Number
 from louver.ptx.module import Address, Imm, Reg
+from louver.ptx.validate import SHARED_SYMBOL
 
 
 class KernelBuilder(Arithmetic):
@@ -42,15 +43,14 @@ class KernelBuilder(Arithmetic):
         kind = self.params[name].type
         if kind == "tensormap":
             raise ValueError(f"{name} is a tensor map, which is not loaded: take its address")
-        registers: dict[str, RegType] = {"u32": "b32", "u64": "b64", "f32": "f32"}
-        result = self.reg(registers[kind])
+        result = self.reg(REGISTER[kind])
         self.emit(LoadParameter(kind), result, Address(name))
         return result
 
     def shared_symbol(self) -> Reg:
         """The address of the dynamic shared memory."""
         result = self.reg("b32")
-        self.emit(SymbolAddress("b32"), result, Address("smem"))
+        self.emit(SymbolAddress("b32"), result, Address(SHARED_SYMBOL))
         return result
 
     def map_address(self, name: str) -> Reg:
