@@ -1,7 +1,7 @@
 """Warpgroup products: issue by four warps, groups, completion, and the registers that they hold meanwhile.
 
-A product begins when all four warps have issued it. Each warp's part of it is done on its own: a warp's wait covers what
-its own part reads of shared memory, not what the other three still read. Source: PTX ISA, wgmma.
+A product begins when all four warps have issued it. Each warp's part completes separately: a warp's wait covers the
+shared memory that its own part reads, not what the other three still read. Source: PTX ISA, wgmma.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Product:
-    """One wgmma. names: its operands after d. inputs: per warp, their values by name. seen: what all its threads had seen at issue.
-    fenced: what all of them had seen at their last `fence.proxy.async`.
+    """A wgmma. names: its operands after d. inputs: for each warp, their values by name. seen: what all its threads had
+    seen at issue. fenced: what they had all seen at their last `fence.proxy.async`.
     """
 
     group: Warpgroup
@@ -49,7 +49,7 @@ class Product:
         return cast(Wgmma, self.step.op)
 
     def uniform(self, name: str) -> int:
-        """The value of an operand that must agree in all threads."""
+        """The value of an operand, which must agree in all threads."""
         found = self.gathered(name)
         if (found != found[0]).any():
             values: list[int] = np.unique(found).tolist()
@@ -57,15 +57,14 @@ class Product:
         return int(found[0])
 
     def optional(self, name: str) -> int | None:
-        """As `uniform`, or None when the form lacks the operand."""
+        """As `uniform`, or None if the form has no such operand."""
         return self.uniform(name) if name in self.inputs[0] else None
 
     def gathered(self, name: str) -> NDArray[np.uint32]:
-        """An operand over the 128 threads: [128], or [count, 128]."""
+        """An operand over the 128 threads: [128] or [count, 128]."""
         return np.concatenate([self.inputs[index][name] for index in range(WARPS_PER_WARPGROUP)], axis=-1)
 
     def complete(self) -> None:
-        """Compute, and write the accumulators of the four warps."""
         op = self.instruction
         slots = self.step.outputs[0]
         scale = bool(self.uniform("scale-d"))
@@ -84,7 +83,7 @@ class Product:
 
 
 class Warpgroup:
-    """Four neighbouring warps of a CTA. completed: products that are done; they complete in order."""
+    """Four neighbouring warps of a CTA. completed: number of completed products; they complete in order."""
 
     def __init__(self, cta: Cta, index: int) -> None:
         self.cta = cta
@@ -97,12 +96,11 @@ class Warpgroup:
         self._signal = Signal()
 
     def register_hazards(self, warp: Warp) -> RegisterHazards:
-        """Take in a warp; what watches over its registers."""
+        """Add a warp. Returns the checker of its registers."""
         self.warps.append(warp)
         return RegisterHazards(warp)
 
     def issue(self, warp: Warp, instruction: Wgmma, inputs: Sequence[Bits]) -> None:
-        """One warp issues its next product."""
         if len(self.warps) != WARPS_PER_WARPGROUP:
             raise ConvergenceError(
                 f"{self.name} has {len(self.warps)} warps: wgmma needs {WARPS_PER_WARPGROUP}, so whole warpgroups in a CTA"
@@ -129,7 +127,6 @@ class Warpgroup:
         return None
 
     def retire(self, product: Product) -> None:
-        """A product is complete; the next one may begin."""
         self.completed = product.number
         self._start()
         self._signal.notify()
@@ -152,7 +149,7 @@ class Warpgroup:
         shared = self.cta.shared
         everything = np.concatenate((a, b.reshape(-1)))
         shared.check_bounds(int(everything.min()), int(everything.max()))
-        # A column of B that was never written leaves its column of D undefined, and no other one.
+        # An unwritten column of B only makes its own column of D undefined.
         columns = b if product.instruction.transpose_b else b[shared.written(b)]
         self.cta.cluster.undefined |= len(columns) < len(b)
         where = np.concatenate((a, columns.reshape(-1)))
@@ -170,7 +167,7 @@ class Warpgroup:
             self.cta.cluster.scheduler.queue(product, self.warps[0], product.step)
 
     def _readers(self) -> list[int]:
-        """The agents of the four warps' parts: their epochs are the products' numbers."""
+        """Agents of the four warps' parts. Their epochs are product numbers."""
         if not self._agents:
             add = self.cta.cluster.agents.add
             self._agents = [add(f"the wgmma of {warp.name}") for warp in self.warps]
@@ -183,5 +180,5 @@ class Warpgroup:
 
 @lru_cache(maxsize=256)
 def _shared_bytes(op: Wgmma, a_desc: int | None, b_desc: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The bytes that a product reads, memoised: a kernel's loop reads the same few operands again and again."""
+    """Bytes that a product reads. Cached: a loop reads the same few operands again and again."""
     return op.shared_bytes(a_desc, b_desc)
