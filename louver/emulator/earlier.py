@@ -42,7 +42,7 @@ class EarlierGrids:
         self._signal.notify()
 
     def check(self, allocation: Allocation, rows: Row, lanes: NDArray[np.int64]) -> None:
-        """Raise EarlierGridError if lanes that have seen `rows` [lanes, agents] may use the bytes too early."""
+        """Raise EarlierGridError for lanes that have not waited. rows: what the lanes have seen [lanes, agents]."""
         if allocation.settled:
             return
         early = lanes[rows[:, self.agent] == 0]

@@ -154,7 +154,7 @@ class GlobalMemory:
         return allocation.data[offset : offset + size].copy()
 
     def gather(self, address: Bits, size: int, active: Mask, check: Check | None = None, *, aligned: bool = True) -> U8:
-        """Load `size` bytes for each active lane: uint8 [32, size], zeros elsewhere. aligned: to the size, checked."""
+        """Load `size` bytes for each active lane: uint8 [32, size], zeros elsewhere. aligned: check alignment."""
         out = np.zeros((len(address), size), np.uint8)
         for lanes, allocation, offsets in self._resolve(address, size, active, aligned=aligned):
             index = _bytes(offsets, size)
