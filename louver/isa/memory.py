@@ -238,14 +238,7 @@ class AddVector(Effect):
 
     @property
     def mnemonic(self) -> str:
-        return (
-            "red.global.add."
-            + {
-                "f32": f"v{self.count}.f32",
-                "f16x2": f"noftz.v{self.count}.f16x2",
-                "bf16x2": f"noftz.v{self.count}.bf16x2",
-            }[self.type]
-        )
+        return f"red.global.add.{'' if self.type == 'f32' else 'noftz.'}v{self.count}.{self.type}"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         address, numbers = inputs
