@@ -149,7 +149,7 @@ def _axes(grid: int | Sequence[int]) -> tuple[int, int, int]:
 
 
 def _check_launch(kernel: Kernel, grid: int) -> None:
-    if grid < 1 or grid % kernel.cluster:
+    if grid % kernel.cluster:
         raise LaunchError(f"the grid is a multiple of the cluster size {kernel.cluster}, got {grid}")
     if not 1 <= kernel.threads <= SM_90A.max_threads:
         raise LaunchError(f"a CTA has 1 to {SM_90A.max_threads} threads, got {kernel.threads}")
