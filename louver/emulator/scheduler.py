@@ -56,13 +56,9 @@ class Scheduler:
         self._ready: list[Warp] = []
         self._random = random.Random(f"{order} {salt}")
 
-    def issue(self, operation: Operation, issuer: Warp, *, ordered: bool = False) -> None:
-        """Begin an operation of the warp's current step."""
-        self.queue(operation, issuer, issuer.step, ordered=ordered)
-
-    def queue(self, operation: Operation, issuer: Warp, step: Step, *, ordered: bool = False) -> None:
-        """Begin an operation of `step`, which may be long past."""
-        pending = Pending(operation, issuer, step, ordered)
+    def issue(self, operation: Operation, issuer: Warp, step: Step | None = None, *, ordered: bool = False) -> None:
+        """Begin an operation of `step`, by default the warp's current one."""
+        pending = Pending(operation, issuer, step or issuer.step, ordered)
         if isinstance(self.order, Earliest):
             pending.complete()
         else:

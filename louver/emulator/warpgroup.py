@@ -164,7 +164,7 @@ class Warpgroup:
     def _start(self) -> None:
         if self.completed < self._formed:
             product = self._products[self.completed]
-            self.cta.cluster.scheduler.queue(product, self.warps[0], product.step)
+            self.cta.cluster.scheduler.issue(product, self.warps[0], product.step)
 
     def _readers(self) -> list[int]:
         """Agents of the four warps' parts. Their epochs are product numbers."""
