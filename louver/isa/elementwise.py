@@ -174,12 +174,13 @@ ELEMENTWISE_STEPS: dict[str, Step] = {
 }
 """The steps by name.
 
-maximum, minimum: NaN if an operand is NaN. maximum_number, minimum_number: a number wins over NaN. divide: a · (1/b)
-with the hardware's reciprocal, to 2^-21 relatively; 1/b is infinite for |b| up to 2^-128. exp: to (1 + |x|)·2^-22
-relatively. exp2, tanh: by the hardware, to 2^-22 and 2^-10 relatively. exp, exp2: results below 2^-126 are 0. erf: to
-2^-21 absolutely. square_root: to 2^-22 relatively. reciprocal_root, log, log2: to 2^-21 relatively, logarithms below 1
-absolutely. sin, cos: to 2^-21 absolutely; NaN for |x| above 2^20. remainder: exact for quotients below 2^24. Functions
-of libdevice: see `louver.isa.libdevice.ERRORS`.
+- maximum, minimum: NaN if an operand is NaN. maximum_number, minimum_number: a number wins over NaN.
+- divide: a · (1/b) with the hardware's reciprocal, to 2^-21 relatively; 1/b is infinite for |b| up to 2^-128.
+- exp: to (1 + |x|)·2^-22 relatively. exp2, tanh: by the hardware, to 2^-22 and 2^-10 relatively.
+- exp, exp2: results below 2^-126 are 0. remainder: exact for quotients below 2^24.
+- erf: to 2^-21 absolutely. sin, cos: to 2^-21 absolutely; NaN for |x| above 2^20.
+- square_root: to 2^-22 relatively. reciprocal_root, log, log2: to 2^-21 relatively, logarithms below 1 absolutely.
+- Functions of libdevice: see `louver.isa.libdevice.ERRORS`.
 """
 
 

@@ -7,12 +7,11 @@ also has the same columns plus 64:
     0 … 3 and  8 … 11          l = 0           2       4            30
     4 … 7 and 12 … 15          l = 1           3       5            31
 
-Narrower blocks have fewer lanes side by side and more below each other. With 16 columns, lane l has rows l mod 8 and 8
-+ l mod 8.
-
-A lane reads four columns of the dense operand in one 16-byte load; neighbouring lanes read neighbouring pieces. As in
-`wgmma`, rows r and r + 8 belong to one lane, so a gated product finds both sums there. With several blocks, each warp
-has neighbouring rows of the tile: block b of warp w has 16 rows from 16 · (blocks · w + b) (`Lowering.row_steps`).
+Narrower blocks have fewer lanes side by side, and more below each other: in 16 columns, lane l has rows l mod 8 and l
+mod 8 + 8. A lane reads four columns of the dense operand in one 16-byte load; neighbouring lanes read neighbouring
+pieces. As in `wgmma`, rows r and r + 8 belong to one lane, so a gated product finds both sums there. With several
+blocks, each warp has neighbouring rows of the tile: block b of warp w has 16 rows from 16 · (blocks · w + b)
+(`Lowering.row_steps`).
 """
 
 from __future__ import annotations
