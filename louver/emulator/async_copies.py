@@ -29,8 +29,7 @@ Epochs = NDArray[np.int32]
 class Copy:
     """The copies of one instruction. lanes: numbers [lanes]. where: bytes that they write [lanes, size].
 
-    epochs: of those lanes [lanes]. first: the least epoch. source: addresses [32]. reads: bytes that each lane reads
-    [32]; zeros follow them.
+    epochs: of those lanes [lanes]. first: the least epoch. source: addresses [32]. reads: bytes read by each lane [32].
     """
 
     copies: AsyncCopies

@@ -50,9 +50,8 @@ class Step:
     position: index of the node in program order. inputs: a getter for each input operand. sources: register slots that
     each input reads. outputs: slots written, in operand order, vectors grouped. product: of a wgmma. compute: of a pure
     instruction. result: the only slot written, if it is one scalar register. plain: a pure instruction without a guard,
-    with a `result`, and with no register that some wgmma uses. watched_reads, watched_writes: slots that some wgmma
-    uses; see `hazards.py`. target: where "if", "else" and "repeat" jump to. condition: predicate slot of a guard or
-    branch.
+    with a `result`, and with no register of a wgmma. watched_reads, watched_writes: slots that some wgmma uses; see
+    `hazards.py`. target: where "if", "else" and "repeat" jump to. condition: predicate slot of a guard or branch.
     """
 
     kind: Kind

@@ -29,9 +29,7 @@ class Operation(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Pending:
-    """An operation, and the warp and step that issued it. ordered: it completes before all that the warp releases
-    later.
-    """
+    """An operation with the warp and step that issued it. ordered: it completes before later releases of the warp."""
 
     operation: Operation
     issuer: Warp
@@ -86,9 +84,7 @@ class Scheduler:
             self._ready.append(warp)
 
     def next(self) -> tuple[Warp, int] | None:
-        """The next warp and its most instructions; None if no warp can run, now or later. Completes operations by the
-        order.
-        """
+        """The next warp and its most instructions; None if no warp can run any more. Completes operations before."""
         while True:
             if self.pending and (not self._ready or self._completes_now()):
                 self._complete_one()

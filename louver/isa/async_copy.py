@@ -25,8 +25,7 @@ PAST_L1 = 16
 class AsyncCopy(Effect):
     """`cp.async.cg.shared.global [dst], [src], 16, ignore-src`: start a copy in the thread's open group.
 
-    size: bytes. partial: the last operand is src-size instead of ignore-src: bytes to read, at most `size`; zeros
-    follow.
+    size: bytes. partial: the last operand is src-size, not ignore-src: bytes to read, at most `size`; zeros follow.
 
     If the predicate ignore-src holds, the source is not read and zeros are written. ptxas drops a predicate that is
     known to be false. Copies are not ordered among themselves. The issuing thread sees the bytes after its wait for the
@@ -96,8 +95,7 @@ class AsyncWait(Effect):
 
 @dataclass(frozen=True, slots=True)
 class AsyncArrive(Effect):
-    """`cp.async.mbarrier.arrive.noinc [addr]`: the thread arrives once when all copies that it has started are
-    complete.
+    """`cp.async.mbarrier.arrive.noinc [addr]`: the thread arrives once when all its copies so far are complete.
 
     noinc: the barrier counts this arrival like any other.
     """

@@ -26,8 +26,8 @@ def _mask(length: Bits) -> Bits:
 @dataclass(frozen=True, slots=True)
 class ExtractField(Pure):
     """`bfe.type d, a, position, length`: bits position … position + length - 1 of a. Only the low bytes of position and
-    length count. u32 fills with zeros. s32 fills with the top bit of the field, or of a if the field exceeds a. An
-    empty field is 0.
+    length count. u32 fills with zeros. s32 fills with the top bit of the field, or of a if it is shorter. An empty
+    field is 0.
     """
 
     type: Literal["u32", "s32"] = "u32"

@@ -17,7 +17,6 @@ from louver.isa.machine import Outcome, WarpState
 MAX_RANK = 5
 """Greatest number of dimensions of a tensor map."""
 
-
 Eviction: TypeAlias = Literal["first", "last"]
 """Whether the L2 cache evicts data first or last."""
 
@@ -42,8 +41,7 @@ class GenericParameter(Pure):
 
 @dataclass(frozen=True, slots=True)
 class CachePolicy(Pure):
-    """`createpolicy.fractional.L2::evict_….b64 d, 1.0`: a policy with which the L2 cache evicts copied data first, or
-    last.
+    """`createpolicy.fractional.L2::evict_….b64 d, 1.0`: a policy: the L2 cache evicts copied data first, or last.
 
     Only the machine reads the bits of a policy; here they are the index of the choice. A policy changes no result.
     """

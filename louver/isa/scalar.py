@@ -144,7 +144,6 @@ COMPARE: dict[str, Function] = {
 CANONICAL_NAN = np.uint32(0x7FFFFFFF)
 """The NaN result of f32 arithmetic, for all NaN operands."""
 
-
 OPERATIONS: dict[str, dict[str, Function]] = {
     **dict.fromkeys(("s32", "u32", "s64", "u64"), INTEGER),
     **dict.fromkeys(("b16", "b32", "b64"), BITWISE),

@@ -68,9 +68,7 @@ class ShuffleIndex(Effect):
 
 @dataclass(frozen=True, slots=True)
 class ShuffleButterfly(Effect):
-    """`shfl.sync.bfly.b32 d, a, mask, 31, 0xffffffff`: `a` of the lane whose number is the own one xor mask (low five
-    bits).
-    """
+    """`shfl.sync.bfly.b32 d, a, mask, 31, 0xffffffff`: `a` of lane (own number) xor mask; its low five bits count."""
 
     aligned = True
     opcode = "shfl.sync.bfly.b32"

@@ -24,7 +24,6 @@ WARPS_PER_WARPGROUP = 4
 WARPGROUP_THREADS = 128
 """Threads of a warpgroup: four warps. The index of the first warp is a multiple of 4."""
 
-
 FP8 = ("e4m3", "e5m2")
 
 

@@ -18,7 +18,6 @@ COPY_CHUNK = 16
 SwizzleBytes = Literal[0, 32, 64, 128]
 """Swizzle span in bytes; 0 means no swizzle."""
 
-
 ADDED_BYTES = {"f32": 4, "f16": 2, "bf16": 2, "s32": 4}
 """Element types that bulk copies add, and their bytes. Source: PTX ISA, cp.reduce.async.bulk."""
 

@@ -56,9 +56,7 @@ def disassemble_lines(cubin: bytes, ptx: Sequence[str]) -> list[SassLine]:
 
 
 def _placed_lines(cubin: bytes) -> list[SassLine]:
-    """The lines with PTX lines of the assembler's line table. Instructions without an entry have the line of the one
-    before.
-    """
+    """The lines by the assembler's line table. Instructions without an entry have the line of the one before."""
     found: list[SassLine] = []
     line: int | None = None
     for text in disassemble(cubin, "-gp").splitlines():
