@@ -1,4 +1,4 @@
-"""Runs PTX modules on the CPU, asynchronous engines included, and reports every hazard it can prove."""
+"""Runs PTX modules on the CPU, with asynchronous engines, and reports every hazard that it can prove."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The asynchronous copies of single threads, in groups of each thread's own (PTX ISA, `cp.async`)."""
+"""Asynchronous copies of single threads, in groups of each thread (PTX ISA, `cp.async`)."""
 
 from __future__ import annotations
 
@@ -22,15 +22,14 @@ if TYPE_CHECKING:
     from louver.emulator.warp import Warp
 
 Epochs = NDArray[np.int32]
-"""Numbers one a lane: of groups, or of epochs. A commit or an arrival ends an epoch; the first one is 1."""
+"""Groups or epochs, one number for each lane. A commit or an arrival ends an epoch; the first one is 1."""
 
 
 @dataclass(slots=True, eq=False)
 class Copy:
-    """The copies of one instruction. lanes: numbers [lanes]. where: the bytes that they write [lanes, size].
+    """The copies of one instruction. lanes: numbers [lanes]. where: bytes that they write [lanes, size].
 
-    epochs: of those lanes [lanes]. source: addresses [32]. reads: bytes that are read of each lane's source [32]; zeros follow them.
-    first: the least epoch.
+    epochs: of those lanes [lanes]. first: the least epoch. source: addresses [32]. reads: bytes read by each lane [32].
     """
 
     copies: AsyncCopies
@@ -50,7 +49,7 @@ class Copy:
         self.copies.finish(self)
 
     def within(self, target: Epochs, most: int) -> bool:
-        """Whether a lane's part is in one of its epochs up to target [32]. most: the greatest of these."""
+        """Whether the copy of some lane has an epoch up to target [32]. most: the greatest target."""
         return self.first <= most and some(self.epochs <= target[self.lanes])
 
     def __str__(self) -> str:
@@ -59,7 +58,7 @@ class Copy:
 
 @dataclass(slots=True, eq=False)
 class Arrival:
-    """Arrivals on a barrier of the lanes that are left [32], each when its copies up to its epoch [32] are complete."""
+    """Arrivals on a barrier by the lanes that are left [32]. Each follows the lane's copies up to its epoch [32]."""
 
     barrier: Mbarrier
     left: Mask
@@ -67,15 +66,15 @@ class Arrival:
 
 
 def parts(reads: Epochs) -> Iterator[tuple[int, Mask]]:
-    """By number of bytes, the lanes that read so many."""
+    """The lanes that read each number of bytes."""
     for size in sorted({*reads.tolist()} - {0}):
         yield size, reads == size
 
 
 class AsyncCopies:
-    """The copies of one warp's threads. Each thread's are an agent of the clocks.
+    """The copies of one warp's threads. Those of a thread are one agent of the clocks.
 
-    epoch: the open one of each thread. ends: by number of a group and thread, the epoch that the group ended.
+    epoch: the open one of each thread. ends: the epoch that each group ended, by group number and thread.
     """
 
     def __init__(self, warp: Warp) -> None:
@@ -98,7 +97,7 @@ class AsyncCopies:
             lane = int(np.flatnonzero(more)[0])
             raise OutOfBoundsError(f"a copy of {size} bytes reads as many at most, got {int(reads[lane])}", lane=lane)
         self._check_addresses(size, destination, source)
-        # Found out now, with the instruction at hand, as far as it can be: the data are read when the copy is done.
+        # Check the sources now, while the instruction is known. The data are read when the copy completes.
         for part, reading in parts(reads):
             warp.cluster.memory.gather(source, part, reading, warp.check_load, aligned=False)
         ((_, lanes, where),) = generic.windows(warp, destination, size)
@@ -111,7 +110,6 @@ class AsyncCopies:
         warp.cluster.scheduler.issue(copy, warp)
 
     def finish(self, copy: Copy) -> None:
-        """The copy is done."""
         self._under_way.remove(copy)
         self._signal.notify()
         for arrival in tuple(self._arrivals):
@@ -126,14 +124,14 @@ class AsyncCopies:
         self._epoch[active] += 1
 
     def arrive(self, barrier: Mbarrier, lanes: Mask) -> None:
-        """The lanes' copies so far arrive when they are complete."""
+        """The lanes arrive when their copies so far are complete."""
         arrival = Arrival(barrier, lanes.copy(), self._epoch.copy())
         self._epoch[lanes] += 1
         self._arrivals.append(arrival)
         self._arrive(arrival)
 
     def _arrive(self, arrival: Arrival) -> None:
-        """The lanes that are left and whose copies are complete: they release these copies and no more."""
+        """Arrive for lanes whose copies are complete. They release these copies and nothing else."""
         late = np.zeros(LANES, np.bool_)
         for copy in self._under_way:
             late[copy.lanes] |= copy.epochs <= arrival.epochs[copy.lanes]
@@ -162,11 +160,11 @@ class AsyncCopies:
         return None
 
     def fence(self) -> None:
-        """The active lanes execute `fence.proxy.async`."""
+        """`fence.proxy.async` by the active lanes."""
         self._fences.record(self.warp.epoch, self._waited, self.warp.active)
 
     def check_exit(self) -> None:
-        """Raise ExitError when a thread ends before it has waited for its copies."""
+        """Raise ExitError if a thread ends before it has waited for its copies."""
         late = self._last > self._waited
         if not some(late):
             return
@@ -187,7 +185,7 @@ class AsyncCopies:
                 "an asynchronous copy writes the executing CTA's shared memory, got a peer's",
                 lane=int(lanes[peers][0]),
             )
-        # Of lanes that ignore their source too: the ISA asks for it of every operand.
+        # Also for lanes that ignore their source: the ISA requires it of every operand.
         if some(odd := source[lanes] % size != 0):
             raise MisalignedError(
                 f"an asynchronous copy needs a multiple of {size}, got global address {int(source[lanes][odd][0]):#x}",

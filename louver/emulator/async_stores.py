@@ -1,4 +1,4 @@
-"""Asynchronous stores to the shared memory of a CTA of the cluster, which complete on its mbarriers (PTX ISA, `st.async`)."""
+"""Asynchronous stores to the shared memory of a CTA of the cluster, with mbarriers there (PTX ISA, `st.async`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WHAT = "an asynchronous store"
 
 
 def start(warp: Warp, address: Bits, data: U8, mbarrier: Bits) -> None:
-    """Each active lane's bytes of data [32, size] are on their way, those of each lane on its own."""
+    """Start the store of each active lane: its row of data [32, size]."""
     lanes = warp.active_lanes()
     for name, wanted in (("address", address[lanes]), ("mbarrier", mbarrier[lanes])):
         _check_mapped(name, wanted, lanes)
@@ -45,7 +45,7 @@ def _start(
     _, _, where = generic.window(cta, lanes, offsets, size)
     agents, epochs = np.full(count, agent, np.int16), np.full(count, epoch, np.int32)
     cta.shared.start_writes(where, agents, epochs, warp.access(WHAT), warp.clock.rows[lanes], lanes)
-    # The stores use barrier and memory, not the thread: a wait for the phase comes after them, whatever the thread does.
+    # These are uses by the stores, not by the thread: only a wait for the phase orders them.
     barrier.uses.see(agent, epoch)
     warp.cluster.note_use(cta, agent, epoch)
     barrier.copies += count
@@ -59,7 +59,7 @@ def _start(
 
 
 def _agent(cluster: Cluster, barrier: Mbarrier) -> int:
-    """The agent of the stores that complete on the barrier: not that of its bulk copies, which need no proxy fence."""
+    """The agent of asynchronous stores on the barrier. Bulk copies, which need no proxy fence, have another one."""
     if barrier.store_agent is None:
         barrier.store_agent = cluster.agents.add(f"{WHAT} (st.async) that completes on {barrier.name}")
         cluster.store_fences[barrier.store_agent] = StoreFences()

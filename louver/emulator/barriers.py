@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from louver.emulator.warp import Warp
 
 SIZE = 8
-"""Bytes, and alignment, of an mbarrier."""
+"""Bytes and alignment of an mbarrier."""
 
 
 @dataclass(slots=True)
 class RemoteArrival:
-    """An arrival on its way to another CTA of the cluster."""
+    """An arrival. It is in flight for a while if the barrier is in another CTA of the cluster."""
 
     barrier: Mbarrier
     count: int
@@ -63,7 +63,7 @@ def init(warp: Warp, address: Bits, count: Bits) -> None:
 
 
 def invalidate(warp: Warp, address: Bits) -> None:
-    """`mbarrier.inval`: every use must be ordered before it, and the phase untouched."""
+    """`mbarrier.inval`: all uses must be ordered before it, and no phase may be in progress."""
     for lane in warp.active_lanes().tolist():
         cta, barrier = find(warp, int(address[lane]), lane)
         if not barrier.idle():
@@ -76,7 +76,7 @@ def invalidate(warp: Warp, address: Bits) -> None:
 
 
 def arrive(warp: Warp, address: Bits, count: Bits, transaction_bytes: Bits | None) -> None:
-    """`mbarrier.arrive`, with `.expect_tx` when bytes are given; also on a peer's barrier."""
+    """`mbarrier.arrive`, with `.expect_tx` if bytes are given; also on another CTA's barrier."""
     found = list(_each(warp, address))
     warp.cluster.scheduler.deliver(warp)
     rows = [warp.clock.most(lanes) for _, _, lanes in found]
@@ -91,13 +91,13 @@ def arrive(warp: Warp, address: Bits, count: Bits, transaction_bytes: Bits | Non
 
 
 def arrive_after_copies(warp: Warp, address: Bits) -> None:
-    """`cp.async.mbarrier.arrive.noinc`: one arrival a lane, when its asynchronous copies are complete."""
+    """`cp.async.mbarrier.arrive.noinc`: each lane arrives once when its asynchronous copies are complete."""
     for _, barrier, lanes in _each(warp, address, local=True):
         warp.copies.arrive(barrier, lanes)
 
 
 def test(warp: Warp, address: Bits, parity: Bits) -> Mask:
-    """The lanes whose phases have completed; those lanes see what the phase released."""
+    """Lanes whose phase has completed. They see what the phase released."""
     out: Mask = np.zeros(LANES, np.bool_)
     if warp.fails_now:
         warp.fails_now = False
@@ -112,7 +112,7 @@ def test(warp: Warp, address: Bits, parity: Bits) -> Mask:
 
 
 def pause(warp: Warp, address: Bits, parity: Bits) -> Suspend | None:
-    """For `try_wait`: sleep until some active lane's phase is complete."""
+    """For `try_wait`: sleep until the phase of some active lane is complete."""
     found = list(_each(warp, address, local=True))
     if not any(some(lanes & _done(barrier, parity)) for _, barrier, lanes in found):
         barrier = found[0][1]
@@ -124,7 +124,7 @@ def pause(warp: Warp, address: Bits, parity: Bits) -> Suspend | None:
 
 
 def find(warp: Warp, address: int, lane: int) -> tuple[Cta, Mbarrier]:
-    """The barrier at `address`, which the warp uses now."""
+    """The barrier at `address`. The warp's use of it is recorded."""
     cta, barrier = locate(warp, address, lane)
     if cta is not warp.cta:
         warp.cluster.note_use(cta, warp.agent, warp.epoch)
@@ -133,7 +133,7 @@ def find(warp: Warp, address: int, lane: int) -> tuple[Cta, Mbarrier]:
 
 
 def locate(warp: Warp, address: int, lane: int) -> tuple[Cta, Mbarrier]:
-    """The initialised barrier at `address`, its initialisation visible to that lane; its CTA has started."""
+    """The barrier at `address`. Raises unless the lane has seen its initialisation and its CTA has started."""
     cta, offset = warp.shared_address(address)
     _check_alignment(offset, lane)
     if cta is not warp.cta:
@@ -154,7 +154,7 @@ def locate(warp: Warp, address: int, lane: int) -> tuple[Cta, Mbarrier]:
 
 
 def check_async_use(warp: Warp, barrier: Mbarrier, lane: int, what: str) -> None:
-    """An operation may complete on `barrier` later only when its initialisation was fenced for the async proxy."""
+    """Raise BarrierError unless the initialisation of `barrier` was fenced for asynchronous operations on it."""
     seen = int(warp.clock.rows[lane][barrier.owner])
     epochs, lanes = np.array([barrier.epoch], np.int32), np.array([barrier.lane], np.uint8)
     for log in (warp.cluster.init_fences[barrier.owner - 1], warp.cluster.proxy_fences[barrier.owner - 1]):
@@ -168,7 +168,7 @@ def check_async_use(warp: Warp, barrier: Mbarrier, lane: int, what: str) -> None
 
 
 def _each(warp: Warp, address: Bits, local: bool = False) -> Iterator[tuple[Cta, Mbarrier, Mask]]:
-    """(CTA, barrier, lanes) for each different barrier that the active lanes name."""
+    """(CTA, barrier, lanes) for each barrier that the active lanes name."""
     lanes = warp.active_lanes()
     used = address[lanes]
     same = every(used == used[0])

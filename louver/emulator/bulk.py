@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from louver.emulator.warp import Warp
 
 LINE = 16
-"""Bytes that sizes and addresses of linear bulk copies are multiples of."""
+"""Alignment in bytes of the sizes and addresses of linear bulk copies."""
 
 COPY = "a bulk copy"
 
 
 @dataclass(slots=True)
 class Delivery:
-    """Bytes under way into the shared memory of one CTA. phase: the barrier's phase when they were issued. what: brings them."""
+    """Bytes in flight into the shared memory of one CTA. phase: the barrier's at issue. what: name in errors."""
 
     shared: SharedMemory
     where: Where
@@ -152,7 +152,7 @@ def _check_bounds(shared: SharedMemory, where: Where) -> None:
 
 @dataclass(slots=True, eq=False)
 class Store:
-    """A tiled copy from shared to global memory: first the source is read, then, later, the tensor is written, or added to."""
+    """A tiled copy from shared to global memory: it reads the source, then, later, writes the tensor or adds to it."""
 
     stores: BulkStores
     tensor: Tensor
@@ -180,7 +180,7 @@ class Store:
 
 @dataclass(slots=True, eq=False)
 class Groups:
-    """One thread's bulk groups. agent: its clock component; a store's epoch is the number of its group, from 1.
+    """Bulk groups of one thread. agent: its clock component; a store's epoch is the number of its group, from 1.
 
     waited: groups whose sources the thread has waited for.
     """
@@ -214,7 +214,7 @@ class BulkStores:
         tensor.check_store(place)
         warp.check_use(tensor.allocation, warp.active_lanes())
         if not add:
-            # Nothing else in this kernel can know when the global writes are done, so they stay unordered.
+            # Nothing in this kernel can know when the global writes end, so they stay unordered.
             writer = replace(warp.writer(), agent=groups.agent, epoch=NEVER, name=f"a bulk store by {warp.name}")
             warp.cluster.writes.store_box(tensor, place, writer, warp.clock.rows[lane])
         store = Store(self, tensor, place, where, add)
@@ -243,7 +243,7 @@ class BulkStores:
         return None
 
     def check_exit(self) -> None:
-        """Raise ExitError when a thread ends before its stores have read their sources."""
+        """Raise ExitError if a thread ends before its stores have read their sources."""
         for lane, groups in self._groups.items():
             if groups.open:
                 raise ExitError(

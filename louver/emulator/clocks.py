@@ -1,9 +1,14 @@
-"""Vector clocks over the agents of one cluster: the work that each lane has seen complete.
+"""Vector clocks over the agents of one cluster: the work that each lane knows to be complete.
 
-An agent is anything whose accesses need ordering: a warp, an mbarrier (standing for the bulk copies that complete on it,
-one epoch a phase; another agent stands for its asynchronous stores), a warp's part of the warpgroup's products (one epoch each), a thread's bulk stores (one epoch a group), a
-thread's asynchronous copies (one epoch a group). A row of a clock says, for each agent, the last epoch known to be complete. Rows are kept per lane, since a wait counts for the threads
-that waited; a warp's own accesses are one sequence, since its lanes run in lock step here.
+An agent is anything whose accesses need ordering, in epochs:
+
+- A warp: a release or fence begins an epoch.
+- An mbarrier: one epoch for each phase of its bulk copies. Its asynchronous stores have another agent.
+- A warp's part of warpgroup products: one epoch for each product. A thread's bulk stores: one for each group.
+- A thread's asynchronous copies: a commit or arrival ends an epoch.
+
+A row of a clock has, for each agent, the last epoch known to be complete. Each lane has a row, because a wait counts
+for the threads that waited. A warp's own accesses are one sequence, because its lanes run in lock step here.
 """
 
 from __future__ import annotations
@@ -20,7 +25,7 @@ Row: TypeAlias = NDArray[np.int32]
 """Last epoch seen of each agent: int32 [agents]; for a warp, int32 [32, agents]."""
 
 NOBODY = 0
-"""The agent that has written bytes which nothing has written."""
+"""The agent of bytes that nothing has written."""
 
 NEVER = np.iinfo(np.int32).max
 """Later than every epoch."""
@@ -29,7 +34,7 @@ _FIRST_CAPACITY = 64
 
 
 class Clock:
-    """A clock that grows with the number of agents. `rows`: int32 [agents], or [32, agents] for a warp."""
+    """A clock that grows with the number of agents. rows: int32 [agents], or [32, agents] for a warp."""
 
     __slots__ = ("_least", "rows")
 
@@ -43,7 +48,7 @@ class Clock:
         self._least = None
 
     def join(self, row: Row, lanes: Mask | None = None) -> None:
-        """See everything that `row` has seen; `lanes` limits it to those lanes. A row older than some agents is shorter."""
+        """See all that `row` has seen, in all lanes or in `lanes`. An old row may lack new agents."""
         part = self.rows[..., : len(row)]
         if lanes is None:
             np.maximum(part, row, out=part)
@@ -52,43 +57,42 @@ class Clock:
         self._least = None
 
     def see(self, agent: int, epoch: int, lanes: Mask | None = None) -> None:
-        """See `agent` up to `epoch`."""
         part = self.rows[..., agent]
         np.maximum(part, epoch, out=part, where=True if lanes is None else lanes)
         self._least = None
 
     def take(self, other: Clock, lanes: Mask) -> None:
-        """Each of the given lanes sees what it has seen in `other`."""
+        """Each given lane sees what it has seen in `other`."""
         self.rows[lanes] = other.rows[lanes]
         self._least = None
 
     def see_own(self, agents: NDArray[np.int16], epochs: Row, lanes: Mask) -> None:
-        """Each of the given lanes sees an agent of its own. agents, epochs: [32]."""
+        """Each given lane sees its own agent. agents, epochs: [32]."""
         rows = np.flatnonzero(lanes)
         own = agents[rows]
         self.rows[rows, own] = np.maximum(self.rows[rows, own], epochs[rows])
         self._least = None
 
     def least(self) -> Row:
-        """The events that every lane has seen."""
+        """Events that every lane has seen."""
         least = self._least
         if least is None:
             least = self._least = np.min(self.rows, axis=0)
         return least
 
     def most(self, lanes: Mask) -> Row:
-        """The events that the given lanes have seen together."""
+        """Events that the given lanes have seen together."""
         return self.rows[lanes].max(axis=0)
 
 
 def meet(first: Row, second: Row) -> Row:
-    """The events that both rows have seen."""
+    """Events that both rows have seen."""
     count = min(len(first), len(second))
     return np.minimum(first[:count], second[:count])
 
 
 class Agents:
-    """The agents of one cluster, numbered from 1. Warps come first, so that a number tells generic from async proxy."""
+    """The agents of one cluster, numbered from 1. Warps come first."""
 
     def __init__(self, warps: int) -> None:
         self.warps = warps
@@ -97,7 +101,7 @@ class Agents:
         self._capacity = max(_FIRST_CAPACITY, 2 * len(self.names))
 
     def add(self, name: str) -> int:
-        """A new agent's number."""
+        """Add an agent. Returns its number."""
         self.names.append(name)
         if len(self.names) > self._capacity:
             self._capacity *= 2
@@ -111,7 +115,7 @@ class Agents:
         return self._clocks[-1]
 
     def extend(self, row: Row) -> Row:
-        """`row` with zeros for the agents that are newer than it."""
+        """`row` with zeros for agents newer than the row."""
         return np.pad(row, (0, self._capacity - len(row)))
 
     def lane_clock(self) -> Clock:
@@ -121,7 +125,7 @@ class Agents:
 
 
 class FenceLog:
-    """The epoch of the warp in which each lane executed a fence of one kind."""
+    """The warp's epochs in which each lane executed a fence of one kind."""
 
     __slots__ = ("_epochs", "_masks", "_table")
 
@@ -136,7 +140,7 @@ class FenceLog:
         self._table = None
 
     def first_after(self, epochs: Row, lanes: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """For each access (its epoch and lane), the epoch of that lane's first fence after it; NEVER without one."""
+        """For each access (its epoch and lane), the epoch of that lane's first fence after it, or NEVER."""
         if self._table is None:
             table = np.full((len(self._epochs) + 1, LANES), NEVER, np.int64)
             for index in range(len(self._epochs) - 1, -1, -1):
@@ -146,9 +150,9 @@ class FenceLog:
 
 
 class CopyFences:
-    """The epoch in which each lane first executed a fence after it had waited for a group of its asynchronous copies.
+    """The epochs in which each lane first executed a fence after a wait for its asynchronous copies.
 
-    warp: the agent in whose epochs that is.
+    warp: the agent of these epochs.
     """
 
     __slots__ = ("_epochs", "_waited", "warp")
@@ -159,7 +163,7 @@ class CopyFences:
         self._waited: list[Row] = []
 
     def record(self, epoch: int, waited: Row, lanes: Mask) -> None:
-        """A fence of the given lanes, which have waited for their groups up to `waited` [32]."""
+        """A fence of the given lanes, which have waited for their copies' epochs up to `waited` [32]."""
         before = self._waited[-1] if self._waited else np.zeros(LANES, np.int32)
         fenced = np.where(lanes, waited, before)
         if (fenced > before).any():
@@ -167,7 +171,7 @@ class CopyFences:
             self._waited.append(fenced)
 
     def first_after(self, groups: Row, lanes: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """For each group of a lane, the epoch of that lane's first fence after its wait; NEVER without one."""
+        """For each epoch of a lane's copies, the epoch of that lane's first fence after its wait, or NEVER."""
         unfenced = np.zeros(len(groups), np.int64)
         for waited in self._waited:
             unfenced += waited[lanes] < groups
@@ -175,9 +179,9 @@ class CopyFences:
 
 
 class StoreFences:
-    """The fences of threads that had waited for asynchronous stores of one agent.
+    """Fences of threads that had waited for asynchronous stores of one agent.
 
-    The stores are the agent's of a barrier, so no thread can fence behind its own: a thread that has waited for them does.
+    The stores belong to a barrier's agent, so no thread can fence its own. A thread that has waited for them does it.
     """
 
     __slots__ = ("_fences",)
@@ -186,10 +190,10 @@ class StoreFences:
         self._fences: list[tuple[int, int, int]] = []
 
     def record(self, warp: int, epoch: int, waited: int) -> None:
-        """A fence in that epoch of the warp, whose threads have waited for the agent up to `waited`."""
+        """A fence in that epoch of the warp, after its threads have waited for the agent up to `waited`."""
         if waited > max((before for other, _, before in self._fences if other == warp), default=0):
             self._fences.append((warp, epoch, waited))
 
     def covered(self, seen: Row) -> int:
-        """The last epoch of the agent that a fence follows which `seen` has seen; 0 without one."""
+        """The agent's last epoch with a later fence that `seen` has seen; 0 without one."""
         return max((waited for warp, epoch, waited in self._fences if epoch < seen[warp]), default=0)

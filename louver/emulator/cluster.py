@@ -1,4 +1,4 @@
-"""The parts of a running cluster: its CTAs, their warps, and what they share."""
+"""The parts of a running cluster: its CTAs, their warps, and their shared state."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from louver.emulator.shared import SharedMemory
 from louver.emulator.sync import ClusterBarrier, NamedBarriers, RegisterPool
 from louver.emulator.tiles import Tensor
 from louver.emulator.warp import Warp
-from louver.emulator.warpgroup import WARPS, Warpgroup
+from louver.emulator.warpgroup import Warpgroup
 from louver.emulator.writes import Writes
 from louver.isa.instruction import LANES, Bits
 from louver.isa.machine import RANK_ONE, SHARED_CLUSTER_BIT
+from louver.isa.targets import WARPS_PER_WARPGROUP
 from louver.isa.tensormap import TensorMap
 from louver.ptx.module import Kernel
 from louver.ptx.printer import register_name
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Cta:
-    """One CTA. index: in the grid. rank: in its cluster."""
+    """A CTA. index: in the grid. rank: in its cluster."""
 
     def __init__(self, cluster: Cluster, index: int, rank: int) -> None:
         kernel = cluster.kernel
@@ -43,22 +44,22 @@ class Cta:
         self.shared = SharedMemory(index, kernel.dynamic_shared, cluster.fill, cluster.agents, *fences)
         self.named = NamedBarriers(cluster.agents)
         self.pool = RegisterPool(kernel.threads, kernel.min_ctas, warps)
-        self.warpgroups = [Warpgroup(self, i) for i in range(-(-warps // WARPS))]
+        self.warpgroups = [Warpgroup(self, i) for i in range(-(-warps // WARPS_PER_WARPGROUP))]
         self.warps = [Warp(self, i, 1 + rank * warps + i) for i in range(warps)]
 
     def warpgroup_of(self, warp: int) -> Warpgroup:
-        return self.warpgroups[warp // WARPS]
+        return self.warpgroups[warp // WARPS_PER_WARPGROUP]
 
     def address(self, offset: int) -> int:
-        """The `shared::cluster` address of an offset in this CTA's window."""
+        """The `shared::cluster` address of an offset in this window."""
         return SHARED_CLUSTER_BIT | self.rank * RANK_ONE | offset
 
     def offset(self, address: int) -> int:
-        """The offset in its window of an address that its own threads use."""
+        """The offset in this window for an address that its own threads use."""
         return address - self.rank * RANK_ONE if address // RANK_ONE == self.rank else address
 
     def special(self, name: str, warp: int) -> Bits:
-        """A special register over the lanes of a warp. Raises LaunchError for one that is not modelled."""
+        """A special register over a warp's lanes. Raises LaunchError if it is not modelled."""
         lanes = np.arange(LANES, dtype=np.uint32)
         if name == "%tid.x":
             return lanes + np.uint32(warp * LANES)
@@ -76,7 +77,7 @@ class Cta:
         return np.full(LANES, values[name], np.uint32)
 
     def check_exit(self) -> None:
-        """All its warps have exited: nothing may be in flight into its shared memory, no barrier half way."""
+        """After all warps have exited: no copy to shared memory is in flight, and no barrier is within a phase."""
         self.pool.check_exit()
         seen = self.seen()
         earlier = self.cluster.earlier
@@ -94,15 +95,15 @@ class Cta:
                 raise ExitError(f"CTA {self.index} ends in the middle of a phase of {barrier}")
 
     def seen(self) -> Row:
-        """The events that its threads have seen together."""
+        """Events that its threads have seen together."""
         return np.max([warp.clock.most(warp.exists) for warp in self.warps], axis=0)
 
 
 class Cluster:
-    """The CTAs that run together, `first` being the first's index in the grid.
+    """The CTAs that run together. first: index of the first one in the grid.
 
-    earlier: the grids before a dependent launch, None of one that is not. asks: an atomic has left memory as it was since this was last looked at. steps: run so far.
-    undefined: whether a product read columns of B that nothing wrote. fill: see `louver.emulator.shared.SharedMemory`.
+    earlier: the grids before a dependent launch, else None. asks: an atomic left memory unchanged since the last check.
+    steps: executed so far. undefined: a product read unwritten columns of B. fill: see `SharedMemory`.
     """
 
     def __init__(
@@ -152,12 +153,12 @@ class Cluster:
         return self.parameters.tensor(tensor_map)
 
     def touch(self, warp: Warp, cta: Cta, lane: int) -> None:
-        """A thread uses a peer's shared memory: the peer must have started, and must not end before this use."""
+        """A thread uses another CTA's shared memory: that CTA must have started, and must not end before this use."""
         self.check_started(warp, cta, lane)
         self.note_use(cta, warp.agent, warp.epoch)
 
     def note_use(self, cta: Cta, agent: int, epoch: int) -> None:
-        """The CTA must not end before it has seen this epoch of the agent."""
+        """The CTA must see this epoch of the agent before it ends."""
         self._touched[cta.rank].see(agent, epoch)
 
     def check_started(self, warp: Warp, cta: Cta, lane: int) -> None:
@@ -171,7 +172,7 @@ class Cluster:
             )
 
     def exit(self, warp: Warp) -> None:
-        """The warp has run to its end."""
+        """The warp has reached its end. Raises ExitError if it leaves work unfinished."""
         warp.done = True
         warp.stores.check_exit()
         warp.copies.check_exit()
@@ -182,7 +183,7 @@ class Cluster:
             warp.cta.check_exit()
 
     def check_exit(self) -> None:
-        """Everything has ended: each peer's uses of a CTA's shared memory must be ordered before that CTA's end."""
+        """After the end: all uses of a CTA's shared memory by other CTAs must be ordered before its end."""
         for cta in self.ctas:
             late = np.flatnonzero(self._touched[cta.rank].rows > cta.seen())
             for agent in late.tolist():

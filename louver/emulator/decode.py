@@ -1,4 +1,4 @@
-"""Turns a kernel's structured body into a flat program with operands bound once, ready to be stepped through."""
+"""Flattens a kernel's structured body into steps whose operands are bound once."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from louver.isa.wgmma import Wgmma
 from louver.ptx.module import Address, Arg, Block, If, Imm, Inst, Kernel, Reg, While
 
 Registers: TypeAlias = list[Any]
-"""A warp's registers by slot: an array of 32 lanes, or None before the first write."""
+"""A warp's registers by slot: arrays of 32 lanes, or None before the first write."""
 
 Getter: TypeAlias = Callable[[Registers], Any]
-"""Fetches an operand; None, or a tuple with None, where a register was never written."""
+"""Reads an operand; None if a register was never written."""
 
 Kind = Literal["pure", "effect", "if", "else", "endif", "loop", "repeat"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProductRegisters:
-    """The register slots of one wgmma instruction.
+    """Register slots of one wgmma.
 
-    fenced: those that must not have been touched since the last `wgmma.fence`: the accumulators and A fragments that the
-    PTX ISA names; it does not name metadata. inputs: A fragments and metadata, which are read until the product is done.
+    fenced: slots that need a `wgmma.fence` after other uses: accumulators and A fragments. The PTX ISA does not name
+    metadata. inputs: A fragments and metadata, which the product reads until it completes.
     """
 
     accumulators: tuple[int, ...]
@@ -45,14 +45,13 @@ class ProductRegisters:
 
 @dataclass(slots=True, eq=False)
 class Step:
-    """One step of the flat program.
+    """A step of the flat program.
 
-    position: index of the instruction or branch in program order. inputs: a getter for each input operand.
-    sources: register slots that each input reads. outputs: the slots written, in operand order, vectors grouped.
-    product: of a wgmma. compute: of a pure instruction. result: the only slot written, where that is one scalar register.
-    plain: a pure instruction without a guard that writes such a register, and none that some wgmma uses.
-    watched_reads, watched_writes: slots of this step that some wgmma uses; see `hazards.py`.
-    target: where "if", "else" and "repeat" jump to. condition: predicate slot of a guard or branch.
+    position: index of the node in program order. inputs: a getter for each input operand. sources: register slots that
+    each input reads. outputs: slots written, in operand order, vectors grouped. product: of a wgmma. compute: of a pure
+    instruction. result: the only slot written, if it is one scalar register. plain: a pure instruction without a guard,
+    with a `result`, and with no register of a wgmma. watched_reads, watched_writes: slots that some wgmma uses; see
+    `hazards.py`. target: where "if", "else" and "repeat" jump to. condition: predicate slot of a guard or branch.
     """
 
     kind: Kind
@@ -78,7 +77,7 @@ class Step:
 
 @dataclass(eq=False)
 class Program:
-    """A decoded kernel. registers: the register behind each slot."""
+    """A decoded kernel. registers: the register of each slot."""
 
     steps: list[Step] = field(default_factory=list[Step])
     slots: dict[Reg, int] = field(default_factory=dict[Reg, int])
@@ -89,7 +88,7 @@ class Program:
 
 
 def decode(kernel: Kernel, symbols: Mapping[str, int]) -> Program:
-    """Flatten `kernel`; `symbols` gives the address of each parameter and of `smem`."""
+    """Flatten `kernel`. symbols: addresses of the parameters and of `smem`."""
     decoder = _Decoder(symbols)
     decoder.block(kernel.body)
     _watch(decoder.program)
@@ -97,7 +96,7 @@ def decode(kernel: Kernel, symbols: Mapping[str, int]) -> Program:
 
 
 def immediate(value: int | float, type: RegType) -> Bits:
-    """An immediate's bits over the lanes."""
+    """A constant's bits over the lanes."""
     if type == "pred":
         return np.full(LANES, bool(value))
     if isinstance(value, float):
@@ -195,7 +194,7 @@ class _Decoder:
 
     def getter(self, op: Instruction, operand: Operand, arg: Arg) -> Getter:
         if isinstance(op, Wgmma) and operand.role == "inout":
-            # The accumulators are read when the product completes, not when it is issued.
+            # The product reads its accumulators when it completes, not at issue.
             return _constant(np.zeros((operand.count, LANES), STORAGE[operand.type]))
         if isinstance(arg, Address):
             return self.address(arg)
@@ -245,7 +244,7 @@ def _vector(parts: Sequence[Getter]) -> Getter:
 
 
 def _watch(program: Program) -> None:
-    """Mark, on each step, the registers whose use by a wgmma makes other accesses to them delicate."""
+    """Mark, on each step, the registers that some wgmma uses."""
     delicate: set[int] = set()
     for step in program.steps:
         if isinstance(step.op, Wgmma):

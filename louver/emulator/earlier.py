@@ -1,4 +1,4 @@
-"""The grids before a dependent launch, as one cluster of it sees them: they end at any time once a thread waits for them."""
+"""The grids before a dependent launch, for one of its clusters. They end at any time after a thread waits for them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class EarlierGrids:
-    """An agent of the cluster's clocks, of one epoch: a warp that has seen it knows that these grids have ended."""
+    """An agent of the cluster's clocks with one epoch. A warp that has seen it knows that these grids have ended."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.agent = cluster.agents.add("the grids before this one")
@@ -28,7 +28,7 @@ class EarlierGrids:
         self._ended = False
 
     def wait(self, warp: Warp) -> Suspend | None:
-        """`griddepcontrol.wait` of the warp's active lanes."""
+        """`griddepcontrol.wait` by the warp's active lanes."""
         if not self._asked:
             self._asked = True
             warp.cluster.scheduler.issue(self, warp)
@@ -38,12 +38,11 @@ class EarlierGrids:
         return None
 
     def complete(self) -> None:
-        """They end."""
         self._ended = True
         self._signal.notify()
 
     def check(self, allocation: Allocation, rows: Row, lanes: NDArray[np.int64]) -> None:
-        """An access by lanes that have seen `rows` [lanes, agents]. Raises EarlierGridError where these grids may still use the bytes."""
+        """Raise EarlierGridError for lanes that have not waited. rows: what the lanes have seen [lanes, agents]."""
         if allocation.settled:
             return
         early = lanes[rows[:, self.agent] == 0]
@@ -55,7 +54,7 @@ class EarlierGrids:
             )
 
     def check_read_only(self, allocation: Allocation) -> None:
-        """A load that takes for granted that nobody writes the bytes while the kernel runs, as these grids may."""
+        """Check a load that assumes that nobody writes the bytes meanwhile."""
         if not allocation.settled:
             raise EarlierGridError(
                 f"{allocation.name} is loaded by ld.global.nc, but grids before this one may write it while this one runs: use "

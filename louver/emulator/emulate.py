@@ -1,4 +1,4 @@
-"""`run`: a kernel on the CPU, with its hazards reported."""
+"""`run`: executes a kernel on the CPU and reports its hazards."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ from louver.isa.targets import SM_90A
 from louver.ptx.module import Kernel
 
 INSTRUCTION_LIMIT = 20_000_000
-"""Steps of all warps of a cluster together, after which a run is given up."""
+"""Most steps of all warps of a cluster together."""
 
 IDLE_TURNS = 64
-"""The number of times that clusters whose atomics wait look again while nothing changes, before that counts as a deadlock."""
+"""Turns in which each cluster with a waiting atomic finds nothing changed, before that counts as a deadlock."""
 
 SHARES = tuple(1 << power for power in range(13))
-"""Steps that a cluster runs before others get their turn, under a seeded order: short and long shares are as likely."""
+"""Steps of a cluster before others get their turn, in a seeded order: short and long shares are equally likely."""
 
 AT_ONCE = 8
-"""Clusters at most that are begun at a time under a seeded order, unless they wait for others."""
+"""Most clusters that are begun at a time in a seeded order, unless they wait for others."""
 
 FILLS = 0x3C, 0xBD
-"""Bytes of shared memory before their first write: positive and negative numbers in every type."""
+"""Bytes of shared memory before their first write: positive, then negative numbers in every type."""
 
 MOST = 4
-"""Kinds of instructions that a report names, the most frequent ones."""
+"""Kinds of instructions that a report names, most frequent first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Counts of a run. instructions: executed per warp, by mnemonic. bulk_loads, bulk_stores: bulk copies, per CTA written.
+    """Counts of a run. instructions: executed per warp, by mnemonic. bulk_loads, bulk_stores: bulk copies, one for each
+    CTA written. products: warpgroup products (wgmma).
 
-    executed: positions in program order (as errors name them) of the instructions that at least one thread executed.
-    products: warpgroup products (wgmma).
+    executed: positions in program order (as in errors) of instructions that at least one thread executed.
     """
 
     instructions: Counter[str] = field(repr=False)
@@ -73,13 +73,13 @@ def run(
     order: Order = Latest(),  # noqa: B008 - frozen
     dependent: bool = False,
 ) -> Report:
-    """Run `grid` CTAs of `kernel` to their end; results are in the arrays of `memory`.
+    """Run `grid` CTAs of `kernel` to their end. Results are in the arrays of `memory`.
 
-    grid: CTAs along x, a multiple of `kernel.cluster`, or along x, y and z, of one to three axes. arguments: by parameter name. Clusters run one after the other; one
-    whose atomics change nothing lets others go on, and the next one begin where all wait. Under a seeded order they run interleaved.
-    dependent: a programmatic dependent launch: grids before it may still use all memory that is not settled.
-    If a product reads columns of B that nothing wrote, the kernel runs a second time with other bytes there. Results must not differ.
-    Raises a subclass of EmulationError for the first misuse found.
+    grid: CTAs along x, a multiple of `kernel.cluster`, or along one to three axes. arguments: by parameter name.
+    Clusters run one after the other. If the atomics of one change nothing, others continue; if all wait, the next one
+    begins. A seeded order interleaves them. dependent: a programmatic dependent launch: earlier grids may still use all
+    memory that is not settled. If a product reads columns of B that nothing wrote, the kernel runs again with other
+    bytes there, and results must not differ. Raises a subclass of EmulationError for the first misuse found.
     """
     axes = _axes(grid)
     _check_launch(kernel, axes[0])
@@ -106,9 +106,8 @@ def _run(
     *,
     dependent: bool,
 ) -> tuple[Report, bool]:
-    """Run all clusters. Returns the counts, and whether a product read columns of B that nothing wrote.
-
-    fill: the bytes of shared memory before their first write.
+    """Run all clusters. Returns the counts, and whether a product read columns of B that nothing wrote. fill: the bytes
+    of shared memory before their first write.
     """
     total, undefined = Report(Counter(), frozenset(), 0, 0, 0), False
     writes = Writes()
@@ -132,7 +131,7 @@ def _run(
                 total, in_vain, undefined = _add(total, cluster), 0, undefined or cluster.undefined
                 continue
             begun.append(cluster)
-            # Another cluster that goes on may still change the memory that one asks in vain.
+            # Another cluster that continues may still change the memory that this one polls.
             asked = in_vain + 1 if state == "asks" else max(0, in_vain - 1)
             in_vain = asked if writes.changes == changes else 0
             if in_vain > IDLE_TURNS * len(begun):
@@ -150,7 +149,7 @@ def _axes(grid: int | Sequence[int]) -> tuple[int, int, int]:
 
 
 def _check_launch(kernel: Kernel, grid: int) -> None:
-    if grid < 1 or grid % kernel.cluster:
+    if grid % kernel.cluster:
         raise LaunchError(f"the grid is a multiple of the cluster size {kernel.cluster}, got {grid}")
     if not 1 <= kernel.threads <= SM_90A.max_threads:
         raise LaunchError(f"a CTA has 1 to {SM_90A.max_threads} threads, got {kernel.threads}")
@@ -163,7 +162,7 @@ def _check_launch(kernel: Kernel, grid: int) -> None:
 
 
 def _run_cluster(cluster: Cluster, share: int | None) -> Literal["ended", "asks", "paused"]:
-    """Run a cluster until it ends, until an atomic of it leaves memory as it was, or for a share of steps."""
+    """Run a cluster until it ends, until an atomic leaves memory unchanged, or for a share of steps."""
     begun = cluster.steps
     if not cluster.steps:
         for warp in cluster.warps:
@@ -187,7 +186,7 @@ def _run_cluster(cluster: Cluster, share: int | None) -> Literal["ended", "asks"
 def _explain(cluster: Cluster) -> str:
     waiting = [warp for warp in cluster.warps if not warp.done]
     for warp in waiting:
-        # Trying once more in vain changes nothing, and says what is missing now rather than when the wait began.
+        # A retry changes nothing. It tells what is missing now, not when the wait began.
         run_burst(warp, 1)
     lines = [f"  {warp.place()}\n    waits for {warp.waits_for}" for warp in waiting]
     return "\n".join(lines)

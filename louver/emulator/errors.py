@@ -1,4 +1,4 @@
-"""Errors of the emulator: an exception for each kind of misuse, with the place where it was found."""
+"""Errors of the emulator: an exception for each kind of misuse, with its place."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place in the run where something was found.
+    """A place in the run.
 
-    cta: linear CTA index in the grid. warp: index in the CTA. thread: index in the CTA, or None for the whole warp.
-    instruction: PTX text with the kernel's own register names. position: its index in the kernel's program order.
+    cta: linear index in the grid. warp: index in the CTA. thread: index in the CTA, or None for the whole warp.
+    instruction: PTX text with the kernel's register names. position: its index in program order.
     """
 
     cta: int
@@ -25,9 +25,8 @@ class Place:
 
 
 class EmulationError(Exception):
-    """Base of all reports. `problem` states what is wrong; `place` is None when no single instruction is to blame.
-
-    lane: the lane of the warp whose access is at fault, where that is known before the place is.
+    """Base of all reports. problem: text of the error. place: None if no single instruction is to blame. lane: the lane
+    at fault, if it is known before the place.
     """
 
     def __init__(self, problem: str, place: Place | None = None, lane: int | None = None) -> None:
@@ -38,56 +37,56 @@ class EmulationError(Exception):
 
 
 class DeadlockError(EmulationError):
-    """No warp can run and no engine has work; the message lists each waiting warp and what it waits for."""
+    """No warp can run and no engine has work, or clusters poll memory that nobody changes. The message names them."""
 
 
 class UseBeforeArrivalError(EmulationError):
-    """Bytes are read whose last writer is not ordered before the read by any barrier that the reader waited for."""
+    """Bytes are read, but no barrier that the reader waited for orders their last write first."""
 
 
 class EarlierGridError(EmulationError):
-    """Memory that an earlier grid may still use is accessed before a wait for that grid (`griddepcontrol.wait`)."""
+    """Memory that an earlier grid may still use is accessed before `griddepcontrol.wait`."""
 
 
 class OverwriteInUseError(EmulationError):
-    """Bytes are written that an earlier read or write, not ordered before this one, still uses."""
+    """Bytes are written that an earlier, unordered read or write still uses."""
 
 
 class ProxyFenceError(EmulationError):
-    """Ordinary stores meet an asynchronous access without `fence.proxy.async` by the thread that stored."""
+    """An asynchronous access touches bytes of ordinary stores without a `fence.proxy.async` between them."""
 
 
 class OutOfBoundsError(EmulationError):
-    """An address outside every allocation."""
+    """An address outside every allocation, or a write to an input."""
 
 
 class MisalignedError(EmulationError):
-    """An address that is not a multiple of what the access needs."""
+    """An address that is not a multiple of the access's alignment."""
 
 
 class UninitialisedError(EmulationError):
-    """Bytes or registers are read that nothing has written."""
+    """Bytes or registers are read before they are written."""
 
 
 class BarrierError(EmulationError):
-    """An mbarrier or a named barrier is misused: not initialised, twice initialised, over-arrival, count limits."""
+    """A barrier or `setmaxnreg` is misused: not initialised, initialised twice, too many arrivals, illegal counts."""
 
 
 class RegisterHazardError(EmulationError):
-    """Registers of an unfinished wgmma are touched, or a wgmma lacks its `wgmma.fence`."""
+    """Registers of an unfinished wgmma are used, or a wgmma lacks its `wgmma.fence`."""
 
 
 class ConvergenceError(EmulationError):
-    """An `.aligned` instruction runs with part of a warp, or the warps of a warpgroup disagree."""
+    """Lanes or warps that must act together differ: `.aligned`, `bra.uni`, shuffles, bulk copies, warpgroups."""
 
 
 class ExitError(EmulationError):
-    """A CTA or a thread ends with asynchronous work, or work of a cluster peer, that it has not waited for."""
+    """A CTA or thread ends before asynchronous work, or work of another CTA on its memory, is waited for."""
 
 
 class LaunchError(EmulationError):
-    """The launch itself is wrong: arguments, grid, shared-memory size."""
+    """The launch itself is wrong (arguments, grid, shared-memory size), or the kernel uses what is not modelled."""
 
 
 class LimitError(EmulationError):
-    """The kernel ran for more instructions than `INSTRUCTION_LIMIT`: probably a loop that never ends."""
+    """A cluster executes more steps than `INSTRUCTION_LIMIT`: probably a loop that never ends."""

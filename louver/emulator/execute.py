@@ -1,4 +1,4 @@
-"""Runs one warp, step by step, until it must wait, ends, or has had its turn."""
+"""Runs one warp, step by step, until it waits, ends, or has had its turn."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from louver.emulator.warp import Warp
 
 JUNK = 0xA5A5_A5A5_A5A5_A5A5
-"""The value of lanes that were masked off at their register's first write."""
+"""Value of lanes that were masked off at their register's first write."""
 
 NO_LANES: Mask = np.zeros(LANES, np.bool_)
 
 
 def run_burst(warp: Warp, limit: int) -> int:
-    """Run at most `limit` steps of a warp that is ready; afterwards it is done, asleep or ready again. Returns the steps."""
+    """Run at most `limit` steps of a ready warp; then it is done, asleep or ready again. Returns the steps."""
     try:
         return _steps(warp, limit)
     except EmulationError as error:
@@ -41,7 +41,7 @@ def _steps(warp: Warp, limit: int) -> int:
             return count
         step = warp.step = steps[at]
         if step.plain and warp.mask is warp.exists:
-            # Most of what a kernel executes, and all that `_instruction` would do for it.
+            # Shortcut for most instructions; `_instruction` would do the same.
             warp.active = warp.mask
             registers[step.result] = step.compute(*_inputs(warp, step))[0]  # type: ignore[misc, index]
             hits[at] += 1
@@ -56,7 +56,6 @@ def _steps(warp: Warp, limit: int) -> int:
 
 
 def _inputs(warp: Warp, step: Step) -> list[Any]:
-    """The values of the input operands."""
     registers = warp.registers
     found = [get(registers) for get in step.inputs]
     for value in found:
@@ -66,7 +65,7 @@ def _inputs(warp: Warp, step: Step) -> list[Any]:
 
 
 def _instruction(warp: Warp, step: Step) -> bool:
-    """Execute one instruction; False when the warp sleeps now."""
+    """Execute one instruction. False if the warp sleeps now."""
     active = warp.mask if step.condition is None else _chosen(warp, step)
     if step.condition is not None and not some(active):
         warp.counter += 1
@@ -119,7 +118,7 @@ def _write(warp: Warp, step: Step, values: tuple[Any, ...]) -> None:
 
 
 def _chosen(warp: Warp, step: Step) -> Mask:
-    """The lanes of the mask for which the guard or branch condition holds."""
+    """Lanes of the mask for which the guard or branch condition holds."""
     assert step.condition is not None
     value = warp.registers[step.condition]
     if value is None:
@@ -130,7 +129,7 @@ def _chosen(warp: Warp, step: Step) -> Mask:
 
 
 def _decide(warp: Warp, step: Step) -> Mask:
-    """As `_chosen`, for a branch, with its promise of uniformity checked."""
+    """As `_chosen`, for a branch; checks its promise of uniformity."""
     warp.active = warp.mask
     chosen = _chosen(warp, step)
     if step.uniform and chosen is not warp.mask and some(chosen):

@@ -29,11 +29,11 @@ ATOMIC_NUMBERS: dict[AtomicKind, np.dtype[Any]] = {
     "f16x2": np.dtype(np.float16),
     "bf16x2": np.dtype(ml_dtypes.bfloat16),
 }
-"""The way in which `atomic_add` reads the bits of each kind: as one number, or as two of half the width."""
+"""NumPy type of each kind in `atomic_add`; a pair is two numbers of half the width."""
 
 
 def load(warp: Warp, space: Space, address: Bits, size: int, *, read_only: bool) -> U8:
-    """uint8 [32, size]: the value that each active lane reads; zeros elsewhere."""
+    """Values that the active lanes read: uint8 [32, size], zeros elsewhere."""
     if space == "global":
         check = warp.check_read_only if read_only else warp.check_load
         return warp.cluster.memory.gather(address, size, warp.active, check)
@@ -47,7 +47,7 @@ def load(warp: Warp, space: Space, address: Bits, size: int, *, read_only: bool)
 
 
 def store(warp: Warp, space: Space, address: Bits, data: U8) -> None:
-    """Store uint8 [32, size] of each active lane."""
+    """Store uint8 [32, size] of the active lanes."""
     if space == "global":
         warp.cluster.memory.scatter(address, data, warp.active, warp.check_store)
         return
@@ -59,7 +59,7 @@ def store(warp: Warp, space: Space, address: Bits, data: U8) -> None:
 
 
 def atomic_add(warp: Warp, space: Space, address: Bits, value: Bits, kind: AtomicKind) -> Bits:
-    """Add in lane order; the old values, 0 for inactive lanes."""
+    """Add in lane order. Returns the old values, 0 for inactive lanes."""
     number = ATOMIC_NUMBERS[kind]
 
     def add(old: Bits, by: Bits) -> Bits:
@@ -70,9 +70,9 @@ def atomic_add(warp: Warp, space: Space, address: Bits, value: Bits, kind: Atomi
 
 
 def atomic_update(warp: Warp, space: Space, address: Bits, value: Bits, change: Callable[[Bits, Bits], Bits]) -> Bits:
-    """Store what `change` makes of memory and value, in lane order; the old values, 0 for inactive lanes.
+    """Store `change(old, value)` in lane order. Returns the old values, 0 for inactive lanes.
 
-    value: [32], or [count, 32] where a change takes several. change: of lanes with different addresses, each on its own.
+    value: [32], or [count, 32] if a change takes several. change: of lanes with different addresses, each on its own.
     """
     if space != "global":
         raise OutOfBoundsError(f"atomics are modelled on global memory, got space {space!r}")
@@ -94,13 +94,13 @@ def atomic_update(warp: Warp, space: Space, address: Bits, value: Bits, change: 
     if changed:
         writes.changes += 1
     else:
-        # It may go on asking until another cluster changes this.
+        # It may poll until another cluster changes this.
         warp.cluster.asks = True
     return out
 
 
 def _rounds(address: Bits, lanes: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """The lanes in parts of different addresses, one after the other; those of one address in their order."""
+    """Groups of lanes with different addresses. Lanes of one address keep their order."""
     while lanes.size:
         _, first = np.unique(address[lanes], return_index=True)
         first.sort()
@@ -109,7 +109,7 @@ def _rounds(address: Bits, lanes: NDArray[np.int64]) -> Iterator[NDArray[np.int6
 
 
 def shuffle(warp: Warp, value: Bits, source_lane: Bits) -> Bits:
-    """Each active lane's value comes from `source_lane`, which must be active."""
+    """Each active lane gets the value of `source_lane`, which must be active."""
     source = source_lane.astype(np.int64) % LANES
     idle = ~warp.active[source] & warp.active
     if some(idle):
@@ -127,7 +127,7 @@ def tensor_map(warp: Warp, address: Bits) -> TensorMap:
 
 
 def windows(warp: Warp, address: Bits, size: int) -> list[tuple[Cta, NDArray[np.int64], NDArray[np.int64]]]:
-    """(CTA, lanes, byte offsets [lanes, size]) for each shared window that the active lanes touch."""
+    """(CTA, lanes, byte offsets [lanes, size]) for each shared window that the active lanes use."""
     lanes = warp.active_lanes()
     wanted = address[lanes].astype(np.int64)
     check_alignment(wanted, lanes, size)
@@ -156,7 +156,7 @@ def check_alignment(wanted: NDArray[Any], lanes: NDArray[np.int64], size: int) -
 def window(
     cta: Cta, lanes: NDArray[np.int64], offsets: NDArray[np.int64], size: int
 ) -> tuple[Cta, NDArray[np.int64], NDArray[np.int64]]:
-    """A part of `windows`: the bytes of one CTA, within its bounds."""
+    """The entry of `windows` for one CTA, with its bounds checked."""
     first, last = int(offsets.min()), int(offsets.max()) + size - 1
     cta.shared.check_bounds(first, last)
     return cta, lanes, offsets[:, None] + cast("NDArray[np.int64]", np.arange(size))

@@ -1,7 +1,7 @@
 """Order between clusters through atomics: one thread fences and changes memory, another one reads that and fences.
 
-A fence takes what its warp has seen; an atomic that changes memory leaves it at the address; an atomic there takes it up; the next
-fence of that warp lets its cluster see it. Inside of a cluster its own clocks decide who has seen what.
+A fence takes what its warp has seen. An atomic that changes memory leaves this at the address. A later atomic there
+takes it up. The next fence of that warp lets its cluster see it. Inside a cluster, its own clocks decide.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from louver.emulator.clocks import Row
 
 Seen: TypeAlias = dict[int, Row]
-"""The last epoch seen of each cluster, named by its first CTA: the last epoch of each of its agents."""
+"""The last epoch seen of each agent, for each cluster by its first CTA."""
 
 
 def join(to: Seen, more: Seen) -> None:
@@ -28,7 +28,7 @@ def join(to: Seen, more: Seen) -> None:
 
 
 class Handovers:
-    """Of one run. A warp is named by its cluster and its agent."""
+    """The handovers of one run. A warp is named by its cluster and its agent."""
 
     def __init__(self) -> None:
         self._clusters: dict[int, Seen] = {}
@@ -43,13 +43,13 @@ class Handovers:
         self._fenced[warp] = {**seen, warp[0]: row}
 
     def atomic(self, warp: tuple[int, int], address: int, *, changed: bool) -> None:
-        """A thread of a warp reads memory by an atomic, and perhaps changes it."""
+        """An atomic of a warp reads memory, and changes it if `changed`."""
         left = self._left.setdefault(address, {})
         join(self._taken.setdefault(warp, {}), left)
         if changed:
             join(left, self._fenced.get(warp, {}))
 
     def has_seen(self, reader: int, writer: int, agent: int, epoch: int) -> bool:
-        """Whether a cluster has seen what an agent of another one did."""
+        """Whether a cluster has seen that epoch of another cluster's agent."""
         row = self._clusters.get(reader, {}).get(writer)
         return row is not None and agent < len(row) and bool(row[agent] >= epoch)

@@ -1,4 +1,4 @@
-"""The registers of one warp that unfinished wgmma use, and those touched since the last `wgmma.fence`."""
+"""Registers of one warp that unfinished wgmma use, and those used since the last `wgmma.fence`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class RegisterHazards:
-    """One warp's products by number: issued, committed in groups, settled (waited for), and what they hold until then."""
+    """One warp's products by number: issued, in groups, settled (waited for), and the registers held until then."""
 
     def __init__(self, warp: Warp) -> None:
         self._warp = warp
@@ -37,17 +37,17 @@ class RegisterHazards:
         self._groups.append(self.issued)
 
     def target(self, pending: int) -> int:
-        """Number of the last product that must be complete for at most `pending` groups to remain."""
+        """Number of the last product that must complete so that at most `pending` groups remain."""
         return self._groups[-1 - pending] if pending < len(self._groups) else 0
 
     def settle(self, target: int) -> None:
-        """Products up to `target` have been waited for: their registers are free."""
+        """The warp has waited for products up to `target`: their registers are free."""
         if target > self._settled:
             self._settled = target
             self._held = {registers: number for registers, number in self._held.items() if number > target}
 
     def touch(self, step: Step) -> None:
-        """An ordinary instruction is about to use registers that some wgmma uses."""
+        """An ordinary instruction is about to use registers of some wgmma."""
         self._touched.update(step.watched_reads, step.watched_writes)
         for registers, number in self._held.items():
             for slot in (*step.watched_reads, *step.watched_writes):
@@ -64,7 +64,6 @@ class RegisterHazards:
                     )
 
     def use(self, step: Step, number: int) -> None:
-        """The warp issues a product."""
         registers = step.product
         assert registers is not None
         if not self._fenced:
@@ -82,7 +81,7 @@ class RegisterHazards:
             self._unfenced.append(registers)
 
     def accumulators(self, slots: tuple[int, ...], needed: bool) -> NDArray[np.uint32]:
-        """The warp's accumulators, uint32 [count, 32]; when not `needed`, unwritten ones are zeros."""
+        """The warp's accumulators, uint32 [count, 32]. Unless `needed`, unwritten ones are zeros."""
         values = [self._warp.registers[slot] for slot in slots]
         if needed and any(value is None for value in values):
             raise UninitialisedError("a wgmma with scale-d true reads accumulators that were never written")

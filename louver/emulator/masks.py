@@ -1,4 +1,4 @@
-"""Questions to small arrays of truth values, by their bytes: NumPy takes twenty times as long to answer for 32 lanes."""
+"""Tests of small arrays by their bytes. For 32 lanes, NumPy's own tests take twenty times as long."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 Truths = NDArray[np.bool_]
-"""Of any shape."""
+"""Boolean arrays of any shape."""
 
 
 def some(truths: Truths) -> bool:
-    """Whether one is true."""
+    """Whether any element is true."""
     return 1 in truths.tobytes()
 
 
 def every(truths: Truths) -> bool:
-    """Whether all are true."""
+    """Whether all elements are true."""
     return 0 not in truths.tobytes()
 
 

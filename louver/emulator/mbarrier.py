@@ -9,14 +9,13 @@ from louver.isa.targets import MBARRIER_MAX_ARRIVALS, MBARRIER_MAX_TRANSACTION_B
 
 
 class Mbarrier:
-    """One barrier in shared memory.
+    """A barrier in shared memory.
 
-    phase: completed phases. pending: arrivals still missing in this phase. transactions: bytes still missing.
-    agent: the clock component that counts its phases; a bulk copy that completes on it in phase p has epoch p + 1.
-    owner, epoch, lane: the warp's agent, epoch and lane that initialised it. uses: the last use by each warp.
-    store_agent: the same of asynchronous stores, from the first one on.
-    copies: bulk copies and asynchronous stores of this phase in flight. last_copy_phase: the latest phase that one completes
-    in, or -1.
+    phase: completed phases. pending: arrivals still missing in this phase. transactions: bytes still missing. agent:
+    the clock component of its phases; a bulk copy that completes in phase p has epoch p + 1. store_agent: the same for
+    asynchronous stores, from the first one on. owner, epoch, lane: the warp's agent, epoch and lane that initialised
+    it. uses: the last use by each agent. copies: bulk copies and asynchronous stores of this phase in flight.
+    last_copy_phase: the latest phase that one completes in, or -1.
     """
 
     __slots__ = (
@@ -73,22 +72,22 @@ class Mbarrier:
         self.transactions += bytes
         self._check_transactions()
 
-    def arrive(self, count: int, seen: Row) -> bool:
-        """Arrive `count` times, releasing what `seen` has seen; True when the phase completed."""
+    def arrive(self, count: int, seen: Row) -> None:
+        """Arrive `count` times and release what `seen` has seen."""
         if count < 1 or count > self.pending:
             raise BarrierError(f"{count} arrivals on {self}: the phase takes at most {self.pending} more")
         self.pending -= count
         self._arrived.join(seen)
-        return self._advance()
+        self._advance()
 
-    def complete(self, bytes: int) -> bool:
-        """Count `bytes` of a copy as done; True when the phase completed."""
+    def complete(self, bytes: int) -> None:
+        """Count `bytes` of a copy as done."""
         self.transactions -= bytes
         self._check_transactions()
-        return self._advance()
+        self._advance()
 
     def idle(self) -> bool:
-        """Whether no arrival, transaction or copy of the current phase has happened yet."""
+        """Whether the current phase has no arrival, transaction or copy yet."""
         return self.pending == self.expected and self.transactions == 0 and self.copies == 0
 
     def _check_transactions(self) -> None:
@@ -97,9 +96,9 @@ class Mbarrier:
                 f"the transaction count of {self} leaves its range of ±{MBARRIER_MAX_TRANSACTION_BYTES} bytes"
             )
 
-    def _advance(self) -> bool:
+    def _advance(self) -> None:
         if self.pending or self.transactions:
-            return False
+            return
         self.phase += 1
         self.pending = self.expected
         self.released.join(self._arrived.rows)
@@ -107,4 +106,3 @@ class Mbarrier:
         if self.store_agent is not None:
             self.released.see(self.store_agent, self.phase)
         self.signal.notify()
-        return True

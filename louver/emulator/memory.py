@@ -1,4 +1,4 @@
-"""Global memory: NumPy arrays at made-up addresses with gaps between them, so that every stray access is found."""
+"""Global memory: NumPy arrays at invented addresses, with gaps so that every stray access is found."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from louver.isa.instruction import Bits
 from louver.isa.machine import U8, Mask
 
 FIRST_ADDRESS = 0x7000_0000_0000
-"""Global addresses start here: far above every shared or parameter address."""
+"""First global address, far above all shared and parameter addresses."""
 
 REDZONE = 1 << 16
-"""Least distance in bytes between two allocations."""
+"""Least distance between two allocations, in bytes."""
 
 BASE_ALIGNMENT = 256
-"""Alignment of an allocation in bytes, as the driver's allocator gives it."""
+"""Alignment of an allocation in bytes, as from the driver."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Allocation:
-    """An array in the emulated global memory; the kernel's writes appear in `array` itself.
+    """An array in emulated global memory. The kernel writes to `array` itself.
 
-    name: shown in errors. address: of the first byte. array: C-contiguous. data: the array's bytes, uint8 [size].
-    initialised: bool [size], or None when the whole array counts as initialised. writable: False makes stores an error.
-    settled: no grid that may still run writes it. scratch: its bytes after a run are no result.
+    name: shown in errors. address: of the first byte. array: C-contiguous. data: its bytes, uint8 [size]. initialised:
+    bool [size], or None if the whole array is. writable: False makes stores an error. settled: no grid that may still
+    run writes it. scratch: its bytes after a run are no result.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Allocation:
 
 
 class Saved(NamedTuple):
-    """The bytes of an allocation at a time. initialised: as `Allocation` has it."""
+    """The bytes of an allocation at one time. initialised: as in `Allocation`."""
 
     allocation: Allocation
     data: U8
@@ -57,13 +57,13 @@ class Saved(NamedTuple):
 
 
 Check: TypeAlias = Callable[[Allocation, NDArray[np.int64], NDArray[np.int64]], None]
-"""Looks at an access: the allocation, byte offsets [lanes, size], lane numbers."""
+"""Checks an access: allocation, byte offsets [lanes, size], lane numbers."""
 
 
 class GlobalMemory:
     """The allocations that one or more runs share.
 
-    `add` registers an array; pass the allocation (or its `address`, plus an offset) as a pointer argument to `run`.
+    `add` registers an array. Pass the allocation, or its `address` plus an offset, as a pointer argument to `run`.
     """
 
     def __init__(self) -> None:
@@ -81,12 +81,12 @@ class GlobalMemory:
         settled: bool = False,
         scratch: bool = False,
     ) -> Allocation:
-        """Register `array`; it is not copied.
+        """Register `array` without a copy.
 
         array: C-contiguous, any dtype. offset: bytes added to the 256-byte aligned base, to emulate unaligned views.
-        initialised=False makes reads of bytes that the kernel has not written an error. settled: a dependent launch may read it
-        while the grids before it still run. scratch: its bytes after a run are no result.
-        Raises ValueError for an array that is not contiguous, or is read-only while `writable`.
+        initialised: if False, reads of bytes that the kernel has not written are errors. settled: a dependent launch
+        may read it while earlier grids still run. scratch: its bytes after a run are no result. Raises ValueError for
+        an array that is not contiguous, or is read-only while `writable`.
         """
         if not array.flags.c_contiguous:
             raise ValueError(
@@ -103,7 +103,7 @@ class GlobalMemory:
         return allocation
 
     def saved(self) -> list[Saved]:
-        """The bytes of all arrays that a kernel may write, and whether they were written."""
+        """The bytes of all writable arrays, and which of them were written."""
         written = (each for each in self._allocations if each.writable)
         return [
             Saved(each, each.data.copy(), None if each.initialised is None else each.initialised.copy())
@@ -112,7 +112,6 @@ class GlobalMemory:
 
     @staticmethod
     def restore(saved: Iterable[Saved]) -> None:
-        """Write these bytes again."""
         for each in saved:
             each.allocation.data[...] = each.data
             if each.allocation.initialised is not None and each.initialised is not None:
@@ -120,7 +119,7 @@ class GlobalMemory:
 
     @staticmethod
     def check_equal(saved: Iterable[Saved]) -> None:
-        """Raise UninitialisedError unless the arrays, without scratch, have these bytes."""
+        """Raise UninitialisedError unless the arrays, except scratch, have these bytes."""
         for each in saved:
             differs = each.allocation.data != each.data
             if not each.allocation.scratch and differs.any():
@@ -147,7 +146,7 @@ class GlobalMemory:
         return "in no allocation"
 
     def read(self, address: int, size: int) -> U8:
-        """A copy of `size` bytes at `address`, which lie in one allocation: uint8 [size]."""
+        """A copy of `size` bytes in one allocation: uint8 [size]."""
         allocation = self.find(address, address + size - 1)
         offset = address - allocation.address
         if allocation.initialised is not None and not every(allocation.initialised[offset : offset + size]):
@@ -155,7 +154,7 @@ class GlobalMemory:
         return allocation.data[offset : offset + size].copy()
 
     def gather(self, address: Bits, size: int, active: Mask, check: Check | None = None, *, aligned: bool = True) -> U8:
-        """Load `size` bytes for each active lane: uint8 [32, size], zeros for inactive lanes. aligned: addresses must be multiples of it."""
+        """Load `size` bytes for each active lane: uint8 [32, size], zeros elsewhere. aligned: check alignment."""
         out = np.zeros((len(address), size), np.uint8)
         for lanes, allocation, offsets in self._resolve(address, size, active, aligned=aligned):
             index = _bytes(offsets, size)
@@ -182,7 +181,7 @@ class GlobalMemory:
     def _resolve(
         self, address: Bits, size: int, active: Mask, *, aligned: bool = True
     ) -> list[tuple[NDArray[np.int64], Allocation, NDArray[np.int64]]]:
-        """(lanes, allocation, byte offsets) for each allocation that the active lanes touch."""
+        """(lanes, allocation, byte offsets) for each allocation that the active lanes use."""
         lanes = active.nonzero()[0]
         wanted = address[lanes].astype(np.int64)
         if aligned and not all_zero(wanted % size):
@@ -201,7 +200,7 @@ class GlobalMemory:
 
 
 def check_writable(allocation: Allocation) -> None:
-    """Raise OutOfBoundsError when `allocation` is an input."""
+    """Raise OutOfBoundsError if `allocation` is an input."""
     if not allocation.writable:
         raise OutOfBoundsError(f"{allocation.name} is an input of this kernel and must not be written")
 

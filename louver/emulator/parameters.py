@@ -1,4 +1,4 @@
-"""Kernel parameters: their bits, their addresses, and the tensor maps among them."""
+"""Kernel parameters: bits, addresses and tensor maps."""
 
 from __future__ import annotations
 
@@ -15,22 +15,20 @@ from louver.isa.instruction import Bits
 from louver.isa.machine import U8, Mask
 from louver.isa.tensormap import TensorMap
 from louver.ptx.module import Kernel, Param
+from louver.ptx.validate import SHARED_SYMBOL
 
 Argument: TypeAlias = int | float | Allocation | TensorMap
-"""A kernel argument: a number for `u32`, `u64` and `f32`, an allocation for its address (`u64`), a tensor map."""
+"""A kernel argument: a number for `u32`, `u64` and `f32`, an allocation for its address (`u64`), or a tensor map."""
 
 FIRST_ADDRESS = 0x1000_0000_0000
-"""The addresses of parameters: between shared and global addresses."""
+"""Address of the first parameter, between shared and global addresses."""
 
 STEP = 256
-"""Bytes from one parameter to the next; more than a tensor map's 128."""
-
-SHARED_SYMBOL = "smem"
-"""The name of the dynamic shared memory."""
+"""Bytes from one parameter to the next, more than the 128 of a tensor map."""
 
 
 class Parameters:
-    """The arguments of one launch, checked against the kernel's parameters."""
+    """Arguments of one launch, checked against the kernel's parameters."""
 
     def __init__(self, kernel: Kernel, arguments: Mapping[str, Argument], memory: GlobalMemory) -> None:
         expected = [param.name for param in kernel.params]
@@ -43,7 +41,7 @@ class Parameters:
         self._tensors = {tensor_map: Tensor.bind(tensor_map, memory) for tensor_map in maps}
 
     def symbols(self) -> dict[str, int]:
-        """The address of each parameter and of the dynamic shared memory."""
+        """Addresses of the parameters and of dynamic shared memory."""
         return {
             SHARED_SYMBOL: WINDOW_START,
             **{name: FIRST_ADDRESS + STEP * index for index, name in enumerate(self._names)},
@@ -53,14 +51,14 @@ class Parameters:
         return self._tensors[tensor_map]
 
     def at(self, address: int) -> Argument:
-        """The argument whose parameter is at `address`."""
+        """The argument of the parameter at `address`."""
         index, offset = divmod(address - FIRST_ADDRESS, STEP)
         if not 0 <= index < len(self._values) or offset:
             raise OutOfBoundsError(f"no parameter is at address {address:#x}")
         return self._values[index]
 
     def gather(self, address: Bits, size: int, active: Mask) -> U8:
-        """The bytes that `ld.param` reads: uint8 [32, size], zeros for inactive lanes."""
+        """Bytes that `ld.param` reads: uint8 [32, size], zeros for inactive lanes."""
         out = np.zeros((len(address), size), np.uint8)
         found: list[int] = address[active].tolist()
         for each in dict.fromkeys(found):
@@ -73,7 +71,7 @@ class Parameters:
 
 
 def _bits(param: Param, value: Argument) -> U8:
-    """The parameter's bytes; none for a tensor map, which only bulk copies can read."""
+    """Bytes of the parameter. A tensor map has none, because only bulk copies read it."""
     if param.type == "tensormap":
         if not isinstance(value, TensorMap):
             raise LaunchError(f"parameter {param.name} is a tensor map, got {value!r}")

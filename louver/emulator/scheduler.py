@@ -15,24 +15,21 @@ if TYPE_CHECKING:
     from louver.emulator.warp import Warp
 
 FULL_BURST = 1 << 12
-"""Instructions that a warp runs before others get their turn, when nothing makes it wait."""
+"""Most instructions of a warp before others get their turn."""
 
 SHORT_BURST = 24
-"""Greatest number of instructions in a burst under a seeded order."""
+"""Most instructions of a burst in a seeded order."""
 
 
 class Operation(Protocol):
-    """An asynchronous operation that has been issued and may complete at any time from now on."""
+    """An asynchronous operation that was issued and may complete at any time."""
 
     def complete(self) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
 class Pending:
-    """An operation, and the warp and step that issued it.
-
-    ordered: it completes before anything that the warp releases later.
-    """
+    """An operation with the warp and step that issued it. ordered: it completes before later releases of the warp."""
 
     operation: Operation
     issuer: Warp
@@ -49,7 +46,7 @@ class Pending:
 
 
 class Scheduler:
-    """The order's decisions. `pending` holds the operations under way, oldest first."""
+    """The order's decisions. pending: operations in flight, oldest first."""
 
     def __init__(self, order: Order, salt: int) -> None:
         self.order = order
@@ -57,20 +54,16 @@ class Scheduler:
         self._ready: list[Warp] = []
         self._random = random.Random(f"{order} {salt}")
 
-    def issue(self, operation: Operation, issuer: Warp, *, ordered: bool = False) -> None:
-        """An operation begins; it was issued by the warp's current step."""
-        self.queue(operation, issuer, issuer.step, ordered=ordered)
-
-    def queue(self, operation: Operation, issuer: Warp, step: Step, *, ordered: bool = False) -> None:
-        """An operation begins that was issued by `step`, perhaps long ago."""
-        pending = Pending(operation, issuer, step, ordered)
+    def issue(self, operation: Operation, issuer: Warp, step: Step | None = None, *, ordered: bool = False) -> None:
+        """Begin an operation of `step`, by default the warp's current one."""
+        pending = Pending(operation, issuer, step or issuer.step, ordered)
         if isinstance(self.order, Earliest):
             pending.complete()
         else:
             self.pending.append(pending)
 
     def deliver(self, issuer: Warp) -> None:
-        """Complete the ordered operations that `issuer` has under way."""
+        """Complete the ordered operations of `issuer` that are in flight."""
         if not self.pending:
             return
         for pending in [p for p in self.pending if p.issuer is issuer and p.ordered]:
@@ -78,7 +71,6 @@ class Scheduler:
             pending.complete()
 
     def ready(self, warp: Warp) -> None:
-        """The warp can run."""
         self._ready.append(warp)
 
     def sleep(self, warp: Warp, signal: Signal, reason: str) -> None:
@@ -87,16 +79,12 @@ class Scheduler:
         signal.wait(warp)
 
     def wake(self, warp: Warp) -> None:
-        """Let a sleeping warp look again."""
         if warp.waits_for:
             warp.waits_for = ""
             self._ready.append(warp)
 
     def next(self) -> tuple[Warp, int] | None:
-        """The warp to run and for how many instructions at most; None when no warp can run, now or later.
-
-        Completes operations on the way, as the order has it.
-        """
+        """The next warp and its most instructions; None if no warp can run any more. Completes operations before."""
         while True:
             if self.pending and (not self._ready or self._completes_now()):
                 self._complete_one()
@@ -106,7 +94,7 @@ class Scheduler:
                 return None
 
     def drain(self) -> None:
-        """Complete all that is under way."""
+        """Complete all operations in flight."""
         while self.pending:
             self._complete_one()
 

@@ -1,7 +1,7 @@
 """A CTA's shared memory with its shadow: the last writer and the last readers of each byte.
 
-Every access is checked against the clock of whoever makes it, so that a missing wait or fence is found whether or not
-the run's order of events made it visible. Addresses are offsets in the CTA's window (`shared::cta`).
+Every access is checked against the clock of its maker. So a missing wait or fence is found even if this run's order of
+events hides it. Addresses are offsets in the CTA's window (`shared::cta`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from louver.emulator.mbarrier import Mbarrier
 
 WINDOW_START = 1024
-"""Offset of dynamic shared memory in the window: the first KiB is reserved by the system on sm_90 and newer."""
+"""Offset of dynamic shared memory in the window. The system reserves the first KiB on sm_90 and newer."""
 
 Where: TypeAlias = slice | NDArray[np.int64]
 """Bytes of the window: a slice, or an array of offsets of any shape."""
@@ -38,9 +38,9 @@ Where: TypeAlias = slice | NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The maker of an access: agent and epoch to record, its clock, its name in errors.
+    """The maker of an access. agent, epoch: to record. seen: its clock, int32 [agents]. what: its name in errors.
 
-    seen: int32 [agents]. fenced: what it had seen at a `fence.proxy.async` of its own, of products; None for what has none.
+    fenced: for products, what all threads had seen at their last `fence.proxy.async`; else None.
     """
 
     agent: int
@@ -51,10 +51,10 @@ class Access:
 
 
 class SharedMemory:
-    """The window of one CTA: `data` is uint8 [WINDOW_START + size].
+    """The window of one CTA. data: uint8 [WINDOW_START + size].
 
-    proxy_fences: of each warp's agent. copy_fences: of asynchronous copies, by the first of a warp's 32 agents for them.
-    store_fences: of asynchronous stores, by agent. fill: the bytes before their first write.
+    proxy_fences: of each warp. copy_fences: of asynchronous copies, by the first of a warp's 32 agents for them.
+    store_fences: of asynchronous stores, by agent. fill: value of bytes before their first write.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class SharedMemory:
         self._opaque: NDArray[np.bool_] = np.zeros(self.end, np.bool_)
 
     def check_bounds(self, first: int, last: int) -> None:
-        """Raise OutOfBoundsError unless bytes `first` to `last`, both included, lie in the window."""
+        """Raise OutOfBoundsError unless bytes `first` to `last`, inclusive, are in the window."""
         if first < WINDOW_START or last >= self.end:
             raise OutOfBoundsError(
                 f"shared bytes {first:#x} to {last:#x} are outside the window of CTA {self.cta}, "
@@ -91,9 +91,8 @@ class SharedMemory:
 
     # --- accesses of warps (generic proxy) -------------------------------------------------------------------------
     def read(self, where: NDArray[np.int64], access: Access, rows: Row, lanes: NDArray[np.int64]) -> None:
-        """Check and record loads. where: offsets [lanes, size]; rows: clock rows of those lanes [lanes, agents].
-
-        lanes: their numbers, int64 [lanes].
+        """Check and record loads. where: offsets [lanes, size]. rows: clock rows of those lanes [lanes, agents]. lanes:
+        their numbers, int64 [lanes].
         """
         self._check_opaque(where, "read")
         writer, epoch = self._writer[where], self._epoch[where]
@@ -108,7 +107,7 @@ class SharedMemory:
         self._note_read(where, access.agent, access.epoch)
 
     def write(self, where: NDArray[np.int64], access: Access, rows: Row, lanes: NDArray[np.int64]) -> None:
-        """Check and record stores. where: offsets [lanes, size]; lanes: the lane numbers."""
+        """Check and record stores. Arguments: see `read`."""
         self._check_write(where, access, rows, lanes)
         self._writer[where] = access.agent
         self._epoch[where] = access.epoch
@@ -123,7 +122,7 @@ class SharedMemory:
         rows: Row,
         lanes: NDArray[np.int64],
     ) -> None:
-        """Check and record what threads write later: the bytes are the agents' from now on. agents, epochs: [lanes]."""
+        """Check and record later writes by threads: the agents own the bytes from now on. agents, epochs: [lanes]."""
         self._check_write(where, access, rows, lanes)
         if len(set(where[:, 0].tolist())) < len(lanes):
             raise OverwriteInUseError(f"the same shared bytes are written by {access.what} of several lanes at once")
@@ -145,7 +144,7 @@ class SharedMemory:
 
     # --- accesses of engines (async proxy) -------------------------------------------------------------------------
     def async_read(self, where: Where, access: Access, readers: Sequence[int]) -> None:
-        """Check reads by a bulk store or a wgmma, and record them for the agents that `readers` names."""
+        """Check reads by a bulk store or a wgmma, and record them for the agents `readers`."""
         self._check_opaque(where, "read")
         writer, epoch = self._writer[where], self._epoch[where]
         if not no_zero(writer):
@@ -160,7 +159,7 @@ class SharedMemory:
             self._note_read(where, agent, access.epoch)
 
     def async_write(self, where: Where, access: Access) -> None:
-        """Check and record a bulk copy into `where`; its bytes belong to the copy from now on, not from its end."""
+        """Check and record a bulk copy into `where`. The copy owns the bytes from now on, not from its end."""
         self._check_opaque(where, "overwritten")
         writer, epoch = self._writer[where], self._epoch[where]
         seen = access.seen[writer] >= epoch
@@ -174,7 +173,7 @@ class SharedMemory:
         self._epoch[where] = access.epoch
 
     def written(self, lines: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether any byte of a line was written. lines: offsets [lines, bytes]."""
+        """Whether any byte of each line was written. lines: offsets [lines, bytes]."""
         return (self._writer[lines] != NOBODY).any(axis=1)
 
     # --- barriers --------------------------------------------------------------------------------------------------
@@ -200,7 +199,7 @@ class SharedMemory:
             raise BarrierError(f"{self._spot(where, opaque)} belongs to an mbarrier and is {verb}; invalidate it first")
 
     def _check_fence(self, where: Where, writer: NDArray[np.int16], epoch: Row, access: Access) -> None:
-        """A fence comes between a write of the generic proxy and the access: of who wrote, or of all who multiply."""
+        """Require a fence between a generic write and the access, by the writer or by all threads that multiply."""
         unfenced = writer > NOBODY if access.fenced is None else access.fenced[writer] < epoch
         generic = unfenced & (writer <= self._agents.warps)
         if some(generic):

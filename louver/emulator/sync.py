@@ -1,4 +1,4 @@
-"""Named barriers, the cluster barrier, and the register pool behind `setmaxnreg`."""
+"""Named barriers, the cluster barrier, and the register pool of `setmaxnreg`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from louver.emulator.waiters import Signal
 from louver.isa.instruction import LANES
 from louver.isa.machine import Mask, Suspend
 from louver.isa.sync import NAMED_BARRIERS
-from louver.isa.targets import SM_90A, WARPGROUP_THREADS
+from louver.isa.targets import SM_90A, WARPS_PER_WARPGROUP
 
 if TYPE_CHECKING:
     from louver.emulator.warp import Warp
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Turn:
-    """One use of a barrier, from its first arrival to its last. holds: whether the predicate of any thread does."""
+    """One use of a barrier, from the first to the last arrival. holds: the predicate of some thread holds."""
 
     threads: int
     seen: Clock
@@ -32,7 +32,7 @@ class Turn:
 
 
 class NamedBarriers:
-    """The barriers that `barrier.sync` names, of one CTA."""
+    """The barriers of one CTA that `barrier.sync` names."""
 
     def __init__(self, agents: Agents) -> None:
         self._agents = agents
@@ -40,7 +40,7 @@ class NamedBarriers:
         self._signals = [Signal() for _ in range(NAMED_BARRIERS)]
 
     def arrive(self, warp: Warp, index: int, threads: int, *, holds: bool = False) -> Turn:
-        """Count the warp in; its lanes release what they have seen. holds: whether the predicate of any of them does."""
+        """Count the warp in and release what its lanes have seen. holds: the predicate of some lane holds."""
         if not 0 <= index < NAMED_BARRIERS:
             raise BarrierError(f"named barriers are 0 to {NAMED_BARRIERS - 1}, got {index}")
         if threads % LANES or not 0 < threads <= warp.cluster.kernel.threads:
@@ -65,7 +65,7 @@ class NamedBarriers:
         return turn
 
     def sync(self, warp: Warp, index: int, threads: int) -> Suspend | None:
-        """Arrive once, then sleep until all have."""
+        """Arrive once, then sleep until all threads have."""
         turn = warp.arrived_at
         if not isinstance(turn, Turn):
             turn = warp.arrived_at = self.arrive(warp, index, threads)
@@ -76,7 +76,7 @@ class NamedBarriers:
         return None
 
     def any(self, warp: Warp, index: int, threads: int, value: Mask) -> Mask | Suspend:
-        """Arrive once with a predicate, then sleep until all have: whether it holds for any of them."""
+        """As `sync`, with a predicate: whether it holds in any thread."""
         turn = warp.arrived_at
         if not isinstance(turn, Turn):
             turn = warp.arrived_at = self.arrive(warp, index, threads, holds=bool(value[warp.active].any()))
@@ -89,7 +89,7 @@ class NamedBarriers:
 
 
 class ClusterBarrier:
-    """`barrier.cluster.arrive` and `.wait`: all warps of the cluster that have not exited."""
+    """`barrier.cluster.arrive` and `.wait`, for all warps of the cluster that have not exited."""
 
     def __init__(self, agents: Agents) -> None:
         self._agents = agents
@@ -99,7 +99,6 @@ class ClusterBarrier:
         self._signal = Signal()
 
     def enter(self, warps: list[Warp]) -> None:
-        """The warps that take part."""
         self._warps = list(warps)
 
     def arrive(self, warp: Warp) -> None:
@@ -136,9 +135,9 @@ class ClusterBarrier:
 
 
 class RegisterPool:
-    """A CTA's registers: what `setmaxnreg.dec` gives back and `.inc` takes (PTX ISA, `setmaxnreg`).
+    """A CTA's register pool: `setmaxnreg.dec` gives registers back, `.inc` takes them (PTX ISA, `setmaxnreg`).
 
-    Each warp starts with what `.reqntid` and `.minnctapersm` leave it; the pool starts empty.
+    Each warp starts with the registers that `.reqntid` and `.minnctapersm` allow. The pool starts empty.
     """
 
     def __init__(self, threads: int, min_ctas: int, warps: int) -> None:
@@ -150,7 +149,7 @@ class RegisterPool:
         self._signal = Signal()
 
     def set(self, warp: Warp, count: int, increase: bool) -> Suspend | None:
-        """Change the warp's registers per thread to `count`; an increase sleeps until the pool holds enough."""
+        """Set the warp's registers of a thread to `count`. An increase sleeps until the pool holds enough."""
         held = self._held[warp.index]
         self._check(count, held, increase)
         needed = (count - held) * LANES
@@ -166,14 +165,13 @@ class RegisterPool:
         return None
 
     def held(self, warp: Warp) -> int:
-        """Registers a thread that the warp holds."""
+        """Registers of a thread in the warp."""
         return self._held[warp.index]
 
     def check_exit(self) -> None:
-        """Raise ConvergenceError when the warps of a warpgroup did not all execute the same `setmaxnreg`."""
-        size = WARPGROUP_THREADS // LANES
-        for first in range(0, len(self._history), size):
-            group = self._history[first : first + size]
+        """Raise ConvergenceError unless all warps of a warpgroup executed the same `setmaxnreg`."""
+        for first in range(0, len(self._history), WARPS_PER_WARPGROUP):
+            group = self._history[first : first + WARPS_PER_WARPGROUP]
             if any(history != group[0] for history in group):
                 raise ConvergenceError(
                     f"setmaxnreg must be executed by all warps of a warpgroup: warps {first} to {first + len(group) - 1} "

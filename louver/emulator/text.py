@@ -1,4 +1,4 @@
-"""Instructions as PTX text on one line, for errors."""
+"""PTX text of instructions on one line, for errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SHOWN = 4
 
 
 def describe(node: Node) -> str:
-    """One instruction or branch; long vectors are shortened."""
+    """An instruction or branch, with long vectors shortened."""
     if isinstance(node, Inst):
         return f"{re.sub(r'{([^{}]*)}', _shortened, instruction_text(node))};"
     kind = "if" if isinstance(node, If) else "repeat while"

@@ -19,29 +19,25 @@ from louver.emulator.memory import Allocation, GlobalMemory, check_writable
 from louver.emulator.shared import Where
 from louver.formats.dtypes import element_type
 from louver.isa.machine import U8
-from louver.isa.swizzle import Swizzle
+from louver.isa.swizzle import CHUNK, Swizzle
 from louver.isa.tensormap import COPY_CHUNK, SwizzleBytes, TensorMap
 
 TILE_ALIGNMENT = 128
-"""Shared address of a tiled copy, in bytes."""
-
-_CHUNK = 16
-"""Bytes that a swizzle moves together."""
-
+"""Alignment of a tiled copy's shared address, in bytes."""
 
 Item = TypeVar("Item", bound=np.generic)
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor map bound to the allocation that it describes."""
+    """A tensor map with the allocation that it describes."""
 
     map: TensorMap
     allocation: Allocation
 
     @classmethod
     def bind(cls, tensor_map: TensorMap, memory: GlobalMemory) -> Tensor:
-        """Find the allocation. Raises LaunchError when the tensor does not lie in one."""
+        """Find the allocation. Raises LaunchError if the tensor is not in one."""
         last = tensor_map.shape[0] * tensor_map.element_bytes - 1
         last += sum((n - 1) * stride for n, stride in zip(tensor_map.shape[1:], tensor_map.strides, strict=True))
         try:
@@ -50,7 +46,7 @@ class Tensor:
             raise LaunchError(f"the tensor map {tensor_map} leaves its array: {error.problem}") from None
 
     def load(self, coordinates: Sequence[int]) -> U8:
-        """The box at `coordinates` (innermost first), zeros outside the tensor: uint8 [box_bytes], not swizzled."""
+        """The box at `coordinates` (innermost first): uint8 [box_bytes], not swizzled, zeros outside the tensor."""
         box = np.zeros((*self.map.box[::-1], self.map.element_bytes), np.uint8)
         inside, box_slices = self._clip(self.allocation.data, coordinates)
         if inside is not None:
@@ -65,7 +61,7 @@ class Tensor:
         return box.reshape(-1)
 
     def store(self, coordinates: Sequence[int], data: U8) -> None:
-        """Write the box at `coordinates`; elements outside the tensor are dropped. data: uint8 [box_bytes]."""
+        """Write the box at `coordinates`, except elements outside the tensor. data: uint8 [box_bytes]."""
         inside, box_slices = self._clip(self.allocation.data, coordinates)
         if inside is None:
             return
@@ -76,7 +72,7 @@ class Tensor:
                 shadow[...] = True
 
     def add(self, coordinates: Sequence[int], data: U8) -> None:
-        """Add the box at `coordinates` to what is there; elements outside the tensor are dropped. data: uint8 [box_bytes]."""
+        """Add the box to the tensor at `coordinates`, except elements outside. data: uint8 [box_bytes]."""
         if self.map.adds is None:
             raise LaunchError(f"a bulk copy that adds needs a tensor map with an element type to add, got {self.map}")
         dtype = element_type(self.map.adds).numpy
@@ -85,17 +81,14 @@ class Tensor:
             total = before.view(dtype) + np.ascontiguousarray(data).view(dtype)
         self.store(coordinates, total.astype(dtype).view(np.uint8))
 
-    def check_load(self, coordinates: Sequence[int]) -> None:
-        """Raise MisalignedError where the hardware would not load the box at `coordinates`."""
-        self._check_start(coordinates)
-
     def check_store(self, coordinates: Sequence[int]) -> None:
-        """Raise MisalignedError or OutOfBoundsError where the hardware would not store the box, or not only the box."""
+        """Raise MisalignedError or OutOfBoundsError if the hardware would not store exactly the box."""
         check_writable(self.allocation)
-        self._check_start(coordinates)
+        self.check_load(coordinates)
         self._check_end(coordinates)
 
-    def _check_start(self, coordinates: Sequence[int]) -> None:
+    def check_load(self, coordinates: Sequence[int]) -> None:
+        """Raise MisalignedError if the hardware would not load the box at `coordinates`."""
         if coordinates[0] * self.map.element_bytes % COPY_CHUNK:
             raise MisalignedError(
                 f"a tiled copy starts at a multiple of {COPY_CHUNK} bytes along the innermost dimension, "
@@ -115,11 +108,11 @@ class Tensor:
             )
 
     def part(self, plane: NDArray[Item], coordinates: Sequence[int]) -> NDArray[Item] | None:
-        """The items of the box inside the tensor, of a plane with one item for each byte of the allocation; a view."""
+        """A view of the box inside the tensor, in a plane with one item for each byte of the allocation."""
         return self._clip(plane, coordinates)[0]
 
     def _clip(self, data: NDArray[Item], coordinates: Sequence[int]) -> tuple[NDArray[Item] | None, tuple[slice, ...]]:
-        """(the part of the box inside the tensor as a strided view of `data`, its place in the box), outermost first."""
+        """(strided view of the box's part inside the tensor, its place in the box), outermost first."""
         start = self.map.address - self.allocation.address
         sizes: list[int] = []
         slices: list[slice] = []
@@ -142,15 +135,14 @@ class Tensor:
 
 
 def signed_coordinates(coordinates: Sequence[int]) -> tuple[int, ...]:
-    """Tensor coordinates are signed 32-bit; a register holds their bits."""
+    """Coordinates as signed 32-bit numbers, from the bits of registers."""
     return tuple((c & 0xFFFFFFFF) - ((c & 0x80000000) << 1) for c in coordinates)
 
 
 def tile_bytes(tensor_map: TensorMap, address: int) -> Where:
-    """The place in shared memory of byte i of the (unswizzled) box, for a tile at `address`.
+    """Place in shared memory of byte i of the (unswizzled) box, for a tile at `address`. Raises MisalignedError.
 
-    A slice without swizzle, else offsets int64 [box_bytes]. The swizzle follows absolute addresses, as the hardware's.
-    Raises MisalignedError.
+    A slice without swizzle, else offsets, int64 [box_bytes]. The swizzle uses absolute addresses, as the hardware does.
     """
     if address % TILE_ALIGNMENT:
         raise MisalignedError(f"a tiled copy needs a shared address that is a multiple of 128, got {address:#x}")
@@ -161,6 +153,6 @@ def tile_bytes(tensor_map: TensorMap, address: int) -> Where:
 
 @lru_cache(maxsize=256)
 def _swizzled(span: SwizzleBytes, phase: int, size: int) -> NDArray[np.int64]:
-    chunks = phase + np.arange(0, size, _CHUNK, dtype=np.int64)
+    chunks = phase + np.arange(0, size, CHUNK, dtype=np.int64)
     places = np.asarray(Swizzle(span).apply(chunks), np.int64)
-    return (places[:, None] + np.arange(_CHUNK)).reshape(-1)[:size]
+    return (places[:, None] + np.arange(CHUNK)).reshape(-1)[:size]

@@ -1,4 +1,4 @@
-"""Sleeping warps: objects that change, and the warps that wait for the change."""
+"""Signals wake sleeping warps when an object changes."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Protocol
 
 
 class Waiter(Protocol):
-    """Something that can be woken: a warp."""
+    """An object that can be woken: a warp."""
 
     def wake(self) -> None: ...
 
 
 class Signal:
-    """A set of sleeping warps, woken all together; each then looks again whether it may go on."""
+    """A set of sleeping warps. All wake together; each then checks whether it can continue."""
 
     __slots__ = ("_sleepers",)
 

@@ -1,4 +1,4 @@
-"""One warp: its registers, masks and clock, and the machine that its instructions see (`isa.machine.WarpState`)."""
+"""A warp: its registers, masks and clock, and the machine that its instructions see (`isa.machine.WarpState`)."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Frame:
-    """A level of divergence: the mask before it, and the lanes that still have to run the other branch."""
+    """A level of divergence: the mask before it, and the lanes that must still run the other branch."""
 
     before: Mask
     other: Mask
 
 
 class Warp:
-    """A warp of one CTA. `index` counts in the CTA; `agent` is its number in the cluster's clocks."""
+    """A warp of one CTA. index: in the CTA. agent: its number in the cluster's clocks."""
 
     def __init__(self, cta: Cta, index: int, agent: int) -> None:
         self.cta = cta
@@ -70,16 +70,15 @@ class Warp:
 
     # --- scheduling ------------------------------------------------------------------------------------------------
     def wake(self) -> None:
-        """Look again whether the warp may go on."""
         self.cluster.scheduler.wake(self)
 
     def suspend(self, signal: Signal, reason: str) -> Suspend:
-        """Sleep until `signal` is notified, then try the instruction again."""
+        """Sleep until `signal` is notified, then retry the instruction."""
         self.sleeps_on = signal
         return Suspend(reason)
 
     def place(self, lane: int | None = None, step: Step | None = None) -> Place:
-        """The warp's place now, or at `step`. The thread is `lane`'s; at the current step, that of the only active lane."""
+        """The warp's place now, or at `step`. The thread is that of `lane`, or now that of the only active lane."""
         lanes = np.flatnonzero(self.active)
         if lane is None and step is None and lanes.size == 1:
             lane = int(lanes[0])
@@ -88,7 +87,7 @@ class Warp:
         return Place(self.cta.index, self.index, thread, describe(step.node), step.position)
 
     def single_lane(self) -> int:
-        """The only active lane, for operations that one thread issues."""
+        """The only active lane. Raises ConvergenceError if there are several."""
         lanes = np.flatnonzero(self.active)
         if lanes.size != 1:
             raise ConvergenceError(
@@ -98,56 +97,51 @@ class Warp:
 
     # --- order -----------------------------------------------------------------------------------------------------
     def release(self, lanes: Mask) -> Row:
-        """The events that the given lanes release: all that they have seen and done so far."""
-        # Accesses behind a release are seen after everything before it, so an arrival still under way is delivered first.
+        """Release what the given lanes have seen and done so far."""
+        # Accesses after a release are seen after all before it, so remote arrivals in flight are delivered first.
         self.cluster.scheduler.deliver(self)
         row = self.clock.most(lanes)
         self.advance()
         return row
 
     def advance(self) -> None:
-        """Begin a new epoch: later accesses are not part of an earlier release or fence."""
+        """Begin a new epoch: earlier releases and fences do not cover later accesses."""
         self.epoch += 1
         self.clock.see(self.agent, self.epoch)
 
     def access(self, what: str = "this instruction") -> Access:
-        """An access of the warp itself."""
         return Access(self.agent, self.epoch, self.clock.least(), what)
 
     @property
     def global_name(self) -> tuple[int, int]:
-        """Its cluster's first CTA, and its number there."""
+        """(first CTA of its cluster, agent)."""
         return self.cluster.ctas[0].index, self.agent
 
     def fence_gpu(self) -> None:
         self.cluster.writes.handovers.fence(self.global_name, self.release(self.active))
 
     def writer(self) -> Writer:
-        """The warp as author of global accesses."""
+        """The warp as writer of global memory."""
         return Writer(self.cluster.ctas[0].index, self.agent, self.epoch, self.name)
 
     def check_use(self, allocation: Allocation, lanes: NDArray[np.int64]) -> None:
-        """Any access to global memory that these lanes begin."""
+        """Check any access to global memory that these lanes start."""
         if self.cluster.earlier is not None:
             self.cluster.earlier.check(allocation, self.clock.rows[lanes], lanes)
 
     def check_read_only(self, allocation: Allocation, index: NDArray[np.int64], lanes: NDArray[np.int64]) -> None:
-        """A load from global memory by `.nc`."""
         if self.cluster.earlier is not None:
             self.cluster.earlier.check_read_only(allocation)
         self.check_load(allocation, index, lanes)
 
     def check_atomic(self, allocation: Allocation, index: NDArray[np.int64], lanes: NDArray[np.int64]) -> None:
-        """An atomic on global memory."""
         self.check_use(allocation, lanes)
 
     def check_load(self, allocation: Allocation, index: NDArray[np.int64], lanes: NDArray[np.int64]) -> None:
-        """An ordinary load from global memory."""
         self.check_use(allocation, lanes)
         self.cluster.writes.load(allocation, index, self.writer(), self.clock.rows[lanes])
 
     def check_store(self, allocation: Allocation, index: NDArray[np.int64], lanes: NDArray[np.int64]) -> None:
-        """An ordinary store to global memory."""
         self.check_use(allocation, lanes)
         self.cluster.writes.store(allocation, index, self.writer(), self.clock.rows[lanes])
 
@@ -280,5 +274,4 @@ class Warp:
         return generic.shuffle(self, value, source_lane)
 
     def active_lanes(self) -> NDArray[np.int64]:
-        """Numbers of the active lanes."""
         return self.active.nonzero()[0]

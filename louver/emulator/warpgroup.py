@@ -1,7 +1,7 @@
 """Warpgroup products: issue by four warps, groups, completion, and the registers that they hold meanwhile.
 
-A product begins when all four warps have issued it. Each warp's part of it is done on its own: a warp's wait covers what
-its own part reads of shared memory, not what the other three still read. Source: PTX ISA, wgmma.
+A product begins when all four warps have issued it. Each warp's part completes separately: a warp's wait covers the
+shared memory that its own part reads, not what the other three still read. Source: PTX ISA, wgmma.
 """
 
 from __future__ import annotations
@@ -22,20 +22,18 @@ from louver.emulator.shared import Access
 from louver.emulator.waiters import Signal
 from louver.isa.instruction import LANES, Bits
 from louver.isa.machine import Suspend
-from louver.isa.targets import WARPGROUP_THREADS
+from louver.isa.targets import WARPS_PER_WARPGROUP
 from louver.isa.wgmma import Wgmma
 
 if TYPE_CHECKING:
     from louver.emulator.cluster import Cta
     from louver.emulator.warp import Warp
 
-WARPS = WARPGROUP_THREADS // LANES
-
 
 @dataclass(slots=True, eq=False)
 class Product:
-    """One wgmma. names: its operands after d. inputs: per warp, their values by name. seen: what all its threads had seen at issue.
-    fenced: what all of them had seen at their last `fence.proxy.async`.
+    """A wgmma. names: its operands after d. inputs: for each warp, their values by name. seen: what all its threads had
+    seen at issue. fenced: what they had all seen at their last `fence.proxy.async`.
     """
 
     group: Warpgroup
@@ -51,7 +49,7 @@ class Product:
         return cast(Wgmma, self.step.op)
 
     def uniform(self, name: str) -> int:
-        """The value of an operand that must agree in all threads."""
+        """The value of an operand, which must agree in all threads."""
         found = self.gathered(name)
         if (found != found[0]).any():
             values: list[int] = np.unique(found).tolist()
@@ -59,15 +57,14 @@ class Product:
         return int(found[0])
 
     def optional(self, name: str) -> int | None:
-        """As `uniform`, or None when the form lacks the operand."""
+        """As `uniform`, or None if the form has no such operand."""
         return self.uniform(name) if name in self.inputs[0] else None
 
     def gathered(self, name: str) -> NDArray[np.uint32]:
-        """An operand over the 128 threads: [128], or [count, 128]."""
-        return np.concatenate([self.inputs[index][name] for index in range(WARPS)], axis=-1)
+        """An operand over the 128 threads: [128] or [count, 128]."""
+        return np.concatenate([self.inputs[index][name] for index in range(WARPS_PER_WARPGROUP)], axis=-1)
 
     def complete(self) -> None:
-        """Compute, and write the accumulators of the four warps."""
         op = self.instruction
         slots = self.step.outputs[0]
         scale = bool(self.uniform("scale-d"))
@@ -86,7 +83,7 @@ class Product:
 
 
 class Warpgroup:
-    """Four neighbouring warps of a CTA. completed: products that are done; they complete in order."""
+    """Four neighbouring warps of a CTA. completed: number of completed products; they complete in order."""
 
     def __init__(self, cta: Cta, index: int) -> None:
         self.cta = cta
@@ -99,23 +96,22 @@ class Warpgroup:
         self._signal = Signal()
 
     def register_hazards(self, warp: Warp) -> RegisterHazards:
-        """Take in a warp; what watches over its registers."""
+        """Add a warp. Returns the checker of its registers."""
         self.warps.append(warp)
         return RegisterHazards(warp)
 
     def issue(self, warp: Warp, instruction: Wgmma, inputs: Sequence[Bits]) -> None:
-        """One warp issues its next product."""
-        if len(self.warps) != WARPS:
+        if len(self.warps) != WARPS_PER_WARPGROUP:
             raise ConvergenceError(
-                f"{self.name} has {len(self.warps)} warps: wgmma needs {WARPS}, so whole warpgroups in a CTA"
+                f"{self.name} has {len(self.warps)} warps: wgmma needs {WARPS_PER_WARPGROUP}, so whole warpgroups in a CTA"
             )
         product = self._take(warp, instruction)
-        product.inputs[warp.index % WARPS] = dict(zip(product.names, inputs, strict=True))
+        product.inputs[warp.index % WARPS_PER_WARPGROUP] = dict(zip(product.names, inputs, strict=True))
         least, fenced = warp.clock.least(), warp.fenced.least()
         product.seen = least.copy() if product.seen is None else meet(product.seen, least)
         product.fenced = fenced.copy() if product.fenced is None else meet(product.fenced, fenced)
         warp.hazards.use(warp.step, product.number)
-        if len(product.inputs) == WARPS:
+        if len(product.inputs) == WARPS_PER_WARPGROUP:
             self._form(product)
 
     def commit(self, warp: Warp) -> None:
@@ -126,12 +122,11 @@ class Warpgroup:
         if self.completed < target:
             return warp.suspend(self._signal, self._explain(target))
         if target:
-            warp.clock.see(self._readers()[warp.index % WARPS], target)
+            warp.clock.see(self._readers()[warp.index % WARPS_PER_WARPGROUP], target)
         warp.hazards.settle(target)
         return None
 
     def retire(self, product: Product) -> None:
-        """A product is complete; the next one may begin."""
         self.completed = product.number
         self._start()
         self._signal.notify()
@@ -154,7 +149,7 @@ class Warpgroup:
         shared = self.cta.shared
         everything = np.concatenate((a, b.reshape(-1)))
         shared.check_bounds(int(everything.min()), int(everything.max()))
-        # A column of B that was never written leaves its column of D undefined, and no other one.
+        # An unwritten column of B only makes its own column of D undefined.
         columns = b if product.instruction.transpose_b else b[shared.written(b)]
         self.cta.cluster.undefined |= len(columns) < len(b)
         where = np.concatenate((a, columns.reshape(-1)))
@@ -169,10 +164,10 @@ class Warpgroup:
     def _start(self) -> None:
         if self.completed < self._formed:
             product = self._products[self.completed]
-            self.cta.cluster.scheduler.queue(product, self.warps[0], product.step)
+            self.cta.cluster.scheduler.issue(product, self.warps[0], product.step)
 
     def _readers(self) -> list[int]:
-        """The agents of the four warps' parts: their epochs are the products' numbers."""
+        """Agents of the four warps' parts. Their epochs are product numbers."""
         if not self._agents:
             add = self.cta.cluster.agents.add
             self._agents = [add(f"the wgmma of {warp.name}") for warp in self.warps]
@@ -185,5 +180,5 @@ class Warpgroup:
 
 @lru_cache(maxsize=256)
 def _shared_bytes(op: Wgmma, a_desc: int | None, b_desc: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The bytes that a product reads, memoised: a kernel's loop reads the same few operands again and again."""
+    """Bytes that a product reads. Cached: a loop reads the same few operands again and again."""
     return op.shared_bytes(a_desc, b_desc)

@@ -1,7 +1,6 @@
-"""Writers of each byte of global memory: two unordered writes of a byte, or an unordered read, are errors.
+"""Writers of each byte of global memory. Unordered writes of a byte, or an unordered write and read, are errors.
 
-Clusters are ordered by what they hand on to each other with atomics and fences alone; inside one, its clocks decide. Atomics are
-exempt.
+Between clusters, only atomics with fences give order. Inside a cluster, its clocks do. Atomics are exempt.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from louver.emulator.tiles import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """A write's author. cluster: index of its first CTA. agent, epoch: in that cluster's clocks. name: for errors."""
+    """Maker of a write. cluster: index of its first CTA. agent, epoch: in that cluster's clocks. name: for errors."""
 
     cluster: int
     agent: int
@@ -30,9 +29,9 @@ class Writer:
 
 
 class Writes:
-    """The writes of one run: for each written allocation, each byte's writer as an index, 0 for none.
+    """The writes of one run: for each written allocation, the index of each byte's writer, 0 for none.
 
-    changes: how often an atomic has changed memory, or a thread has stored to it.
+    changes: number of stores, and of atomics that changed memory.
     """
 
     def __init__(self) -> None:
@@ -43,26 +42,26 @@ class Writes:
         self._planes: dict[int, NDArray[np.int32]] = {}
 
     def store(self, allocation: Allocation, index: NDArray[np.int64], writer: Writer, rows: Row) -> None:
-        """A warp's stores. index: byte offsets [lanes, size]; rows: the epochs that those lanes have seen [lanes, agents]."""
+        """A warp's stores. index: byte offsets [lanes, size]. rows: epochs seen by those lanes [lanes, agents]."""
         self.changes += 1
         plane = self._plane(allocation)
         self._check(allocation, plane[index], writer, rows, OverwriteInUseError)
         plane[index] = self._number(writer)
 
     def load(self, allocation: Allocation, index: NDArray[np.int64], reader: Writer, rows: Row) -> None:
-        """A warp's loads, as `store`."""
+        """A warp's loads. Arguments: see `store`."""
         if id(allocation) in self._planes:
             self._check(allocation, self._plane(allocation)[index], reader, rows, UseBeforeArrivalError)
 
     def store_box(self, tensor: Tensor, coordinates: tuple[int, ...], writer: Writer, row: Row) -> None:
-        """A bulk store, issued by a thread that has seen `row`."""
+        """A bulk store by a thread that has seen `row`."""
         part = tensor.part(self._plane(tensor.allocation), coordinates)
         if part is not None:
             self._check(tensor.allocation, part, writer, row, OverwriteInUseError)
             part[...] = self._number(writer)
 
     def load_box(self, tensor: Tensor, coordinates: tuple[int, ...], reader: Writer, row: Row) -> None:
-        """A bulk load, issued by a thread that has seen `row`."""
+        """A bulk load by a thread that has seen `row`."""
         if id(tensor.allocation) in self._planes:
             part = tensor.part(self._plane(tensor.allocation), coordinates)
             if part is not None:

@@ -1,1 +1,1 @@
-"""The hardware: instructions with text and meaning together, maps of fragments and metadata, limits per target."""
+"""The hardware: instructions (PTX text and meaning), maps of fragments and metadata, limits of targets."""

@@ -1,6 +1,6 @@
-"""Asynchronous copies of single threads: 4, 8 or 16 bytes from global to shared memory, waited for in groups or by mbarriers.
+"""Asynchronous copies of single threads: 4, 8 or 16 bytes from global to shared memory, in groups or for mbarriers.
 
-They belong to the generic proxy: reads of them by wgmma or bulk copies need `fence.proxy.async` after the wait.
+They belong to the generic proxy: after the wait, wgmma and bulk copies need `fence.proxy.async` to read them.
 Source: PTX ISA, cp.async, cp.async.commit_group and wait_group, cp.async.mbarrier.arrive.
 """
 
@@ -15,21 +15,21 @@ from louver.isa.instruction import SM90, Bits, Effect, Operand, Requirement
 from louver.isa.machine import Outcome, WarpState
 
 CopyBytes = Literal[4, 8, 16]
-"""Bytes that a thread copies; both of its addresses are multiples of that."""
+"""Bytes that a thread copies. Both addresses are multiples of them."""
 
 PAST_L1 = 16
-"""Bytes that pass L1 by (`.cg`); fewer go through it (`.ca`)."""
+"""Bytes of copies that bypass L1 (`.cg`). Smaller copies go through L1 (`.ca`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class AsyncCopy(Effect):
-    """`cp.async.cg.shared.global [dst], [src], 16, ignore-src`: start a copy, as part of the thread's open group.
+    """`cp.async.cg.shared.global [dst], [src], 16, ignore-src`: start a copy in the thread's open group.
 
-    size: bytes. partial: the last operand is src-size in place of ignore-src: bytes that are read, at most `size`; zeros follow them.
+    size: bytes. partial: the last operand is src-size, not ignore-src: bytes to read, at most `size`; zeros follow.
 
-    If the predicate ignore-src holds, the source is not read and zeros are written; ptxas drops one that is known to
-    be false. Copies are not ordered among themselves. Their bytes are there for the thread that issued them after its
-    wait for their group (`AsyncWait`), and for others after a barrier that follows that wait.
+    If the predicate ignore-src holds, the source is not read and zeros are written. ptxas drops a predicate that is
+    known to be false. Copies are not ordered among themselves. The issuing thread sees the bytes after its wait for the
+    group (`AsyncWait`); other threads see them after a barrier that follows this wait.
     """
 
     size: CopyBytes = PAST_L1
@@ -43,7 +43,6 @@ class AsyncCopy(Effect):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """dst, src, and what is left out of src."""
         last = ("src-size", "b32") if self.partial else ("ignore-src", "pred")
         return (
             Operand("dst", "in", "b32", kind="address"),
@@ -56,12 +55,10 @@ class AsyncCopy(Effect):
         return f"cp.async.{'cg' if self.size == PAST_L1 else 'ca'}.shared.global"
 
     def text(self, *args: str) -> str:
-        """The size is a constant between the operands."""
         destination, source, left_out = args
         return f"{self.mnemonic} {destination}, {source}, {self.size}, {left_out}"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
-        """Start the active lanes' copies."""
         destination, source, left_out = inputs
         count = left_out if self.partial else np.where(left_out, 0, self.size).astype(np.uint32)
         warp.async_copy(self.size, destination, source, count)
@@ -69,7 +66,7 @@ class AsyncCopy(Effect):
 
 @dataclass(frozen=True, slots=True)
 class AsyncCommit(Effect):
-    """`cp.async.commit_group`: the thread's copies since the last commit become a group, an empty one without copies."""
+    """`cp.async.commit_group`: the thread's copies since the last commit become a group, which may be empty."""
 
     opcode = "cp.async.commit_group"
 
@@ -79,9 +76,9 @@ class AsyncCommit(Effect):
 
 @dataclass(frozen=True, slots=True)
 class AsyncWait(Effect):
-    """`cp.async.wait_group pending`: until all of the thread's groups but the newest `pending` are complete.
+    """`cp.async.wait_group pending`: wait until the thread's groups are complete, except the newest `pending`.
 
-    Copies that are in no group yet are not waited for.
+    It does not wait for copies that are in no group yet.
     """
 
     pending: int = 0
@@ -98,9 +95,9 @@ class AsyncWait(Effect):
 
 @dataclass(frozen=True, slots=True)
 class AsyncArrive(Effect):
-    """`cp.async.mbarrier.arrive.noinc [addr]`: one arrival of the thread, made when all copies that it has begun are complete.
+    """`cp.async.mbarrier.arrive.noinc [addr]`: the thread arrives once when all its copies so far are complete.
 
-    noinc: the barrier counts it, as it counts other arrivals.
+    noinc: the barrier counts this arrival like any other.
     """
 
     opcode = "cp.async.mbarrier.arrive.noinc.shared::cta.b64"

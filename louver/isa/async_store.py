@@ -12,11 +12,12 @@ from louver.isa.memory import VECTOR, check_size, registers_to_bytes
 
 @dataclass(frozen=True, slots=True)
 class StoreAsync(Effect):
-    """`st.async.vN.type [a], b, [mbar]`: each lane's bytes are stored later, and then complete on the mbarrier of that CTA.
+    """`st.async.vN.type [a], b, [mbar]`: store each lane's bytes later, then complete them on the mbarrier of that CTA.
 
-    type: of 32 or 64 bits. count: registers a lane, 16 bytes at most; `a` is a multiple of their bytes. Both addresses are
-    made by `MapShared`, in one CTA's window, the executing CTA's own too. The barrier's phase expects each lane's bytes
-    (`MbarrierArriveExpect`), and who waits for it sees them. Nothing else orders the stores, and the generic proxy makes them.
+    type: 32 or 64 bits. count: registers of a lane, at most 16 bytes; `a` is a multiple of their bytes. `MapShared`
+    makes both addresses, in the window of one CTA, which may be the executing one. The barrier's phase must expect each
+    lane's bytes (`MbarrierArriveExpect`). A thread that waits for the phase sees the bytes. Nothing else orders the
+    stores. They belong to the generic proxy.
     """
 
     type: RegType
@@ -42,5 +43,4 @@ class StoreAsync(Effect):
         return f"st.async.shared::cluster.mbarrier::complete_tx::bytes{VECTOR[self.count]}.{self.type}"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
-        """Start each active lane's store."""
         warp.async_store(inputs[0], registers_to_bytes(inputs[1]), inputs[2])

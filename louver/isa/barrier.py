@@ -1,8 +1,8 @@
-"""mbarriers: init, arrive, expect, wait. Addresses are shared-memory byte addresses, multiples of 8.
+"""mbarriers: init, arrive, expect, wait. Addresses are byte addresses in shared memory, multiples of 8.
 
-Default semantics throughout (release at CTA scope for arrivals, acquire for waits): at cluster scope ptxas puts a barrier of the
-whole GPU's memory before each arrival and drops the L1 cache after each wait, which halves a main loop's speed even once a step;
-rings fed by multicast do without. Source: PTX ISA, Parallel Synchronization, mbarrier.
+Arrivals release and waits acquire at CTA scope, the default. At cluster scope, ptxas emits a memory barrier of the
+whole GPU before each arrival and drops the L1 cache after each wait. Even once a step, this halves the speed of a main
+loop. Rings fed by multicast do not need cluster scope. Source: PTX ISA, Parallel Synchronization, mbarrier.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _address(name: str = "addr") -> Operand:
 
 @dataclass(frozen=True, slots=True)
 class MbarrierInit(Effect):
-    """`mbarrier.init.shared::cta.b64 [addr], count`: arrivals that complete a phase."""
+    """`mbarrier.init.shared::cta.b64 [addr], count`: `count` arrivals complete a phase."""
 
     opcode = "mbarrier.init.shared::cta.b64"
     takes = (_address(), Operand("count", "in", "b32"))
@@ -39,7 +39,7 @@ def _space(remote: bool) -> str:
 class MbarrierArrive(Effect):
     """`mbarrier.arrive`: one arrival, or with `counted` as many as the operand says.
 
-    remote: the barrier is another CTA's of the cluster, its address made by `MapShared`.
+    remote: the barrier is in another CTA of the cluster; `MapShared` makes its address.
     """
 
     remote: bool = False
@@ -56,7 +56,7 @@ class MbarrierArrive(Effect):
         return f"mbarrier.arrive.{_space(self.remote)}.b64"
 
     def text(self, *args: str) -> str:
-        """The state that a local arrival returns is not used: `_`."""
+        """`_`: the returned state is not used."""
         return f"{self.mnemonic} _, {', '.join(args)}"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
@@ -68,7 +68,7 @@ class MbarrierArrive(Effect):
 class MbarrierArriveExpect(Effect):
     """`mbarrier.arrive.expect_tx [addr], bytes`: expect bytes of asynchronous copies in this phase, and arrive once.
 
-    remote: the barrier is another CTA's of the cluster, its address made by `MapShared`.
+    remote: as in `MbarrierArrive`.
     """
 
     remote: bool = False
@@ -81,31 +81,28 @@ class MbarrierArriveExpect(Effect):
         return f"mbarrier.arrive.expect_tx.{_space(self.remote)}.b64"
 
     def text(self, *args: str) -> str:
-        """The returned state is not used."""
         return f"{self.mnemonic} _, {', '.join(args)}"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
-        """Expect and arrive once."""
         warp.mbarrier_arrive(inputs[0], np.ones(LANES, np.uint32), inputs[1])
 
 
 @dataclass(frozen=True, slots=True)
 class MbarrierTryWait(Effect):
-    """`mbarrier.try_wait.parity p, [addr], parity`: true once the phase of that parity is complete; may pause meanwhile."""
+    """`mbarrier.try_wait.parity p, [addr], parity`: true once the phase of that parity is complete; may pause."""
 
     opcode = "mbarrier.try_wait.parity.shared::cta.b64"
     takes = (Operand("p", "out", "pred", kind="register"), _address(), Operand("parity", "in", "b32"))
     needs = SM90
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
-        """Pause while nothing is complete and other work can run, then test."""
         pause = warp.mbarrier_pause(inputs[0], inputs[1])
         return pause if pause is not None else (warp.mbarrier_test(inputs[0], inputs[1]),)
 
 
 @dataclass(frozen=True, slots=True)
 class MbarrierInvalidate(Effect):
-    """`mbarrier.inval [addr]`: the barrier's bytes are ordinary memory again."""
+    """`mbarrier.inval [addr]`: the bytes of the barrier become ordinary memory again."""
 
     opcode = "mbarrier.inval.shared::cta.b64"
     takes = (_address(),)
@@ -117,7 +114,7 @@ class MbarrierInvalidate(Effect):
 
 @dataclass(frozen=True, slots=True)
 class FenceMbarrierInit(Effect):
-    """`fence.mbarrier_init.release.cluster`: makes initialised barriers visible to the cluster and the async proxy."""
+    """`fence.mbarrier_init.release.cluster`: make initialised barriers visible to the cluster and the async proxy."""
 
     opcode = "fence.mbarrier_init.release.cluster"
     needs = SM90
@@ -128,14 +125,13 @@ class FenceMbarrierInit(Effect):
 
 @dataclass(frozen=True, slots=True)
 class MapShared(Pure):
-    """`mapa.shared::cluster.u32 d, a, rank`: the address of `a` in another CTA's window."""
+    """`mapa.shared::cluster.u32 d, a, rank`: the address of `a` in the window of the CTA with that rank."""
 
     opcode = "mapa.shared::cluster.u32"
     takes = (Operand("d", "out", "b32", kind="register"), Operand("a", "in", "b32"), Operand("rank", "in", "b32"))
     needs = SM90
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
-        """The machine's form of a cluster address."""
         address, rank = inputs
         offset = address & np.uint32(RANK_ONE - 1)
         return (offset | rank * np.uint32(RANK_ONE) | np.uint32(SHARED_CLUSTER_BIT),)

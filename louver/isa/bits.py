@@ -1,4 +1,4 @@
-"""Bit manipulation of 32-bit registers: fields, bytes, functions of three bits, counts. Source: PTX ISA, bfe, prmt, lop3, popc."""
+"""Bit operations on 32-bit registers: fields, bytes, logic, counts. Source: PTX ISA, bfe, prmt, lop3, popc."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def _inputs(*names: str) -> tuple[Operand, ...]:
 
 
 def _mask(length: Bits) -> Bits:
-    """That many low ones, uint64; lengths are below 256."""
+    """`length` low ones, uint64. Lengths are below 256."""
     return (np.uint64(1) << np.minimum(length.astype(np.uint64), BITS)) - np.uint64(1)
 
 
 @dataclass(frozen=True, slots=True)
 class ExtractField(Pure):
-    """`bfe.type d, a, position, length`: bits position … position + length - 1 of a; of position and length the low byte counts.
-
-    u32 fills with zeros; s32 with the field's top bit, or a's where the field passes it. A field of no bits is 0.
+    """`bfe.type d, a, position, length`: bits position … position + length - 1 of a. Only the low bytes of position and
+    length count. u32 fills with zeros. s32 fills with the top bit of the field, or of a if it is shorter. An empty
+    field is 0.
     """
 
     type: Literal["u32", "s32"] = "u32"
@@ -42,7 +42,7 @@ class ExtractField(Pure):
         if self.type == "s32":
             top = np.minimum(position.astype(np.int64) + length - 1, BITS - 1)
             negative = (length > 0) & ((a.astype(np.int64) >> np.maximum(top, 0)) & 1 == 1)
-            # Where the field reaches past bit 31 the sign starts right behind the bits that exist.
+            # If the field exceeds bit 31, the sign bits start right after the existing bits.
             existing = np.minimum(length.astype(np.int64), np.maximum(BITS - position.astype(np.int64), 0))
             field = np.where(negative, field | ~_mask(existing), field)
         return (field.astype(np.uint32),)
@@ -50,7 +50,7 @@ class ExtractField(Pure):
 
 @dataclass(frozen=True, slots=True)
 class PermuteBytes(Pure):
-    """`prmt.b32 d, a, b, selector`: byte i of d is the byte of {b, a} (a's are 0 to 3) that nibble i of the selector names.
+    """`prmt.b32 d, a, b, selector`: nibble i of the selector names byte i of d among the bytes of a (0-3) and b (4-7).
 
     Bit 3 of a nibble replaces the byte by copies of its top bit.
     """
@@ -72,12 +72,12 @@ _NIBBLES = np.arange(0, 16, 4, dtype=np.uint32)
 
 
 TRUTH = (0xF0, 0xCC, 0xAA)
-"""Columns of a table of three bits: a function's table is what the function makes of them, of which the low byte counts."""
+"""Columns of the truth table of three bits. A function of these numbers gives its own table in the low byte."""
 
 
 @dataclass(frozen=True, slots=True)
 class Logic3(Pure):
-    """`lop3.b32 d, a, b, c, table`: bit by bit, d is bit 4a + 2b + c of the table, 0 to 255 (see `TRUTH`)."""
+    """`lop3.b32 d, a, b, c, table`: each bit of d is bit 4a + 2b + c of the table, 0 to 255 (see `TRUTH`)."""
 
     table: int
 
@@ -89,7 +89,6 @@ class Logic3(Pure):
             raise ValueError(f"a table of three bits has 8 bits, got {self.table:#x}")
 
     def text(self, *args: str) -> str:
-        """The table is part of the form."""
         return f"{self.mnemonic} {', '.join(args)}, {self.table:#04x}"
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
@@ -102,7 +101,7 @@ class Logic3(Pure):
 
 @functools.cache
 def _products(table: int) -> tuple[int, ...]:
-    """The function as an exclusive or of products: the factors of each, a for 4, b for 2, c for 1; none for 1."""
+    """The function as an exclusive or of products. Bits name the factors: 4 a, 2 b, 1 c; 0 is the constant 1."""
     bits = [table >> row & 1 for row in range(8)]
     for step in (1, 2, 4):
         for row in range(8):

@@ -1,6 +1,6 @@
-"""Bulk copies between global and shared memory: runs of bytes, and tiles that a tensor map describes.
+"""Bulk copies between global and shared memory: runs of bytes, and tiles of a tensor map.
 
-The tensor map is a kernel parameter passed by value; the instruction takes its generic address.
+The tensor map is a kernel parameter passed by value; instructions take its generic address.
 Source: PTX ISA, cp.async.bulk, cp.async.bulk.tensor, cp.async.bulk.commit_group and wait_group, createpolicy.
 """
 
@@ -15,11 +15,10 @@ from louver.isa.instruction import LANES, SM90, Bits, Effect, Operand, Pure, Req
 from louver.isa.machine import Outcome, WarpState
 
 MAX_RANK = 5
-"""Dimensions of a tensor map at most."""
-
+"""Greatest number of dimensions of a tensor map."""
 
 Eviction: TypeAlias = Literal["first", "last"]
-"""The lines that the L2 cache lets go of first, or last."""
+"""Whether the L2 cache evicts data first or last."""
 
 
 def _check_rank(rank: int) -> None:
@@ -36,15 +35,15 @@ class GenericParameter(Pure):
     needs = Requirement((7, 7))
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
-        """The machine's addresses are generic already."""
+        """The machine's addresses are already generic."""
         return (inputs[0].copy(),)
 
 
 @dataclass(frozen=True, slots=True)
 class CachePolicy(Pure):
-    """`createpolicy.fractional.L2::evict_….b64 d, 1.0`: a copy's policy that its data leaves the L2 cache first, or last.
+    """`createpolicy.fractional.L2::evict_….b64 d, 1.0`: a policy: the L2 cache evicts copied data first, or last.
 
-    A policy's bits are the machine's own: here they are the number of the choice. It changes no result.
+    Only the machine reads the bits of a policy; here they are the index of the choice. A policy changes no result.
     """
 
     eviction: Eviction
@@ -58,11 +57,10 @@ class CachePolicy(Pure):
             raise ValueError(f'data is evicted "first" or "last", got {self.eviction!r}')
 
     def text(self, *args: str) -> str:
-        """For all of the data: a fraction of 1."""
+        """The fraction 1.0 applies the policy to all data."""
         return f"{self.mnemonic} {args[0]}, 1.0"
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
-        """The number of the choice."""
         return (np.full(LANES, get_args(Eviction).index(self.eviction), np.uint64),)
 
 
@@ -72,24 +70,24 @@ def _coordinates(bits: Bits, lane: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class TensorMapFetch(Effect):
-    """`prefetch.tensormap [a]`: bring a tensor map near, which the first copy by it would wait for. Source: PTX ISA, prefetch."""
+    """`prefetch.tensormap [a]`: fetch a tensor map before the first copy needs it. Source: PTX ISA, prefetch."""
 
     opcode = "prefetch.tensormap"
     takes = (Operand("a", "in", "b64", kind="address"),)
     needs = SM90
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
-        """The address is a map's."""
+        """Check that the address is a tensor map's."""
         warp.tensor_map(inputs[0])
 
 
 @dataclass(frozen=True, slots=True)
 class BulkTensorLoad(Effect):
-    """Start a copy of a map's box from global memory to shared memory; its bytes complete on an mbarrier.
+    """Start a copy of a box from global to shared memory. Its bytes complete on an mbarrier.
 
-    Operands: destination, map, coordinates (s32, innermost first), mbarrier; with `multicast` a b16 mask of CTA ranks that
-    all receive the box at the same offset, with its bytes on their own barrier at the same offset; with `cache_hint` a
-    64-bit policy of createpolicy. rank: dimensions of the map.
+    Operands: destination, map, coordinates (s32, innermost first), mbarrier. `multicast` adds a b16 mask of CTA ranks:
+    each of these CTAs receives the box and completes its bytes on a barrier, both at the same offsets. `cache_hint`
+    adds a 64-bit policy of createpolicy. rank: dimensions of the map.
     """
 
     multicast: bool = False
@@ -103,7 +101,6 @@ class BulkTensorLoad(Effect):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """[dst], map, {x, …}, [mbar], the mask with multicast, the policy with cache_hint."""
         mask = (Operand("mask", "in", "b16"),) if self.multicast else ()
         policy = (Operand("policy", "in", "b64", kind="register"),) if self.cache_hint else ()
         return (
@@ -126,7 +123,6 @@ class BulkTensorLoad(Effect):
         return f"{self.mnemonic} {', '.join([destination, f'[{tensor_map}, {coordinates}]', *others])}"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
-        """Start one copy for each active lane."""
         destination, tensor_map, coordinates, mbarrier, *others = inputs
         bound = warp.tensor_map(tensor_map)
         for lane in np.flatnonzero(warp.active).tolist():
@@ -137,11 +133,10 @@ class BulkTensorLoad(Effect):
 
 @dataclass(frozen=True, slots=True)
 class BulkTensorStore(Effect):
-    """Start a copy of a box from shared memory to global memory, as part of the thread's open bulk group.
+    """Start a copy of a box from shared to global memory, in the thread's open bulk group.
 
-    rank: dimensions of the map. With `cache_hint` the last operand is a policy of createpolicy. add: the box is added to what is
-    there, element by element and each in one piece, of the type that the map names; relaxed. Source: PTX ISA,
-    cp.reduce.async.bulk.tensor.
+    rank: dimensions of the map. cache_hint: the last operand is a policy of createpolicy. add: add the box to memory,
+    each element atomically and relaxed, in the map's element type. Source: PTX ISA, cp.reduce.async.bulk.tensor.
     """
 
     rank: int = 2
@@ -155,7 +150,6 @@ class BulkTensorStore(Effect):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """map, {x, …}, [src], the policy with cache_hint."""
         policy = (Operand("policy", "in", "b64", kind="register"),) if self.cache_hint else ()
         return (
             Operand("map", "in", "b64", kind="register"),
@@ -172,12 +166,10 @@ class BulkTensorStore(Effect):
         return f"cp.async.bulk.tensor.{self.rank}d.global.shared::cta.tile.bulk_group{hint}"
 
     def text(self, *args: str) -> str:
-        """Map and coordinates share one pair of brackets."""
         tensor_map, coordinates, *others = args
         return f"{self.mnemonic} {', '.join([f'[{tensor_map}, {coordinates}]', *others])}"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
-        """Start one copy for each active lane."""
         tensor_map, coordinates, source, *_ = inputs
         bound = warp.tensor_map(tensor_map)
         for lane in np.flatnonzero(warp.active).tolist():
@@ -186,7 +178,7 @@ class BulkTensorStore(Effect):
 
 @dataclass(frozen=True, slots=True)
 class BulkLoad(Effect):
-    """Start a copy of `size` bytes from global to shared memory; they complete on an mbarrier.
+    """Start a copy of `size` bytes from global to shared memory. They complete on an mbarrier.
 
     Both addresses and the size are multiples of 16 bytes.
     """
@@ -201,7 +193,6 @@ class BulkLoad(Effect):
     needs = SM90
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
-        """Start one copy for each active lane."""
         for lane in np.flatnonzero(warp.active).tolist():
             destination, source, size, mbarrier = (int(bits[lane]) for bits in inputs)
             warp.bulk_load(source, destination, size, mbarrier)
@@ -220,9 +211,9 @@ class BulkCommit(Effect):
 
 @dataclass(frozen=True, slots=True)
 class BulkWait(Effect):
-    """`cp.async.bulk.wait_group[.read] pending`: until at most `pending` of the thread's groups are unfinished.
+    """`cp.async.bulk.wait_group[.read] pending`: wait until at most `pending` of the thread's groups are unfinished.
 
-    reads_only: until at most that many still read shared memory; their writes to global memory may not be there yet.
+    reads_only: wait only until they no longer read shared memory. Their writes to global memory may come later.
     """
 
     pending: int = 0

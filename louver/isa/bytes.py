@@ -1,4 +1,4 @@
-"""Loads and stores of single bytes, for data of 8-bit elements that no wider access can take."""
+"""Loads and stores of single bytes, for 8-bit data that no wider access can move."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ class LoadByte(Effect):
         return Operand("d", "out", "b16", kind="register"), _address(self.space)
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
-        """Load each active lane's byte."""
         return (warp.load(self.space, inputs[0], 1)[:, 0].astype(np.uint16),)
 
 
@@ -46,5 +45,4 @@ class StoreByte(Effect):
         return _address(self.space), Operand("b", "in", "b16")
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
-        """Store each active lane's low byte."""
         warp.store(self.space, inputs[0], (inputs[1] & 0xFF).astype(np.uint8)[:, None])

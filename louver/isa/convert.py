@@ -20,13 +20,13 @@ Fp8 = Literal["e4m3", "e5m2"]
 Whole = Literal["s32", "u32", "s64", "u64"]
 
 HALF_NAN = np.uint16(0x7FFF)
-"""The NaN that conversions to f16 and bf16 give."""
+"""The NaN result of conversions to f16 and bf16."""
 
 FP8_NAN = np.uint8(0x7F)
-"""The NaN that conversions to e4m3 and e5m2 give."""
+"""The NaN result of conversions to e4m3 and e5m2."""
 
 FP8_MAX: dict[Fp8, float] = {"e4m3": 448.0, "e5m2": 57344.0}
-"""The greatest finite value of each type, which `.satfinite` gives for everything above."""
+"""Greatest finite value of each type. `.satfinite` gives it for everything above."""
 
 
 def _out(kind: RegType) -> Operand:
@@ -35,7 +35,7 @@ def _out(kind: RegType) -> Operand:
 
 @dataclass(frozen=True, slots=True)
 class FromF32(Pure):
-    """`cvt.rn.f16.f32 d, a` (or bf16): to nearest even; too large gives infinity."""
+    """`cvt.rn.f16.f32 d, a` (or bf16): to nearest even; overflow gives infinity."""
 
     to: Half
 
@@ -51,7 +51,7 @@ class FromF32(Pure):
 
 @dataclass(frozen=True, slots=True)
 class PairFromF32(Pure):
-    """`cvt.rn.f16x2.f32 d, a, b` (or bf16x2): a goes to the upper half, b to the lower."""
+    """`cvt.rn.f16x2.f32 d, a, b` (or bf16x2): a in the upper half, b in the lower."""
 
     to: Half
 
@@ -84,9 +84,9 @@ class ToF32(Pure):
 
 @dataclass(frozen=True, slots=True)
 class Fp8PairFromF32(Pure):
-    """`cvt.rn.satfinite.e4m3x2.f32 d, a, b` (or e5m2x2): a to the upper byte, b to the lower.
+    """`cvt.rn.satfinite.e4m3x2.f32 d, a, b` (or e5m2x2): a in the upper byte, b in the lower.
 
-    To nearest even; what is too large, infinity too, gives the greatest finite value of its sign.
+    To nearest even. Greater values, also infinity, give the greatest finite value of their sign.
     """
 
     to: Fp8
@@ -109,7 +109,7 @@ class Fp8PairFromF32(Pure):
 
 @dataclass(frozen=True, slots=True)
 class HalfPairFromFp8(Pure):
-    """`cvt.rn.f16x2.e4m3x2 d, a` (or e5m2x2): two bytes as two f16, exact. A NaN becomes the canonical one."""
+    """`cvt.rn.f16x2.e4m3x2 d, a` (or e5m2x2): two bytes as two f16, exact. NaN becomes canonical."""
 
     source: Fp8
 
@@ -141,7 +141,7 @@ class IntegerToF32(Pure):
 
 @dataclass(frozen=True, slots=True)
 class IntegerToHalf(Pure):
-    """`cvt.rn.f16.s32 d, a` (or bf16, from u32, s64, u64): to nearest even, rounded once; too large gives infinity."""
+    """`cvt.rn.f16.s32 d, a` (or bf16, from u32, s64, u64): to nearest even, rounded once; overflow gives infinity."""
 
     to: Half
     source: Whole
@@ -180,7 +180,7 @@ class F32ToInteger(Pure):
         value = np.where(np.isnan(value), np.float32(0), value).astype(np.float64)
         whole = np.rint(value) if self.rounding == "rni" else np.trunc(value)
         limits = np.iinfo(cast(Any, VALUE[self.to]))
-        # The greatest integer of 64 bits is no float64: compare, and choose.
+        # float64 cannot hold the greatest 64-bit integer, so compare and select.
         above, below = whole >= float(limits.max), whole <= float(limits.min)
         inside = np.where(above | below, 0, whole).astype(VALUE[self.to])
         found = np.where(above, limits.max, np.where(below, limits.min, inside)).astype(VALUE[self.to])
@@ -204,7 +204,7 @@ WHOLE_ROUNDINGS: dict[str, tuple[str, Callable[[NDArray[np.float32]], NDArray[np
     "ceil": ("rpi", np.ceil),
     "trunc": ("rzi", np.trunc),
 }
-"""The way in which numbers become whole ones: PTX's name, and the meaning."""
+"""PTX name and meaning of each rounding to whole numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,14 +236,14 @@ INTEGER_CONVERSIONS: dict[tuple[str, str], tuple[RegType, RegType]] = {
     ("s32", "s16"): ("b32", "b16"),
     ("u16", "u32"): ("b16", "b32"),
 }
-"""(to, source): register classes of the conversions that keep, extend or cut bits."""
+"""(to, source): register classes of conversions that keep, extend or cut bits."""
 
 _WIDTH: dict[RegType, int] = {"b16": 16, "b32": 32, "b64": 64}
 
 
 @dataclass(frozen=True, slots=True)
 class ConvertInteger(Pure):
-    """`cvt.to.source d, a`: extends by the type's sign, or keeps the low bits."""
+    """`cvt.to.source d, a`: extends by the sign of the source type, or keeps the low bits."""
 
     to: str
     source: str

@@ -4,7 +4,7 @@
     bits  16-29  leading offset / 16     bits 62-63  swizzle: 0 none, 1 128 bytes, 2 64 bytes, 3 32 bytes
     bits  32-45  stride offset / 16
 
-The meaning of the two offsets depends on the operand's major dimension and on the swizzle (lines and boxes as in `swizzle.Tile`):
+The meaning of both offsets depends on the major dimension and the swizzle (lines and boxes as in `swizzle.Tile`):
 
     major  swizzle     leading (LBO)                            stride (SBO)
     k      none        from 16 bytes of K to the next 16        from 8 rows to the next 8
@@ -12,10 +12,10 @@ The meaning of the two offsets depends on the operand's major dimension and on t
     mn     none        from 8 steps of K to the next 8          from 16 bytes of M or N to the next 16
     mn     32/64/128   from one span of M or N to the next      from 8 steps of K to the next 8
 
-Eight lines that belong together are contiguous: 16 bytes a line without a swizzle, one span a line with it.
-Going along K: K-major inside a span, add the step's bytes to the start; at the span's end go to the next box. MN-major, add
-the step's lines times the width. The swizzle is applied to the sum, so the start stays a logical address.
-Source: PTX ISA, Matrix Descriptor Format and Strides.
+Eight lines of a group are contiguous: 16 bytes of each without a swizzle, one span of each with it. A K-major step
+along K adds its bytes to the start within a span; at its end, go to the next box. An MN-major step adds its lines times
+the width. The swizzle applies to the sum, so the start stays a logical address. Source: PTX ISA, Matrix Descriptor
+Format and Strides.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from louver.isa.swizzle import CHUNK, GROUP, Major, Swizzle, Tile
 from louver.isa.tensormap import SwizzleBytes
 
 FIELD_MAX = (1 << 14) - 1
-"""Largest value of the three 14-bit fields, in units of 16 bytes."""
+"""Greatest value of the three 14-bit fields, in units of 16 bytes."""
 
 START_MAX = (FIELD_MAX + 1) * CHUNK - 1
-"""Largest shared-memory address that a descriptor can start at; addresses have more bits in a CTA of a cluster."""
+"""Greatest shared address at which an operand can start. Addresses in a CTA of a cluster have more bits."""
 
 START_BIT, LEADING_BIT, STRIDE_BIT, BASE_OFFSET_BIT, MODE_BIT = 0, 16, 32, 49, 62
 """Lowest bit of each field."""
 
 MODE: dict[SwizzleBytes, int] = {0: 0, 128: 1, 64: 2, 32: 3}
-"""The swizzle field by span in bytes."""
+"""The swizzle field for each span in bytes."""
 
 SPAN: dict[int, SwizzleBytes] = {mode: span for span, mode in MODE.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """A decoded matrix descriptor. start: shared-memory address; leading, stride: the two offsets; all in bytes, multiples
-    of 16 below 2^18. swizzle: the mode. See the module's table for what the offsets mean.
+    """A decoded matrix descriptor. start: shared address. leading, stride: the offsets of the module's table. All three
+    are bytes, multiples of 16 below 2^18.
     """
 
     start: int
@@ -62,7 +62,7 @@ class Descriptor:
                 )
 
     def encode(self) -> int:
-        """The 64 bits. The start is in the lowest field alone, so adding `bytes >> 4` to the code moves it."""
+        """The 64 bits. The start is the lowest field, so adding `bytes >> 4` to the code moves it."""
         return (
             self.start // CHUNK << START_BIT
             | self.leading // CHUNK << LEADING_BIT
@@ -72,7 +72,7 @@ class Descriptor:
 
     @classmethod
     def decode(cls, bits: int) -> Descriptor:
-        """The descriptor of 64 bits. Raises ValueError for bits that no field has, or a base offset."""
+        """The descriptor in 64 bits. Raises ValueError for bits outside the fields, and for a base offset."""
         if not 0 <= bits < 1 << 64:
             raise ValueError(f"a matrix descriptor has 64 bits, got {bits:#x}")
         if bits >> BASE_OFFSET_BIT & 7:
@@ -86,10 +86,10 @@ class Descriptor:
         return made
 
     def chunks(self, major: Major, lines: int, line_bytes: int) -> NDArray[np.int64]:
-        """Shared-memory addresses of the 16-byte chunks of an operand: int64 [lines, line_bytes / 16].
+        """Shared addresses of an operand's 16-byte chunks: int64 [lines, line_bytes / 16].
 
-        lines: rows of A or columns of B for a K-major operand, steps of K for an MN-major one. Raises ValueError when the
-        operand crosses the end of a swizzle span that the descriptor cannot express.
+        lines: rows of A or columns of B (K-major), or steps of K (MN-major). Raises ValueError if the operand crosses
+        the end of a swizzle span in a way that no descriptor expresses.
         """
         span = self.swizzle.span
         within = min(line_bytes, span) if major == "mn" else line_bytes
@@ -112,10 +112,10 @@ class Descriptor:
 
 
 def describe(tile: Tile, base: int, line: int = 0, byte: int = 0) -> Descriptor:
-    """The descriptor of the part of `tile` that starts at (line, byte along the line).
+    """The descriptor for the part of `tile` that starts at (line, byte along the line).
 
-    base: the tile's shared-memory address, a multiple of the swizzle's repeat. line: a multiple of 8. byte: a multiple of
-    16. A product of K-major operands steps along K with `byte`, of MN-major ones with `line`.
+    base: the tile's shared address, a multiple of the swizzle's repeat. line: a multiple of 8. byte: a multiple of 16.
+    Products step along K with `byte` (K-major operands) or with `line` (MN-major ones).
     """
     swizzle = tile.swizzle
     if base % swizzle.repeat:

@@ -1,4 +1,4 @@
-"""f32 arithmetic beyond two operands: fused multiply-add, sign, and the fast approximations. Source: PTX ISA, Floating Point."""
+"""f32 arithmetic beyond two operands: fma, sign, square root, fast approximations. Source: PTX ISA, Floating Point."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ F64 = NDArray[np.float64]
 
 
 def fused(a: F64, b: F64, c: F64) -> F64:
-    """a · b + c, where a · b is exact in float64, rounded to odd: rounding it again to a type half as wide is correct."""
+    """a · b + c in float64, rounded to odd, for exact a · b. Rounding it again to a type half as wide is correct."""
     product = a * b
     total = product + c
-    # The part that the sum lost (Knuth's two-sum), whichever operand is the greater.
+    # The rounding error of the sum (Knuth's two-sum), whichever operand is greater.
     back = total - product
     error = (product - (total - back)) + (c - back)
     inexact = np.isfinite(total) & np.isfinite(error) & (error != 0) & (total.view(np.int64) & 1 == 0)
@@ -27,7 +27,7 @@ def fused(a: F64, b: F64, c: F64) -> F64:
 
 
 def f32_to_odd(value: F64) -> NDArray[np.float32]:
-    """float64 to float32, rounded to odd where inexact: rounding it again to a 16-bit type is correct."""
+    """float64 to float32, rounded to odd where inexact. Rounding it again to a 16-bit type is correct."""
     near = value.astype(np.float32)
     inexact = (near != value) & ~np.isnan(value) & (near.view(np.int32) & 1 == 0)
     return np.where(inexact, np.nextafter(near, np.where(value > near, np.inf, -np.inf).astype(np.float32)), near)
@@ -49,7 +49,7 @@ class Fma(Pure):
 
 @dataclass(frozen=True, slots=True)
 class Sign(Pure):
-    """`neg.type d, a` or `abs.type d, a`; the least integer stays as it is."""
+    """`neg.type d, a` or `abs.type d, a`. The least integer stays unchanged."""
 
     op: Literal["neg", "abs"]
     type: Literal["s32", "s64", "f32"]
@@ -79,7 +79,7 @@ APPROXIMATIONS: dict[str, Callable[[F64], F64]] = {
     "rsqrt": lambda x: 1.0 / np.sqrt(x),
     "sqrt": np.sqrt,
 }
-"""The function that each approximation is near to."""
+"""The exact function of each approximation."""
 
 APPROXIMATION_ERROR: dict[str, float] = {
     "ex2": 2.0**-22,
@@ -89,20 +89,22 @@ APPROXIMATION_ERROR: dict[str, float] = {
     "rsqrt": 2.0**-21,
     "sqrt": 2.0**-22,
 }
-"""Relative error of the hardware's result against the exact one (PTX ISA states 2 ulp, 1 ulp, 2^-11, 2^-22, 2^-22.9 and 2^-23), with
-one bit to spare; that of lg2 is absolute where the result is less than 1."""
+"""Bounds of the hardware's relative error. The PTX ISA states 2 ulp, 1 ulp, 2^-11, 2^-22, 2^-22.9 and 2^-23. All bounds
+but that of ex2 are at least twice as wide. The bound of lg2 is absolute for results below 1.
+"""
 
 
 def approximation_error(op: str, exact: F64) -> F64:
-    """The error bound of the hardware's result."""
+    """Absolute error bounds of the hardware, for exact results."""
     return APPROXIMATION_ERROR[op] * np.maximum(np.abs(exact), 1.0 if op == "lg2" else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Approximate(Pure):
-    """`op.approx.f32 d, a`: 2^a, 1/a, tanh(a), log2(a), 1/sqrt(a) or sqrt(a), fast.
+    """`op.approx.f32 d, a`: fast 2^a, 1/a, tanh(a), log2(a), 1/sqrt(a) or sqrt(a).
 
-    flush: `ftz`, subnormal operands and results are zeros of their sign: one instruction of the hardware. `compute` gives the correctly rounded result; the hardware's is within `approximation_error` of it.
+    flush: `ftz`, one instruction of the hardware: subnormal operands and results become zeros of their sign. `compute`
+    rounds the exact result correctly; the hardware is within `approximation_error` of it.
     """
 
     op: Literal["ex2", "rcp", "tanh", "lg2", "rsqrt", "sqrt"]
@@ -120,7 +122,6 @@ class Approximate(Pure):
         return f"{self.op}.approx{'.ftz' if self.flush else ''}.f32"
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
-        """Lane by lane, in float64, rounded once."""
         x = inputs[0].view(np.float32)
         with np.errstate(all="ignore"):
             result = APPROXIMATIONS[self.op]((_flushed(x) if self.flush else x).astype(np.float64)).astype(np.float32)
@@ -129,7 +130,6 @@ class Approximate(Pure):
 
 
 def _flushed(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Without subnormal numbers."""
     return np.where(np.abs(x) < np.finfo(np.float32).smallest_normal, np.copysign(np.float32(0), x), x)
 
 

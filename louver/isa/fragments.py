@@ -1,10 +1,11 @@
-"""Register fragments: the elements that each thread holds, for warpgroup products too (one warp's: `mma_fragments.py`).
+"""Register fragments: the elements that each thread holds. `mma_fragments.py` has those of one warp's products.
 
-Every fragment is a sum of steps: each bit of the thread index and of the element index moves by some rows and columns.
-Elements are counted register by register, low bits of a register first.
+A fragment is a sum of steps: each bit of the thread index and of the element index moves by some rows and columns.
+Elements are counted register by register, from the low bits of each.
 
-Accumulators D (m64nN), one warp's 16 rows, columns 8b … 8b+7 (T lane, d element index; the next block of 8 columns adds 4
-to each index; warp w holds rows 16w … 16w+15). f32 and s32 hold one element a register, f16 two (d0 d1 in register 0):
+Accumulators D (m64nN): columns 8b … 8b+7 of one warp's 16 rows. T is a lane, d an element index; the next 8 columns add
+4 to each index. Warp w holds rows 16w … 16w+15. A register holds one element of f32 or s32, or two of f16 (d0 d1 in
+register 0):
 
     row    cols 0 1     cols 2 3     cols 4 5     cols 6 7
      0     T0: d0 d1    T1: d0 d1    T2: d0 d1    T3: d0 d1
@@ -14,8 +15,8 @@ to each index; warp w holds rows 16w … 16w+15). f32 and s32 hold one element a
      …
     15     T28: d2 d3   T29: d2 d3   T30: d2 d3   T31: d2 d3
 
-Operand A from registers, 32 bytes a row whatever the type (sparse: the stored values, so columns count those), rows 0 and 8
-of a warp; p is the elements of a register (1 for 32-bit, 2 for 16-bit, 4 for 8-bit types):
+Operand A in registers, 32 bytes of a row for every type: rows 0 and 8 of a warp. In a sparse product, columns are those
+of stored values. p is the number of elements in a register: 1, 2 or 4 for 32-, 16- or 8-bit types:
 
     row    cols 0 … p-1   p … 2p-1   2p … 3p-1   3p … 4p-1   4p … 5p-1   …          7p … 8p-1
      0     T0: r0         T1: r0     T2: r0      T3: r0      T0: r2      …          T3: r2
@@ -44,13 +45,13 @@ Step = tuple[int, int]
 IndexArray = NDArray[np.int64]
 
 UNSIGNED: dict[int, type[np.uint8] | type[np.uint16] | type[np.uint32]] = {8: np.uint8, 16: np.uint16, 32: np.uint32}
-"""Raw storage by element bits."""
+"""Raw storage type for each element size in bits."""
 
 
 def walk(steps: tuple[Step, ...], count: int) -> tuple[IndexArray, IndexArray]:
-    """Rows and columns reached by the indices 0 … count-1, each int64 [count]: the sum of the steps of their set bits.
+    """Rows and columns at the indices 0 … count-1, each int64 [count]: sums of the steps of their set bits.
 
-    Bits beyond the last step repeat it, doubled each time: the last step is the stride of what remains.
+    The last step is the stride of all remaining bits.
     """
     index = np.arange(count, dtype=np.int64)
     rows, columns = np.zeros_like(index), np.zeros_like(index)
@@ -64,10 +65,10 @@ def walk(steps: tuple[Step, ...], count: int) -> tuple[IndexArray, IndexArray]:
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """A matrix [rows, columns] of `bits`-wide elements spread over 32-bit registers of `threads` threads.
+    """A matrix [rows, columns] of elements of `bits` bits, in 32-bit registers of `threads` threads.
 
-    thread: steps of the thread index's bits. element: steps of the element index's bits, the last one being the stride of
-    all that remain. rows, threads: of a warpgroup unless given. The map is a bijection; construction fails otherwise.
+    thread, element: steps for the bits of the thread index and of the element index; the last step is the stride of all
+    remaining bits. rows, threads: those of a warpgroup by default. Raises ValueError unless the map is a bijection.
     """
 
     name: str
@@ -83,14 +84,14 @@ class Fragment:
             raise ValueError(
                 f"{self.name}: {self.columns} columns do not fill whole registers of {self.threads} threads"
             )
-        rows, columns = self._places()
+        rows, columns = self.coordinates()
         inside = (rows >= 0) & (rows < self.rows) & (columns >= 0) & (columns < self.columns)
         if not inside.all() or np.unique(rows * self.columns + columns).size != self.rows * self.columns:
             raise ValueError(f"{self.name}: the steps do not visit each of {self.rows} x {self.columns} elements once")
 
     @property
     def packed(self) -> int:
-        """Elements of one register."""
+        """Elements in one register."""
         return 32 // self.bits
 
     @property
@@ -98,23 +99,20 @@ class Fragment:
         """Registers of one thread."""
         return self.rows * self.columns // self.threads // self.packed
 
-    def _places(self) -> tuple[IndexArray, IndexArray]:
+    def coordinates(self) -> tuple[IndexArray, IndexArray]:
+        """Row and column of (register, part of the register, thread): two int64 [registers, packed, threads]."""
         thread_rows, thread_columns = walk(self.thread, self.threads)
         element_rows, element_columns = walk(self.element, self.registers * self.packed)
         shape = (self.registers, self.packed, self.threads)
         rows = (element_rows[:, None] + thread_rows[None, :]).reshape(shape)
         return rows, (element_columns[:, None] + thread_columns[None, :]).reshape(shape)
 
-    def coordinates(self) -> tuple[IndexArray, IndexArray]:
-        """Row and column of (register, part of the register, thread): two int64 [registers, packed, threads]."""
-        return self._places()
-
     def offsets(self) -> dict[tuple[int, int], int]:
-        """The elements that a thread holds, in order: rows and columns from its first one, and the number of the element."""
+        """Number of each element of a thread, by its rows and columns from the thread's first element."""
         return _offsets(self)
 
     def gather(self, matrix: NDArray[np.unsignedinteger]) -> NDArray[np.uint32]:
-        """Registers, uint32 [registers, threads], from the raw elements, unsigned [rows, columns]."""
+        """Registers, uint32 [registers, threads], from raw elements, unsigned [rows, columns]."""
         storage = UNSIGNED[self.bits]
         if matrix.shape != (self.rows, self.columns) or matrix.dtype != storage:
             raise ValueError(
@@ -124,7 +122,7 @@ class Fragment:
         return np.ascontiguousarray(parts.transpose(0, 2, 1)).view(np.uint32)[:, :, 0]
 
     def scatter(self, registers: NDArray[np.uint32]) -> NDArray[np.unsignedinteger]:
-        """Raw elements, unsigned [rows, columns], from the registers, uint32 [registers, threads]."""
+        """Raw elements, unsigned [rows, columns], from registers, uint32 [registers, threads]."""
         if registers.shape != (self.registers, self.threads) or registers.dtype != np.uint32:
             raise ValueError(
                 f"{self.name} has uint32 [{self.registers}, {self.threads}] registers, got {registers.dtype} {list(registers.shape)}"
@@ -155,14 +153,14 @@ def _threads(width: int) -> tuple[Step, ...]:
 
 @functools.lru_cache(maxsize=64)
 def accumulator(n: int, d: Literal["f32", "f16", "s32"]) -> Fragment:
-    """The accumulators of a product with n columns: n/2 registers for f32 and s32, n/4 for f16."""
+    """Accumulators of a product with n columns: n/2 registers for f32 and s32, n/4 for f16."""
     bits = 16 if d == "f16" else 32
     return Fragment(f"D m64n{n} {d}", n, bits, _threads(2), ((0, 1), (8, 0), (0, 8)))
 
 
 @functools.lru_cache(maxsize=4)
 def operand_a(bits: Literal[8, 16, 32]) -> Fragment:
-    """Operand A in four registers: 32 bytes a row. For a sparse product the columns count stored values."""
+    """Operand A in four registers, 32 bytes of a row. In a sparse product, columns are those of stored values."""
     packed = 32 // bits
     within: tuple[Step, ...] = {1: (), 2: ((0, 1),), 4: ((0, 1), (0, 2))}[packed]
     return Fragment(f"A {bits}-bit", 8 * packed, bits, _threads(packed), (*within, (8, 0), (0, 4 * packed)))

@@ -1,7 +1,7 @@
-"""An instruction as one object: its PTX text, its operands, its limits and its meaning.
+"""An instruction as one object: PTX text, operands, requirements and meaning.
 
-The printer uses `text`, the validator uses `operands` and `requires`, the emulator uses `compute` or `execute`,
-and the tests use all of them. Nothing else in Louver knows what an instruction does.
+The printer uses `text`, the validator `operands` and `requires`, the emulator `compute` or `execute`. Nothing else in
+Louver knows what an instruction does.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ if TYPE_CHECKING:
     from louver.isa.machine import Outcome, WarpState
 
 RegType = Literal["pred", "b16", "b32", "b64", "f32"]
-"""Register classes. PTX lets a bit-typed register stand for any type of its size; f32 is kept apart for readability."""
+"""Register classes. In PTX, a register of bits holds any type of its size; f32 is separate for readability."""
 
 REGISTER_BITS: dict[RegType, int] = {"pred": 1, "b16": 16, "b32": 32, "b64": 64, "f32": 32}
-"""Bits per lane of each register class."""
+"""Bits of each register class in one lane."""
 
 LANES = 32
 """Threads of a warp."""
 
 Bits = NDArray[Any]
-"""A register's raw bits over a warp: shape [32] (one register) or [count, 32] (a vector operand).
-dtype: bool for pred, uint16, uint32 or uint64 by size. f32 registers hold their bit pattern as uint32."""
+"""Raw bits of a register over a warp: [32], or [count, 32] for a vector operand. dtype: bool for pred, else uint16,
+uint32 or uint64 by size. f32 registers hold their bit pattern as uint32.
+"""
 
 STORAGE: dict[RegType, type[np.generic]] = {
     "pred": np.bool_,
@@ -37,17 +38,16 @@ STORAGE: dict[RegType, type[np.generic]] = {
     "b64": np.uint64,
     "f32": np.uint32,
 }
-"""The NumPy dtype that holds a register class's bits."""
+"""NumPy dtype for the bits of each register class."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One operand of an instruction form.
+    """An operand of an instruction form.
 
-    name: as the PTX ISA calls it. role: "in", "out" or "inout". type: register class.
-    count: registers in a vector operand, `{a, b, …}`; 1 prints bare unless `braces`.
-    kind: "value" (register or immediate), "register" (register only), "immediate" (compile-time constant only),
-    "address" (register plus byte offset, printed in brackets).
+    name: as in the PTX ISA. role: "in", "out" or "inout". type: register class. count: registers of a vector operand,
+    `{a, b, …}`. braces: print a vector of one with braces. kind: "value" (register or constant), "register",
+    "immediate" (constant), "address" (register plus byte offset, in brackets).
     """
 
     name: str
@@ -66,7 +66,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """The requirements of an instruction on its module: the least PTX ISA version and the targets that have it."""
+    """Requirements of an instruction: least PTX ISA version, and least target or, with a suffix, only target."""
 
     ptx: tuple[int, int] = (7, 0)
     target: str = "sm_80"
@@ -79,12 +79,13 @@ SM90 = Requirement((8, 0), "sm_90")
 class Instruction(abc.ABC):
     """Base of all instruction forms. Subclasses are frozen dataclasses whose fields are the qualifiers.
 
-    A form states as constants what its fields do not change: `opcode`, `takes` and `needs`. It overrides the property otherwise.
+    A form sets `opcode`, `takes` and `needs` if they do not depend on its fields. Otherwise it overrides `mnemonic`,
+    `operands` or `requires`.
     """
 
     __slots__ = ()
     aligned: ClassVar[bool] = False
-    """True when all lanes of the warp must execute it together (`.aligned`)."""
+    """Whether all lanes of the warp must execute it together (`.aligned`)."""
 
     opcode: ClassVar[str]
     """The mnemonic, with fields of the form in braces: `cvt.rn.{self.to}.f32`."""
@@ -93,46 +94,45 @@ class Instruction(abc.ABC):
     needs: ClassVar[Requirement] = Requirement()
 
     def __init_subclass__(cls) -> None:
-        """Make the operands of a form once: a kernel has thousands of instructions of a few forms, and each is asked often."""
+        """Cache the operands of each form: a kernel has thousands of instructions, but few forms."""
         super().__init_subclass__()
         operands = cls.__dict__.get("operands")
-        # A dataclass with slots is made twice, the second time of what the first one holds.
+        # A dataclass with slots creates its class twice. The second class already has the cached property.
         if isinstance(operands, property) and not hasattr(operands.fget, "cache_info"):
             assert operands.fget is not None
             type.__setattr__(cls, "operands", property(functools.cache(operands.fget), doc=operands.__doc__))
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """The operands in the order of the PTX text, outputs included."""
+        """The operands in the order of the PTX text, including outputs."""
         return self.takes
 
     @property
     def mnemonic(self) -> str:
-        """The opcode with its qualifiers, such as `add.u32`."""
+        """The opcode with qualifiers, such as `add.u32`."""
         return self.opcode.format(self=self)
 
     @property
     def requires(self) -> Requirement:
-        """The requirement on the module."""
         return self.needs
 
     def text(self, *args: str) -> str:
-        """The PTX statement without guard and semicolon; `args` are printed operands, one for each of `operands`."""
+        """The PTX statement without guard and semicolon. args: one printed operand for each of `operands`."""
         return f"{self.mnemonic} {', '.join(args)}" if args else self.mnemonic
 
 
 class Pure(Instruction):
-    """An instruction whose outputs are a lane-wise function of its inputs and nothing else."""
+    """An instruction whose outputs depend, lane by lane, only on its inputs."""
 
     __slots__ = ()
 
     @abc.abstractmethod
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
-        """Outputs (in operand order) from inputs (those with role "in" or "inout", in operand order)."""
+        """Outputs in operand order, from inputs (roles "in" and "inout") in operand order."""
 
 
 class Effect(Instruction):
-    """An instruction that touches memory, barriers, other lanes or an asynchronous engine."""
+    """An instruction that uses memory, barriers, other lanes or an asynchronous engine."""
 
     __slots__ = ()
 
@@ -140,12 +140,12 @@ class Effect(Instruction):
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         """Run on one warp.
 
-        Address operands arrive as uint64 [32] with the byte offset already added.
-        Only lanes set in `warp.active` count. A `Suspend` must leave the machine unchanged, except for having arrived.
+        Address operands are uint64 [32] and include the byte offset. Only lanes in `warp.active` count. A `Suspend`
+        must leave the machine unchanged, except for an arrival.
         """
 
 
 class Emit(Protocol):
-    """Appends an instruction to a kernel and returns the register of its result."""
+    """Appends an instruction to a kernel and returns its result register."""
 
     def __call__(self, op: Instruction, /, *args: Any) -> Any: ...

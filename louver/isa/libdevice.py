@@ -1,7 +1,7 @@
-"""Functions of CUDA's libdevice in f32: their meanings, and their instructions.
+"""Functions of CUDA's libdevice in f32: their meanings and instructions, by symbol without prefix.
 
-Each is named by its symbol, without the prefix. They are more exact than the steps that Triton's own functions become: relative errors
-stay small near zeros of a function, and for great arguments. `ERRORS` has the bounds.
+They are more exact than the steps that Triton's own functions become: relative errors stay small near a function's
+zeros and for large arguments. `ERRORS` has the bounds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MULTIPLY, _ADD, _SUBTRACT = (Binary(op, "f32") for op in ("mul", "add", "sub"))
 
 
 def _parts(number: float) -> tuple[float, float]:
-    """A number as a sum of two of f32."""
+    """A number as a sum of two f32 numbers."""
     high = float(np.float32(number))
     return high, float(np.float32(number - high))
 
@@ -48,7 +48,7 @@ def _size(emit: Emit, x: Any) -> Any:
 
 
 def with_sign(emit: Emit, size: Any, sign: Any) -> Any:
-    """A number with the sign of another one, whatever its own is."""
+    """The magnitude of `size` with the sign of `sign`."""
     bits = emit(Binary("and", "b32"), emit(Bitcast("b32"), sign), 0x80000000)
     return emit(Bitcast("f32"), emit(Binary("or", "b32"), emit(Bitcast("b32"), _size(emit, size)), bits))
 
@@ -62,40 +62,40 @@ def polynomial(emit: Emit, coefficients: Sequence[float], x: Any) -> Any:
 
 
 WHOLE = 1.5 * 2.0**23
-"""Added to a number below 2^22 it leaves whole numbers alone, whose lowest bits are those of the sum."""
+"""Added to a number below 2^22, it rounds to a whole number, which is in the low bits of the sum."""
 
 
 def _rounded(emit: Emit, x: Any, factor: float) -> Any:
-    """x · factor to the nearest whole number, where that is below 2^22: faster than by conversions."""
+    """x · factor rounded to a whole number below 2^22. This is faster than conversions."""
     return emit(_SUBTRACT, emit(Fma(), x, factor, WHOLE), WHOLE)
 
 
 def _power_of_two(emit: Emit, whole: Any) -> Any:
-    """2 to a whole number from -126 to 127, given as f32."""
+    """2 to the power of a whole number from -126 to 127, given as f32."""
     bits = emit(Bitcast("b32"), emit(_ADD, whole, WHOLE + 127))
     return emit(Bitcast("f32"), emit(Binary("shl", "b32"), bits, 23))
 
 
 def _reduced(emit: Emit, x: Any) -> tuple[Any, Any]:
-    """(n, r) such that x = n · ln 2 + r, with a whole n and |r| of about ln 2 / 2 at most, for |x| below 2^21."""
+    """(n, r) with x = n · ln 2 + r, whole n and |r| at most about ln 2 / 2, for |x| below 2^21."""
     count = _rounded(emit, x, math.log2(math.e))
     back = emit(Sign("neg", "f32"), count)
     return count, emit(Fma(), back, LN2[1], emit(Fma(), back, LN2[0], x))
 
 
 def _exp(emit: Emit, x: Any) -> Any:
-    # NaN spreads; beyond these bounds the result is 0 or infinite.
+    # NaN propagates. Beyond these bounds the result is 0 or infinite.
     inside = emit(Binary("max.NaN", "f32"), emit(Binary("min.NaN", "f32"), x, 105.0), -105.0)
     count, rest = _reduced(emit, inside)
     near = emit(Approximate("ex2", flush=True), emit(_MULTIPLY, rest, math.log2(math.e)))
-    # In two factors, since 2^n alone may be out of range.
+    # Two factors, because 2^n alone may be out of range.
     half = _rounded(emit, count, 0.5)
     first = emit(_MULTIPLY, near, _power_of_two(emit, half))
     return emit(_MULTIPLY, first, _power_of_two(emit, emit(_SUBTRACT, count, half)))
 
 
 def _exp10(emit: Emit, x: Any) -> Any:
-    """By the sum of two exponents: x · ln 10 rounded, and what that leaves."""
+    """e^(x · ln 10), corrected by the rounding error of the product."""
     high, low = _parts(math.log(10))
     inside = emit(Binary("max.NaN", "f32"), emit(Binary("min.NaN", "f32"), x, 46.0), -46.0)
     product = emit(_MULTIPLY, inside, high)
@@ -104,7 +104,7 @@ def _exp10(emit: Emit, x: Any) -> Any:
 
 
 def _corrected(emit: Emit, power: Any, rest: Any) -> Any:
-    """e^(x + rest) of e^x, for a small rest: infinity stays."""
+    """e^(x + rest) from power = e^x, for a small rest. Infinity stays."""
     return _select(emit, _compare(emit, "lt", power, math.inf), emit(Fma(), power, rest, power), power)
 
 
@@ -127,14 +127,14 @@ def _expm1_within(emit: Emit, x: Any) -> Any:
 
 
 TWO_THIRDS = 0x3F2AAAAB
-"""2/3 in f32: mantissas are taken from there up to 4/3."""
+"""2/3 in f32. Mantissas are reduced to 2/3 … 4/3."""
 
 ATANH = tuple(2 / n for n in (3, 5, 7, 9, 11))
-"""Coefficients of s², s⁴ … of log((1 + s)/(1 - s)) / s - 2."""
+"""Coefficients of s², s⁴ … in log((1 + s)/(1 - s)) / s - 2."""
 
 
 def _split(emit: Emit, x: Any) -> tuple[Any, Any]:
-    """(e, m) such that x = 2^e · m with m from 2/3 to 4/3, for positive finite x."""
+    """(e, m) with x = 2^e · m and m from 2/3 to 4/3, for positive finite x."""
     tiny = _compare(emit, "lt", x, 2.0**-126)
     bits = emit(Bitcast("b32"), _select(emit, tiny, emit(_MULTIPLY, x, 2.0**24), x))
     exponent = emit(Binary("and", "b32"), emit(Binary("sub", "s32"), bits, TWO_THIRDS), 0xFF800000)
@@ -152,13 +152,13 @@ def _quotient(emit: Emit, mantissa: Any) -> tuple[Any, Any, Any, Any]:
 
 
 def _special(emit: Emit, x: Any, found: Any) -> Any:
-    """A logarithm where x is positive and finite; else what the approximation gives: -∞, ∞ or NaN."""
+    """`found` for positive finite x, else the result of the approximation: -∞, ∞ or NaN."""
     proper = emit(Binary("and", "pred"), _compare(emit, "gt", x, 0.0), _compare(emit, "lt", x, math.inf))
     return _select(emit, proper, found, emit(Approximate("lg2"), x))
 
 
 def _logarithm(factor: float, of_two: tuple[float, float]) -> Callable[..., Any]:
-    """The natural logarithm times a factor. of_two: that of 2, in two parts."""
+    """The natural logarithm times a factor. of_two: the result for 2, in two parts."""
 
     def lower(emit: Emit, x: Any) -> Any:
         exponent, mantissa = _split(emit, x)
@@ -174,7 +174,7 @@ _log = _logarithm(1.0, LN2)
 
 
 def _log1p(emit: Emit, x: Any) -> Any:
-    """log(1 + x), and what 1 + x has lost, over 1 + x."""
+    """log(1 + x), corrected by the rounding error of 1 + x over 1 + x."""
     above = emit(_ADD, x, 1.0)
     lost = emit(_SUBTRACT, x, emit(_SUBTRACT, above, 1.0))
     found = emit(Fma(), lost, emit(Approximate("rcp", flush=True), above), _log(emit, above))
@@ -184,7 +184,7 @@ def _log1p(emit: Emit, x: Any) -> Any:
 
 
 def _tanh(emit: Emit, x: Any) -> Any:
-    """t / (t + 2) with t = e^(2|x|) - 1: from 10 on it is 1."""
+    """t / (t + 2) with t = e^(2|x|) - 1. It is 1 from |x| = 10 on."""
     size = emit(Binary("min.NaN", "f32"), _size(emit, x), 10.0)
     grown = _expm1_within(emit, emit(_ADD, size, size))
     found = emit(_MULTIPLY, grown, emit(Approximate("rcp", flush=True), emit(_ADD, grown, 2.0)))
@@ -192,7 +192,7 @@ def _tanh(emit: Emit, x: Any) -> Any:
 
 
 def _half_power(emit: Emit, size: Any) -> Any:
-    """e^|x| / 2, which is finite where e^|x| is not."""
+    """e^|x| / 2, finite also where e^|x| just overflows."""
     root = _exp(emit, emit(_MULTIPLY, size, 0.5))
     return emit(_MULTIPLY, emit(_MULTIPLY, root, 0.5), root)
 
@@ -213,11 +213,11 @@ def _sinh(emit: Emit, x: Any) -> Any:
 
 
 def _log_in_two(emit: Emit, x: Any) -> tuple[Any, Any]:
-    """The natural logarithm of a positive finite number as a sum of two of f32, to 2^-36 relatively or so."""
+    """The natural logarithm of a positive finite number as a sum of two f32 numbers, to about 2^-36 relatively."""
     exponent, mantissa = _split(emit, x)
     less, inverse, s, square = _quotient(emit, mantissa)
     negative = emit(Sign("neg", "f32"), s)
-    # The losses of the quotient, and of its square and its cube.
+    # The rounding errors of the quotient, its square and its cube.
     lost = emit(_MULTIPLY, inverse, emit(Fma(), negative, less, emit(Fma(), s, -2.0, less)))
     minus = emit(Sign("neg", "f32"), square)
     square_lost = emit(Fma(), s, emit(_ADD, lost, lost), emit(Fma(), s, s, minus))
@@ -226,7 +226,7 @@ def _log_in_two(emit: Emit, x: Any) -> tuple[Any, Any]:
     cube_lost = emit(Fma(), square, lost, emit(Fma(), square_lost, s, cube_lost))
     series = polynomial(emit, [each / 2 for each in ATANH], square)
     rest = emit(Fma(), cube, series, emit(Fma(), cube_lost, series, lost))
-    # Half of it all: e · ln 2 / 2 + s + rest.
+    # Half of the result: e · ln 2 / 2 + s + rest.
     total = emit(Fma(), exponent, LN2[0] / 2, s)
     over = emit(_ADD, emit(_SUBTRACT, s, emit(Fma(), exponent, -LN2[0] / 2, total)), rest)
     over = emit(Fma(), exponent, LN2[1] / 2, over)
@@ -244,7 +244,7 @@ def _pow(emit: Emit, x: Any, y: Any) -> Any:
     product = emit(_MULTIPLY, y, high)
     rest = emit(Fma(), y, high, emit(Sign("neg", "f32"), product))
     rest = emit(Fma(), y, low, rest)
-    # Where the product is infinite there is no rest.
+    # An infinite product has no rest.
     bounded = _compare(emit, "lt", _size(emit, product), 200.0)
     found = _corrected(emit, _exp(emit, product), _select(emit, bounded, rest, 0.0))
     whole = _compare(emit, "eq", emit(RoundWhole("floor"), y), y)
@@ -252,7 +252,7 @@ def _pow(emit: Emit, x: Any, y: Any) -> Any:
     even = _compare(emit, "eq", emit(RoundWhole("floor"), half), half)
     odd = emit(Binary("and", "pred"), whole, emit(Binary("xor", "pred"), whole, even))
     found = _select(emit, odd, with_sign(emit, found, x), found)
-    # Of finite numbers below zero there are powers by whole numbers alone.
+    # Finite negative numbers only have powers with whole exponents.
     below = emit(Binary("and", "pred"), _compare(emit, "lt", x, 0.0), _compare(emit, "gt", x, -math.inf))
     undefined = emit(Binary("and", "pred"), below, emit(Binary("xor", "pred"), below, whole))
     found = _select(emit, undefined, math.nan, found)
@@ -262,7 +262,7 @@ def _pow(emit: Emit, x: Any, y: Any) -> Any:
 
 
 def _cbrt(emit: Emit, x: Any) -> Any:
-    """By the logarithm, and one step of Newton's; of numbers far from 1 it is that of another one, times a power of two."""
+    """The logarithm and one Newton step. A power of two scales numbers far from 1 first."""
     size = _size(emit, x)
     great, small = _compare(emit, "gt", size, 2.0**60), _compare(emit, "lt", size, 2.0**-60)
     factor = _select(emit, great, 2.0**-60, _select(emit, small, 2.0**60, 1.0))
@@ -284,7 +284,9 @@ def _reciprocal(emit: Emit, x: Any) -> Any:
     return emit(Binary("div.rn", "f32"), 1.0, x)
 
 
-def _one(instruction: Instruction) -> Callable[..., Any]:
+def one(instruction: Instruction) -> Callable[..., Any]:
+    """Emits one instruction."""
+
     def lower(emit: Emit, *args: Any) -> Any:
         return emit(instruction, *args)
 
@@ -304,16 +306,16 @@ FUNCTIONS: dict[str, tuple[int, Callable[..., Values], Callable[..., Any]]] = {
     "coshf": (1, np.cosh, _cosh),
     "cbrtf": (1, np.cbrt, _cbrt),
     "powf": (2, np.power, _pow),
-    "sqrtf": (1, np.sqrt, _one(SquareRoot())),
-    "fsqrt_rn": (1, np.sqrt, _one(SquareRoot())),
-    "fdiv_rn": (2, np.divide, _one(Binary("div.rn", "f32"))),
+    "sqrtf": (1, np.sqrt, one(SquareRoot())),
+    "fsqrt_rn": (1, np.sqrt, one(SquareRoot())),
+    "fdiv_rn": (2, np.divide, one(Binary("div.rn", "f32"))),
     "frcp_rn": (1, np.reciprocal, _reciprocal),
 }
-"""The number of operands of each function, its meaning for float32 or float64 arrays, and its instructions."""
+"""Number of operands of each function, its meaning for float32 or float64 arrays, and its instructions."""
 
 ERRORS: dict[str, float] = {
     **dict.fromkeys(FUNCTIONS, 2.0**-20),
     "expf": 2.0**-21,
     **dict.fromkeys(("sqrtf", "fsqrt_rn", "fdiv_rn", "frcp_rn"), 2.0**-24),
 }
-"""The greatest relative error of a result, where that is a normal number of f32."""
+"""Greatest relative error of results that are normal f32 numbers."""

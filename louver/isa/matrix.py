@@ -1,7 +1,7 @@
 """8×8 matrices of 16-bit elements between a warp's registers and shared memory. Source: PTX ISA, ldmatrix and stmatrix.
 
-Matrix i is register i of every lane: lane l holds elements 2·(l % 4), + 1 of row l / 4. Lanes 8i … 8i + 7 give the addresses
-of its eight rows in shared memory, 16 bytes each and aligned to 16; transposed, those are its columns.
+Register i of all lanes is matrix i: lane l holds elements 2·(l % 4), + 1 of row l / 4. Lanes 8i … 8i + 7 give the
+shared addresses of its eight rows, 16 bytes each and aligned to 16. If transposed, these are its columns.
 
     row 0: lanes  0  1  2  3      a row in shared memory: 16 bytes, of lane 4r      2 elements
     row 1: lanes  4  5  6  7                                               4r + 1  2 elements …
@@ -20,7 +20,7 @@ from louver.isa.instruction import LANES, Bits, Effect, Operand, Requirement
 from louver.isa.machine import Outcome, WarpState
 
 ROWS = 8
-"""Rows, and 16-bit elements of a row."""
+"""Rows of a matrix, and 16-bit elements of a row."""
 
 ROW_BYTES = 16
 
@@ -33,7 +33,7 @@ def _check(count: int) -> None:
 
 
 def _addresses(address: Bits, count: int) -> Bits:
-    # Lanes past the last matrix have no address of their own. They repeat the others, which changes nothing.
+    # Lanes past the last matrix have no address. They repeat the others without effect.
     return np.tile(address[: ROWS * count], LANES // (ROWS * count))
 
 
@@ -59,7 +59,6 @@ class StoreMatrix(Effect):
         return f"stmatrix.sync.aligned.m8n8.x{self.count}{'.trans' if self.transpose else ''}.shared.b16"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
-        """Gather each matrix from the lanes and store its rows (or columns) at the lanes' addresses."""
         address, registers = inputs
         matrices = np.ascontiguousarray(registers).view(np.uint16).reshape(self.count, ROWS, ROWS)
         rows = matrices.transpose(0, 2, 1) if self.transpose else matrices
@@ -90,7 +89,6 @@ class LoadMatrix(Effect):
         return f"ldmatrix.sync.aligned.m8n8.x{self.count}{'.trans' if self.transpose else ''}.shared.b16"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
-        """Load the rows (or columns) at the lanes' addresses and spread each matrix over the lanes."""
         data = warp.load("shared", _addresses(inputs[0], self.count), ROW_BYTES)[: ROWS * self.count]
         rows = np.ascontiguousarray(data).view(np.uint16).reshape(self.count, ROWS, ROWS)
         matrices = rows.transpose(0, 2, 1) if self.transpose else rows

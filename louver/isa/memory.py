@@ -1,4 +1,4 @@
-"""Loads, stores and sums in global and shared memory, kernel parameters, symbols.
+"""Loads, stores and atomics in global and shared memory, kernel parameters, symbols.
 
 Source: PTX ISA, Data Movement and Conversion Instructions (ld, st, mov), red, atom.
 """
@@ -18,12 +18,12 @@ from louver.isa.scalar import REGISTER, ScalarType, Values, to_bits, values
 AtomicOrder: TypeAlias = Literal["", "acquire", "release", "acq_rel"]
 
 VECTOR = {1: "", 2: ".v2", 4: ".v4"}
-"""Qualifier of each vector length."""
+"""PTX qualifier of each vector length."""
 
 WORD_BYTES = 4
 
 MAX_BYTES = 16
-"""Bytes that one lane loads or stores at most."""
+"""Most bytes that one lane loads or stores."""
 
 
 def bytes_to_registers(data: U8, kind: RegType, count: int) -> Bits:
@@ -52,10 +52,10 @@ def check_size(what: str, kind: RegType, count: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Load(Effect):
-    """`ld.space[.nc][.L1::no_allocate].vN.type d, [a]`: count registers of `type`, aligned to count · size bytes.
+    """`ld.space[.nc][.L1::no_allocate].vN.type d, [a]`: load `count` registers, aligned to all their bytes.
 
-    space: "global" or "shared". read_only: `.nc`, for data that no one writes meanwhile. streaming: for data read once,
-    which is not kept in L1. The last two are for global memory.
+    space: "global" or "shared". read_only: `.nc`, for data that nobody writes meanwhile. streaming: data that is read
+    once, and not kept in L1. Both flags are for global memory.
     """
 
     space: Literal["global", "shared"]
@@ -84,18 +84,16 @@ class Load(Effect):
 
     @property
     def requires(self) -> Requirement:
-        """PTX 7.4 for `.L1::no_allocate`."""
         return Requirement((7, 4)) if self.streaming else Requirement()
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
-        """Load each active lane's bytes."""
         data = warp.load(self.space, inputs[0], _size(self.type, self.count), read_only=self.read_only)
         return (bytes_to_registers(data, self.type, self.count),)
 
 
 @dataclass(frozen=True, slots=True)
 class Store(Effect):
-    """`st.space.vN.type [a], b`: as `Load`, the other way."""
+    """`st.space.vN.type [a], b`: the reverse of `Load`."""
 
     space: Literal["global", "shared"]
     type: RegType
@@ -115,7 +113,6 @@ class Store(Effect):
         return f"st.{self.space}{VECTOR[self.count]}.{self.type}"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
-        """Store each active lane's bytes."""
         warp.store(self.space, inputs[0], registers_to_bytes(inputs[1]))
 
 
@@ -138,7 +135,7 @@ class LoadParameter(Effect):
 
 @dataclass(frozen=True, slots=True)
 class SymbolAddress(Effect):
-    """`mov.b32 d, symbol` for shared memory, `mov.b64 d, symbol` for a parameter: the symbol's address in its space."""
+    """`mov.b32 d, symbol` for shared memory, `mov.b64 d, symbol` for a parameter: the address of the symbol."""
 
     type: Literal["b32", "b64"]
 
@@ -149,12 +146,11 @@ class SymbolAddress(Effect):
         return Operand("d", "out", self.type, kind="register"), Operand("a", "in", "b64", kind="address")
 
     def text(self, *args: str) -> str:
-        """A symbol stands without brackets."""
+        """PTX has no brackets around this symbol."""
         d, symbol = args
         return f"{self.mnemonic} {d}, {symbol.strip('[]')}"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
-        """The address, as the machine resolved it."""
         if self.type == "b32":
             return (warp.shared_symbol(inputs[0]),)
         return (inputs[0].astype(STORAGE[self.type]),)
@@ -165,7 +161,7 @@ _SM_80, _SM_90 = Requirement(), Requirement((7, 8), "sm_90")
 
 @dataclass(frozen=True, slots=True)
 class AtomicType:
-    """A type that atomics add. register: what holds it, or a pair. suffix: as PTX has it. requires: target and version."""
+    """A type of atomic additions. register: class of a number or pair. suffix: in PTX. requires: target, version."""
 
     register: RegType
     suffix: str
@@ -182,15 +178,15 @@ ATOMIC_TYPES: dict[AtomicKind, AtomicType] = {
     "f16x2": AtomicType("b32", "noftz.f16x2"),
     "bf16x2": AtomicType("b32", "noftz.bf16x2", _SM_90),
 }
-"""The types that `AtomicAdd` takes; of a pair each half is added on its own."""
+"""The types of `AtomicAdd`. The halves of a pair are added separately."""
 
 
 @dataclass(frozen=True, slots=True)
 class AtomicAdd(Effect):
-    """`atom.global.add.type d, [a], b`: adds, and gives what was there; `red.global.add`, without d, unless `returns`.
+    """`atom.global.add.type d, [a], b`: add, and return the old number. Without `returns`, `red.global.add` without d.
 
-    Relaxed: it orders no other access. Sums of floating point depend on the order of the lanes and warps. An address is a
-    multiple of the type's size, 4 bytes for a pair.
+    Relaxed: it orders no other access. Floating-point sums depend on the order of lanes and warps. Addresses are
+    multiples of the type's size, 4 bytes for a pair.
     """
 
     type: AtomicKind
@@ -215,16 +211,15 @@ class AtomicAdd(Effect):
         return ATOMIC_TYPES[self.type].requires
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
-        """Add, lane by lane."""
         old = warp.atomic_add("global", inputs[0], inputs[1], self.type)
         return (old,) if self.returns else ()
 
 
 @dataclass(frozen=True, slots=True)
 class AddVector(Effect):
-    """`red.global.add.vN.type [a], {…}`: adds `count` f32, or pairs of halves, to neighbours in memory, each on its own.
+    """`red.global.add.vN.type [a], {…}`: add `count` f32 or pairs of halves to neighbours in memory, each separately.
 
-    Relaxed, as `AtomicAdd` is. The address is a multiple of all their bytes.
+    Relaxed, like `AtomicAdd`. The address is a multiple of the vector's bytes.
     """
 
     type: AtomicKind = "f32"
@@ -243,17 +238,9 @@ class AddVector(Effect):
 
     @property
     def mnemonic(self) -> str:
-        return (
-            "red.global.add."
-            + {
-                "f32": f"v{self.count}.f32",
-                "f16x2": f"noftz.v{self.count}.f16x2",
-                "bf16x2": f"noftz.v{self.count}.bf16x2",
-            }[self.type]
-        )
+        return f"red.global.add.{'' if self.type == 'f32' else 'noftz.'}v{self.count}.{self.type}"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
-        """Add, lane by lane."""
         address, numbers = inputs
         whole = np.ascontiguousarray(numbers.T).view(np.dtype((np.void, WORD_BYTES * self.count)))[:, 0]
         warp.atomic_add("global", address, whole, self.type)
@@ -272,15 +259,16 @@ ATOMIC_UPDATES: dict[str, tuple[tuple[str, ...], Callable[[Values, Values], Valu
     "inc": (("u32",), lambda old, most: np.where(old >= most, np.zeros_like(old), old + np.ones_like(old))),
     "exch": (("b32", "b64"), _second),
 }
-"""The results of atomics that are no sums: the types of each, and the meaning. `inc` counts from 0 to b, and begins anew."""
+"""Types and meaning of the other atomics. `inc` counts from 0 to b, then starts again at 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class AtomicUpdate(Effect):
-    """`atom.global.op.type d, [a], b`: changes what is there, and gives what it was; `red.global.op`, without d, unless `returns`.
+    """`atom.global.op.type d, [a], b`: update, and return the old number. Without `returns`, `red.global.op` without d.
 
-    op: of `ATOMIC_UPDATES`; `exch` always returns. order: relaxed, as `AtomicAdd` is, if "". "release": memory accesses before it come before
-    those behind an acquiring one, on the GPU, that finds its number or a later one; "acquire"; "acq_rel" is both. Source: PTX ISA, atom.
+    op: a key of `ATOMIC_UPDATES`; `exch` always returns. order: "" is relaxed, like `AtomicAdd`. "release": accesses
+    before it come before those after an "acquire" on the GPU that reads its number or a later one. "acq_rel": both.
+    Source: PTX ISA, atom.
     """
 
     op: str
@@ -311,7 +299,7 @@ class AtomicUpdate(Effect):
         return f"{'atom' if self.returns else 'red'}{order}.global.{self.op}.{self.type}"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
-        """Change, lane by lane, between the fences that its order stands for."""
+        """Fences before and after stand for the order."""
         meaning = ATOMIC_UPDATES[self.op][1]
 
         def change(old: Bits, value: Bits) -> Bits:
@@ -327,7 +315,7 @@ class AtomicUpdate(Effect):
 
 @dataclass(frozen=True, slots=True)
 class AtomicCompareAndSwap(Effect):
-    """`atom.global.cas.type d, [a], b, c`: a number that is b, bit by bit, becomes c; gives the old number. Relaxed."""
+    """`atom.global.cas.type d, [a], b, c`: replace a number with the bits of b by c; d is the old one. Relaxed."""
 
     type: Literal["b16", "b32", "b64"]
 
@@ -342,8 +330,6 @@ class AtomicCompareAndSwap(Effect):
         )
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
-        """Compare and swap, lane by lane."""
-
         def change(old: Bits, given: Bits) -> Bits:
             expected, value = given
             return np.where(old == expected, value, old)

@@ -1,14 +1,14 @@
-"""Sparsity metadata of wgmma.mma_async.sp and mma.sp: the bits of each thread that place the stored values of a row.
+"""Sparsity metadata of wgmma.mma_async.sp and mma.sp: the bits in each thread that place a row's stored values.
 
-A code is 4 bits. 2:4 types: two 2-bit indices of the group of four columns, first index in the low bits, increasing:
-0x4 0x8 0x9 0xC 0xD 0xE. tf32 (1:2): 0x4 for the first column of the pair, 0xE for the second. Nothing else is defined; 0
-least of all.
+A code is 4 bits. 2:4 types: two increasing 2-bit indices into the group of four columns, the first in the low bits: 0x4
+0x8 0x9 0xC 0xD 0xE. tf32 (1:2): 0x4 for the first column of the pair, 0xE for the second. All other codes are
+undefined, also 0.
 
-A word of 32 bits in each of 128 threads holds 64 rows of 16 groups. Rows 0 and 8, 1 and 9, … of one warp (T lane; warp w
-has rows 16w … 16w+15; g groups; [hi:lo] bits, the first group in the lowest four):
+A word of 32 bits in each of 128 threads covers 64 rows of 16 groups. The tables show rows 0, 8 and 1 of one warp; warp
+w has rows 16w … 16w+15. T is a lane, g are groups, [hi:lo] are bits. The first group is in the lowest four bits.
 
-16-bit types and tf32. Selector 0 takes groups 0 … 7 from threads T%4 = 0, 1; selector 1 takes 8 … 15 from T%4 = 2, 3, as
-groups 0 … 7 of its own product:
+16-bit types and tf32. Selector 0 takes groups 0 … 7 from threads T%4 = 0, 1. Selector 1 takes groups 8 … 15 from T%4 =
+2, 3, as groups 0 … 7 of its product:
 
     row    g 0 … 3       g 4 … 7       g 8 … 11      g 12 … 15
      0     T0 [15:0]     T1 [15:0]     T2 [15:0]     T3 [15:0]
@@ -22,12 +22,12 @@ groups 0 … 7 of its own product:
      8     T1 [15:0]     T1 [31:16]    T3 [15:0]     T3 [31:16]
      1     T4 [15:0]     T4 [31:16]    T6 [15:0]     T6 [31:16]
 
-mma.sp takes the words of one warp as they stand here, so that whatever is prepacked for wgmma serves it too (`of_warp`). Of
-16-bit types and tf32 it has products of half as many columns, whose selector, 0 … 3, is the number of one thread of four:
-selector s takes groups 4s … 4s+3.
+mma.sp takes the same words of one warp, so data prepacked for wgmma serves both (`of_warp`). For 16-bit types and tf32
+it also has products of half as many columns. Their selector s, 0 … 3, is the thread of four that supplies groups 4s …
+4s+3.
 
-Source: PTX ISA, Matrix Fragments for sparse wgmma.mma_async.m64nNk32, m64nNk16 and m64nNk64; Sparse matrix storage and Matrix
-Fragments for sparse mma.m16n8k16, k32, k8 and k64.
+Source: PTX ISA, Matrix Fragments for sparse wgmma.mma_async.m64nNk32, m64nNk16 and m64nNk64; Sparse matrix storage and
+Matrix Fragments for sparse mma.m16n8k16, k32, k8 and k64.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ SINGLE_CODES = tuple(NIBBLE_CODES[Pattern(1, 2)])
 """Legal codes of 1:2 groups."""
 
 PADDING_CODE = FILLER
-"""The code of groups that stand for nothing: legal for every type."""
+"""The code of padding groups, legal for every type."""
 
 CODE_BITS = 4
-"""Bits of a code: two indices, the first one in the low bits."""
+"""Bits of a code: two indices, the first in the low bits."""
 
 INDEX_BITS = 2
 
@@ -60,19 +60,19 @@ CODES = 8
 """Codes of one word."""
 
 ENTRY_CODES = 4
-"""Codes of an entry, half a word: of one row."""
+"""Codes of an entry (half a word), all of one row."""
 
 GROUPS = 16
-"""Groups a row that a word in every thread covers."""
+"""Groups of a row that one word in every thread covers."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataMap:
-    """The places of a product's codes in the threads' words.
+    """Places of a product's codes in the words of the threads.
 
-    group: columns of a group (4, or 2 for tf32). legal: its codes. selectors: how many products of consecutive K one word
-    serves. thread, code: steps (rows, groups) of the bits of the thread index and of the code's place in the word. rows: those
-    of a warpgroup unless given; there are two threads for each.
+    group: columns of a group: 4, or 2 for tf32. legal: its codes. selectors: products of consecutive K that one word
+    serves. thread, code: steps (rows, groups) for the bits of the thread index and of the place in the word. rows:
+    those of a warpgroup by default.
     """
 
     name: str
@@ -91,29 +91,26 @@ class MetadataMap:
 
     @property
     def threads(self) -> int:
-        """Threads that hold the words."""
         return self.rows * GROUPS // CODES
 
     @property
     def groups(self) -> int:
-        """Groups a row of one product."""
+        """Groups of a row in one product."""
         return GROUPS // self.selectors
 
     @property
     def columns(self) -> int:
-        """Dense columns that a word covers."""
+        """Dense columns of a word."""
         return GROUPS * self.group
 
     def coordinates(self) -> tuple[IndexArray, IndexArray]:
-        """Row and group of (thread, place in the word), each int64 [threads, 8]; groups count over all selectors."""
+        """Row and group of (thread, place in the word), each int64 [threads, 8]. Groups count over all selectors."""
         thread_rows, thread_groups = walk(self.thread, self.threads)
         code_rows, code_groups = walk(self.code, CODES)
         return thread_rows[:, None] + code_rows[None, :], thread_groups[:, None] + code_groups[None, :]
 
     def entry(self, row: int, group: int) -> tuple[int, int]:
-        """The place of the code of one of a warp's 16 rows and of a word's groups, whose words lie one after the other as halves: which
-        half, and which code of it.
-        """
+        """(half word, code in it) for a row and group of one warp. The halves of its words are numbered in order."""
         halves = codes = 0
         for steps, weights in ((self.thread[:5], (2, 4, 8, 16, 32)), (self.code[2:], (1,))):
             halves += sum(by for (rows, groups), by in zip(steps, weights, strict=True) if row & rows or group & groups)
@@ -122,12 +119,12 @@ class MetadataMap:
         return halves, codes
 
     def contributes(self, selector: int) -> NDArray[np.bool_]:
-        """The threads whose word the product with that selector reads: bool [threads]."""
+        """Threads whose words the product with that selector reads: bool [threads]."""
         self._check_selector(selector)
         return (self.coordinates()[1] // self.groups == selector).all(axis=1)
 
     def unpack(self, words: NDArray[np.uint32], selector: int) -> NDArray[np.uint8]:
-        """The product's codes, uint8 [rows, groups], from the words, uint32 [threads]. Raises ValueError for an illegal code."""
+        """Codes of the product, uint8 [rows, groups], from words, uint32 [threads]. Raises ValueError if illegal."""
         self._check_selector(selector)
         codes = np.empty((self.rows, GROUPS), dtype=np.uint8)
         codes[_places(self)] = words[:, None] >> (4 * np.arange(CODES, dtype=np.uint32)) & np.uint32(15)
@@ -180,15 +177,15 @@ PAIRED_8 = MetadataMap("8-bit 2:4", 4, PAIR_CODES, 1, ((8, 0), (0, 8), *_ROW_STE
 SINGLE_32 = MetadataMap("tf32 1:2", 2, SINGLE_CODES, 2, ((0, 4), (0, 8), *_ROW_STEPS), ((0, 1), (0, 2), (8, 0)))
 
 MAPS: dict[int, MetadataMap] = {8: PAIRED_8, 16: PAIRED_16, 32: SINGLE_32}
-"""The map by element bits of A."""
+"""The map for each element size of A in bits."""
 
 WARP_ROWS = 16
-"""Rows that one warp's words are for."""
+"""Rows that one warp's words cover."""
 
 
 @functools.lru_cache(maxsize=8)
 def of_warp(bits: int, selectors: int) -> MetadataMap:
-    """One warp's part of the map for A of that many bits, rows 0 … 15, where one word serves `selectors` products."""
+    """One warp's part of the map, rows 0 … 15. bits: of A's elements. selectors: products that one word serves."""
     whole = MAPS[bits]
     name = f"{whole.name} of a warp"
     return replace(whole, name=name, selectors=selectors, thread=whole.thread[:5], rows=WARP_ROWS)

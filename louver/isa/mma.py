@@ -1,10 +1,10 @@
-"""The products of one warp: mma.sync, and mma.sp with a sparse A.
+"""Products of one warp: mma.sync, and mma.sp with a sparse A.
 
     D[16, 8] = A[16, k] B[k, 8] + C[16, 8]
 
-All operands are registers; A is row-major and B column-major in them, as `mma_fragments.py` draws. A sparse product stores half
-of A's columns (2:4; 1:2 for tf32) and takes the others' places from metadata, in the very words that wgmma.sp takes of this
-warp; its k is twice the dense one's. C and D may be the same registers. Unlike wgmma it is synchronous: D is there at once.
+All operands are registers, A row-major and B column-major as in `mma_fragments.py`. A sparse product stores half of A's
+columns (2:4; 1:2 for tf32). Metadata places them, in the same words as wgmma.sp uses for this warp. Its k is twice the
+dense k. C and D may be the same registers. Unlike wgmma, the product is synchronous.
 Source: PTX ISA, mma and mma.sp.
 """
 
@@ -37,24 +37,24 @@ ACCUMULATORS: dict[tuple[str, str], tuple[str, ...]] = {
     **{(a, b): ("f32",) for a in FP8 for b in FP8},
     **{(a, b): ("s32",) for a in INTEGER for b in INTEGER},
 }
-"""Legal accumulators of each (A, B). Sparse 8-bit floats have no f16 sums on sm_90a, so neither has any here."""
+"""Legal accumulators of each (A, B). Sparse 8-bit floats have no f16 sums on sm_90a, so dense ones have none here."""
 
 STORED: dict[int, tuple[int, ...]] = {8: (32,), 16: (8, 16), 32: (4, 8)}
-"""Columns that A may have in registers, by its elements' bits: k of a dense product, k/2 of a sparse one."""
+"""Columns of A in registers, by element bits: k of a dense product, k/2 of a sparse one."""
 
 
 def legal_k(a: str, sparse: bool) -> tuple[int, ...]:
-    """The legal k of products whose A has that element type, least first."""
+    """Legal k of products whose A has the element type `a`, least first."""
     return tuple(columns * (2 if sparse else 1) for columns in STORED[element_type(a).bits])
 
 
 @dataclass(frozen=True, slots=True)
 class Mma(Effect):
-    """mma.sync.aligned.m16n8kK.row.col, or mma.sp::ordered_metadata: one warp's product.
+    """mma.sync.aligned.m16n8kK.row.col, or mma.sp::ordered_metadata: a product of one warp.
 
-    a, b: element types. d: those of C and D, "f32", "f16" or "s32". k: dense columns of A. sparse: A is 2:4 (tf32: 1:2).
-    selector: which of the products that a metadata word serves this one is. satfinite: saturate instead of wrapping
-    (integers). Raises ValueError for what no target has.
+    a, b: element types. d: type of C and D, "f32", "f16" or "s32". k: dense columns of A. sparse: A is 2:4 (tf32: 1:2).
+    selector: index of this product among those of one metadata word. satfinite: saturate instead of wrapping
+    (integers). Raises ValueError for a form that no target has.
     """
 
     a: str
@@ -89,12 +89,12 @@ class Mma(Effect):
     # --- shapes ----------------------------------------------------------------------------------------------------
     @property
     def k_stored(self) -> int:
-        """Columns of A in registers: k, or half of it when sparse."""
+        """Columns of A in registers: k, or half of k if sparse."""
         return self.k // 2 if self.sparse else self.k
 
     @property
     def selectors(self) -> int:
-        """Products of consecutive K that one metadata word serves; 1 when dense."""
+        """Products of consecutive K that one metadata word serves; 1 if dense."""
         if not self.sparse:
             return 1
         group = 2 if self._type_a.bits == 32 else 4
@@ -102,22 +102,18 @@ class Mma(Effect):
 
     @property
     def metadata_map(self) -> MetadataMap:
-        """The layout of the metadata of the word's products in it."""
         return of_warp(self._type_a.bits, self.selectors)
 
     @property
     def a_fragment(self) -> Fragment:
-        """The layout of A, [16, k_stored], in registers."""
         return warp_operand_a(cast(ElementBits, self._type_a.bits), self.k_stored)
 
     @property
     def b_fragment(self) -> Fragment:
-        """The layout of B, [k, 8], in registers."""
         return warp_operand_b(cast(ElementBits, self._type_b.bits), self.k)
 
     @property
     def d_fragment(self) -> Fragment:
-        """The layout of C and D, [16, 8], in registers."""
         return warp_accumulator(cast(Literal["f32", "f16", "s32"], self.d))
 
     @property
@@ -131,7 +127,6 @@ class Mma(Effect):
     # --- text ------------------------------------------------------------------------------------------------------
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """d, a, b, c, and e, the metadata word, when sparse."""
         sums: RegType = "f32" if self.d == "f32" else "b32"
         meta = (Operand("e", "in", "b32", kind="register"),) if self.sparse else ()
         return (
@@ -150,19 +145,17 @@ class Mma(Effect):
         return f"mma{sparse}.sync.aligned.{shape}.row.col{saturate}.{self.d}.{self.a}.{self.b}.{self.d}"
 
     def text(self, *args: str) -> str:
-        """The statement; the selector is a constant behind the metadata word."""
         selector = [f"{self.selector:#x}"] if self.sparse else []
         return f"{self.mnemonic} {', '.join([*args, *selector])}"
 
     @property
     def requires(self) -> Requirement:
-        """PTX 7.0, 8.5 when sparse (ordered_metadata), and sm_80; 8.4 and sm_89 for 8-bit floats."""
         least = (8, 4) if self.a in FP8 else (7, 0)
         return Requirement((8, 5) if self.sparse else least, "sm_89" if self.a in FP8 else "sm_80")
 
     # --- meaning ---------------------------------------------------------------------------------------------------
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
-        """Multiply. Raises ValueError unless all 32 lanes take part."""
+        """Raises ValueError unless all 32 lanes take part."""
         if not warp.active.all():
             raise ValueError(f"a product needs all lanes of a warp, got {int(warp.active.sum())} of {warp.active.size}")
         a, b, c, *meta = inputs
@@ -175,10 +168,10 @@ class Mma(Effect):
         c: NDArray[np.uint32],
         meta: NDArray[np.uint32] | None = None,
     ) -> NDArray[np.uint32]:
-        """D's registers, uint32 [count, 32], from those of A, B and C, [count, 32], and the metadata words, [32], if sparse.
+        """Registers of D, uint32 [count, 32], from A, B and C, [count, 32], and, if sparse, metadata words, [32].
 
-        Numerics: exact products summed in float64, then rounded once to D's type; the hardware's order and intermediate
-        rounding are unspecified. Integers are exact, wrapped or saturated at the end. Raises ValueError for illegal metadata.
+        Numerics: exact products, summed in float64, rounded once to D's type. PTX leaves the order and the intermediate
+        rounding open. Integers are exact, wrapped or saturated at the end. Raises ValueError for illegal metadata.
         """
         columns = None
         if self.sparse:
@@ -199,5 +192,5 @@ class Mma(Effect):
 
 @functools.lru_cache(maxsize=256)
 def _columns(layout: MetadataMap, selector: int, words: bytes) -> IndexArray:
-    """Dense columns of the stored values, int64 [16, stored]. A kernel multiplies one A by many columns of B in a row."""
+    """Dense columns of stored values, int64 [16, stored]. Cached: a kernel multiplies one A by many columns of B."""
     return layout.columns_of(layout.unpack(np.frombuffer(words, np.uint32), selector))

@@ -1,9 +1,9 @@
-"""The lanes of a warp's product, mma.sync and mma.sp: the elements that each holds of D[16, 8] = A[16, k] B[k, 8] + C[16, 8].
+"""Fragments of one warp's product (mma.sync, mma.sp): each lane's elements of D[16, 8] = A[16, k] B[k, 8] + C[16, 8].
 
-p is the elements of a register: 1 for 32-bit, 2 for 16-bit, 4 for 8-bit types. T is a lane, r a register; the first element
-stands in a register's low bits. `Fragment` counts rows and columns of the operand itself: B's rows are those of K.
+p is the number of elements in a register: 1, 2 or 4 for 32-, 16- or 8-bit types. T is a lane, r a register. The first
+element is in the low bits of a register. In `Fragment`, the rows of B are those of K.
 
-C and D, of f32 and s32 one element a register, of f16 two (d0 d1 in register 0, d2 d3 in register 1):
+C and D: a register holds one element of f32 or s32, or two of f16 (d0 d1 in register 0, d2 d3 in register 1):
 
     row    cols 0 1     cols 2 3     cols 4 5     cols 6 7
      0     T0: d0 d1    T1: d0 d1    T2: d0 d1    T3: d0 d1
@@ -13,7 +13,7 @@ C and D, of f32 and s32 one element a register, of f16 two (d0 d1 in register 0,
      …
     15     T28: d2 d3   T29: d2 d3   T30: d2 d3   T31: d2 d3
 
-A, two registers for 4p columns and four for 8p (sparse: the stored values, so columns count those, half of K):
+A: two registers for 4p columns, four for 8p. In a sparse product, columns are those of stored values, half of K:
 
     row    cols 0 … p-1   p … 2p-1   2p … 3p-1   3p … 4p-1   4p … 5p-1   …   7p … 8p-1
      0     T0: r0         T1: r0     T2: r0      T3: r0      T0: r2      …   T3: r2
@@ -21,7 +21,7 @@ A, two registers for 4p columns and four for 8p (sparse: the stored values, so c
      …
      8     T0: r1         T1: r1     T2: r1      T3: r1      T0: r3      …   T3: r3
 
-B, one register for each 4p rows of K (a sparse product has all rows of K, so up to four registers):
+B: one register for each 4p rows of K. A sparse product has all rows of K, so up to four registers:
 
     rows         col 0    col 1    col 2    …    col 7
     0 … p-1      T0: r0   T4: r0   T8: r0   …    T28: r0
@@ -30,7 +30,7 @@ B, one register for each 4p rows of K (a sparse product has all rows of K, so up
     3p … 4p-1    T3: r0   T7: r0   T11: r0  …    T31: r0
     4p … 5p-1    T0: r1   T4: r1   …
 
-These are one warp's parts of the fragments of wgmma in `fragments.py`, so that registers loaded for the one serve the other.
+C, D and A of 8p columns are one warp's parts of the wgmma fragments in `fragments.py`.
 
 Source: PTX ISA, Matrix Fragments for mma.m16n8k4, k8, k16, k32, and for sparse mma.m16n8k8, k16, k32, k64.
 """
@@ -67,7 +67,7 @@ def warp_accumulator(d: Literal["f32", "f16", "s32"]) -> Fragment:
 
 @functools.lru_cache(maxsize=8)
 def warp_operand_a(bits: ElementBits, columns: int) -> Fragment:
-    """A, [16, columns], in two or four registers. For a sparse product the columns count stored values."""
+    """A, [16, columns], in two or four registers. In a sparse product, columns are those of stored values."""
     packed = 32 // bits
     element = (*_inside(packed, (0, 1)), (8, 0), (0, 4 * packed))
     return Fragment(f"A m16k{columns} {bits}-bit", columns, bits, _lanes(packed), element, rows=ROWS, threads=LANES)
@@ -83,5 +83,5 @@ def warp_operand_b(bits: ElementBits, k: int) -> Fragment:
 
 
 def _inside(packed: int, step: Step) -> tuple[Step, ...]:
-    """Steps of the elements of one register, the first of which is `step`."""
+    """Steps of the elements within one register; `step` is the first."""
     return tuple((row << bit, column << bit) for bit, (row, column) in enumerate([step] * (packed.bit_length() - 1)))

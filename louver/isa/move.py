@@ -54,19 +54,16 @@ class Move(Pure):
 
 @dataclass(frozen=True, slots=True)
 class Pack(Pure):
-    """`mov.b64 d, {lo, hi}` (or `mov.b32` from two b16): two registers as one of twice the width."""
+    """`mov.b64 d, {lo, hi}` (or `mov.b32` from two b16): two registers in one of twice the width."""
 
     type: Literal["b32", "b64"] = "b64"
 
     opcode = "mov.{self.type}"
 
     @property
-    def _half(self) -> RegType:
-        return "b32" if self.type == "b64" else "b16"
-
-    @property
     def operands(self) -> tuple[Operand, ...]:
-        return Operand("d", "out", self.type, kind="register"), Operand("a", "in", self._half, 2, braces=True)
+        half: RegType = "b32" if self.type == "b64" else "b16"
+        return Operand("d", "out", self.type, kind="register"), Operand("a", "in", half, 2, braces=True)
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         wide = STORAGE[self.type]
@@ -77,7 +74,7 @@ class Pack(Pure):
 
 @dataclass(frozen=True, slots=True)
 class Unpack(Pure):
-    """`mov.b64 {lo, hi}, a` (or `mov.b32` to two b16): one register as two of half the width."""
+    """`mov.b64 {lo, hi}, a` (or `mov.b32` to two b16): one register in two of half the width."""
 
     type: Literal["b32", "b64"] = "b64"
 
@@ -95,7 +92,7 @@ class Unpack(Pure):
 
 @dataclass(frozen=True, slots=True)
 class Bitcast(Pure):
-    """`mov.b32 d, a`: an f32 register's bits in a b32 register, or the other way."""
+    """`mov.b32 d, a`: the bits of an f32 register in a b32 register, or the reverse."""
 
     to: Literal["b32", "f32"]
 

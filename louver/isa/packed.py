@@ -23,11 +23,11 @@ def _operands(*names: str) -> tuple[Operand, ...]:
 
 
 def _apply(kind: Half, function: Callable[..., NDArray[Any]], inputs: tuple[Bits, ...]) -> Bits:
-    """`function` on the halves as float64, rounded to their type; NaN results are canonical."""
+    """`function` on the halves in float64, rounded to their type. NaN results are canonical."""
     dtype = element_type(kind).numpy
     with np.errstate(all="ignore"):
         wide = [np.ascontiguousarray(bits).view(dtype).astype(np.float64) for bits in inputs]
-        # A cast from float64 to bf16 goes by way of f32 and would round twice.
+        # A cast from float64 to bf16 goes through f32 and would round twice.
         result = f32_to_odd(function(*wide)).astype(dtype)
     halves = np.where(np.isnan(result.astype(np.float32)), HALF_NAN, result.view(np.uint16))
     return np.ascontiguousarray(halves).view(np.uint32)
@@ -35,7 +35,7 @@ def _apply(kind: Half, function: Callable[..., NDArray[Any]], inputs: tuple[Bits
 
 @dataclass(frozen=True, slots=True)
 class PackedBinary(Pure):
-    """`op.rn.f16x2 d, a, b` (or bf16x2), half by half, rounded to nearest even; min and max take a number before NaN."""
+    """`op.rn.f16x2 d, a, b` (or bf16x2) on each half, to nearest even. min and max prefer a number to NaN."""
 
     op: PackedOp
     type: Half
@@ -53,7 +53,6 @@ class PackedBinary(Pure):
 
     @property
     def requires(self) -> Requirement:
-        """PTX 7.8 and sm_90 for bf16 sums and products."""
         return Requirement((7, 8), "sm_90") if self.type == "bf16" else Requirement()
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:

@@ -1,17 +1,17 @@
-"""Metadata in the order in which a warpgroup loads it: from natural indices, and back.
+"""Metadata in the order in which a warpgroup loads it, and the inverse.
 
-A prepacked array is uint32 [rows/64, K/columns, 128 threads, 4 words], C-contiguous: one 16-byte load of each thread brings
-the four words for `columns` consecutive columns of K of one 64-row block, and a warpgroup's load is 2,048 bytes in a row.
+A prepacked array is uint32 [rows/64, K/columns, 128 threads, 4 words], C-contiguous. A 16-byte load of each thread gets
+the four words for `columns` columns of K in a block of 64 rows. A warpgroup loads 2,048 contiguous bytes.
 
     type     group  columns a word  products a word       columns a load
     16-bit   4      64              2 (selectors 0, 1)    256
     8-bit    4      64              1                     256
     tf32     2      32              2 (selectors 0, 1)    128
 
-Rows are padded to a multiple of 64 and K to whole loads with the legal code 0x4.
+Rows are padded to a multiple of 64, and K to whole loads, with the legal code 0x4.
 
-A load of fewer words, `split`, makes the words of fewer columns lie together: [rows/64, K/columns · 4/words, 128, words]. One
-word is 64 columns of a 16- or 8-bit type, 512 bytes a block of rows; two are 128 columns and 1,024 bytes.
+`split` makes loads of fewer words, [rows/64, K/columns · 4/words, 128, words], so fewer columns are contiguous. For 16-
+and 8-bit types, one word covers 64 columns, 512 bytes for a block of rows; two cover 128 columns, 1,024 bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from louver.isa.metadata import GROUPS, MAPS, PADDING_CODE, MetadataMap
 from louver.isa.targets import WARPGROUP_THREADS
 
 WORDS = 4
-"""Words of one thread's 16-byte load."""
+"""Words in the 16-byte load of a thread."""
 
 _PADDING_BYTE = PADDING_CODE << 4 | PADDING_CODE
 
@@ -35,23 +35,23 @@ LOAD_BYTES = WARPGROUP_THREADS * WORDS * 4
 
 
 def columns_per_load(dtype: ElementType | str) -> int:
-    """Dense columns of K that one 16-byte load a thread covers: 256, or 128 for tf32."""
+    """Dense columns of K in one 16-byte load of a thread: 256, or 128 for tf32."""
     return WORDS * _layout(dtype).columns
 
 
 def prepacked_shape(rows: int, k: int, dtype: ElementType | str) -> tuple[int, int, int, int]:
-    """The shape of the prepacked array of a sparse matrix with `rows` rows and `k` dense columns."""
+    """Shape of the prepacked array for a sparse matrix of `rows` rows and `k` dense columns."""
     if rows < 1 or k < 1:
         raise ValueError(f"a sparse matrix has at least one row and one column, got {rows} x {k}")
     return -(-rows // ROWS), -(-k // columns_per_load(dtype)), WARPGROUP_THREADS, WORDS
 
 
 def prepack(indices: NDArray[np.uint8], rows: int, k: int, dtype: ElementType | str) -> NDArray[np.uint32]:
-    """The words that each thread supplies, uint32 [rows/64, K/columns, 128, 4], rows and K padded.
+    """The words of each thread, uint32 [rows/64, K/columns, 128, 4], with rows and K padded.
 
-    indices: natural codes, uint8 [rows, at least ceil(groups / 2)], two groups a byte, the first in the low nibble; bytes
-    beyond the groups are ignored. k: dense columns. dtype: the stored values' element type.
-    Raises ValueError for indices of another shape or dtype, or with codes that are not legal for the type.
+    indices: natural codes, uint8 [rows, at least ceil(groups / 2)], two groups in a byte, the first in the low nibble;
+    bytes beyond the groups are ignored. k: dense columns. dtype: element type of the stored values. Raises ValueError
+    for indices of another shape or dtype, and for codes that are illegal for the type.
     """
     layout = _layout(dtype)
     blocks, loads, _, _ = prepacked_shape(rows, k, dtype)
@@ -60,7 +60,7 @@ def prepack(indices: NDArray[np.uint8], rows: int, k: int, dtype: ElementType | 
     _check(natural, layout)
     codes = np.full((blocks * ROWS, loads * WORDS * GROUPS // 2), _PADDING_BYTE, dtype=np.uint8)
     codes[:rows, : natural.shape[1]] = natural
-    # A thread's word joins 16-bit pieces of two rows (selectors in pairs of threads), or is 32 bits of one row.
+    # A thread's word has 16 bits of each of two rows (one selector for a pair of threads), or 32 bits of one row.
     if layout.selectors == 2:
         pieces = codes.view("<u2").reshape(blocks, 4, 2, 8, loads, WORDS, 2, 2)
         order = (0, 4, 1, 3, 6, 7, 5, 2)  # block, load, warp, row in 8, thread bits 1 and 0, word, half
@@ -73,7 +73,7 @@ def prepack(indices: NDArray[np.uint8], rows: int, k: int, dtype: ElementType | 
 
 
 def split(prepacked: NDArray[np.uint32], words: int) -> NDArray[np.uint32]:
-    """The same words with `words` (1, 2 or 4) of them a load: uint32 [rows/64, K/columns · 4/words, 128, words]."""
+    """The same words in loads of `words` (1, 2 or 4): uint32 [rows/64, K/columns · 4/words, 128, words]."""
     if words not in (1, 2, WORDS):
         raise ValueError(f"a load has 1, 2 or {WORDS} words, got {words}")
     blocks, loads, threads, _ = prepacked.shape
@@ -85,7 +85,7 @@ def split(prepacked: NDArray[np.uint32], words: int) -> NDArray[np.uint32]:
 def unpack(words: NDArray[np.uint32], rows: int, k: int, dtype: ElementType | str) -> NDArray[np.uint8]:
     """Natural codes, uint8 [rows, ceil(groups / 2)], from a prepacked array: the inverse of `prepack`.
 
-    With an odd number of groups the last byte's high nibble is the padding code.
+    For an odd number of groups, the high nibble of the last byte is the padding code.
     """
     layout = _layout(dtype)
     shape = prepacked_shape(rows, k, dtype)
@@ -114,7 +114,7 @@ def _layout(dtype: ElementType | str) -> MetadataMap:
 
 
 def _natural(indices: NDArray[np.uint8], rows: int, groups: int) -> NDArray[np.uint8]:
-    """The bytes that hold the groups' codes, the nibble beyond an odd last group made legal."""
+    """The bytes with the codes of all groups. The nibble after an odd last group becomes the padding code."""
     count = -(-groups // 2)
     if indices.dtype != np.uint8 or indices.ndim != 2 or indices.shape[0] != rows or indices.shape[1] < count:
         raise ValueError(
@@ -151,10 +151,10 @@ def metadata_rows_shape(rows: int, k: int, dtype: ElementType | str) -> tuple[in
 
 
 def metadata_rows(indices: NDArray[np.uint8], rows: int, k: int, dtype: ElementType | str) -> NDArray[np.uint16]:
-    """Metadata as a tensor, uint16 [rows/16, C], both rounded up: a row for the 16 rows of a warp, for loads tile by tile.
+    """Metadata as a tensor for loads tile by tile: uint16 [rows/16, C], rounded up. A row covers the 16 rows of a warp.
 
-    C is K rounded up to whole words, 64 entries for each: half h (0: the low one) of lane t's word of columns x, x · 64 + 2t + h.
-    It is what `louver.ir.tile.metadata` describes. indices, k, dtype: as `prepack` takes them, and its errors; f32 is
+    C is K rounded up to whole words, 64 entries for each. Entry x · 64 + 2t + h is half h (0: the low one) of lane t's
+    word x along K. `louver.ir.tile.metadata` describes this layout. indices, k, dtype, errors: see `prepack`; f32 is
     read as tf32.
     """
     words = prepack(indices, rows, k, dtype)

@@ -1,4 +1,4 @@
-"""The arithmetic of matrix products on matrices, for `Wgmma.meaning` and `Mma.meaning`."""
+"""Arithmetic of matrix products, for `Wgmma.meaning` and `Mma.meaning`."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 TF32_MASK = np.uint32(0xFFFFE000)
-"""The bits of a float32 that a tf32 product reads."""
+"""Bits of a float32 that a tf32 product reads."""
 
 TF32_HALF = np.uint32(0x1000)
-"""Half of the lowest of them."""
+"""Half of the lowest bit in `TF32_MASK`."""
 
 
 def widen(values: NDArray[Any], name: str) -> NDArray[np.float64]:
-    """The values as the tensor core reads them: exact, except that tf32 drops the lowest 13 bits."""
+    """The values that the tensor core reads: exact, but tf32 drops the lowest 13 bits."""
     if name == "tf32":
         values = (np.ascontiguousarray(values).view(np.uint32) & TF32_MASK).view(np.float32)
     return values.astype(np.float64)
 
 
 def f32_to_tf32(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """float32 rounded to the numbers of tf32, ties away from zero (`cvt.rna.tf32.f32`, PTX ISA, cvt). NaN stays, and numbers that would
-    become infinite are cut.
+    """float32 rounded to tf32, ties away from zero (`cvt.rna.tf32.f32`, PTX ISA, cvt). NaN stays. Numbers that would
+    become infinite are truncated.
     """
     bits = np.ascontiguousarray(values).view(np.uint32)
     rounded = ((bits + TF32_HALF) & TF32_MASK).view(np.float32)
@@ -41,11 +41,11 @@ def multiply(
     negate: bool = False,
     saturate: bool = False,
 ) -> NDArray[Any]:
-    """D, [m, n] of its type, from A's stored values [m, stored], B [k, n] and the old D or None.
+    """D, [m, n] of its type, from stored values of A [m, stored], B [k, n], and the old D or None.
 
-    types: of A, B and D. columns: the dense column of each stored value, int64 [m, stored]; None when A is dense. A pruned
-    place is not multiplied, so infinities of B there leave no trace. negate: the product's sign is flipped. saturate: s32
-    sums saturate instead of wrapping. Numerics: exact products summed in float64, then rounded once to D's type.
+    types: of A, B and D. columns: dense column of each stored value, int64 [m, stored]; None for a dense A. Pruned
+    places are not multiplied, so infinities of B have no effect there. negate: flip the sign of the product. saturate:
+    s32 sums saturate instead of wrapping. Numerics: exact products, summed in float64, rounded once to D's type.
     """
     left, right = widen(a, types[0]), widen(b, types[1])
     if negate:

@@ -1,7 +1,7 @@
 """Scalar instructions: integer arithmetic, two-operand f32 arithmetic, logic and comparison.
 
-Operands are registers or constants unless a form says otherwise. Source: PTX ISA, Integer Arithmetic, Floating
-Point, Comparison and Selection, Logic and Shift.
+Operands are registers or constants unless a form states otherwise. Source: PTX ISA, Integer Arithmetic, Floating Point,
+Comparison and Selection, Logic and Shift.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ VALUE: dict[str, type[np.generic]] = {
 """The NumPy type that computes with each type."""
 
 UNCHANGED = frozenset(kind for kind, type_ in VALUE.items() if type_ is STORAGE[REGISTER[kind]])
-"""Types that compute on registers as these are stored."""
+"""Types whose NumPy type is also the storage type of their registers."""
 
 SHIFTS = ("shl", "shr")
 
@@ -74,12 +74,12 @@ def _shift_right(a: Values, b: Values) -> Values:
 
 
 def _clamped(amount: Values, shifted: Values) -> Values:
-    """The amount, at most the register's width: NumPy shifts everything out there, as PTX does."""
+    """The amount, at most the register width. NumPy then shifts out all bits, as PTX does."""
     return np.minimum(amount, 8 * shifted.itemsize).astype(shifted.dtype)
 
 
 def _quotient(a: Values, b: Values) -> Values:
-    """a / b towards zero; all ones where b is 0, which PTX leaves open."""
+    """a / b towards zero; all ones where b is 0, which PTX leaves undefined."""
     nonzero = np.where(b == 0, np.ones_like(b), b)
     if a.dtype.kind == "u":
         return np.where(b == 0, ~np.zeros_like(a), a // nonzero)
@@ -89,12 +89,12 @@ def _quotient(a: Values, b: Values) -> Values:
 
 
 def _remainder(a: Values, b: Values) -> Values:
-    """The remainder of the quotient; `a` where b is 0, which PTX leaves open."""
+    """The remainder of `_quotient`; `a` where b is 0, which PTX leaves undefined."""
     return np.where(b == 0, a, a - _quotient(a, b) * b)
 
 
 def _extreme(greater: bool, *, spread_nan: bool = False) -> Function:
-    """The lesser or greater float, and -0 below +0: a number before NaN, unless NaN is to spread."""
+    """The lesser or greater float, with -0 below +0. A number wins over NaN unless `spread_nan`."""
 
     def choose(a: Values, b: Values) -> Values:
         first = np.where(a == b, np.signbit(a), a < b) | np.isnan(b)
@@ -142,8 +142,7 @@ COMPARE: dict[str, Function] = {
 }
 
 CANONICAL_NAN = np.uint32(0x7FFFFFFF)
-"""The NaN that f32 arithmetic gives, whatever its operands' payloads."""
-
+"""The NaN result of f32 arithmetic, for all NaN operands."""
 
 OPERATIONS: dict[str, dict[str, Function]] = {
     **dict.fromkeys(("s32", "u32", "s64", "u64"), INTEGER),
@@ -151,12 +150,12 @@ OPERATIONS: dict[str, dict[str, Function]] = {
     "pred": {name: BITWISE[name] for name in ("and", "or", "xor")},
     "f32": FLOATING,
 }
-"""The operations of `Binary` that each type has, by name."""
+"""The operations of `Binary` for each type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Binary(Pure):
-    """`op.type d, a, b`. op: of INTEGER for s and u types, BITWISE for b types and pred, FLOATING for f32.
+    """`op.type d, a, b`. op: of INTEGER for s and u types, BITWISE for b types (pred has no shl), FLOATING for f32.
 
     Integers wrap. f32 rounds to nearest even; NaN results are canonical. Shift amounts are u32 and clamp at the width.
     """
@@ -179,7 +178,7 @@ class Binary(Pure):
 
     @property
     def mnemonic(self) -> str:
-        """The opcode; `.rn` keeps the assembler from fusing a product with a sum."""
+        """`.rn` prevents the assembler from fusing a product and a sum."""
         rounded = ".rn" if self.type == "f32" and self.op in ("add", "sub", "mul") else ""
         return f"{self.op}{rounded}.{self.type}"
 
@@ -197,14 +196,13 @@ class Binary(Pure):
 
 @dataclass(frozen=True, slots=True)
 class MultiplyWide(Pure):
-    """`mul.wide.u32 d, a, b` (d is u64), or `mad.wide.u32 d, a, b, c` when `add`; 32-bit factors, 64-bit result."""
+    """`mul.wide.u32 d, a, b`, or with `add` `mad.wide.u32 d, a, b, c`: factors of 32 bits, c and d of 64 bits."""
 
     type: Literal["u32", "s32"] = "u32"
     add: bool = False
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """d, a, b and, with `add`, c."""
         c = (Operand("c", "in", "b64"),) if self.add else ()
         return Operand("d", "out", "b64", kind="register"), Operand("a", "in", "b32"), Operand("b", "in", "b32"), *c
 
@@ -240,7 +238,7 @@ class MultiplyAdd(Pure):
 
 @dataclass(frozen=True, slots=True)
 class Compare(Pure):
-    """`setp.compare.type p, a, b`. compare: eq, ne, lt, le, gt, ge; ordered for f32 (false for NaN, `ne` too)."""
+    """`setp.compare.type p, a, b`. compare: eq, ne, lt, le, gt, ge. f32 is ordered: false for NaN, also `ne`."""
 
     compare: str
     type: Literal["s32", "u32", "s64", "u64", "f32"]

@@ -1,4 +1,4 @@
-"""Special registers, and exchange among the lanes of a warp.
+"""Special registers, and exchange between the lanes of a warp.
 
 Source: PTX ISA, Special Registers, shfl.sync, elect.sync.
 """
@@ -13,7 +13,7 @@ from louver.isa.instruction import LANES, SM90, Bits, Effect, Operand, Requireme
 from louver.isa.machine import Outcome, WarpState
 
 CLUSTER_SPECIAL = ("%cluster_ctarank", "%cluster_nctarank", "%clusterid.x", "%nclusterid.x")
-"""Special registers of targets that have clusters."""
+"""Special registers of targets with clusters."""
 
 SPECIAL = (
     "%tid.x",
@@ -41,12 +41,10 @@ class Special(Effect):
             raise ValueError(f"the special registers are {', '.join(SPECIAL)}, got {self.name!r}")
 
     def text(self, *args: str) -> str:
-        """The register's name is part of the form."""
         return f"{self.mnemonic} {args[0]}, {self.name}"
 
     @property
     def requires(self) -> Requirement:
-        """PTX 7.8 and sm_90 for the cluster's."""
         return Requirement((7, 8), "sm_90") if self.name in CLUSTER_SPECIAL else Requirement()
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
@@ -55,14 +53,13 @@ class Special(Effect):
 
 @dataclass(frozen=True, slots=True)
 class ShuffleIndex(Effect):
-    """`shfl.sync.idx.b32 d, a, lane, 31, 0xffffffff`: `a` of another lane of the whole warp."""
+    """`shfl.sync.idx.b32 d, a, lane, 31, 0xffffffff`: `a` of the given lane."""
 
     aligned = True
     opcode = "shfl.sync.idx.b32"
     takes = (Operand("d", "out", "b32", kind="register"), Operand("a", "in", "b32"), Operand("lane", "in", "b32"))
 
     def text(self, *args: str) -> str:
-        """Clamp and member mask are constants: the whole warp."""
         return f"{self.mnemonic} {', '.join(args)}, 31, {FULL_MASK:#x}"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
@@ -71,25 +68,23 @@ class ShuffleIndex(Effect):
 
 @dataclass(frozen=True, slots=True)
 class ShuffleButterfly(Effect):
-    """`shfl.sync.bfly.b32 d, a, mask, 31, 0xffffffff`: `a` of the lane whose number differs in the mask's bits, below 32."""
+    """`shfl.sync.bfly.b32 d, a, mask, 31, 0xffffffff`: `a` of lane (own number) xor mask; its low five bits count."""
 
     aligned = True
     opcode = "shfl.sync.bfly.b32"
     takes = (Operand("d", "out", "b32", kind="register"), Operand("a", "in", "b32"), Operand("mask", "in", "b32"))
 
     def text(self, *args: str) -> str:
-        """Clamp and member mask are constants: the whole warp."""
         return f"{self.mnemonic} {', '.join(args)}, {LANES - 1}, {FULL_MASK:#x}"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
-        """Shuffle; of the mask the low five bits count."""
         value, mask = inputs
         return (warp.shuffle(value, np.arange(LANES, dtype=np.uint32) ^ (mask & np.uint32(LANES - 1))),)
 
 
 @dataclass(frozen=True, slots=True)
 class Elect(Effect):
-    """`elect.sync _|p, 0xffffffff`: true in one lane of the whole warp, the same one every time."""
+    """`elect.sync _|p, 0xffffffff`: true in one lane of the whole warp, the same each time."""
 
     aligned = True
     opcode = "elect.sync"
@@ -97,11 +92,10 @@ class Elect(Effect):
     needs = SM90
 
     def text(self, *args: str) -> str:
-        """The elected lane's number is not used: `_`."""
+        """`_`: the number of the elected lane is not used."""
         return f"{self.mnemonic} _|{args[0]}, {FULL_MASK:#x}"
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
-        """The lowest active lane."""
         elected = np.zeros(LANES, np.bool_)
         elected[np.flatnonzero(warp.active)[:1]] = True
         return (elected,)

@@ -1,7 +1,7 @@
-"""Places of a tile's bytes in shared memory: the swizzles, and tiles as bulk copies write them.
+"""Places of a tile's bytes in shared memory: swizzles, and the layout that bulk copies write.
 
-A swizzle permutes the 16-byte chunks of each span by the number of the 128-byte line they are in, so that a column of
-chunks touches all banks. The tensor-map engine writes through it and wgmma reads through it; both see the absolute address.
+A swizzle permutes the 16-byte chunks of each span. The number of the 128-byte line selects the permutation, so a column
+of chunks touches all banks. Bulk copies write and wgmma reads through the swizzle. Both apply it to absolute addresses.
 
 128-byte swizzle, chunks of eight consecutive lines (the pattern repeats every 1,024 bytes):
 
@@ -30,18 +30,18 @@ CHUNK = 16
 """Bytes that every swizzle keeps together."""
 
 BANK_LINE = 128
-"""Bytes of shared memory that one access of all banks covers; the swizzles count in these lines."""
+"""Bytes of one line across all banks of shared memory. Swizzles count in these lines."""
 
 GROUP = 8
-"""Lines that one core matrix, and one repeat of a swizzle, has."""
+"""Lines of a core matrix, and of one repeat of a swizzle."""
 
 Major = Literal["k", "mn"]
-"""The dimension that runs along a line of a tile: "k", or "mn" (M of A, N of B)."""
+"""The dimension along a line of a tile: "k", or "mn" (M of A, N of B)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Swizzle:
-    """One swizzle mode. span: bytes whose chunks change places among themselves: 32, 64 or 128; 0 for none.
+    """A swizzle mode. span: bytes within which chunks change places: 32, 64 or 128; 0 for no swizzle.
 
     Source: PTX ISA, Shared Memory Matrix Layout; CUDA driver API, CUtensorMapSwizzle.
     """
@@ -54,16 +54,16 @@ class Swizzle:
 
     @property
     def repeat(self) -> int:
-        """Bytes after which the pattern repeats, and to a multiple of which a tile is aligned: 256, 512 or 1024; 128 for none."""
+        """Bytes after which the pattern repeats, and alignment of a tile: 256, 512 or 1024; 128 without a swizzle."""
         return GROUP * (self.span or CHUNK)
 
     @property
     def width(self) -> int:
-        """Bytes of a line in one box: the span; 16 without a swizzle, so that eight lines make a core matrix of 128 bytes."""
+        """Bytes of a line in one box: the span, or 16 without a swizzle (eight lines are then a core matrix)."""
         return self.span or CHUNK
 
     def apply(self, address: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Byte addresses where logical byte addresses stand, elementwise; its own inverse."""
+        """Physical byte addresses of logical byte addresses, elementwise. The function is its own inverse."""
         if self.span == 0:
             return address
         phase = (address // BANK_LINE) & (self.span // CHUNK - 1)
@@ -72,11 +72,11 @@ class Swizzle:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A matrix tile in shared memory, made of boxes one swizzle width wide that stand one after the other.
+    """A matrix tile in shared memory. Its boxes are one swizzle width wide and follow each other.
 
-    major: "k": a line is a row of A or a column of B, and K runs along it; "mn": a line is one step of K.
-    lines: lines of the tile. line_bytes: logical bytes of a line. Each box holds all lines, `swizzle.width` bytes of each:
-    what one bulk tensor copy of a box {width, lines} writes. The tile starts at a multiple of `swizzle.repeat`.
+    major: "k": a line is a row of A or a column of B, along K; "mn": a line is one step of K. lines: number of lines.
+    line_bytes: logical bytes of a line. Each box holds `swizzle.width` bytes of all lines, as one bulk tensor copy of a
+    box {width, lines} writes it. The tile starts at a multiple of `swizzle.repeat`.
     """
 
     major: Major
@@ -97,16 +97,14 @@ class Tile:
 
     @property
     def box_bytes(self) -> int:
-        """Bytes of one box."""
         return self.lines * self.swizzle.width
 
     @property
     def bytes(self) -> int:
-        """Bytes of the tile."""
         return self.lines * self.line_bytes
 
     def offset(self, line: NDArray[np.int64], byte: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Byte offsets from the tile's start at which logical bytes (line, byte along the line) stand, elementwise."""
+        """Offsets in bytes from the tile's start, for logical bytes (line, byte along the line), elementwise."""
         width = self.swizzle.width
         return self.swizzle.apply(byte // width * self.box_bytes + line * width + byte % width)
 

@@ -1,6 +1,6 @@
-"""Barriers of warp, CTA and cluster, proxy fences, order between grids, register reallocation.
+"""Barriers of warps, CTAs and clusters, proxy fences, order between grids, register reallocation.
 
-Source: PTX ISA, Parallel Synchronization and Communication (griddepcontrol too); Miscellaneous (setmaxnreg).
+Source: PTX ISA, Parallel Synchronization and Communication (also griddepcontrol); Miscellaneous (setmaxnreg).
 """
 
 from __future__ import annotations
@@ -13,18 +13,17 @@ from louver.isa.machine import Outcome, Suspend, WarpState
 from louver.isa.targets import SM_90A
 
 NAMED_BARRIERS = 16
-"""Named barriers of a CTA; 0 is the one that `__syncthreads` uses."""
+"""Named barriers of a CTA. `__syncthreads` uses barrier 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class WarpSync(Effect):
-    """`bar.warp.sync mask`: the active lanes wait for each other, and see each other's memory accesses."""
+    """`bar.warp.sync mask`: the active lanes wait for each other and see each other's memory accesses."""
 
     opcode = "bar.warp.sync"
     takes = (Operand("mask", "in", "b32"),)
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
-        """Synchronise the active lanes."""
         warp.warp_sync()
 
 
@@ -37,7 +36,7 @@ def _check_barrier(index: int, threads: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BarrierSync(Effect):
-    """`barrier.sync.aligned index, threads`: wait for that many threads, a multiple of 32, at a named barrier (0 to 15)."""
+    """`barrier.sync.aligned index, threads`: wait at named barrier 0 to 15 for `threads` threads, a multiple of 32."""
 
     index: int
     threads: int
@@ -54,7 +53,7 @@ class BarrierSync(Effect):
 
 @dataclass(frozen=True, slots=True)
 class BarrierAny(Effect):
-    """`barrier.red.or.aligned.pred d, index, threads, a`: as `BarrierSync`, and d is whether `a` holds for any of the threads."""
+    """`barrier.red.or.aligned.pred d, index, threads, a`: like `BarrierSync`; d is true if `a` holds in any thread."""
 
     index: int
     threads: int
@@ -77,9 +76,9 @@ class BarrierAny(Effect):
 
 @dataclass(frozen=True, slots=True)
 class ClusterArrive(Effect):
-    """`barrier.cluster.arrive.release`: arrive at the cluster's barrier."""
+    """`barrier.cluster.arrive.release`: arrive at the cluster barrier."""
 
-    # Not `.aligned`, since a role may have run one lane alone.
+    # Not `.aligned`: the lanes may have diverged in a role that runs on one lane.
     opcode = "barrier.cluster.arrive.release"
     needs = SM90
 
@@ -100,9 +99,9 @@ class ClusterWait(Effect):
 
 @dataclass(frozen=True, slots=True)
 class FenceProxyAsync(Effect):
-    """`fence.proxy.async.space`: ordinary accesses of shared or global memory before it are seen by bulk copies and wgmma after it.
+    """`fence.proxy.async.space`: bulk copies and wgmma after it see ordinary memory accesses before it.
 
-    The emulator finds missing fences of shared memory alone.
+    The emulator only finds missing fences of shared memory.
     """
 
     space: Literal["shared::cta", "global"] = "shared::cta"
@@ -117,7 +116,7 @@ class FenceProxyAsync(Effect):
 
 @dataclass(frozen=True, slots=True)
 class FenceGpu(Effect):
-    """`fence.acq_rel.gpu`: a thread that sees a later access of this one sees all that this one has done or seen before."""
+    """`fence.acq_rel.gpu`: a thread that sees a later access also sees all that this thread did or saw before it."""
 
     opcode = "fence.acq_rel.gpu"
 
@@ -127,24 +126,24 @@ class FenceGpu(Effect):
 
 @dataclass(frozen=True, slots=True)
 class LaunchDependents(Effect):
-    """`griddepcontrol.launch_dependents`: for this CTA, the next grid may begin if its launch is dependent.
+    """`griddepcontrol.launch_dependents`: this CTA allows the next grid to begin, if that launch is dependent.
 
-    It begins when every CTA has executed this or ended. Executed again it does nothing, and it orders nothing: the next grid waits by
-    `GridWait` for what this one writes.
+    The next grid begins when every CTA has executed this or ended. Repeated calls have no effect. It orders no memory
+    accesses: the next grid must execute `GridWait` before it reads results of this grid.
     """
 
     opcode = "griddepcontrol.launch_dependents"
     needs = SM90
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
-        """Nothing: when the next grid begins is for its own run to try out."""
+        """Nothing: the run of the next grid tests when it may begin."""
 
 
 @dataclass(frozen=True, slots=True)
 class GridWait(Effect):
-    """`griddepcontrol.wait`: wait until the grids that this launch depends on have ended, and their memory accesses are seen.
+    """`griddepcontrol.wait`: wait until the grids before a dependent launch have ended and their accesses are visible.
 
-    In a launch that is not dependent it goes on at once.
+    In other launches it has no effect.
     """
 
     opcode = "griddepcontrol.wait"
@@ -156,7 +155,7 @@ class GridWait(Effect):
 
 @dataclass(frozen=True, slots=True)
 class SetMaxRegisters(Effect):
-    """`setmaxnreg.inc/dec.sync.aligned.u32 count`: give back or take registers, for a whole warpgroup."""
+    """`setmaxnreg.inc/dec.sync.aligned.u32 count`: take or give back registers, for a whole warpgroup."""
 
     action: Literal["inc", "dec"]
     count: int
@@ -171,5 +170,4 @@ class SetMaxRegisters(Effect):
             raise ValueError(f"setmaxnreg takes a multiple of {step} from {low} to {high}, got {self.count}")
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
-        """Reallocate; an increase waits for free registers."""
         return warp.set_max_registers(self.count, self.action == "inc")

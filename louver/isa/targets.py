@@ -1,4 +1,4 @@
-"""The limits of each target, as data: every limit that Louver checks is stated here and nowhere else."""
+"""Limits of each target as data. Louver states every limit that it checks here, and nowhere else."""
 
 from __future__ import annotations
 
@@ -18,29 +18,25 @@ TENSOR_MAP_MAX_BOX = 256
 """Elements per dimension of a tensor map's box (CUDA driver API, cuTensorMapEncodeTiled)."""
 
 CTA_SHARED_BYTES = 1024
-"""Shared memory that the system takes of each CTA (CUDA C++ Programming Guide, compute capability 8 and newer)."""
+"""Shared memory that the system reserves for each CTA (CUDA C++ Programming Guide, compute capability 8 and newer)."""
 
 WARPS_PER_WARPGROUP = 4
-"""Warps of a warpgroup."""
-
 WARPGROUP_THREADS = 128
-"""Threads of a warpgroup: four warps, the first with a warp index that is a multiple of 4."""
-
+"""Threads of a warpgroup: four warps. The index of the first warp is a multiple of 4."""
 
 FP8 = ("e4m3", "e5m2")
-"""8-bit floats."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A compilation target's limits.
+    """Limits of a compilation target.
 
-    name: as `.target` has it. min_ptx: the least PTX ISA version that knows it. max_shared_bytes: dynamic shared memory of
-    a CTA. registers_per_sm, registers_per_thread: 32-bit registers; registers_per_thread is what one thread may name.
-    max_threads: threads of a CTA. setmaxnreg_min, setmaxnreg_max, setmaxnreg_step: range and granularity of `setmaxnreg`,
-    all 0 where the target lacks it. max_cluster: CTAs of a cluster, 1 where the target lacks clusters.
-    bulk_copies: `cp.async.bulk` and tensor maps exist. families: the sparse products that exist. emulated: element types whose `mma`
-    the assembler makes of other instructions.
+    name: as in `.target`. min_ptx: least PTX ISA version that knows the target. max_shared_bytes: dynamic shared memory
+    of a CTA. setmaxnreg_min, setmaxnreg_max, setmaxnreg_step: range and step of `setmaxnreg`, all 0 without it.
+    max_cluster: CTAs of a cluster, 1 without clusters. bulk_copies: `cp.async.bulk` and tensor maps exist. families:
+    sparse products that exist. emulated: element types whose `mma` the assembler builds from other instructions.
+    registers_per_sm: 32-bit registers. registers_per_thread: registers that one thread can name. max_threads: threads
+    of a CTA.
     Sources: CUDA C++ Programming Guide, Compute Capabilities; PTX ISA, setmaxnreg and the target notes of each product.
     """
 
@@ -66,15 +62,14 @@ class Target:
 
     @property
     def sm_shared_bytes(self) -> int:
-        """Shared memory of an SM, what the system takes included."""
+        """Shared memory of an SM, including the part that the system reserves."""
         return self.max_shared_bytes + CTA_SHARED_BYTES
 
     def shared_bytes(self, ctas: int) -> int:
-        """The dynamic shared memory that each of so many CTAs on an SM may have."""
+        """Greatest dynamic shared memory of each of `ctas` CTAs on an SM."""
         return self.sm_shared_bytes // ctas - CTA_SHARED_BYTES
 
     def has(self, family: MmaFamily) -> bool:
-        """Whether the target has that family of sparse products."""
         return family in self.families
 
 
@@ -86,11 +81,10 @@ SM_100A = Target("sm_100a", (8, 6), 227 * 1024, 24, 256, 8, 8, True, ("mma.sp::o
 SM_120A = Target("sm_120a", (8, 7), 99 * 1024, 24, 256, 8, 8, True, ("mma.sp::ordered_metadata",))
 
 TARGETS: dict[str, Target] = {target.name: target for target in (SM_80, SM_90A, SM_100A, SM_120A)}
-"""The targets that Louver knows, by name."""
 
 
 def target(name: str) -> Target:
-    """The target of that name. Raises ValueError for an unknown one, naming those that are known."""
+    """The target with that name. Raises ValueError for an unknown name, with the known ones."""
     if name not in TARGETS:
         raise ValueError(f"the targets are {', '.join(TARGETS)}, got {name!r}")
     return TARGETS[name]

@@ -1,4 +1,4 @@
-"""A tensor map as data: the arguments of `cuTensorMapEncodeTiled` and the meaning of `cp.async.bulk.tensor`."""
+"""Tensor maps as data: the arguments of `cuTensorMapEncodeTiled`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import Literal
 from louver.isa.targets import TENSOR_MAP_MAX_BOX
 
 COPY_CHUNK = 16
-"""Bytes along the innermost dimension that a tiled copy handles together. Seen on an H200, and nowhere documented: a copy whose
-innermost coordinate is no multiple of it ends in an illegal instruction, and a store writes whole chunks, past the end of the
-dimension when that is no multiple of it. A load gives zeros from the very end of the dimension on."""
+"""Granularity of a tiled copy along the innermost dimension, in bytes. Measured on an H200, not documented:
+
+- A copy whose innermost coordinate is not a multiple stops with an illegal instruction.
+- A store writes whole chunks, also past the end of a dimension that is not a multiple.
+- A load gives zeros exactly from the end of the dimension.
+"""
 
 SwizzleBytes = Literal[0, 32, 64, 128]
-"""Swizzle span in bytes; 0 is no swizzle."""
-
+"""Swizzle span in bytes; 0 means no swizzle."""
 
 ADDED_BYTES = {"f32": 4, "f16": 2, "bf16": 2, "s32": 4}
 """Element types that bulk copies add, and their bytes. Source: PTX ISA, cp.reduce.async.bulk."""
@@ -22,13 +24,13 @@ ADDED_BYTES = {"f32": 4, "f16": 2, "bf16": 2, "s32": 4}
 
 @dataclass(frozen=True, slots=True)
 class TensorMap:
-    """A tiled view of global memory, dimensions innermost first (as the driver has them).
+    """A tiled view of global memory. Dimensions are innermost first, as in the driver.
 
-    address: bytes, a multiple of 16. element_bytes: 1, 2, 4 or 8. shape: elements per dimension.
-    strides: bytes between neighbours in dimensions 1…, each a multiple of 16 (dimension 0 is contiguous).
-    box: elements copied per dimension, each 1 to 256; the inner box's bytes are a multiple of 16 and fit the swizzle span.
-    adds: the element type, where copies add to the tensor; others move bits alone.
-    Reads outside `shape` give zeros; writes outside are dropped, but see `COPY_CHUNK`. Source: CUDA driver API, cuTensorMapEncodeTiled.
+    address: bytes, a multiple of 16. element_bytes: 1, 2, 4 or 8. shape: elements of each dimension. strides: bytes
+    between neighbours along dimensions 1…, multiples of 16; dimension 0 is contiguous. box: elements that one copy
+    moves along each dimension, 1 to 256. The inner box is a multiple of 16 bytes and fits the swizzle span. adds:
+    element type for copies that add; None allows plain copies only. Reads outside `shape` give zeros. Writes outside
+    are dropped, but see `COPY_CHUNK`. Source: CUDA driver API, cuTensorMapEncodeTiled.
     """
 
     address: int
@@ -78,7 +80,7 @@ class TensorMap:
 
     @property
     def box_bytes(self) -> int:
-        """Bytes that one copy writes to shared memory, and completes on the barrier, fill included."""
+        """Bytes that one copy writes to shared memory and completes on the barrier, including fill zeros."""
         total = self.element_bytes
         for size in self.box:
             total *= size

@@ -1,9 +1,9 @@
-"""The warpgroup products: wgmma.mma_async.sp, its dense sibling, and their fences and waits.
+"""Warpgroup products: wgmma.mma_async.sp, its dense form, and their fences and waits.
 
     D[64, n] = A[64, k] B[k, n] + D, or without D when scale-d is false
 
-A comes from shared memory or registers, B from shared memory, D stays in registers. A sparse product stores half of A's
-columns (2:4; 1:2 for tf32) and takes the others' places from metadata; its k is twice the dense one's.
+A comes from shared memory or registers, B from shared memory; D stays in registers. A sparse product stores half of A's
+columns (2:4; 1:2 for tf32). Metadata places them. Its k is twice the dense k.
 Source: PTX ISA, wgmma.mma_async and wgmma.mma_async.sp.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from louver.isa.machine import Outcome, WarpState
 
 LINE_BYTES = 32
-"""Bytes of K that a row of A holds in every product (of stored values, when sparse)."""
+"""Bytes of a row of A along K in every product (of stored values if sparse)."""
 
 FLOAT_N = tuple(range(8, 257, 8))
 """Legal n of the floating-point products."""
@@ -39,7 +39,7 @@ INTEGER_N = (8, *range(16, 33, 8), *range(48, 257, 16))
 
 INTEGER = ("s8", "u8")
 TRANSPOSABLE = ("f16", "bf16")
-"""Types that wgmma can read M- or N-major."""
+"""Types that wgmma reads M- or N-major."""
 
 ACCUMULATORS: dict[tuple[str, str], tuple[str, ...]] = {
     ("f16", "f16"): ("f32", "f16"),
@@ -52,18 +52,18 @@ ACCUMULATORS: dict[tuple[str, str], tuple[str, ...]] = {
 
 
 def legal_n(a: str) -> tuple[int, ...]:
-    """The legal n of products whose A has that element type."""
+    """Legal n of products whose A has the element type `a`."""
     return INTEGER_N if a in INTEGER else FLOAT_N
 
 
 @dataclass(frozen=True, slots=True)
 class Wgmma(Effect):
-    """wgmma.mma_async: one warpgroup product of shape m64nNkK.
+    """wgmma.mma_async: a warpgroup product of shape m64nNkK.
 
     n: columns of B and D. a, b: element types. d: accumulators, "f32", "f16" or "s32". sparse: A is 2:4 (tf32: 1:2).
-    a_source: where A is. negate_a, negate_b: the operand's sign is flipped (floating point). transpose_a, transpose_b: the
+    a_source: where A is. negate_a, negate_b: flip the operand's sign (floating point). transpose_a, transpose_b: the
     operand is M- or N-major in shared memory (f16 and bf16). satfinite: saturate instead of wrapping (integers).
-    selector: which of the products that a metadata word serves this one is. Raises ValueError for what no target has.
+    selector: index of this product among those of one metadata word. Raises ValueError for a form that no target has.
     """
 
     n: int
@@ -116,27 +116,24 @@ class Wgmma(Effect):
     # --- shapes ----------------------------------------------------------------------------------------------------
     @property
     def k(self) -> int:
-        """Dense columns of A that one product covers."""
+        """Dense columns of A in one product."""
         return self.k_stored * (2 if self.sparse else 1)
 
     @property
     def k_stored(self) -> int:
-        """Columns of A that one product reads: k, or half of it when sparse."""
+        """Columns of A that one product reads: k, or half of k if sparse."""
         return LINE_BYTES // self._type_a.bytes
 
     @property
     def metadata_map(self) -> MetadataMap:
-        """The layout of this product's metadata in the words."""
         return MAPS[self._type_a.bits]
 
     @property
     def d_fragment(self) -> Fragment:
-        """The layout of D in the accumulator registers."""
         return accumulator(self.n, cast(Literal["f32", "f16", "s32"], self.d))
 
     @property
     def a_fragment(self) -> Fragment:
-        """The layout of A in registers when it comes from there."""
         return operand_a(cast(Literal[8, 16, 32], self._type_a.bits))
 
     @property
@@ -150,7 +147,6 @@ class Wgmma(Effect):
     # --- text ------------------------------------------------------------------------------------------------------
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """d, a or a-desc, b-desc, sp-meta when sparse, scale-d."""
         d_type: RegType = "f32" if self.d == "f32" else "b32"
         d = Operand("d", "inout", d_type, self.d_fragment.registers, "register", braces=True)
         if self.a_source == "registers":
@@ -174,7 +170,7 @@ class Wgmma(Effect):
         return f"wgmma.mma_async{sparse}.sync.aligned.{shape}{saturate}.{self.d}.{self.a}.{self.b}"
 
     def text(self, *args: str) -> str:
-        """The statement: the operands, with the selector before scale-d and the immediates behind it."""
+        """The selector comes before scale-d, the constants after it."""
         *values, scale_d = args
         selector = [str(self.selector)] if self.sparse else []
         signs = [] if self.a in INTEGER else ["-1" if negate else "1" for negate in (self.negate_a, self.negate_b)]
@@ -187,20 +183,19 @@ class Wgmma(Effect):
 
     @property
     def requires(self) -> Requirement:
-        """PTX 8.0, 8.2 when sparse, 8.4 for mixed integer types; sm_90a."""
         if self.a in INTEGER and self.a != self.b:
             return Requirement((8, 4), "sm_90a")
         return Requirement((8, 2) if self.sparse else (8, 0), "sm_90a")
 
     # --- meaning ---------------------------------------------------------------------------------------------------
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
-        """Issue the product. It is asynchronous, so no output comes back: the machine writes D when the product completes."""
+        """Issue the product. It is asynchronous: the machine writes D when the product completes."""
         warp.wgmma(self, inputs[0], inputs[1:])
 
     def shared_bytes(self, a_desc: int | None, b_desc: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Every byte of shared memory that the product reads: addresses of A, int64 [count], and of B, int64 [lines, bytes].
+        """Addresses of all shared bytes that the product reads: of A, int64 [count], and of B, int64 [lines, bytes].
 
-        a_desc: None for A in registers. A line of B is a column of the product, unless B is transposed.
+        a_desc: None for A in registers. A line of B is a column of the product, or a step of K if B is transposed.
         """
         chunks = self._chunks_b(b_desc)
         b = (chunks[:, :, None] + np.arange(CHUNK)).reshape(len(chunks), -1)
@@ -219,10 +214,10 @@ class Wgmma(Effect):
     ) -> NDArray[np.uint32]:
         """The new accumulators of the warpgroup, uint32 [count, 128], from the old ones.
 
-        a: the descriptor's 64 bits, or the registers, uint32 [4, 128]. meta: the words, uint32 [128]; None when dense.
-        shared: the CTA's shared memory, uint8 [size], or a function from addresses (int64) to bytes (uint8, same shape).
-        Numerics: exact products summed in float64, then rounded once to d's type; the hardware's order and intermediate
-        rounding are unspecified. Integers are exact, wrapped or saturated at the end. Raises ValueError for illegal metadata.
+        a: the descriptor's 64 bits, or registers, uint32 [4, 128]. meta: words, uint32 [128]; None if dense. shared:
+        the CTA's shared memory, uint8 [size], or a function from addresses (int64) to bytes (uint8, same shape).
+        Numerics: exact products, summed in float64, rounded once to d's type. PTX leaves the order and the intermediate
+        rounding open. Integers are exact, wrapped or saturated at the end. Raises ValueError for illegal metadata.
         """
         stored = self._stored_a(a, shared)
         b_lines = read(shared, self._chunks_b(b_desc)).view(self._type_b.numpy)
@@ -262,7 +257,7 @@ class Wgmma(Effect):
 
 
 class _Ordering(Effect):
-    """Instructions that order products: no operands, for the whole warp."""
+    """An instruction that orders a warp's products; it has no operands."""
 
     __slots__ = ()
     aligned = True
@@ -271,9 +266,9 @@ class _Ordering(Effect):
 
 @dataclass(frozen=True, slots=True)
 class WgmmaFence(_Ordering):
-    """wgmma.fence: orders the warp's register and shared-memory accesses before the products that follow.
+    """wgmma.fence: orders the warp's register and shared-memory accesses before the following products.
 
-    Needed before the first product and whenever other instructions have written its registers.
+    It is needed before the first product, and after other instructions write registers of a product.
     """
 
     opcode = "wgmma.fence.sync.aligned"
@@ -284,7 +279,7 @@ class WgmmaFence(_Ordering):
 
 @dataclass(frozen=True, slots=True)
 class WgmmaCommit(_Ordering):
-    """wgmma.commit_group: the products since the last commit become a group that can be waited for."""
+    """wgmma.commit_group: the products since the last commit become a group."""
 
     opcode = "wgmma.commit_group.sync.aligned"
 
@@ -294,7 +289,7 @@ class WgmmaCommit(_Ordering):
 
 @dataclass(frozen=True, slots=True)
 class WgmmaWait(_Ordering):
-    """wgmma.wait_group: wait until at most `pending` of the most recent groups are unfinished."""
+    """wgmma.wait_group: wait until at most the `pending` newest groups are unfinished."""
 
     pending: int
 

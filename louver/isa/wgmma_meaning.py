@@ -1,4 +1,4 @@
-"""The shared memory that a warpgroup product reads."""
+"""Reads the shared memory of warpgroup products."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from louver.isa.swizzle import CHUNK
 
 Shared: TypeAlias = NDArray[np.uint8] | Callable[[NDArray[np.int64]], NDArray[np.uint8]]
-"""A CTA's shared memory: its bytes, or a function from byte addresses to bytes of the same shape."""
+"""Shared memory of a CTA: its bytes, or a function from byte addresses to bytes of the same shape."""
 
 
 def read(shared: Shared, chunks: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """The bytes of 16-byte chunks, uint8 [lines, 16 * count], from their addresses, int64 [lines, count]."""
+    """Bytes of 16-byte chunks, uint8 [lines, 16 * count], from their addresses, int64 [lines, count]."""
     addresses = chunks[:, :, None] + np.arange(CHUNK)
     if callable(shared):
         data = shared(addresses)

@@ -44,7 +44,7 @@ def _is_zero(number: Number) -> bool:
 
 
 class Arithmetic(BuilderCore):
-    """Integers are unsigned, 32 or 64 bits wide as their registers are."""
+    """Integers are unsigned, with the 32 or 64 bits of their registers."""
 
     def _result(self, op: Instruction, kind: RegType, into: Reg | None, *args: Number) -> Reg:
         result = self.reg(kind) if into is None else into
@@ -60,13 +60,13 @@ class Arithmetic(BuilderCore):
         return self._result(Binary(name, "b64" if kind == "b64" else "b32"), kind, into, a, b)
 
     def add(self, a: Number, b: Number, *, into: Reg | None = None) -> Reg:
-        """a + b; nothing is emitted to add 0 to a register."""
+        """a + b. Adding 0 to a register emits nothing."""
         if into is None and isinstance(a, Reg) and _is_zero(b):
             return a
         return self._binary("add", a, b, into)
 
     def sub(self, a: Number, b: Number, *, into: Reg | None = None) -> Reg:
-        """a - b; nothing is emitted to take 0 from a register."""
+        """a - b. Subtracting 0 from a register emits nothing."""
         if into is None and isinstance(a, Reg) and _is_zero(b):
             return a
         return self._binary("sub", a, b, into)
@@ -89,7 +89,7 @@ class Arithmetic(BuilderCore):
         return self._result(MultiplyWide(add=True), "b64", None, a, b, c)
 
     def div(self, a: Number, b: Number) -> Reg:
-        """a / b, rounded down; nothing is emitted to divide a register by 1. ptxas makes no shift of a division by a power of two."""
+        """a / b, rounded down. Division by 1 emits nothing, by a power of two a shift, which ptxas does not do."""
         if isinstance(a, Reg) and b in (1, Imm(1)):
             return a
         divisor = b.value if isinstance(b, Imm) else b
@@ -98,28 +98,23 @@ class Arithmetic(BuilderCore):
         return self._binary("div", a, b)
 
     def min(self, a: Number, b: Number) -> Reg:
-        """The lesser."""
         return self._binary("min", a, b)
 
     def shr(self, a: Number, amount: Number) -> Reg:
-        """a >> amount, zeros shifted in."""
+        """a >> amount, filled with zeros."""
         return self._binary("shr", a, amount)
 
     def shl(self, a: Number, amount: Number) -> Reg:
-        """a << amount."""
         kind = _register_type(a)
         return self._result(Binary("shl", "b64" if kind == "b64" else "b32"), kind, None, a, amount)
 
     def and_(self, a: Number, b: Number) -> Reg:
-        """Bitwise and."""
         return self._bitwise("and", a, b)
 
     def or_(self, a: Number, b: Number, *, into: Reg | None = None) -> Reg:
-        """Bitwise or."""
         return self._bitwise("or", a, b, into)
 
     def xor(self, a: Number, b: Number, *, into: Reg | None = None) -> Reg:
-        """Bitwise exclusive or."""
         return self._bitwise("xor", a, b, into)
 
     def logic(self, function: Callable[[int, int, int], int], a: Number, b: Number, c: Number) -> Reg:
@@ -127,22 +122,16 @@ class Arithmetic(BuilderCore):
         return self._result(Logic3(function(*TRUTH) & 0xFF), "b32", None, a, b, c)
 
     def permute(self, a: Number, b: Number, selector: Number) -> Reg:
-        """Four of the eight bytes of a (0 to 3) and b (4 to 7), the lowest first: a nibble of the selector for each; 8 more
-        gives copies of the byte's top bit.
+        """Four of the bytes of a (0 to 3) and b (4 to 7), lowest first. Each nibble of the selector names a byte. 8
+        more gives copies of its top bit.
         """
         return self._result(PermuteBytes(), "b32", None, a, b, selector)
 
     def count_ones(self, a: Number) -> Reg:
-        """The number of bits that are set."""
         return self._result(CountOnes(), "b32", None, a)
 
     def and_pred(self, a: Reg, b: Reg) -> Reg:
-        """Both predicates."""
         return self._result(Binary("and", "pred"), "pred", None, a, b)
-
-    def or_pred(self, a: Reg, b: Reg) -> Reg:
-        """Either predicate."""
-        return self._result(Binary("or", "pred"), "pred", None, a, b)
 
     def setp(self, compare: str, kind: Literal["s32", "u32", "s64", "u64", "f32"], a: Number, b: Number) -> Reg:
         """A predicate: `a compare b`."""
@@ -154,7 +143,7 @@ class Arithmetic(BuilderCore):
         return self._result(Select(kind), kind, into, a, b, condition)
 
     def mov(self, a: Number, *, into: Reg | None = None, kind: RegType | None = None) -> Reg:
-        """A copy in a register of `kind`; without it, of the class of `into`, of `a`, or b32 for a constant."""
+        """A copy in a register of `kind`: by default the class of `into`, of `a`, or b32 for a constant."""
         kind = kind or (_register_type(a) if into is None else into.type)
         return self._result(Move(kind), kind, into, a)
 
@@ -179,11 +168,9 @@ class Arithmetic(BuilderCore):
         return result
 
     def add_f32(self, a: Number, b: Number, *, into: Reg | None = None) -> Reg:
-        """The rounded sum."""
         return self._result(Binary("add", "f32"), "f32", into, a, b)
 
     def mul_f32(self, a: Number, b: Number) -> Reg:
-        """The rounded product."""
         return self._result(Binary("mul", "f32"), "f32", None, a, b)
 
     def halves(self, a: Reg) -> tuple[Reg, Reg]:
@@ -199,7 +186,7 @@ class Arithmetic(BuilderCore):
         return self._result(PairFromF32(to), "b32", None, high, low)
 
     def fp8_pair_from_f32(self, to: Fp8, low: Reg, high: Reg) -> Reg:
-        """Two 8-bit floats in one 16-bit register; a number that is too large becomes the greatest finite value."""
+        """Two 8-bit floats in a 16-bit register. Greater numbers become the greatest finite value."""
         return self._result(Fp8PairFromF32(to), "b16", None, high, low)
 
     def half_from_s32(self, to: Half, a: Reg) -> Reg:
@@ -211,17 +198,14 @@ class Arithmetic(BuilderCore):
         return self._result(IntegerToF32("s32"), "f32", None, a)
 
     def to_f32(self, source: Half, a: Reg) -> Reg:
-        """A 16-bit float as f32."""
         return self._result(ToF32(source), "f32", None, a)
 
     def special(self, name: str) -> Reg:
-        """A special register."""
         return self._result(Special(name), "b32", None)
 
     def shuffle(self, a: Reg, lane: Number) -> Reg:
-        """`a` of another lane."""
         return self._result(ShuffleIndex(), "b32", None, a, lane)
 
     def shuffle_xor(self, a: Reg, mask: Number) -> Reg:
-        """`a` of the lane whose number differs in the bits of `mask`, a number below 32."""
+        """`a` of the lane whose number is the own one xor `mask`, a number below 32."""
         return self._result(ShuffleButterfly(), "b32", None, a, mask)

@@ -1,7 +1,7 @@
-"""`ptxas` as the assembler: cubin, registers, spills and every warning as data.
+"""The assembler `ptxas`: cubin, registers, spills and every warning as data.
 
-The assembler comes from the pinned wheel `nvidia-cuda-nvcc`; it needs neither a GPU nor a driver. nvJitLink is not used:
-it ignores `setmaxnreg`.
+ptxas comes from the pinned wheel `nvidia-cuda-nvcc` and needs neither a GPU nor a driver. nvJitLink is not used,
+because it ignores `setmaxnreg`.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 WHEEL = "nvidia-cuda-nvcc"
-"""The distribution that carries the pinned assembler."""
+"""The distribution with the pinned assembler."""
 
 TIMEOUT = 600
-"""Seconds after which an assembly is given up."""
+"""Seconds after which an assembly is stopped."""
 
 CONTEXT = 2
-"""Lines of PTX shown before and after the one that an error names."""
+"""Lines of PTX shown before and after the line of an error."""
 
 LOSSES = ("Potential Performance Loss", "injected")
-"""The warning of ptxas when the machine code waits, or computes with fewer registers, than the PTX asks."""
+"""Marks of ptxas warnings that the machine code waits more, or has fewer registers, than the PTX asks for."""
 
 _MESSAGE = re.compile(
     r"ptxas (?:<macro util>, )?(?:\S+, line (?P<line>\d+); )?(?P<kind>info|warning|error|fatal)\s*: (?P<text>.*)"
@@ -42,18 +42,18 @@ _FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) b
 
 
 class AssemblerMissingError(RuntimeError):
-    """There is no ptxas on this machine."""
+    """ptxas is not installed."""
 
 
 class AssemblyError(ValueError):
-    """ptxas refused the text. The message shows its reasons with the PTX lines."""
+    """ptxas rejects the text, or takes too long. The message shows its reasons with the PTX lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """One warning, or one remark that has a code. code: such as "C7510", or "". line: of the PTX text, or None.
+    """A warning, or a remark with a code. code: such as "C7510", or "". line: of the PTX text, or None.
 
-    performance_loss: the machine code will be slower than the PTX asks for (serialized products, injected waits).
+    performance_loss: the machine code is slower than the PTX asks for (serialized products, injected waits).
     """
 
     code: str
@@ -68,8 +68,8 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class KernelResources:
-    """The resources of a kernel: registers per thread at entry; bytes of stack, and of registers spilled and read back, per thread;
-    named barriers; bytes of static shared memory.
+    """Resources of a kernel. registers: of a thread at entry. stack_bytes, spill_store_bytes, spill_load_bytes: of a
+    thread. barriers: named ones. shared_bytes: static shared memory.
     """
 
     name: str
@@ -83,7 +83,7 @@ class KernelResources:
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """An assembled module. seconds: spent in ptxas. version: the assembler's."""
+    """An assembled module. seconds: time in ptxas. version: of ptxas."""
 
     cubin: bytes
     kernels: tuple[KernelResources, ...]
@@ -98,7 +98,7 @@ class Assembly:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """The reasons why it is not clean, in words: bytes a thread that each kernel has on the stack and spills, and ptxas' remarks."""
+        """The reasons why it is not clean: stack and spilled bytes of a thread in each kernel, and remarks of ptxas."""
         on_stack = [k for k in self.kernels if k.stack_bytes or k.spill_store_bytes or k.spill_load_bytes]
         frames = (
             f"a thread spills {k.spill_store_bytes} bytes of registers and reads {k.spill_load_bytes} back, in {k.stack_bytes} bytes "
@@ -110,7 +110,7 @@ class Assembly:
 
 @functools.cache
 def find_ptxas() -> Path:
-    """The pinned wheel's ptxas, else the one on the PATH. Raises AssemblerMissingError, saying what to install."""
+    """ptxas of the pinned wheel, else from the PATH. Raises AssemblerMissingError with the package to install."""
     found = tool_in_wheel(WHEEL, "ptxas")
     if found is not None:
         return found
@@ -121,7 +121,7 @@ def find_ptxas() -> Path:
 
 
 def tool_in_wheel(wheel: str, name: str) -> Path | None:
-    """A program that an installed distribution carries, or None."""
+    """A program of an installed distribution, or None."""
     try:
         files = importlib.metadata.files(wheel) or []
     except importlib.metadata.PackageNotFoundError:
@@ -134,7 +134,7 @@ def tool_in_wheel(wheel: str, name: str) -> Path | None:
 
 @functools.cache
 def ptxas_version() -> str:
-    """The assembler's version, such as "13.5.37"; the wheel's where it comes from there, which costs no process."""
+    """Version of ptxas, such as "13.5.37". That of the wheel needs no process."""
     if tool_in_wheel(WHEEL, "ptxas") is not None:
         return importlib.metadata.version(WHEEL)
     printed = subprocess.run([find_ptxas(), "--version"], capture_output=True, text=True, timeout=TIMEOUT, check=True)
@@ -143,7 +143,7 @@ def ptxas_version() -> str:
 
 
 class Assembling:
-    """An assembly of PTX text that has begun, in a process of its own. A context: who leaves it without the assembly ends the process."""
+    """An assembly of PTX text that has begun in its own process. Leaving its context ends the process."""
 
     __slots__ = ("_files", "_process", "_ptx", "_result", "_started", "_target")
 
@@ -155,7 +155,7 @@ class Assembling:
         self._result = self._files.enter_context(memory_file())
         with memory_file(ptx.encode()) as source:
             self._started = time.perf_counter()
-            # ptxas copies what is on "-" to the temporary folder, and reads a path in place.
+            # ptxas copies the input "-" to the temporary folder, but reads a path in place.
             self._process = subprocess.Popen(
                 [str(ptxas), f"-arch={target}", "-v", *options, "-o", path_of(self._result), path_of(source)],
                 stdout=subprocess.PIPE,
@@ -174,7 +174,7 @@ class Assembling:
         self._files.close()
 
     def takes(self, seconds: float) -> bool:
-        """Whether it is not done when so many seconds have passed from now."""
+        """Whether it still runs `seconds` from now."""
         try:
             self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -182,7 +182,7 @@ class Assembling:
         return False
 
     def assembly(self) -> Assembly:
-        """The assembly, waited for, once. Raises as `assemble`."""
+        """Wait for the assembly, once. Raises as `assemble`."""
         try:
             log, _ = self._process.communicate(timeout=TIMEOUT)
         except subprocess.TimeoutExpired:
@@ -195,9 +195,9 @@ class Assembling:
 
 
 def assemble(ptx: str, target: str = "sm_90a", *, options: Sequence[str] = ()) -> Assembly:
-    """Assemble PTX text for `target`; options: further ones of ptxas, such as "-O1".
+    """Assemble PTX text for `target`. options: more options of ptxas, such as "-O1".
 
-    Raises AssemblyError when ptxas refuses the text or takes longer than `TIMEOUT`.
+    Raises AssemblyError if ptxas rejects the text or takes longer than `TIMEOUT`.
     """
     with Assembling(ptx, target, options=options) as begun:
         return begun.assembly()
@@ -205,7 +205,7 @@ def assemble(ptx: str, target: str = "sm_90a", *, options: Sequence[str] = ()) -
 
 @contextmanager
 def memory_file(content: bytes = b"") -> Generator[int]:
-    """The descriptor of a file without a name, in memory: it is gone with its processes, however they end."""
+    """The descriptor of a file in memory without a name. It ends with its processes, however they end."""
     handle = os.memfd_create("louver")
     try:
         with os.fdopen(handle, "wb", closefd=False) as file:
@@ -216,12 +216,12 @@ def memory_file(content: bytes = b"") -> Generator[int]:
 
 
 def path_of(handle: int) -> str:
-    """The path by which a program that is given the descriptor `handle` (`pass_fds`) opens its file."""
+    """The path of the descriptor `handle` for a program that inherits it (`pass_fds`)."""
     return f"/proc/self/fd/{handle}"
 
 
 def _resources(log: str) -> tuple[KernelResources, ...]:
-    """One record for each "Compiling entry function" and the lines up to the next; ptxas leaves out what is zero."""
+    """A record for each "Compiling entry function" and the lines up to the next. ptxas omits zeros."""
     names_and_texts = _COMPILING.split(log)[1:]
     return tuple(
         KernelResources(
@@ -241,7 +241,7 @@ def _numbers(pattern: re.Pattern[str], text: str, count: int) -> tuple[int, ...]
 
 
 def _warnings(log: str) -> tuple[Remark, ...]:
-    """Every warning, and every remark with a code: ptxas speaks of lost performance in both."""
+    """All warnings, and all remarks with a code: ptxas reports lost performance in both."""
     found: list[Remark] = []
     for match in filter(None, map(_MESSAGE.search, log.splitlines())):
         code = _CODE.search(match["text"])
@@ -254,7 +254,7 @@ def _warnings(log: str) -> tuple[Remark, ...]:
 
 
 def _explain(log: str, ptx: str, target: str) -> str:
-    """ptxas' messages, each with the PTX lines around the one that it names."""
+    """Errors of ptxas, each with the PTX lines around it."""
     lines = ptx.splitlines()
     shown = [f"ptxas refuses the module for {target}:"]
     for match in filter(None, map(_MESSAGE.search, log.splitlines())):

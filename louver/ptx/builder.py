@@ -1,4 +1,4 @@
-"""`KernelBuilder`: a method for each common instruction; results are new registers unless `into` names one."""
+"""`KernelBuilder`: methods for common instructions. Results are new registers unless `into` names one."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ from louver.isa.bulk import (
     GenericParameter,
 )
 from louver.isa.bytes import StoreByte
-from louver.isa.instruction import RegType
 from louver.isa.matrix import StoreMatrix
 from louver.isa.memory import Load, LoadParameter, Store, SymbolAddress
+from louver.isa.scalar import REGISTER
 from louver.isa.sync import BarrierSync, ClusterArrive, ClusterWait, FenceProxyAsync, SetMaxRegisters
 from louver.ptx.arithmetic import Arithmetic
 from louver.ptx.core import Number
 from louver.ptx.module import Address, Imm, Reg
+from louver.ptx.validate import SHARED_SYMBOL
 
 
 class KernelBuilder(Arithmetic):
@@ -38,19 +39,18 @@ class KernelBuilder(Arithmetic):
 
     # --- memory ----------------------------------------------------------------------------------------------------
     def ld_param(self, name: str) -> Reg:
-        """A scalar parameter's value."""
+        """The value of a scalar parameter."""
         kind = self.params[name].type
         if kind == "tensormap":
             raise ValueError(f"{name} is a tensor map, which is not loaded: take its address")
-        registers: dict[str, RegType] = {"u32": "b32", "u64": "b64", "f32": "f32"}
-        result = self.reg(registers[kind])
+        result = self.reg(REGISTER[kind])
         self.emit(LoadParameter(kind), result, Address(name))
         return result
 
     def shared_symbol(self) -> Reg:
         """The address of the dynamic shared memory."""
         result = self.reg("b32")
-        self.emit(SymbolAddress("b32"), result, Address("smem"))
+        self.emit(SymbolAddress("b32"), result, Address(SHARED_SYMBOL))
         return result
 
     def map_address(self, name: str) -> Reg:
@@ -63,7 +63,7 @@ class KernelBuilder(Arithmetic):
     def load_global(
         self, registers: Sequence[Reg], address: Address, *, guard: Reg | None = None, read_only: bool = False
     ) -> None:
-        """Fill 1, 2 or 4 registers of one class; `read_only` for data that no one writes meanwhile."""
+        """Load 1, 2 or 4 registers of one class. read_only: nobody writes the data meanwhile."""
         count = _vector(len(registers))
         target = registers[0] if count == 1 else tuple(registers)
         self.emit(Load("global", registers[0].type, count, read_only), target, address, guard=guard)
@@ -73,13 +73,13 @@ class KernelBuilder(Arithmetic):
         self._store("global", address, value, guard)
 
     def load_shared(self, registers: Sequence[Reg], address: Address) -> None:
-        """Fill 1, 2 or 4 registers of one class from shared memory."""
+        """As `load_global`, from shared memory."""
         count = _vector(len(registers))
         target = registers[0] if count == 1 else tuple(registers)
         self.emit(Load("shared", registers[0].type, count), target, address)
 
     def store_shared(self, address: Address, value: Reg | Sequence[Reg], *, guard: Reg | None = None) -> None:
-        """Store a register, or 1, 2 or 4 of one class, to shared memory."""
+        """As `store_global`, to shared memory."""
         self._store("shared", address, value, guard)
 
     def _store(
@@ -101,15 +101,14 @@ class KernelBuilder(Arithmetic):
 
     # --- barriers --------------------------------------------------------------------------------------------------
     def mbarrier_init(self, address: Address, count: int, *, guard: Reg | None = None) -> None:
-        """A barrier whose phases complete with `count` arrivals."""
+        """A barrier whose phases complete after `count` arrivals."""
         self.emit(MbarrierInit(), address, Imm(count), guard=guard)
 
     def mbarrier_arrive(self, address: Address, *, remote: bool = False, guard: Reg | None = None) -> None:
-        """One arrival; `remote` for an address from `map_shared`."""
+        """One arrival. remote: the address is from `map_shared`."""
         self.emit(MbarrierArrive(remote), address, guard=guard)
 
     def mbarrier_arrive_expect(self, address: Address, transaction_bytes: Number) -> None:
-        """Expect bytes and arrive."""
         self.emit(MbarrierArriveExpect(), address, transaction_bytes)
 
     def wait(self, address: Address, parity: Number) -> None:
@@ -120,23 +119,20 @@ class KernelBuilder(Arithmetic):
             loop.repeat_if(done, negated=True)
 
     def fence_mbarrier_init(self) -> None:
-        """Make initialised barriers visible to the cluster and to bulk copies."""
         self.emit(FenceMbarrierInit())
 
     def fence_proxy_async(self) -> None:
-        """Ordinary shared-memory accesses before are seen by bulk copies after."""
         self.emit(FenceProxyAsync())
 
     def map_shared(self, address: Number, rank: Number) -> Reg:
-        """The address in another CTA's window."""
+        """The address in the window of CTA `rank`."""
         result = self.reg("b32")
         self.emit(MapShared(), result, address, rank)
         return result
 
     def store_async(self, address: Address, value: Reg | Sequence[Reg], mbarrier: Address) -> None:
-        """Store a register, or 1, 2 or 4 of one class, to a CTA of the cluster later, completing bytes on a barrier there.
-
-        Both addresses are from `map_shared`.
+        """Store 1, 2 or 4 registers of one class later, to a CTA of the cluster. Their bytes complete on a barrier
+        there. Both addresses are from `map_shared`.
         """
         registers = (value,) if isinstance(value, Reg) else tuple(value)
         count = _vector(len(registers))
@@ -144,7 +140,6 @@ class KernelBuilder(Arithmetic):
         self.emit(store, address, registers[0] if count == 1 else registers, mbarrier)
 
     def barrier_sync(self, index: int, threads: int) -> None:
-        """A named barrier of the CTA."""
         self.emit(BarrierSync(index, threads))
 
     def cluster_sync(self) -> None:
@@ -153,7 +148,6 @@ class KernelBuilder(Arithmetic):
         self.emit(ClusterWait())
 
     def setmaxnreg(self, count: int, action: Literal["inc", "dec"]) -> None:
-        """Take or give back registers."""
         self.emit(SetMaxRegisters(action, count))
 
     # --- bulk copies -----------------------------------------------------------------------------------------------
@@ -167,8 +161,8 @@ class KernelBuilder(Arithmetic):
         multicast: int | None = None,
         evict: Eviction | None = None,
     ) -> None:
-        """Copy a box to shared memory; as many coordinates as its map has dimensions. `multicast` is a mask of CTA ranks;
-        `evict` says what the L2 cache does with the data.
+        """Copy a box to shared memory. coordinates: one for each dimension. multicast: mask of CTA ranks. evict:
+        whether the L2 cache evicts the data first or last.
         """
         mask: list[Reg] = [] if multicast is None else [self.mov(multicast, kind="b16")]
         load = BulkTensorLoad(multicast is not None, rank=len(coordinates), cache_hint=evict is not None)
@@ -183,7 +177,7 @@ class KernelBuilder(Arithmetic):
         evict: Eviction | None = None,
         add: bool = False,
     ) -> None:
-        """Copy a box from shared memory, or add it to what is there."""
+        """Copy a box from shared to global memory, or add it there."""
         store = BulkTensorStore(len(coordinates), cache_hint=evict is not None, add=add)
         self.emit(store, tensor_map, tuple(coordinates), source, *self._policy(evict))
 
@@ -195,7 +189,6 @@ class KernelBuilder(Arithmetic):
         return [policy]
 
     def bulk_commit(self) -> None:
-        """Close the group of stores."""
         self.emit(BulkCommit())
 
     def bulk_wait(self, pending: int) -> None:

@@ -1,4 +1,4 @@
-"""Building kernels: registers, emission, structured control flow. Values are registers, immediates or Python numbers."""
+"""Kernel builder: registers, emission, structured control flow. Values are registers, constants or Python numbers."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ Number: TypeAlias = Reg | Imm | int | float
 
 
 class Loop:
-    """The handle of a loop under construction: says when to repeat."""
+    """The handle of a loop under construction."""
 
     def __init__(self) -> None:
         self.condition: Reg | None = None
         self.negated = False
 
     def repeat_if(self, condition: Reg, *, negated: bool = False) -> None:
-        """Repeat the body while `condition` holds (or does not, when `negated`)."""
+        """Repeat the body while `condition` holds, or with `negated` does not hold."""
         self.condition = condition
         self.negated = negated
 
 
 class Branch:
-    """The handle of a branch: adds the other side."""
+    """The handle of a branch under construction."""
 
     def __init__(self, builder: BuilderCore, node: If) -> None:
         self._builder = builder
@@ -35,7 +35,7 @@ class Branch:
 
     @contextmanager
     def otherwise(self) -> Generator[None]:
-        """The block runs for the lanes where the condition fails. Raises ValueError unless it follows the branch at once."""
+        """The block for lanes where the condition fails. Raises ValueError unless it directly follows the branch."""
         if not self._builder.is_last(self._node) or self._node.otherwise is not None:
             raise ValueError("otherwise must directly follow its branch, once: join the blocks or branch again")
         self._node.otherwise = Block()
@@ -44,10 +44,7 @@ class Branch:
 
 
 class BuilderCore:
-    """Registers, emission and control flow.
-
-    name, params, threads, min_ctas, cluster, dynamic_shared: as `Kernel` has them.
-    """
+    """Registers, emission and control flow. Arguments: see `Kernel`."""
 
     def __init__(
         self,
@@ -73,22 +70,20 @@ class BuilderCore:
 
     @property
     def params(self) -> dict[str, Param]:
-        """The kernel's parameters by name."""
         return {param.name: param for param in self._kernel.params}
 
     def reg(self, kind: RegType) -> Reg:
-        """A new register."""
         index = self._counts.get(kind, 0)
         self._counts[kind] = index + 1
         return Reg(kind, index)
 
     def regs(self, kind: RegType, count: int) -> list[Reg]:
-        """New registers, numbered one after the other."""
+        """New registers with consecutive numbers."""
         return [self.reg(kind) for _ in range(count)]
 
     @contextmanager
     def at(self, place: str | None) -> Generator[None]:
-        """Nodes appended meanwhile come from `place` in the user's text; None keeps the place in hand."""
+        """Nodes of this context come from `place` in the user's text. None keeps the current place."""
         outer, self._place = self._place, place or self._place
         try:
             yield
@@ -96,9 +91,9 @@ class BuilderCore:
             self._place = outer
 
     def emit(self, op: Instruction, *args: Arg | int | float, guard: Reg | None = None, negated: bool = False) -> None:
-        """Append an instruction, for the lanes where `guard` holds (or does not, when `negated`).
+        """Append an instruction for lanes where `guard` holds, or with `negated` does not hold.
 
-        Python numbers become immediates. Raises ValueError when the arguments do not fit the operands.
+        Python numbers become constants. Raises ValueError if the arguments do not fit the operands.
         """
         operands = op.operands
         given = tuple(
@@ -110,7 +105,7 @@ class BuilderCore:
 
     @contextmanager
     def if_(self, condition: Reg, *, negated: bool = False, uniform: bool = False) -> Generator[Branch]:
-        """The block runs for the lanes where `condition` holds; `uniform` promises that a warp's lanes agree."""
+        """The block runs in lanes where `condition` holds. uniform: promises that all lanes of a warp agree."""
         node = If(condition, Block(), negated=negated, uniform=uniform)
         self._append(node)
         with self.inside(node.then):
@@ -118,7 +113,7 @@ class BuilderCore:
 
     @contextmanager
     def loop(self, *, uniform: bool = False) -> Generator[Loop]:
-        """A do-while loop; its handle's `repeat_if` must be called inside."""
+        """A do-while loop. `repeat_if` of its handle must be called inside."""
         block, handle = Block(), Loop()
         with self.inside(block):
             yield handle
@@ -128,14 +123,14 @@ class BuilderCore:
 
     @contextmanager
     def while_(self, condition: Callable[[], Reg], *, uniform: bool = False) -> Generator[None]:
-        """A loop that tests first. condition: emits the test, once before the loop and once at its end."""
+        """A loop that tests first. condition: emits the test, before the loop and at its end."""
         with self.if_(condition(), uniform=uniform), self.loop(uniform=uniform) as handle:
             yield
             handle.repeat_if(condition())
 
     @contextmanager
     def inside(self, block: Block) -> Generator[None]:
-        """Append to `block` meanwhile."""
+        """Append to `block` in this context."""
         self._blocks.append(block)
         try:
             yield
@@ -143,7 +138,7 @@ class BuilderCore:
             self._blocks.pop()
 
     def is_last(self, node: Node) -> bool:
-        """Whether `node` is the last one of the block in hand."""
+        """Whether `node` is the last one of the current block."""
         nodes = self._blocks[-1].nodes
         return bool(nodes) and nodes[-1] is node
 

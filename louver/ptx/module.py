@@ -1,6 +1,6 @@
 """PTX modules as light objects: registers, instructions in structured control flow, kernels, modules.
 
-Plain slots, no xDSL: a kernel has thousands of them. The printer, the assembler and the emulator read the same objects.
+Plain slots, no xDSL: a kernel has thousands of them. The validator, printer and emulator read the same objects.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from louver.isa.instruction import Instruction, RegType
 
 @dataclass(frozen=True, slots=True)
 class Reg:
-    """A virtual register: class and number, unique in its kernel."""
+    """A virtual register: its class and its number in that class."""
 
     type: RegType
     index: int
@@ -22,7 +22,7 @@ class Reg:
 
 @dataclass(frozen=True, slots=True)
 class Imm:
-    """An immediate: a Python int (any register class) or float (f32 only; printed as its bit pattern)."""
+    """A constant: a Python int (any register class) or float (f32 only; printed as its bit pattern)."""
 
     value: int | float
 
@@ -36,14 +36,14 @@ class Address:
 
 
 Arg: TypeAlias = Reg | Imm | Address | str | tuple["Reg | Imm", ...]
-"""An operand of `Inst`: a register, an immediate, an address, a symbol's name, or a vector."""
+"""An operand of `Inst`: a register, a constant, an address, a symbol's name, or a vector."""
 
 
 @dataclass(slots=True)
 class Inst:
-    """One instruction: its form, its arguments in operand order, and an optional guard `@p` or `@!p`.
+    """An instruction: its form, arguments in operand order, and an optional guard `@p` or `@!p`.
 
-    place: "file:line:column" of the user's text that it computes, None where unknown. Not printed.
+    place: "file:line:column" of the user's text from which it comes, or None. Not printed.
     """
 
     op: Instruction
@@ -55,7 +55,7 @@ class Inst:
 
 @dataclass(slots=True)
 class If:
-    """Structured branch on a predicate, lane by lane. `uniform`: all lanes of the warp agree (prints `bra.uni`)."""
+    """A structured branch on a predicate, lane by lane. uniform: all lanes of the warp agree (prints `bra.uni`)."""
 
     condition: Reg
     then: Block
@@ -67,7 +67,7 @@ class If:
 
 @dataclass(slots=True)
 class While:
-    """Do-while: run `body`, repeat while `condition` (or its negation) holds. A pre-tested loop is an `If` around it."""
+    """A do-while loop: repeat `body` while `condition` (or its negation) holds. An `If` around it tests first."""
 
     body: Block
     condition: Reg
@@ -86,7 +86,7 @@ class Block:
     nodes: list[Node] = field(default_factory=list[Node])
 
     def walk(self) -> Iterator[Node]:
-        """All nodes, outer before inner, in program order."""
+        """All nodes in program order, outer before inner."""
         for node in self.nodes:
             yield node
             if isinstance(node, If):
@@ -109,9 +109,9 @@ class Param:
 class Kernel:
     """An entry function.
 
-    threads: CTA size (`.reqntid`). min_ctas: `.minnctapersm`, which caps registers at entry so that setmaxnreg counts.
-    cluster: CTAs per cluster along x (`.reqnctapercluster` when over 1). dynamic_shared: bytes the launch must give;
-    the symbol `smem` names that window, aligned to 1,024 bytes.
+    threads: CTA size (`.reqntid`). min_ctas: `.minnctapersm`, which limits registers at entry so that setmaxnreg has an
+    effect. cluster: CTAs of a cluster along x (`.reqnctapercluster` if above 1). dynamic_shared: bytes that the launch
+    must give; the symbol `smem` names this window, aligned to 1,024 bytes.
     """
 
     name: str

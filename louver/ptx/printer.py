@@ -1,6 +1,6 @@
-"""PTX text of a module: registers declared by class, structured control flow as labels and branches.
+"""PTX text of a module: registers declared by class, control flow as labels and branches.
 
-Deterministic, and fast enough for modules of tens of thousands of instructions.
+Deterministic, and fast enough for tens of thousands of instructions.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ PREFIX: dict[RegType, str] = {"pred": "%p", "b16": "%h", "b32": "%r", "b64": "%r
 """Prefix of the register names of each class."""
 
 SHARED_ALIGNMENT = 1024
-"""Alignment of the dynamic shared memory in bytes: the period of the 128-byte swizzle."""
+"""Alignment of dynamic shared memory in bytes: the period of the 128-byte swizzle."""
 
 CLUSTER_PTX = (7, 8)
-"""The least PTX ISA version with clusters."""
+"""Least PTX ISA version with clusters."""
 
 INDENT = "    "
 
 
 class Line(NamedTuple):
-    """A line of text. place: where the user wrote what it computes, as a node has it."""
+    """A line of text. place: that of its node."""
 
     text: str
     place: str | None = None
 
 
 def print_module(module: Module) -> str:
-    """The PTX of `module`, which is validated first. Raises `ValidationError` (a ValueError) for the first broken rule.
+    """The PTX of `module`, after validation. Raises `ValidationError` (a ValueError) for the first broken rule.
 
     `.version` is the least that the target and all instructions allow.
     """
@@ -54,17 +54,17 @@ def module_lines(module: Module) -> list[Line]:
 
 
 def min_ctas_line(kernel: Kernel) -> str:
-    """The line of a kernel's head that says how many CTAs share an SM at least."""
+    """The line of a kernel's head that states the least number of CTAs on an SM."""
     return f".minnctapersm {kernel.min_ctas}"
 
 
 def register_name(register: Reg) -> str:
-    """A register as PTX has it, such as "%rd3"."""
+    """The PTX name of a register, such as "%rd3"."""
     return f"{PREFIX[register.type]}{register.index}"
 
 
 def instruction_text(node: Inst) -> str:
-    """One statement with its guard and without the semicolon."""
+    """A statement with its guard, without the semicolon."""
     printed = node.op.text(*map(_argument, node.op.operands, node.args))
     if node.guard is None:
         return printed
@@ -108,7 +108,7 @@ def _parameter(param: Param) -> str:
 
 
 class _Printer:
-    """One kernel's text. Labels are numbered in the order of the branches."""
+    """Text of one kernel. Labels are numbered in the order of the branches."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -172,7 +172,7 @@ class _Printer:
 
 
 def _declarations(kernel: Kernel) -> list[str]:
-    """One line for each class in use, with one register more than the greatest number."""
+    """A declaration for each class in use. It covers all numbers up to the greatest."""
     counts: dict[RegType, int] = {}
     for register in _registers(kernel.body):
         counts[register.type] = max(counts.get(register.type, 0), register.index + 1)

@@ -1,4 +1,4 @@
-"""Machine code of a cubin as text."""
+"""Machine code of a cubin as text (SASS)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from louver.ptx.assembler import TIMEOUT, memory_file, path_of, tool_in_wheel
 
 WHEEL = "nvidia-cuda-nvdisasm"
-"""The distribution that carries the disassembler."""
+"""The distribution with the disassembler."""
 
 _PRODUCT = re.compile(r"[A-Z]*MMA(?:\.SP)?\b")
 _LINE_MARK = re.compile(r'\s*//## File "\.nv_debug_ptx_txt", line (\d+)')
@@ -22,11 +22,11 @@ _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)"
 
 
 class DisassemblerMissingError(RuntimeError):
-    """There is no nvdisasm on this machine."""
+    """nvdisasm is not installed."""
 
 
 def find_nvdisasm() -> Path:
-    """The pinned wheel's nvdisasm, else the one on the PATH. Raises DisassemblerMissingError, saying what to install."""
+    """nvdisasm of the pinned wheel, else from the PATH. Raises DisassemblerMissingError with the package to install."""
     found = tool_in_wheel(WHEEL, "nvdisasm")
     if found is not None:
         return found
@@ -37,21 +37,16 @@ def find_nvdisasm() -> Path:
 
 
 class SassLine(NamedTuple):
-    """A line of SASS. ptx: the line of the PTX, from 1, that it was assembled from; None where it is no instruction."""
+    """A line of SASS. ptx: the PTX line, from 1, of its instruction; None for other lines and padding."""
 
     text: str
     ptx: int | None
 
 
-def disassemble(cubin: bytes) -> str:
-    """The SASS of a cubin. Raises ValueError when nvdisasm cannot read it."""
-    return _disassemble(cubin)
-
-
 def disassemble_lines(cubin: bytes, ptx: Sequence[str]) -> list[SassLine]:
-    """The lines of `disassemble`. cubin: assembled from the lines `ptx` with the option "-lineinfo". Raises as `disassemble` does."""
+    """The lines of `disassemble` with their PTX lines. cubin: assembled from the lines `ptx` with "-lineinfo"."""
     found = _placed_lines(cubin)
-    # ptxas 13.5 gives products of warpgroups no line of their own. It keeps their order.
+    # ptxas 13.5 gives warpgroup products no lines of their own, but keeps their order.
     products = [number for number, line in enumerate(ptx, 1) if "wgmma.mma_async" in line]
     places = [index for index, line in enumerate(found) if _WARPGROUP_PRODUCT.search(line.text)]
     known = products if len(products) == len(places) else [None] * len(places)
@@ -61,13 +56,10 @@ def disassemble_lines(cubin: bytes, ptx: Sequence[str]) -> list[SassLine]:
 
 
 def _placed_lines(cubin: bytes) -> list[SassLine]:
-    """The lines, as the assembler's table of lines has them: an instruction without an entry has the line of the one before it.
-
-    Padding has none.
-    """
+    """The lines by the assembler's line table. Instructions without an entry have the line of the one before."""
     found: list[SassLine] = []
     line: int | None = None
-    for text in _disassemble(cubin, "-gp").splitlines():
+    for text in disassemble(cubin, "-gp").splitlines():
         mark = _LINE_MARK.match(text)
         if mark is not None:
             line = int(mark[1])
@@ -77,7 +69,8 @@ def _placed_lines(cubin: bytes) -> list[SassLine]:
     return found
 
 
-def _disassemble(cubin: bytes, *options: str) -> str:
+def disassemble(cubin: bytes, *options: str) -> str:
+    """The SASS of a cubin. options: of nvdisasm. Raises ValueError when nvdisasm cannot read the cubin."""
     nvdisasm = find_nvdisasm()
     with memory_file(cubin) as file:
         done = subprocess.run(
@@ -95,17 +88,17 @@ def _disassemble(cubin: bytes, *options: str) -> str:
 
 
 def opcodes(sass: str) -> Counter[str]:
-    """The count of each opcode in the text, qualifiers included (`HGMMA.SP.64x256x32.F32`, `USETMAXREG…`)."""
+    """Number of each opcode in the text, with qualifiers (`HGMMA.SP.64x256x32.F32`, `USETMAXREG…`)."""
     return Counter(_INSTRUCTION.findall(sass))
 
 
 def count_opcode(sass: str, name: str) -> int:
-    """The number of instructions with the opcode `name`, whatever their qualifiers: "USETMAXREG", "LDL", "HGMMA"."""
+    """Number of instructions with the opcode `name` and any qualifiers: "USETMAXREG", "LDL", "HGMMA"."""
     return sum(number for opcode, number in opcodes(sass).items() if opcode.split(".")[0] == name)
 
 
 def count_products(sass: str) -> Counter[str]:
-    """The number of matrix products, by unit: `HGMMA`, `HGMMA.SP`, `QGMMA.SP`, `HMMA` and their like."""
+    """Number of matrix products by unit: `HGMMA`, `HGMMA.SP`, `QGMMA.SP`, `HMMA` and their like."""
     found: Counter[str] = Counter()
     for opcode, number in opcodes(sass).items():
         if unit := _PRODUCT.match(opcode):
@@ -114,5 +107,5 @@ def count_products(sass: str) -> Counter[str]:
 
 
 def count_sparse_products(sass: str) -> int:
-    """The number of them that are sparse."""
+    """Number of sparse matrix products."""
     return sum(number for unit, number in count_products(sass).items() if unit.endswith(".SP"))

@@ -1,4 +1,4 @@
-"""Checks a PTX module before it is printed: operands, symbols, convergence, definite assignment, target, limits."""
+"""Checks of PTX modules before printing: operands, symbols, convergence, definite assignment, target, limits."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ SHARED_SYMBOL = "smem"
 """The name of a kernel's dynamic shared memory."""
 
 _REGISTERS = ("value", "register")
-"""Kinds of operands that may be a register."""
+"""Kinds of operands that can be registers."""
 
 IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*|_[A-Za-z0-9_]+")
 
 
 class ValidationError(ValueError):
-    """A module breaks a rule of PTX or of its target. The message names kernel, instruction and index in program order."""
+    """A module breaks a rule of PTX or its target. The message names kernel, instruction and index in program order."""
 
 
 def validate(module: Module) -> None:
-    """Raise `ValidationError` for the first rule that `module` breaks; the index is the node's place in `Block.walk`."""
+    """Raise `ValidationError` for the first broken rule. The index is the node's place in `Block.walk`."""
     machine = target(module.target)
     counts = Counter(kernel.name for kernel in module.kernels)
     if twice := [name for name, count in counts.items() if count > 1]:
@@ -37,14 +37,14 @@ def validate(module: Module) -> None:
 
 
 def check_arguments(op: Instruction, args: tuple[Arg, ...]) -> None:
-    """Raise ValueError unless `args` fit the operands of `op`: how many, which classes, which immediates."""
+    """Raise ValueError unless number, classes and constants of `args` fit the operands of `op`."""
     operands = op.operands
     if len(operands) != len(args):
         names = ", ".join(operand.name for operand in operands) or "none"
         raise ValueError(f"{op.mnemonic} takes {len(operands)} operands ({names}), got {len(args)}")
     for operand, arg in zip(operands, args, strict=True):
         if isinstance(arg, Reg) and arg.type == operand.type and operand.count == 1 and operand.kind in _REGISTERS:
-            # Most are such: a kernel has thousands of instructions.
+            # Shortcut for most arguments: a kernel has thousands of instructions.
             continue
         problem = _problem(operand, arg)
         if problem:
@@ -52,7 +52,7 @@ def check_arguments(op: Instruction, args: tuple[Arg, ...]) -> None:
 
 
 def _problem(operand: Operand, arg: Arg) -> str:
-    """The error of an argument; empty if there is none."""
+    """The error of an argument, or an empty string."""
     if operand.kind == "address":
         return _address_problem(operand, arg)
     if isinstance(arg, tuple):
@@ -164,14 +164,14 @@ class _Instructions:
             self._parameter(node.op, node.args[1])
 
     def _parameter(self, op: LoadParameter, arg: Arg) -> None:
-        """ptxas reads past a parameter's end without a word."""
+        """ptxas does not report reads past the end of a parameter."""
         if isinstance(arg, Address) and (arg.offset or self._params.get(str(arg.base)) != op.type):
             declared = self._params.get(str(arg.base), "no parameter")
             raise ValueError(f"reads the whole of a {op.type} parameter, got {arg.base} ({declared}) + {arg.offset}")
 
 
 def provides(name: str, needed: str) -> bool:
-    """Whether target `name` has what `needed` has: a suffix (`sm_90a`) asks for that very target, a number for a minimum."""
+    """Whether target `name` has what `needed` has: the same target for a suffix (`sm_90a`), else at least that."""
     if needed[-1].isalpha():
         return name == needed
     return int(name.removeprefix("sm_").rstrip("af")) >= int(needed.removeprefix("sm_"))
@@ -185,8 +185,8 @@ def _check_predicate(register: Reg) -> None:
 class _Flow:
     """Follows the paths through a kernel.
 
-    No register is read before it is written on every path; a guarded write counts, since tails are loaded and used under one
-    guard. Instructions that need the whole warp stand neither under a guard nor in a branch that may divide it.
+    On every path, a register is written before it is read. A guarded write counts, because tails are loaded and used
+    under one guard. Instructions for the whole warp have no guard and are in no branch that may divide it.
     """
 
     def __init__(self, kernel: Kernel) -> None:
@@ -197,7 +197,7 @@ class _Flow:
         self._block(self._kernel.body, set(), whole=True)
 
     def _block(self, block: Block, written: set[Reg], *, whole: bool) -> None:
-        """Extends `written` by what `block` writes on every path. whole: no branch around it divides a warp."""
+        """Extend `written` by what `block` writes on every path. whole: no branch around it divides a warp."""
         for node in block.nodes:
             index, self._index = self._index, self._index + 1
             if isinstance(node, Inst):
