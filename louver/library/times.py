@@ -140,22 +140,21 @@ H200 = Rates(
 
 
 LINE_CLOCKS = 1.7
-"""Clocks in which an SM copies a row of a box that is a whole line, if all SMs copy.
+"""Clocks in which an SM copies a whole line of a box, if all SMs copy.
 
-These and the next rates are measured by `benchmarks/box_copies.py`.
+These and the next rates are those of `benchmarks/box_copies.py`, adjusted to `benchmarks/copied_operands.py`.
 """
 
-ROW_CLOCKS = {LINE_BYTES: 0, 64: LINE_CLOCKS, 32: 2.8, 16: 4.6}
-"""The same by the greatest power of two (bytes) at whose multiples rows begin; 0 for whole lines, which limit no step.
-
-Rows that begin in the middle of a line take 2.0 to 2.7 clocks there, but products are no slower by them.
+ROW_CLOCKS = {LINE_BYTES: 0, 64: 2.4, 32: 2.8, 16: 5.0}
+"""The same of rows of 128 bytes, by the greatest power of two (bytes) at whose multiples they begin. Whole lines limit
+no step, and count as 0.
 """
 
 NARROW_ROW_CLOCKS = 5.0
-"""The same for a row that is shorter than its box."""
+"""The same of a row that is shorter than its box."""
 
 NARROWEST_ROW_CLOCKS = 10.5
-"""The same for a row of 16 bytes."""
+"""The same of a row of 16 bytes."""
 
 
 def row_clocks(address: int, pitch: int, nbytes: int) -> float:
@@ -193,7 +192,8 @@ def step_clocks(operands: Operands, schedule: Schedule, rates: Rates = H200, row
     if operands.unit == "fma":
         return rates.together(_lanes_clocks(operands, schedule, rates), latency) + rates.turn
     products = _products(operands, schedule) * (rates.product + rates.column * tile.n)
-    copies = row * box_bytes(operands, schedule)[1] / LINE_BYTES + LINE_CLOCKS * tile.m if row else 0
+    values, dense = (nbytes / LINE_BYTES for nbytes in box_bytes(operands, schedule))
+    copies = row * dense + LINE_CLOCKS * values if row else 0
     times = [products + rates.step, latency, copies]
     if operands.selection.lifted and ring.metadata == "global":
         times.append(rates.load * tile.k / columns_per_load(operands.a))

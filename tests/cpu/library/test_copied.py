@@ -8,7 +8,7 @@ import pytest
 import louver
 from louver.formats.tensor import SparseTensor
 from louver.library.rows import Rows
-from louver.library.times import LINE_CLOCKS, NARROW_ROW_CLOCKS, NARROWEST_ROW_CLOCKS, ROW_CLOCKS
+from louver.library.times import NARROW_ROW_CLOCKS, NARROWEST_ROW_CLOCKS, ROW_CLOCKS
 from louver.runtime.driver import DriverError
 from support.fake_gpu import FakeGpu, FakeTorch, Launch, Map, Tensor
 
@@ -146,7 +146,7 @@ def test_prepare_covers_copies(gpu: FakeGpu, torch: FakeTorch) -> None:
     [
         (0, 64, 9, 128, 0),
         (128, 640, 9, 1280, 0),
-        (64, 640, 9, 1280, LINE_CLOCKS),
+        (64, 640, 9, 1280, ROW_CLOCKS[64]),
         (0, 640, 9, 1280 + 32, ROW_CLOCKS[32]),
         (16, 640, 9, 1280 + 32, ROW_CLOCKS[16]),
         (0, 640, 1, 1296, 0),
