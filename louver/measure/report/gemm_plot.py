@@ -1,4 +1,4 @@
-"""A benchmark's record of products as one picture: bars beside the vendor's libraries, and a roofline."""
+"""Draws a record of products: bars of Louver and the vendor's libraries, and a roofline."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ WIDTH = 13.0
 ROW_HEIGHT = 3.2
 ROOF_HEIGHT = 3.9
 MOST_BARS = 16
-"""Products of a panel that have bars and names; more are dots in order."""
+"""Most products of a panel with bars and names. More products become dots."""
 
 FOOT_COLUMNS = 250
 """Characters of a line below the panels."""
 
 
 def plot_gemm(record: GemmRecord, path: Path) -> Path:
-    """Dense-equivalent TFLOP/s by problem, one panel for each kind of element types, one row for each operand width. Panels of many
-    products have dots in the order of our speed.
+    """Dense-equivalent TFLOP/s by problem: a row of panels for each operand width, a panel for each combination of
+    types.
 
-    Below them, for devices in `ROOFS`, each width's roofline. Returns `path`.
-    Raises ValueError without rows and ModuleNotFoundError without Matplotlib.
+    Panels with many products have dots, sorted by Louver's speed. Devices in `ROOFS` get a roofline for each width.
+    Returns `path`. Raises ValueError without rows and ModuleNotFoundError without Matplotlib.
     """
     if not record.rows:
         raise ValueError("a plot of products needs at least one row, got none: run the benchmark first")
@@ -71,7 +71,7 @@ def _panels(band: Any, count: int, bottom: float) -> list[Any]:
 
 
 def _bars(band: Any, record: GemmRecord, rows: Sequence[GemmRow]) -> None:
-    """A row of panels that share their scale."""
+    """A row of panels with one scale."""
     kinds = list(dict.fromkeys(row.types for row in rows))
     panels = _panels(band, len(kinds), bottom=0.2)
     top = max((row.tflops(name) or 0.0) for row in rows for name in CONTENDERS)
@@ -90,7 +90,7 @@ def _bars(band: Any, record: GemmRecord, rows: Sequence[GemmRow]) -> None:
 
 
 def _dots(axes: Any, rows: Sequence[GemmRow]) -> None:
-    """Products by our speed, slowest first, with those of the libraries at the same place."""
+    """Dots of products from the slowest to the fastest, with the libraries' dots at the same place."""
     rows = sorted(rows, key=lambda row: row.tflops("ours") or 0.0)
     for contender in reversed(CONTENDERS):
         found = [(place, row.tflops(contender)) for place, row in enumerate(rows)]
@@ -124,6 +124,5 @@ def _gemm_panel(axes: Any, record: GemmRecord, rows: Sequence[GemmRow]) -> None:
 
 
 def _means(rows: Sequence[GemmRow]) -> str:
-    """Our geometric means over the libraries, in words."""
     means = {name: mean_factor(rows, name) for name in CONTENDERS[1:]}
     return ", ".join(f"{mean:.2f}× {LABELS[name].split()[0]}" for name, mean in means.items() if mean is not None)

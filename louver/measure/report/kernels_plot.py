@@ -1,4 +1,4 @@
-"""Users' kernels as a picture: a bar a call, Triton's dense time over ours, the kinds one below the other."""
+"""Draws users' kernels: a bar for each call, Triton's dense time over Louver's, grouped by kind."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ HEAD, FOOT = 0.5, 0.7
 """Inches above and below the bars."""
 
 LEFT = 0.3
-"""The end of labels, as a part of the picture's width."""
+"""The end of the labels, as a fraction of the picture's width."""
 
 FOOT_COLUMNS = 210
 TITLE = "Users' kernels with a sparse tensor, beside the dense ones by Triton at the same tile"
 
 
 def plot_kernels(record: KernelsRecord, path: Path) -> Path:
-    """Bars by kind, fastest first; those below 1 are pale. Returns `path`.
+    """Bars by kind, fastest first. Bars below 1 are pale. Returns `path`.
 
-    Raises ValueError where no call was timed beside Triton's, and ModuleNotFoundError without Matplotlib.
+    Raises ValueError without a call that Triton ran too, and ModuleNotFoundError without Matplotlib.
     """
     kinds: dict[str, list[tuple[float, KernelRow]]] = {}
     for row in record.rows:

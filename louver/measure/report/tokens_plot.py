@@ -1,4 +1,4 @@
-"""Time over the number of tokens as a picture: a panel a weight, a row a kind of element types."""
+"""Draws time over the number of tokens: a column of panels for each weight, a row for each combination of types."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LABEL_WIDTH = 1.9
 """Inches of a line's name."""
 
 NARROWEST = len(TIMED) * LABEL_WIDTH
-"""Inches of a picture, at least: one row of names fits, and the foot's lines."""
+"""Least width in inches: one row of names and the foot's lines fit."""
 
 COPY = "copy of as many bytes"
 STYLES = {
@@ -76,6 +76,6 @@ def _panel(axes: Any, rows: Sequence[GemmRow]) -> None:
 
 
 def _named_lines(grid: Any) -> tuple[list[Any], list[str]]:
-    """Each line of the legend once, whichever panel has it."""
+    """Each line of the legend once, from any panel."""
     found = {label: line for axes in grid.flat for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     return list(found.values()), list(found)
