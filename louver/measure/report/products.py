@@ -1,4 +1,4 @@
-"""Results of each product that was run and checked, as records, tables and JSON."""
+"""Results of products that were run and checked, as records, tables and JSON."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from louver.measure.report.table import Column, Table
 HEADINGS = ("product", "M×N×K", "ran on", "seconds", "within the bound")
 
 MOST_LINES = 10
-"""Kinds of products that a terminal shows."""
+"""Most kinds of products in a terminal's table."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProductRow:
-    """One product, checked against float64.
+    """One product, checked against float64. shape: (M, N, K): rows of the sparse weight, tokens, inner size.
 
-    shape: (M, N, K): rows of the sparse weight, tokens, inner size. path: what ran it ("GPU", "reference", "emulator").
-    seconds: wall time of the call, copies included. worst: the greatest error over its bound. That is near 1 for a right
-    product, since rounding to the output's type is most of the bound. ok: no error is over its bound.
+    path: "GPU", "reference" or "emulator". seconds: wall time of the call, with copies. ok: all errors are within the
+    bound.
+    worst: greatest error over its bound, near 1 for a right product, because output rounding is most of the bound.
     """
 
     name: str
@@ -38,7 +38,7 @@ def cells(row: ProductRow) -> tuple[str, ...]:
 
 
 def products_table(rows: Sequence[ProductRow], title: str) -> Table:
-    """A line for all products of one shape that ran on one path, for a terminal; shapes past `MOST_LINES` are counted."""
+    """A line for all products of one shape and path, for a terminal. Shapes after `MOST_LINES` are counted."""
     kinds: dict[tuple[tuple[int, int, int], str], list[ProductRow]] = {}
     for row in rows:
         kinds.setdefault((row.shape, row.path), []).append(row)
@@ -50,7 +50,6 @@ def products_table(rows: Sequence[ProductRow], title: str) -> Table:
 
 
 def _kind_cells(rows: Sequence[ProductRow]) -> tuple[str, ...]:
-    """Products of one shape and path as one row."""
     good = sum(row.ok for row in rows)
     _, shape, path, _, _ = cells(rows[0])
     within = "all" if good == len(rows) else f"{good} of {len(rows)}"
