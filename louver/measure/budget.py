@@ -37,7 +37,6 @@ class Budget:
 
     @contextmanager
     def spending(self) -> Generator[Spent]:
-        """Measure the duration of one part."""
         begin, spent = self._clock(), Spent()
         yield spent
         spent.seconds = self._clock() - begin

@@ -50,12 +50,10 @@ class Sizes:
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Number of tiles along M and N."""
         return -(-self.m // self.BM), -(-self.n // self.BN)
 
     @property
     def flat(self) -> int:
-        """Number of all tiles."""
         return self.grid[0] * self.grid[1]
 
 

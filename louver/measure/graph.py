@@ -64,7 +64,6 @@ class Load:
         return self.graph.seconds(self.protocol.burst_replays(self.estimate * self.graph.launches))
 
     def replays_for(self, seconds: float) -> int:
-        """Number of replays that last about `seconds`."""
         return max(1, math.ceil(seconds / (self.estimate * self.graph.launches)))
 
 

@@ -221,7 +221,6 @@ class Compiler:
 
 
 def _compile(form: Form, call: Call, hints: Mapping[str, Any]) -> tuple[Wanted, KernelRecord]:
-    """Compile Louver's kernel of the launch into the cache on disk."""
     source = TritonSource(form.kernel)
     known, _ = bind(call, sparse=False)
     given, _ = bind_call(source.name, source.parameters, (), known)

@@ -34,7 +34,6 @@ class Measurement:
         return 2.0 * math.prod(self.row.shape)
 
     def to_json(self) -> dict[str, Any]:
-        """A row of the record, in the schema of `louver.measure.report.gemm`."""
         taken = self.row.times_us
         times = {f"{name}_us": taken.get(name) for name in TIMED if name in CONTENDERS or name in taken}
         base = {

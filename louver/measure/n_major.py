@@ -33,7 +33,7 @@ class NMajor:
 
     @property
     def gigabytes_per_second(self) -> float:
-        """Bytes read and written by the copy, per nanosecond."""
+        """The copy's rate, for bytes read plus written."""
         return 2 * self.copied_bytes / self.copy_us * 1e-3
 
     def to_json(self) -> dict[str, float]:

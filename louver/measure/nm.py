@@ -45,7 +45,6 @@ FEW_TOKENS = 64
 """Most tokens for which a product waits for its weight, because other layers evict it from the L2 cache."""
 
 FEW = replace(PROTOCOL, rotation_bytes=200_000_000)
-"""The protocol for few tokens."""
 
 Points = Mapping[tuple[int, int], Sequence[int]]
 """Numbers of tokens by rows and columns of a weight."""
