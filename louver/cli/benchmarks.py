@@ -1,4 +1,4 @@
-"""Commands that measure, and draw measurements: bench …, plot."""
+"""The commands `bench …`, which measure, and `plot`, which draws."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def gemm(
     accumulate: str,
     out: Path,
 ) -> Result:
-    """Time products of large matrices beside cuBLAS and cuSPARSELt. Writes a record and a picture, too."""
+    """Time large products of Louver, cuBLAS and cuSPARSELt. Writes a record and a picture."""
     from louver.cli.commands.bench import bench_gemm, problems
 
     wanted = problems(dtype, shapes, suite, accumulate=accumulate)
@@ -78,7 +78,7 @@ def gemm(
 @out_option
 @result_command
 def schedules(dtype: str, shapes: str | None, suite: str | None, only: str, out: Path) -> Result:
-    """Time the library's schedule beside its neighbours. They differ from it by one field. Writes a record, too."""
+    """Time the library's schedule and others that differ by one field. Writes a record."""
     from louver.cli.commands.bench import bench_schedules, problems
 
     return bench_schedules(problems(dtype, shapes, suite), out, only=only)
@@ -90,9 +90,7 @@ def schedules(dtype: str, shapes: str | None, suite: str | None, only: str, out:
 @out_option
 @result_command
 def ladder(dtype: str, quick: bool, out: Path) -> Result:
-    """Time schedules from a plain one to ours. Each differs from the one before by one field, at 4096x8192x8192. Writes a record
-    and a picture, too.
-    """
+    """Time schedules from a plain one to Louver's at 4096x8192x8192, field by field. Writes a record and a picture."""
     from louver.cli.commands.ladder import bench_ladder, dtypes
 
     return bench_ladder(dtypes(dtype), out, quick=quick)
@@ -112,9 +110,7 @@ def ladder(dtype: str, quick: bool, out: Path) -> Result:
 def nm(
     length: int, dtype: str, patterns: str, quick: bool, shapes: str | None, budget: float | None, out: Path
 ) -> Result:
-    """Time products of vectors N:M@L beside cuBLAS. At the 100 points of the paper NM-SpMM, or at --shapes, and four sparsities, or
-    --patterns. Writes a record and a picture, too.
-    """
+    """Time products of vectors N:M@L and cuBLAS, by default at all points of NM-SpMM. Writes a record and a picture."""
     from louver.cli.commands.nm import bench_nm
     from louver.formats.pattern import Pattern
     from louver.measure.problems import parse_shapes
@@ -132,7 +128,7 @@ def nm(
 @out_option
 @result_command
 def nm_ladder(length: int, quick: bool, out: Path) -> Result:
-    """Time the versions of the paper NM-SpMM, as schedules. Beside cuBLAS f32. Writes a record and a picture, too."""
+    """Time the versions of the paper NM-SpMM, as schedules, and cuBLAS f32. Writes a record and a picture."""
     from louver.cli.commands.nm import bench_nm_ladder
 
     return bench_nm_ladder(length, out, quick=quick)
@@ -148,8 +144,9 @@ def nm_ladder(length: int, quick: bool, out: Path) -> Result:
 @out_option
 @result_command
 def kernels(paths: tuple[Path, ...], only: tuple[str, ...], jobs: int, general: bool, out: Path) -> Result:
-    """Time users' kernels beside Triton's dense ones and cuBLAS. A PATH is a Python file with a tuple FORMS of
-    louver.measure.forms, or a folder of such files. Writes a record and a picture, too.
+    """Time users' kernels, Triton's dense ones and cuBLAS. Writes a record and a picture.
+
+    PATH is a Python file with a tuple FORMS of louver.measure.forms, or a folder of such files.
     """
     from louver.cli.commands.kernels import bench_kernels
 
@@ -161,7 +158,7 @@ def kernels(paths: tuple[Path, ...], only: tuple[str, ...], jobs: int, general: 
 @out_option
 @result_command
 def host(dtype: str, out: Path) -> Result:
-    """Take the host's time of a warm call. In every form, and of the runtime's parts. Writes a record, too."""
+    """Time warm calls on the host, in all forms, and the runtime's parts. Writes a record."""
     from louver.cli.commands.bench import bench_host
     from louver.measure.host import problems
     from louver.measure.problems import parse_dtypes
@@ -186,8 +183,8 @@ def host(dtype: str, out: Path) -> Result:
 def plot(paths: tuple[Path, ...], schedule: tuple[str, ...], problem: str | None, dtype: str) -> None:
     """Draw a record, or a schedule.
 
-    Draw a benchmark's JSON RECORD as the PNG file PICTURE: a record is of `louver bench gemm`, `ladder`, `kernels`, `nm` or
-    `nm-ladder`. Or draw a product's kernel in time as the SVG file PICTURE, with --schedule or --problem. Neither needs a GPU.
+    Draws the JSON RECORD of `louver bench gemm`, `ladder`, `kernels`, `nm` or `nm-ladder` as the PNG file PICTURE. With
+    --schedule or --problem: draws a product's kernel over time as the SVG file PICTURE. Needs no GPU.
     """
     if schedule or problem is not None:
         from louver.cli.commands.schedule import draw as draw_schedule

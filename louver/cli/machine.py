@@ -1,4 +1,4 @@
-"""Commands about the machine at hand: doctor, tune."""
+"""Commands about the machine: doctor, roofline, tune."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from louver.measure.report.result import Result
 @click.command()
 @result_command
 def doctor() -> Result:
-    """Say what this machine can do, and why not."""
+    """Report what works on this machine, and why the rest does not."""
     from louver.cli.commands.doctor import examine, report
 
     return report(examine())
@@ -32,7 +32,7 @@ def doctor() -> Result:
 @click.option("--k", type=click.IntRange(min=1), metavar="K", default=4096, help="Elements along K.")
 @result_command
 def roofline(patterns: tuple[str, ...], blocking: tuple[str, ...], k: int) -> Result:
-    """Say what bounds f32 products of vectors N:M@L, by NM-SpMM's analysis. Needs no GPU."""
+    """Report the limit of f32 products of vectors N:M@L, by NM-SpMM's analysis. Needs no GPU."""
     from louver.cli.commands.roofline import roofline
 
     return roofline(patterns, blocking, k)

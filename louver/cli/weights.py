@@ -1,4 +1,4 @@
-"""Commands on files of weights: inspect, prune, demo."""
+"""Commands for files of weights: inspect, prune, demo."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def prune(
     compressed: bool,
     force: bool,
 ) -> Result:
-    """Prune the 2-D weights of a checkpoint by magnitude. Reads IN and writes OUT; all other tensors are copied.
+    """Prune the 2-D weights of a checkpoint by magnitude. Reads IN and writes OUT. All other tensors are copied.
 
-    IN is a safetensors file, the index of a sharded checkpoint, or a folder with one of these. OUT is a file, or a folder
-    for files of the same names; for a sharded checkpoint it is an index (a name that ends in .json) or a folder. The same
-    command goes on with a run that was interrupted.
+    IN is a safetensors file, the index of a sharded checkpoint, or a folder with one of these. OUT is a file, or a
+    folder for files of the same names. For a sharded checkpoint, OUT is an index (a name that ends in .json) or a
+    folder. The same command continues an interrupted run.
     """
     from louver.cli.commands.prune import prune_file
     from louver.cli.commands.prune_run import PruneOptions
