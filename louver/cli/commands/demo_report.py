@@ -40,9 +40,9 @@ Rounding to the output's type is most of the bound, so that errors near the boun
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The demo's results.
+    """The demo's results. summary: of the weights, in a line. schedule: of the compiled product.
 
-    summary: the weights in a line. schedule: that of the compiled product. sentences: a text says why there are none.
+    sentences: a text gives the reason why there are none.
     """
 
     summary: str
@@ -52,7 +52,7 @@ class Report:
     sentences: Embedded | str
 
     def closing(self) -> str:
-        """The result in a sentence that needs no table."""
+        """The result in one sentence."""
         wrong = [row.name for row in self.products if not row.ok]
         if wrong:
             return f"Out of bounds, which is a bug: {', '.join(wrong)}."
@@ -82,7 +82,7 @@ class Report:
         return "\n\n".join(part.strip() for part in parts) + "\n"
 
     def record(self) -> dict[str, Any]:
-        """Every number, and where it was computed, as JSON values."""
+        """Every number and the device, as JSON values."""
         found = self.sentences
         return {
             "louver": louver.__version__,
@@ -93,7 +93,7 @@ class Report:
         }
 
     def plot(self, path: Path) -> None:
-        """The sentences' similarities, or the weights' sizes where there are no sentences."""
+        """Draw the sentences' similarities, or the weights' sizes without sentences."""
         found = self.sentences
         if isinstance(found, str):
             plot_layers(self.layers, path, self.summary)
@@ -102,7 +102,6 @@ class Report:
             plot_sentences(found.embeddings, path, title)
 
     def write(self, out: Path) -> None:
-        """Write report.md, report.json and the plot to a folder."""
         Target.of(out / "report.md").write(self.markdown().encode())
         Target.of(out / "report.json").write(f"{json.dumps(self.record(), indent=1)}\n".encode())
         self.plot(out / PLOT)
