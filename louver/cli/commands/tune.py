@@ -1,4 +1,4 @@
-"""`louver tune`: times schedules on the GPU at hand and keeps the best, or shows the kept ones."""
+"""`louver tune`: times schedules on the current GPU and keeps the best, or lists the kept ones."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from louver.measure.tune_run import Task
 from louver.runtime.device import require_device
 
 TARGET = "sm_90a"
-"""The target that kept schedules are for."""
+"""The target of kept schedules."""
 
 NAMES = {"int8": "s8"}
-"""The users' word for a type, and its name."""
+"""Users' names of element types."""
 
 
 def parse_range(text: str) -> tuple[int, int]:
-    """The least and the greatest N of a text such as "1..8192", or "256" for one. Raises ValueError."""
+    """Least and greatest N from text such as "1..8192", or "256" for one N. Raises ValueError for other text."""
     low, dots, high = text.partition("..")
     if not low.isdecimal() or (dots and not high.isdecimal()):
         raise ValueError(f"a range of N is LEAST..GREATEST, such as 1..8192, or one N, got {text!r}")
@@ -39,10 +39,9 @@ def parse_range(text: str) -> tuple[int, int]:
 
 
 def tasks(shapes: str, dtypes: str, kind: str, out: str | None, n: str | None, accumulate: str = "auto") -> list[Task]:
-    """The tasks of the options. Raises ValueError with the rule that they break.
+    """The tasks of the options. Raises ValueError with the broken rule.
 
-    out: output type, by default what the library returns. n: a range of N in place of the shapes' own. accumulate: as in
-    `louver.matmul`.
+    out: output type; None: the library's default. n: a range of N instead of the shapes'.
     """
     found: list[Task] = []
     for name in dtypes.split(","):
@@ -59,9 +58,9 @@ def tasks(shapes: str, dtypes: str, kind: str, out: str | None, n: str | None, a
 
 
 def run_tune(wanted: Sequence[Task], table: Path | None) -> Result:
-    """Tune, with a note of each task's result, and write what was found as a package's table, too, if one is named.
+    """Tune each task, print a note for each result, and write all results to `table`, a package's table, if given.
 
-    Raises CannotMeasureError where this machine cannot, ArithmeticError when a schedule computes wrongly.
+    Raises CannotMeasureError if this machine cannot measure, ArithmeticError if a result is wrong.
     """
     if table is not None:
         Target.of(table)
@@ -87,7 +86,7 @@ def run_tune(wanted: Sequence[Task], table: Path | None) -> Result:
 
 
 def tuned_cells(tuned: Tuned) -> tuple[str, ...]:
-    """One task's result: how much faster than the model's choice, by which fields."""
+    """One task's result: its speed relative to the model's choice, and the changed fields."""
     found = tuned.found
     changed = differences(found.best.flat(), found.base.flat()) or "nothing"
     times = (f"{found.times[found.best] * 1e6:.1f}", f"{tuned.gain:.3f}")
@@ -120,7 +119,7 @@ def differences(schedule: dict[str, Any], base: dict[str, Any]) -> str:
 
 
 def table_text(device: str, entries: Sequence[Entry]) -> str:
-    """Entries as a package's table: equal schedules of a problem share a row."""
+    """Entries as a package's table. Equal schedules of a problem share a row."""
     rows: dict[str, dict[str, Any]] = {}
     for entry in entries:
         problem = {
@@ -133,7 +132,7 @@ def table_text(device: str, entries: Sequence[Entry]) -> str:
 
 
 def show() -> Result:
-    """All that is kept, and why what is not used is passed over. Needs no GPU."""
+    """All kept schedules, with the reason why one is not used. Needs no GPU."""
     found = [*_own(), *(_entry_json(entry) for entry in tables())]
     columns = (
         Column("device", least=NAME),
