@@ -1,7 +1,7 @@
 """Every structure of the general path on a few small tiles, without torch: `python benchmarks/general_path.py`.
 
-The programs that the sanitizer runs beside benchmarks/structures.py: users' kernels by register tiles (tests/support/triton/drawn/structures.py),
-each at three sizes, compared with float64 between poison. Exit status 1 when a result is wrong, 3 without a GPU.
+The sanitizer runs this program: users' kernels by register tiles (tests/support/triton/drawn/structures.py), each at
+three sizes. Results between poison are compared with float64. Exit status 1 for a wrong result, 3 without a GPU.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LAUNCHES = 3
 
 
 class Part(DeviceArray):
-    """An array on the device that can be cut to the first elements along each dimension; it keeps its strides."""
+    """An array on the device that slices [:a, :b, …] cut to its first elements. It keeps its strides."""
 
     def __getitem__(self, parts: tuple[slice, ...]) -> Part:
         return Part(self.buffer, [part.stop for part in parts], self.element, self.strides)

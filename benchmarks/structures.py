@@ -1,9 +1,8 @@
-"""Every structure of a kernel on a few small tiles, checked exactly, without torch: `python benchmarks/structures.py GROUP`.
+"""Checks every structure of a kernel on a few small tiles, without torch: `python benchmarks/structures.py GROUP`.
 
-The programs that the sanitizer runs beside benchmarks/one_product.py, which takes the schedules that the library chooses for its sizes. Each
-launch has two CTAs, or two clusters, that walk several tiles, so that rings go round and staging areas are used again. Integer
-data, whose sums are exact however they are accumulated. Exit status 1 when an element differs from the float64 product, 3
-without a GPU.
+The sanitizer runs this program and benchmarks/one_product.py, which covers the library's choices of schedules. Each
+launch has two CTAs, or two clusters, that walk several tiles, so that ring stages and staging areas are reused. Data
+are integers, so that sums are exact in any order. Exit status 1 if an element differs, 3 without a GPU.
 """
 
 from __future__ import annotations
@@ -29,26 +28,26 @@ from louver.library.state import TensorState
 from louver.runtime.memory import DeviceArray
 
 M, N, K = 336, 528, 1072
-"""No multiple of a tile's sizes; rows of whole 16-byte chunks in every type."""
+"""Not multiples of a tile's sizes. Rows are whole 16-byte chunks in every type."""
 
 ENTRIES = 2
-"""Of a batch."""
+"""Entries of a batch."""
 
 WALKERS = 2
-"""CTAs, or clusters, of a launch."""
+"""CTAs or clusters of a launch."""
 
 POISON = 0xA5
 
 WIDE = Schedule.of(stages=2)
-"""16-bit operands."""
+"""For 16-bit operands."""
 
 SHORT = Schedule.of(tile_k=128, stages=2)
-"""8-bit operands, whose steps have twice the columns."""
+"""For 8-bit operands, whose steps have twice the columns."""
 
 
 @dataclass(frozen=True)
 class Structure:
-    """A problem and a schedule to run it by, at its greatest depth that fits."""
+    """A problem and its schedule, which runs with most stages."""
 
     problem: Problem
     schedule: Schedule
@@ -117,7 +116,7 @@ GROUPS: dict[str, dict[str, Structure]] = {
 
 
 def run(structure: Structure) -> int:
-    """The number of elements that differ."""
+    """Number of elements that differ."""
     problem, rng = structure.problem, np.random.default_rng(3)
     schedule = deepest(problem, structure.schedule, SM_90A)
     own_a, own_b = ((ENTRIES,) if own else () for own in (problem.batched_a, problem.batched_b))
@@ -137,7 +136,7 @@ def run(structure: Structure) -> int:
 
 
 def _sparse(rng: np.random.Generator, problem: Problem, own: tuple[int, ...]) -> tuple[SparseTensor, NDArray[Any]]:
-    """The sparse operand, and the same dense; of a gated one the gate's rows before those of up."""
+    """The sparse operand, and the same dense. A gated operand has the gate's rows before the rows of up."""
     a = louver.prune(draw(rng, (*own, M, K), problem.a), "2:4")
     if not problem.epilogue.gated:
         return louver.compress(a, "2:4"), a
