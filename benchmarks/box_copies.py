@@ -1,8 +1,8 @@
-"""Time of tensor copies of boxes that reach outside a matrix, or whose rows are no whole lines: `python benchmarks/box_copies.py --out FILE.json`.
+"""Time of tensor copies of partial or unaligned boxes: `python benchmarks/box_copies.py --out FILE.json`.
 
-Each CTA copies boxes of 128 rows of 128 bytes from one matrix of 128 rows, 4 at a time, along K and again from the start. A box that
-reaches outside the matrix gives zeros there. The time of a box is the time of a launch of 20,000 boxes a CTA, by events, divided by their
-number; the median of 5 launches. The matrix stays in the L2 cache.
+Each CTA copies boxes with rows of 128 bytes from one matrix of up to 128 rows, 4 at a time, along K and again from the
+start. Parts of a box outside the matrix become zeros. A launch copies 20,000 boxes for each CTA, and events give its
+time, the median of 5 launches. Clocks assume 1,755 MHz. The matrix stays in the L2 cache.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BARRIERS = STAGES * BOX_BYTES
 ROUNDS = 5000
 LAUNCHES = 5
 CLOCK = 1755
-"""Clocks in a microsecond."""
+"""Clocks per microsecond."""
 
 CASES: dict[str, tuple[int, int, int, int]] = {
     **{f"{rows} of 128 rows inside": (rows, K, 2 * K, ROWS) for rows in (128, 127, 120, 96, 64, 8)},
@@ -45,7 +45,7 @@ CASES: dict[str, tuple[int, int, int, int]] = {
 
 
 def build() -> Kernel:
-    """The kernel: one thread waits for a stage, and copies the next box to it."""
+    """The kernel: one thread waits for a stage, then copies the next box to it."""
     parameters = Param("map", "tensormap"), Param("rounds", "u32"), Param("bytes", "u32")
     k = KernelBuilder("copy_boxes", parameters, threads=32, dynamic_shared=BARRIERS + 8 * STAGES)
     rounds, size, source, shared = k.ld_param("rounds"), k.ld_param("bytes"), k.map_address("map"), k.shared_symbol()
@@ -95,7 +95,6 @@ def main() -> None:
 
 
 def _clocks(torch, kernel: LoadedKernel, matrix: DeviceBuffer, case: tuple[int, int, int, int], ctas: int) -> float:
-    """Clocks of a box."""
     rows, columns, pitch, box = case
     described = TensorMap(matrix.address, 2, (columns, rows), (pitch,), (ROW_BYTES // 2, box), 128)
     pack = ArgumentPack(("tensormap", "u32", "u32"))
