@@ -17,16 +17,17 @@ shapes_option = click.option("--shapes", metavar="LIST", help="MxNxK, separated 
 suite_option = click.option(
     "--suite",
     metavar="NAME",
-    help="Shapes: published, seven large ones (the default); quick, two; models, of published models; tokens, 1 to 256 tokens; uneven, numbers of tokens that no tile divides.",
+    help="Shapes: published (seven large ones, the default), quick (two), models (of published models), tokens (1 to 256) or "
+    "uneven (tokens that no tile divides).",
 )
 budget_option = click.option(
-    "--budget", type=float, metavar="SECONDS", help="Stop before this time is up; the record says what is missing."
+    "--budget", type=float, metavar="SECONDS", help="Stop before this time ends. The record names missing problems."
 )
 length_option = click.option(
     "--length", type=click.IntRange(1), metavar="L", default=32, help="Rows of the weight that keep the same elements."
 )
 out_option = click.option(
-    "--out", type=PATH, metavar="DIR", default=Path("louver-bench"), help="Where records and pictures go."
+    "--out", type=PATH, metavar="DIR", default=Path("louver-bench"), help="Folder for records and pictures."
 )
 
 
@@ -39,15 +40,15 @@ out_option = click.option(
     "begun",
     type=PATH,
     metavar="RECORD",
-    help="Take over the rows of a record that a budget ended, of this GPU, these versions and these shapes; measure the others.",
+    help="Continue a record of this GPU, these versions and these shapes: keep its rows, measure the missing ones.",
 )
-@click.option("--sustained", is_flag=True, help="Also seconds of load, with clock and power, for three shapes.")
+@click.option("--sustained", is_flag=True, help="Also time three shapes for seconds, with clock and power.")
 @budget_option
 @click.option(
     "--accumulate",
     metavar="HOW",
     default="auto",
-    help="How our product accumulates: auto, or f16 or promoted, into a record of its own.",
+    help="How Louver's product accumulates: auto; f16 or promoted, with a separate record.",
 )
 @out_option
 @result_command
@@ -73,7 +74,7 @@ def gemm(
 @shapes_option
 @suite_option
 @click.option(
-    "--only", metavar="TEXT", default="", help='Alternatives with this in their names only, such as "tile_m 256".'
+    "--only", metavar="TEXT", default="", help='Only alternatives with this text in their names, such as "tile_m 256".'
 )
 @out_option
 @result_command
@@ -100,7 +101,7 @@ def ladder(dtype: str, quick: bool, out: Path) -> Result:
 @length_option
 @click.option("--dtype", type=click.Choice(["f32", "bf16", "f16"]), default="f32", help="Element type.")
 @click.option(
-    "--patterns", metavar="LIST", default="", help="N:M@L or N:M@VL, separated by commas: in place of the paper's four."
+    "--patterns", metavar="LIST", default="", help="N:M@L or N:M@VL, separated by commas. Default: the paper's four."
 )
 @click.option("--quick", is_flag=True, help="One weight, 512 and 4,096 tokens.")
 @shapes_option
@@ -136,11 +137,11 @@ def nm_ladder(length: int, quick: bool, out: Path) -> Result:
 
 @click.command()
 @click.argument("paths", metavar="PATH...", type=PATH, nargs=-1, required=True)
-@click.option("--only", metavar="NAME", multiple=True, help="Forms of this name only; may be given again.")
+@click.option("--only", metavar="NAME", multiple=True, help="Only this form. May be repeated.")
 @click.option(
-    "--jobs", type=click.IntRange(1), default=8, help="Processes that compile at once. One at a time has the GPU."
+    "--jobs", type=click.IntRange(1), default=8, help="Processes that compile in parallel and use the GPU in turns."
 )
-@click.option("--general", is_flag=True, help="Run products by register tiles too, into a record of its own.")
+@click.option("--general", is_flag=True, help="Run all kernels by register tiles. Has a separate record.")
 @out_option
 @result_command
 def kernels(paths: tuple[Path, ...], only: tuple[str, ...], jobs: int, general: bool, out: Path) -> Result:
@@ -172,12 +173,12 @@ def host(dtype: str, out: Path) -> Result:
     "--schedule",
     metavar="FIELD=VALUE",
     multiple=True,
-    help="Draw a product's kernel in time, with this value in its schedule, such as stages=3. May be repeated.",
+    help="Draw a product's kernel over time, with this value in its schedule, such as stages=3. May be repeated.",
 )
 @click.option(
     "--problem",
     metavar="M,N,K",
-    help="Draw the kernel of these sizes in time. Default: 4096,4096,4096 with --schedule.",
+    help="Draw the kernel of these sizes over time. Default: 4096,4096,4096 with --schedule.",
 )
 @click.option("--dtype", metavar="TYPE", default="f16", help=f"Element type of both operands: {', '.join(TYPES)}.")
 def plot(paths: tuple[Path, ...], schedule: tuple[str, ...], problem: str | None, dtype: str) -> None:

@@ -67,7 +67,7 @@ LEVELS = ("ttir", "tile", "canonical", "decomposed", "encoded", "sched", "ptx", 
     "--config",
     type=int,
     metavar="N",
-    help="Which config of triton.autotune sets what --const does not. Default: the first, 0.",
+    help="Config of triton.autotune for constants without --const. Default: 0, the first.",
 )
 @click.option(
     "--html", "page", type=PATH, metavar="FILE", help="With --emit all: write one page that links all levels to FILE."

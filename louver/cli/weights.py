@@ -12,7 +12,7 @@ from louver.cli.options import FLOATS, exclude_option, include_option, pattern_o
 from louver.cli.output import PATH, result_command
 from louver.measure.report.result import Result
 
-DTYPE_HELP = f"Of the pruned weights: {', '.join(FLOATS.choices)}. Default: their own, but f16 for f32 compressed."
+DTYPE_HELP = f"Type of pruned weights: {', '.join(FLOATS.choices)}. Default: unchanged, but f16 for compressed f32."
 
 
 @click.command()
@@ -30,7 +30,7 @@ def inspect(file: Path, pattern: str) -> Result:
 @click.argument("source", metavar="IN", type=PATH)
 @click.argument("out", metavar="OUT", type=PATH)
 @pattern_option
-@click.option("--norm", type=click.Choice(["l1", "l2"]), default="l2", help="Of vectors: l1 or l2. Default: l2.")
+@click.option("--norm", type=click.Choice(["l1", "l2"]), default="l2", help="Norm of vectors: l1 or l2. Default: l2.")
 @click.option("--dtype", type=FLOATS, metavar="TYPE", help=DTYPE_HELP)
 @include_option
 @exclude_option
@@ -65,7 +65,7 @@ def prune(
 
 @click.command()
 @click.option("--weights", type=PATH, metavar="FILE", help="A safetensors file. Default: the demo package's.")
-@click.option("--out", type=PATH, metavar="DIR", default=Path("louver-demo"), help="Where the results go.")
+@click.option("--out", type=PATH, metavar="DIR", default=Path("louver-demo"), help="Folder for the results.")
 @include_option
 @exclude_option
 @result_command
