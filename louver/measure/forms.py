@@ -165,13 +165,9 @@ def bind(call: Call, *, sparse: bool, place: Callable[[Array], Any] = np.copy) -
     found: dict[str, Any] = {}
     for name, value in (compressed(call) if sparse else call).arguments.items():
         if name in call.outputs:
-            value = np.full_like(value, 0 if call.zeroed else _poison(value))
+            value = np.full_like(value, 0 if call.zeroed else -77 if value.dtype.kind in "iu" else np.nan)
         found[name] = place(cast("Array", value)) if isinstance(value, np.ndarray) else value
     outs = {name: found[name] for name in call.outputs}
     for name, block in call.blocks.items():
         found[name] = TensorDescriptor.from_tensor(found[name], list(block))
     return found, outs
-
-
-def _poison(value: Array) -> Any:
-    return -77 if value.dtype.kind in "iu" else np.nan
