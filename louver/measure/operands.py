@@ -9,7 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 import louver
-from louver.formats.dtypes import element_type
+from louver.formats.dtypes import ElementType, element_type
 from louver.formats.pattern import lifted_pattern
 from louver.formats.tensor import SparseTensor
 from louver.library.forms import Operand, pitched
@@ -49,8 +49,14 @@ class Operands:
 
     def poison(self) -> None:
         """Fill y with a value that is no result, so that unwritten results are found."""
-        floating = element_type(self.problem.out).floating
-        self.y.fill_(math.nan if floating else NEVER)
+        self.y.fill_(poison(element_type(self.problem.out)))
+
+
+def poison(element: ElementType) -> float:
+    """A value that no product gives, or that is rare for 8-bit integers."""
+    if element.floating:
+        return math.nan
+    return NEVER if element.name == "s32" else -128
 
 
 def make_operands(torch: Any, problem: GemmProblem, sets: int) -> Operands:

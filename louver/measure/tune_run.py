@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +18,7 @@ from louver.library.state import TensorState
 from louver.measure.float64 import beside_float64, sampled
 from louver.measure.graph import prepare, take_turns
 from louver.measure.launches import compile_all, launches, rows_of
-from louver.measure.operands import NEVER, converted, pruned, torch_dtype
+from louver.measure.operands import converted, poison, pruned, torch_dtype
 from louver.measure.protocol import Protocol, median
 from louver.measure.report.gemm import compressed_bytes
 from louver.runtime.device import Device
@@ -105,7 +104,7 @@ class Bench:
 
     def _verify(self, schedule: Schedule, call: Callable[[int], None]) -> None:
         problem = self.task.problem
-        self.y.fill_(_poison(problem.out))
+        self.y.fill_(poison(element_type(problem.out)))
         call(0)
         y = self.y if problem.kind == "linear" else self.y.t()
         tokens = sampled(self.torch, self.task.n)
@@ -150,13 +149,6 @@ def set_up(torch: Any, task: Task, place: Device, protocol: Protocol) -> Bench:
         dense,
         sparse,
     )
-
-
-def _poison(out: str) -> float:
-    """A value that no product gives, or that is rare for 8-bit integers."""
-    if element_type(out).floating:
-        return math.nan
-    return NEVER if out == "s32" else -128
 
 
 def _padded(torch: Any, rows: Any) -> Any:

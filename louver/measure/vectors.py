@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +26,7 @@ from louver.measure.contenders import Copies
 from louver.measure.float64 import beside_float64
 from louver.measure.graph import prepare, take_turns
 from louver.measure.launches import launches, rows_of
-from louver.measure.operands import NEVER, converted
+from louver.measure.operands import converted, poison
 from louver.measure.protocol import Protocol, median
 from louver.runtime.device import Device
 
@@ -123,7 +122,7 @@ def microseconds(
     for name, contender in contenders.items():
         out = element_type(contender.y.dtype)
         for index in range(contender.sets):
-            contender.y.fill_(math.nan if out.floating else NEVER)
+            contender.y.fill_(poison(out))
             contender.call(index)
             rows = torch.randint(len(contender.y), (SAMPLE,), device="cuda")
             agreement = beside_float64(contender.dense, b.t(), contender.y, rows, out.name, accumulate)
