@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import louver
 from adversarial import FAMILIES, adversarial
@@ -39,7 +38,7 @@ from louver.library.numerics import (
     coefficients,
 )
 from louver.measure.machine import CannotMeasureError, header, require_torch
-from louver.measure.operands import converted, pruned
+from louver.measure.operands import as_torch, converted, pruned
 from louver.measure.record import write_record
 from louver.measure.report.table import Column, Table
 
@@ -84,7 +83,7 @@ def worst_sums(torch: Any) -> Iterator[dict[str, Any]]:
         if not element_type(dtype).floating:
             continue
         weight, tokens = adversarial(family, rng, dtype, SIDE, SIDE, k)
-        x, dense = (_to_device(torch, each) for each in (tokens, weight))
+        x, dense = (as_torch(torch, each).cuda() for each in (tokens, weight))
         for mode in _modes(dtype):
             error = _errors(torch, x, dense, louver.compress(weight, "2:4"), dtype, mode, k)
             of_random = error("random")["of_bound"]
@@ -94,11 +93,6 @@ def worst_sums(torch: Any) -> Iterator[dict[str, Any]]:
 def _modes(dtype: str) -> list[Any]:
     # "f32" equals "fast" if registers hold more bits than the sum.
     return [mode for mode in modes_of(dtype) if not (mode == "f32" and "fast" in modes_of(dtype))]
-
-
-def _to_device(torch: Any, array: NDArray[Any]) -> Any:
-    bits = array.view({1: np.uint8, 2: np.int16}[array.dtype.itemsize])
-    return torch.from_numpy(bits).cuda().view(getattr(torch, array.dtype.name))
 
 
 def _errors(torch: Any, x: Any, dense: Any, s: SparseTensor, dtype: str, mode: str, k: int) -> Callable[[Data], Any]:

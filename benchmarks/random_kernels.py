@@ -24,6 +24,7 @@ from typing import Any
 
 import louver
 from louver.measure.machine import CannotMeasureError, host_header, require_torch
+from louver.measure.operands import as_torch
 from louver.measure.record import write_record
 from louver.measure.workers import Lost, Turn, share_out
 from louver.user.compiled import UncleanKernelError
@@ -59,9 +60,7 @@ def run_kernel(task: tuple[int, int], turn: Turn) -> tuple[list[Outcome], bool]:
     torch.set_num_threads(1)
 
     def place(array: Any) -> Any:
-        # NumPy's bf16 and 8-bit floats are unknown to PyTorch, so the bytes are copied as integers.
-        same = torch.from_numpy(array.view(f"i{array.itemsize}")).cuda()
-        return same.view(getattr(torch, array.dtype.name))
+        return as_torch(torch, array).cuda()
 
     def read(array: Any) -> Any:
         integers = {1: torch.int8, 2: torch.int16, 4: torch.int32}[array.element_size()]

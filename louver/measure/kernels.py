@@ -12,6 +12,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from louver.library.compiled import BuiltKernel, Launch, loaded_keys
 from louver.measure.forms import Call, Form, bind, compressed
 from louver.measure.graph import Load, prepare, take_turns
 from louver.measure.machine import TARGET, forbid_short_sums
+from louver.measure.operands import as_torch
 from louver.measure.protocol import Protocol, median, spread
 from louver.measure.workers import Turn
 from louver.ptx.sass import DisassemblerMissingError, count_products, disassemble
@@ -147,9 +149,7 @@ def _measure(torch: Any, task: Task, turn: Turn, row: dict[str, Any]) -> None:
     turn()
 
     def on_device(array: NDArray[Any]) -> Any:
-        # NumPy's bf16 and 8-bit floats are unknown to PyTorch, so the bytes are copied as integers.
-        same = torch.from_numpy(array.view(f"i{array.itemsize}"))
-        return same.cuda().view(getattr(torch, array.dtype.name))
+        return as_torch(torch, array).cuda()
 
     ours = louver.jit(form.kernel, **hints)
     known, outs = bind(small, sparse=False, place=on_device)
@@ -247,10 +247,7 @@ def _compile_dense(torch: Any, form: Form, call: Call) -> dict[tuple[int, int], 
 
     triton.set_allocator(memory)
 
-    def on_host(array: NDArray[Any]) -> Any:
-        return torch.from_numpy(array.view(f"i{array.itemsize}")).view(getattr(torch, array.dtype.name))
-
-    known, _ = bind(call, sparse=False, place=on_host)
+    known, _ = bind(call, sparse=False, place=partial(as_torch, torch))
     native = {name: for_triton(name, value) for name, value in known.items()}
     found: dict[tuple[int, int], str | None] = {}
     for warps, stages in OPTIONS:

@@ -102,6 +102,11 @@ def torch_dtype(torch: Any, name: str) -> Any:
     return getattr(torch, element_type(name).numpy.name)
 
 
+def as_torch(torch: Any, array: NDArray[Any]) -> Any:
+    """A NumPy array as a torch tensor on the host: a view of its bytes, since PyTorch lacks NumPy's bf16 and 8-bit floats."""
+    return torch.from_numpy(array.view(f"i{array.itemsize}")).view(getattr(torch, array.dtype.name))
+
+
 def converted(torch: Any, normal: Any, dtype: str) -> Any:
     """Convert normal f32 numbers to an element type. Integers are scaled first."""
     if not element_type(dtype).floating:
