@@ -58,14 +58,19 @@ class KernelCounters:
 
 def find_ncu() -> Path:
     """Nsight Compute's command line, from the PATH or NVIDIA's folders. Raises NoCountersError without it."""
-    found = shutil.which("ncu")
+    found = find_tool("ncu", PLACES)
+    if found is None:
+        raise NoCountersError(f"no ncu on the PATH or in {', '.join(PLACES)}: install Nsight Compute")
+    return found
+
+
+def find_tool(name: str, places: Sequence[str]) -> Path | None:
+    """A program from the PATH or below these folders."""
+    found = shutil.which(name)
     if found is not None:
         return Path(found)
-    for place in PLACES:
-        for path in sorted(Path(place).rglob("ncu")) if Path(place).is_dir() else ():
-            if path.is_file() and os.access(path, os.X_OK):
-                return path
-    raise NoCountersError(f"no ncu on the PATH or in {', '.join(PLACES)}: install Nsight Compute")
+    paths = (path for place in places if Path(place).is_dir() for path in sorted(Path(place).rglob(name)))
+    return next((path for path in paths if path.is_file() and os.access(path, os.X_OK)), None)
 
 
 def choose_metrics(known: Iterable[str]) -> dict[str, str]:

@@ -15,7 +15,6 @@ import argparse
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from counters import find_tool
 from louver.ptx.assembler import ptxas_version
 from louver.runtime.device import require_device
 
@@ -62,18 +62,6 @@ class Finding:
     said: str
 
 
-def find_sanitizer() -> Path | None:
-    """compute-sanitizer from the PATH or NVIDIA's folders."""
-    found = shutil.which("compute-sanitizer")
-    if found is not None:
-        return Path(found)
-    for place in PLACES:
-        for path in sorted(Path(place).rglob("compute-sanitizer")) if Path(place).is_dir() else ():
-            if path.is_file() and os.access(path, os.X_OK):
-                return path
-    return None
-
-
 def command_of(program: tuple[str, ...]) -> list[str]:
     script, *arguments = program
     return [sys.executable, str(Path(__file__).with_name(script)), *arguments]
@@ -111,7 +99,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="write the record as JSON")
     args = parser.parse_args()
-    sanitizer = find_sanitizer()
+    sanitizer = find_tool("compute-sanitizer", PLACES)
     if sanitizer is None:
         print("no compute-sanitizer on the PATH or in", ", ".join(PLACES))
         return 3
