@@ -38,6 +38,7 @@ from louver.library.streaming.launches import (
     prepack_into,
     prune_into,
 )
+from louver.measure.contenders import copies_of
 from louver.measure.graph import prepare
 from louver.measure.machine import header, require_torch
 from louver.measure.operands import converted
@@ -156,12 +157,6 @@ def verify(torch: Any, name: str, kernel: Kernel) -> None:
             raise ArithmeticError(f"{name} computes wrongly: report the shape and the type")
 
 
-def copies(torch: Any, nbytes: int, sets: int) -> Callable[[int], object]:
-    """A copy that reads plus writes this number of bytes."""
-    pairs = [torch.empty(2, nbytes // 2, dtype=torch.uint8, device="cuda") for _ in range(sets)]
-    return lambda index: pairs[index % sets][0].copy_(pairs[index % sets][1])
-
-
 def libraries(torch: Any, weights: list[Any], pruned: Any) -> Iterator[tuple[str, Callable[[], object]]]:
     """PyTorch's compressors: cuSPARSELt, and CUTLASS for both orientations."""
     yield "cuSPARSELt compress", lambda: torch._cslt_compress(pruned)
@@ -207,7 +202,7 @@ def measure(torch: Any, shape: tuple[int, int], dtype: str, pattern: Pattern) ->
         for index in range(sets):
             call(index)
         verify(torch, name, first)
-        runs = {"kernel": call, "copy": copies(torch, first.moved, sets)}
+        runs = {"kernel": call, "copy": copies_of(torch, first.moved, sets).call}
         bursts = {each: prepare(torch, run, sets, PROTOCOL).burst for each, run in runs.items()}
         times = interleave(bursts, PROTOCOL.rounds, lambda: time.sleep(PROTOCOL.pause_seconds))
         us = {each: round(median(taken) * 1e6, 3) for each, taken in times.items()}
