@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,8 @@ from louver.cli.commands.demo_sentences import PATTERN, Embedded
 from louver.formats.regular import Target
 from louver.measure.report.layers import LayerRow, layers_json, layers_table
 from louver.measure.report.plots import plot_layers
-from louver.measure.report.products import ProductRow, each_product, products_json
-from louver.measure.report.sentences import in_words, sentences_json, sentences_table
+from louver.measure.report.products import ProductRow, each_product
+from louver.measure.report.sentences import in_words, sentences_table
 from louver.measure.report.sentences_plot import plot_sentences
 from louver.runtime.device import current_device
 
@@ -88,8 +88,8 @@ class Report:
             "louver": louver.__version__,
             "device": str(current_device()),
             "layers": layers_json(self.layers),
-            "products": products_json(self.products),
-            "sentences": [] if isinstance(found, str) else sentences_json(list(found.rows.values())),
+            "products": [asdict(row) for row in self.products],
+            "sentences": [] if isinstance(found, str) else [asdict(row) for row in found.rows.values()],
         }
 
     def plot(self, path: Path) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from louver.measure.report.table import Column, Table
 
@@ -60,8 +59,3 @@ def each_product(rows: Sequence[ProductRow]) -> Table:
     """A line for each product."""
     columns = tuple(Column(name, right=name in ("M×N×K", "seconds")) for name in HEADINGS)
     return Table("", columns, [cells(row) for row in rows])
-
-
-def products_json(rows: Sequence[ProductRow]) -> list[dict[str, Any]]:
-    """The rows as JSON values."""
-    return [asdict(row) for row in rows]

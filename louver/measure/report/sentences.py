@@ -6,7 +6,7 @@ Embeddings are [2·n, width], each of length 1. Sentences i and i + n are paraph
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -86,8 +86,3 @@ def sentences_table(rows: Sequence[SentenceRow], title: str = "") -> Table:
     """The rows as a table."""
     columns = tuple(Column(name, right=name != "weights") for name in HEADINGS)
     return Table(title, columns, [cells(row) for row in rows])
-
-
-def sentences_json(rows: Sequence[SentenceRow]) -> list[dict[str, Any]]:
-    """The rows as JSON values."""
-    return [asdict(row) for row in rows]
