@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from statistics import geometric_mean
 
 from louver.measure.report.gemm import CONTENDERS, LABELS, PRODUCTS, GemmRecord, GemmRow
 from louver.measure.report.table import Column, Table, number
@@ -15,17 +15,10 @@ def factor(row: GemmRow, over: str) -> float | None:
     return None if ours is None or other is None else other / ours
 
 
-def geomean(factors: Sequence[float]) -> float:
-    """The geometric mean of positive numbers. Raises ValueError without numbers."""
-    if not factors or min(factors) <= 0:
-        raise ValueError(f"a geometric mean needs positive numbers, at least one, got {list(factors)}")
-    return math.exp(math.fsum(map(math.log, factors)) / len(factors))
-
-
 def mean_factor(rows: Sequence[GemmRow], over: str) -> float | None:
     """Geometric mean of Louver's factors over a contender; None without factors."""
     found = [value for value in (factor(row, over) for row in rows) if value is not None]
-    return geomean(found) if found else None
+    return geometric_mean(found) if found else None
 
 
 def gemm_table(record: GemmRecord, title: str) -> Table:

@@ -18,6 +18,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 from louver.measure.report.header import Header, header_of, read_record
@@ -165,8 +166,7 @@ def _mean(found: Iterable[float | None]) -> dict[str, float | int] | None:
     speeds = [each for each in found if each is not None]
     if not speeds:
         return None
-    mean = math.exp(sum(map(math.log, speeds)) / len(speeds))
-    return {"calls": len(speeds), "mean": round(mean, 3), "least": round(min(speeds), 3)}
+    return {"calls": len(speeds), "mean": round(geometric_mean(speeds), 3), "least": round(min(speeds), 3)}
 
 
 def kernels_tables(found: Sequence[Mapping[str, Any]], title: str) -> list[Table | str]:
