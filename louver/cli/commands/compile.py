@@ -13,9 +13,7 @@ from louver.frontend.problem import MAX_SIZE, PRODUCTS, Kind, Problem
 from louver.isa.targets import target as machine
 from louver.isa.tensormap import COPY_CHUNK
 from louver.library.configure import choose
-
-SM_COUNT = 132
-"""Number of SMs for schedules without a device: a whole Hopper GPU."""
+from louver.user.retile import SM_COUNT
 
 
 def parse_sizes(text: str) -> tuple[int, int, int]:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from louver.cli.commands.compile import SM_COUNT, compile_for, parse_sizes
+from louver.cli.commands.compile import compile_for, parse_sizes
 from louver.compile.plan.schedule import FIELDS
 from louver.compile.products import compile_tile_ir
 from louver.formats.regular import Target
+from louver.isa.targets import SM_90A
 from louver.measure.report.schedule_plot import Life, draw_schedule
-
-TARGET = "sm_90a"
+from louver.user.retile import SM_COUNT
 
 
 def draw(problem: str, dtype: str, fields: Sequence[str], picture: Path) -> Path:
@@ -23,12 +23,12 @@ def draw(problem: str, dtype: str, fields: Sequence[str], picture: Path) -> Path
     if picture.suffix != ".svg":
         raise ValueError(f"a schedule is drawn as SVG, got {picture}: name a file that ends in .svg")
     sizes = parse_sizes(problem)
-    product = compile_for(sizes, dtype, "linear", TARGET, bias=False)
+    product = compile_for(sizes, dtype, "linear", SM_90A.name, bias=False)
     given = dict(map(_field, fields))
     if given:
         # The staging follows the tile.
         schedule = product.schedule.changed(**({"staging": None} | given))
-        product = compile_tile_ir(product.tile, schedule, TARGET)
+        product = compile_tile_ir(product.tile, schedule, SM_90A.name)
     Target.of(picture).write(draw_schedule(Life(product, sizes, SM_COUNT)).encode())
     return picture
 

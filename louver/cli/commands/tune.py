@@ -12,22 +12,16 @@ from louver.compile.plan.schedule import FIELDS
 from louver.formats.dtypes import element_type
 from louver.formats.regular import Target
 from louver.frontend.problem import PRODUCTS, Kind, Problem
-from louver.isa.targets import target
+from louver.isa.targets import SM_90A
 from louver.library.tuned import kept, tables
 from louver.library.tuned_entry import Entry, UnusableEntryError, status
 from louver.measure.machine import require_torch
-from louver.measure.problems import parse_shapes
+from louver.measure.problems import OTHER_NAMES, parse_shapes
 from louver.measure.report.result import Result
 from louver.measure.report.table import NAME, Column, Table
 from louver.measure.tune import Tuned, classes_between, entry_of, tune_and_keep
 from louver.measure.tune_run import Task
 from louver.runtime.device import require_device
-
-TARGET = "sm_90a"
-"""The target of kept schedules."""
-
-NAMES = {"int8": "s8"}
-"""Users' names of element types."""
 
 
 def parse_range(text: str) -> tuple[int, int]:
@@ -45,7 +39,7 @@ def tasks(shapes: str, dtypes: str, kind: str, out: str | None, n: str | None, a
     """
     found: list[Task] = []
     for name in dtypes.split(","):
-        dtype = NAMES.get(name.strip(), name.strip())
+        dtype = OTHER_NAMES.get(name.strip(), name.strip())
         if (dtype, dtype) not in PRODUCTS:
             raise ValueError(f"element types are {', '.join(a for a, b in PRODUCTS if a == b)}, got {dtype!r}")
         major = "k_major" if kind == "linear" or element_type(dtype).bits == 8 else "n_major"
@@ -156,7 +150,7 @@ def _own() -> Iterator[dict[str, Any]]:
 
 
 def _entry_json(entry: Entry) -> dict[str, Any]:
-    reason = status(entry, target(TARGET))
+    reason = status(entry, SM_90A)
     return {
         "file": None,
         "device": entry.place.device,
