@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 import louver
 from louver.compile.plan.schedule import Schedule
 from louver.ir.plain import from_json
-from louver.isa.targets import Target, target
+from louver.isa.targets import SM_90A, Target
 from louver.library.boxes import Held
 from louver.library.compiled import BuiltKernel, Launch, loaded_keys
 from louver.measure.forms import Call, Form, bind, compressed
 from louver.measure.graph import Load, prepare, take_turns
-from louver.measure.machine import TARGET, forbid_short_sums
+from louver.measure.machine import forbid_short_sums
 from louver.measure.operands import as_torch
 from louver.measure.protocol import Protocol, median, spread
 from louver.measure.workers import Turn
@@ -210,7 +210,7 @@ class Compiler:
         self, variant: Variant, schedule: Schedule | None = None, kind: Kind | None = None
     ) -> BuiltKernel[tuple[Wanted, KernelRecord]]:
         call = self.call if kind is None else replace(self.call, kind=kind)
-        asked = self.source, self.hints, call, variant, TARGET, self.grid, self.sm_count
+        asked = self.source, self.hints, call, variant, SM_90A.name, self.grid, self.sm_count
         wanted = Wanted.of(*asked, schedule=schedule)
         record = record_of(wanted)
         return BuiltKernel((wanted, record), from_json(Launch, record.launch))
@@ -225,7 +225,7 @@ def _compile(form: Form, call: Call, hints: Mapping[str, Any]) -> tuple[Wanted, 
     known, _ = bind(call, sparse=False)
     given, _ = bind_call(source.name, source.parameters, (), known)
     bound = classify(source.parameters, given)
-    compiler = Compiler(source, Hints.of(hints), bound, call.grid, target(TARGET))
+    compiler = Compiler(source, Hints.of(hints), bound, call.grid, SM_90A)
     return choose(source.name, compiler.hints, bound, call.grid, compiler).kernel.kernel
 
 

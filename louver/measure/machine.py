@@ -15,11 +15,9 @@ from typing import Any
 import numpy as np
 
 import louver
+from louver.isa.targets import SM_90A
 from louver.ptx.assembler import ptxas_version
 from louver.runtime.device import NoDevice, current_device
-
-TARGET = "sm_90a"
-"""The target of the library's kernels."""
 
 
 class CannotMeasureError(OSError):
@@ -31,8 +29,8 @@ def require_torch() -> Any:
     found = current_device()
     if isinstance(found, NoDevice):
         raise CannotMeasureError(f"benchmarks need a GPU, got none: {found.reason}")
-    if found.target != TARGET:
-        raise CannotMeasureError(f"benchmarks need a GPU with target {TARGET}, got {found}")
+    if found.target != SM_90A.name:
+        raise CannotMeasureError(f"benchmarks need a GPU with target {SM_90A.name}, got {found}")
     try:
         torch: Any = import_module("torch")
     except ImportError as error:

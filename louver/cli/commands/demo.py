@@ -15,7 +15,6 @@ from louver.cli.commands.demo_encoder import NoEncoderError
 from louver.cli.commands.demo_products import bias_of, check_products, compile_stages, emulate_slice
 from louver.cli.commands.demo_report import PLOT, Report
 from louver.cli.commands.demo_sentences import PATTERN, Embedded, embed_sentences
-from louver.cli.commands.doctor import KERNEL_TARGET
 from louver.cli.commands.notes import note, track
 from louver.cli.commands.selection import Selection
 from louver.compile.products import CompiledProduct
@@ -23,6 +22,7 @@ from louver.formats.dtypes import element_type
 from louver.formats.file import save
 from louver.formats.schema import Tensor, form_of
 from louver.formats.tensor import SparseTensor
+from louver.isa.targets import SM_90A
 from louver.measure.report.layers import LayerRow, size_text, total
 from louver.measure.report.products import ProductRow, products_table
 from louver.measure.report.result import Result
@@ -125,7 +125,7 @@ def prune_and_save(checkpoint: Checkpoint, selection: Selection, target: Path) -
 
 def has_kernels(found: Device | NoDevice) -> bool:
     """Whether the library's kernels run on the device."""
-    return isinstance(found, Device) and found.target == KERNEL_TARGET
+    return isinstance(found, Device) and found.target == SM_90A.name
 
 
 def run_products(tensors: Mapping[str, Tensor], pruned: Pruned) -> list[ProductRow]:

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 import louver
 from louver.cli.commands.compile import compile_for
-from louver.cli.commands.doctor import KERNEL_TARGET
 from louver.cli.commands.notes import note
 from louver.compile.products import CompiledProduct, ProductLevel
 from louver.formats.regular import Target
 from louver.formats.schema import Tensor
 from louver.formats.tensor import SparseTensor
+from louver.isa.targets import SM_90A
 from louver.library.emulate import emulate
 from louver.library.numerics import compare
 from louver.library.reference import exact_product
@@ -42,13 +42,13 @@ Array = NDArray[Any]
 def compile_stages(name: str, shape: tuple[int, int], dtype: str, out: Path) -> CompiledProduct:
     """Compile and assemble `linear` with the named weight of `shape`, write its levels to `out`, and print a note."""
     rows, columns = shape
-    compiled = compile_for((rows, TOKENS, columns), dtype, "linear", KERNEL_TARGET, bias=True)
+    compiled = compile_for((rows, TOKENS, columns), dtype, "linear", SM_90A.name, bias=True)
     for level, file in LEVEL_FILES.items():
         Target.of(out / file).write(compiled.text(level).encode())
-    assembly = assemble(compiled.ptx, KERNEL_TARGET)
+    assembly = assemble(compiled.ptx, SM_90A.name)
     Target.of(out / "product.cubin").write(assembly.cubin)
     note(
-        f"compiled linear with {name} for {KERNEL_TARGET}: {compiled.ptx.count(chr(10))} lines of PTX, "
+        f"compiled linear with {name} for {SM_90A.name}: {compiled.ptx.count(chr(10))} lines of PTX, "
         f"{len(assembly.cubin)} bytes of machine code, {len(assembly.warnings)} warnings"
     )
     return compiled

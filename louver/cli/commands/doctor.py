@@ -11,13 +11,11 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Literal
 
+from louver.isa.targets import SM_90A
 from louver.measure.report.result import Result
 from louver.measure.report.table import NAME, Column, Table
 
 Kind = Literal["core", "gpu", "optional"]
-
-KERNEL_TARGET = "sm_90a"
-"""The target of the library's kernels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +137,11 @@ def _cache() -> str:
 
 def _tuned() -> str:
     """Number of measured schedules, and of those that are not used."""
-    from louver.isa.targets import target
     from louver.library.tuned import kept, tables
     from louver.library.tuned_entry import Entry, status
 
-    machine = target(KERNEL_TARGET)
-    own = [status(found, machine) if isinstance(found, Entry) else str(found) for _, found in kept()]
-    package = [status(entry, machine) for entry in tables()]
+    own = [status(found, SM_90A) if isinstance(found, Entry) else str(found) for _, found in kept()]
+    package = [status(entry, SM_90A) for entry in tables()]
     reasons = [reason for reason in (*own, *package) if reason]
     counts = f"{len(own)} of this user, {len(package)} of the package"
     return f"{counts}; {len(reasons)} passed over, the first because {reasons[0]}" if reasons else counts
@@ -163,6 +159,6 @@ def _gpu() -> str:
     found = current_device()
     if isinstance(found, NoDevice):
         raise NoDeviceError(found.reason)
-    if found.target != KERNEL_TARGET:
-        raise NoDeviceError(f"{found}: the library's kernels are for {KERNEL_TARGET}")
+    if found.target != SM_90A.name:
+        raise NoDeviceError(f"{found}: the library's kernels are for {SM_90A.name}")
     return str(found)
