@@ -131,11 +131,7 @@ def _calls(
     works: dict[str, Work], product: Operands, *, ours: bool = False, turned: bool = False
 ) -> Iterator[HostCall]:
     for name, work in works.items():
-        yield HostCall(name, partial(_given, work), product, ours, turned)
-
-
-def _given(work: Work) -> Work:
-    return work
+        yield HostCall(name, lambda work=work: work, product, ours, turned)
 
 
 def _first(make: Callable[[], Contender]) -> Work:
