@@ -12,6 +12,7 @@ from louver.measure.report.gemm import CONTENDERS, LABELS, GemmRecord, GemmRow
 from louver.measure.report.gemm_table import mean_factor
 from louver.measure.report.roofline import ROOFS
 from louver.measure.report.roofline_plot import draw_roofline
+from louver.measure.report.table import grouped
 
 WIDTH = 13.0
 ROW_HEIGHT = 3.2
@@ -32,24 +33,20 @@ def plot_gemm(record: GemmRecord, path: Path) -> Path:
     """
     if not record.rows:
         raise ValueError("a plot of products needs at least one row, got none: run the benchmark first")
-    widths = list(dict.fromkeys(_bits(row) for row in record.rows))
+    widths = grouped(record.rows, lambda row: element_type(row.dtype).bits)
     roof = ROOFS.get(record.device)
     heights = [ROW_HEIGHT] * len(widths) + ([ROOF_HEIGHT] if roof else [])
     made = figure(WIDTH, sum(heights) + 1.1)
     bands = made.subfigures(len(heights) + 2, 1, height_ratios=[0.55, *heights, 0.55])
     _head(bands[0], bool(record.sustained))
-    for band, bits in zip(bands[1:], widths, strict=False):
-        _bars(band, record, [row for row in record.rows if _bits(row) == bits])
+    for band, rows in zip(bands[1:], widths.values(), strict=False):
+        _bars(band, record, rows)
     if roof is not None:
         band = bands[1 + len(widths)]
         for axes, bits in zip(_panels(band, len(widths), bottom=0.14), widths, strict=True):
             draw_roofline(axes, record, roof, bits)
     foot(bands[-1], record.foot, FOOT_COLUMNS)
     return write(made, path)
-
-
-def _bits(row: GemmRow) -> int:
-    return element_type(row.dtype).bits
 
 
 def _head(band: Any, sustained: bool) -> None:
@@ -72,11 +69,10 @@ def _panels(band: Any, count: int, bottom: float) -> list[Any]:
 
 def _bars(band: Any, record: GemmRecord, rows: Sequence[GemmRow]) -> None:
     """A row of panels with one scale."""
-    kinds = list(dict.fromkeys(row.types for row in rows))
+    kinds = grouped(rows, lambda row: row.types)
     panels = _panels(band, len(kinds), bottom=0.2)
     top = max((row.tflops(name) or 0.0) for row in rows for name in CONTENDERS)
-    for index, (axes, types) in enumerate(zip(panels, kinds, strict=True)):
-        own = [row for row in rows if row.types == types]
+    for index, (axes, (types, own)) in enumerate(zip(panels, kinds.items(), strict=True)):
         if len(own) > MOST_BARS:
             _dots(axes, own)
         else:

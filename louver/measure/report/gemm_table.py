@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import geometric_mean
 
 from louver.measure.report.gemm import CONTENDERS, LABELS, PRODUCTS, GemmRecord, GemmRow
-from louver.measure.report.table import Column, Table, number
+from louver.measure.report.table import Column, Table, grouped, number
 
 
 def factor(row: GemmRow, over: str) -> float | None:
@@ -28,8 +28,7 @@ def gemm_table(record: GemmRecord, title: str) -> Table:
     speeds = [Column(f"{LABELS[product]} TFLOP/s", right=True) for product in products]
     factors = [Column(f"× {LABELS[over]}", right=True) for over in CONTENDERS[1:]]
     shown: list[tuple[str, ...]] = []
-    for types in dict.fromkeys(row.types for row in record.rows):
-        rows = [row for row in record.rows if row.types == types]
+    for types, rows in grouped(record.rows, lambda row: row.types).items():
         for row in rows:
             numbers = [number(row.tflops(product), ".0f") for product in products]
             numbers += [number(factor(row, over), ".2f") for over in CONTENDERS[1:]]

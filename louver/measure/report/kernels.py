@@ -15,14 +15,14 @@ The file is JSON:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
 from louver.measure.report.header import Header, header_of, read_record
-from louver.measure.report.table import NAME, NONE, Column, Table, number
+from louver.measure.report.table import NAME, NONE, Column, Table, grouped, number
 
 WARPGROUP = "GMMA.SP"
 """The end of the opcode of all sparse warpgroup products."""
@@ -114,14 +114,14 @@ def summarize(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """
     rows = [row_of(each) for each in found]
     groups = {"all": rows}
-    groups |= _grouped(rows, lambda row: row.kind) | _grouped(rows, lambda row: row.tile_class)
-    groups |= _grouped((row for row in rows if row.family is not None), lambda row: f"by {_plural(row.family)}")
+    groups |= grouped(rows, lambda row: row.kind) | grouped(rows, lambda row: row.tile_class)
+    groups |= grouped((row for row in rows if row.family is not None), lambda row: f"by {_plural(row.family)}")
     dense = {name: _mean(row.times_dense for row in each) for name, each in groups.items()}
     cublas = {name: _mean(row.times("cublas") for row in each) for name, each in groups.items()}
     best = {
-        name: _mean(_best_tiles(each)) for name, each in {"all": rows, **_grouped(rows, lambda row: row.kind)}.items()
+        name: _mean(_best_tiles(each)) for name, each in {"all": rows, **grouped(rows, lambda row: row.kind)}.items()
     }
-    forms = _grouped(rows, lambda row: row.form)
+    forms = grouped(rows, lambda row: row.form)
     refused = {each["form"] for each in found if "refused" in each}
     failed = {each["form"] for each in found if "failed" in each} - refused
     accepted = [each for name, each in forms.items() if name not in refused | failed]
@@ -142,13 +142,6 @@ def summarize(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _grouped(rows: Iterable[KernelRow], key: Callable[[KernelRow], str]) -> dict[str, list[KernelRow]]:
-    found: dict[str, list[KernelRow]] = {}
-    for row in rows:
-        found.setdefault(key(row), []).append(row)
-    return found
-
-
 def _plural(family: str | None) -> str:
     return "products" if family == "product" else str(family)
 
@@ -156,7 +149,7 @@ def _plural(family: str | None) -> str:
 def _best_tiles(rows: Iterable[KernelRow]) -> Iterable[float | None]:
     """Triton's least time over Louver's, for each form and size with several timed tiles."""
     timed = (row for row in rows if row.times_dense is not None)
-    for same in _grouped(timed, lambda row: f"{row.form} {row.sizes}").values():
+    for same in grouped(timed, lambda row: f"{row.form} {row.sizes}").values():
         if len(same) > 1:
             yield min(row.us["triton"] for row in same) / min(row.us["louver"] for row in same)
 

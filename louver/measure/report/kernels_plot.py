@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from louver.measure.report.canvas import COLORS, INK, clean, figure, foot, head, write
-from louver.measure.report.kernels import KernelRow, KernelsRecord
+from louver.measure.report.kernels import KernelsRecord
+from louver.measure.report.table import grouped
 
 WIDTH = 11.0
 BAR_HEIGHT = 0.2
@@ -24,10 +25,8 @@ def plot_kernels(record: KernelsRecord, path: Path) -> Path:
 
     Raises ValueError without a call that Triton ran too, and ModuleNotFoundError without Matplotlib.
     """
-    kinds: dict[str, list[tuple[float, KernelRow]]] = {}
-    for row in record.rows:
-        if row.times_dense is not None:
-            kinds.setdefault(row.kind, []).append((row.times_dense, row))
+    timed = [(row.times_dense, row) for row in record.rows if row.times_dense is not None]
+    kinds = grouped(timed, lambda each: each[1].kind)
     if not kinds:
         raise ValueError("a plot of kernels needs calls timed beside Triton's, got none: see the record's messages")
     count = sum(map(len, kinds.values()))

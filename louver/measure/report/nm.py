@@ -20,7 +20,7 @@ from typing import Any
 from louver.formats.pattern import Pattern
 from louver.frontend.problem import Kind
 from louver.measure.report.header import Header, header_of, read_record
-from louver.measure.report.table import NONE, Column, Table
+from louver.measure.report.table import NONE, Column, Table, grouped
 
 KINDS: tuple[Kind, ...] = ("matmul", "linear")
 
@@ -91,10 +91,7 @@ def read_nm(path: Path) -> NmRecord:
 
 def by_pattern(rows: Sequence[NmRow]) -> dict[Pattern, list[NmRow]]:
     """The rows of each pattern in the paper's order: by tokens, then by weight."""
-    found: dict[Pattern, list[NmRow]] = {}
-    for row in sorted(rows, key=lambda row: row.shape[1]):
-        found.setdefault(row.pattern, []).append(row)
-    return found
+    return grouped(sorted(rows, key=lambda row: row.shape[1]), lambda row: row.pattern)
 
 
 def nm_table(record: NmRecord) -> Table:

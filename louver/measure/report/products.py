@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from louver.measure.report.table import Column, Table
+from louver.measure.report.table import Column, Table, grouped
 
 HEADINGS = ("product", "M×N×K", "ran on", "seconds", "within the bound")
 
@@ -38,9 +38,7 @@ def cells(row: ProductRow) -> tuple[str, ...]:
 
 def products_table(rows: Sequence[ProductRow], title: str) -> Table:
     """A line for all products of one shape and path, for a terminal. Shapes after `MOST_LINES` are counted."""
-    kinds: dict[tuple[tuple[int, int, int], str], list[ProductRow]] = {}
-    for row in rows:
-        kinds.setdefault((row.shape, row.path), []).append(row)
+    kinds = grouped(rows, lambda row: (row.shape, row.path))
     lines = [_kind_cells(same) for same in list(kinds.values())[:MOST_LINES]]
     if len(kinds) > MOST_LINES:
         lines.append((f"{len(kinds) - MOST_LINES} more", "", "", "", ""))

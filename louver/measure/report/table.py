@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import TypeVar
 
 from louver.measure.report.text import cells, fold, shown
+
+K = TypeVar("K")
+R = TypeVar("R")
 
 NAME = 16
 """Least width, in cells, of a column of names or sentences. Less is hard to read."""
@@ -20,6 +24,14 @@ NONE = "–"
 def number(value: float | None, form: str) -> str:
     """A number as the text of a cell."""
     return NONE if value is None else format(value, form)
+
+
+def grouped(rows: Iterable[R], key: Callable[[R], K]) -> dict[K, list[R]]:
+    """The rows of each key, in their order."""
+    found: dict[K, list[R]] = {}
+    for row in rows:
+        found.setdefault(key(row), []).append(row)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from louver.measure.report.canvas import COLORS, INK, clean, figure, foot, write
 from louver.measure.report.gemm import LABELS, TIMED, GemmRecord, GemmRow
+from louver.measure.report.table import grouped
 
 PANEL_WIDTH, PANEL_HEIGHT = 2.7, 2.5
 HEAD, FOOT, LEFT = 0.7, 0.9, 0.75
@@ -35,11 +36,7 @@ def over_tokens(record: GemmRecord) -> bool:
 
 
 def _by_weight(rows: Sequence[GemmRow]) -> dict[tuple[str, int, int], list[GemmRow]]:
-    found: dict[tuple[str, int, int], list[GemmRow]] = {}
-    for row in sorted(rows, key=lambda row: row.shape[1]):
-        m, _, k = row.shape
-        found.setdefault((row.types, m, k), []).append(row)
-    return found
+    return grouped(sorted(rows, key=lambda row: row.shape[1]), lambda row: (row.types, row.shape[0], row.shape[2]))
 
 
 def plot_tokens(record: GemmRecord, path: Path) -> Path:
