@@ -23,8 +23,8 @@ from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
 from louver.library.configure import deepest
-from louver.library.rows import Rows
 from louver.library.state import TensorState
+from louver.measure.launches import rows_of
 from louver.runtime.memory import DeviceArray
 
 M, N, K = 336, 528, 1072
@@ -129,7 +129,7 @@ def run(structure: Structure) -> int:
     poisoned = np.full(oriented.size * element.bytes, POISON, np.uint8).view(element.numpy).reshape(oriented.shape)
     x, y = DeviceArray.of(np.ascontiguousarray(placed)), DeviceArray.of(poisoned)
     launcher = TensorState().launcher(s, problem, schedule, 0, 0)
-    matrices = _rows(x), _rows(y)
+    matrices = rows_of(x), rows_of(y)
     sized = launcher.sized(N, *matrices)._replace(ctas=WALKERS * schedule.order.cluster)
     launcher.bound(sized, *matrices)()
     return differing(y.numpy(), oriented)
@@ -147,22 +147,6 @@ def _sparse(rng: np.random.Generator, problem: Problem, own: tuple[int, ...]) ->
 def _expected(problem: Problem, a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
     total = a.astype(np.float64) @ b.astype(np.float64)
     return total[: M // 2] * total[M // 2 :] if problem.epilogue.gated else total
-
-
-def _rows(array: DeviceArray) -> Rows:
-    *batch, rows, inner = array.shape
-    pitch = inner * array.element.bytes
-    entries = batch[0] if batch else 1
-    return Rows(
-        array.buffer.address,
-        inner,
-        rows,
-        pitch,
-        array.element.bytes,
-        array,
-        entries,
-        rows * pitch if entries > 1 else 0,
-    )
 
 
 def main() -> int:

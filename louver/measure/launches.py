@@ -54,8 +54,9 @@ def launches(
 
 
 def rows_of(tensor: Any) -> Rows:
-    """A torch matrix with contiguous rows."""
+    """A matrix with contiguous rows, or a batch of such matrices, in an array of PyTorch or of Louver."""
     array = view(tensor)
-    rows, inner = array.shape
+    *batch, rows, inner = array.shape
     width = array.element.bytes
-    return Rows(array.address, inner, rows, max(array.strides[0], inner) * width, width, tensor)
+    entries = (batch[0], array.strides[0] * width) if batch else ()
+    return Rows(array.address, inner, rows, max(array.strides[-2], inner) * width, width, tensor, *entries)
