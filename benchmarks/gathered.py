@@ -25,6 +25,7 @@ from louver.frontend.problem import Problem
 from louver.isa.targets import Target, target
 from louver.library.configure import METADATA, Demand, TileShape, deepest
 from louver.library.ranges import Cutting
+from louver.measure.contenders import DENSE_CALLS, dense_product
 from louver.measure.machine import header, require_torch
 from louver.measure.operands import converted, placed, torch_dtype
 from louver.measure.protocol import Protocol
@@ -121,14 +122,10 @@ def contenders(torch: Any, given: Drawn, b: Any, y: Any, place: Device, dtype: s
 
 def cublas(torch: Any, weight: Any, b: Any, y: Any, dtype: str) -> Callable[[int], object]:
     """The dense product weight [M, K] @ b [K, N], by PyTorch."""
-    if element_type(dtype).bits > 8:
-        return lambda _: torch.mm(weight, b, out=y)
-    turned = b.view(torch.uint8).t().contiguous().view(b.dtype).t()
-    if dtype == "s8":
-        return lambda _: torch._int_mm(weight, turned, out=y)
-    one = torch.ones((), device="cuda")
-    scales = {"scale_a": one, "scale_b": one}
-    return lambda _: torch._scaled_mm(weight, turned, **scales, out_dtype=y.dtype, use_fast_accum=True, out=y)
+    multiply = dense_product(torch, DENSE_CALLS[dtype, OUTPUTS[dtype]], y)
+    if element_type(dtype).bits == 8:
+        b = b.view(torch.uint8).t().contiguous().view(b.dtype).t()
+    return lambda _: multiply(weight, b)
 
 
 def measure(

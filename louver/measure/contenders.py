@@ -28,6 +28,7 @@ DENSE_CALLS: Mapping[tuple[str, str], str] = {
     ("f16", "f16"): "torch.mm",
     ("bf16", "bf16"): "torch.mm",
     ("e4m3", "f16"): "torch._scaled_mm",
+    ("e4m3", "bf16"): "torch._scaled_mm",
     ("s8", "s32"): "torch._int_mm",
     ("f32", "f32"): "torch.mm",
 }
@@ -117,23 +118,22 @@ def cublas(torch: Any, operands: Operands) -> Contender:
     name = DENSE_CALLS.get((problem.dtype, problem.out))
     if name is None:
         raise ValueError(f"PyTorch has no dense product of {problem.dtype} that writes {problem.out}")
-    multiply = _dense_product(torch, name, operands)
-    transposed = [weight.t() for weight in operands.dense]
-    return Contender("cublas", lambda index: multiply(transposed[index % operands.sets]), "tokens", {"call": name})
+    multiply = dense_product(torch, name, operands.y, fast=problem.accumulate != "promoted")
+    x, transposed = operands.x, [weight.t() for weight in operands.dense]
+    return Contender("cublas", lambda index: multiply(x, transposed[index % operands.sets]), "tokens", {"call": name})
 
 
-def _dense_product(torch: Any, name: str, operands: Operands) -> Callable[[Any], Any]:
-    x, y = operands.x, operands.y
+def dense_product(torch: Any, name: str, y: Any, *, fast: bool = True) -> Callable[[Any, Any], Any]:
+    """A function that multiplies two matrices to y, by a call of `DENSE_CALLS`. fast: how cuBLAS accumulates e4m3."""
     match name:
         case "torch._scaled_mm":
             one = torch.ones((), device="cuda")
             scales = {"scale_a": one, "scale_b": one}
-            fast = operands.problem.accumulate != "promoted"
-            return lambda w: torch._scaled_mm(x, w, **scales, out_dtype=y.dtype, use_fast_accum=fast, out=y)
+            return lambda a, b: torch._scaled_mm(a, b, **scales, out_dtype=y.dtype, use_fast_accum=fast, out=y)
         case "torch._int_mm":
-            return lambda w: torch._int_mm(x, w, out=y)
+            return lambda a, b: torch._int_mm(a, b, out=y)
         case _:
-            return lambda w: torch.mm(x, w, out=y)
+            return lambda a, b: torch.mm(a, b, out=y)
 
 
 class CuSparseLt:
