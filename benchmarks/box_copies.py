@@ -1,8 +1,8 @@
 """Time of tensor copies of partial or unaligned boxes: `python benchmarks/box_copies.py --out FILE.json`.
 
-Each CTA copies boxes with rows of 128 bytes from one matrix of up to 128 rows, 4 at a time, along K and again from the
-start. Parts of a box outside the matrix become zeros. A launch copies 20,000 boxes for each CTA, and events give its
-time, the median of 5 launches. Clocks assume 1,755 MHz. The matrix stays in the L2 cache.
+Each CTA copies boxes with rows of 128 bytes from one matrix of up to 128 rows. It copies 4 boxes at a time along K, and
+repeats from the start. Parts of a box outside the matrix become zeros. A launch copies 20,000 boxes for each CTA, and
+events give its time, the median of 5 launches. Clocks assume 1,755 MHz. The matrix stays in the L2 cache.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Errors relative to float64 and to their bounds: `python benchmarks/errors.py --out FILE.json`.
 
 Protocol. Sums: random normal weights [512, K], pruned to 2:4 by magnitude, times random normal tokens [512, K], for
-each element type and way to accumulate, with results in f32 (integers: s32). Reported are the greatest |y - float64| /
+each element type and way to accumulate. Results are f32 (integers: s32). Reported are the greatest |y - float64| /
 Σ|a||b|, and the greatest error over the bound of louver.library.numerics for random data. Worst data: the same for the
 families of adversarial.py, [512, K] by [512, K]. The bound for any data counts; the bound for random data, also
-reported, may be passed. Activations: of an exact argument (an array c and a product of 0), for every exponent and sign
-of normal f32 numbers with 2^15 significands each, and for 2^24 steps from -12 to 12. Reported are the greatest error
-over the argument's magnitude, over the bound, and in last places of the exact result in the output's type. Near zeros
-of gelu and silu far below 0, last places are many, because the bound is relative to the argument. All references are
+reported, may be passed. Activations: the argument is exact (an array c and a product of 0). It takes 2^15 significands
+for every exponent and sign of normal f32 numbers, and 2^24 steps from -12 to 12. Reported are the greatest error over
+the argument's magnitude, over the bound, and in last places of the exact result in the output's type. Near zeros of
+gelu and silu far below 0, last places are many, because the bound is relative to the argument. All references are
 float64 on the GPU. Exit status 1 if a bound is passed, 2 if nothing can be measured.
 """
 

@@ -1,8 +1,8 @@
 """Checks one small product exactly, without torch: `python benchmarks/one_product.py M N K A B` (A, B: element types).
 
-The sanitizer runs this program: linear to every output type; matmul with an N-major operand that is copied first, and
-with one on the device; linear with each option of the library in its first form. Exit status 1 if an element differs
-from the float64 reference, 3 without a GPU.
+The sanitizer runs this program. It checks linear to every output type, and with each option of the library in its first
+form. It checks matmul with an N-major operand that is copied first, and with one on the device. Exit status 1 if an
+element differs from the float64 reference, 3 without a GPU.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
 Speed: a user's tensor-descriptor kernel of 128×256 tiles and `louver.linear` on the same operands, timed as in `louver
 bench gemm` (bursts in turns, medians). Results are compared with float64 first. Start: from a kernel and its arguments
-to a cubin, in new processes with a separate cache directory and Python's bytecode, after the import of Triton; with an
-empty cache, and with the cache of the previous process. Host: from the call to its return, while the GPU works, as in
-`louver bench host`.
+to a cubin, after the import of Triton. New processes have Python's bytecode and a separate cache directory, empty or
+filled by the previous process. Host: from the call to its return, while the GPU works, as in `louver bench host`.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ def read_continued(
 ) -> Continued:
     """Read a record that a run of these problems may continue. header: of the run, from `machine.header`.
 
-    Raises OSError without the file. Raises ValueError if the record has other rows than the run, or if the GPU, the
-    protocol, the data or a version (except Louver's commit) differs.
+    Raises OSError without the file, and ValueError for rows that the run does not measure. It also raises ValueError if
+    the GPU, the protocol, the data or a version other than Louver's commit differs.
     """
     found = read_record(path, "gemm", _found)
     begun = found.facts

@@ -133,8 +133,8 @@ class Form:
             raise ValueError(f"a form's kind is one of {', '.join(KINDS)}, got {self.kind!r}")
 
     def call(self, seed: int, sizes: Sizes) -> Call:
-        """The call at these sizes, the same for the same seed, with the tile, the constants, and M, N and K as the
-        kernel takes them.
+        """The call at these sizes, with the tile, the constants, and the sizes that the kernel takes. Equal seeds give
+        equal data.
         """
         made = self.build(Draw(np.random.default_rng(seed)), sizes)
         given = {"M": sizes.m, "N": sizes.n, "K": sizes.k, **made.arguments, **sizes.tile}

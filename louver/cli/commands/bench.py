@@ -228,7 +228,7 @@ def host_table(found: HostTimes, title: str) -> Table:
 
 
 def picture(record: Path, path: Path) -> str:
-    """Draw a record. Returns a note: the written file, or that Matplotlib is missing, without which the record is kept."""
+    """Draw a record. Returns a note: the written file, or the missing Matplotlib. The record is kept in both cases."""
     try:
         return f"wrote {draw(record, path)}"
     except ModuleNotFoundError as error:

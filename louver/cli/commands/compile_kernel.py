@@ -42,9 +42,9 @@ _ELEMENTS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class KernelArguments:
-    """The arguments for which a kernel is compiled. multiples: integers that are multiples of 16.
+    """The arguments for which a kernel is compiled. signature, constexprs: Triton's types and constants by argument.
 
-    signature, constexprs: Triton's types and constants by argument. sparse: patterns by argument.
+    sparse: patterns by argument. multiples: integers that are multiples of 16.
     """
 
     signature: Mapping[str, str]
