@@ -86,7 +86,7 @@ def products(m: int, n: int, k: int, a_type: str, b_type: str) -> dict[str, int]
 
 
 def verdict(count: Callable[[], dict[str, int]]) -> int:
-    """Print the wrong elements by name. Returns the exit status: 3 without a GPU, 1 for wrong elements, else 0."""
+    """Print the counts of wrong results by name. Returns the exit status: 3 without a GPU, 1 for a wrong result, else 0."""
     found = current_device()
     if not isinstance(found, Device):
         print(found)
@@ -94,9 +94,9 @@ def verdict(count: Callable[[], dict[str, int]]) -> int:
     counted = count()
     wrong = {name: differ for name, differ in counted.items() if differ}
     for name, differ in wrong.items():
-        print(f"{name}: {differ} elements differ")
+        print(f"{name}: {differ} wrong")
     if not wrong:
-        print(f"exact: {', '.join(counted)}")
+        print(f"right: {', '.join(counted)}")
     return 1 if wrong else 0
 
 
