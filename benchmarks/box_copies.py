@@ -8,11 +8,11 @@ events give its time, the median of 5 launches. Clocks assume 1,755 MHz. The mat
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 from louver.isa.tensormap import TensorMap
 from louver.measure.machine import header, require_torch
+from louver.measure.record import write_record
 from louver.ptx.assembler import assemble
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Address, Kernel, Module, Param, Reg
@@ -91,7 +91,7 @@ def main() -> None:
     for row in rows:
         print(f"{row['case']:36} {row['ctas']:4} CTAs {row['clocks_a_box']:7} clocks a box")
     record = {"kind": "box copies", **header(torch), "protocol": " ".join(str(__doc__).split()), "rows": rows}
-    given.out.write_text(json.dumps(record, indent=1) + "\n")
+    write_record(given.out, record)
 
 
 def _clocks(torch, kernel: LoadedKernel, matrix: DeviceBuffer, case: tuple[int, int, int, int], ctas: int) -> float:

@@ -12,7 +12,6 @@ unless all are clean, 3 without compute-sanitizer.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import subprocess
@@ -23,6 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from counters import find_tool
+from louver.measure.record import write_record
 from louver.ptx.assembler import ptxas_version
 from louver.runtime.device import require_device
 
@@ -127,8 +127,7 @@ def main() -> int:
         "findings": [asdict(finding) for finding in findings],
     }
     if args.out is not None:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(record, indent=1) + "\n")
+        write_record(args.out, record)
     return 0 if record["clean"] and all(status == 0 for status, _ in alone) else 1
 
 
