@@ -15,9 +15,7 @@ from louver.runtime.device import Device
 
 
 def kernels_of(problem: GemmProblem, place: Device) -> Iterator[tuple[Problem, Schedule]]:
-    """The kernels that `louver.measure.gemm.measure` runs for a problem, perhaps twice. Rows of measured outputs are
-    aligned.
-    """
+    """The kernels that `louver.measure.gemm.measure` runs for a problem, perhaps twice. Plans also have unaligned ones."""
     product, sizes = problem.product, problem.shape
     yield product, schedule_for(product, *sizes, place, aligned_output=True)
     if problem.n <= FEW_TOKENS:
@@ -29,7 +27,7 @@ def kernels_of(problem: GemmProblem, place: Device) -> Iterator[tuple[Problem, S
 
 
 def compile_ahead(problems: Iterable[GemmProblem], place: Device) -> int:
-    """Compile the kernels of these problems into the cache, and return their number. Errors of compilation are ignored."""
+    """Compile the kernels of these problems into the cache; returns their number. A measurement reports errors."""
     wanted = dict.fromkeys(kernel for problem in problems for kernel in kernels_of(problem, place))
     compile_all(wanted, place.target)
     return len(wanted)

@@ -18,7 +18,7 @@ from louver.runtime.arrays import view
 
 
 def compile_all(wanted: Iterable[tuple[Problem, Schedule]], name: str) -> dict[tuple[Problem, Schedule], str]:
-    """Compile in parallel into the cache for a target. Returns the errors of kernels that do not compile."""
+    """Compile in parallel into the cache for a target, half a second a kernel. Returns the errors of refused kernels."""
     pairs = list(wanted)
     if not pairs:
         return {}

@@ -101,7 +101,7 @@ def gpu_uuid(torch: Any) -> str:
 def nvidia_smi(fields: Sequence[str], gpu: str) -> list[str]:
     """The command that prints the fields of a GPU on one line, separated by commas.
 
-    Unlike NVML in this process, a process can be killed if the driver hangs, and takes no time from the measured
+    Unlike NVML, it comes with every driver, can be killed if the driver hangs, and takes no time from a measured
     thread.
     """
     return ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits", "-i", gpu]
