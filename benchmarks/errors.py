@@ -105,11 +105,7 @@ def _errors(torch: Any, x: Any, dense: Any, s: SparseTensor, dtype: str, mode: s
     def in_units(data: Data) -> dict[str, float]:
         relative, absolute, summed = coefficients(k, out, accumulation(dtype, mode), data)
         allowed = relative * exact.abs() + absolute + summed * magnitude
-        return {
-            "error": _worst(torch, error, magnitude),
-            "bound": summed,
-            "of_bound": _worst(torch, error, allowed),
-        }
+        return {"error": _worst(torch, error, magnitude), "bound": summed, "of_bound": _worst(torch, error, allowed)}
 
     return in_units
 
@@ -223,9 +219,7 @@ def main() -> int:
     found, worst, curves = list(sums(torch)), list(worst_sums(torch)), list(activations(torch))
     show("Sums", ("dtype", "accumulate", "k", "error", "bound", "of_bound"), found)
     show(
-        "Sums of the worst data",
-        ("data", "dtype", "accumulate", "k", "error", "bound", "of_bound", "of_random"),
-        worst,
+        "Sums of the worst data", ("data", "dtype", "accumulate", "k", "error", "bound", "of_bound", "of_random"), worst
     )
     show(
         "Activations",

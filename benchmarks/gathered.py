@@ -72,7 +72,7 @@ TILES = dict.fromkeys(OUTPUTS, TENSOR_CORES) | {
         (128, 64, 2, 1, 1),
         (64, 128, 1, 1, 1),
         (64, 64, 1, 2, 1),
-    ),
+    )
 }
 """Rows, columns, consumers, CTAs on an SM, and the step in multiples of the library's."""
 

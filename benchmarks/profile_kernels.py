@@ -16,15 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from counters import (
-    KernelCounters,
-    NoCountersError,
-    by_contender,
-    choose_metrics,
-    find_ncu,
-    known_metrics,
-    profile,
-)
+from counters import KernelCounters, NoCountersError, by_contender, choose_metrics, find_ncu, known_metrics, profile
 from louver.measure.contenders import REFUSALS, Contender, CuSparseLt, cublas, cusparselt_candidates, ours
 from louver.measure.graph import ESTIMATE_REPLAYS, capture
 from louver.measure.machine import CannotMeasureError, header, require_torch, tf32_products
