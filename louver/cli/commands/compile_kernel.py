@@ -20,24 +20,8 @@ from louver.user.decorators import Layers, unwrap
 _MARK = f":{MULTIPLE}"
 """Suffix of the type of a multiple of 16, as in Triton's command that compiles kernels."""
 
-_ELEMENTS = tuple(
-    dict.fromkeys(
-        (
-            *POINTEES.values(),
-            "i1",
-            "i16",
-            "i64",
-            "u16",
-            "u32",
-            "u64",
-            "fp64",
-            "fp8e4b15",
-            "fp8e4b8",
-            "fp8e5b16",
-            "constexpr",
-        )
-    )
-)
+_OTHERS = ("i1", "i16", "i64", "u16", "u32", "u64", "fp64", "fp8e4b15", "fp8e4b8", "fp8e5b16", "constexpr")
+_ELEMENTS = tuple(dict.fromkeys((*POINTEES.values(), *_OTHERS)))
 
 
 @dataclass(frozen=True, slots=True)
