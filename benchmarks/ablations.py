@@ -1,10 +1,11 @@
-"""The share of a kernel's parts in its time: `python benchmarks/ablations.py --shapes 8448x6144x8192 --dtype f16,e4m3 --out FILE.json`.
+"""The time of a kernel's parts: `python benchmarks/ablations.py --shapes 8448x6144x8192 --dtype f16,e4m3 --out
+FILE.json`.
 
-Protocol: the library's kernel beside copies of it that leave one part out, so that they compute nothing of use: the products, the
-copies into shared memory (which then holds what it happens to hold: mostly zeros, whose products draw little power), or the stores.
-Each runs alone: one launch behind another after a pause (median of `LAUNCHES`), then under sustained load with the clock and the
-power that nvidia-smi reads. "of peak" is dense-equivalent speed over 8,192 (16-bit) or 16,384 (8-bit) operations a cycle and SM at the
-clock read. The whole kernel's result is compared with float64 first.
+Protocol: the library's kernel and copies that lack one part and give no result. The part is the products, the stores,
+or the copies into shared memory (mostly zeros then, whose products draw little power). Each kernel runs alone: one
+launch behind another after a pause (median of `LAUNCHES`), then under sustained load with clock and power from
+nvidia-smi. "of peak" is dense-equivalent speed over 8,192 (16-bit) or 16,384 (8-bit) operations a cycle and SM at the
+measured clock. The whole kernel's result is compared with float64 first.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from louver.runtime.module import LoadedKernel, load
 LAUNCHES = 12
 PAUSE_SECONDS = 0.02
 OPERATIONS = {32: 4096, 16: 8192, 8: 16384}
-"""Dense-equivalent operations a cycle of one SM's tensor cores with 2:4, by bits of an element."""
+"""Dense-equivalent operations per cycle of one SM's tensor cores with 2:4, by bits of an element."""
 
 Change = Callable[[Inst], Inst | None]
 
@@ -94,7 +95,6 @@ class Taken:
     sustained: Sustained
 
     def row(self, problem: GemmProblem, place: Device) -> dict[str, Any]:
-        """The record's entry."""
         flops = 2.0 * math.prod(problem.shape)
         clock = self.sustained.clock_mhz
         peak = None if clock is None else OPERATIONS[problem.bits] * place.sm_count * clock / 1e6
@@ -109,7 +109,6 @@ class Taken:
 
 
 def load_part(compiled: CompiledProduct, change: Change, ordinal: int) -> BuiltKernel[LoadedKernel]:
-    """The kernel with a part left out, loaded."""
     kernel: Kernel = replace(compiled.kernel, body=_changed(compiled.kernel.body, change))
     cubin = assemble(print_module(Module(compiled.module.target, [kernel])), compiled.target.name).cubin
     facts = compiled.signature
@@ -148,7 +147,7 @@ def measure(torch: Any, gemm: GemmProblem, protocol: Protocol) -> tuple[dict[str
 
 
 def _single(torch: Any, call: Callable[[int], Any]) -> float:
-    """Microseconds of a launch behind another one, the device rested before both."""
+    """Microseconds of a launch behind another one, after a pause of the device."""
     torch.cuda.synchronize()
     time.sleep(PAUSE_SECONDS)
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -161,7 +160,6 @@ def _single(torch: Any, call: Callable[[int], Any]) -> float:
 
 
 def main() -> None:
-    """Measure and print; write the record when asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", default="8448x6144x8192")
     parser.add_argument("--dtype", default="f16,e4m3")
@@ -182,7 +180,6 @@ def main() -> None:
 
 
 def show(title: str, taken: list[dict[str, Any]]) -> None:
-    """Print a problem's parts."""
     numbers = ("single TFLOP/s", "sustained", "MHz", "W", "of peak")
     rows: list[list[str]] = []
     for row in taken:

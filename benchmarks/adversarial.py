@@ -1,6 +1,5 @@
-"""Operands whose sums round badly, for tests and measurements of the bounds for any data.
-
-Each row is its own case: a product of m rows by n tokens tries m·n of them.
+"""Operands with large rounding errors of sums, to test and measure the bounds for any data. Each row is a separate
+case.
 """
 
 from __future__ import annotations
@@ -15,20 +14,20 @@ from louver.formats.dtypes import element_type
 Float64 = NDArray[np.float64]
 
 Family: TypeAlias = Literal["small beside large", "cancelling", "one sign", "wide range"]
-"""small beside large: a 1, then equal small products, each lost beside the sum. cancelling: the same, and a -1 at the end, which
-leaves the small ones. one sign: each truncation errs in one direction. wide range: magnitudes that differ by many powers of two.
+"""small beside large: a 1, then equal small products that are lost in the sum. cancelling: the same with a final -1,
+which leaves the small ones. one sign: truncations err in one direction. wide range: many powers of two.
 """
 
 FAMILIES: tuple[Family, ...] = get_args(Family)
 
 RANGE = {"f16": 14.0, "bf16": 14.0, "e4m3": 9.0, "e5m2": 14.0}
-"""Powers of two below 1 that a factor may have. The product of two factors reaches below the last place of an f32 sum of 1."""
+"""Powers of two below 1 of a factor. The product of two factors reaches below the last place of an f32 sum of 1."""
 
 
 def adversarial(
     family: Family, rng: np.random.Generator, dtype: str, m: int, n: int, k: int
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """A weight [m, k] with zeros in a 2:4 pattern, and tokens [n, k], of element type `dtype` (a float of 8 or 16 bits)."""
+    """A weight [m, k] with zeros in a 2:4 pattern, and tokens [n, k], of element type `dtype`, a float of 8 or 16 bits."""
     kept = np.arange(k) % 4 < 2
     weight, tokens = (_rows(family, rng, rows, k, RANGE[dtype]) for rows in (m, n))
     if family == "cancelling":

@@ -1,19 +1,19 @@
-"""Time of tensor copies of boxes that reach outside a matrix, or whose rows are no whole lines: `python benchmarks/box_copies.py --out FILE.json`.
+"""Time of tensor copies of partial or unaligned boxes: `python benchmarks/box_copies.py --out FILE.json`.
 
-Each CTA copies boxes of 128 rows of 128 bytes from one matrix, 4 at a time, and again from the start. A box that reaches outside the matrix
-gives zeros there. Tokens have 128 rows along K, and the boxes follow each other along K. A matrix [K, N] has 2,560 rows along N, and the boxes
-follow each other along K too. The time of a box is the time of a launch of 20,000 boxes a CTA, by events, divided by their
-number; the median of 5 launches. The matrix stays in the L2 cache.
+Each CTA copies boxes with rows of 128 bytes, 4 boxes at a time, and repeats from the start. Tokens [128, K] have rows along
+K; matrices [K, N] have 2,560 rows along N. All boxes follow each other along K. Parts of a box outside the matrix become
+zeros. A launch copies 20,000 boxes for each CTA, and events give its time, the median of 5 launches. Clocks assume 1,755
+MHz. The matrix stays in the L2 cache.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 from louver.isa.tensormap import TensorMap
 from louver.measure.machine import header, require_torch
+from louver.measure.record import write_record
 from louver.ptx.assembler import assemble
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Address, Kernel, Module, Param, Reg
@@ -32,7 +32,7 @@ BARRIERS = STAGES * BOX_BYTES
 ROUNDS = 5000
 LAUNCHES = 5
 CLOCK = 1755
-"""Clocks in a microsecond."""
+"""Clocks per microsecond."""
 
 CASES: dict[str, tuple[int, int, int, int, bool]] = {
     **{f"{rows} of 128 rows inside": (rows, K, 2 * K, ROWS, False) for rows in (128, 127, 120, 96, 64, 8)},
@@ -47,7 +47,7 @@ CASES: dict[str, tuple[int, int, int, int, bool]] = {
 
 
 def build() -> Kernel:
-    """The kernel: one thread waits for a stage, and copies the next box to it."""
+    """The kernel: one thread waits for a stage, then copies the next box to it."""
     parameters = (
         *(Param("map", "tensormap"), Param("rounds", "u32"), Param("bytes", "u32")),
         *(Param("column_step", "u32"), Param("row_step", "u32")),
@@ -98,13 +98,12 @@ def main() -> None:
     for row in rows:
         print(f"{row['case']:36} {row['ctas']:4} CTAs {row['clocks_a_box']:7} clocks a box")
     record = {"kind": "box copies", **header(torch), "protocol": " ".join(str(__doc__).split()), "rows": rows}
-    given.out.write_text(json.dumps(record, indent=1) + "\n")
+    write_record(given.out, record)
 
 
 def _clocks(
     torch, kernel: LoadedKernel, matrix: DeviceBuffer, case: tuple[int, int, int, int, bool], ctas: int
 ) -> float:
-    """Clocks of a box."""
     rows, columns, pitch, box, down = case
     described = TensorMap(matrix.address, 2, (columns, rows), (pitch,), (ROW_BYTES // 2, box), 128)
     pack = ArgumentPack(("tensormap", "u32", "u32", "u32", "u32"))

@@ -1,9 +1,10 @@
-"""Streaming kernels beside a copy: `python benchmarks/compress.py --out FILE.json`.
+"""Times streaming kernels and copies: `python benchmarks/compress.py --out FILE.json`.
 
-Dense weights [M, K] are on the GPU. Of a pattern other than 2:4 the kernels are those that it has: prune, check, compress, dense. Each kernel is timed beside a copy that moves as many bytes as the kernel must, half of them read
-and half written. The share is the copy's time over the kernel's. A kernel's results are compared with NumPy's first, bit for bit, on
-some rows. Graph replays are interleaved; the median of the rounds counts. Weights rotate, so that none stays in the L2 cache. PyTorch's
-functions are timed by events: cuSPARSELt's compress of a pruned weight, and pruning with both orientations by CUTLASS.
+Dense weights [M, K] are on the GPU. Patterns other than 2:4 have the kernels prune, check, compress and dense. Each
+kernel is timed with a copy that moves as many bytes, half read and half written. The share is the copy's time over the
+kernel's. Results of some rows are first compared with NumPy's, bit for bit. Graph replays are interleaved, and the
+median of the rounds counts. Weights rotate, so that they leave the L2 cache. Events time PyTorch's functions: compress
+of a pruned weight by cuSPARSELt, and pruning with both orientations by CUTLASS.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from louver.library.streaming.launches import (
     prepack_into,
     prune_into,
 )
+from louver.measure.contenders import copies_of
 from louver.measure.graph import prepare
 from louver.measure.machine import header, require_torch
 from louver.measure.operands import converted
@@ -60,8 +62,8 @@ PROTOCOL = Protocol(rounds=5, burst_seconds=0.05)
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel on one weight. moved: bytes that it must read and write. results: what it writes for the first rows, and NumPy's.
-    source: keeps the array that it reads.
+    """A kernel on one weight. moved: least bytes read plus written. results: first rows, with NumPy's. source: the kept
+    input.
     """
 
     launch: Launch
@@ -71,14 +73,14 @@ class Kernel:
 
 
 def kernels(torch: Any, dense: Any, dtype: str, pattern: Pattern) -> dict[str, Kernel]:
-    """All kernels on a weight. Some read what others write, in this order."""
+    """All kernels on a weight. Some read outputs of earlier ones."""
     (m, k), size = dense.shape, dense.element_size()
     pruned, out, whole = louver.prune(dense, pattern), torch.empty_like(dense), m * k * size
     along = room(torch, m, k, dtype, pattern)
     counters = torch.zeros(3 + pattern.m, dtype=torch.int64, device="cuda")
     to, count, indices = stored(along), counters.data_ptr(), along[1].numel()
     seen, seen_pruned, seen_out = view(dense), view(pruned), view(out)
-    # Whole windows.
+    # Rows of whole windows.
     rows = np.ascontiguousarray(view(dense[: -(-ROWS // pattern.length) * pattern.length]).to_numpy())
     kept = louver.prune(rows, pattern)
     natural = parts(along, louver.compress(kept, pattern))
@@ -100,7 +102,7 @@ def kernels(torch: Any, dense: Any, dtype: str, pattern: Pattern) -> dict[str, K
 def two_of_four(
     torch: Any, dense: Any, dtype: str, rows: Any, along: tuple[Any, Any], out: Any, count: int
 ) -> dict[str, Kernel]:
-    """The kernels of transposable masks, and of metadata. rows: the first ones of the weight, on the host."""
+    """The kernels of transposable masks and of metadata. rows: the first rows of the weight, on the host."""
     (m, k), whole, indices = dense.shape, dense.numel() * dense.element_size(), along[1].numel()
     across = room(torch, k, m, dtype, TRANSPOSABLE)
     words = torch.empty(4 * prod(prepacked_shape(m, k, dtype)), dtype=torch.uint8, device="cuda")
@@ -137,39 +139,32 @@ def room(torch: Any, rows: int, size: int, dtype: str, pattern: Pattern) -> tupl
 
 
 def stored(arrays: tuple[Any, Any]) -> Stored:
-    """The place of two arrays."""
     values, indices = arrays
     return Stored(values.data_ptr(), values.shape[1], indices.data_ptr())
 
 
 def parts(arrays: tuple[Any, Any], s: louver.SparseTensor) -> tuple[tuple[Any, Any], ...]:
-    """The parts of these arrays that a tensor of the first rows has, and its own."""
+    """These arrays cut to the rows of a tensor, with the tensor's arrays."""
     values, indices = np.ascontiguousarray(s.values).view(np.uint8), s.indices
     return tuple((array[: len(own), : own.shape[1]], own) for array, own in zip(arrays, (values, indices), strict=True))
 
 
 def verify(torch: Any, name: str, kernel: Kernel) -> None:
-    """Raises ArithmeticError where results are not NumPy's."""
+    """Raises ArithmeticError if results differ from NumPy's."""
     for found, expected in kernel.results:
         bits = found.contiguous().reshape(-1).view(torch.uint8).cpu().numpy()[: expected.nbytes]
         if bits.tobytes() != np.ascontiguousarray(expected).tobytes():
             raise ArithmeticError(f"{name} computes wrongly: report the shape and the type")
 
 
-def copies(torch: Any, nbytes: int, sets: int) -> Callable[[int], object]:
-    """A copy that reads and writes so many bytes together."""
-    pairs = [torch.empty(2, nbytes // 2, dtype=torch.uint8, device="cuda") for _ in range(sets)]
-    return lambda index: pairs[index % sets][0].copy_(pairs[index % sets][1])
-
-
 def libraries(torch: Any, weights: list[Any], pruned: Any) -> Iterator[tuple[str, Callable[[], object]]]:
-    """The compressors of PyTorch: cuSPARSELt, and CUTLASS for both orientations."""
+    """PyTorch's compressors: cuSPARSELt, and CUTLASS for both orientations."""
     yield "cuSPARSELt compress", lambda: torch._cslt_compress(pruned)
     yield "CUTLASS both orientations", lambda: torch._sparse_semi_structured_tile(weights[0])
 
 
 def by_events(torch: Any, call: Callable[[], object]) -> float | str:
-    """Microseconds of a call, or the reason that there is none."""
+    """Microseconds of a call, or its error."""
     try:
         call()
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -187,7 +182,7 @@ def by_events(torch: Any, call: Callable[[], object]) -> float | str:
 
 
 def measure(torch: Any, shape: tuple[int, int], dtype: str, pattern: Pattern) -> dict[str, Any]:
-    """A row of the record: microseconds of each kernel, and of the copy beside it."""
+    """A row of the record: microseconds of each kernel and of its copy."""
     m, k = shape
     sets = PROTOCOL.sets(m * k * element_type(dtype).bytes)
     weights = [converted(torch, torch.randn(m, k, device="cuda"), dtype) for _ in range(sets)]
@@ -207,7 +202,7 @@ def measure(torch: Any, shape: tuple[int, int], dtype: str, pattern: Pattern) ->
         for index in range(sets):
             call(index)
         verify(torch, name, first)
-        runs = {"kernel": call, "copy": copies(torch, first.moved, sets)}
+        runs = {"kernel": call, "copy": copies_of(torch, first.moved, sets).call}
         bursts = {each: prepare(torch, run, sets, PROTOCOL).burst for each, run in runs.items()}
         times = interleave(bursts, PROTOCOL.rounds, lambda: time.sleep(PROTOCOL.pause_seconds))
         us = {each: round(median(taken) * 1e6, 3) for each, taken in times.items()}
@@ -220,7 +215,6 @@ def measure(torch: Any, shape: tuple[int, int], dtype: str, pattern: Pattern) ->
 
 
 def line(row: dict[str, Any]) -> str:
-    """Time and share of each kernel."""
     shares = [f"{name} {us['kernel']:.1f} us ({us['share']:.0%})" for name, us in row["kernels"].items()]
     return f"{row['shape']} {row['dtype']} {row['pattern']}: {', '.join(shares)}; {row['libraries']}"
 

@@ -1,4 +1,4 @@
-"""Hardware counters of kernels by Nsight Compute: the metrics, and a reader of its output."""
+"""Reads hardware counters of kernels by Nsight Compute."""
 
 from __future__ import annotations
 
@@ -36,40 +36,45 @@ METRICS: Mapping[str, tuple[str, ...]] = {
     "threads": ("launch__block_size",),
     "ctas": ("launch__grid_size",),
 }
-"""The counters that are wanted, and the tool's names for them: the first that the chip has."""
+"""Wanted counters, with the tool's names. The first name that the chip has is used."""
 
 ALWAYS = "launch__"
-"""Names of this kind are of the launch, not of the chip, and are not listed with its counters."""
+"""Prefix of names that belong to the launch. The tool does not list them with the chip's counters."""
 
 REFUSED = re.compile(r"(ERR_NVGPUCTRPERM|==ERROR==|No kernels were profiled|driver resource was unavailable)")
 
 
 class NoCountersError(OSError):
-    """No counters on this machine: the tool is missing, or may not read them."""
+    """No counters on this machine: the tool is missing or may not read them."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelCounters:
-    """A kernel's name and counters by the names of `METRICS`, without those that the tool did not give."""
+    """A kernel and its counters, by the names of `METRICS`. Missing counters are left out."""
 
     kernel: str
     values: Mapping[str, float]
 
 
 def find_ncu() -> Path:
-    """Nsight Compute's command line from the PATH or where NVIDIA's packages put it. Raises NoCountersError without it."""
-    found = shutil.which("ncu")
+    """Nsight Compute's command line, from the PATH or NVIDIA's folders. Raises NoCountersError without it."""
+    found = find_tool("ncu", PLACES)
+    if found is None:
+        raise NoCountersError(f"no ncu on the PATH or in {', '.join(PLACES)}: install Nsight Compute")
+    return found
+
+
+def find_tool(name: str, places: Sequence[str]) -> Path | None:
+    """A program from the PATH or below these folders."""
+    found = shutil.which(name)
     if found is not None:
         return Path(found)
-    for place in PLACES:
-        for path in sorted(Path(place).rglob("ncu")) if Path(place).is_dir() else ():
-            if path.is_file() and os.access(path, os.X_OK):
-                return path
-    raise NoCountersError(f"no ncu on the PATH or in {', '.join(PLACES)}: install Nsight Compute")
+    paths = (path for place in places if Path(place).is_dir() for path in sorted(Path(place).rglob(name)))
+    return next((path for path in paths if path.is_file() and os.access(path, os.X_OK)), None)
 
 
 def choose_metrics(known: Iterable[str]) -> dict[str, str]:
-    """For each wanted counter the tool's name. known: counters of the chip without suffixes, empty for not known: the first."""
+    """The tool's name of each wanted counter. known: the chip's counters without suffixes; may be empty."""
     chip = set(known)
     chosen: dict[str, str] = {}
     for name, candidates in METRICS.items():
@@ -81,7 +86,7 @@ def choose_metrics(known: Iterable[str]) -> dict[str, str]:
 
 
 def known_metrics(ncu: Path) -> list[str]:
-    """The chip's counters, as the tool lists them; empty where it does not."""
+    """The tool's list of the chip's counters, perhaps empty."""
     try:
         done = subprocess.run([str(ncu), "--query-metrics"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -91,9 +96,9 @@ def known_metrics(ncu: Path) -> list[str]:
 
 
 def profile(ncu: Path, metrics: Mapping[str, str], command: Sequence[str], log: Path) -> list[KernelCounters]:
-    """Run a command under the tool; counters of every kernel between its profiler's start and stop, in order.
+    """Run a command under the tool. Returns the counters of the kernels between profiler start and stop, in order.
 
-    log: a file for what the tool says. Raises NoCountersError with its reason when it gives none.
+    log: a file for the tool's output. Raises NoCountersError with the reason if there are no counters.
     """
     options = ["--clock-control", "none", "--profile-from-start", "off", "--csv", "--page", "raw"]
     options += ["--print-units", "base", "--log-file", str(log), "--metrics", ",".join(metrics.values())]
@@ -111,12 +116,12 @@ def profile(ncu: Path, metrics: Mapping[str, str], command: Sequence[str], log: 
 
 
 def parse_counters(text: str, metrics: Mapping[str, str]) -> list[KernelCounters]:
-    """The kernels of ncu's raw page as CSV; lines of other kinds around it are left out."""
+    """The kernels of ncu's raw page as CSV. Other lines are ignored."""
     lines = text.splitlines()
     first = next((index for index, line in enumerate(lines) if line.startswith('"ID"')), None)
     if first is None:
         return []
-    # The line below the names holds units.
+    # The line below the names has units.
     rows = [row for row in csv.DictReader(lines[first:]) if (row.get("ID") or "").isdecimal()]
     return [KernelCounters(row["Kernel Name"], _values(row, metrics)) for row in rows]
 
@@ -132,7 +137,7 @@ def _values(row: Mapping[str, str], metrics: Mapping[str, str]) -> dict[str, flo
 
 
 def _reason(said: str, printed: str) -> str:
-    """The reason why there are no counters: the tool's own words, else the end of what was printed."""
+    """Why there are no counters: the tool's errors, else the end of the output."""
     lines = [line.strip() for line in f"{said}\n{printed}".splitlines() if line.strip()]
     refused = [line for line in lines if REFUSED.search(line)]
     return "; ".join(refused[:2]) or "; ".join(lines[-3:]) or "ncu said nothing"
@@ -141,7 +146,7 @@ def _reason(said: str, printed: str) -> str:
 def by_contender(
     kernels: Iterable[KernelCounters], order: Sequence[str], separator: str
 ) -> dict[str, list[KernelCounters]]:
-    """The kernels of each contender: `order` names them, and a kernel whose name has `separator` in it stands before each."""
+    """The kernels of each contender in `order`. A kernel with `separator` in its name precedes each contender."""
     found: dict[str, list[KernelCounters]] = {name: [] for name in order}
     current = -1
     for kernel in kernels:

@@ -1,9 +1,9 @@
-"""The time of the steps behind a sum: `python benchmarks/epilogues.py --shape 4096x4096x4096 --out FILE.json`.
+"""The time of epilogues: `python benchmarks/epilogues.py --shape 4096x4096x4096 --out FILE.json`.
 
-Protocol: `louver.linear` on f16 operands (weight rows × tokens × inner; a gated pair has half the rows each), with each epilogue by
-itself, into an output that bulk copies can write and into one element further, which takes direct stores. Bursts of graph
-replays by turns, medians, as `louver bench gemm` times products. Each result is first compared with the same steps in float64 on
-a product of its own, by the library's bound with twice its room, since activations are compared by their greatest slope.
+Protocol: `louver.linear` on f16 operands (weight rows × tokens × inner; a gated pair has half the rows each) with each
+epilogue. One output is aligned for bulk copies; another one starts an element later and takes direct stores. Bursts of
+graph replays in turns, medians, as in `louver bench gemm`. Results are first compared with the same steps in float64,
+within twice the library's bound, because activations are compared by their greatest slope.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from louver.measure.record import write_record
 from louver.measure.report.table import Column, Table
 
 CHECKED = 32
-"""Tokens whose results are compared."""
+"""Number of tokens that are compared."""
 
 Steps = Callable[[Any], Any]
 """A float64 result from a float64 sum."""
 
 
 def epilogues(torch: Any, m: int, n: int) -> dict[str, tuple[dict[str, Any], Steps]]:
-    """Options of `louver.linear` by name, and what they mean. Vectors are along the rows of the weight."""
+    """Options of `louver.linear` by name, with the same steps in float64. Vectors are along the rows of the weight."""
     draw = torch.Generator(device="cuda").manual_seed(5)
     bias, scale = (torch.randn(m, generator=draw, device="cuda") for _ in range(2))
     c = torch.randn(n, m, generator=draw, device="cuda", dtype=torch.float16)
@@ -55,7 +55,6 @@ def epilogues(torch: Any, m: int, n: int) -> dict[str, tuple[dict[str, Any], Ste
 
 
 def measure(torch: Any, shape: tuple[int, int, int], protocol: Protocol) -> list[dict[str, Any]]:
-    """A row for each epilogue."""
     m, n, k = shape
     gemm = GemmProblem(m, n, k, "f16")
     operands = make_operands(torch, gemm, sets=protocol.sets(gemm.compressed_bytes))
@@ -63,7 +62,7 @@ def measure(torch: Any, shape: tuple[int, int, int], protocol: Protocol) -> list
     x64, w64 = operands.x[:CHECKED].double(), operands.dense[0].double()
     total, magnitude = x64 @ w64.T, x64.abs() @ w64.abs().T
     loads: dict[tuple[str, str], Any] = {}
-    # Graphs read and write what their calls hold.
+    # Graphs use the arrays of their calls.
     calls: list[Callable[[int], Any]] = []
     for name, (options, steps) in epilogues(torch, m, n).items():
         gated = name.startswith("gated")
@@ -89,7 +88,7 @@ def measure(torch: Any, shape: tuple[int, int, int], protocol: Protocol) -> list
 
 
 def bound_of(total: Any, magnitude: Any, options: dict[str, Any], gated: bool, m: int) -> Any:
-    """Σ|a||b| behind the steps: slopes of activations are at most 1.13, and a pair is a product of two sums."""
+    """Σ|a||b| after the steps. Slopes of activations are at most 1.13, and a pair is a product of two sums."""
     if gated:
         gate, up = slice(None, m // 2), slice(m // 2, None)
         return 1.13 * (magnitude[:, gate] * total[:, up].abs() + total[:, gate].abs() * magnitude[:, up])
@@ -98,7 +97,7 @@ def bound_of(total: Any, magnitude: Any, options: dict[str, Any], gated: bool, m
 
 
 def check(name: str, y: Any, expected: Any, magnitude: Any, k: int) -> None:
-    """Raises ArithmeticError for a result that is too far off."""
+    """Raises ArithmeticError if a result is out of bounds."""
     relative, least, share = coefficients(k, "f16", "f32")
     room = 2 * (relative * expected.abs() + least + share * magnitude)
     wrong = ~((y.double() - expected).abs() <= room)

@@ -1,14 +1,14 @@
-"""The distance of results from float64, in units of their bounds: `python benchmarks/errors.py --out FILE.json`.
+"""Errors relative to float64 and to their bounds: `python benchmarks/errors.py --out FILE.json`.
 
-Protocol: sums: random normal weights [512, K] pruned to 2:4 by magnitude times random normal tokens [512, K], for each element
-type and way to accumulate, results in f32 (s32 of integers); the greatest |y - float64| / Σ|a||b|, and the greatest error over
-the bound of louver.library.numerics for random data. Worst data: the same of the families of adversarial.py, [512, K]
-by [512, K], over the bound for any data, which counts there, and over that for random data, which they may pass. Activations: each
-of an argument that is exact (an array c, beside a product that is 0), for every exponent and sign of normal f32 numbers with 2^15
-significands each, and for 2^24 steps from -12 to 12; the greatest error over the magnitude of the argument, over the bound, and in
-units in the last place of the exact result in the output's type (near the zeros of gelu and silu far below 0 many of them, as the
-bound goes with the argument). All references are float64 on the GPU. Exit status 1 if a bound is passed, 2 where nothing can be
-measured.
+Protocol. Sums: random normal weights [512, K], pruned to 2:4 by magnitude, times random normal tokens [512, K], for
+each element type and way to accumulate. Results are f32 (integers: s32). Reported are the greatest |y - float64| /
+Σ|a||b|, and the greatest error over the bound of louver.library.numerics for random data. Worst data: the same for the
+families of adversarial.py, [512, K] by [512, K]. The bound for any data counts; the bound for random data, also
+reported, may be passed. Activations: the argument is exact (an array c and a product of 0). It takes 2^15 significands
+for every exponent and sign of normal f32 numbers, and 2^24 steps from -12 to 12. Reported are the greatest error over
+the argument's magnitude, over the bound, and in last places of the exact result in the output's type. Near zeros of
+gelu and silu far below 0, last places are many, because the bound is relative to the argument. All references are
+float64 on the GPU. Exit status 1 if a bound is passed, 2 if nothing can be measured.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import louver
 from adversarial import FAMILIES, adversarial
@@ -39,12 +38,12 @@ from louver.library.numerics import (
     coefficients,
 )
 from louver.measure.machine import CannotMeasureError, header, require_torch
-from louver.measure.operands import converted, pruned
+from louver.measure.operands import as_torch, converted, pruned
 from louver.measure.record import write_record
 from louver.measure.report.table import Column, Table
 
 SIZES = (256, 1024, 4096, 5003, 16384)
-"""K of the sums; one of them is odd."""
+"""K of the sums. One is odd."""
 
 SIDE = 512
 """Rows of the weight, and tokens."""
@@ -52,17 +51,17 @@ SIDE = 512
 TYPES = ("f16", "bf16", "e4m3", "e5m2", "s8")
 
 OUTPUTS = ("f32", "f16", "bf16")
-"""Element types that activations are stored as."""
+"""Output types of activations."""
 
 STEPS = 1 << 12
-"""Columns of the arrays of arguments, and rows of that of even steps."""
+"""Columns of the argument arrays, and rows of the array of even steps."""
 
 RANGE = 12.0
-"""The end of even steps: farther out the curves are 0 or their argument to within rounding."""
+"""The end of even steps. Beyond it, the curves round to 0 or to their argument."""
 
 EXPONENTS = 254
 SIGNIFICAND_STEP = 8
-"""Low bits of the significand that stay as they are from one number of the grid to the next."""
+"""Low bits of the significand that one grid step skips."""
 
 
 def sums(torch: Any) -> Iterator[dict[str, Any]]:
@@ -78,13 +77,13 @@ def sums(torch: Any) -> Iterator[dict[str, Any]]:
 
 
 def worst_sums(torch: Any) -> Iterator[dict[str, Any]]:
-    """A row for each family of data that round badly, element type, way to accumulate and K."""
+    """A row for each adversarial family, element type, way to accumulate and K."""
     rng = np.random.default_rng(1)
     for family, dtype, k in itertools.product(FAMILIES, TYPES, SIZES):
         if not element_type(dtype).floating:
             continue
         weight, tokens = adversarial(family, rng, dtype, SIDE, SIDE, k)
-        x, dense = (_to_device(torch, each) for each in (tokens, weight))
+        x, dense = (as_torch(torch, each).cuda() for each in (tokens, weight))
         for mode in _modes(dtype):
             error = _errors(torch, x, dense, louver.compress(weight, "2:4"), dtype, mode, k)
             of_random = error("random")["of_bound"]
@@ -92,17 +91,12 @@ def worst_sums(torch: Any) -> Iterator[dict[str, Any]]:
 
 
 def _modes(dtype: str) -> list[Any]:
-    # "f32" is another name for "fast" where registers hold more than is summed.
+    # "f32" equals "fast" if registers hold more bits than the sum.
     return [mode for mode in modes_of(dtype) if not (mode == "f32" and "fast" in modes_of(dtype))]
 
 
-def _to_device(torch: Any, array: NDArray[Any]) -> Any:
-    bits = array.view({1: np.uint8, 2: np.int16}[array.dtype.itemsize])
-    return torch.from_numpy(bits).cuda().view(getattr(torch, array.dtype.name))
-
-
 def _errors(torch: Any, x: Any, dense: Any, s: SparseTensor, dtype: str, mode: str, k: int) -> Callable[[Data], Any]:
-    """The errors of a product, in the units of the bound for some data."""
+    """The errors of a product, relative to the bound for a kind of data."""
     wide, weight = x.double(), dense.double()
     exact, magnitude = wide @ weight.t(), wide.abs() @ weight.abs().t()
     out = "f32" if element_type(dtype).floating else "s32"
@@ -111,17 +105,13 @@ def _errors(torch: Any, x: Any, dense: Any, s: SparseTensor, dtype: str, mode: s
     def in_units(data: Data) -> dict[str, float]:
         relative, absolute, summed = coefficients(k, out, accumulation(dtype, mode), data)
         allowed = relative * exact.abs() + absolute + summed * magnitude
-        return {
-            "error": _worst(torch, error, magnitude),
-            "bound": summed,
-            "of_bound": _worst(torch, error, allowed),
-        }
+        return {"error": _worst(torch, error, magnitude), "bound": summed, "of_bound": _worst(torch, error, allowed)}
 
     return in_units
 
 
 def _weight(torch: Any, generator: Any, dtype: str, k: int) -> tuple[Any, SparseTensor]:
-    """A pruned weight [SIDE, k] on the GPU, and compressed."""
+    """A pruned weight [SIDE, k] on the GPU, dense and compressed."""
     normal = torch.randn(SIDE, k, generator=generator, device="cuda")
     return pruned(converted(torch, normal, dtype), dtype)
 
@@ -139,7 +129,7 @@ def activations(torch: Any) -> Iterator[dict[str, Any]]:
 
 
 def _weight_of(torch: Any, rows: int) -> SparseTensor:
-    """A weight with so many rows: what it holds does not matter, its tokens are 0."""
+    """A weight with this number of rows. Its values do not matter, because the tokens are 0."""
     generator = torch.Generator(device="cuda").manual_seed(2)
     normal = torch.randn(rows, 64, generator=generator, device="cuda")
     return pruned(converted(torch, normal, "f16"), "f16")[1]
@@ -151,10 +141,11 @@ def _curve_errors(torch: Any, curve: Callable[[Any, Any], Any], argument: Any, y
     size, unit, least = exact.abs(), UNIT_ROUNDOFF[out], SMALLEST_SUBNORMAL[out]
     allowed = unit * size + least / 2 + ACTIVATION_ERROR * x.abs()
     error = (y - exact).abs()
-    # Beyond the range of the output infinity is right.
+    # Infinity is right beyond the range of the output.
     beyond = size > LARGEST[out]
     error = torch.where(beyond & torch.isinf(y) & (y.sign() == exact.sign()), torch.zeros_like(error), error)
-    # Neighbours of m · 2^e with m from 1/2 to 1 are 2^e times the unit roundoff away; around 0 the spacing is the least one.
+    # Neighbours of m · 2^e, with m from 1/2 to 1, are 2^e times the unit roundoff away. Around 0 the spacing is the
+    # least one.
     spacing = torch.exp2(torch.frexp(size).exponent.double()) * unit
     last_place = error / torch.where(size == 0, torch.full_like(size, least), spacing.clamp(min=least))
     place = int(last_place.argmax())
@@ -168,18 +159,18 @@ def _curve_errors(torch: Any, curve: Callable[[Any, Any], Any], argument: Any, y
 
 
 def _worst(torch: Any, error: Any, unit: Any) -> float:
-    """The greatest error in its unit: infinite for what is not a number, 0 where nothing is allowed and nothing is wrong."""
+    """The greatest ratio of error to unit: infinite for NaN, 0 if both are 0."""
     ratio = torch.where(error == 0, torch.zeros_like(error), error / unit)
     return float(torch.where(torch.isnan(ratio), torch.full_like(ratio, math.inf), ratio).max())
 
 
 def _every_exponent(torch: Any) -> Any:
-    """f32 [4064, 4096]: for each exponent of a normal number and each sign 2^15 significands."""
+    """f32 [4064, 4096]: 2^15 significands for each exponent of normal numbers and each sign."""
     count = EXPONENTS << 16
     number = torch.arange(count, device="cuda", dtype=torch.int64)
     sign, rest = number // (count // 2), number % (count // 2)
     exponent, place = rest // (1 << 15) + 1, rest % (1 << 15)
-    # The low bits differ from number to number, so that significands of few bits are not all that is seen.
+    # Vary the low bits too, so that not all significands have few bits.
     low = place * 0x9E % (1 << SIGNIFICAND_STEP)
     bits = sign << 31 | exponent << 23 | place << SIGNIFICAND_STEP | low
     return _f32(torch, bits).reshape(-1, STEPS)
@@ -212,14 +203,12 @@ CURVES: dict[Activation, Callable[[Any, Any], Any]] = {"gelu": _gelu, "gelu_tanh
 
 
 def show(title: str, names: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
-    """Print rows."""
     columns = tuple(Column(name.replace("_", " "), right=not isinstance(rows[0][name], str)) for name in names)
     cells = [[row[name] if isinstance(row[name], str) else f"{row[name]:.4g}" for name in names] for row in rows]
     print("\n".join(Table(title, columns, cells).lines()))
 
 
 def main() -> int:
-    """Measure and print; write the record when asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="write the record as JSON")
     given = parser.parse_args()
@@ -230,9 +219,7 @@ def main() -> int:
     found, worst, curves = list(sums(torch)), list(worst_sums(torch)), list(activations(torch))
     show("Sums", ("dtype", "accumulate", "k", "error", "bound", "of_bound"), found)
     show(
-        "Sums of the worst data",
-        ("data", "dtype", "accumulate", "k", "error", "bound", "of_bound", "of_random"),
-        worst,
+        "Sums of the worst data", ("data", "dtype", "accumulate", "k", "error", "bound", "of_bound", "of_random"), worst
     )
     show(
         "Activations",

@@ -1,9 +1,10 @@
-"""Fits the rates of `louver/library/times.py`: `python benchmarks/fit_times.py FITTED.json … --held HELD.json`, records of `schedule_times.py`.
+"""Fits the rates of `louver/library/times.py`: `python benchmarks/fit_times.py FITTED.json … --held HELD.json`.
 
-Every other weight of a fitted record is fitted, all others report. Schedules that are candidates no more are left out. The error is the
-logarithm of predicted over measured time; slow candidates count less, because the choice is among the fast ones. Levenberg's method on
-the logarithms of the rates. Prints the rates and, for each part, how well they agree and what the choice by predicted time costs
-(regret: its measured time over the fastest's).
+The records come from `schedule_times.py`. The fit uses every other weight of the fitted records; all other weights only
+report. Schedules that are no longer candidates are left out. The error is the logarithm of predicted over measured
+time. Slow candidates count less, because the choice is among the fast ones. Levenberg's method fits the logarithms of
+the rates. Prints the rates and, for each part, their agreement and regret: the measured time of the schedule with the
+least predicted time, over the fastest schedule's.
 """
 
 from __future__ import annotations
@@ -49,13 +50,12 @@ class Timed:
 
     @property
     def ranges(self) -> Ranges:
-        """The cut of K."""
         m, n, k = self.sizes
         return Ranges(Cutting.of(self.demand, self.schedule).whole(m, n, k, 1).tiles, *self.cut)
 
     @property
     def candidate(self) -> bool:
-        """Whether the library chooses from such schedules and cuts."""
+        """Whether the library can choose this schedule and cut."""
         tile, consumers, (m, n, k) = self.schedule.tile, self.schedule.roles.consumers, self.sizes
         cutting = Cutting.of(self.demand, self.schedule)
         cuts = cutting.cuts(cutting.whole(m, n, k, 1), n, SM_COUNT)
@@ -70,7 +70,6 @@ class Timed:
 
 
 def read(path: Path) -> list[list[Timed]]:
-    """The candidates of each row."""
     record = json.loads(path.read_text())
     rows = [
         [_timed(row, dict(zip(record["columns"], each, strict=True))) for each in row["times"]]
@@ -117,7 +116,6 @@ def logs_of(rates: Rates) -> Vector:
 
 
 def fit(rows: Sequence[Sequence[Timed]]) -> Rates:
-    """The rates of the least squares."""
     flat = [each for row in rows for each in row]
     best = [min(each.us for each in row) for row in rows for _ in row]
     weights = np.array(
@@ -128,7 +126,7 @@ def fit(rows: Sequence[Sequence[Timed]]) -> Rates:
     def errors(logs: Vector) -> Vector:
         rates = rates_of(logs)
         found = (np.log([each.predicted(rates) for each in flat]) - measured) * weights
-        # Outliers count by their size, not its square.
+        # Outliers count linearly, not squared.
         return np.sign(found) * np.sqrt(2 * 0.03**2 * (np.sqrt(1 + (found / 0.03) ** 2) - 1))
 
     return rates_of(_least_squares(errors, logs_of(H200)))
@@ -151,7 +149,6 @@ def _least_squares(errors: Callable[[Vector], Vector], start: Vector) -> Vector:
 
 
 def report(name: str, rows: Sequence[Sequence[Timed]], rates: Rates) -> None:
-    """Print the agreement and the regret of the choice."""
     errors, chosen, regrets = list[float](), list[float](), dict[tuple[str, int], list[float]]()
     for row in rows:
         times = {each: each.predicted(rates) for each in row}

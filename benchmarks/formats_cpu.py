@@ -1,4 +1,4 @@
-"""Time prune, check, compress and dense of one float16 matrix on one CPU core: `python benchmarks/formats_cpu.py`."""
+"""Times prune, check, compress and dense of a float16 matrix on one CPU core: `python benchmarks/formats_cpu.py`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Products whose rows of K are gathered, beside cuBLAS: `python benchmarks/gathered.py --out FILE.json`.
+"""Products with gathered rows of K, and cuBLAS: `python benchmarks/gathered.py --out FILE.json`.
 
-Weights [M, K] with vectors N:M@L or V:N:M, tokens [K, N], outputs [M, N]: bf16 of bf16 and e4m3, f32 of f32, s32 of s8. Each candidate schedule is
-timed, and for bf16 the dense product of Louver's own. Products of f32 run on CUDA cores, cuBLAS's too. cuBLAS gets 8-bit tokens turned, in its one
-layout for them, and the turn is not timed. A contender's first result is compared with float64 on some rows, by the library's bound. Graph replays are
-interleaved; the median of the rounds counts. Operands are the same in each launch.
+Weights [M, K] have vectors N:M@L or V:N:M. Tokens are [K, N], outputs [M, N]: bf16 of bf16 and e4m3, f32 of f32, s32 of
+s8. Each candidate schedule is timed, and for bf16 also Louver's dense product. f32 runs on CUDA cores, also in cuBLAS.
+8-bit tokens are transposed for cuBLAS, untimed, because it takes only that layout. Each contender's first result is
+compared with float64 on some rows, by the library's bound. Graph replays are interleaved, and the median of the rounds
+counts. All launches use the same operands.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from louver.frontend.problem import Problem
 from louver.isa.targets import Target, target
 from louver.library.configure import METADATA, Demand, TileShape, deepest
 from louver.library.ranges import Cutting
+from louver.measure.contenders import DENSE_CALLS, dense_product
 from louver.measure.machine import header, require_torch
 from louver.measure.operands import converted, placed, torch_dtype
 from louver.measure.protocol import Protocol
@@ -39,13 +41,13 @@ PATTERNS = ("4:8", "3:8", "2:8", "1:8", "6:8")
 LENGTHS = (128, 64)
 
 OUTPUTS = {"bf16": "bf16", "f32": "f32", "e4m3": "bf16", "s8": "s32"}
-"""Element types of outputs, by those of operands."""
+"""Element types of outputs by element types of operands."""
 
 PROTOCOL = Protocol(rounds=5, burst_seconds=0.05)
 
 
 SHORT = 0.5
-"""A short step, in multiples of the library's own."""
+"""A short step, in multiples of the library's."""
 
 TENSOR_CORES = (
     (128, 256, 2, 1, 1),
@@ -70,23 +72,23 @@ TILES = dict.fromkeys(OUTPUTS, TENSOR_CORES) | {
         (128, 64, 2, 1, 1),
         (64, 128, 1, 1, 1),
         (64, 64, 1, 2, 1),
-    ),
+    )
 }
-"""Rows, columns, consumers, CTAs on an SM, and the step, in multiples of the library's own."""
+"""Rows, columns, consumers, CTAs on an SM, and the step in multiples of the library's."""
 
 FEW = 64
-"""Columns of the tiles for as many tokens or fewer, which have these alone; on tensor cores more tokens have the others alone."""
+"""On tensor cores, tiles up to this width are for up to this number of tokens, and wider tiles for more tokens."""
 
 
 def schedules(problem: Problem, machine: Target, sizes: tuple[int, int, int]) -> Iterator[Schedule]:
-    """Tiles with rings as deep as they can be, by gathered rows and by picked ones, whole and, where that cuts any, in ranges of K."""
+    """Tiles with most stages, for gathered and for picked rows, uncut and in ranges of K if those cut any tile."""
     demand = Demand.of_problem(problem)
     others = METADATA[1:] if problem.unit == "fma" or demand.selection.lifted else ()
     ways = ((METADATA[0], 1), *itertools.product(others, (1, SHORT) if problem.unit == "fma" else (1,)))
     for (m, n, consumers, resident, steps), (metadata, shorter) in itertools.product(TILES[problem.a], ways):
         if problem.unit == "wgmma" and (n <= FEW) != (sizes[1] <= FEW):
             continue
-        # Short steps leave room for a stage more beside few staged columns.
+        # Short steps leave room for one more stage if few columns are staged.
         staging = {2: 64, 4: 32} if steps >= 1 else {2: 32, 4: 16}
         shape = TileShape(m, n, consumers, staging, resident=resident, steps=steps * shorter)
         try:
@@ -105,12 +107,12 @@ def contenders(torch: Any, given: Drawn, b: Any, y: Any, place: Device, dtype: s
     """cuBLAS, and each schedule of the dense and of the gathered product."""
     m, k = given.dense.shape
     yield "cublas", Multiplied(given.dense, cublas(torch, given.dense, b, y, dtype), y)
-    # A dense product of f32 reads tf32, one of 8 bits tokens [N, K].
+    # A dense f32 product would read tf32, and a dense 8-bit one tokens [N, K].
     for pattern in (None, str(given.pattern)) if dtype == "bf16" else (str(given.pattern),):
         problem = Problem("matmul", dtype, dtype, OUTPUTS[dtype], pattern=pattern, b_layout="n_major")
         for schedule in schedules(problem, target(place.target), (m, b.shape[1], k)):
             if pattern is None:
-                # No metadata: a dense product is given an address that it does not read.
+                # A dense product does not read the metadata of this address.
                 operand = placed(on_host(torch, given.dense, dtype), np.zeros(4, np.uint32), place.ordinal)
             else:
                 operand = given.operand(schedule, place)
@@ -120,14 +122,10 @@ def contenders(torch: Any, given: Drawn, b: Any, y: Any, place: Device, dtype: s
 
 def cublas(torch: Any, weight: Any, b: Any, y: Any, dtype: str) -> Callable[[int], object]:
     """The dense product weight [M, K] @ b [K, N], by PyTorch."""
-    if element_type(dtype).bits > 8:
-        return lambda _: torch.mm(weight, b, out=y)
-    turned = b.view(torch.uint8).t().contiguous().view(b.dtype).t()
-    if dtype == "s8":
-        return lambda _: torch._int_mm(weight, turned, out=y)
-    one = torch.ones((), device="cuda")
-    scales = {"scale_a": one, "scale_b": one}
-    return lambda _: torch._scaled_mm(weight, turned, **scales, out_dtype=y.dtype, use_fast_accum=True, out=y)
+    multiply = dense_product(torch, DENSE_CALLS[dtype, OUTPUTS[dtype]], y)
+    if element_type(dtype).bits == 8:
+        b = b.view(torch.uint8).t().contiguous().view(b.dtype).t()
+    return lambda _: multiply(weight, b)
 
 
 def measure(
@@ -143,7 +141,7 @@ def measure(
 
 
 def line(row: dict[str, Any]) -> str:
-    """The best of each kind, as speed beside cuBLAS."""
+    """Speed relative to cuBLAS of the best contender of each kind."""
     us = row["us"]
     best = {
         kind: min((time, name) for name, time in us.items() if name.startswith(kind))

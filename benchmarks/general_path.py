@@ -1,7 +1,7 @@
 """Every structure of the general path on a few small tiles, without torch: `python benchmarks/general_path.py`.
 
-The programs that the sanitizer runs beside benchmarks/structures.py: users' kernels by register tiles (tests/support/triton/drawn/structures.py),
-each at three sizes, compared with float64 between poison. Exit status 1 when a result is wrong, 3 without a GPU.
+The sanitizer runs this program: users' kernels by register tiles (tests/support/triton/drawn/structures.py), each at
+three sizes. Results between poison are compared with float64. Exit status 1 for a wrong result, 3 without a GPU.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from one_product import verdict
+
 import louver
-from louver.runtime.device import Device, current_device
 from louver.runtime.memory import DeviceArray
 from louver.user.hints import REGISTER_TILES
 
@@ -24,7 +25,7 @@ LAUNCHES = 3
 
 
 class Part(DeviceArray):
-    """An array on the device that can be cut to the first elements along each dimension; it keeps its strides."""
+    """An array on the device that slices [:a, :b, …] cut to its first elements. It keeps its strides."""
 
     def __getitem__(self, parts: tuple[slice, ...]) -> Part:
         return Part(self.buffer, [part.stop for part in parts], self.element, self.strides)
@@ -35,23 +36,18 @@ def place(array: Any) -> Part:
     return Part(whole.buffer, whole.shape, whole.element)
 
 
-def main() -> int:
-    found = current_device()
-    if not isinstance(found, Device):
-        print(found)
-        return 3
-    wrong = 0
+def count() -> dict[str, int]:
+    """Number of wrong outputs by structure."""
+    wrong = dict.fromkeys(STRUCTURES, 0)
     for name, choices in STRUCTURES.items():
         kernel = louver.jit(load_kernel(choices), family=REGISTER_TILES)
         for index in range(LAUNCHES):
             launch = draw_launch(choices, index)
             for said in launch.run(kernel[launch.grid], place, DeviceArray.numpy):
-                wrong += 1
+                wrong[name] += 1
                 print(f"{name}, {dict(launch.sizes)}: {said}")
-    if not wrong:
-        print(f"right: {', '.join(STRUCTURES)}")
-    return 1 if wrong else 0
+    return wrong
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(verdict(count))

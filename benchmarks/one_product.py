@@ -1,7 +1,7 @@
-"""One small product checked exactly, without torch: `python benchmarks/one_product.py M N K A B`, A and B element types.
+"""Checks one small product exactly, without torch: `python benchmarks/one_product.py M N K A B` (A, B: element types).
 
-The sanitizer runs linear to every output type, matmul with a dense operand that is N-major, that is copied first, and
-that is on the device already, and linear with each option that the library has, in its first form. Exit status 1 when an
+The sanitizer runs this program. It checks linear to every output type, and with each option of the library in its first
+form. It checks matmul with an N-major operand that is copied first, and with one on the device. Exit status 1 if an
 element differs from the float64 reference, 3 without a GPU.
 """
 
@@ -25,14 +25,14 @@ from random_products.expected import Expected, limits
 from random_products.options import OPTIONS, Draft, Option, Setting, available
 
 LARGEST_INTEGER = 2
-"""Of the data: sums stay exact in every type that accumulates."""
+"""Of the data, so that sums are exact in every accumulation type."""
 
 ELSEWHERE = ("gated", "accumulate", "batch", "weights")
-"""Options that need other weights or views of torch tensors, or are not exact."""
+"""Options that need other weights, need views of torch tensors, or are not exact."""
 
 
 def differing(y: NDArray[Any], reference: NDArray[np.float64]) -> int:
-    """Elements that are not the reference, rounded once."""
+    """Number of elements that differ from the reference, rounded once."""
     element = element_type(y.dtype)
     clipped = np.clip(reference, *limits(element.name))
     rounded = clipped if element.floating else np.rint(clipped)
@@ -45,7 +45,7 @@ def draw(rng: np.random.Generator, shape: tuple[int, ...], element: str) -> NDAr
 
 
 def with_option(option: Option, setting: Setting, s: SparseTensor, x: NDArray[Any], plain: NDArray[np.float64]) -> int:
-    """The number of elements of linear with an option in its first form that differ."""
+    """Number of wrong elements of linear with the first form of an option."""
     m, n = plain.shape
     result = np.zeros((n, m), element_type(setting.out).numpy)
 
@@ -61,7 +61,7 @@ def with_option(option: Option, setting: Setting, s: SparseTensor, x: NDArray[An
 
 
 def products(m: int, n: int, k: int, a_type: str, b_type: str) -> dict[str, int]:
-    """The number of elements that differ, by product."""
+    """Number of wrong elements by product."""
     rng = np.random.default_rng(m + n + k)
     a = louver.prune(draw(rng, (m, k), a_type), "2:4")
     s, b = louver.compress(a, "2:4"), draw(rng, (k, n), b_type)
@@ -78,7 +78,7 @@ def products(m: int, n: int, k: int, a_type: str, b_type: str) -> dict[str, int]
     for option in OPTIONS:
         integer = option.name == "integer bias"
         setting = Setting("linear", a_type, b_type, "s32" if integer else "f32", "2:4")
-        # Sums of integers take a bias of another type only beside other options.
+        # Sums of integers take a bias of another type only with other options.
         lone = element_type(a_type).floating or option.name != "bias"
         if option.name not in ELSEWHERE and lone and available(option, "linear") and option.forms(setting):
             found[f"linear with {option.name}"] = with_option(option, setting, s, np.ascontiguousarray(b.T), plain)
@@ -86,7 +86,7 @@ def products(m: int, n: int, k: int, a_type: str, b_type: str) -> dict[str, int]
 
 
 def verdict(count: Callable[[], dict[str, int]]) -> int:
-    """The exit status: 3 without a GPU, 1 where elements differ, which are counted by name."""
+    """Print the counts of wrong results by name. Returns the exit status: 3 without a GPU, 1 for a wrong result, else 0."""
     found = current_device()
     if not isinstance(found, Device):
         print(found)
@@ -94,9 +94,9 @@ def verdict(count: Callable[[], dict[str, int]]) -> int:
     counted = count()
     wrong = {name: differ for name, differ in counted.items() if differ}
     for name, differ in wrong.items():
-        print(f"{name}: {differ} elements differ")
+        print(f"{name}: {differ} wrong")
     if not wrong:
-        print(f"exact: {', '.join(counted)}")
+        print(f"right: {', '.join(counted)}")
     return 1 if wrong else 0
 
 

@@ -1,9 +1,9 @@
-"""Counters of our kernels and the libraries': `python benchmarks/profile_kernels.py --shapes 4096x8192x8192 --out FILE.json`.
+"""Counters of kernels: `python benchmarks/profile_kernels.py --shapes 4096x8192x8192 --out FILE.json`.
 
-Protocol: a child process runs each contender (`louver.linear`, cuSPARSELt's fastest algorithm in short runs, PyTorch's dense
-product) until it is warm, then once under Nsight Compute with `--clock-control none`, so that the clock is the one that power
-allows. Of a contender with several kernels the longest is shown. Where there is no ncu, or it may not read counters, the record
-says why, and the exit status is 0.
+Protocol: a child process warms up each contender (`louver.linear`, the fastest algorithm of cuSPARSELt in short runs,
+PyTorch's dense product), then runs it once under Nsight Compute. `--clock-control none` keeps the clock that power
+allows. If a contender has several kernels, the longest is shown. Without ncu or permission for counters, the record has
+the reason, and the exit status is 0.
 """
 
 from __future__ import annotations
@@ -16,15 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from counters import (
-    KernelCounters,
-    NoCountersError,
-    by_contender,
-    choose_metrics,
-    find_ncu,
-    known_metrics,
-    profile,
-)
+from counters import KernelCounters, NoCountersError, by_contender, choose_metrics, find_ncu, known_metrics, profile
 from louver.measure.contenders import REFUSALS, Contender, CuSparseLt, cublas, cusparselt_candidates, ours
 from louver.measure.graph import ESTIMATE_REPLAYS, capture
 from louver.measure.machine import CannotMeasureError, header, require_torch, tf32_products
@@ -35,7 +27,7 @@ from louver.measure.record import write_record
 from louver.measure.report.table import Column, Table
 
 SEPARATOR = "spin_kernel"
-"""The kernel of torch.cuda._sleep, which stands before each contender's."""
+"""The kernel of torch.cuda._sleep, which precedes each contender."""
 
 WARM_CALLS = 3
 COLUMNS = {
@@ -54,7 +46,7 @@ COLUMNS = {
 
 
 def contenders_of(torch: Any, problem: GemmProblem) -> list[Contender]:
-    """Those that the machine's libraries have."""
+    """The contenders that this machine's libraries have."""
     operands = make_operands(torch, problem, sets=1)
     found = [ours(operands)]
 
@@ -76,7 +68,7 @@ def contenders_of(torch: Any, problem: GemmProblem) -> list[Contender]:
 
 
 def child(problems: list[GemmProblem], plan: Path) -> None:
-    """The program that runs under the tool. plan: a file that gets the names of what is profiled, in order."""
+    """The program under the tool. plan: a file for the names of the profiled contenders, in order."""
     torch = require_torch()
     order: list[dict[str, Any]] = []
     with tf32_products(torch):
@@ -110,7 +102,7 @@ def measured(problems: list[GemmProblem], arguments: list[str]) -> list[dict[str
 
 
 def counted(kernels: list[KernelCounters]) -> dict[str, Any]:
-    """The longest kernel, and how many there were."""
+    """The longest kernel, and the number of kernels."""
     if not kernels:
         return {"kernels": 0, "kernel": "", "counters": {}}
     longest = max(kernels, key=lambda kernel: kernel.values.get("nanoseconds", 0.0))

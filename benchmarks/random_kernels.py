@@ -1,11 +1,12 @@
-"""Correctness of many random users' kernels: `python benchmarks/random_kernels.py --launches 2000 --seed 0 --out FILE.json`.
+"""Correctness of many random users' kernels: `python benchmarks/random_kernels.py --launches 2000 --seed 0 --out
+FILE.json`.
 
-Protocol: Triton kernels drawn from a seed (tests/support/triton/drawn) over element types, the side and the storage of the sparse
-operand, feeds, tiles, warps, loops, a second dot, scales, reductions and atomics, epilogues, stores, the order of tiles and batches.
-Each is launched by louver.jit at several sizes with random data. Operands lie between NaN, outputs hold NaN before. Every element is
-compared with float64 within the bounds of louver.library.numerics, and what f32 makes of an epilogue's steps; nothing around an
-output may change. Every second kernel runs by register tiles, whatever it is. A kernel that is refused counts with its message.
-Exit status 1 if any launch is wrong or fails in another way.
+Protocol: Triton kernels drawn from a seed (tests/support/triton/drawn) over element types, side and storage of the
+sparse operand, feeds, tiles, warps, loops, a second dot, scales, reductions and atomics, epilogues, stores, the order
+of tiles and batches. louver.jit launches each at several sizes with random data. NaN surrounds operands, and outputs
+hold NaN before. Every element is compared with float64 within the bounds of louver.library.numerics and the f32
+rounding of an epilogue's steps. Memory around an output must not change. Every second kernel runs by register tiles. A
+refused kernel counts with its message. Exit status 1 if any launch is wrong or fails in another way.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 
 import louver
 from louver.measure.machine import CannotMeasureError, host_header, require_torch
+from louver.measure.operands import as_torch
 from louver.measure.record import write_record
 from louver.measure.workers import Lost, Turn, share_out
 from louver.user.compiled import UncleanKernelError
@@ -31,17 +33,17 @@ from louver.user.hints import REGISTER_TILES
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 PER_KERNEL = 8
-"""Launches of a kernel, at most."""
+"""Most launches of a kernel."""
 
 MOST_WORKERS = 15
 
 LIMIT_SECONDS = 120
-"""That the launches of a kernel may take, compiling included."""
+"""For the launches of a kernel, with compilation."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A launch. fate: "right", "wrong", "refused" or "failed"; said: why, if it is not right."""
+    """A launch. fate: "right", "wrong", "refused" or "failed". said: why it is not right."""
 
     seed: int
     index: int
@@ -50,7 +52,7 @@ class Outcome:
 
 
 def run_kernel(task: tuple[int, int], turn: Turn) -> tuple[list[Outcome], bool]:
-    """The launches of a kernel, by its seed and how many they are. Processes share the GPU at all times, so that none takes turns."""
+    """Run a task: a kernel's seed and its number of launches. Processes share the GPU, so they take no turns."""
     from support.triton.drawn.choices import draw
     from support.triton.drawn.launch import draw_launch, load_kernel
 
@@ -58,9 +60,7 @@ def run_kernel(task: tuple[int, int], turn: Turn) -> tuple[list[Outcome], bool]:
     torch.set_num_threads(1)
 
     def place(array: Any) -> Any:
-        # NumPy has no name that PyTorch knows for bf16 and 8-bit floats: the bytes go over as integers.
-        same = torch.from_numpy(array.view(f"i{array.itemsize}")).cuda()
-        return same.view(getattr(torch, array.dtype.name))
+        return as_torch(torch, array).cuda()
 
     def read(array: Any) -> Any:
         integers = {1: torch.int8, 2: torch.int16, 4: torch.int32}[array.element_size()]
@@ -83,13 +83,13 @@ def run_kernel(task: tuple[int, int], turn: Turn) -> tuple[list[Outcome], bool]:
     try:
         torch.cuda.synchronize()
     except RuntimeError:
-        # CUDA's errors stay.
+        # Errors of CUDA persist.
         return found, False
     return found, True
 
 
 def run_all(tasks: Sequence[tuple[int, int]], jobs: int) -> list[Outcome]:
-    """Every launch, in order."""
+    """All launches, sorted by kernel. Prints the wrong and failed ones."""
     found: list[Outcome] = []
     for (seed, launches), result in share_out(tasks, run_kernel, jobs=jobs, limit=LIMIT_SECONDS, environment={}):
         if isinstance(result, Lost):

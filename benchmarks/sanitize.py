@@ -1,20 +1,19 @@
 """compute-sanitizer over small products: `python benchmarks/sanitize.py --out FILE.json`.
 
-Protocol: programs that check their results first run alone, so that their kernels are compiled; then memcheck, racecheck and
-synccheck run each of them, side by side on one GPU. benchmarks/one_product.py takes shapes and pairs of element types through
-every output type, both products and every option, benchmarks/structures.py every structure of a kernel: bulk stores of each width,
-tiles and roles, clusters, metadata in the ring, promoted and f16 sums, gated products and batches. benchmarks/general_path.py takes
-users' kernels through the general path: rings of boxes and of other tiles, computed operands, decompressed tiles, staged stores and
-atomics. The summary lines are the tools' own. Exit status 1 unless all are clean, 3 where there is no compute-sanitizer.
+Protocol: programs that check their results first run alone, so that their kernels are compiled. Then memcheck,
+racecheck and synccheck run each program, side by side on one GPU. benchmarks/one_product.py covers shapes, pairs of
+element types, output types, both products and all options. benchmarks/structures.py covers the structures of kernels:
+bulk stores of each width, tiles and roles, clusters, metadata in the ring, promoted and f16 sums, gated products and
+batches. benchmarks/general_path.py covers the general path of users' kernels: rings of boxes and of other tiles,
+computed operands, decompressed tiles, staged stores and atomics. The tools print the summary lines. Exit status 1
+unless all are clean, 3 without compute-sanitizer.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -22,6 +21,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from counters import find_tool
+from louver.measure.record import write_record
 from louver.ptx.assembler import ptxas_version
 from louver.runtime.device import require_device
 
@@ -39,7 +40,7 @@ PROGRAMS = (
     ("general_path.py",),
 )
 SECONDS = 120
-"""That a program may take."""
+"""Longest run of a program."""
 
 PLACES = ("/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer", "/opt/nvidia")
 SHOWN_LINES = 60
@@ -50,7 +51,7 @@ _COUNT = re.compile(r"SUMMARY: (\d+)")
 
 @dataclass(frozen=True)
 class Finding:
-    """status: of the process, None when it ran out of time. summary: the tool's own lines. said: its output if not clean."""
+    """status: of the process, None after a timeout. summary: lines of the tool. said: its output if not clean."""
 
     tool: str
     program: str
@@ -61,25 +62,13 @@ class Finding:
     said: str
 
 
-def find_sanitizer() -> Path | None:
-    """compute-sanitizer from the PATH or where NVIDIA's packages put it."""
-    found = shutil.which("compute-sanitizer")
-    if found is not None:
-        return Path(found)
-    for place in PLACES:
-        for path in sorted(Path(place).rglob("compute-sanitizer")) if Path(place).is_dir() else ():
-            if path.is_file() and os.access(path, os.X_OK):
-                return path
-    return None
-
-
 def command_of(program: tuple[str, ...]) -> list[str]:
     script, *arguments = program
     return [sys.executable, str(Path(__file__).with_name(script)), *arguments]
 
 
 def run(command: list[str]) -> tuple[int | None, str]:
-    """The status and output, status None when it took too long."""
+    """Status and output. The status is None after a timeout."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     except subprocess.TimeoutExpired as late:
@@ -89,9 +78,8 @@ def run(command: list[str]) -> tuple[int | None, str]:
 
 
 def sanitize(sanitizer: Path, tool: str, program: tuple[str, ...]) -> Finding:
-    """One tool over one program."""
     start = time.perf_counter()
-    # cuda.bindings asks the driver for functions of other versions as it starts: refusals that are no memory errors.
+    # At start, cuda.bindings asks the driver for functions of other versions. Those refusals are no memory errors.
     status, output = run([str(sanitizer), "--tool", tool, "--report-api-errors", "no", *command_of(program)])
     seconds = round(time.perf_counter() - start, 1)
     summary = tuple(_SUMMARY.findall(output))
@@ -111,14 +99,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="write the record as JSON")
     args = parser.parse_args()
-    sanitizer = find_sanitizer()
+    sanitizer = find_tool("compute-sanitizer", PLACES)
     if sanitizer is None:
         print("no compute-sanitizer on the PATH or in", ", ".join(PLACES))
         return 3
     device = require_device()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         alone = list(pool.map(lambda program: run(command_of(program)), PROGRAMS))
-        # Those that take longest first.
+        # The longest programs first.
         jobs = [pool.submit(sanitize, sanitizer, tool, program) for program in reversed(PROGRAMS) for tool in TOOLS]
         findings = [job.result() for job in jobs]
     for program, (status, output) in zip(PROGRAMS, alone, strict=True):
@@ -139,8 +127,7 @@ def main() -> int:
         "findings": [asdict(finding) for finding in findings],
     }
     if args.out is not None:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(record, indent=1) + "\n")
+        write_record(args.out, record)
     return 0 if record["clean"] and all(status == 0 for status, _ in alone) else 1
 
 

@@ -1,9 +1,10 @@
-"""Times of candidate schedules over published shapes: `python benchmarks/schedule_times.py --dtype f16,e4m3 --out FILE.json`.
+"""Times of candidate schedules over published shapes: `python benchmarks/schedule_times.py --dtype f16,e4m3 --out
+FILE.json`.
 
-The model that chooses schedules is fitted to this record. Each weight of the models, or of `--weights`, is multiplied by N tokens for
-each N, by each candidate of the library's model. A candidate's first result is compared with float64 by the library's bound. Graph
-replays are interleaved; the median of the rounds counts. A graph walks through copies of one compressed weight, at least 150 MB, at
-most 64 copies, so that they leave the L2 cache.
+The model that chooses schedules is fitted to this record. Each candidate of the model multiplies each weight of the
+models, or of `--weights`, by each number of tokens. Its first result is compared with float64 by the library's bound.
+Graph replays are interleaved, and the median of the rounds counts. A graph rotates over at least 150 MB and at most 64
+copies of one compressed weight, so that they leave the L2 cache.
 """
 
 from __future__ import annotations
@@ -61,24 +62,20 @@ COLUMNS = (
     "part_steps",
     "us",
 )
-"""Of a time: fields of the schedule, of its cut of K (`louver.library.ranges.Ranges`), and microseconds."""
+"""Values of a time: fields of the schedule and of its cut of K (`louver.library.ranges.Ranges`), and microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A schedule with its cut of K."""
-
     schedule: Schedule
     cut: Ranges
 
     def row(self, seconds: float) -> list[Any]:
-        """The values of `COLUMNS`."""
         facts = {**self.schedule.flat(), **self.cut.sizes, "us": round(seconds * 1e6, 3)}
         return [facts[name] for name in COLUMNS]
 
 
 def candidates(problem: Problem, m: int, n: int, k: int, machine: Target, sm_count: int) -> Iterator[Candidate]:
-    """The candidates of the library's model."""
     demand = Demand.of_problem(problem)
     for schedule, cutting in candidates_for(demand, machine, n, bulk=True):
         if not schedule.cuts:
@@ -118,7 +115,7 @@ def time_weight(
 
 
 def write(path: Path, facts: Mapping[str, Any], rows: list[dict[str, Any]]) -> None:
-    """A line for each row, whose times have the values of `COLUMNS`."""
+    """Write each row on a line. Its times have the values of `COLUMNS`."""
     head = {"kind": "schedule times", **facts, "protocol": __doc__, "columns": COLUMNS}
     lines = ",\n".join(json.dumps(row) for row in rows)
     path.write_text(f'{json.dumps(head, indent=1)[:-2]},\n "rows": [\n{lines}\n]}}\n')

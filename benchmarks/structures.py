@@ -1,9 +1,8 @@
-"""Every structure of a kernel on a few small tiles, checked exactly, without torch: `python benchmarks/structures.py GROUP`.
+"""Checks every structure of a kernel on a few small tiles, without torch: `python benchmarks/structures.py GROUP`.
 
-The programs that the sanitizer runs beside benchmarks/one_product.py, which takes the schedules that the library chooses for its sizes. Each
-launch has two CTAs, or two clusters, that walk several tiles, so that rings go round and staging areas are used again. Integer
-data, whose sums are exact however they are accumulated. Exit status 1 when an element differs from the float64 product, 3
-without a GPU.
+The sanitizer runs this program and benchmarks/one_product.py, which covers the library's choices of schedules. Each
+launch has two CTAs, or two clusters, that walk several tiles, so that ring stages and staging areas are reused. Data
+are integers, so that sums are exact in any order. Exit status 1 if an element differs, 3 without a GPU.
 """
 
 from __future__ import annotations
@@ -24,31 +23,31 @@ from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
 from louver.library.configure import deepest
-from louver.library.rows import Rows
 from louver.library.state import TensorState
+from louver.measure.launches import rows_of
 from louver.runtime.memory import DeviceArray
 
 M, N, K = 336, 528, 1072
-"""No multiple of a tile's sizes; rows of whole 16-byte chunks in every type."""
+"""Not multiples of a tile's sizes. Rows are whole 16-byte chunks in every type."""
 
 ENTRIES = 2
-"""Of a batch."""
+"""Entries of a batch."""
 
 WALKERS = 2
-"""CTAs, or clusters, of a launch."""
+"""CTAs or clusters of a launch."""
 
 POISON = 0xA5
 
 WIDE = Schedule.of(stages=2)
-"""16-bit operands."""
+"""For 16-bit operands."""
 
 SHORT = Schedule.of(tile_k=128, stages=2)
-"""8-bit operands, whose steps have twice the columns."""
+"""For 8-bit operands, whose steps have twice the columns."""
 
 
 @dataclass(frozen=True)
 class Structure:
-    """A problem and a schedule to run it by, at its greatest depth that fits."""
+    """A problem and its schedule, which runs with most stages."""
 
     problem: Problem
     schedule: Schedule
@@ -117,7 +116,7 @@ GROUPS: dict[str, dict[str, Structure]] = {
 
 
 def run(structure: Structure) -> int:
-    """The number of elements that differ."""
+    """Number of elements that differ."""
     problem, rng = structure.problem, np.random.default_rng(3)
     schedule = deepest(problem, structure.schedule, SM_90A)
     own_a, own_b = ((ENTRIES,) if own else () for own in (problem.batched_a, problem.batched_b))
@@ -130,14 +129,14 @@ def run(structure: Structure) -> int:
     poisoned = np.full(oriented.size * element.bytes, POISON, np.uint8).view(element.numpy).reshape(oriented.shape)
     x, y = DeviceArray.of(np.ascontiguousarray(placed)), DeviceArray.of(poisoned)
     launcher = TensorState().launcher(s, problem, schedule, 0, 0)
-    matrices = _rows(x), _rows(y)
+    matrices = rows_of(x), rows_of(y)
     sized = launcher.sized(N, *matrices)._replace(ctas=WALKERS * schedule.order.cluster)
     launcher.bound(sized, *matrices)()
     return differing(y.numpy(), oriented)
 
 
 def _sparse(rng: np.random.Generator, problem: Problem, own: tuple[int, ...]) -> tuple[SparseTensor, NDArray[Any]]:
-    """The sparse operand, and the same dense; of a gated one the gate's rows before those of up."""
+    """The sparse operand, and the same dense. A gated operand has the gate's rows before the rows of up."""
     a = louver.prune(draw(rng, (*own, M, K), problem.a), "2:4")
     if not problem.epilogue.gated:
         return louver.compress(a, "2:4"), a
@@ -148,22 +147,6 @@ def _sparse(rng: np.random.Generator, problem: Problem, own: tuple[int, ...]) ->
 def _expected(problem: Problem, a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
     total = a.astype(np.float64) @ b.astype(np.float64)
     return total[: M // 2] * total[M // 2 :] if problem.epilogue.gated else total
-
-
-def _rows(array: DeviceArray) -> Rows:
-    *batch, rows, inner = array.shape
-    pitch = inner * array.element.bytes
-    entries = batch[0] if batch else 1
-    return Rows(
-        array.buffer.address,
-        inner,
-        rows,
-        pitch,
-        array.element.bytes,
-        array,
-        entries,
-        rows * pitch if entries > 1 else 0,
-    )
 
 
 def main() -> int:

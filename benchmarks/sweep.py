@@ -1,14 +1,16 @@
 """Correctness of many random products: `python benchmarks/sweep.py --cases 3000 --seed 0 --out FILE.json`.
 
-Protocol: random sizes (log-uniform up to 4,096, edges of tiles, a quarter with a long K, a few large ones), every pair of element types, both products,
-every layout and output type, leading axes, unaligned views, and the options that a call takes (bias, scales, activations and
-so on; the record counts them). Weights are 2:4 (of f32 1:2) or, by the share `--vectors`, N:M@L of f16, bf16 and f32, M up to 256 and
-L up to 256. They are pruned, or made of indices: random ones, the same in all windows, or other ones in each. Each dense operand and each output is a view into a buffer of NaN, or of what no result is. The
-reference is torch's float64 product on the GPU, taken through the same options. Up to half of the cases hold integers whose
-results are exact: every element equals the reference, rounded once. Vectors of f32 also hold integers that tf32 would round. The others are held elementwise to the bound of
-louver.library.numerics and to what f32 makes of the options' steps. After each case the buffer around the output must be as it
-was. Cases come in groups that share their kernels. A pattern without a kernel counts as refused, with the message; any other refusal is
-wrong. Exit status 1 if any is wrong.
+Protocol: random sizes (log-uniform up to 4,096, edges of tiles, a quarter with a long K, a few large ones), every pair
+of element types, both products, every layout and output type, leading axes, unaligned views, and the options of a call
+(bias, scales, activations and others; the record counts them). Weights are 2:4 (f32: 1:2) or, for the share
+`--vectors`, N:M@L of f16, bf16 and f32, M up to 256 and L up to 256. They are pruned, or built from indices: random
+ones, the same in all windows, or different ones in each. Each dense operand and each output is a view into a buffer of
+NaN, or of a value that is no result. The reference is torch's float64 product on the GPU with the same options. Up to
+half of the cases hold integers with exact results: every element equals the reference, rounded once. Vectors of f32
+also hold integers that tf32 would round. The other cases are compared by element with the bound of
+louver.library.numerics and the f32 rounding of the options' steps. The buffer around the output must not change. Groups
+of cases share kernels. A pattern without a kernel counts as refused, with the message; any other refusal is wrong. Exit
+status 1 if any case is wrong.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import triton.language as tl
 
 @triton.jit
 def linear(y, w, x, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    """y [N, M] = x [N, K] times w [M, K], transposed."""
+    """y [N, M] = x [N, K] · w [M, K]ᵀ."""
     row = tl.program_id(0) * BM
     column = tl.program_id(1) * BN
     w_tiles = tl.make_tensor_descriptor(w, [M, K], [K, 1], [BM, BK])

@@ -1,9 +1,9 @@
 """The costs of `louver.jit`: `python benchmarks/user_kernel.py --out FILE.json`; `--start` alone needs no GPU.
 
-Speed: a user's tensor-descriptor kernel of 128×256 tiles beside `louver.linear` on the same operands, timed as
-`louver bench gemm` times products (bursts by turns, medians); results are compared with float64 first. Start: in new processes with
-a cache directory of their own, with Python's bytecode at hand, after Triton has been imported, from a kernel and its arguments to a cubin: with an empty cache, and with what the process
-before has left. Host: from the call to its return, the work itself left to the GPU, as `louver bench host` takes it.
+Speed: a user's tensor-descriptor kernel of 128×256 tiles and `louver.linear` on the same operands, timed as in `louver
+bench gemm` (bursts in turns, medians). Results are compared with float64 first. Start: from a kernel and its arguments
+to a cubin, after the import of Triton. New processes have Python's bytecode and a separate cache directory, empty or
+filled by the previous process. Host: from the call to its return, while the GPU works, as in `louver bench host`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TILES = {"f16": {"BM": 128, "BN": 256, "BK": 64}, "e4m3": {"BM": 128, "BN": 256,
 ROUNDS = 5
 
 HINTS = {"linear": {}, "linear by register tiles": {"family": REGISTER_TILES}}
-"""Of the kernel that is compiled."""
+"""Hints of the compiled kernels."""
 
 
 def wanted(name: str) -> Wanted:
@@ -56,7 +56,7 @@ def take(name: str) -> float:
 
 
 def start_times(rounds: int = ROUNDS) -> list[dict[str, Any]]:
-    """Median seconds with an empty cache and with a full one, by kernel. Raises RuntimeError when a process fails."""
+    """Median seconds with an empty cache and with a full one, by kernel. Raises RuntimeError if a process fails."""
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as bytecode:
         for name in HINTS:
@@ -81,14 +81,14 @@ def _medians(name: str, seconds: dict[str, list[float]]) -> dict[str, Any]:
 def _process(name: str, directory: str, bytecode: str) -> float:
     given = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     command = [sys.executable, __file__, "--take", name]
-    # The process that is timed imports no more than a user's.
+    # The timed process imports no more than a user's.
     from louver.measure.start import in_new_process
 
     return in_new_process(command, directory, {**given, "PYTHONPYCACHEPREFIX": bytecode})
 
 
 def speed(torch: Any, dtype: str) -> tuple[dict[str, Any], dict[str, float]]:
-    """A user's kernel beside the library's product: a row of times, and host microseconds of the user's call."""
+    """A user's kernel and the library's product: a row of times, and host microseconds of the user's call."""
     import triton_kernels
 
     from louver.measure.contenders import Contender, ours

@@ -27,7 +27,7 @@ def app() -> None:
 
 @app.group()
 def bench() -> None:
-    """Time products beside the vendor's libraries. Needs a GPU and PyTorch."""
+    """Time products and the vendor's libraries. Needs a GPU and PyTorch."""
 
 
 for command in (doctor, inspect, prune, compile_, demo, plot, roofline, tune, completion):

@@ -1,4 +1,4 @@
-"""Commands that measure, and draw measurements: bench …, plot."""
+"""The commands `bench …`, which measure, and `plot`, which draws."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ shapes_option = click.option("--shapes", metavar="LIST", help="MxNxK, separated 
 suite_option = click.option(
     "--suite",
     metavar="NAME",
-    help="Shapes: published, seven large ones (the default); quick, two; models, of published models; tokens, 1 to 256 tokens; uneven, numbers of tokens that no tile divides.",
+    help="Shapes: published (seven large ones, the default), quick (two), models (of published models), tokens (1 to 256) or "
+    "uneven (tokens that no tile divides).",
 )
 budget_option = click.option(
-    "--budget", type=float, metavar="SECONDS", help="Stop before this time is up; the record says what is missing."
+    "--budget", type=float, metavar="SECONDS", help="Stop before this time ends. The record names missing problems."
 )
 length_option = click.option(
     "--length", type=click.IntRange(1), metavar="L", default=32, help="Rows of the weight that keep the same elements."
 )
 out_option = click.option(
-    "--out", type=PATH, metavar="DIR", default=Path("louver-bench"), help="Where records and pictures go."
+    "--out", type=PATH, metavar="DIR", default=Path("louver-bench"), help="Folder for records and pictures."
 )
 
 
@@ -39,15 +40,15 @@ out_option = click.option(
     "begun",
     type=PATH,
     metavar="RECORD",
-    help="Take over the rows of a record that a budget ended, of this GPU, these versions and these shapes; measure the others.",
+    help="Continue a record of this GPU, these versions and these shapes: keep its rows, measure the missing ones.",
 )
-@click.option("--sustained", is_flag=True, help="Also seconds of load, with clock and power, for three shapes.")
+@click.option("--sustained", is_flag=True, help="Also time three shapes for seconds, with clock and power.")
 @budget_option
 @click.option(
     "--accumulate",
     metavar="HOW",
     default="auto",
-    help="How our product accumulates: auto, or f16 or promoted, into a record of its own.",
+    help="How Louver's product accumulates: auto; f16 or promoted, with a separate record.",
 )
 @out_option
 @result_command
@@ -61,7 +62,7 @@ def gemm(
     accumulate: str,
     out: Path,
 ) -> Result:
-    """Time products of large matrices beside cuBLAS and cuSPARSELt. Writes a record and a picture, too."""
+    """Time large products of Louver, cuBLAS and cuSPARSELt. Writes a record and a picture."""
     from louver.cli.commands.bench import bench_gemm, problems
 
     wanted = problems(dtype, shapes, suite, accumulate=accumulate)
@@ -73,12 +74,12 @@ def gemm(
 @shapes_option
 @suite_option
 @click.option(
-    "--only", metavar="TEXT", default="", help='Alternatives with this in their names only, such as "tile_m 256".'
+    "--only", metavar="TEXT", default="", help='Only alternatives with this text in their names, such as "tile_m 256".'
 )
 @out_option
 @result_command
 def schedules(dtype: str, shapes: str | None, suite: str | None, only: str, out: Path) -> Result:
-    """Time the library's schedule beside its neighbours. They differ from it by one field. Writes a record, too."""
+    """Time the library's schedule and others that differ by one field. Writes a record."""
     from louver.cli.commands.bench import bench_schedules, problems
 
     return bench_schedules(problems(dtype, shapes, suite), out, only=only)
@@ -90,9 +91,7 @@ def schedules(dtype: str, shapes: str | None, suite: str | None, only: str, out:
 @out_option
 @result_command
 def ladder(dtype: str, quick: bool, out: Path) -> Result:
-    """Time schedules from a plain one to ours. Each differs from the one before by one field, at 4096x8192x8192. Writes a record
-    and a picture, too.
-    """
+    """Time schedules from a plain one to Louver's at 4096x8192x8192, field by field. Writes a record and a picture."""
     from louver.cli.commands.ladder import bench_ladder, dtypes
 
     return bench_ladder(dtypes(dtype), out, quick=quick)
@@ -102,7 +101,7 @@ def ladder(dtype: str, quick: bool, out: Path) -> Result:
 @length_option
 @click.option("--dtype", type=click.Choice(["f32", "bf16", "f16"]), default="f32", help="Element type.")
 @click.option(
-    "--patterns", metavar="LIST", default="", help="N:M@L or N:M@VL, separated by commas: in place of the paper's four."
+    "--patterns", metavar="LIST", default="", help="N:M@L or N:M@VL, separated by commas. Default: the paper's four."
 )
 @click.option("--quick", is_flag=True, help="One weight, 512 and 4,096 tokens.")
 @shapes_option
@@ -112,9 +111,7 @@ def ladder(dtype: str, quick: bool, out: Path) -> Result:
 def nm(
     length: int, dtype: str, patterns: str, quick: bool, shapes: str | None, budget: float | None, out: Path
 ) -> Result:
-    """Time products of vectors N:M@L beside cuBLAS. At the 100 points of the paper NM-SpMM, or at --shapes, and four sparsities, or
-    --patterns. Writes a record and a picture, too.
-    """
+    """Time products of vectors N:M@L and cuBLAS, by default at all points of NM-SpMM. Writes a record and a picture."""
     from louver.cli.commands.nm import bench_nm
     from louver.formats.pattern import Pattern
     from louver.measure.problems import parse_shapes
@@ -132,7 +129,7 @@ def nm(
 @out_option
 @result_command
 def nm_ladder(length: int, quick: bool, out: Path) -> Result:
-    """Time the versions of the paper NM-SpMM, as schedules. Beside cuBLAS f32. Writes a record and a picture, too."""
+    """Time the versions of the paper NM-SpMM, as schedules, and cuBLAS f32. Writes a record and a picture."""
     from louver.cli.commands.nm import bench_nm_ladder
 
     return bench_nm_ladder(length, out, quick=quick)
@@ -140,16 +137,17 @@ def nm_ladder(length: int, quick: bool, out: Path) -> Result:
 
 @click.command()
 @click.argument("paths", metavar="PATH...", type=PATH, nargs=-1, required=True)
-@click.option("--only", metavar="NAME", multiple=True, help="Forms of this name only; may be given again.")
+@click.option("--only", metavar="NAME", multiple=True, help="Only this form. May be repeated.")
 @click.option(
-    "--jobs", type=click.IntRange(1), default=8, help="Processes that compile at once. One at a time has the GPU."
+    "--jobs", type=click.IntRange(1), default=8, help="Processes that compile in parallel and use the GPU in turns."
 )
-@click.option("--general", is_flag=True, help="Run products by register tiles too, into a record of its own.")
+@click.option("--general", is_flag=True, help="Run all kernels by register tiles. Has a separate record.")
 @out_option
 @result_command
 def kernels(paths: tuple[Path, ...], only: tuple[str, ...], jobs: int, general: bool, out: Path) -> Result:
-    """Time users' kernels beside Triton's dense ones and cuBLAS. A PATH is a Python file with a tuple FORMS of
-    louver.measure.forms, or a folder of such files. Writes a record and a picture, too.
+    """Time users' kernels, Triton's dense ones and cuBLAS. Writes a record and a picture.
+
+    PATH is a Python file with a tuple FORMS of louver.measure.forms, or a folder of such files.
     """
     from louver.cli.commands.kernels import bench_kernels
 
@@ -161,7 +159,7 @@ def kernels(paths: tuple[Path, ...], only: tuple[str, ...], jobs: int, general: 
 @out_option
 @result_command
 def host(dtype: str, out: Path) -> Result:
-    """Take the host's time of a warm call. In every form, and of the runtime's parts. Writes a record, too."""
+    """Time warm calls on the host, in all forms, and the runtime's parts. Writes a record."""
     from louver.cli.commands.bench import bench_host
     from louver.measure.host import problems
     from louver.measure.problems import parse_dtypes
@@ -175,19 +173,19 @@ def host(dtype: str, out: Path) -> Result:
     "--schedule",
     metavar="FIELD=VALUE",
     multiple=True,
-    help="Draw a product's kernel in time, with this value in its schedule, such as stages=3. May be repeated.",
+    help="Draw a product's kernel over time, with this value in its schedule, such as stages=3. May be repeated.",
 )
 @click.option(
     "--problem",
     metavar="M,N,K",
-    help="Draw the kernel of these sizes in time. Default: 4096,4096,4096 with --schedule.",
+    help="Draw the kernel of these sizes over time. Default: 4096,4096,4096 with --schedule.",
 )
 @click.option("--dtype", metavar="TYPE", default="f16", help=f"Element type of both operands: {', '.join(TYPES)}.")
 def plot(paths: tuple[Path, ...], schedule: tuple[str, ...], problem: str | None, dtype: str) -> None:
     """Draw a record, or a schedule.
 
-    Draw a benchmark's JSON RECORD as the PNG file PICTURE: a record is of `louver bench gemm`, `ladder`, `kernels`, `nm` or
-    `nm-ladder`. Or draw a product's kernel in time as the SVG file PICTURE, with --schedule or --problem. Neither needs a GPU.
+    Draws the JSON RECORD of `louver bench gemm`, `ladder`, `kernels`, `nm` or `nm-ladder` as the PNG file PICTURE. With
+    --schedule or --problem: draws a product's kernel over time as the SVG file PICTURE. Needs no GPU.
     """
     if schedule or problem is not None:
         from louver.cli.commands.schedule import draw as draw_schedule

@@ -1,4 +1,4 @@
-"""The command that prints kernels: compile."""
+"""The command `compile`, which prints kernels."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from louver.cli.commands.kernel_levels import Source
 
 TYPES = ("f16", "bf16", "e4m3", "e5m2", "s8", "u8")
-"""Element types of both operands that products are compiled for."""
+"""Element types of both operands of compiled products."""
 
 LEVELS = ("ttir", "tile", "canonical", "decomposed", "encoded", "sched", "ptx", "sass", "all")
-"""The levels that can be printed. A kernel's family has some of them: docs/compiler.md."""
+"""The levels to print. docs/compiler.md lists the levels of each family."""
 
 
 @click.command("compile")
@@ -67,7 +67,7 @@ LEVELS = ("ttir", "tile", "canonical", "decomposed", "encoded", "sched", "ptx", 
     "--config",
     type=int,
     metavar="N",
-    help="Which config of triton.autotune sets what --const does not. Default: the first, 0.",
+    help="Config of triton.autotune for constants without --const. Default: 0, the first.",
 )
 @click.option(
     "--html", "page", type=PATH, metavar="FILE", help="With --emit all: write one page that links all levels to FILE."
@@ -88,9 +88,9 @@ def compile_(
     page: Path | None,
     output: Path | None,
 ) -> None:
-    """Compile a kernel and print a level of it. Needs no GPU.
+    """Compile a kernel and print one level. Needs no GPU.
 
-    KERNEL is a Triton kernel, FILE.py:NAME, or a file of IR, FILE.ttir or FILE.mlir. Without one, --problem is compiled.
+    KERNEL is a Triton kernel (FILE.py:NAME) or a file of IR (FILE.ttir or FILE.mlir). Default: compile --problem.
     """
     if (kernel is None) == (problem is None):
         raise ValueError("compile takes a kernel, FILE.py:name or a file of IR, or --problem M,N,K, one of the two")

@@ -1,4 +1,4 @@
-"""The command that prints a shell's completion script for Louver's commands, options and file names."""
+"""The command `completion`, which prints a shell's completion script for commands, options and file names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ends a command: its exit code, and one line on standard error for an error."""
+"""Ends a command with its exit code. Prints an error as one line on standard error."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ FAILURES = (
     DisassemblerMissingError,
     NoDeviceError,
 )
-"""Of a file, the machine or a check. A ValueError is a wrong argument, and anything else is a bug."""
+"""Errors of a file, the machine or a check. A ValueError is a wrong argument; any other error is a bug."""
 
 
 class CommandLine(click.Group):
-    """Commands that end with exit code 0, `FAILED`, `USAGE` or `INTERRUPTED`, and say why in one line."""
+    """Commands that end with exit code 0, `FAILED`, `USAGE` or `INTERRUPTED`, and report the reason in one line."""
 
     def main(self, *args: Any, **extra: Any) -> NoReturn:
-        """Run the process's arguments, or those given, and end the process."""
-        # Click's own help is never narrower than 50 columns.
+        """Run these arguments, or the process's, and end the process."""
+        # Click's own help has at least 50 columns.
         extra |= {"standalone_mode": False, "terminal_width": min(shutil.get_terminal_size().columns, HELP_WIDTH)}
         try:
             with _warnings_as_notes():

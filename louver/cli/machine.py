@@ -1,4 +1,4 @@
-"""Commands about the machine at hand: doctor, tune."""
+"""Commands about the machine: doctor, roofline, tune."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from louver.measure.report.result import Result
 @click.command()
 @result_command
 def doctor() -> Result:
-    """Say what this machine can do, and why not."""
+    """Report what works on this machine, and why the rest does not."""
     from louver.cli.commands.doctor import examine, report
 
     return report(examine())
@@ -32,7 +32,7 @@ def doctor() -> Result:
 @click.option("--k", type=click.IntRange(min=1), metavar="K", default=4096, help="Elements along K.")
 @result_command
 def roofline(patterns: tuple[str, ...], blocking: tuple[str, ...], k: int) -> Result:
-    """Say what bounds f32 products of vectors N:M@L, by NM-SpMM's analysis. Needs no GPU."""
+    """Report the limit of f32 products of vectors N:M@L, by NM-SpMM's analysis. Needs no GPU."""
     from louver.cli.commands.roofline import roofline
 
     return roofline(patterns, blocking, k)
@@ -44,11 +44,11 @@ def roofline(patterns: tuple[str, ...], blocking: tuple[str, ...], k: int) -> Re
     "--dtype", metavar="LIST", default="f16", help="Element types, separated by commas: f16, bf16, e4m3, int8, ..."
 )
 @click.option("--kind", type=PRODUCTS, metavar="PRODUCT", default="linear", help=PRODUCTS_HELP)
-@click.option("--n", metavar="A..B", help="A range of N in place of the shapes' own.")
+@click.option("--n", metavar="A..B", help="Range of N instead of the shapes' N.")
 @click.option("--out-dtype", metavar="TYPE", help="Output type. Default: what the library returns.")
-@click.option("--table", type=PATH, metavar="FILE", help="Also write what was found as a table for a package.")
+@click.option("--table", type=PATH, metavar="FILE", help="Also write the results as a package's table.")
 @click.option("--accumulate", metavar="HOW", default="auto", help=ACCUMULATE_HELP)
-@click.option("--show", is_flag=True, help="Only list what is kept; needs no GPU.")
+@click.option("--show", is_flag=True, help="Only list kept schedules. Needs no GPU.")
 @result_command
 def tune(
     shapes: str,

@@ -23,7 +23,7 @@ output_option = click.option("-o", "--output", type=PATH, metavar="FILE", help="
 
 
 def result_command(command: Callable[..., Result]) -> Callable[..., None]:
-    """A command that prints the `Result` which `command` returns, with the options --json and --output."""
+    """A command that prints the `Result` of `command`, with the options --json and --output."""
 
     @click.option("--json", "as_json", is_flag=True, help="Print one JSON document: docs/cli.md has its keys.")
     @output_option
@@ -44,7 +44,7 @@ def result_command(command: Callable[..., Result]) -> Callable[..., None]:
 
 
 def check_output(output: Path | None, given: Mapping[str, Any]) -> None:
-    """Refuse, before any work, a file that cannot be written, or that is another argument's."""
+    """Refuse, before any work, a file that cannot be written or that is another argument's."""
     if output is None:
         return
     Target.of(output)
@@ -54,7 +54,7 @@ def check_output(output: Path | None, given: Mapping[str, Any]) -> None:
 
 
 def deliver(text: str, output: Path | None) -> None:
-    """Write a result's text to `output`, or to standard output."""
+    """Write a result to `output`, or to standard output."""
     if output is None and sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]
         raise OSError("standard output is closed: open it, or give --output FILE")
     if output is None:
@@ -65,5 +65,5 @@ def deliver(text: str, output: Path | None) -> None:
 
 
 def terminal_width() -> int | None:
-    """Cells in a line of standard output; None, any number, where it is a pipe or a file and COLUMNS does not say."""
+    """Cells in a line of standard output; None (any length) for a pipe or a file unless COLUMNS is set."""
     return shutil.get_terminal_size().columns if is_terminal(sys.stdout) or "COLUMNS" in os.environ else None

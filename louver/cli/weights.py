@@ -1,4 +1,4 @@
-"""Commands on files of weights: inspect, prune, demo."""
+"""Commands for files of weights: inspect, prune, demo."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from louver.cli.options import FLOATS, exclude_option, include_option, pattern_o
 from louver.cli.output import PATH, result_command
 from louver.measure.report.result import Result
 
-DTYPE_HELP = f"Of the pruned weights: {', '.join(FLOATS.choices)}. Default: their own, but f16 for f32 compressed."
+DTYPE_HELP = f"Type of pruned weights: {', '.join(FLOATS.choices)}. Default: unchanged, but f16 for compressed f32."
 
 
 @click.command()
@@ -30,7 +30,7 @@ def inspect(file: Path, pattern: str) -> Result:
 @click.argument("source", metavar="IN", type=PATH)
 @click.argument("out", metavar="OUT", type=PATH)
 @pattern_option
-@click.option("--norm", type=click.Choice(["l1", "l2"]), default="l2", help="Of vectors: l1 or l2. Default: l2.")
+@click.option("--norm", type=click.Choice(["l1", "l2"]), default="l2", help="Norm of vectors: l1 or l2. Default: l2.")
 @click.option("--dtype", type=FLOATS, metavar="TYPE", help=DTYPE_HELP)
 @include_option
 @exclude_option
@@ -48,11 +48,11 @@ def prune(
     compressed: bool,
     force: bool,
 ) -> Result:
-    """Prune the 2-D weights of a checkpoint by magnitude. Reads IN and writes OUT; all other tensors are copied.
+    """Prune the 2-D weights of a checkpoint by magnitude. Reads IN and writes OUT. All other tensors are copied.
 
-    IN is a safetensors file, the index of a sharded checkpoint, or a folder with one of these. OUT is a file, or a folder
-    for files of the same names; for a sharded checkpoint it is an index (a name that ends in .json) or a folder. The same
-    command goes on with a run that was interrupted.
+    IN is a safetensors file, the index of a sharded checkpoint, or a folder with one of these. OUT is a file, or a
+    folder for files of the same names. For a sharded checkpoint, OUT is an index (a name that ends in .json) or a
+    folder. The same command continues an interrupted run.
     """
     from louver.cli.commands.prune import prune_file
     from louver.cli.commands.prune_run import PruneOptions
@@ -65,7 +65,7 @@ def prune(
 
 @click.command()
 @click.option("--weights", type=PATH, metavar="FILE", help="A safetensors file. Default: the demo package's.")
-@click.option("--out", type=PATH, metavar="DIR", default=Path("louver-demo"), help="Where the results go.")
+@click.option("--out", type=PATH, metavar="DIR", default=Path("louver-demo"), help="Folder for the results.")
 @include_option
 @exclude_option
 @result_command

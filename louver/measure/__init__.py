@@ -1,1 +1,1 @@
-"""Benchmarks: contenders for one problem, timed side by side in one process, and the record of it."""
+"""Benchmarks: contenders for one problem, timed side by side in one process, and their record."""

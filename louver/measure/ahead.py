@@ -1,4 +1,4 @@
-"""Our kernels of a list of problems, compiled side by side before the first of them is measured."""
+"""Compiles Louver's kernels of several problems in parallel, before the first problem is measured."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ from louver.runtime.device import Device
 
 
 def kernels_of(problem: GemmProblem, place: Device) -> Iterator[tuple[Problem, Schedule]]:
-    """The kernels that `louver.measure.gemm.measure` has the library run for a problem. Some may come twice.
-
-    Measured outputs are aligned: their rows are whole multiples of 16 bytes. A plan has kernels for others too.
-    """
+    """The kernels that `louver.measure.gemm.measure` runs for a problem, perhaps twice. Plans also have unaligned ones."""
     product, sizes = problem.product, problem.shape
     yield product, schedule_for(product, *sizes, place, aligned_output=True)
     if problem.n <= FEW_TOKENS:
@@ -30,7 +27,7 @@ def kernels_of(problem: GemmProblem, place: Device) -> Iterator[tuple[Problem, S
 
 
 def compile_ahead(problems: Iterable[GemmProblem], place: Device) -> int:
-    """Compile the kernels of these problems into the cache; returns their number. A problem whose kernel is refused says so itself."""
+    """Compile the kernels of these problems into the cache; returns their number. A measurement reports errors."""
     wanted = dict.fromkeys(kernel for problem in problems for kernel in kernels_of(problem, place))
     compile_all(wanted, place.target)
     return len(wanted)

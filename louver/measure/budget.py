@@ -1,4 +1,4 @@
-"""Time that a benchmark may take, in wall-clock seconds."""
+"""The time limit of a benchmark, in wall-clock seconds."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 FINISH_SECONDS = 10.0
-"""The time that is kept back for tables and pictures."""
+"""Time reserved for tables and pictures."""
 
 
 @dataclass(slots=True)
 class Spent:
-    """The time of a part, once it has ended."""
+    """The duration of a part, set when the part ends."""
 
     seconds: float = 0.0
 
 
 class Budget:
-    """Time for parts that take about as long as each other; it begins with the object.
+    """A time limit for parts of about equal duration. The time starts when the object is made.
 
-    seconds: for all of it, None for as long as it takes. Raises ValueError unless they are positive.
+    seconds: the limit, None for no limit. Raises ValueError unless it is positive.
     """
 
     def __init__(self, seconds: float | None, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -37,7 +37,6 @@ class Budget:
 
     @contextmanager
     def spending(self) -> Generator[Spent]:
-        """One part."""
         begin, spent = self._clock(), Spent()
         yield spent
         spent.seconds = self._clock() - begin
@@ -45,6 +44,6 @@ class Budget:
 
 
 def spread_out(count: int) -> list[int]:
-    """0 to count - 1 in such an order that the first few are spread over all: that of their reversed bits."""
+    """The numbers 0 to count - 1 in the order of their reversed bits: the first few cover the whole range."""
     bits = max(count - 1, 0).bit_length()
     return sorted(range(count), key=lambda index: f"{index:0{bits}b}"[::-1])

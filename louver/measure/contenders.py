@@ -1,7 +1,4 @@
-"""Contenders: a name and a call for each, over the same operands.
-
-A ladder of schedules is more contenders of this kind: one for each `Schedule`.
-"""
+"""Contenders: calls that compute the same product on the same operands."""
 
 from __future__ import annotations
 
@@ -17,31 +14,33 @@ if TYPE_CHECKING:
     from louver.library.request import Accumulate
 
 REFUSALS = (RuntimeError, ValueError, TypeError)
-"""PyTorch's errors where a library refuses a product, or an older PyTorch does not take an option."""
+"""Errors of PyTorch when a library refuses a product, or when an older PyTorch does not know an option."""
 
 SPLITS = ((-1, -1),)
-"""PyTorch's `split_k` and `split_k_mode` of cuSPARSELt: segment-K, for which PyTorch passes no mode. cuSPARSELt 0.8 refuses parts of K on
-compute capability 9 (`split_k` 2 and 4, modes 1 and 2: invalid value)."""
+"""Segment-K: cuSPARSELt's `split_k` and `split_k_mode` in PyTorch. On compute capability 9, cuSPARSELt 0.8 refuses
+`split_k` 2 and 4 with modes 1 and 2 (invalid value).
+"""
 
 TURNED = " transposed"
-"""The end of the name of a contender whose library turns its own output order."""
+"""Suffix of a contender whose library transposes its own output order."""
 
 DENSE_CALLS: Mapping[tuple[str, str], str] = {
     ("f16", "f16"): "torch.mm",
     ("bf16", "bf16"): "torch.mm",
     ("e4m3", "f16"): "torch._scaled_mm",
+    ("e4m3", "bf16"): "torch._scaled_mm",
     ("s8", "s32"): "torch._int_mm",
     ("f32", "f32"): "torch.mm",
 }
-"""PyTorch's dense product by cuBLAS, by element types of operands and result. f32: in `tf32_products`."""
+"""PyTorch's dense product by cuBLAS, by element types of operands and result. f32 needs `tf32_products`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
     """One way to compute the product.
 
-    call: launches it with operand set `index % sets` and returns the result. order: "tokens" for a result [N, M], "rows"
-    for [M, N]; more tokens may follow. details: facts for the record.
+    call: launches it with operand set `index % sets` and returns the result. details: facts for the record.
+    order: "tokens" for a result [N, M], "rows" for [M, N]. The result may have padding tokens at the end.
     """
 
     name: str
@@ -51,7 +50,7 @@ class Contender:
 
     @property
     def own_order(self) -> str:
-        """The name of the same in its library's own output order, of cuSPARSELt."""
+        """The name of this cuSPARSELt contender without the transposed output."""
         return self.name.removesuffix(TURNED)
 
     def result(self, index: int) -> Any:
@@ -61,7 +60,7 @@ class Contender:
 
 
 def ours(operands: Operands) -> Contender:
-    """`louver.linear`, writing to a given output, and accumulating as the problem says."""
+    """`louver.linear` with a given output, accumulating as the problem says."""
     x, sparse, y = operands.x, operands.sparse, operands.y
     accumulate = cast("Accumulate", operands.problem.accumulate)
 
@@ -72,7 +71,7 @@ def ours(operands: Operands) -> Contender:
 
 
 def dependent(operands: Operands) -> Contender:
-    """The same by a plan for each weight, whose launches may begin while the one before ends."""
+    """The same with one plan for each weight. A launch may begin before the previous one ends."""
     x, y, problem = operands.x, operands.y, operands.problem
     accumulate = cast("Accumulate", problem.accumulate)
     plans = [
@@ -87,14 +86,14 @@ def dependent(operands: Operands) -> Contender:
 
 
 def copied(torch: Any, operands: Operands) -> Contender:
-    """A copy that moves as many bytes as the product has to: half are read, half written. It computes nothing."""
+    """A copy that moves as many bytes as the product must move: it reads one half and writes the other."""
     copies = copies_of(torch, operands.problem.moved_bytes, operands.sets)
     return Contender("copy", copies.call, "tokens", {"bytes": copies.moved_bytes})
 
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """Copies by turns, of `sets` sources to as many targets. call: launches one. moved_bytes: that it reads and writes together."""
+    """Copies from `sets` sources to `sets` targets in turns. call: launches one. moved_bytes: read plus written."""
 
     call: Callable[[int], object]
     moved_bytes: int
@@ -102,7 +101,7 @@ class Copies:
 
 
 def copies_of(torch: Any, moved_bytes: int, sets: int) -> Copies:
-    """Copies that move as many bytes, half read and half written, in whole 512: those of rows that begin elsewhere are slow."""
+    """Copies that move this number of bytes, in halves of whole 512 bytes: copies of unaligned rows are slow."""
     half = -(-moved_bytes // 1024) * 512
     source = torch.zeros(sets, half, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
@@ -110,36 +109,35 @@ def copies_of(torch: Any, moved_bytes: int, sets: int) -> Copies:
 
 
 def cublas(torch: Any, operands: Operands) -> Contender:
-    """Dense `x @ w.T` with the pruned weights, zeros and all, by the call that `DENSE_CALLS` names, to a given output.
+    """Dense `x @ w.T` with the pruned weights, zeros included, to a given output, by the call in `DENSE_CALLS`.
 
-    e4m3 has scales of 1, and cuBLAS's fast accumulation unless our product's sums are promoted.
-    Raises ValueError where PyTorch has no call for the problem's element types.
+    e4m3 has scales of 1, and cuBLAS's fast accumulation unless Louver's sums are promoted. Raises ValueError if PyTorch
+    has no call for these types.
     """
     problem = operands.problem
     name = DENSE_CALLS.get((problem.dtype, problem.out))
     if name is None:
         raise ValueError(f"PyTorch has no dense product of {problem.dtype} that writes {problem.out}")
-    multiply = _dense_product(torch, name, operands)
-    transposed = [weight.t() for weight in operands.dense]
-    return Contender("cublas", lambda index: multiply(transposed[index % operands.sets]), "tokens", {"call": name})
+    multiply = dense_product(torch, name, operands.y, fast=problem.accumulate != "promoted")
+    x, transposed = operands.x, [weight.t() for weight in operands.dense]
+    return Contender("cublas", lambda index: multiply(x, transposed[index % operands.sets]), "tokens", {"call": name})
 
 
-def _dense_product(torch: Any, name: str, operands: Operands) -> Callable[[Any], Any]:
-    x, y = operands.x, operands.y
+def dense_product(torch: Any, name: str, y: Any, *, fast: bool = True) -> Callable[[Any, Any], Any]:
+    """A function that multiplies two matrices to y, by a call of `DENSE_CALLS`. fast: how cuBLAS accumulates e4m3."""
     match name:
         case "torch._scaled_mm":
             one = torch.ones((), device="cuda")
             scales = {"scale_a": one, "scale_b": one}
-            fast = operands.problem.accumulate != "promoted"
-            return lambda w: torch._scaled_mm(x, w, **scales, out_dtype=y.dtype, use_fast_accum=fast, out=y)
+            return lambda a, b: torch._scaled_mm(a, b, **scales, out_dtype=y.dtype, use_fast_accum=fast, out=y)
         case "torch._int_mm":
-            return lambda w: torch._int_mm(x, w, out=y)
+            return lambda a, b: torch._int_mm(a, b, out=y)
         case _:
-            return lambda w: torch.mm(x, w, out=y)
+            return lambda a, b: torch.mm(a, b, out=y)
 
 
 class CuSparseLt:
-    """cuSPARSELt through PyTorch. Raises RuntimeError where PyTorch has been built without it."""
+    """cuSPARSELt through PyTorch. Raises RuntimeError if PyTorch was built without it."""
 
     def __init__(self, torch: Any, operands: Operands) -> None:
         self._torch = torch
@@ -150,7 +148,7 @@ class CuSparseLt:
         self._weights = [torch._cslt_compress(weight) for weight in operands.dense]
 
     def contender(self, algorithm: int, *, transposed: bool = False, split: tuple[int, int] | None = None) -> Contender:
-        """One algorithm. transposed: the result comes as [N, M], `linear`'s layout. split: one of `SPLITS`."""
+        """One algorithm. transposed: return [N, M], the layout of `linear`. split: one of `SPLITS`."""
         options = self._options if split is None else {**self._options, "split_k": split[0], "split_k_mode": split[1]}
 
         def call(index: int) -> Any:
@@ -167,17 +165,17 @@ class CuSparseLt:
         return Contender(name, call, "tokens" if transposed else "rows", details)
 
     def algorithms(self, most: int) -> Iterator[int]:
-        """The algorithms' ids, which the library does not say: they count up to the first that is refused.
+        """The ids of the algorithms. cuSPARSELt does not report their number; the first refused id ends the list.
 
-        Asked in the library's own output order: with 0.8.0 some algorithms end in an illegal instruction when asked for a
-        transposed result, which takes the whole process's GPU context with it.
+        They run in the library's own output order. Some transposed results of 0.8.0 end in an illegal instruction, and
+        the process loses its GPU context.
         """
         for algorithm in range(most):
             try:
                 self.contender(algorithm).call(0)
             except RuntimeError:
                 return
-            # A failure inside a kernel shows here, and is no refusal.
+            # An error inside a kernel appears here; it is no refusal.
             self._torch.cuda.synchronize()
             yield algorithm
 
@@ -185,10 +183,11 @@ class CuSparseLt:
 def cusparselt_candidates(
     library: CuSparseLt, seconds: Callable[[Contender], float], protocol: Protocol
 ) -> tuple[list[Contender], int]:
-    """The contenders that are worth ranking, and the number of algorithms. seconds: a short timing of a contender.
+    """The contenders to rank, and the number of algorithms. seconds: a short timing of a contender.
 
-    `SPLITS` come in the library's own output order only, as `CuSparseLt.algorithms` says. The other order comes for as many
-    algorithms as there are finalists: each launch in it takes cuSPARSELt 0.3 s of host time.
+    - `protocol.algorithms` fastest algorithms and algorithm 0, in the library's own output order.
+    - The fastest algorithm with `SPLITS`, in that order only; see `CuSparseLt.algorithms`.
+    - `protocol.finalists` fastest algorithms with transposed output. A launch of those takes 0.3 s of host time.
     """
     if protocol.most_algorithms == 1:
         return [library.contender(0, transposed=t) for t in (True, False)], 1

@@ -1,4 +1,4 @@
-"""A record that another run continues: its rows, if they may stand beside new ones."""
+"""Reads a record that another run continues, and checks that its rows are comparable with new rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from louver.measure.report.header import header_of, read_record
 
 @dataclass(frozen=True, slots=True)
 class Continued:
-    """date: of the run that began the record. taken: its rows, by index of their problem; those of another commit say it."""
+    """date: of the run that began the record. taken: rows by index of their problem, with their commit if it differs."""
 
     date: str
     taken: Mapping[int, Measurement]
@@ -26,10 +26,10 @@ class Continued:
 def read_continued(
     path: Path, header: Mapping[str, Any], protocol: Protocol, wanted: Sequence[GemmProblem]
 ) -> Continued:
-    """A record that a run of these problems may add to. header: of the run, from `machine.header`.
+    """Read a record that a run of these problems may continue. header: of the run, from `machine.header`.
 
-    Raises OSError where there is no file, and ValueError for one of another GPU, of other versions, Louver's commit aside, of
-    another protocol or data, or with rows that the run does not measure.
+    Raises OSError without the file, and ValueError for rows that the run does not measure. It also raises ValueError if
+    the GPU, the protocol, the data or a version other than Louver's commit differs.
     """
     found = read_record(path, "gemm", _found)
     begun = found.facts
@@ -55,7 +55,7 @@ def read_continued(
 
 
 def _of_commit(taken: Measurement, commit: str, here: str) -> Measurement:
-    """The row with its commit, if that is not the run's; a checkout with changes, "…+", is no other's."""
+    """The row with its commit, or without it if both commits are equal and the checkout has no changes ("…+")."""
     return replace(taken, commit="" if commit == here and not commit.endswith("+") else commit)
 
 
@@ -79,5 +79,4 @@ def _facts(device: str, versions: Mapping[str, str], protocol: str, data: str) -
 
 
 def _identity(problem: GemmProblem | GemmRow) -> tuple[Any, ...]:
-    """What tells problems of a record apart."""
     return problem.shape, problem.dtype, problem.out, problem.accumulate

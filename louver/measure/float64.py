@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 from louver.library.numerics import Agreement, compare
 
 SAMPLE = 32
-"""Tokens whose results are compared, drawn at random; all of their outputs are."""
+"""Number of random tokens whose results are compared, with all their outputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The float64 product of a sample of tokens. tokens: torch tensor of their numbers. values, magnitude: [tokens, M], and Σ|x||w|."""
+    """The float64 product of tokens, given by a torch tensor of indices. values, magnitude: product and Σ|x||w|,
+    [tokens, M].
+    """
 
     tokens: Any
     values: NDArray[np.float64]
@@ -25,7 +27,7 @@ class Reference:
 
     def agrees(self, y: Any, out: str, accumulate: str) -> Agreement:
         """Compare with rows of y [N, M], see `beside_float64`."""
-        # PyTorch indexes no 8-bit floats.
+        # PyTorch cannot index 8-bit floats.
         y = y if y.element_size() > 1 else y.float()
         got, wanted = y[self.tokens].double().cpu().numpy(), self.values
         if out == "f16":
@@ -34,17 +36,16 @@ class Reference:
 
 
 def sampled(torch: Any, count: int) -> Any:
-    """Numbers of `SAMPLE` tokens of so many."""
+    """Indices of `SAMPLE` random tokens below `count`."""
     generator = torch.Generator(device="cuda").manual_seed(0)
     return torch.randint(count, (SAMPLE,), generator=generator, device="cuda")
 
 
 def beside_float64(x: Any, weight: Any, y: Any, tokens: Any, out: str, accumulate: str, bias: Any = None) -> Agreement:
-    """Compare rows `tokens` of y [N, M], which was written as `out`, with those of x [N, K] times a weight [M, K], by the library's error
-    bound. All are torch tensors.
+    """Compare rows `tokens` of y [N, M], written as type `out`, with x [N, K] · weightᵀ, by the library's error bound.
 
-    accumulate: as in `numerics.compare`. bias: [M]. Beyond the range of an f16 result, infinity and the greatest number are both right:
-    libraries differ.
+    All arrays are torch tensors. weight: [M, K]. bias: [M]. accumulate: as in `numerics.compare`. Beyond the range of
+    f16, both infinity and the greatest number are right, because libraries differ.
     """
     return reference_of(x, weight, tokens, bias).agrees(y, out, accumulate)
 
@@ -60,6 +61,6 @@ def reference_of(x: Any, weight: Any, tokens: Any, bias: Any = None) -> Referenc
 
 
 def in_f16_range(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Values clipped to the range of f16; NaN stays."""
+    """Values clipped to the range of f16. NaN stays NaN."""
     greatest = float(np.finfo(np.float16).max)
     return np.clip(values, -greatest, greatest)

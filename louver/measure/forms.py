@@ -1,6 +1,6 @@
-"""Kernels as users write them, each with a call of it: checked at odd sizes on any machine, timed at large ones on a GPU.
+"""Forms: users' kernels, each with a call. Checked at odd sizes on any machine, timed at large sizes on a GPU.
 
-A file of forms is a Python module with a tuple `FORMS`. `louver bench kernels PATH` measures the forms of a file or a folder.
+A file of forms is a Python module with a tuple `FORMS`. `louver bench kernels PATH` measures such files.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def wide(array: Array) -> Array:
 
 
 KINDS = ("product", "8-bit floats", "block scales", "experts", "attention", "other")
-"""Groups of forms that a record sums up together."""
+"""Groups of forms for the summary of a record."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of a product, M×N×K in elements, and of the kernel's tile. K's tile may be 0 for kernels without one."""
+    """Sizes of a product, M×N×K in elements, and of the kernel's tile. BK may be 0 for kernels that have no K tile."""
 
     m: int
     n: int
@@ -50,50 +50,48 @@ class Sizes:
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Tiles along M and N, in units of tiles."""
         return -(-self.m // self.BM), -(-self.n // self.BN)
 
     @property
     def flat(self) -> int:
-        """The number of all tiles."""
         return self.grid[0] * self.grid[1]
 
 
 def square(side: int, *tiles: tuple[int, int, int]) -> tuple[Sizes, ...]:
-    """Sizes of a product of square matrices, one for each tile of M×N×K."""
+    """Sizes of a product of square matrices, one for each tile M×N×K."""
     return tuple(Sizes(side, side, side, *tile) for tile in tiles)
 
 
 @dataclass(frozen=True)
 class Draw:
-    """Random operands from one generator. element: their type where a call does not name it."""
+    """Random operands from one generator. element: the default element type."""
 
     rng: np.random.Generator
     element: str = "f16"
 
     def dense(self, *shape: int, element: str | None = None) -> Array:
-        """Normal numbers; integers from -20 to 20 for 8-bit integers."""
+        """Normal numbers. For 8-bit integers: -20 to 19, unsigned 0 to 19."""
         name = element or self.element
         if name in ("s8", "u8"):
             return self.rng.integers(0 if name == "u8" else -20, 20, shape).astype(element_type(name).numpy)
         return self.rng.standard_normal(shape, np.float32).astype(element_type(name).numpy)
 
     def pruned(self, *shape: int, element: str | None = None) -> Array:
-        """The same, pruned along the last axis to the pattern of the element's size."""
+        """The same, pruned along the last axis to the pattern that tensor cores lift for this element size."""
         dense = self.dense(*shape, element=element)
         return louver.prune(dense, lifted_pattern(element_type(dense.dtype).name))
 
 
 @dataclass(frozen=True)
 class Call:
-    """A launch of a kernel. Every array is dense here, the sparse ones pruned.
+    """A launch of a kernel. All arrays are dense here; the sparse operands are pruned.
 
-    arguments: the kernel's, by name, but those that `Form.call` gives. expected: makes the outputs in float64. outputs: names of arrays
-    that the kernel writes. sparse: names of arguments that may be compressed. grid: by default a program for each tile of the sizes.
-    operations: of the dense kernel, by default those of one product of the sizes.
-    blocks: shapes of blocks of the arguments that become tensor descriptors. zeroed: outputs are 0 before the launch, not NaN.
-    library: the same product of the dense arguments, by the library that they belong to; None where it has no one operation for it.
-    axes: sparse axes that are not the last one, by argument.
+    arguments: by name, without those that `Form.call` adds. expected: makes the outputs in float64.
+    outputs: names of arrays that the kernel writes. sparse: names of arguments that may be compressed.
+    grid: default: one program for each tile. operations: of the dense kernel; default: those of one product.
+    blocks: block shapes of the arguments that become tensor descriptors. zeroed: outputs start as 0, not as NaN.
+    library: the same product by the library of the dense arguments; None if the library has no single call for it.
+    axes: sparse axes by argument, other than the last axis.
     """
 
     arguments: Mapping[str, Any]
@@ -115,10 +113,10 @@ class Call:
 
 @dataclass(frozen=True)
 class Form:
-    """A kernel and calls of it.
+    """A kernel and its calls.
 
-    kernel: what `triton.jit` returns. small: odd sizes with tails, for checks. large: sizes to time, one for each tile.
-    kind: one of `KINDS`. constants: constexprs beside the tile's. tolerance: of the largest output, as a part of it.
+    kernel: from `triton.jit`. small: odd sizes with tails, for checks. large: sizes to time, one for each tile.
+    kind: one of `KINDS`. constants: constexprs other than the tile's. tolerance: as a fraction of the largest output.
     """
 
     name: str
@@ -135,7 +133,9 @@ class Form:
             raise ValueError(f"a form's kind is one of {', '.join(KINDS)}, got {self.kind!r}")
 
     def call(self, seed: int, sizes: Sizes) -> Call:
-        """The call at these sizes, the same for the same seed: with M, N and K where the kernel takes them, its tile and constants."""
+        """The call at these sizes, with the tile, the constants, and the sizes that the kernel takes. Equal seeds give
+        equal data.
+        """
         made = self.build(Draw(np.random.default_rng(seed)), sizes)
         given = {"M": sizes.m, "N": sizes.n, "K": sizes.k, **made.arguments, **sizes.tile}
         taken = {
@@ -159,20 +159,15 @@ def compressed(call: Call) -> Call:
 
 
 def bind(call: Call, *, sparse: bool, place: Callable[[Array], Any] = np.copy) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Arguments for a launch, and the outputs among them.
-
-    sparse: compress the sparse arguments, else leave them dense. place: puts an array where the launch finds it.
+    """The arguments of a launch, and its outputs. sparse: compress the sparse arguments. place: copies an array for the
+    launch.
     """
     found: dict[str, Any] = {}
     for name, value in (compressed(call) if sparse else call).arguments.items():
         if name in call.outputs:
-            value = np.full_like(value, 0 if call.zeroed else _poison(value))
+            value = np.full_like(value, 0 if call.zeroed else -77 if value.dtype.kind in "iu" else np.nan)
         found[name] = place(cast("Array", value)) if isinstance(value, np.ndarray) else value
     outs = {name: found[name] for name in call.outputs}
     for name, block in call.blocks.items():
         found[name] = TensorDescriptor.from_tensor(found[name], list(block))
     return found, outs
-
-
-def _poison(value: Array) -> Any:
-    return -77 if value.dtype.kind in "iu" else np.nan

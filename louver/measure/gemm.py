@@ -1,4 +1,4 @@
-"""One problem measured: every contender verified, then timed in bursts and, if asked, under sustained load."""
+"""Measures one problem: verifies every contender, times it in bursts and, if asked, under sustained load."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from louver.measure.sustained import sustain
 from louver.measure.verify import verify
 
 MOST_SLOWER = 1.1
-"""cuSPARSELt's contender in the other output order goes on if a launch takes at most so many times as long as in its own order: bursts of
-one contender differ by up to 6%."""
+"""A transposed cuSPARSELt contender is ranked if its launch takes at most this many times a launch in the library's own
+order. Bursts of one contender differ by up to 6%.
+"""
 
 
 def measure(torch: Any, problem: GemmProblem, protocol: Protocol, *, sustained: bool = False) -> Measurement:
-    """Measure a problem on the current device.
+    """Measure a problem on the current device. Raises ArithmeticError if a result of Louver is wrong.
 
-    A vendor's contender that fails or is wrong is left out, and its note says why.
-    Raises ArithmeticError when our own result is wrong: there is nothing to time then.
+    A vendor's contender that fails or is wrong is left out, and its note gives the reason.
     """
     phases = _Phases()
     with phases.phase("operands"):
@@ -55,7 +55,7 @@ def measure(torch: Any, problem: GemmProblem, protocol: Protocol, *, sustained: 
             except REFUSALS as error:
                 if not name.startswith("cusparselt"):
                     raise
-                # With segment-K hundreds of launches in a graph may be an internal error.
+                # With segment-K, hundreds of launches in a graph can end in an internal error.
                 notes["cusparselt"][f"failed: {name}"] = _first_line(error)
         times = take_turns(loads, protocol)
     winners = pick_winners(times)
@@ -73,7 +73,7 @@ def measure(torch: Any, problem: GemmProblem, protocol: Protocol, *, sustained: 
 
 
 class _Phases:
-    """The time of each part of a measurement, in seconds."""
+    """Seconds by phase of a measurement."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -88,7 +88,7 @@ class _Phases:
 
 
 def pick_winners(times: Mapping[str, tuple[float, ...]]) -> dict[str, str]:
-    """For each column of the record, the contender with the least median: a library may take part more than once."""
+    """The contender with the least median for each column of the record. A library may have several contenders."""
     winners: dict[str, str] = {}
     for name in sorted(times, key=lambda name: median(times[name])):
         winners.setdefault(name.split()[0], name)
@@ -96,13 +96,14 @@ def pick_winners(times: Mapping[str, tuple[float, ...]]) -> dict[str, str]:
 
 
 def _own(torch: Any, operands: Operands, notes: dict[str, dict[str, Any]]) -> dict[str, Contender]:
-    """Louver's contenders, right for every weight. Raises ArithmeticError when one is not."""
+    """Louver's contenders, verified for every weight. Raises ArithmeticError if a result is wrong."""
     contenders = [ours(operands), *([dependent(operands)] if operands.problem.n <= FEW_TOKENS else [])]
     for contender in contenders:
         worst = 0.0
         for index in range(operands.sets):
             operands.poison()
-            # Dependent launches overlap with the one before. That of another weight leaves results that are wrong here.
+            # Dependent launches overlap with the previous launch. The launch with another weight makes such an error
+            # visible.
             contender.call(index + 1)
             agreement = verify(torch, operands, index, contender.result(index))
             if not agreement.ok:
@@ -166,7 +167,7 @@ def _cusparselt(
                 continue
             try:
                 with parts.phase(f"rank {name}"):
-                    # A launch in the other order may take the host 0.3 s, and ranking takes as many as there are weights.
+                    # A transposed launch may take 0.3 s of host time, and ranking launches it once for each weight.
                     twin = right.get(contender.own_order)
                     slower = 1.0 if twin is None or twin is contender else times_as_long(contender, twin)
                     if slower > MOST_SLOWER:
@@ -183,7 +184,7 @@ def _cusparselt(
 def _right(
     torch: Any, operands: Operands, contenders: list[Contender], notes: dict[str, dict[str, Any]]
 ) -> dict[str, Contender]:
-    """Those of the contenders that do not refuse, and whose result for the first weight is right."""
+    """The contenders that run and whose result for the first weight is right."""
     right: dict[str, Contender] = {}
     for contender in contenders:
         operands.poison()

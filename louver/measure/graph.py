@@ -1,4 +1,4 @@
-"""Work captured in CUDA graphs and timed by events."""
+"""Captures work in CUDA graphs and times the replays with events."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ ESTIMATE_REPLAYS = 3
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A captured graph and its number of launches."""
+    """A captured graph of `launches` launches."""
 
     torch: Any
     graph: Any
     launches: int
 
     def seconds(self, replays: int) -> float:
-        """Seconds of a launch, over `replays` timed replays that follow an untimed one."""
+        """Seconds of a launch, over `replays` timed replays after an untimed one."""
         cuda = self.torch.cuda
         begin, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
         self.graph.replay()
@@ -42,7 +42,7 @@ class Graph:
 
 
 def capture(torch: Any, call: Callable[[int], object], launches: int) -> Graph:
-    """Capture `call(0)`, `call(1)`, … `call(launches - 1)`. Objects that `call` makes on first use must exist already."""
+    """Capture `call(0)` to `call(launches - 1)`. `call` must have run before, so that it creates no objects here."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for index in range(launches):
@@ -64,12 +64,11 @@ class Load:
         return self.graph.seconds(self.protocol.burst_replays(self.estimate * self.graph.launches))
 
     def replays_for(self, seconds: float) -> int:
-        """Replays that last about `seconds`."""
         return max(1, math.ceil(seconds / (self.estimate * self.graph.launches)))
 
 
 def prepare(torch: Any, call: Callable[[int], object], sets: int, protocol: Protocol) -> Load:
-    """Warm `call` up over all its operand sets, then capture as many launches as the protocol asks for."""
+    """Run `call` once with each operand set, then capture as many launches as the protocol asks for."""
     for index in range(sets):
         call(index)
     torch.cuda.synchronize()
@@ -81,6 +80,6 @@ def prepare(torch: Any, call: Callable[[int], object], sets: int, protocol: Prot
 
 
 def take_turns(loads: Mapping[K, Load], protocol: Protocol) -> dict[K, tuple[float, ...]]:
-    """Seconds of a launch in each burst of each load: bursts come by turns, see `interleave`."""
+    """Seconds of a launch in each burst of each load. The loads run in turns, see `interleave`."""
     bursts = {name: load.burst for name, load in loads.items()}
     return interleave(bursts, protocol.rounds, lambda: time.sleep(protocol.pause_seconds))

@@ -1,4 +1,4 @@
-"""Host time of a warm call: from the call to its return, the work itself left to the GPU."""
+"""Host time of a warm call, from the call to its return. The GPU still works when the call returns."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from louver.measure.start import start_times
 from louver.runtime.device import require_device
 
 SHAPE = (4096, 16, 4096)
-"""M, N, K: few tokens, as in generation, where the host's time counts most."""
+"""M, N, K: few tokens, as in generation, where host time matters most."""
 
 CALLS = 64
-"""Calls of a batch: far fewer than the launches that a stream's queue holds, so that no call waits for a place in it."""
+"""Calls of a batch. A stream's queue holds far more launches, so no call waits for a free place."""
 
 BATCHES = 300
 PROTOCOL = (
@@ -33,9 +33,9 @@ PROTOCOL = (
 
 @dataclass(frozen=True, slots=True)
 class HostTime:
-    """Microseconds of a call, over batches: us: median; least_us: the best; p90_us: 90th percentile.
+    """Microseconds of a call over the batches: us: median, least_us: least, p90_us: 90th percentile.
 
-    dtype, out: element types of operands and result; both empty for a part of the runtime, which has none.
+    dtype, out: element types of operands and result; empty for a part of the runtime.
     """
 
     name: str
@@ -47,27 +47,26 @@ class HostTime:
 
     @property
     def types(self) -> str:
-        """The element types, short."""
         return types_of(self.dtype, self.out)
 
 
 @dataclass(slots=True)
 class HostTimes:
-    """The measurements, in order; `missing`: what could not be, by name and types, with the reason."""
+    """The measurements in order. missing: the reason for each call that was not measured, by name and types."""
 
     times: list[HostTime] = field(default_factory=list[HostTime])
     missing: dict[str, str] = field(default_factory=dict[str, str])
 
 
 def problems(dtypes: Iterable[str]) -> list[GemmProblem]:
-    """A problem for each kind of result, of element types as `parse_dtypes` gives them."""
+    """A problem for each result type. dtypes: from `parse_dtypes`."""
     return [GemmProblem(*SHAPE, dtype, out) for dtype in dtypes for out in OUTPUTS[dtype]]
 
 
 def measure_host(torch: Any, wanted: Iterable[GemmProblem], *, calls: int = CALLS, batches: int = BATCHES) -> HostTimes:
-    """Host times on the current device: new processes, the runtime's parts, then the products of each problem.
+    """Host times on the current device: of new processes, of the runtime's parts, and of the products of each problem.
 
-    Raises ArithmeticError when a result of ours is wrong.
+    Raises ArithmeticError if a result of Louver is wrong.
     """
     found = HostTimes()
     synchronize = torch.cuda.synchronize
@@ -115,7 +114,7 @@ def batch_times(
 
 
 def summary(name: str, seconds: Sequence[float], dtype: str = "", out: str = "") -> HostTime:
-    """The figures of a call's batches, at least two."""
+    """Median, least and 90th percentile of a call's batches. seconds: at least two values."""
     us = [taken * 1e6 for taken in seconds]
     p90 = statistics.quantiles(us, n=10, method="inclusive")[-1]
     return HostTime(name, statistics.median(us), min(us), p90, dtype, out)

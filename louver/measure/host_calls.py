@@ -1,4 +1,4 @@
-"""Calls for measurements of host time: Louver's in every form, and PyTorch's beside them."""
+"""Calls whose host time is measured: every form of Louver's calls, and PyTorch's calls."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from louver.measure.verify import verify
 Work: TypeAlias = Callable[[], Any]
 
 CANNOT = (*REFUSALS, AttributeError, ArithmeticError)
-"""The errors of a library's call where it cannot be made, or PyTorch does not have it, or its result is wrong."""
+"""Errors of a library's call that cannot run, is missing in PyTorch, or gives a wrong result."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostCall:
     """A call as users write it.
 
-    make: gives the call. product: whose product it returns, as [N, M], or [M, N] if turned; None for no product.
-    ours: when it fails, Louver is wrong; a library's call is left out.
+    make: returns the call. product: the operands of its result, [N, M], or [M, N] if turned; None without a product.
+    ours: a failure is an error of Louver. Failing calls of other libraries are left out.
     """
 
     name: str
@@ -37,7 +37,7 @@ class HostCall:
     turned: bool = False
 
     def ready(self, torch: Any) -> Work:
-        """The call, once its result has been compared with float64. Raises ArithmeticError when it is wrong."""
+        """The call, after its result was compared with float64. Raises ArithmeticError if the result is wrong."""
         work = self.make()
         if self.product is not None:
             self.product.poison()
@@ -51,9 +51,8 @@ class HostCall:
 
 
 def calls_of(torch: Any, operands: Operands) -> Iterator[HostCall]:
-    """The calls that compute the product; those with a bias not for 8-bit types, which PyTorch does not have.
-
-    `out=` is the operands' y: nothing is allocated.
+    """The calls that compute the product, with `out=` the operands' y. PyTorch has no calls with a bias for 8-bit
+    types.
     """
     wide = operands.problem.bits > 8
     yield from _ours(operands)
@@ -89,7 +88,7 @@ def _ours(operands: Operands) -> Iterator[HostCall]:
 
 
 def _launch(plan: louver.Plan, operands: Operands) -> Sendable:
-    """What a warm call of the plan sends, to the default stream: its call costs the rest."""
+    """The launch that a warm call of the plan sends to the default stream."""
     assert plan.device is not None, "host times are taken on a device"
     s, dense, out = operands.sparse[0], rows_of(operands.x), rows_of(operands.y)
     (m, k), n = s.shape[-2:], plan.n
@@ -102,7 +101,7 @@ def _biased(torch: Any, operands: Operands) -> Iterator[HostCall]:
     x, y, s, w = operands.x, operands.y, operands.sparse[0], operands.dense[0]
     bias = torch.randn(operands.problem.m, device=x.device).to(x.dtype)
     plan = louver.plan("linear", s, n=operands.problem.n, like=x, bias=bias)
-    # A bias is one more column of the weight, times 1.
+    # A bias is one more column of the weight, multiplied by 1.
     wider = replace(operands, x=torch.cat([x, torch.ones_like(x[:, :1])], 1), dense=(torch.cat([w, bias[:, None]], 1),))
     ours: dict[str, Work] = {
         "plan with bias (x, out=y)": lambda: plan(x, out=y),
@@ -132,11 +131,7 @@ def _calls(
     works: dict[str, Work], product: Operands, *, ours: bool = False, turned: bool = False
 ) -> Iterator[HostCall]:
     for name, work in works.items():
-        yield HostCall(name, partial(_given, work), product, ours, turned)
-
-
-def _given(work: Work) -> Work:
-    return work
+        yield HostCall(name, lambda work=work: work, product, ours, turned)
 
 
 def _first(make: Callable[[], Contender]) -> Work:

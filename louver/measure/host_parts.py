@@ -18,7 +18,7 @@ from louver.runtime.tensormap import encode
 THREADS = 384
 SHARED_BYTES = 100 << 10
 CTAS = 32
-"""A launch of the size that a small product has."""
+"""Grid size of a small product."""
 
 EMPTY = """.version 8.0
 .target {target}
@@ -32,7 +32,7 @@ EMPTY = """.version 8.0
 
 
 def runtime_parts(torch: Any, device: Device) -> dict[str, Callable[[], object]]:
-    """The parts by name. The empty launch, of a kernel that does nothing, is what every product's call costs at least."""
+    """The parts by name. The launch of an empty kernel is the least host time of any product's call."""
     x = DeviceArray.of(np.ones((64, 64), np.float16), ordinal=device.ordinal)
     tensor = torch.ones(64, 64, dtype=torch.float16, device=f"cuda:{device.ordinal}")
     tensor_map = TensorMap(x.buffer.address, 2, (64, 64), (128,), (64, 64), 128)

@@ -1,7 +1,6 @@
-"""Users' kernels on the GPU: by `louver.jit` with sparse tensors, by stock Triton with the dense arrays, and by cuBLAS.
+"""Measures users' kernels on the GPU: `louver.jit` with sparse tensors, Triton with the dense arrays, and cuBLAS.
 
-A form is measured at one of its large sizes by a task, in a process of its own choice (`workers`). Work that needs no GPU is done beside
-other tasks; the rest when the process has the GPU for itself.
+A task measures a form at one large size. Processes (`workers`) compile in parallel and use the GPU in turns.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,13 @@ from numpy.typing import NDArray
 import louver
 from louver.compile.plan.schedule import Schedule
 from louver.ir.plain import from_json
-from louver.isa.targets import Target, target
+from louver.isa.targets import SM_90A, Target
 from louver.library.boxes import Held
 from louver.library.compiled import BuiltKernel, Launch, loaded_keys
 from louver.measure.forms import Call, Form, bind, compressed
 from louver.measure.graph import Load, prepare, take_turns
-from louver.measure.machine import TARGET, forbid_short_sums
+from louver.measure.machine import forbid_short_sums
+from louver.measure.operands import as_torch
 from louver.measure.protocol import Protocol, median, spread
 from louver.measure.workers import Turn
 from louver.ptx.sass import DisassemblerMissingError, count_products, disassemble
@@ -44,7 +45,7 @@ from louver.user.retile import SM_COUNT
 from louver.user.source import TritonSource
 
 OPTIONS = ((4, 3), (4, 4), (8, 3), (8, 4))
-"""num_warps and num_stages of the dense kernel, of which the fastest counts."""
+"""num_warps and num_stages of the dense kernel. The fastest pair counts."""
 
 PROTOCOL = Protocol(burst_seconds=0.03, pause_seconds=0.02)
 
@@ -62,7 +63,7 @@ _PTX_PRODUCT = re.compile(r"\b(wgmma\.mma_async|mma)(\.sp)?\b")
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One of a form's large sizes. general: by register tiles, whatever the kernel is."""
+    """A form at one of its large sizes. general: always by register tiles."""
 
     file: Path
     form: str
@@ -71,9 +72,9 @@ class Task:
 
 
 def load_forms(path: Path) -> dict[str, Form]:
-    """The forms of a Python file by name; none for a file without `FORMS`. A file in a package is imported as its module.
+    """The forms of a Python file by name, imported as a module of its package; none for a file without `FORMS`.
 
-    Raises ValueError for what is no such file, and for names that stand twice.
+    Raises ValueError for a path that is no Python file, and for duplicate names.
     """
     path = path.resolve()
     if path.suffix != ".py" or not path.is_file():
@@ -94,7 +95,7 @@ def load_forms(path: Path) -> dict[str, Form]:
 
 
 def describe(form: Form, size: int) -> dict[str, Any]:
-    """The description of a row's call."""
+    """The part of a row that describes its call."""
     sizes = form.large[size]
     return {
         "form": form.name,
@@ -105,9 +106,10 @@ def describe(form: Form, size: int) -> dict[str, Any]:
 
 
 def measure(task: Task, turn: Turn) -> tuple[dict[str, Any], bool]:
-    """A row, and whether this process can measure more: CUDA's errors stay. See `louver.measure.report.kernels` for the keys.
+    """Measure a row of `louver.measure.report.kernels`, and say whether this process can continue: CUDA's errors
+    persist.
 
-    A kernel that Louver refuses is a row with the message as `refused`; any other failure is one with `failed`.
+    The row has `refused` with the message if Louver refuses the kernel, and `failed` for any other error.
     """
     torch: Any = import_module("torch")
     row: dict[str, Any] = {}
@@ -133,7 +135,7 @@ def _measure(torch: Any, task: Task, turn: Turn, row: dict[str, Any]) -> None:
     dense = form.call(seed, form.large[task.size])
     expected = small.expected()
     row["grid"] = list(large.grid)
-    # The small kernel first: it loads the compiler.
+    # The small kernel first: its compilation also loads the compiler.
     _compile(form, small, hints)
     begin = time.perf_counter()
     wanted, record = _compile(form, large, hints)
@@ -147,9 +149,7 @@ def _measure(torch: Any, task: Task, turn: Turn, row: dict[str, Any]) -> None:
     turn()
 
     def on_device(array: NDArray[Any]) -> Any:
-        # NumPy has no name that PyTorch knows for bf16 and 8-bit floats: the bytes go over as integers.
-        same = torch.from_numpy(array.view(f"i{array.itemsize}"))
-        return same.cuda().view(getattr(torch, array.dtype.name))
+        return as_torch(torch, array).cuda()
 
     ours = louver.jit(form.kernel, **hints)
     known, outs = bind(small, sparse=False, place=on_device)
@@ -191,7 +191,7 @@ def _measure(torch: Any, task: Task, turn: Turn, row: dict[str, Any]) -> None:
 
 
 def without_folder(text: str) -> str:
-    """The text with the places of files from the current folder on: a record speaks of no machine's folders."""
+    """The text with paths relative to the current folder, so that a record has no paths of a machine."""
     return text.replace(f"{Path.cwd()}/", "")
 
 
@@ -209,30 +209,28 @@ class Compiler:
     def kernel(
         self, variant: Variant, schedule: Schedule | None = None, kind: Kind | None = None
     ) -> BuiltKernel[tuple[Wanted, KernelRecord]]:
-        """The kernel's record."""
         call = self.call if kind is None else replace(self.call, kind=kind)
-        asked = self.source, self.hints, call, variant, TARGET, self.grid, self.sm_count
+        asked = self.source, self.hints, call, variant, SM_90A.name, self.grid, self.sm_count
         wanted = Wanted.of(*asked, schedule=schedule)
         record = record_of(wanted)
         return BuiltKernel((wanted, record), from_json(Launch, record.launch))
 
     def held(self, argument: str) -> Held:
-        """At an address that bulk copies can read, as on the device."""
+        """An address that bulk copies can read, as on the device."""
         return Held(0, 0)
 
 
 def _compile(form: Form, call: Call, hints: Mapping[str, Any]) -> tuple[Wanted, KernelRecord]:
-    """Our kernel, in the cache on disk for the launch."""
     source = TritonSource(form.kernel)
     known, _ = bind(call, sparse=False)
     given, _ = bind_call(source.name, source.parameters, (), known)
     bound = classify(source.parameters, given)
-    compiler = Compiler(source, Hints.of(hints), bound, call.grid, target(TARGET))
+    compiler = Compiler(source, Hints.of(hints), bound, call.grid, SM_90A)
     return choose(source.name, compiler.hints, bound, call.grid, compiler).kernel.kernel
 
 
 def _products(wanted: Wanted, record: KernelRecord) -> dict[str, int]:
-    """Matrix products in the machine code by unit, such as `HGMMA.SP`; in the PTX, such as `wgmma.sp`, where it cannot be read."""
+    """Matrix products by unit: `HGMMA.SP` and others from SASS; without nvdisasm `wgmma.sp` and others from PTX."""
     try:
         return dict(count_products(disassemble(record.cubin)))
     except DisassemblerMissingError:
@@ -241,7 +239,7 @@ def _products(wanted: Wanted, record: KernelRecord) -> dict[str, int]:
 
 
 def _compile_dense(torch: Any, form: Form, call: Call) -> dict[tuple[int, int], str | None]:
-    """Triton's kernels for all options; for each why there is none, or None."""
+    """Compile Triton's kernels for all options. The value is None, or the reason why a kernel does not compile."""
     import triton
 
     def memory(size: int, alignment: int, stream: int | None) -> Any:
@@ -249,17 +247,14 @@ def _compile_dense(torch: Any, form: Form, call: Call) -> dict[tuple[int, int], 
 
     triton.set_allocator(memory)
 
-    def on_host(array: NDArray[Any]) -> Any:
-        return torch.from_numpy(array.view(f"i{array.itemsize}")).view(getattr(torch, array.dtype.name))
-
-    known, _ = bind(call, sparse=False, place=on_host)
+    known, _ = bind(call, sparse=False, place=partial(as_torch, torch))
     native = {name: for_triton(name, value) for name, value in known.items()}
     found: dict[tuple[int, int], str | None] = {}
     for warps, stages in OPTIONS:
         try:
             form.kernel.warmup(grid=call.grid, **native, num_warps=warps, num_stages=stages)
             found[warps, stages] = None
-        except Exception as error:  # whatever Triton's compiler raises
+        except Exception as error:  # any error of Triton's compiler
             found[warps, stages] = f"{type(error).__name__}: {error}"
     return found
 
@@ -274,10 +269,10 @@ def _dense_loads(
     checks: tuple[Callable[[], None], Callable[[], None]],
     row: dict[str, Any],
 ) -> dict[str, Load]:
-    """Triton's best, as "triton"; the row says with which options, or why there is none. Options with another result than ours are left out.
+    """Triton's best kernel, as "triton". The row gets its options, or the reason why there is none.
 
-    checks: of our result with Triton's, and with float64, which takes longer: made where every option's result differs. Each raises
-    ArithmeticError.
+    Options whose result differs from Louver's are left out. checks: compare Louver's result with Triton's, and with
+    float64. The second runs only if every option differs. Both raise ArithmeticError.
     """
     compare, settle = checks
     native = {name: for_triton(name, value) for name, value in known.items()}
@@ -298,7 +293,7 @@ def _dense_loads(
         try:
             launch(0)
             torch.cuda.synchronize()
-        except Exception as error:  # too much shared memory, say
+        except Exception as error:  # for example, too much shared memory
             reasons[warps, stages] = f"{type(error).__name__}: {error}"
             continue
         try:
@@ -309,7 +304,7 @@ def _dense_loads(
         load = prepare(torch, launch, 1, PROTOCOL)
         found.append((load.burst(), f"num_warps={warps}, num_stages={stages}", load))
     if wrong:
-        # Those that agree are evidence that these are wrong, not ours.
+        # Options that agree with Louver show that these options are wrong.
         row["triton_wrong"] = list(wrong)
     if wrong and not found:
         settle()
@@ -323,7 +318,7 @@ def _dense_loads(
 
 
 def _check(what: str, got: Any, right: Any, tolerance: float) -> None:
-    """Raises ArithmeticError unless two arrays on the device agree, as parts of the greatest result and of each."""
+    """Raises ArithmeticError if arrays differ by more than `tolerance` times the greatest result plus each result."""
     greatest = right.abs().max()
     over = ((got - right).abs() - tolerance * right.abs()).max() / greatest
     # A comparison with NaN is false.

@@ -1,7 +1,7 @@
-"""The ladder: schedules from a plain one to ours, one field at a time, beside the claims of a published worklog.
+"""The ladder: schedules from a plain one to Louver's, one field at a time, with the claims of a published worklog.
 
-The worklog (Croqtile, 2:4 products on an H800 PCIe, 2026) claims a speed after each of its steps, which are several rungs
-here. Its e4m3 kernels sum in f16; these sum in f32.
+The worklog (Croqtile, 2:4 products on an H800 PCIe, 2026) claims a speed after each step. A step is several rungs here.
+Its e4m3 kernels sum in f16; these sum in f32.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ SHAPE = (4096, 8192, 8192)
 """M, N, K of the worklog's products."""
 
 TILE = ("tile_m", "tile_n", "consumers")
-"""Fields that are one change: as few of the others fit together."""
+"""Fields that change together, because few of their combinations fit."""
 
 QUICK = Protocol(rounds=2, burst_seconds=0.02, pause_seconds=0.01, rotation_bytes=50_000_000)
 
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """One schedule of the ladder. change: what differs from the rung below. claim: the worklog's TFLOP/s at this point."""
+    """One schedule of the ladder. change: from the rung below. claim: TFLOP/s of the worklog at this rung."""
 
     change: str
     schedule: Schedule
@@ -34,16 +34,16 @@ class Rung:
 
 
 Step = tuple[Mapping[str, Any], float | None]
-"""Fields that change, and the worklog's claim when they have."""
+"""Fields that change, and the worklog's claim after the change."""
 
 BASELINE = Schedule.of(
     tile_m=64, tile_n=256, tile_k=64, consumers=1, stages=1, raster=1, specialized=False, in_flight=0
 )
-"""One warpgroup that copies, waits, multiplies and waits; tiles in the order of the rows."""
+"""One warpgroup copies, waits, multiplies and waits. Tiles are in row order."""
 
 OURS: tuple[Step, ...] = (
     ({"metadata": "global"}, None),
-    ({"stages": 4}, None),  # room for the staged results
+    ({"stages": 4}, None),  # room for staged results
     ({"store": "bulk"}, None),
     ({"raster": None}, None),
     ({"l2": "values"}, None),
@@ -52,8 +52,8 @@ OURS: tuple[Step, ...] = (
     ({"staging": 128}, None),
     ({"cluster": 2}, None),
 )
-"""Beyond the worklog. A change that does not pay is on the ladder too, with a rung back where others follow; `staging` makes the library's
-choice for f16.
+"""Rungs beyond the worklog. A change that does not pay is a rung too, and a later rung reverts it. `staging` becomes
+the library's choice for f16.
 """
 
 CLAIMED_BASELINE: Mapping[str, float] = {"e4m3": 430.0, "f16": 457.0}
@@ -74,7 +74,7 @@ LADDERS: Mapping[str, tuple[Step, ...]] = {
         ({"specialized": True}, None),
         ({"stages": 3}, None),
         ({"tile_m": 128, "consumers": 2}, 531.0),
-        ({"stages": 2}, None),  # three of the wider steps do not fit
+        ({"stages": 2}, None),  # three stages of the wider steps do not fit
         ({"tile_k": 128}, None),
         ({"metadata": "stage"}, 784.0),
         ({"in_flight": 1}, None),
@@ -87,7 +87,7 @@ LADDERS: Mapping[str, tuple[Step, ...]] = {
 
 
 def change_between(below: Schedule, above: Schedule) -> str:
-    """The difference, in words. Raises ValueError unless it is one field, or the tile."""
+    """The difference in words. Raises ValueError unless it is one field, or the tile."""
     before, after = below.flat(), above.flat()
     names = [name for name in FIELDS if before[name] != after[name]]
     if names and set(names) <= set(TILE):
@@ -101,7 +101,7 @@ def change_between(below: Schedule, above: Schedule) -> str:
 
 
 def climb(baseline: Schedule, steps: Sequence[Step], claim: float | None = None) -> tuple[Rung, ...]:
-    """The rungs from `baseline` up. claim: the worklog's for it. Raises ValueError for a step that is not one change."""
+    """The rungs from `baseline` up. claim: of the baseline. Raises ValueError for a step that is not one change."""
     rungs = [Rung("baseline", baseline, claim)]
     for change, claimed in steps:
         schedule = rungs[-1].schedule.changed(**change)
@@ -110,16 +110,16 @@ def climb(baseline: Schedule, steps: Sequence[Step], claim: float | None = None)
 
 
 def ladder(dtype: str) -> tuple[Rung, ...]:
-    """The ladder of an element type. Raises ValueError for one that the worklog has none for."""
+    """The ladder of an element type. Raises ValueError for a type without a ladder."""
     if dtype not in LADDERS:
         raise ValueError(f"the ladder is for {' or '.join(LADDERS)}, got {dtype!r}")
     return climb(BASELINE, LADDERS[dtype], CLAIMED_BASELINE[dtype])
 
 
 def measure_ladder(torch: Any, dtype: str, protocol: Protocol, shape: tuple[int, int, int] = SHAPE) -> dict[str, Any]:
-    """Time a ladder's rungs side by side: JSON values, in the schema of `louver.measure.report.ladder`.
+    """Time the rungs of a ladder side by side, as JSON values of `louver.measure.report.ladder`.
 
-    Raises ArithmeticError when a rung computes wrongly; each is compared with float64 before it is timed.
+    Each rung is first compared with float64. Raises ArithmeticError if a result is wrong.
     """
     gemm = GemmProblem(*shape, dtype)
     rungs = ladder(dtype)

@@ -1,4 +1,4 @@
-"""Launches of schedules: compiled side by side ahead of them, and sent by turns."""
+"""Compiles the kernels of schedules in parallel, and launches them in turns."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from louver.runtime.arrays import view
 
 
 def compile_all(wanted: Iterable[tuple[Problem, Schedule]], name: str) -> dict[tuple[Problem, Schedule], str]:
-    """Compile side by side into the cache for a target, a kernel takes half a second; why not, where one does not compile."""
+    """Compile in parallel into the cache for a target, half a second a kernel. Returns the errors of refused kernels."""
     pairs = list(wanted)
     if not pairs:
         return {}
-    # A fork of a process that has threads and a GPU context may hang.
+    # A fork of a process with threads and a GPU context may hang.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(len(pairs), os.cpu_count() or 1), mp_context=context) as pool:
         reasons = pool.map(_refusal, *zip(*pairs, strict=True), [name] * len(pairs))
@@ -30,7 +30,7 @@ def compile_all(wanted: Iterable[tuple[Problem, Schedule]], name: str) -> dict[t
 
 
 def _refusal(problem: Problem, schedule: Schedule, name: str) -> str:
-    """Compile into the cache; the reason where the kernel is refused, "" where not."""
+    """Compile into the cache. Returns the error, or ""."""
     try:
         record_of(problem, schedule, name)
     except (ValueError, RuntimeError) as error:
@@ -41,13 +41,12 @@ def _refusal(problem: Problem, schedule: Schedule, name: str) -> str:
 def launches(
     torch: Any, launchers: Sequence[Launcher], n: int, dense: Rows, out: Rows, bound: Bound = NOTHING_BOUND
 ) -> Callable[[int], None]:
-    """A call that launches number `index % len(launchers)` on PyTorch's current stream, with N columns of `dense`, to `out`.
-
-    bound: operands of the epilogue.
+    """A call that runs launcher `index % len(launchers)` on PyTorch's current stream, with N columns of `dense`, to
+    `out`.
     """
     made = [each.bound(each.sized(n, dense, out), dense, out, bound) for each in launchers]
 
-    # Launchers hold their operands' memory, bound launches only its address.
+    # Launchers keep the operands' memory alive; bound launches have only its address.
     def call(index: int, held: Any = (launchers, made)) -> None:
         held[1][index % len(launchers)].on(torch.cuda.current_stream().cuda_stream)()
 
@@ -55,8 +54,9 @@ def launches(
 
 
 def rows_of(tensor: Any) -> Rows:
-    """A torch matrix whose rows are contiguous."""
+    """A matrix with contiguous rows, or a batch of such matrices, in an array of PyTorch or of Louver."""
     array = view(tensor)
-    rows, inner = array.shape
+    *batch, rows, inner = array.shape
     width = array.element.bytes
-    return Rows(array.address, inner, rows, max(array.strides[0], inner) * width, width, tensor)
+    entries = (batch[0], array.strides[0] * width) if batch else ()
+    return Rows(array.address, inner, rows, max(array.strides[-2], inner) * width, width, tensor, *entries)

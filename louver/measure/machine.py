@@ -1,4 +1,4 @@
-"""Requirements of a benchmark on the machine, and facts about it for the record."""
+"""Checks that a benchmark can run on this machine, and gives facts about the machine for the record."""
 
 from __future__ import annotations
 
@@ -15,11 +15,9 @@ from typing import Any
 import numpy as np
 
 import louver
+from louver.isa.targets import SM_90A
 from louver.ptx.assembler import ptxas_version
 from louver.runtime.device import NoDevice, current_device
-
-TARGET = "sm_90a"
-"""The target that the library has kernels for."""
 
 
 class CannotMeasureError(OSError):
@@ -27,12 +25,12 @@ class CannotMeasureError(OSError):
 
 
 def require_torch() -> Any:
-    """PyTorch with a GPU that Louver's kernels run on. Raises CannotMeasureError with what is missing."""
+    """Import PyTorch, with a GPU that runs Louver's kernels. Raises CannotMeasureError with the missing part."""
     found = current_device()
     if isinstance(found, NoDevice):
         raise CannotMeasureError(f"benchmarks need a GPU, got none: {found.reason}")
-    if found.target != TARGET:
-        raise CannotMeasureError(f"benchmarks need a GPU with target {TARGET}, got {found}")
+    if found.target != SM_90A.name:
+        raise CannotMeasureError(f"benchmarks need a GPU with target {SM_90A.name}, got {found}")
     try:
         torch: Any = import_module("torch")
     except ImportError as error:
@@ -43,14 +41,14 @@ def require_torch() -> Any:
 
 
 def forbid_short_sums(torch: Any) -> None:
-    """Equal accuracy for all: 16-bit partial sums would make PyTorch's dense product less exact than the sparse ones."""
+    """Forbid 16-bit partial sums, which make PyTorch's dense product less exact than the sparse ones."""
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
 
 
 @contextmanager
 def tf32_products(torch: Any, *, allowed: bool = True) -> Generator[None]:
-    """Meanwhile PyTorch multiplies f32 as tf32, as Louver's tensor cores and cuSPARSELt do, or as f32."""
+    """Within the context, PyTorch multiplies f32 as tf32, like Louver's tensor cores and cuSPARSELt, or as f32."""
     matmul = torch.backends.cuda.matmul
     before = matmul.allow_tf32
     matmul.allow_tf32 = allowed
@@ -61,7 +59,7 @@ def tf32_products(torch: Any, *, allowed: bool = True) -> Generator[None]:
 
 
 def header(torch: Any) -> dict[str, Any]:
-    """Device, versions and date, as the records hold them."""
+    """Device, versions and date for a record."""
     versions = {
         "louver": louver.__version__,
         "commit": commit(),
@@ -79,14 +77,14 @@ def header(torch: Any) -> dict[str, Any]:
 
 
 def host_header(torch: Any) -> dict[str, Any]:
-    """The header of host times, which depend on the processor and on the interpreter too."""
+    """The header of host times, with the processor and the versions of Python and NumPy."""
     facts = header(torch)
     versions = {**facts["versions"], "python": platform.python_version(), "numpy": np.__version__}
     return {**facts, "cpu": f"{processor()}, {os.cpu_count()} cores", "versions": versions}
 
 
 def processor(path: Path = Path("/proc/cpuinfo")) -> str:
-    """The processor's name, as Linux has it in `path`; its architecture where it has none."""
+    """The processor's name in Linux's `path`, else its architecture."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -96,24 +94,24 @@ def processor(path: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def gpu_uuid(torch: Any) -> str:
-    """The current device as nvidia-smi names it."""
+    """The name of the current device for nvidia-smi."""
     return f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}"
 
 
 def nvidia_smi(fields: Sequence[str], gpu: str) -> list[str]:
-    """The command that prints the fields of a GPU on a line, separated by commas.
+    """The command that prints the fields of a GPU on one line, separated by commas.
 
-    A process of its own, rather than NVML in this one: where the driver hangs it can be killed, it takes no time from the
-    thread that is measured, and it comes with every driver.
+    Unlike NVML, it comes with every driver, can be killed if the driver hangs, and takes no time from a measured
+    thread.
     """
     return ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits", "-i", gpu]
 
 
 def commit() -> str | None:
-    """The git commit of this checkout, with "+" after it when tracked files differ; None outside a checkout."""
+    """The git commit of this checkout, with "+" if tracked files differ; None outside a checkout."""
     root = Path(louver.__file__).parent.parent
     git = ["git", "-C", str(root)]
-    # A package inside some other project's checkout is no checkout of Louver.
+    # Louver may lie inside the checkout of another project.
     if _output([*git, "ls-files", "--error-unmatch", "louver/__init__.py"]) is None:
         return None
     name = _output([*git, "rev-parse", "--short=12", "HEAD"])

@@ -1,4 +1,4 @@
-"""One problem's times, and their row of a record."""
+"""The times of one problem, and their row of a record."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from louver.measure.sustained import Sustained
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A problem's times and what else is recorded of it.
+    """The times of a problem, with further facts for the record.
 
-    notes: by contender. sustained: by contender, maybe empty. n_major: of 8-bit operands. seconds: what measuring took, by
-    phase; "algorithms" and "ranking" of cuSPARSELt are parts of "libraries". date, commit: of the run, "" for those of its record.
+    notes, sustained: by contender. n_major: of 8-bit operands. date, commit: of the run; "" if equal to the record's.
+    seconds: of measuring, by phase. The phase "libraries" includes "algorithms" and "ranking" of cuSPARSELt.
     """
 
     row: GemmRow
@@ -30,11 +30,10 @@ class Measurement:
 
     @property
     def flops(self) -> float:
-        """Operations of the product, zeros counted."""
+        """Operations of the product, zeros included."""
         return 2.0 * math.prod(self.row.shape)
 
     def to_json(self) -> dict[str, Any]:
-        """A row of the record, in the schema of `louver.measure.report.gemm`."""
         taken = self.row.times_us
         times = {f"{name}_us": taken.get(name) for name in TIMED if name in CONTENDERS or name in taken}
         base = {
@@ -60,7 +59,7 @@ class Measurement:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Measurement:
-        """Of a row of a record. Raises KeyError, TypeError or ValueError for one that `to_json` does not write."""
+        """Read a row that `to_json` wrote. Raises KeyError, TypeError or ValueError for other rows."""
         row = row_of(found)
         sustained = {
             s.contender: Sustained(s.us, s.clock_mhz, s.power_w) for s in sustained_of(row, found["sustained"])

@@ -1,4 +1,4 @@
-"""8-bit products whose dense operand has N contiguous: the time of the transposing copy, apart from the product."""
+"""Times 8-bit products with an N-major dense operand: the transposing copy and the product separately."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from louver.runtime.copy2d import bound_copy
 
 @dataclass(frozen=True, slots=True)
 class NMajor:
-    """`louver.matmul(s, b)` with 8-bit b [K, N] whose rows are contiguous, which tensor cores cannot read.
+    """`louver.matmul(s, b)` with 8-bit b [K, N] with contiguous rows. Tensor cores cannot read this layout.
 
-    copy_us: microseconds of the copy to [N, K]; product_us: of the product that reads it. copied_bytes: K·N, of the operand.
+    copy_us: microseconds of the copy to [N, K]. product_us: of the product that reads the copy. copied_bytes: K·N.
     """
 
     copy_us: float
@@ -28,16 +28,15 @@ class NMajor:
 
     @property
     def share(self) -> float:
-        """The copy's part of the whole, 0 to 1."""
+        """The copy's fraction of the total time, 0 to 1."""
         return self.copy_us / (self.copy_us + self.product_us)
 
     @property
     def gigabytes_per_second(self) -> float:
-        """The rate of the copy, bytes read and written."""
+        """The copy's rate, for bytes read plus written."""
         return 2 * self.copied_bytes / self.copy_us * 1e-3
 
     def to_json(self) -> dict[str, float]:
-        """The record."""
         return {
             "copy_us": self.copy_us,
             "product_us": self.product_us,
@@ -46,15 +45,15 @@ class NMajor:
 
 
 def has_n_major(problem: GemmProblem) -> bool:
-    """Whether a row of this problem has it."""
+    """Whether a row of this problem has this measurement."""
     return problem.bits == 8 and problem.accumulate == "auto" and problem.n == problem.padded_n
 
 
 def measure_n_major(torch: Any, operands: Operands, protocol: Protocol) -> NMajor:
-    """Time copy and product in turns, by bursts. Raises ArithmeticError when a result is wrong."""
+    """Time copy and product in bursts, in turns. Raises ArithmeticError if a result is wrong."""
     problem = operands.problem
     k_major = operands.x.t()
-    # PyTorch turns bytes of any 8-bit type.
+    # PyTorch can transpose bytes, but not every 8-bit type.
     n_major = operands.x.view(torch.uint8).t().contiguous().view(operands.x.dtype)
     product = torch.empty(problem.m, problem.n, dtype=operands.y.dtype, device=operands.y.device)
     for b in (n_major, k_major):
@@ -77,7 +76,7 @@ def measure_n_major(torch: Any, operands: Operands, protocol: Protocol) -> NMajo
 
 
 def _turn(torch: Any, source: Any, target: Any) -> None:
-    """Copy [K, N] with rows contiguous to [N, K], as products do it."""
+    """Copy [K, N] with contiguous rows to [N, K], as products do."""
     inner, rows = source.shape
     bound_copy(
         source=source.data_ptr(),

@@ -1,6 +1,6 @@
-"""Figures 9 and 10 of NM-SpMM (docs/nm.md): products of vectors N:M@L beside cuBLAS, over the paper's 100 points or others.
+"""Figures 9 and 10 of NM-SpMM (docs/nm.md): products of vectors N:M@L and cuBLAS, at the paper's 100 points or others.
 
-A point is m tokens and a weight of n × k. In Louver's words it is M×N×K: rows of the weight, tokens, inner size.
+The paper's point is m tokens and a weight of n × k. Louver writes it as M×N×K: rows of the weight, tokens, inner size.
 """
 
 from __future__ import annotations
@@ -30,36 +30,33 @@ WIDTHS = ((2048, 5632), (4096, 11008), (5120, 13824), (6656, 17920), (8192, 2201
 """Widths of Llama models and of their feed-forward layers."""
 
 WEIGHTS = tuple(shape for d, wide in WIDTHS for shape in ((d, d), (3 * d, d), (d, wide), (wide, d)))
-"""Rows and columns of the paper's 20 weights, as its published benchmark has them: attention's output and joined inputs, the
-feed-forward's output and input.
-"""
+"""Rows and columns of the paper's 20 weights: attention output and joined inputs, feed-forward output and input."""
 
 SPARSITIES = ("16:32", "12:32", "8:32", "4:32")
-"""50, 62.5, 75 and 87.5%."""
+"""50, 62.5, 75 and 87.5% sparsity."""
 
 QUICK_TOKENS, QUICK_WEIGHTS = (512, 4096), ((4096, 4096),)
-"""The points of a quick run, that of Figure 10 among them."""
+"""The points of a quick run. They include the point of Figure 10."""
 
 PROTOCOL = Protocol(rounds=3, burst_seconds=0.02, pause_seconds=0.01, launches=3, graph_seconds=0.002, rotation_bytes=0)
-"""CUDA cores do not reach the power limit, so short bursts at the full clock suffice. Tensor cores do not reach it in them either."""
+"""Short bursts at the full clock suffice: in them, neither CUDA cores nor tensor cores reach the power limit."""
 
 FEW_TOKENS = 64
-"""Tokens up to which a product waits for its weight, which other layers of a model have evicted from the L2 cache."""
+"""Most tokens for which a product waits for its weight, because other layers evict it from the L2 cache."""
 
 FEW = replace(PROTOCOL, rotation_bytes=200_000_000)
-"""The protocol of few tokens."""
 
 Points = Mapping[tuple[int, int], Sequence[int]]
-"""The numbers of tokens by rows and columns of a weight."""
+"""Numbers of tokens by rows and columns of a weight."""
 
 
 def paper_points(*, quick: bool) -> Points:
-    """The paper's, or few of them."""
+    """The paper's points, or a few of them."""
     return dict.fromkeys(QUICK_WEIGHTS, QUICK_TOKENS) if quick else dict.fromkeys(WEIGHTS, TOKENS)
 
 
 def points_of(shapes: Iterable[tuple[int, int, int]]) -> Points:
-    """Those of products M×N×K."""
+    """The points of products M×N×K."""
     found: dict[tuple[int, int], list[int]] = {}
     for m, n, k in shapes:
         found.setdefault((m, k), []).append(n)
@@ -67,7 +64,7 @@ def points_of(shapes: Iterable[tuple[int, int, int]]) -> Points:
 
 
 def patterns(length: int) -> tuple[Pattern, ...]:
-    """The sparsities in vectors of that length."""
+    """The paper's sparsities in vectors of this length."""
     return tuple(Pattern.parse(f"{each}@{length}") for each in SPARSITIES)
 
 
@@ -77,7 +74,7 @@ def problem_of(kind: Kind, pattern: Pattern, dtype: str = "f32") -> Problem:
 
 
 def compile_ahead(points: Points, chosen: Sequence[Pattern], dtype: str, place: Device) -> None:
-    """Compile what the library will run, side by side."""
+    """Compile the kernels that the library will run, in parallel."""
     sizes = [(m, n, k) for (m, k), tokens in points.items() for n in tokens]
     wanted = {
         (problem, schedule_for(problem, *each, place, aligned_output=True)): None
@@ -88,9 +85,9 @@ def compile_ahead(points: Points, chosen: Sequence[Pattern], dtype: str, place: 
 
 
 def flop_per_byte(schedule: Schedule, pattern: Pattern, k: int, dtype: str = "f32") -> float:
-    """Equation (3) for a schedule's tile, C moved once for all of K: FLOP for each byte, zeros not counted.
+    """Equation (3) for a schedule's tile: FLOP per byte without zeros, with C moved once.
 
-    A tile loads whole groups of the tokens' rows of K, or for each of its lists the rows that the list's windows keep together.
+    A tile loads whole groups of the tokens' rows of K or, for each of its lists, the rows that the list's windows keep.
     """
     tile, groups, share = schedule.tile, pattern.groups(k), 1.0
     if schedule.ring.metadata == "global":
@@ -100,9 +97,9 @@ def flop_per_byte(schedule: Schedule, pattern: Pattern, k: int, dtype: str = "f3
 
 
 def contenders(torch: Any, given: Sequence[Drawn], b: Any, sets: Callable[[int], int]) -> dict[str, Multiplied]:
-    """The library and cuBLAS, each with tokens [K, N] (`matmul`) and [N, K] (`linear`). cuBLAS multiplies the first weight, zeros and all.
+    """The library and cuBLAS, with tokens [K, N] (`matmul`) and [N, K] (`linear`). cuBLAS multiplies the first weight.
 
-    sets: how many copies of a weight of so many bytes the launches walk through.
+    sets: gives the number of copies of a weight, from its bytes, that the launches rotate over.
     """
     x, (m, n) = b.t().contiguous(), (len(given[0].dense), b.shape[1])
     y, turned = b.new_empty(m, n), b.new_empty(n, m)
@@ -122,7 +119,7 @@ def contenders(torch: Any, given: Sequence[Drawn], b: Any, sets: Callable[[int],
         CUBLAS: both(first, copied, lambda w, out: torch.mm(w, b, out=out), lambda w, out: torch.mm(x, w.t(), out=out))
     }
     for each in given:
-        # A tensor of its own has arrays of its own on the GPU.
+        # Each tensor object has separate arrays on the GPU.
         tensors = [each.sparse, *(replace(each.sparse) for _ in range(1, sets(each.sparse.nbytes)))]
         found[str(each.pattern)] = both(
             each.dense,
@@ -141,10 +138,10 @@ def measure_weight(
     dtype: str,
     protocols: tuple[Protocol, Protocol],
 ) -> list[dict[str, Any]]:
-    """Rows of the record for a weight [M, K] of each pattern and for each number of tokens: JSON values, see `louver.measure.report.nm`.
+    """Rows of the record for a weight [M, K], by number of tokens and pattern. Schema: `louver.measure.report.nm`.
 
-    protocols: of many tokens and of few ones. Few tokens are timed beside a copy of as many bytes.
-    Raises ArithmeticError when a result is wrong.
+    protocols: for many tokens and for few, which are timed beside a copy of as many bytes. Raises ArithmeticError for a
+    wrong result.
     """
     (m, k), place = weight, require_device()
     generator = torch.Generator(device="cuda").manual_seed(0)

@@ -1,4 +1,4 @@
-"""Figure 7 of NM-SpMM (docs/nm.md): the paper's versions as schedules, over cuBLAS, for the cases of its Table II."""
+"""Figure 7 of NM-SpMM (docs/nm.md): the paper's versions as schedules, relative to cuBLAS, for the cases of Table II."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ CASES: Mapping[str, tuple[int, int, int]] = {
     "E": (4096, 2048, 4096),
     "F": (4096, 4096, 4096),
 }
-"""Table II, as M×N×K: rows of the weight (the paper's n), tokens (its m), inner size. F is Figure 7's."""
+"""Table II, as M×N×K: rows of the weight (the paper's n), tokens (its m), inner size. Figure 7 shows F."""
 
 QUICK_CASES = ("C", "F")
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """The schedules of a version. metadata: "stage": boxes bring all rows, and threads pick; "global": kept rows are gathered.
+    """The schedules of a version. deep: as many stages as fit, so that copies overlap with products; else one stage.
 
-    deep: as many stages as fit, so that copies run beside products; else one stage.
+    metadata: "stage": boxes copy all rows and threads pick rows; "global": kept rows are gathered.
     """
 
     metadata: Literal["stage", "global"]
     deep: bool
 
     def schedule(self, problem: Problem, tile: tuple[int, int, int, int], machine: Target) -> Schedule:
-        """That of a tile. Raises ValueError where two stages do not fit."""
+        """The schedule for a tile. Raises ValueError if two stages do not fit."""
         m, n, k, consumers = tile
         schedule = Schedule.of(
             tile_m=m, tile_n=n, tile_k=k, consumers=consumers, stages=1, in_flight=0, metadata=self.metadata
@@ -56,19 +56,19 @@ VERSIONS: Mapping[str, Version] = {
     "V3": Version("global", deep=True),
     "V3 unpacked": Version("stage", deep=True),
 }
-"""V1: blocking. V2: packing. V3: packing and pipelining. The paper packs above 70% sparsity only; below it its V3 is the last one."""
+"""V1: blocking. V2: packing. V3: packing and pipelining. Up to 70% sparsity, the paper's V3 is "V3 unpacked"."""
 
 TILES = ((256, 128, 32, 2), (256, 128, 16, 2), (128, 128, 32, 2), (128, 64, 32, 2), (64, 128, 32, 1))
-"""Rows of the weight, tokens, stored columns of a step, consumer warpgroups. The best of each version counts."""
+"""Rows of the weight, tokens, stored columns of a step, consumer warpgroups. The best tile of each version counts."""
 
 
 def ladder_patterns(length: int) -> tuple[Pattern, ...]:
-    """All of 32, then the paper's sparsities, in vectors of that length."""
+    """32:32 and the paper's sparsities, in vectors of this length."""
     return tuple(Pattern.parse(f"{each}@{length}") for each in ("32:32", *SPARSITIES))
 
 
 def candidates(pattern: Pattern, machine: Target) -> tuple[dict[str, Schedule], dict[str, str]]:
-    """Schedules by version and tile, and the reasons why others are not built."""
+    """Schedules by version and tile, and the errors of schedules that cannot be built."""
     found, refused = dict[str, Schedule](), dict[str, str]()
     for (name, version), tile in ((each, tile) for each in VERSIONS.items() for tile in TILES):
         label = f"{name}, {'×'.join(map(str, tile[:3]))}"
@@ -82,9 +82,8 @@ def candidates(pattern: Pattern, machine: Target) -> tuple[dict[str, Schedule], 
 def measure_ladder(
     torch: Any, cases: Sequence[str], chosen: Sequence[Pattern], protocol: Protocol
 ) -> Iterator[dict[str, Any]]:
-    """Rows of the record, for each case of each pattern: JSON values, see `louver.measure.report.nm`.
-
-    Raises ArithmeticError when a result is wrong.
+    """Rows of the record for each case and pattern: `louver.measure.report.nm`. Raises ArithmeticError for a wrong
+    result.
     """
     place = require_device()
     built = {pattern: candidates(pattern, target(place.target)) for pattern in chosen}

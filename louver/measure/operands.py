@@ -1,4 +1,4 @@
-"""Operands of a problem: random data, the same for every contender."""
+"""Operands of a problem: random data, equal for every contender."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 import louver
-from louver.formats.dtypes import element_type
+from louver.formats.dtypes import ElementType, element_type
 from louver.formats.pattern import lifted_pattern
 from louver.formats.tensor import SparseTensor
 from louver.library.forms import Operand, pitched
@@ -19,18 +19,18 @@ from louver.measure.problems import GemmProblem
 from louver.runtime.memory import DeviceBuffer
 
 INT8_SCALE, INT8_MOST = 30.0, 127
-"""Normal numbers times the scale, cut to the range and to whole numbers, are the integers that are multiplied."""
+"""Integer operands are normal numbers times the scale, clamped to this range and truncated to integers."""
 
 NEVER = -(2**31)
-"""An s32 that no sum of products of 8-bit integers reaches before K = 133,144."""
+"""An s32 value that sums of products of 8-bit integers cannot reach below K = 133,144."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """x: [N, K] and y: [N, M] torch tensors on the GPU. padded: x with tokens of zeros, as many as cuSPARSELt needs.
+    """Operands on the GPU. x: [N, K], y: [N, M], torch tensors. padded: x with the zero tokens that cuSPARSELt needs.
 
-    dense: pruned weights, torch tensors [M, K] on the GPU. sparse: the same weights, compressed, on the GPU. One a set.
-    references: the products in float64 that are known, by weight. Changed operands (`replace`) begin with none.
+    dense: pruned weights, torch tensors [M, K]. sparse: the same, compressed. Both have one weight for each set.
+    references: float64 products so far, by weight. Operands changed by `replace` start without references.
     """
 
     problem: GemmProblem
@@ -45,17 +45,22 @@ class Operands:
 
     @property
     def sets(self) -> int:
-        """Weights to rotate over."""
         return len(self.dense)
 
     def poison(self) -> None:
-        """Fill y with what no product of the operands gives, so that a result that is not written shows."""
-        floating = element_type(self.problem.out).floating
-        self.y.fill_(math.nan if floating else NEVER)
+        """Fill y with a value that is no result, so that unwritten results are found."""
+        self.y.fill_(poison(element_type(self.problem.out)))
+
+
+def poison(element: ElementType) -> float:
+    """A value that no product gives, or that is rare for 8-bit integers."""
+    if element.floating:
+        return math.nan
+    return NEVER if element.name == "s32" else -128
 
 
 def make_operands(torch: Any, problem: GemmProblem, sets: int) -> Operands:
-    """Draw activations and `sets` weights; prune the weights by magnitude, and compress them, all on the GPU."""
+    """Draw activations and `sets` weights on the GPU. Prune the weights by magnitude and compress them."""
     generator = torch.Generator(device="cuda").manual_seed(0)
 
     def draw(rows: int) -> Any:
@@ -64,7 +69,7 @@ def make_operands(torch: Any, problem: GemmProblem, sets: int) -> Operands:
     x = draw(problem.n)
     padded = x
     if problem.padded_n > problem.n:
-        # Copied as raw bytes: PyTorch joins no 8-bit floats.
+        # Copied as raw bytes: PyTorch cannot concatenate 8-bit floats.
         zeros = torch.zeros(
             problem.padded_n - problem.n, x.shape[1] * x.element_size(), dtype=torch.uint8, device="cuda"
         )
@@ -75,17 +80,14 @@ def make_operands(torch: Any, problem: GemmProblem, sets: int) -> Operands:
 
 
 def pruned(weight: Any, dtype: str) -> tuple[Any, SparseTensor]:
-    """A torch tensor [M, K] with the greatest magnitudes of each group that tensor cores lift, and the same compressed.
-
-    Both are on the weight's device.
-    """
+    """A torch weight [M, K] pruned to the pattern that tensor cores lift, dense and compressed, on its device."""
     pattern = lifted_pattern(dtype)
     dense = louver.prune(weight, pattern)
     return dense, louver.compress(dense, pattern)
 
 
 def placed(values: NDArray[Any], positions: NDArray[Any], ordinal: int) -> Operand:
-    """A left operand that is no tensor's, on a device: values [rows, kept], and picks or lists."""
+    """Copy a left operand that belongs to no tensor to a device: values [rows, kept], and picks or lists."""
     whole = pitched(values)
     held = [DeviceBuffer(each.nbytes, ordinal=ordinal) for each in (whole, positions)]
     for buffer, each in zip(held, (whole, positions), strict=True):
@@ -100,8 +102,13 @@ def torch_dtype(torch: Any, name: str) -> Any:
     return getattr(torch, element_type(name).numpy.name)
 
 
+def as_torch(torch: Any, array: NDArray[Any]) -> Any:
+    """A NumPy array as a torch tensor on the host: a view of its bytes, since PyTorch lacks NumPy's bf16 and 8-bit floats."""
+    return torch.from_numpy(array.view(f"i{array.itemsize}")).view(getattr(torch, array.dtype.name))
+
+
 def converted(torch: Any, normal: Any, dtype: str) -> Any:
-    """Normal f32 numbers as data of an element type; integers are scaled first."""
+    """Convert normal f32 numbers to an element type. Integers are scaled first."""
     if not element_type(dtype).floating:
         normal = (normal * INT8_SCALE).clamp(-INT8_MOST, INT8_MOST)
     return normal.to(torch_dtype(torch, dtype))

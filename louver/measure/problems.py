@@ -1,4 +1,4 @@
-"""The problems that are measured."""
+"""Problems that benchmarks measure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from louver.measure.suites import Shape
 
 @dataclass(frozen=True, slots=True)
 class GemmProblem:
-    """`linear`: x [n, k] @ w [m, k].T -> [n, m], w sparse, 2:4 or 1:2 (`lifted_pattern`); sizes in elements. dtype: of the operands.
+    """`linear`: x [n, k] @ w [m, k].T -> [n, m], with w sparse 2:4 or 1:2 (`lifted_pattern`). Sizes in elements.
 
-    out: the result's element type, one of `OUTPUTS`; "auto" becomes the first. accumulate: how our product accumulates, one of
-    `ACCUMULATE`; anything but "auto" is reported apart.
+    dtype: of the operands. out: of the result, one of `OUTPUTS`; "auto" becomes the first.
+    accumulate: of Louver's product, one of `ACCUMULATE`. Each value has separate records.
     """
 
     m: int
@@ -45,7 +45,7 @@ class GemmProblem:
         self._check_multiples()
 
     def _check_multiples(self) -> None:
-        """A contender that refuses a problem leaves nothing to compare with."""
+        """Check the rules of all contenders: a contender that refuses the problem leaves nothing to compare with."""
         whole = WEIGHT_MULTIPLE[self.bits]
         if self.m % whole or self.k % whole:
             raise ValueError(
@@ -59,27 +59,24 @@ class GemmProblem:
 
     @property
     def product(self) -> Problem:
-        """The library's problem."""
         return Problem("linear", self.dtype, self.dtype, self.out, accumulate=self.accumulate)
 
     @property
     def padded_n(self) -> int:
-        """Tokens with those of zeros that cuSPARSELt needs."""
+        """Tokens, rounded up to the multiple that cuSPARSELt needs."""
         return -(-self.n // TOKENS_MULTIPLE) * TOKENS_MULTIPLE
 
     @property
     def bits(self) -> int:
-        """Bits of an operand's element."""
         return element_type(self.dtype).bits
 
     @property
     def compressed_bytes(self) -> int:
-        """Bytes of the compressed weight."""
         return compressed_bytes(self.m, self.k, self.dtype)
 
     @property
     def moved_bytes(self) -> int:
-        """Bytes that a sparse product reads and writes at least: weight, tokens and result, each once."""
+        """Least bytes that a sparse product reads and writes: weight, tokens and result, each once."""
         return self.compressed_bytes + self.n * (self.k * self.bits + self.m * element_type(self.out).bits) // 8
 
     def __str__(self) -> str:
@@ -93,34 +90,34 @@ OUTPUTS: Mapping[str, tuple[str, ...]] = {
     "s8": ("f16", "s32"),
     "f32": ("f32",),
 }
-"""Element types of operands, and those of the results that each is measured with, every one a row of its own.
+"""Measured result types by element type of the operands. Each result type is a separate row.
 
-s8: PyTorch's dense product writes s32 only, and cuSPARSELt is known by its f16 results. f32: multiplied as tf32 by all.
+s8: PyTorch's dense product writes only s32, and cuSPARSELt is known for f16 results. f32: all multiply it as tf32.
 """
 
 ACCUMULATE = ("auto", "f16", "promoted")
-"""Ways to accumulate that are measured, each into a record of its own."""
+"""Measured ways to accumulate. Each has a separate record."""
 
 OTHER_NAMES: Mapping[str, str] = {"int8": "s8"}
-"""The users' word for a type, and its name."""
+"""Users' names of element types."""
 
 WEIGHT_MULTIPLE: Mapping[int, int] = {32: 8, 16: 16, 8: 32}
-"""The numbers that cuSPARSELt wants M and K to be multiples of, by bits of an element."""
+"""cuSPARSELt needs M and K to be multiples of these numbers, by bits of an element."""
 
 FEW_TOKENS = 256
-"""Tokens up to which dependent launches are measured: they are for kernels that are short."""
+"""Greatest number of tokens for which dependent launches are measured. They are for short kernels."""
 
 TOKENS_MULTIPLE = 16
-"""The number that cuSPARSELt wants N to be a multiple of."""
+"""cuSPARSELt needs N to be a multiple of this number."""
 
 
 def parse_shapes(text: str) -> tuple[Shape, ...]:
-    """Shapes from text such as "4096x8192x8192,4096x4096x4096" (M×N×K). Raises ValueError with the rule."""
+    """Shapes M×N×K from text such as "4096x8192x8192,4096x4096x4096". Raises ValueError for other text."""
     return tuple(_shape(part.strip()) for part in text.split(","))
 
 
 def parse_dtypes(text: str) -> tuple[str, ...]:
-    """Element types from text such as "f16,int8". Raises ValueError with the rule."""
+    """Element types from text such as "f16,int8". Raises ValueError for other text."""
     given = (part.strip() for part in text.split(","))
     return tuple(_known(OTHER_NAMES.get(name, name)) for name in given)
 

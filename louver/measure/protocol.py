@@ -1,4 +1,4 @@
-"""The protocol of timings: bursts of many launches, contenders interleaved round by round, medians."""
+"""The protocol of timings: bursts of many launches, contenders interleaved in rounds, medians."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ K = TypeVar("K")
 class Protocol:
     """The constants of a measurement.
 
-    rounds: bursts of each contender. burst_seconds: longest burst, its untimed first replay included. pause_seconds:
-    idle time before each burst, for the clock to recover. launches, graph_seconds: least number of launches and least
-    duration of a graph. rotation_bytes: compressed weights that a graph walks through, so that they leave the L2 cache,
-    0 for one weight that stays there; most_sets: weights at most, which small ones reach first.
-    most_algorithms: algorithms of cuSPARSELt that are tried at most; with 1 there is nothing to choose from, and K is not
-    split either. algorithms: those that are the fastest in short runs and go on, each timed for
-    rank_seconds; finalists: its contenders that take part in all rounds, and its algorithms that are tried in both output orders.
-    settle_seconds, sustained_seconds: load before and during a sustained measurement.
+    rounds: bursts of each contender. burst_seconds: longest burst, with its untimed first replay. pause_seconds: idle
+    time before each burst, so that the clock recovers. launches, graph_seconds: least launches and seconds of a graph.
+    rotation_bytes: compressed weights that a graph rotates over, so that they leave the L2 cache; 0 for one weight that
+    stays in the cache. most_sets: most weights, a limit for small ones. settle_seconds, sustained_seconds: load before
+    and during a sustained measurement.
+    Of cuSPARSELt: most_algorithms: most algorithms that are tried; 1 also disables split K. algorithms: number that is
+    ranked after short runs, each for rank_seconds. finalists: contenders in all rounds, and algorithms tried in both
+    output orders.
     """
 
     rounds: int = 5
@@ -52,7 +52,7 @@ class Protocol:
             )
 
     def sets(self, weight_bytes: int) -> int:
-        """Operand sets to rotate over, from 2 to `most_sets`, or 1. weight_bytes: size of one compressed weight."""
+        """Operand sets to rotate over: 1, or 2 to `most_sets`. weight_bytes: size of one compressed weight."""
         if not self.rotation_bytes:
             return 1
         return min(self.most_sets, max(2, -(-self.rotation_bytes // weight_bytes)))
@@ -67,12 +67,12 @@ class Protocol:
         return _replays(self.burst_seconds, graph_seconds)
 
     def rank_replays(self, graph_seconds: float) -> int:
-        """Timed replays of a run that ranks an algorithm, at least 1. graph_seconds: duration of one replay."""
+        """Timed replays of a ranking run, at least 1. graph_seconds: duration of one replay."""
         return _replays(self.rank_seconds, graph_seconds)
 
     @property
     def rank_pause_seconds(self) -> float:
-        """Idle time before a run that ranks an algorithm: as long as the run at most, which leaves the clock as much to recover from."""
+        """Idle time before a ranking run, no longer than the run: a short run slows the clock down less."""
         return min(self.pause_seconds, self.rank_seconds)
 
     def describe(self) -> str:
@@ -84,7 +84,7 @@ class Protocol:
         )
 
     def describe_bursts(self) -> str:
-        """The same without a word on the libraries."""
+        """The same without the libraries."""
         rotated = (
             f"weights rotated over at least {self.rotation_bytes / 1e6:.0f} MB compressed (at most {self.most_sets} weights)"
             if self.rotation_bytes
@@ -98,18 +98,18 @@ class Protocol:
 
 
 SHORT = Protocol(rounds=3, burst_seconds=0.025, pause_seconds=0.025, rank_seconds=0.02)
-"""For long lists of problems. Pauses are as long as bursts, so that the mean power is no greater than with longer ones."""
+"""For long lists of problems. Pauses are as long as bursts, which keeps the mean power low."""
 
 
 def _replays(seconds: float, graph_seconds: float) -> int:
-    """Timed replays that, with an untimed one before them, last for `seconds`."""
+    """Timed replays that last `seconds` together with an untimed one."""
     return max(1, int(seconds / graph_seconds) - 1)
 
 
 def interleave(
     bursts: Mapping[K, Callable[[], float]], rounds: int, pause: Callable[[], None]
 ) -> dict[K, tuple[float, ...]]:
-    """Each contender's burst times, round by round; the order turns by one each round, and a pause precedes each burst."""
+    """Burst times of each contender by round. Each round rotates the order by one, and each burst follows a pause."""
     names = list(bursts)
     times: dict[K, list[float]] = {name: [] for name in names}
     for turn in range(rounds):
@@ -126,6 +126,6 @@ def median(times: Sequence[float]) -> float:
 
 
 def spread(times: Sequence[float]) -> float:
-    """Greatest distance from the median, as a fraction of it."""
+    """Greatest distance from the median, as a fraction of the median."""
     middle = median(times)
     return max(abs(time - middle) for time in times) / middle

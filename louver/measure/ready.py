@@ -1,4 +1,4 @@
-"""`louver.prepare`: compiles and uploads ahead, and times schedules first if asked."""
+"""`louver.prepare`: compiles and uploads in advance. Tunes schedules first if asked."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from louver.library import prepare as ahead
 
 
 def prepare(s: SparseTensor, n: int | tuple[int, int] = (1, 8192), *, tune: bool = False, **options: Any) -> None:
-    """Compile, load and upload ahead all that products of `s` with N in a range will use, so that their calls may be captured.
+    """Compile, load and upload everything that products of `s` use for a range of N, so that calls can be captured.
 
-    n: one N, or the least and the greatest. options: as in `louver.library.prepare.preparation`: kind ("linear" or "matmul"),
-        bias (whether there will be one), out_dtype, layout (of the dense operand), device (ordinal, by default that of `s`, else the current one's).
-    Kernels come from the cache on disk where they have been compiled before.
-    tune: time schedules first, on random data, for each size class of N, and keep the best for this and later processes, as
-    `louver tune` does: minutes, with PyTorch, on its current device.
-    Raises ValueError or TypeError for arguments that no product has, NoDeviceError without a GPU, CannotMeasureError where
-    tuning cannot run, RuntimeError when the stream that it would time on is being captured.
+    n: one N, or the least and the greatest. options: as in `louver.library.prepare.preparation`: kind ("linear" or
+    "matmul"), bias (whether there is one), out_dtype, layout (of the dense operand), device (ordinal; default: of `s`,
+    else the current one).
+    tune: first time schedules on random data for each size class of N, and keep the best for later, like `louver tune`.
+    This takes minutes and PyTorch, on its current device. Kernels compiled before come from the cache on disk.
+    Raises ValueError or TypeError for arguments without a product, NoDeviceError without a GPU, CannotMeasureError if
+    tuning cannot run, RuntimeError while the stream for the timings is being captured.
     """
     wanted = ahead.preparation(s, n, **options)
     if tune:
@@ -36,7 +36,7 @@ def _tune(wanted: ahead.Preparation) -> None:
     if ordinal != current:
         raise ValueError(f"tuning runs on PyTorch's current device, {current}, got {ordinal}: make it current first")
     m, k = wanted.s.shape[-2:]
-    # Each product of a batch runs as one alone does, see `decide`.
+    # Each product of a batch runs like a single product, see `decide`.
     alone = replace(wanted.problem, batch=None)
     tasks = [Task(alone, m, each, k) for each in classes_between(wanted.low, wanted.high)]
     for _ in tune_and_keep(torch, tasks, wanted.place):

@@ -1,4 +1,4 @@
-"""Records as files: whole or not at all."""
+"""Records as files, written completely or not at all."""
 
 from __future__ import annotations
 
@@ -24,10 +24,7 @@ DATA = (
 def gemm_record(
     header: Mapping[str, Any], protocol: Protocol, rows: Sequence[Measurement], missing: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """A record of products, in the schema of `louver.measure.report.gemm`.
-
-    header: from `machine.header`. missing: problems that there was no time for.
-    """
+    """A record of products: `louver.measure.report.gemm`. header: from `machine.header`. missing: unmeasured problems."""
     record: dict[str, Any] = {"schema": SCHEMA, "kind": "gemm", **header, "protocol": protocol.describe(), "data": DATA}
     if any(row.sustained for row in rows):
         record["sustained_protocol"] = (
@@ -50,7 +47,7 @@ def _rounded(value: str | float) -> str | float:
 
 
 def write_record(path: Path, record: Mapping[str, Any]) -> Path:
-    """Write a record as JSON; returns `path`. Its folder is made where there is none."""
+    """Write a record as JSON, and make its folder if needed. Returns `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Target.of(path).write(f"{json.dumps(record, indent=1, ensure_ascii=False)}\n".encode())
     return path

@@ -1,4 +1,4 @@
-"""Schedules beside each other on one problem: the library's own choice, and what differs from it by one field."""
+"""Times the schedules of one problem side by side: the library's choice, and schedules that differ by one field."""
 
 from __future__ import annotations
 
@@ -49,27 +49,27 @@ ALTERNATIVES: tuple[Mapping[str, Any], ...] = (
     {"stages": 3},
     {"stages": 2},
 )
-"""Changes to the library's choice, one at a time. A tile's change of shape is one change. Schedules that do not fit are left out.
+"""Single changes to the library's choice. A tile's shape counts as one change. Schedules that do not fit are left out.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """One schedule measured. change: what differs from the library's choice, "" for the choice itself; seconds: a launch."""
+    """One measured schedule. change: from the library's choice, "" for the choice itself. seconds: of a launch."""
 
     change: str
     schedule: Schedule
     seconds: float
 
     def tflops(self, problem: GemmProblem) -> float:
-        """Dense-equivalent speed."""
+        """Dense-equivalent TFLOP/s."""
         return 2.0 * math.prod(problem.shape) / self.seconds / 1e12
 
 
 def candidates(
     problem: Problem, m: int, n: int, place: Device, *, only: str = "", k: int = TYPICAL_K
 ) -> dict[str, Schedule]:
-    """The library's choice, under "", and every alternative that differs from it, fits the target and has `only` in its name."""
+    """The library's choice as "", and alternatives that differ from it, fit the target and have `only` in their names."""
     machine = target(place.target)
     base = choose(problem, m, n, machine, place.sm_count, aligned_output=True, k=k, cuts=True)
     found = {"": base}
@@ -87,7 +87,7 @@ def candidates(
 
 
 def measure_schedules(torch: Any, gemm: GemmProblem, protocol: Protocol, *, only: str = "") -> list[Rung]:
-    """Time the candidates on one problem, fastest first. Raises ArithmeticError when one of them computes wrongly."""
+    """Time the candidates on one problem, fastest first. Raises ArithmeticError if a result is wrong."""
     place = require_device()
     schedules = candidates(gemm.product, gemm.m, gemm.n, place, only=only, k=gemm.k)
     times = time_schedules(torch, gemm, schedules, protocol)
@@ -98,9 +98,9 @@ def measure_schedules(torch: Any, gemm: GemmProblem, protocol: Protocol, *, only
 def time_schedules(
     torch: Any, gemm: GemmProblem, schedules: Mapping[str, Schedule], protocol: Protocol
 ) -> dict[str, float]:
-    """Seconds of a launch by the schedules' names, each verified first, then timed in bursts, by turns.
+    """Seconds of a launch by the schedules' names. Each schedule is verified first, then timed in bursts, in turns.
 
-    Raises ArithmeticError when one of them computes wrongly, RuntimeError when one does not compile.
+    Raises ArithmeticError if a result is wrong, RuntimeError if a schedule does not compile.
     """
     bench = set_up(torch, Task(gemm.product, *gemm.shape), require_device(), protocol)
     times = bench.measure(list(dict.fromkeys(schedules.values())))

@@ -1,6 +1,6 @@
-"""Start-up time of a new process: compiling a kernel from Python to cubin, or reading one from disk.
+"""Start-up time of a new process: it compiles a kernel from Python to cubin, or reads it from disk.
 
-`python -m louver.measure.start` is the process that is timed: it prints its times as JSON.
+`python -m louver.measure.start` is the timed process. It prints its times as JSON.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from louver.library.compiled import record_of
 from louver.library.configure import choose
 
 FIRST, NEXT = Problem("linear"), Problem("linear", a="e4m3", b="e4m3", out="f16")
-"""Two kernels of the widest tile: the first one of a process also loads the modules that it needs."""
+"""Two kernels of the widest tile. The first kernel of a process also loads modules."""
 
 ROUNDS = 3
 LIMIT_SECONDS = 120
 
 
 def start_times(rounds: int = ROUNDS) -> dict[str, list[float]]:
-    """Seconds by name, one for each round; each round has a cache directory of its own and two processes, one after the other.
+    """Seconds by name, a value for each round. Each round has a separate cache directory and two processes in turn.
 
-    Needs no GPU. Raises RuntimeError with its output when a process fails.
+    Needs no GPU. Raises RuntimeError with the output if a process fails.
     """
     found: dict[str, list[float]] = {}
     for _ in range(rounds):
@@ -41,7 +41,7 @@ def start_times(rounds: int = ROUNDS) -> dict[str, list[float]]:
 
 
 def in_new_process(command: Sequence[str], directory: str, environment: Mapping[str, str] = os.environ) -> Any:
-    """The JSON that a process prints whose kernels are cached in `directory`. Raises RuntimeError with its output when it fails."""
+    """The JSON output of a process with kernels cached in `directory`. Raises RuntimeError with its output if it fails."""
     done = subprocess.run(
         command,
         env={**environment, "LOUVER_CACHE_DIR": directory},

@@ -1,4 +1,4 @@
-"""Lists of shapes that are measured, by name."""
+"""Lists of shapes to measure, by name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WEIGHTS: Mapping[str, tuple[tuple[int, int], ...]] = {
     "Yi 34B": ((9216, 7168), (7168, 7168), (40960, 7168), (7168, 20480)),
     "StableLM 3B": ((7680, 2560), (2560, 2560), (13824, 2560), (2560, 6912)),
 }
-"""Weights [M, K] of a layer's products: attention's inputs (joined) and output, the feed-forward's inputs (joined) and output."""
+"""Weights [M, K] of a layer: joined inputs and output of attention, joined inputs and output of the feed-forward."""
 
 FITTED = (
     "Llama 3 8B",
@@ -45,7 +45,7 @@ FITTED = (
     "Llama 3.2 1B",
     "BERT large",
 )
-"""Models whose measured times the choice of schedules is fitted to. The others are held out."""
+"""The choice of schedules is fitted to measured times of these models. The other models are held out."""
 
 STORED = ((28672, 4096), (18944, 3584), (8192, 8192), (4096, 14336), (4096, 4096))
 """Weights [M, K] of several sizes in memory, for few tokens."""
@@ -64,8 +64,8 @@ UNEVEN: tuple[Shape, ...] = (
     (2112, 65, 7168),
     (2112, 300, 7168),
 )
-"""Weights of Gemma 2 27B, Falcon 7B, Mistral 7B, Qwen2.5 1.5B, GPT-2 XL and DeepSeek-V3, and numbers of tokens that no tile divides. No
-schedule is fitted to them.
+"""Weights of Gemma 2 27B, Falcon 7B, Mistral 7B, Qwen2.5 1.5B, GPT-2 XL and DeepSeek-V3. No tile divides their numbers
+of tokens, and no schedule is fitted to them.
 """
 
 SUITES: Mapping[str, tuple[Shape, ...]] = {
@@ -75,13 +75,13 @@ SUITES: Mapping[str, tuple[Shape, ...]] = {
     "tokens": tuple((m, n, k) for m, k in STORED for n in (1, 2, 4, 8, 16, 32, 64, 128, 256)),
     "uneven": UNEVEN,
 }
-"""published: large shapes that other work is measured on. quick: two of them. models: the weights of `WEIGHTS`, 1,024 and 4,096 tokens.
-tokens: `STORED`, 1 to 256 tokens. uneven: `UNEVEN`.
+"""published: large shapes that other work measures. quick: two of them. models: `WEIGHTS` with 1,024 and 4,096 tokens.
+tokens: `STORED` with 1 to 256 tokens. uneven: `UNEVEN`.
 """
 
 
 def suite(name: str) -> tuple[Shape, ...]:
-    """The shapes of a suite. Raises ValueError for a name that there is none of."""
+    """The shapes of a suite. Raises ValueError for an unknown name."""
     if name not in SUITES:
         raise ValueError(f"suites are {', '.join(SUITES)}, got {name!r}")
     return SUITES[name]

@@ -1,4 +1,4 @@
-"""Speed under sustained load, where power is the limit: time, clock and power of the same work for seconds on end."""
+"""Speed under sustained load, where power is the limit: time, clock and power over seconds of the same work."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Sustained:
     power_w: float | None
 
     def to_json(self, flops: float) -> dict[str, float | None]:
-        """The record, with TFLOP/s and TFLOP/J. flops: of one launch, dense-equivalent."""
+        """JSON values with TFLOP/s and TFLOP/J. flops: dense-equivalent, of one launch."""
         return {**asdict(self), "tflops": self.tflops(flops), "tflop_per_joule": self.tflop_per_joule(flops)}
 
     def tflops(self, flops: float) -> float:
@@ -50,7 +50,7 @@ class Sustained:
 
 
 class Sampler:
-    """Reads nvidia-smi in the background, as a context manager. Without the tool there are no samples."""
+    """Reads nvidia-smi in the background, as a context manager. Without nvidia-smi there are no samples."""
 
     def __init__(self, gpu: str) -> None:
         self._command = [*nvidia_smi(FIELDS, gpu), "-lms", str(INTERVAL_MS)]
@@ -73,7 +73,7 @@ class Sampler:
         try:
             self._process.wait(EXIT_SECONDS)
         except subprocess.TimeoutExpired:
-            # The tool may hang in the driver, on a machine under load. Its output so far counts.
+            # The tool may hang in the driver of a busy machine. Its output so far is used.
             self._process.kill()
         self._thread.join(EXIT_SECONDS)
 
@@ -87,7 +87,7 @@ class Sampler:
 
 
 def parse_sample(line: str, at: float) -> Sample | None:
-    """A line of nvidia-smi's output, None for one without two numbers (a field that the GPU does not have)."""
+    """A sample from a line of nvidia-smi's output; None without two numbers, when the GPU lacks a field."""
     try:
         clock, power = (float(part) for part in line.split(","))
     except ValueError:
@@ -96,7 +96,7 @@ def parse_sample(line: str, at: float) -> Sample | None:
 
 
 def mean_between(samples: Sequence[Sample], begin: float, end: float) -> tuple[float, float] | None:
-    """Mean clock and power of the samples taken in a span of time, None without any."""
+    """Mean clock and power of the samples between two times; None without samples."""
     inside = [sample for sample in samples if begin <= sample.at <= end]
     if not inside:
         return None
@@ -104,7 +104,7 @@ def mean_between(samples: Sequence[Sample], begin: float, end: float) -> tuple[f
 
 
 def sustain(torch: Any, load: Load, protocol: Protocol) -> Sustained:
-    """Run the load until it has settled, then time it and read clock and power meanwhile."""
+    """Run the load until it settles, then time it while clock and power are read."""
     with Sampler(gpu_uuid(torch)) as sampler:
         load.graph.seconds(load.replays_for(protocol.settle_seconds))
         begin = time.monotonic()

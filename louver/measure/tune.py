@@ -1,4 +1,4 @@
-"""Find the best schedule of a problem on the GPU at hand, and keep it for later calls."""
+"""Finds the best schedule of a problem on the current GPU, and keeps it for later calls."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from louver.runtime.cache import source_hash
 from louver.runtime.device import Device
 
 PROTOCOL = Protocol(rounds=3)
-"""Bursts of each schedule: fewer than for a record, as only the order matters."""
+"""Fewer bursts than for a record, because only the order matters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """The results of a task. refused: schedules that were left out, and why."""
+    """The results of a task. refused: reasons by schedule that was left out."""
 
     task: Task
     found: Found
@@ -34,13 +34,13 @@ class Tuned:
 
     @property
     def gain(self) -> float:
-        """The speed of the best choice over that of the model's."""
+        """Speed of the best schedule relative to the model's choice."""
         times = self.found.times
         return times[self.found.base] / times[self.found.best]
 
 
 def tune(torch: Any, task: Task, place: Device, protocol: Protocol = PROTOCOL) -> Tuned:
-    """Search from the model's choice. Raises ArithmeticError when a schedule computes wrongly."""
+    """Search from the model's choice. Raises ArithmeticError if a result is wrong."""
     machine = target(place.target)
     aligned = task.aligned_output
     base = choose(task.problem, task.m, task.n, machine, place.sm_count, aligned_output=aligned, k=task.k, cuts=True)
@@ -53,7 +53,7 @@ def tune(torch: Any, task: Task, place: Device, protocol: Protocol = PROTOCOL) -
 
 
 def entry_of(tuned: Tuned, place: Device) -> Entry:
-    """The entry that keeps what was found."""
+    """The entry that keeps the result."""
     task, found = tuned.task, tuned.found
     wanted = partial(place_of, task.problem, task.m, task.n, task.k, place.name)
     return Entry(
@@ -68,7 +68,7 @@ def entry_of(tuned: Tuned, place: Device) -> Entry:
 
 
 def tune_and_keep(torch: Any, tasks: Iterable[Task], place: Device) -> Iterator[Tuned]:
-    """Tune each task and keep its entry; calls that follow in this process use it. Raises OSError if it cannot be kept."""
+    """Tune each task and keep its entry for later calls, also in this process. Raises OSError if it cannot be kept."""
     for task in tasks:
         tuned = tune(torch, task, place)
         keep(entry_of(tuned, place))
@@ -78,7 +78,7 @@ def tune_and_keep(torch: Any, tasks: Iterable[Task], place: Device) -> Iterator[
 
 
 def classes_between(low: int, high: int) -> Iterator[int]:
-    """One N for each size class of a range: the class itself, or the range's end in the last."""
+    """One N for each size class of a range: the class itself, or the end of the range in the last class."""
     if not 1 <= low <= high:
         raise ValueError(f"N is at least 1, a range from least to greatest, got {low} to {high}")
     n = low

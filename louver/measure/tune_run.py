@@ -1,8 +1,7 @@
-"""Schedules of one problem on the GPU at hand: compiled, checked, timed by turns."""
+"""Compiles, checks and times schedules of one problem on the current GPU, in turns."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,19 +18,19 @@ from louver.library.state import TensorState
 from louver.measure.float64 import beside_float64, sampled
 from louver.measure.graph import prepare, take_turns
 from louver.measure.launches import compile_all, launches, rows_of
-from louver.measure.operands import NEVER, converted, pruned, torch_dtype
+from louver.measure.operands import converted, poison, pruned, torch_dtype
 from louver.measure.protocol import Protocol, median
 from louver.measure.report.gemm import compressed_bytes
 from louver.runtime.device import Device
 from louver.runtime.driver import is_capturing
 
 K_MULTIPLE = 16
-"""The number that K is rounded up to a multiple of: rows of any operand are then whole 16-byte chunks, and no schedule cares."""
+"""K is rounded up to a multiple of this number, so that rows of all operands are whole 16-byte chunks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A problem of sizes M, N and K to find the best schedule for; its epilogue is a bias at most."""
+    """A problem of sizes M, N and K to tune. Its epilogue has at most a bias."""
 
     problem: Problem
     m: int
@@ -48,7 +47,7 @@ class Task:
 
     @property
     def aligned_output(self) -> bool:
-        """Whether bulk copies may write a contiguous output."""
+        """Whether bulk copies can write a contiguous output."""
         inner = self.m if self.problem.kind == "linear" else self.n
         return inner * element_type(self.problem.out).bytes % COPY_CHUNK == 0
 
@@ -59,10 +58,9 @@ class Task:
 
 @dataclass(slots=True)
 class Bench:
-    """Operands of a task and the schedules that were measured on them.
+    """Operands of a task and the schedules measured on them. refused: the reasons for schedules that were left out.
 
-    x: [N, K], y: the output as the product writes it, poisoned before each check. dense, sparse: the same weights.
-    refused: why a schedule is left out.
+    x: [N, K]. y: the output in the product's layout, poisoned before each check. dense, sparse: the same weights.
     """
 
     torch: Any
@@ -83,7 +81,7 @@ class Bench:
         self._states = [TensorState() for _ in self.sparse]
 
     def measure(self, schedules: Sequence[Schedule]) -> Mapping[Schedule, float]:
-        """Seconds of a launch of each schedule that compiles. Raises ArithmeticError when one computes wrongly."""
+        """Seconds of a launch of each schedule that compiles. Raises ArithmeticError if a result is wrong."""
         problem = self.task.problem
         fresh = [(problem, schedule) for schedule in schedules if schedule not in self._compiled]
         self.refused |= {schedule: why for (_, schedule), why in compile_all(fresh, self.place.target).items()}
@@ -105,9 +103,8 @@ class Bench:
         return launches(self.torch, launchers, self.task.n, rows_of(self.operand), rows_of(self.y), bound)
 
     def _verify(self, schedule: Schedule, call: Callable[[int], None]) -> None:
-        """A sample of tokens against float64."""
         problem = self.task.problem
-        self.y.fill_(_poison(problem.out))
+        self.y.fill_(poison(element_type(problem.out)))
         call(0)
         y = self.y if problem.kind == "linear" else self.y.t()
         tokens = sampled(self.torch, self.task.n)
@@ -152,13 +149,6 @@ def set_up(torch: Any, task: Task, place: Device, protocol: Protocol) -> Bench:
         dense,
         sparse,
     )
-
-
-def _poison(out: str) -> float:
-    """A value that no product gives; for 8-bit integers, the rarest one."""
-    if element_type(out).floating:
-        return math.nan
-    return NEVER if out == "s32" else -128
 
 
 def _padded(torch: Any, rows: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Chooses the next schedules to try: the best so far with one change, until nothing is faster."""
+"""Searches schedules: changes the best schedule so far in one way, until no change is faster."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SHAPES = (
 TILES: tuple[Mapping[str, int | None], ...] = tuple(
     {"tile_m": m, "tile_n": n, "consumers": consumers, "staging": None} for m, n, consumers in _SHAPES
 )
-"""Tiles and the warpgroups that share them: one change, as few of the others fit together. Columns staged at a time go by the tile."""
+"""Tiles with their consumer warpgroups: one change, because few other combinations fit. The tile sets the staging."""
 
 NUMBERS: Mapping[str, tuple[int | None, ...]] = {
     "tile_k": (64, 128),
@@ -39,26 +39,26 @@ NUMBERS: Mapping[str, tuple[int | None, ...]] = {
     "staging": (None, 32, 48, 64, 96, 128),
     "stages": tuple(range(2, MAX_STAGES + 1)),
 }
-"""Values of the fields that are numbers. A field that is a choice of names or a yes and no tries all; others stay."""
+"""Values of numeric fields. Fields with named or boolean values try all values; other fields stay."""
 
 APART = ("specialized", "dependent")
-"""Fields that the search does not change: a schedule without a producer differs by more than one thing, and is for comparison; whether a
-launch may begin while others end is the caller's word.
+"""Fields that the search keeps: without a producer, a schedule is only for comparison; `dependent` is the caller's
+choice.
 """
 
 GAIN = 0.005
-"""Part of the time that a change must save to be taken: less is noise."""
+"""Least fraction of the time that a change must save. A smaller gain is noise."""
 
 ROUNDS = 4
-"""Searches from a better schedule at most."""
+"""Most searches from a better schedule."""
 
 Measure = Callable[[Sequence[Schedule]], Mapping[Schedule, float]]
-"""Seconds of each schedule that runs, measured side by side; those that do not run are left out."""
+"""Seconds of each schedule that runs, measured side by side. Schedules that do not run are left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The end of a search. times: seconds by schedule, of the last time that it was measured."""
+    """The end of a search. times: seconds by schedule, from its last measurement."""
 
     best: Schedule
     base: Schedule
@@ -66,9 +66,10 @@ class Found:
 
 
 def neighbours(problem: Problem, schedule: Schedule, n: int, machine: Target, *, aligned: bool) -> Iterator[Schedule]:
-    """Schedules that differ from one by a single thing and fit the target, as deep as they can be unless depth is the thing.
+    """Schedules that fit the target and differ from one by one change, with most stages unless the change is the
+    stages.
 
-    n: columns of the product; tiles wider than its class are left out. aligned: whether bulk stores are allowed.
+    n: columns of the product; tiles wider than its size class are left out. aligned: whether bulk stores are allowed.
     """
     seen = {schedule}
     for change in _changes():
@@ -87,7 +88,7 @@ def neighbours(problem: Problem, schedule: Schedule, n: int, machine: Target, *,
 
 
 def search(base: Schedule, around: Callable[[Schedule], Iterator[Schedule]], measure: Measure) -> Found:
-    """Go from `base` to the fastest of its neighbours, and on from there. Raises ValueError when `base` does not run."""
+    """Go from `base` to its fastest neighbour, and repeat from there. Raises ValueError if `base` does not run."""
     best, times = base, dict[Schedule, float]()
     for _ in range(ROUNDS):
         fresh = [schedule for schedule in around(best) if schedule not in times]
@@ -100,7 +101,7 @@ def search(base: Schedule, around: Callable[[Schedule], Iterator[Schedule]], mea
             break
         best = fastest
     if best != base:
-        # Times of different rounds do not compare: the clock drifts.
+        # The clock drifts between rounds, so times of different rounds are not comparable.
         times.update(measure([base, best]))
         best = best if times[best] < times[base] else base
     return Found(best, base, times)

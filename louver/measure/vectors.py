@@ -1,8 +1,7 @@
-"""Weights of vectors N:M@L and V:N:M, drawn on the GPU, and contenders that multiply them: each checked, then timed in turns."""
+"""Draws weights of vectors N:M@L and V:N:M on the GPU. Checks contenders that multiply them, and times them in turns."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -27,35 +26,33 @@ from louver.measure.contenders import Copies
 from louver.measure.float64 import beside_float64
 from louver.measure.graph import prepare, take_turns
 from louver.measure.launches import launches, rows_of
-from louver.measure.operands import NEVER, converted
+from louver.measure.operands import converted, poison
 from louver.measure.protocol import Protocol, median
 from louver.runtime.device import Device
 
 SAMPLE = 64
-"""Rows of the output that are compared, drawn at random."""
+"""Number of random output rows that are compared."""
 
 NO_COPIES: Mapping[str, Copies] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A weight. sparse: as the library takes it, on the host. dense: [M, K], a torch tensor on the GPU."""
+    """A weight. sparse: the library's tensor, on the host. dense: a torch tensor [M, K] on the GPU."""
 
     sparse: SparseTensor
     dense: Any
 
     @property
     def pattern(self) -> Pattern:
-        """The weight's pattern."""
         return self.sparse.pattern
 
     def operand(self, schedule: Schedule, place: Device) -> Operand:
-        """The arrays that a product of it reads."""
         return self.sparse.derived.of(TensorState).operand(self.sparse, place.ordinal, forms_of(schedule, self.sparse))
 
 
 def drawn(torch: Any, generator: Any, m: int, k: int, pattern: Pattern, dtype: str) -> Drawn:
-    """Normal values, in rows of K that are drawn at random for each window, of V:N:M in two of four such. generator: PyTorch's, on the GPU."""
+    """Normal values at random columns for each window. Rows of V:N:M keep N of the window's columns."""
     windows, groups = -(-m // pattern.length), pattern.groups(k)
 
     def first(rows: int, among: int, count: int) -> Any:
@@ -71,7 +68,7 @@ def drawn(torch: Any, generator: Any, m: int, k: int, pattern: Pattern, dtype: s
     if len(indices) < m:
         index = index.repeat_interleave(pattern.length, dim=0)[:m]
     values = converted(torch, torch.randn(m, index.shape[1], generator=generator, device="cuda"), dtype)
-    # As raw bits: PyTorch scatters no 8-bit floats.
+    # Raw bits, because PyTorch cannot scatter 8-bit floats.
     raw = values.view(_raw(torch, dtype)).masked_fill(index >= k, 0)
     dense = torch.zeros(m, groups * pattern.m, device="cuda", dtype=raw.dtype).scatter_(1, index, raw)
     given = indices.reshape(len(indices), -1).cpu().numpy()
@@ -90,9 +87,7 @@ def _raw(torch: Any, dtype: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Multiplied:
-    """A contender. dense: its weight, [M, K]. call: launches it with the copy `index % sets` of its weight. y: its output as [M, N], maybe
-    a view.
-    """
+    """A contender. dense: its weight [M, K]. call: launches it with weight `index % sets`. y: its output as [M, N]."""
 
     dense: Any
     call: Callable[[int], object]
@@ -103,9 +98,7 @@ class Multiplied:
 def launched(
     torch: Any, operand: Operand, problem: Problem, schedule: Schedule, place: Device, dense: Any, b: Any, y: Any
 ) -> Multiplied:
-    """The product of a weight [M, K], given as `operand` and as `dense`, with b [K, N], by a schedule. Raises ValueError for one that is
-    not legal.
-    """
+    """A schedule's product of a weight [M, K], as `operand` and `dense`, with b [K, N]. Raises ValueError if illegal."""
     cutting = Cutting.of(Demand.of_problem(problem), schedule) if schedule.cuts else None
     launcher = Launcher(loaded(problem, schedule, place.ordinal), operand, tuple(dense.shape), cutting)
     return Multiplied(dense, launches(torch, [launcher], b.shape[1], rows_of(b), rows_of(y)), y)
@@ -120,16 +113,16 @@ def microseconds(
     protocol: Protocol,
     copies: Mapping[str, Copies] = NO_COPIES,
 ) -> dict[str, float]:
-    """Microseconds of a launch of each contender and each copy, in bursts, interleaved.
+    """Microseconds of a launch of each contender and each copy, in interleaved bursts. Raises ArithmeticError if one is
+    wrong.
 
-    b: tokens [K, N]. dtype: of the operands. pattern: of the sparse weights; its multiplier gives the bound of errors. Raises ArithmeticError
-    for a wrong result.
+    b: tokens [K, N]. dtype: of the operands. pattern: of the sparse weights; its multiplier sets the error bound.
     """
     accumulate = accumulation(dtype, unit=unit_of(pattern, dtype))
     for name, contender in contenders.items():
         out = element_type(contender.y.dtype)
         for index in range(contender.sets):
-            contender.y.fill_(math.nan if out.floating else NEVER)
+            contender.y.fill_(poison(out))
             contender.call(index)
             rows = torch.randint(len(contender.y), (SAMPLE,), device="cuda")
             agreement = beside_float64(contender.dense, b.t(), contender.y, rows, out.name, accumulate)

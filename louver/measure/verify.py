@@ -1,4 +1,4 @@
-"""Checks a product before it is timed: samples of its results against float64."""
+"""Checks a sample of a product's results against float64 before the product is timed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ from louver.measure.operands import Operands
 
 
 def verify(torch: Any, operands: Operands, index: int, y: Any) -> Agreement:
-    """Compare a sample of `y` [N, M] with the float64 product of weight `index`, see `beside_float64`.
-
-    The operands keep that product: all contenders are compared with it.
-    """
+    """Compare a sample of `y` [N, M] with the float64 product of weight `index`. The operands keep that product."""
     problem, known = operands.problem, operands.references
     if index not in known:
         known[index] = reference_of(operands.x, operands.dense[index], sampled(torch, problem.n))

@@ -1,4 +1,4 @@
-"""Shares tasks among processes that take turns on one device. A task that crashes or hangs costs that task alone."""
+"""Distributes tasks over processes that use one device in turns. A task that crashes or hangs affects no other task."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 Turn: TypeAlias = "Callable[[], None]"
-"""Waits until no other process has the device. The process keeps it until its task ends."""
+"""Waits until no other process uses the device. The process keeps the device until its task ends."""
 
 Work: TypeAlias = "Callable[[T, Turn], tuple[R, bool]]"
-"""Does a task. It gives the result, and whether its process can do more."""
+"""Runs a task. Returns the result, and whether the process can run more tasks."""
 
 ENDING_SECONDS = 10
 
@@ -38,7 +38,6 @@ class _Worker(Generic[T]):
     deadline: float | None = field(default=None)
 
     def end(self) -> None:
-        """End the process, by force where it does not end by itself."""
         self.connection.close()
         self.process.join(ENDING_SECONDS if self.task is None else 0)
         if self.process.is_alive():
@@ -49,10 +48,10 @@ class _Worker(Generic[T]):
 def share_out(
     tasks: Sequence[T], work: Work[T, R], *, jobs: int, limit: float, environment: Mapping[str, str]
 ) -> Generator[tuple[T, R | Lost]]:
-    """Each task with its result, as they end.
+    """Each task with its result, in the order of completion.
 
-    work: a function of a module, which new processes import. jobs: processes at once. limit: seconds that a task may take before its
-    turn on the device, and again from then on. environment: variables of the processes beside this one's.
+    work: a function of a module, because new processes import it. jobs: number of processes. limit: most seconds of a
+    task before its turn on the device, and again after. environment: additional variables of the processes.
     """
     if jobs < 1 or limit <= 0:
         raise ValueError(f"there are one or more jobs, and seconds for each task, got {jobs} and {limit}")
@@ -110,7 +109,7 @@ def share_out(
 def _idle(
     workers: list[_Worker[T]], jobs: int, work: Work[T, Any], environment: Mapping[str, str]
 ) -> _Worker[T] | None:
-    """A worker without a task, a new one where there may be more; None where all are busy."""
+    """A worker without a task, perhaps a new one; None if all are busy."""
     for worker in workers:
         if worker.task is None:
             return worker
@@ -127,7 +126,7 @@ def _idle(
 
 
 def _heard(workers: Sequence[_Worker[T]]) -> list[_Worker[T]]:
-    """Workers that say something or have ended. Waits until there is one, or until a deadline."""
+    """Wait for workers that send something or end, or for a deadline."""
     busy = {worker.connection: worker for worker in workers if worker.task is not None}
     deadlines = [worker.deadline for worker in busy.values() if worker.deadline is not None]
     ready = wait(list(busy), max(0.0, min(deadlines) - time.monotonic()) if deadlines else None)
@@ -135,9 +134,9 @@ def _heard(workers: Sequence[_Worker[T]]) -> list[_Worker[T]]:
 
 
 def _serve(connection: Connection, work: Work[T, R], environment: Mapping[str, str]) -> None:
-    """The process: tasks in, results out, until the connection is closed."""
+    """The loop of a process: receive tasks and send results, until the connection is closed."""
     os.environ.update(environment)
-    # Standard output is the command's; compilers and kernels print too.
+    # Standard output belongs to the command, and compilers and kernels print too.
     os.dup2(2, 1)
 
     def turn() -> None:

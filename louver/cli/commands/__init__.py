@@ -1,1 +1,1 @@
-"""The work of each command, apart from reading its arguments."""
+"""The work of each command, without reading its arguments."""

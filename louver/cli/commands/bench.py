@@ -1,4 +1,4 @@
-"""`louver bench`: our products beside the vendor's libraries, on the GPU at hand."""
+"""`louver bench`: times Louver's products and the vendor's libraries on the current GPU."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from louver.measure.suites import SUSTAINED, suite
 from louver.runtime.device import require_device
 
 REASONS = 2
-"""Reasons for a missing library that a line of progress has room for; the record has all."""
+"""Most reasons for a missing library in a progress line. The record has all reasons."""
 
 
 def problems(
     dtypes: str, shapes: str | None, name: str | None = None, *, accumulate: str = "auto"
 ) -> list[GemmProblem]:
-    """The problems of these shapes, or of a suite. Raises ValueError with the rule that they break."""
+    """The problems of these shapes, or of a suite. Raises ValueError with the broken rule."""
     if shapes is not None and name is not None:
         raise ValueError("--suite chooses the shapes: give it or --shapes, not both")
     chosen = suite(name or "published") if shapes is None else parse_shapes(shapes)
@@ -54,12 +54,12 @@ def bench_gemm(
 ) -> Result:
     """Measure the problems; write `gemm.json` (after every problem) and `gemm.png` into `out`.
 
-    sustained: also under sustained load, for the problems of `SUSTAINED`. budget: seconds for all of it, see `Budget`; problems
-    are measured in an order that spreads over their list, and the record names those that are missing. Problems of a suite, and
-    those that accumulate in another way than usual, all in the same, go into files of their own: `gemm-tokens.json`,
-    `gemm-f16.json`. Those of a suite have shorter bursts. begun: a record whose rows are taken over, see `read_continued`; the others
-    are measured and have the run's date. Our kernels are compiled before the first problem.
-    Raises CannotMeasureError where this machine cannot, ArithmeticError when a result of ours is wrong.
+    sustained: also measure the shapes of `SUSTAINED` under sustained load. suite: its name; the bursts of suites are
+    shorter. budget: seconds for everything, see `Budget`. The order of the problems spreads over their list, and the
+    record names the missing ones. begun: a record to continue, see `read_continued`. Rows that it lacks are measured
+    and get the run's date.
+    A suite, or another way to accumulate, has separate files: `gemm-tokens.json`, `gemm-f16.json`. Raises
+    CannotMeasureError if this machine cannot measure, ArithmeticError if a result of Louver is wrong.
     """
     time_left = Budget(budget)
     torch = require_torch()
@@ -85,12 +85,12 @@ def bench_gemm(
             measurement = measure(torch, problem, protocol, sustained=sustained and problem.shape in SUSTAINED)
             torch.cuda.empty_cache()
             taken[index] = replace(measurement, date=date)
-            # After each problem, for a run that is ended.
+            # After each problem, in case the run is ended.
             write_record(path, _record(facts, protocol, wanted, taken))
         note(progress_line(measurement, spent.seconds))
     rows = [taken[index] for index in sorted(taken)]
     record = _record(facts, protocol, wanted, taken)
-    # Also where nothing was measured.
+    # Also if nothing was measured.
     write_record(path, record)
     note(f"wrote {path}")
     if rows:
@@ -106,7 +106,7 @@ def _record(
 
 
 def record_name(wanted: Sequence[GemmProblem], suite: str | None = None) -> str:
-    """The record's name. Raises ValueError for problems that accumulate in different ways: they are not compared."""
+    """The record's name. Raises ValueError for several ways to accumulate, because they are not comparable."""
     modes = {problem.accumulate for problem in wanted}
     if len(modes) > 1:
         raise ValueError(f"a record has one way to accumulate, got {', '.join(sorted(modes))}: measure them apart")
@@ -116,7 +116,7 @@ def record_name(wanted: Sequence[GemmProblem], suite: str | None = None) -> str:
 def bench_host(wanted: Sequence[GemmProblem], out: Path) -> Result:
     """Measure host times; write `host.json` into `out`.
 
-    Raises CannotMeasureError where this machine cannot, ArithmeticError when a result of ours is wrong.
+    Raises CannotMeasureError if this machine cannot measure, ArithmeticError if a result of Louver is wrong.
     """
     torch = require_torch()
     forbid_short_sums(torch)
@@ -131,10 +131,9 @@ def bench_host(wanted: Sequence[GemmProblem], out: Path) -> Result:
 
 
 def bench_schedules(wanted: Sequence[GemmProblem], out: Path, *, only: str = "") -> Result:
-    """Time the library's schedule beside its neighbours; write `schedules.json` (after every problem) into `out`.
+    """Time the library's schedule and its neighbours; write `schedules.json` (after every problem) into `out`.
 
-    only: what an alternative's name must have in it.
-    Raises CannotMeasureError where this machine cannot, ArithmeticError when a schedule computes wrongly.
+    only: text in the alternatives' names. Raises CannotMeasureError, or ArithmeticError if a result is wrong.
     """
     torch = require_torch()
     protocol, facts = Protocol(), header(torch)
@@ -156,7 +155,7 @@ def _rung(rung: Rung) -> dict[str, Any]:
 
 
 def schedules_table(problem: GemmProblem, rungs: Sequence[Rung], title: str) -> Table:
-    """Schedules, fastest first, and their speed in terms of the library's choice."""
+    """Schedules, fastest first, with their speed relative to the library's choice."""
     changed = Column("changed from the library's choice", least=NAME)
     chosen = next(rung.seconds for rung in rungs if not rung.change)
     rows = [
@@ -166,7 +165,7 @@ def schedules_table(problem: GemmProblem, rungs: Sequence[Rung], title: str) -> 
 
 
 def progress_line(measurement: Measurement, seconds: float) -> str:
-    """One problem's result in a line; why a library is missing is said."""
+    """One problem's result in a line, with the reasons for missing libraries."""
     row = measurement.row
     speeds = [f"{LABELS[name]} {row.tflops(name) or 0:.0f}" for name in PRODUCTS if name in row.times_us]
     missing = [f"{name}: {_absence(note)}" for name, note in measurement.notes.items() if name not in row.times_us]
@@ -175,13 +174,13 @@ def progress_line(measurement: Measurement, seconds: float) -> str:
 
 
 def _absence(note: Mapping[str, Any]) -> str:
-    """The reason why a contender with these notes was not timed: its own failure, else those of its variants."""
+    """Why a contender with these notes was not timed: its failure, or the failures of its variants."""
     reasons = [str(note["failed"])] if "failed" in note else [f"{k} ({v})" for k, v in note.items() if ": " in k]
     return ", ".join(reasons[:REASONS])
 
 
 def gemm_tables(rows: Sequence[Measurement], facts: dict[str, Any], protocol: Protocol) -> list[Table]:
-    """Products, and where there are any, those under sustained load and transposing copies."""
+    """Tables of products and, if measured, of sustained load and of transposing copies."""
     record = GemmRecord(facts["device"], facts["versions"], protocol.describe(), tuple(m.row for m in rows))
     tables = [gemm_table(record, f"linear, 2:4 (f32: 1:2), dense-equivalent, bursts on {record.device}")]
     long = [row for row in rows if row.sustained]
@@ -193,7 +192,7 @@ def gemm_tables(rows: Sequence[Measurement], facts: dict[str, Any], protocol: Pr
 
 
 def n_major_table(rows: Sequence[Measurement], title: str) -> Table:
-    """The time of the transposing copy beside that of the product."""
+    """Times of the transposing copy and of the product."""
     numbers = ("transposing copy µs", "GB/s", "product µs", "copy's part")
     columns = (Column("M×N×K", right=True), Column("type"), *(Column(name, right=True) for name in numbers))
     shown: list[tuple[str, ...]] = []
@@ -229,7 +228,7 @@ def host_table(found: HostTimes, title: str) -> Table:
 
 
 def picture(record: Path, path: Path) -> str:
-    """Draw a record; what was written, or why nothing was: a measurement is not lost for want of a picture."""
+    """Draw a record. Returns a note: the written file, or the missing Matplotlib. The record is kept in both cases."""
     try:
         return f"wrote {draw(record, path)}"
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""A checkpoint's weights: which are selected, and how they are pruned, whole or piece by piece."""
+"""Selects a checkpoint's weights and prunes them, whole or in pieces."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from louver.formats.tensor import SparseTensor
 from louver.measure.report.layers import LayerRow
 
 COMPRESSED: Final[Mapping[str, str]] = {"f32": "f16"}
-"""Element types that products on a GPU do not take, and those that compressed weights get in their place."""
+"""Element types without products on a GPU, and the types of compressed weights instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A checkpoint's tensors by name, in memory, and its metadata without Louver's own."""
+    """A checkpoint's tensors by name, in memory, and its metadata without Louver's entries."""
 
     tensors: Mapping[str, Tensor]
     metadata: Mapping[str, str]
@@ -37,10 +37,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class PrunedPiece:
-    """Rows of a weight before and after pruning, in one element type.
-
-    squares: sums of the squares of all finite elements, and of those that were pruned.
-    """
+    """Rows of a pruned weight. squares: sums of squares of all finite elements, and of the pruned ones."""
 
     dense: NDArray[Any]
     squares: tuple[float, float]
@@ -48,7 +45,7 @@ class PrunedPiece:
 
 @dataclass(frozen=True, slots=True)
 class PrunedWeight:
-    """A pruned weight [rows, columns] in both forms, and what pruning did to it."""
+    """A pruned weight [rows, columns], dense and compressed, and the effect of pruning."""
 
     dense: NDArray[Any]
     sparse: SparseTensor
@@ -56,15 +53,12 @@ class PrunedWeight:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Read a checkpoint whole, Louver's or any other. Raises OSError and FormatError."""
+    """Read a whole checkpoint, from Louver or another program. Raises OSError and FormatError."""
     return Checkpoint(load(path), open_checkpoint(path).metadata)
 
 
 def selected(tensors: Mapping[str, Form], selection: Selection) -> list[str]:
-    """Names of the dense, 2-D, floating-point tensors that the selection takes.
-
-    Raises ValueError when there are none.
-    """
+    """Names of the dense, 2-D, floating-point tensors that the selection takes. Raises ValueError if there are none."""
     names = [name for name, form in tensors.items() if _is_weight(form) and selection.takes(name)]
     if not names:
         raise ValueError(
@@ -77,9 +71,9 @@ def selected(tensors: Mapping[str, Form], selection: Selection) -> list[str]:
 def prune_weights(
     tensors: Mapping[str, Tensor], names: Sequence[str], pattern: Pattern, dtype: str | None
 ) -> Iterator[tuple[str, PrunedWeight]]:
-    """Prune and compress the named dense tensors along their last axis, in turn.
+    """Prune and compress the named dense tensors along their last axis, one after the other.
 
-    dtype: element type to convert to first, None to keep. Raises ValueError for finite values that it cannot hold.
+    dtype: element type to convert to first, None to keep. Raises ValueError for finite values that it cannot represent.
     """
     for name in names:
         weight = np.asarray(tensors[name])
@@ -94,7 +88,7 @@ def prune_weights(
 def prune_piece(
     name: str, weight: NDArray[Any], pattern: Pattern, element: ElementType, norm: Norm = "l2"
 ) -> PrunedPiece:
-    """Prune rows [r, c] of a weight along their last axis, in another element type."""
+    """Convert rows [r, c] of a weight to an element type, and prune them along their last axis."""
     converted = convert(name, weight, element)
     dense = prune(converted, pattern, norm=norm)
     wide = np.where(np.isfinite(converted), converted, 0).astype(np.float64).ravel()
@@ -105,7 +99,7 @@ def prune_piece(
 def layer_row(
     name: str, shape: Sequence[int], element: ElementType, stored: int, squares: tuple[float, float]
 ) -> LayerRow:
-    """The effect of pruning on a weight [rows, columns]. stored: bytes that it takes in the file. squares: sums over its pieces.
+    """The effect of pruning on a weight [rows, columns]. stored: bytes in the file. squares: sums over the pieces.
 
     The error is ‖weight − pruned‖ / ‖weight‖ (Frobenius) over finite elements; 0 for a zero weight.
     """
@@ -115,7 +109,7 @@ def layer_row(
 
 
 def convert(name: str, weight: NDArray[Any], element: ElementType) -> NDArray[Any]:
-    """The weight in another element type. Raises ValueError where infinities or NaNs would come of other values."""
+    """The weight in another element type. Raises ValueError if infinities or NaNs appear or vanish."""
     with np.errstate(over="ignore", invalid="ignore"):
         converted = weight.astype(element.numpy, copy=False)
     changed = (np.isinf(converted) != np.isinf(weight)) | (np.isnan(converted) != np.isnan(weight))
@@ -128,13 +122,13 @@ def convert(name: str, weight: NDArray[Any], element: ElementType) -> NDArray[An
 
 
 def written_element(form: DenseForm, dtype: str | None, compressed: bool) -> ElementType:
-    """The element type of a pruned weight. dtype: the one asked for; None: its own, if products take it or it stays dense."""
+    """The element type of a pruned weight. dtype: the wanted type, or None for the own type (see `COMPRESSED`)."""
     own = element_type(DTYPES[form.dtype])
     return element_type(dtype or (COMPRESSED.get(own.name, own.name) if compressed else own.name))
 
 
 def known_element(form: DenseForm) -> ElementType | None:
-    """The element type if sparse tensors can have it, else None."""
+    """The element type; None if sparse tensors cannot have it."""
     try:
         element = element_type(DTYPES[form.dtype])
     except ValueError:

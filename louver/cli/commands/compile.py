@@ -13,13 +13,11 @@ from louver.frontend.problem import MAX_SIZE, PRODUCTS, Kind, Problem
 from louver.isa.targets import target as machine
 from louver.isa.tensormap import COPY_CHUNK
 from louver.library.configure import choose
-
-SM_COUNT = 132
-"""SMs to schedule for where there is no device to ask: a whole Hopper GPU."""
+from louver.user.retile import SM_COUNT
 
 
 def parse_sizes(text: str) -> tuple[int, int, int]:
-    """M, N, K of a text such as "4096,256,4096". Raises ValueError."""
+    """M, N, K from text such as "4096,256,4096". Raises ValueError for other text."""
     parts = [part.strip() for part in text.split(",")]
     if len(parts) != 3 or not all(part.isascii() and part.isdigit() and part.strip("0") for part in parts):
         raise ValueError(f"a problem is M,N,K, three positive integers such as 4096,256,4096, got {text!r}")
@@ -34,9 +32,9 @@ def parse_sizes(text: str) -> tuple[int, int, int]:
 def compile_for(
     sizes: tuple[int, int, int], dtype: str, product: str, target: str, *, bias: bool, accumulate: str = "auto"
 ) -> CompiledProduct:
-    """The library's kernel for a product of `sizes` (M, N, K), which choose the schedule: the kernel takes any.
+    """The library's kernel for a product. The sizes (M, N, K) choose the schedule, but the kernel takes any sizes.
 
-    dtype: of both operands; the output is what the library returns for them by default, contiguous.
+    dtype: of both operands. The output is contiguous and has the library's default type.
     """
     out = PRODUCTS[dtype, dtype][0]
     kind = cast("Kind", product)
@@ -50,7 +48,7 @@ def compile_for(
 def product_source(
     sizes: tuple[int, int, int], dtype: str, product: str, target: str, accumulate: str = "auto"
 ) -> Source:
-    """The library's kernel for a product, as `compile_for` has it."""
+    """The library's kernel for a product, from `compile_for`."""
 
     @functools.cache
     def made() -> CompiledProduct:

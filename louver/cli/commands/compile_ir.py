@@ -1,4 +1,4 @@
-"""`louver compile FILE.ttir` and `FILE.mlir`: a kernel as IR text, at each level. Needs neither Triton nor a GPU."""
+"""`louver compile FILE.ttir` and `FILE.mlir`: a kernel from IR text, at each level. Needs neither Triton nor a GPU."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from louver.frontend.ttir import read_ttir
 from louver.ir.refusal import UnsupportedKernelError
 
 SUFFIXES = (".ttir", ".mlir")
-"""Of files that are read as IR: TTIR as Triton prints it, and tile IR as Louver prints it."""
+"""Suffixes of IR files: TTIR as printed by Triton, and tile IR as printed by Louver."""
 
 
 def is_ir(place: str) -> bool:
-    """Whether a kernel's place is a file of IR."""
+    """Whether a kernel is in a file of IR."""
     return place.endswith(SUFFIXES)
 
 
 def ir_source(file: str, sparse: Mapping[str, str], target: str) -> Source:
-    """The kernel in a file. sparse: patterns by argument, beside those that the text has.
+    """The kernel in a file. sparse: patterns by argument, in addition to those of the text.
 
-    Raises ValueError for a file that holds no kernel, and UnsupportedKernelError for operations that tile IR does not have.
+    Raises ValueError for a file without a kernel, and UnsupportedKernelError for operations that tile IR does not have.
     """
     path = Path(file)
     text = _read(path)
-    # Read once here, so that every level of a file that is none of the two is refused.
+    # Read once here, so that a file without IR is refused for every level.
     module = _parse(path, text, sparse)
     return user_source(path.name, lambda: module, target, (lambda: text) if path.suffix == ".ttir" else None)
 

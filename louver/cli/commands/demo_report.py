@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,8 @@ from louver.cli.commands.demo_sentences import PATTERN, Embedded
 from louver.formats.regular import Target
 from louver.measure.report.layers import LayerRow, layers_json, layers_table
 from louver.measure.report.plots import plot_layers
-from louver.measure.report.products import ProductRow, each_product, products_json
-from louver.measure.report.sentences import in_words, sentences_json, sentences_table
+from louver.measure.report.products import ProductRow, each_product
+from louver.measure.report.sentences import in_words, sentences_table
 from louver.measure.report.sentences_plot import plot_sentences
 from louver.runtime.device import current_device
 
@@ -40,9 +40,9 @@ Rounding to the output's type is most of the bound, so that errors near the boun
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The demo's results.
+    """The demo's results. summary: of the weights, in a line. schedule: of the compiled product.
 
-    summary: the weights in a line. schedule: that of the compiled product. sentences: a text says why there are none.
+    sentences: a text gives the reason why there are none.
     """
 
     summary: str
@@ -52,7 +52,7 @@ class Report:
     sentences: Embedded | str
 
     def closing(self) -> str:
-        """The result in a sentence that needs no table."""
+        """The result in one sentence."""
         wrong = [row.name for row in self.products if not row.ok]
         if wrong:
             return f"Out of bounds, which is a bug: {', '.join(wrong)}."
@@ -82,18 +82,18 @@ class Report:
         return "\n\n".join(part.strip() for part in parts) + "\n"
 
     def record(self) -> dict[str, Any]:
-        """Every number, and where it was computed, as JSON values."""
+        """Every number and the device, as JSON values."""
         found = self.sentences
         return {
             "louver": louver.__version__,
             "device": str(current_device()),
             "layers": layers_json(self.layers),
-            "products": products_json(self.products),
-            "sentences": [] if isinstance(found, str) else sentences_json(list(found.rows.values())),
+            "products": [asdict(row) for row in self.products],
+            "sentences": [] if isinstance(found, str) else [asdict(row) for row in found.rows.values()],
         }
 
     def plot(self, path: Path) -> None:
-        """The sentences' similarities, or the weights' sizes where there are no sentences."""
+        """Draw the sentences' similarities, or the weights' sizes without sentences."""
         found = self.sentences
         if isinstance(found, str):
             plot_layers(self.layers, path, self.summary)
@@ -102,7 +102,6 @@ class Report:
             plot_sentences(found.embeddings, path, title)
 
     def write(self, out: Path) -> None:
-        """Write report.md, report.json and the plot to a folder."""
         Target.of(out / "report.md").write(self.markdown().encode())
         Target.of(out / "report.json").write(f"{json.dumps(self.record(), indent=1)}\n".encode())
         self.plot(out / PLOT)

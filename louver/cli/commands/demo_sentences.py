@@ -1,4 +1,4 @@
-"""The demo's sentences: embedded by the weights as stored, and pruned by several patterns."""
+"""The demo's sentences: embedded by the stored weights, and by weights pruned to several patterns."""
 
 from __future__ import annotations
 
@@ -18,29 +18,28 @@ from louver.formats.tensor import SparseTensor
 from louver.measure.report.sentences import F32, SentenceRow, sentence_row
 
 PATTERN = Pattern(2, 4)
-"""The pattern that products take."""
+"""The pattern of products."""
 
 PATTERNS = tuple(map(Pattern.parse, ("6:8", "4:8", "2:4", "1:2", "1:4")))
-"""From the least loss to the greatest: 3/4 of the weights stay, 1/2 with less and less choice, 1/4."""
+"""In order of increasing loss: 3/4 of the weights stay, 1/2 with decreasing choice, 1/4."""
 
 SEPARATOR = " | "
 
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """Rows and embeddings [2·n, width] by the names of the weights; the stored weights come first."""
+    """Rows and embeddings [2·n, width] by the names of the weights, the stored weights first."""
 
     rows: Mapping[str, SentenceRow]
     embeddings: Mapping[str, F32]
 
     @property
     def stored(self) -> SentenceRow:
-        """The row of the stored weights."""
         return next(iter(self.rows.values()))
 
 
 def sentences() -> list[str]:
-    """The sentences: first those on the left of the file's lines, then their paraphrases."""
+    """The sentences: first the left ones of the file's lines, then their paraphrases."""
     text = files("louver.cli.commands").joinpath("demo_sentences.txt").read_text(encoding="utf-8")
     pairs = [line.split(SEPARATOR) for line in text.splitlines()]
     return [left for left, _ in pairs] + [right for _, right in pairs]
@@ -49,8 +48,8 @@ def sentences() -> list[str]:
 def embed_sentences(source: Path, tensors: Mapping[str, Tensor], sparse: Mapping[str, SparseTensor]) -> Embedded:
     """Embed the sentences by each set of weights.
 
-    source: the file of `tensors`, with `config.json` and `tokenizer.json` beside it. sparse: the pruned weights by name.
-    Raises NoEncoderError where the weights are no sentence encoder, or none of its layers is pruned.
+    source: the file of `tensors`, next to `config.json` and `tokenizer.json`. sparse: the pruned weights by name.
+    Raises NoEncoderError if the weights are no sentence encoder, or if none of its layers is pruned.
     """
     encoder = read_encoder(source.with_name("config.json"), tensors)
     tokens = tokenize(source.with_name("tokenizer.json"), sentences(), encoder.config)
@@ -69,9 +68,9 @@ def embed_sentences(source: Path, tensors: Mapping[str, Tensor], sparse: Mapping
 def weight_sets(
     encoder: Encoder, sparse: Mapping[str, SparseTensor]
 ) -> Iterator[tuple[str, float, Mapping[str, Tensor]]]:
-    """Name, part that stays, and weights in the place of the encoder's: as stored, converted, and by each pattern.
+    """Name, kept fraction and replaced weights of each set: as stored, converted, and pruned to each pattern.
 
-    sparse: those of `PATTERN`. Others are dense with zeros.
+    sparse: weights of `PATTERN`. Weights of other patterns are dense with zeros.
     """
     yield "stored", 1.0, {}
     element = next(iter(sparse.values())).dtype

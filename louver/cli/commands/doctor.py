@@ -1,4 +1,4 @@
-"""`louver doctor`: the abilities of this machine and the reasons for missing ones; gathering facts never fails."""
+"""`louver doctor`: what works on this machine, and why the rest does not. Gathering facts never fails."""
 
 from __future__ import annotations
 
@@ -11,21 +11,18 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Literal
 
+from louver.isa.targets import SM_90A
 from louver.measure.report.result import Result
 from louver.measure.report.table import NAME, Column, Table
 
 Kind = Literal["core", "gpu", "optional"]
 
-KERNEL_TARGET = "sm_90a"
-"""The target that the library has kernels for."""
-
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One thing looked at.
+    """One fact. ok: whether the thing works. value: its version or description, or the reason why it does not work.
 
-    name: what. ok: whether it can be used. value: a version or description; why not, when `ok` is False.
-    kind: "core" things must be there for Louver to work at all; the others add abilities, named in `enables`.
+    kind: Louver needs "core" things; the others add the abilities in `enables`.
     """
 
     name: str
@@ -36,7 +33,7 @@ class Fact:
 
 
 def examine() -> tuple[Fact, ...]:
-    """Every fact, in the order in which data flows. Never raises."""
+    """Every fact, in the order of the data flow. Never raises."""
     return (
         Fact("Python", True, f"{platform.python_version()} on {platform.system()} {platform.machine()}", "core", "all"),
         package("numpy", "numpy", "core", "formats, reference path, emulator"),
@@ -58,7 +55,7 @@ def examine() -> tuple[Fact, ...]:
 
 
 def package(distribution: str, module: str, kind: Kind, enables: str) -> Fact:
-    """Whether a package can be found, with its version. Core packages are imported; the others only looked for."""
+    """Whether a package is found, with its version. Core packages are imported; others are only searched for."""
     try:
         if kind == "core":
             import_module(module)
@@ -72,17 +69,17 @@ def package(distribution: str, module: str, kind: Kind, enables: str) -> Fact:
 
 
 def gpu() -> Fact:
-    """The GPU at hand, or the reason that there is none."""
+    """The current GPU, or the reason why there is none."""
     return _guarded("GPU", "gpu", "running compiled kernels (otherwise: emulator and reference path)", _gpu)
 
 
 def healthy(facts: Sequence[Fact]) -> bool:
-    """Whether everything of the core can be used."""
+    """Whether the whole core works."""
     return all(fact.ok for fact in facts if fact.kind == "core")
 
 
 def report(facts: Sequence[Fact]) -> Result:
-    """The facts, and what follows from them."""
+    """The facts and the conclusions."""
     columns = (Column("what", least=NAME), Column("works"), Column("found", least=NAME), Column("for", least=NAME))
     rows = [(fact.name, "yes" if fact.ok else "no", fact.value, fact.enables) for fact in facts]
     said = conclusions(facts)
@@ -91,7 +88,7 @@ def report(facts: Sequence[Fact]) -> Result:
 
 
 def conclusions(facts: Sequence[Fact]) -> tuple[str, ...]:
-    """The abilities of this machine, in one line for the core and one for kernels."""
+    """The abilities of this machine: a line for the core and a line for kernels."""
     broken = [fact.name for fact in facts if fact.kind == "core" and not fact.ok]
     if broken:
         return (f"Louver's core is broken: {', '.join(broken)}. Install again: pip install louver",)
@@ -105,7 +102,7 @@ def conclusions(facts: Sequence[Fact]) -> tuple[str, ...]:
 
 
 def _guarded(name: str, kind: Kind, enables: str, look: Callable[[], str]) -> Fact:
-    # A doctor reports what is broken: a fault while looking is the finding.
+    # Any error while looking is the finding.
     try:
         return Fact(name, True, look(), kind, enables)
     except Exception as error:
@@ -113,14 +110,12 @@ def _guarded(name: str, kind: Kind, enables: str, look: Callable[[], str]) -> Fa
 
 
 def _ptxas() -> str:
-    """The version of the assembler from the pinned wheel."""
     from louver.ptx.assembler import ptxas_version
 
     return ptxas_version()
 
 
 def _nvdisasm() -> str:
-    """The version of the disassembler."""
     from louver.ptx.sass import WHEEL, find_nvdisasm
 
     path = find_nvdisasm()
@@ -141,14 +136,12 @@ def _cache() -> str:
 
 
 def _tuned() -> str:
-    """The number of schedules that were measured, and how many of them are passed over."""
-    from louver.isa.targets import target
+    """Number of measured schedules, and of those that are not used."""
     from louver.library.tuned import kept, tables
     from louver.library.tuned_entry import Entry, status
 
-    machine = target(KERNEL_TARGET)
-    own = [status(found, machine) if isinstance(found, Entry) else str(found) for _, found in kept()]
-    package = [status(entry, machine) for entry in tables()]
+    own = [status(found, SM_90A) if isinstance(found, Entry) else str(found) for _, found in kept()]
+    package = [status(entry, SM_90A) for entry in tables()]
     reasons = [reason for reason in (*own, *package) if reason]
     counts = f"{len(own)} of this user, {len(package)} of the package"
     return f"{counts}; {len(reasons)} passed over, the first because {reasons[0]}" if reasons else counts
@@ -166,6 +159,6 @@ def _gpu() -> str:
     found = current_device()
     if isinstance(found, NoDevice):
         raise NoDeviceError(found.reason)
-    if found.target != KERNEL_TARGET:
-        raise NoDeviceError(f"{found}: the library's kernels are for {KERNEL_TARGET}")
+    if found.target != SM_90A.name:
+        raise NoDeviceError(f"{found}: the library's kernels are for {SM_90A.name}")
     return str(found)

@@ -1,4 +1,4 @@
-"""`louver inspect`: the tensors of a file, and whether they keep a pattern."""
+"""`louver inspect`: lists the tensors of a file, and whether a pattern holds for them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from louver.measure.report.table import NAME, Column, Table
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One tensor. form: "dense" or the pattern of a sparse tensor. report: None where a pattern makes no sense."""
+    """One tensor. form: "dense" or the pattern of a sparse tensor. report: None if no pattern applies."""
 
     name: str
     dtype: str
@@ -34,7 +34,7 @@ class Entry:
 
 
 def inspect_file(file: Path, pattern: str) -> Result:
-    """The file's tensors. Raises ValueError and OSError for input that cannot be used."""
+    """The file's tensors. Raises ValueError and OSError for unusable input."""
     parsed = Pattern.parse(pattern)
     checkpoint = open_checkpoint(file)
     entries: list[Entry] = []
@@ -55,7 +55,7 @@ def inspect_file(file: Path, pattern: str) -> Result:
 
 
 def examine(reader: TensorReader, tensor: StoredTensor, pattern: Pattern) -> Entry:
-    """Read one tensor, in pieces. The pattern is checked along a sparse tensor's own axis, the last of a dense matrix."""
+    """Read one tensor in pieces. The pattern is checked along a sparse tensor's axis, or a dense matrix's last axis."""
     form = tensor.form
     if isinstance(form, SparseForm):
         dtype, kind, checked = form.dtype.name, str(form.pattern), True
@@ -73,12 +73,12 @@ def examine(reader: TensorReader, tensor: StoredTensor, pattern: Pattern) -> Ent
 
 
 def dense_of(tensor: Tensor) -> NDArray[Any]:
-    """The dense array of a tensor."""
+    """The tensor as a dense array."""
     return tensor.dense() if isinstance(tensor, SparseTensor) else tensor
 
 
 def joined(reports: Iterable[CheckReport], pattern: Pattern) -> CheckReport:
-    """The report on a tensor of those on its pieces, without a list of groups."""
+    """Join the reports on a tensor's pieces, without the list of groups."""
     groups = offending = dropped = 0
     histogram = [0] * (pattern.m + 1)
     for report in reports:
@@ -90,13 +90,13 @@ def joined(reports: Iterable[CheckReport], pattern: Pattern) -> CheckReport:
 
 
 def histogram_text(report: CheckReport) -> str:
-    """Shares of the groups by their number of non-zeros, such as `1: 3% 2: 97%`; empty counts are left out."""
+    """Shares of the groups by their number of non-zeros, such as `1: 3% 2: 97%`, without empty counts."""
     shares = ((count, amount / report.groups) for count, amount in enumerate(report.histogram) if amount)
     return " ".join(f"{count}: {share:.3g}%" for count, share in ((c, 100 * s) for c, s in shares))
 
 
 def entry_json(entry: Entry) -> dict[str, Any]:
-    """An entry as JSON values; those about the pattern are null where it makes no sense."""
+    """An entry as JSON values. Values about the pattern are null if none applies."""
     report = entry.report
     found: dict[str, Any] = dict.fromkeys(("holds", "groups", "offending", "histogram"))
     if report is not None:

@@ -1,8 +1,7 @@
-"""The journal of `louver prune`: the tensors that are written, so that an interrupted run can go on.
+"""The journal of `louver prune`: it lists the written tensors, so that an interrupted run can continue.
 
-A text file beside the output. Its first line says which run it belongs to, each further one that a tensor is complete, and the
-last one that all files are, so that only their names are left to change. Lines begin with their CRC-32: one that was cut off does
-not count.
+It is a text file next to the output. The first line identifies the run, further lines list complete tensors, and the
+last line says that all files are complete. Lines begin with their CRC-32, so that an incomplete line is ignored.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ _COMPLETE: Final = {"complete": True}
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run. key: digits that differ for other inputs, options or outputs. request: the same without the inputs' content.
+    """A run. key: digits of its inputs, options and outputs. request: the same without the inputs' content.
 
-    names: the output's files, in its folder; where there are several, the last one is the index.
+    names: the output's files in its folder. With several files, the last one is the index.
     """
 
     key: str
@@ -44,7 +43,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A tensor that is complete. crc32: of its stored arrays. dropped: its -0.0 without a slot. row: None if it was copied."""
+    """A complete tensor. crc32: of its stored arrays. dropped: number of -0.0 without a slot. row: None if copied."""
 
     name: str
     crc32: tuple[str, ...]
@@ -54,13 +53,13 @@ class Written:
 
 
 class Journal:
-    """An open journal, which this process alone has until it is closed.
+    """An open journal, locked by this process until it is closed.
 
-    run: None if it is new. written: complete tensors by name. complete: whether all files are.
+    run: None if it is new. written: complete tensors by name. complete: whether all files are complete.
     """
 
     def __init__(self, path: Path) -> None:
-        """Open the journal, or begin one. Raises BlockingIOError while another process has it."""
+        """Open the journal, or create it. Raises BlockingIOError while another process has it."""
         self.path = path
         self.file = open_alone(path)
         self.run: Run | None = None
@@ -71,11 +70,11 @@ class Journal:
             for line in self._lines():
                 self._take(line)
         except (AttributeError, KeyError, TypeError, ValueError):
-            # Of a version that writes other fields.
+            # Another version wrote other fields.
             self.run, self.complete = None, False
 
     def begin(self, run: Run) -> None:
-        """Go on with a run if the journal is its own; else remove the unfinished files of the other one."""
+        """Continue the run if the journal belongs to it, else remove the unfinished files of the other run."""
         if self.run == run:
             return
         self.remove_parts()
@@ -86,14 +85,14 @@ class Journal:
         self._append(asdict(run))
 
     def add(self, written: Written) -> None:
-        """Note that a tensor is complete."""
         self.written[written.name] = written
         self._append(asdict(written))
 
     def finish(self) -> None:
-        """Let all files take their places, and remove the journal. From here on a run that is killed is finished by the next.
+        """Give all files their final names, and remove the journal. If the process is killed here, the next run
+        finishes the work.
 
-        The index goes first and comes last, so that nobody reads some old files and some new ones as one checkpoint.
+        The index is removed first and added last, so that nobody reads old and new files as one checkpoint.
         """
         if not self.complete:
             self.complete = True
@@ -109,19 +108,18 @@ class Journal:
         self.close(keep=False)
 
     def remove_parts(self) -> None:
-        """Remove the unfinished files of the journal's run."""
         if self.run is not None:
             for name in self.run.names:
                 Target.of(self.path.parent / name).part(self.run.key).unlink(missing_ok=True)
 
     def close(self, keep: bool) -> None:
-        """Let others have the journal, or remove it."""
+        """Release the journal, or remove it."""
         if not keep:
             self.path.unlink(missing_ok=True)
         self.file.close()
 
     def _lines(self) -> Iterator[dict[str, Any]]:
-        """The lines that are whole; the next one cuts off the rest behind the last of them."""
+        """The complete lines. The next line that is written replaces an incomplete rest."""
         for line in self.file.readall().splitlines(keepends=True):
             crc, _, text = line.partition(b" ")
             if not line.endswith(b"\n") or crc != b"%08x" % zlib.crc32(text):
@@ -150,12 +148,12 @@ class Journal:
 
 
 def journal_path(folder: Path, name: str) -> Path:
-    """The journal of the run that writes the file `name`, an index or the only file, to a folder."""
+    """The journal of the run that writes the file `name` to a folder. `name` is the index or the only file."""
     return Target(folder / name, None).part(_TOKEN)
 
 
 def finish_interrupted(out: Path) -> list[Journal]:
-    """Finish the runs to a file or a folder that were interrupted when all their files were complete; returns their journals."""
+    """Finish interrupted runs to a file or folder whose files are all complete. Returns their journals."""
     paths = sorted(out.glob(f".*{_TOKEN}.part")) if out.is_dir() else [journal_path(out.parent, out.name)]
     finished: list[Journal] = []
     for path in paths:

@@ -20,28 +20,26 @@ from louver.user.compiled import Wanted, assembled
 from louver.user.hints import Hints
 
 PRODUCT_LEVELS = ("tile", "canonical", "decomposed", "sched", "ptx", "sass")
-"""Of a warpgroup product, in order. "decomposed" is made of the canonical kernel for its reader, and nothing further of it."""
+"""In order. "decomposed" is only for the reader; no later level of a product depends on it."""
 
 TILES_LEVELS = ("tile", "decomposed", "encoded", "ptx", "sass")
-"""Of register tiles, in order."""
 
 LEVELS = ("ttir", "tile", "canonical", "decomposed", "encoded", "sched", "ptx", "sass")
-"""All of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The origin of a kernel. ttir: makes Triton's text of it; None where it has none. tile: makes its tile IR."""
+    """The source of a kernel. ttir, tile: make its Triton IR and its tile IR. ttir is None without Triton IR."""
 
     tile: Callable[[], ModuleOp]
     compiled: Callable[[], CompiledKernel]
     ttir: Callable[[], str] | None = None
 
     def text(self, emit: str) -> str:
-        """One of `LEVELS`, or "all" that there are, each below a line with its name.
+        """One of `LEVELS`, or "all" existing levels, each below a line with its name. Raises ValueError with the broken
+        rule.
 
-        Of register tiles, a first line says why the kernel is no product; "ttir" and "tile" come before that is known. Raises
-        ValueError with the rule broken.
+        For register tiles, the first line gives the reason why the kernel is no product, except with "ttir" and "tile".
         """
         if emit not in (*LEVELS, "all"):
             raise ValueError(f"levels are {', '.join(LEVELS)} or all, got {emit!r}")
@@ -49,7 +47,7 @@ class Source:
             if self.ttir is None:
                 raise ValueError("only a Triton kernel has a TTIR: the first level here is tile")
             return self.ttir()
-        # A module that the frontend reads is printed, whether or not a family takes it.
+        # A module that the frontend reads is printed even if no family takes it.
         if emit == "tile":
             return str(self.tile()) + "\n"
         compiled = self.compiled()
@@ -63,7 +61,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A kernel that is compiled to be read: its tile IR is made at once, for no call."""
+    """A kernel that is compiled for its text, not for a call."""
 
     name: str
     read: Callable[[], ModuleOp]
@@ -72,7 +70,6 @@ class Text:
     def tile_ir(
         self, signature: Mapping[str, str], constexprs: Mapping[str, Any], sparse: Mapping[str, str], target: str
     ) -> ModuleOp:
-        """The module that was read."""
         return self.read()
 
 
@@ -85,7 +82,7 @@ def user_source(
     multiples: tuple[str, ...] = (),
     apart: tuple[str, ...] = (),
 ) -> Source:
-    """A user's kernel as `louver.jit` launches it: with its own tile, and what the model chooses for it. multiples, apart: see `Wanted`."""
+    """A user's kernel with the choices of `louver.jit` for its tile. multiples, apart: see `Wanted`."""
     wanted = Wanted(Text(name, tile), Kind((), (), (), ()), Hints(), "bulk", target, multiples, apart)
     return Source(tile, lambda: assembled(wanted).kernel, ttir)
 
@@ -96,12 +93,12 @@ def level_names(compiled: CompiledKernel) -> tuple[str, ...]:
 
 
 def reason(compiled: CompiledKernel) -> str:
-    """The reason why the kernel is lowered to register tiles, in one line."""
+    """Why the kernel is lowered to register tiles, in one line."""
     return " ".join(f"register tiles: {compiled.refusal}".split())
 
 
 def level_text(compiled: CompiledKernel, level: str) -> str:
-    """One of the levels of the kernel's family; "sass" assembles and disassembles. Raises ValueError for the other family's."""
+    """One level of the kernel's family. "sass" assembles and disassembles. Raises ValueError for the other family's."""
     made = compiled.made
     if level not in level_names(compiled):
         if isinstance(made, CompiledProduct):

@@ -1,4 +1,4 @@
-"""`louver bench kernels`: users' kernels beside Triton's dense ones, on the GPU at hand."""
+"""`louver bench kernels`: times users' kernels and Triton's dense ones on the current GPU."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from louver.measure.report.result import Result
 from louver.measure.workers import Lost, share_out
 
 LIMIT_SECONDS = 120
-"""Longest time of a form at one size, before it has the GPU for itself and from then on."""
+"""Longest time of a form at one size: before its turn on the GPU, and from then on."""
 
 
 def wanted(paths: Sequence[Path], only: Sequence[str]) -> dict[tuple[Path, str], list[dict[str, Any]]]:
-    """The forms of the files and of each file of the folders: what rows say of each large size.
+    """The descriptions of each form's large sizes, for the forms of these files and folders.
 
-    Raises ValueError for a path without forms, for a form that two files have and for names in `only` that there are none of.
+    Raises ValueError for a path without forms, for a form in two files, and for unknown names in `only`.
     """
     found: dict[tuple[Path, str], list[dict[str, Any]]] = {}
     names: set[str] = set()
@@ -49,9 +49,9 @@ def _files(path: Path) -> list[Path]:
 def bench_kernels(
     paths: Sequence[Path], out: Path, *, only: Sequence[str] = (), jobs: int = 8, general: bool = False
 ) -> Result:
-    """Measure the forms; write `kernels.json` (after every row) and `kernels.png` into `out`, `kernels-general` where `general`.
+    """Measure the forms; write `kernels.json` (after every row) and `kernels.png`, or `kernels-general`, into `out`.
 
-    Raises CannotMeasureError where this machine cannot, and ValueError as `wanted` does.
+    Raises CannotMeasureError if this machine cannot measure, and ValueError like `wanted`.
     """
     torch = require_torch()
     described = wanted(paths, only)

@@ -1,4 +1,4 @@
-"""`louver bench ladder`: from a plain schedule to ours, one field at a time, on the GPU at hand."""
+"""`louver bench ladder`: times schedules from a plain one to Louver's, one field at a time, on the current GPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from louver.measure.report.result import Result
 
 
 def dtypes(text: str) -> tuple[str, ...]:
-    """Element types from text such as "e4m3,f16". Raises ValueError for one without a ladder."""
+    """Element types from text such as "e4m3,f16". Raises ValueError for a type without a ladder."""
     given = tuple(part.strip() for part in text.split(","))
     for dtype in given:
         ladder(dtype)
@@ -28,7 +28,7 @@ def dtypes(text: str) -> tuple[str, ...]:
 def bench_ladder(wanted: Sequence[str], out: Path, *, quick: bool) -> Result:
     """Measure the ladders; write `ladder.json` (after each) and `ladder.png` into `out`.
 
-    Raises CannotMeasureError where this machine cannot, ArithmeticError when a rung computes wrongly.
+    Raises CannotMeasureError if this machine cannot measure, ArithmeticError if a result is wrong.
     """
     torch = require_torch()
     protocol, facts = QUICK if quick else Protocol(), header(torch)

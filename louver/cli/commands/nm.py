@@ -1,4 +1,4 @@
-"""`louver bench nm` and `nm-ladder`: the figures of NM-SpMM on the GPU at hand."""
+"""`louver bench nm` and `nm-ladder`: the figures of NM-SpMM on the current GPU."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def bench_nm(
     shapes: Sequence[tuple[int, int, int]] = (),
     budget: float | None = None,
 ) -> Result:
-    """Measure the points; write `nm.json` (after every weight) and `nm.png` into `out`, of other types than f32 `nm-DTYPE.json`.
+    """Measure the points; write `nm.json` or `nm-DTYPE.json` (after every weight) and its picture into `out`.
 
-    length: L of the vectors. chosen: patterns in place of the paper's four of that length, which the record names then. shapes: products M×N×K in place of the
-    paper's. budget: seconds for all of it, see `Budget`; the record names the weights that they did not suffice for.
-    Raises CannotMeasureError where this machine cannot, ArithmeticError when a result is wrong.
+    length: L of the vectors. chosen: patterns instead of the paper's four of this length. shapes: products M×N×K
+    instead of the paper's. budget: seconds for everything, see `Budget`; the record names the missing weights.
+    Raises CannotMeasureError if this machine cannot measure, ArithmeticError if a result is wrong.
     """
     time_left, torch = Budget(budget), require_torch()
     named = {"patterns": list(map(str, chosen))} if chosen else {"length": length}
@@ -68,7 +68,7 @@ def bench_nm(
 
 
 def bench_nm_ladder(length: int, out: Path, *, quick: bool) -> Result:
-    """Measure the versions; write `nm-ladder.json` (after every row) and `nm-ladder.png` into `out`. Raises as `bench_nm`."""
+    """Measure the versions; write `nm-ladder.json` (after every row) and `nm-ladder.png`. Raises like `bench_nm`."""
     torch = require_torch()
     record, path = _record(torch, "nm-ladder", {"length": length}), out / "nm-ladder.json"
     with tf32_products(torch, allowed=False):
@@ -86,7 +86,7 @@ def _record(torch: Any, kind: str, named: dict[str, Any]) -> dict[str, Any]:
 
 
 def _written(path: Path, record: dict[str, Any]) -> Result:
-    """The command's result; the record is written, and drawn where it has rows."""
+    """Write the record, draw it if it has rows, and return the command's result."""
     note(f"wrote {write_record(path, record)}")
     shown: list[Table | str] = []
     if record["rows"]:

@@ -1,4 +1,4 @@
-"""Notes of a command while it works: on standard error, so that standard output has results alone."""
+"""Notes and progress of a command, on standard error. Standard output has only results."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ T = TypeVar("T")
 
 
 def note(text: str) -> None:
-    """Say a line."""
+    """Print a line."""
     click.echo(shown(text, encoding_of(sys.stderr)), err=True)
 
 
 def track(items: Iterable[T], label: str, total: int) -> Iterator[T]:
-    """The items, with a bar of how many have been taken where standard error is a terminal."""
+    """The items. A terminal shows a bar of the number of items taken."""
     with click.progressbar(
         items, length=total, label=label, file=sys.stderr, hidden=not is_terminal(sys.stderr)
     ) as bar:
@@ -29,14 +29,14 @@ def track(items: Iterable[T], label: str, total: int) -> Iterator[T]:
 
 @contextmanager
 def progress(label: str) -> Generator[Callable[[float], None]]:
-    """A bar of the share that is done, from 0 to 1, where standard error is a terminal."""
+    """A bar of the finished share, from 0 to 1, if standard error is a terminal."""
     hidden = not is_terminal(sys.stderr)
     with click.progressbar(length=1000, label=label, file=sys.stderr, hidden=hidden) as bar:
         yield lambda share: bar.update(round(1000 * share) - bar.pos)
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether a standard stream, None where the process was started with it closed, is a terminal."""
+    """Whether a standard stream is a terminal. None is a stream that was closed when the process started."""
     return stream is not None and stream.isatty()
 
 

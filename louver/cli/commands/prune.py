@@ -11,7 +11,7 @@ from louver.measure.report.result import Result
 
 
 def prune_file(source: Path, out: Path, options: PruneOptions) -> Result:
-    """`prune_checkpoint`, with what it did as a table. Raises ValueError and OSError for input that cannot be used."""
+    """`prune_checkpoint` with its results as a table. Raises ValueError and OSError for unusable input."""
     with progress("pruning") as shown:
         done = prune_checkpoint(source, out, options, shown)
     form = "values and indices" if options.compressed else "dense with zeros"

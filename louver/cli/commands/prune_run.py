@@ -1,4 +1,4 @@
-"""`louver prune` on checkpoints of any size: piece by piece, resumed after an interruption, whole or not at all."""
+"""`louver prune` for checkpoints of any size: works in pieces, resumes after an interruption, writes all files or none."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from louver.formats.writer import FileWriter, arranged, writing
 from louver.measure.report.layers import LayerRow
 
 Progress = Callable[[float], object]
-"""Called with the share of the bytes that are done."""
+"""Called with the finished share of the bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class PruneOptions:
-    """The tensors to prune, and the form of the output.
+    """Which tensors are pruned, and the form of the output.
 
-    dtype: element type of pruned weights; None: their own, but one that products take where they are compressed.
-    compressed: write values and indices instead of dense tensors with zeros. force: files may be replaced. norm: see `louver.prune`.
+    dtype: element type of pruned weights; None: unchanged, unless compressed (see `COMPRESSED`). compressed: write
+    values and indices instead of dense tensors with zeros. force: replace files. norm: see `louver.prune`.
     """
 
     pattern: Pattern
@@ -48,7 +48,6 @@ class PruneOptions:
     norm: Norm = "l2"
 
     def form(self, form: DenseForm) -> Form:
-        """The form in which a weight of this form is written."""
         element = written_element(form, self.dtype, self.compressed)
         if self.compressed:
             return SparseForm(self.pattern, element, form.shape, 1)
@@ -57,10 +56,7 @@ class PruneOptions:
 
 @dataclass(frozen=True, slots=True)
 class PruneResult:
-    """The written files. target: the file, or the index. rows: the pruned weights. copied: the number of other tensors.
-
-    nbytes: of all tensors, as they are stored.
-    """
+    """The written files. target: file or index. rows: pruned weights. copied: other tensors. nbytes: of all tensors."""
 
     target: Path
     rows: tuple[LayerRow, ...]
@@ -70,7 +66,7 @@ class PruneResult:
 
 @dataclass(frozen=True, slots=True)
 class _Output:
-    """Files to write. names: in `folder`; of an index, where there is one, the last. forms: of each source's tensors."""
+    """Files to write. names: in `folder`, with the index last if there is one. forms: of each source's tensors."""
 
     folder: Path
     names: tuple[str, ...]
@@ -81,8 +77,8 @@ class _Output:
 def prune_checkpoint(source: Path, out: Path, options: PruneOptions, progress: Progress) -> PruneResult:
     """Prune the selected weights of a checkpoint along their last axis, and write all its tensors.
 
-    out: a file, or a folder for files of the source's names; for a sharded checkpoint the index, or a folder, which is made.
-    It may be the source itself. A run that was interrupted goes on when it is called again. Raises ValueError and OSError.
+    out: a file, or a folder for files of the source's names. For a sharded checkpoint: the index, or a folder, which is
+    made. It may be the source. The same call continues an interrupted run. Raises ValueError and OSError.
     """
     request = _digits(
         louver.__version__, str(source.resolve()), str(out.resolve()), repr(replace(options, force=False))
@@ -94,7 +90,7 @@ def prune_checkpoint(source: Path, out: Path, options: PruneOptions, progress: P
     key = _digits(request, repr(checkpoint.index), *(repr(file.identity) for file in checkpoint.files))
     for journal in finished:
         assert journal.run is not None
-        # A file that replaced its own source has another source now.
+        # A file that replaced its source has another source now.
         in_place = journal.run.request == request and checkpoint.path.samefile(target)
         if in_place or journal.run.key == key:
             return _result(target, journal)
@@ -110,10 +106,10 @@ def prune_checkpoint(source: Path, out: Path, options: PruneOptions, progress: P
         journal.finish()
     except Exception:
         if journal is not None and journal.complete:
-            # Some files have taken their places: only the rest is missing.
+            # Some files have their final names; the rest is left for the next run.
             journal.close(keep=True)
             raise
-        # The next run would fail as this one did; only one that was interrupted leaves something to go on with.
+        # The next run would fail in the same way. Only an interrupted run can continue.
         if journal is not None:
             journal.remove_parts()
             journal.close(keep=False)
@@ -124,7 +120,7 @@ def prune_checkpoint(source: Path, out: Path, options: PruneOptions, progress: P
 
 
 def _output(checkpoint: Checkpoint, target: Path, options: PruneOptions) -> _Output:
-    """The output of the run. Raises ValueError where no weight is selected, or two tensors need one name."""
+    """The output of the run. Raises ValueError if no weight is selected, or if two tensors need one name."""
     folder, name = target.parent, target.name
     chosen = set(selected({name: tensor.form for name, tensor in checkpoint.tensors.items()}, options.selection))
     forms = tuple(
@@ -154,7 +150,7 @@ def _written_form(tensor: StoredTensor, chosen: set[str], options: PruneOptions)
 
 
 def _make_folder(checkpoint: Checkpoint, folder: Path) -> bool:
-    """Make the folder of a sharded checkpoint; returns whether it was not there."""
+    """Make the folder of a sharded checkpoint. Returns whether it is new."""
     if checkpoint.index is None or folder.is_dir():
         return False
     folder.mkdir()
@@ -162,7 +158,7 @@ def _make_folder(checkpoint: Checkpoint, folder: Path) -> bool:
 
 
 def _check_targets(targets: Sequence[Target], force: bool) -> None:
-    """Refuse to write over a file unasked."""
+    """Refuse to replace a file without --force."""
     for target in targets:
         if target.status is not None and not force:
             raise ValueError(f"{target.path} exists: choose another name, or replace it with --force")
@@ -195,7 +191,7 @@ def _write_files(
         targets[-1].fill_part(key, output.index.text().encode())
     for source in checkpoint.files:
         with source.open():
-            """Raises an error where the file was changed since it was read."""
+            """Raises an error if the file changed since it was read."""
 
 
 def _write_tensor(

@@ -1,4 +1,4 @@
-"""`louver roofline`: what bounds products of vectors N:M@L on CUDA cores, by NM-SpMM's analysis."""
+"""`louver roofline`: the limit of products of vectors N:M@L on CUDA cores, by NM-SpMM's analysis."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from louver.measure.report.roofline import ROOFS
 from louver.measure.report.table import Column, Table
 
 DEVICE = "NVIDIA H200"
-"""The device whose ceilings count."""
+"""The device of the roofline."""
 
 
 def parse_blocking(text: str) -> Blocking:
-    """A name of Table I, or ms,ns,mr,nr,mt,nt. Raises ValueError."""
+    """A name of Table I, or ms,ns,mr,nr,mt,nt. Raises ValueError for other text."""
     if text in TABLE_I:
         return TABLE_I[text]
     parts = [part.strip() for part in text.split(",")]
@@ -31,7 +31,7 @@ def parse_blocking(text: str) -> Blocking:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A pattern with a blocking: its step, and FLOP a byte by equation (3), with C counted once, and with A packed too."""
+    """A pattern with a blocking: its step, and FLOP per byte by equation (3), with C counted once, and with A packed."""
 
     name: str
     step: Step
@@ -41,7 +41,6 @@ class Row:
 
     @classmethod
     def of(cls, name: str, pattern: Pattern, k: int) -> Row:
-        """Of a product with such a K."""
         blocking = parse_blocking(name)
         step = Step(blocking, pattern, blocking.depth(pattern, k, SM_90A))
         steps = ceil(k / step.ks)
@@ -49,16 +48,16 @@ class Row:
         return cls(name, step, step.intensity() / F32, whole, packed)
 
     def packs(self, ridge: float) -> bool:
-        """Whether to load the kept columns of A only: memory bounds the product otherwise, and it saves more than the lists of columns take."""
+        """Whether to load only the kept columns of A: memory is the limit, and the savings exceed the lists of columns."""
         return self.whole < ridge and self.step.packing_saves
 
     def limit(self, ridge: float) -> str:
-        """The resource that bounds the product in the better way."""
+        """The limit of the product in the better way."""
         return "memory" if self.packed < ridge else "FMA"
 
 
 def roofline(patterns: Sequence[str], blockings: Sequence[str], k: int) -> Result:
-    """The analysis of each pattern with each blocking. Raises ValueError for one that is not legal."""
+    """The analysis of each pattern with each blocking. Raises ValueError for an illegal one."""
     ridge = ROOFS[DEVICE].f32_ridge
     rows = [Row.of(name, Pattern.parse(pattern), k) for pattern in patterns for name in blockings]
     data = {

@@ -1,4 +1,4 @@
-"""Selects the tensors of a checkpoint that are pruned."""
+"""Selects the tensors of a checkpoint to prune."""
 
 from __future__ import annotations
 
@@ -7,23 +7,22 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 EMBEDDINGS = ("*embed*", "*wte*", "*wpe*")
-"""Names of look-up tables: 2-D, but no product reads them. Left out unless asked for."""
+"""Names of look-up tables. They are 2-D, but no product reads them, so they are excluded by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Names by shell globs: a tensor is taken if an `include` glob matches its name and no `exclude` glob does."""
+    """Names by shell globs: a name is selected if an `include` glob and no `exclude` glob matches it."""
 
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = EMBEDDINGS
 
     @classmethod
     def of(cls, include: Sequence[str] | None, exclude: Sequence[str] | None) -> Selection:
-        """The selection that a user's options ask for; what was not given keeps its default."""
+        """The selection of a user's options. Missing options keep their defaults."""
         return cls(tuple(include) if include else ("*",), tuple(exclude) if exclude else EMBEDDINGS)
 
     def takes(self, name: str) -> bool:
-        """Whether the globs let a name through."""
         return _any_matches(self.include, name) and not _any_matches(self.exclude, name)
 
 

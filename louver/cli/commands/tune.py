@@ -1,4 +1,4 @@
-"""`louver tune`: times schedules on the GPU at hand and keeps the best, or shows the kept ones."""
+"""`louver tune`: times schedules on the current GPU and keeps the best, or lists the kept ones."""
 
 from __future__ import annotations
 
@@ -12,26 +12,20 @@ from louver.compile.plan.schedule import FIELDS
 from louver.formats.dtypes import element_type
 from louver.formats.regular import Target
 from louver.frontend.problem import PRODUCTS, Kind, Problem
-from louver.isa.targets import target
+from louver.isa.targets import SM_90A
 from louver.library.tuned import kept, tables
 from louver.library.tuned_entry import Entry, UnusableEntryError, status
 from louver.measure.machine import require_torch
-from louver.measure.problems import parse_shapes
+from louver.measure.problems import OTHER_NAMES, parse_shapes
 from louver.measure.report.result import Result
 from louver.measure.report.table import NAME, Column, Table
 from louver.measure.tune import Tuned, classes_between, entry_of, tune_and_keep
 from louver.measure.tune_run import Task
 from louver.runtime.device import require_device
 
-TARGET = "sm_90a"
-"""The target that kept schedules are for."""
-
-NAMES = {"int8": "s8"}
-"""The users' word for a type, and its name."""
-
 
 def parse_range(text: str) -> tuple[int, int]:
-    """The least and the greatest N of a text such as "1..8192", or "256" for one. Raises ValueError."""
+    """Least and greatest N from text such as "1..8192", or "256" for one N. Raises ValueError for other text."""
     low, dots, high = text.partition("..")
     if not low.isdecimal() or (dots and not high.isdecimal()):
         raise ValueError(f"a range of N is LEAST..GREATEST, such as 1..8192, or one N, got {text!r}")
@@ -39,14 +33,13 @@ def parse_range(text: str) -> tuple[int, int]:
 
 
 def tasks(shapes: str, dtypes: str, kind: str, out: str | None, n: str | None, accumulate: str = "auto") -> list[Task]:
-    """The tasks of the options. Raises ValueError with the rule that they break.
+    """The tasks of the options. Raises ValueError with the broken rule.
 
-    out: output type, by default what the library returns. n: a range of N in place of the shapes' own. accumulate: as in
-    `louver.matmul`.
+    out: output type; None: the library's default. n: a range of N instead of the shapes'.
     """
     found: list[Task] = []
     for name in dtypes.split(","):
-        dtype = NAMES.get(name.strip(), name.strip())
+        dtype = OTHER_NAMES.get(name.strip(), name.strip())
         if (dtype, dtype) not in PRODUCTS:
             raise ValueError(f"element types are {', '.join(a for a, b in PRODUCTS if a == b)}, got {dtype!r}")
         major = "k_major" if kind == "linear" or element_type(dtype).bits == 8 else "n_major"
@@ -59,9 +52,9 @@ def tasks(shapes: str, dtypes: str, kind: str, out: str | None, n: str | None, a
 
 
 def run_tune(wanted: Sequence[Task], table: Path | None) -> Result:
-    """Tune, with a note of each task's result, and write what was found as a package's table, too, if one is named.
+    """Tune each task, print a note for each result, and write all results to `table`, a package's table, if given.
 
-    Raises CannotMeasureError where this machine cannot, ArithmeticError when a schedule computes wrongly.
+    Raises CannotMeasureError if this machine cannot measure, ArithmeticError if a result is wrong.
     """
     if table is not None:
         Target.of(table)
@@ -87,7 +80,7 @@ def run_tune(wanted: Sequence[Task], table: Path | None) -> Result:
 
 
 def tuned_cells(tuned: Tuned) -> tuple[str, ...]:
-    """One task's result: how much faster than the model's choice, by which fields."""
+    """One task's result: its speed relative to the model's choice, and the changed fields."""
     found = tuned.found
     changed = differences(found.best.flat(), found.base.flat()) or "nothing"
     times = (f"{found.times[found.best] * 1e6:.1f}", f"{tuned.gain:.3f}")
@@ -120,7 +113,7 @@ def differences(schedule: dict[str, Any], base: dict[str, Any]) -> str:
 
 
 def table_text(device: str, entries: Sequence[Entry]) -> str:
-    """Entries as a package's table: equal schedules of a problem share a row."""
+    """Entries as a package's table. Equal schedules of a problem share a row."""
     rows: dict[str, dict[str, Any]] = {}
     for entry in entries:
         problem = {
@@ -133,7 +126,7 @@ def table_text(device: str, entries: Sequence[Entry]) -> str:
 
 
 def show() -> Result:
-    """All that is kept, and why what is not used is passed over. Needs no GPU."""
+    """All kept schedules, with the reason why one is not used. Needs no GPU."""
     found = [*_own(), *(_entry_json(entry) for entry in tables())]
     columns = (
         Column("device", least=NAME),
@@ -157,7 +150,7 @@ def _own() -> Iterator[dict[str, Any]]:
 
 
 def _entry_json(entry: Entry) -> dict[str, Any]:
-    reason = status(entry, target(TARGET))
+    reason = status(entry, SM_90A)
     return {
         "file": None,
         "device": entry.place.device,

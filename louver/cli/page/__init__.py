@@ -1,4 +1,4 @@
-"""One page that shows a kernel at every level, its lines linked from the user's source down to SASS."""
+"""A page with a kernel at every level. It links lines from the user's source down to SASS."""
 
 from louver.cli.page.levels import levels_of
 from louver.cli.page.write import page_text

@@ -1,4 +1,4 @@
-"""A kernel at every level as lines of text, and where each line comes from."""
+"""A kernel at every level as lines of text, with the origin of each line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from louver.ptx.printer import module_lines
 from louver.ptx.sass import DisassemblerMissingError, disassemble_lines
 
 OWN = "tile IR"
-"""The file whose lines locations name where there is no user's text: the kernel's own tile IR."""
+"""The file name in locations without a user's text: the kernel's tile IR."""
 
 Kind = Literal["source", "ir", "ptx", "sass", "text"]
 
@@ -33,10 +33,10 @@ _LAST = re.compile(rf"{_LOCATION.pattern}\s*$")
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A kernel's text at one level. group: the level's heading; name: the pass that made it, or "".
+    """A kernel's text at one level. group: the heading. name: the pass that made the level, or "".
 
-    places: by line, "file:line:column" of the user's text; None where it is not known. ptx: of SASS, by line, the line of PTX.
-    numbers: of the user's text, its own line numbers. changed: whether it differs from the level before.
+    places: "file:line:column" of the user's text by line, None if unknown. ptx: for SASS, the line of PTX by line.
+    numbers: line numbers of the user's text. changed: whether it differs from the previous level.
     """
 
     group: str
@@ -57,7 +57,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """A kernel at all levels, the user's text first. kernel: as it is launched. assembly: of it."""
+    """A launched kernel at all levels, the user's text first."""
 
     kernel: CompiledKernel
     assembly: Assembly
@@ -66,13 +66,12 @@ class Levels:
 
 @dataclass(slots=True)
 class Recorder:
-    """Keeps what each pass made. A pass that runs again, as operands are fed in another way, begins anew from there."""
+    """Records the result of each pass. When a pass runs again, the results from that pass on are replaced."""
 
     made: dict[str, Level] = field(default_factory=dict[str, Level])
     active: bool = True
 
     def write(self, name: str, made: object) -> None:
-        """Keep what a pass made."""
         again = list(self.made).index(name) if name in self.made else len(self.made)
         self.made = dict(list(self.made.items())[:again])
         if isinstance(made, ModuleOp):
@@ -87,7 +86,7 @@ class Recorder:
 
 
 def levels_of(source: Source) -> Levels:
-    """The kernel that `louver compile` prints, at every level. Raises as compiling and assembling do."""
+    """The kernel of `louver compile` at every level. Raises errors of compiling and assembling."""
     compiled = source.compiled()
     made = compiled.made
     tile = made.tile.clone()
@@ -110,7 +109,7 @@ def levels_of(source: Source) -> Levels:
 
 
 _LEFT_OUT = ("lower-to-ptx", "lower-tiles", "place-shared")
-"""Passes that make PTX, which has places, and one whose result says nothing as text."""
+"""Passes that make PTX, which has a separate level, and a pass without a readable result."""
 
 _SCHEDULE_PASSES = ("generate-schedule", "assign-shared-memory", "check-protocol")
 
@@ -122,7 +121,7 @@ def _group(level: Level) -> str:
 
 
 def _again(made: CompiledProduct | CompiledTiles, tile: ModuleOp) -> tuple[Recorder, CompiledProduct | CompiledTiles]:
-    """The same kernel from `tile`, and what each pass made of it."""
+    """Compile the same kernel again from `tile`, and record the passes."""
     recorder = Recorder()
     if isinstance(made, CompiledProduct):
         return recorder, compile_tile_ir(tile, made.schedule, made.target.name, watch=recorder)
@@ -149,12 +148,12 @@ def _source_level(user: list[SourceLine]) -> Level:
 def _of_module(module: ModuleOp, group: str, name: str) -> Level:
     lines = text_with_aliases(module).split("\n")
     places = text_places(module)
-    # Names of encodings stand above the module.
+    # Names of encodings are above the module and have no places.
     return Level(group, name, "ir", tuple(lines), (*[None] * (len(lines) - len(places)), *places))
 
 
 def _of_ttir(text: str) -> Level:
-    """TTIR without its locations, which are read."""
+    """Triton IR with its locations removed from the text and returned as places."""
     lines: list[str] = []
     places: list[str | None] = []
     opened: list[int] = []
@@ -163,7 +162,7 @@ def _of_ttir(text: str) -> Level:
         place = None if last is None else ":".join(last.groups())
         plain = _LOCATION.sub("", line)
         if plain.lstrip().startswith("}") and opened:
-            # An operation with a region has its location at the end.
+            # The location of an operation with a region follows the region.
             places[opened.pop()] = place
         if plain.endswith("{"):
             opened.append(len(lines))

@@ -1,4 +1,4 @@
-"""The text that a kernel's locations point to: the user's functions, or the kernel's own tile IR."""
+"""The text at a kernel's locations: the user's functions, or the kernel's tile IR."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class SourceLine:
-    """A line of the user's text. number: from 1; 0 for a line that stands for others, such as a file's name."""
+    """A line of the user's text. number: from 1; 0 for an added line, such as a file's name."""
 
     file: str
     number: int
@@ -25,7 +25,7 @@ def line_of(place: str) -> tuple[str, int]:
 
 
 def user_lines(places: Iterable[str]) -> list[SourceLine]:
-    """The functions that hold these places, file by file; files that cannot be read are left out."""
+    """The functions with these places, file by file. Unreadable files are left out."""
     wanted: dict[str, set[int]] = defaultdict(set)
     for place in places:
         file, line = line_of(place)
@@ -44,7 +44,7 @@ def user_lines(places: Iterable[str]) -> list[SourceLine]:
 
 
 def _spans(text: list[str], lines: set[int]) -> Iterator[tuple[int, int]]:
-    """First and last line of each of a file's functions that holds one of the lines; all of a file without such functions."""
+    """First and last line of each function of a file with one of the lines; the whole file without such functions."""
     try:
         nodes = [node for node in ast.parse("\n".join(text)).body if isinstance(node, ast.FunctionDef)]
     except SyntaxError:

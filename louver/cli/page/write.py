@@ -1,4 +1,4 @@
-"""The page's text: the levels as JSON, beside the style and the program that show them. It loads nothing from anywhere."""
+"""The text of the page: the levels as JSON, with style and program. The page loads nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def page_text(levels: Levels) -> str:
         "levels": list(_levels(levels.levels)),
     }
     payload = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    # "</script" ends a script's text, and "<!--" with "<script" hides its end, wherever they stand.
+    # In any case of letters, "</script" ends a script, and "<!--" with "<script" hides its end.
     payload = re.sub("<(?=[/!s])", r"\\u003c", payload, flags=re.IGNORECASE)
     parts = files("louver.cli.page")
     text = parts.joinpath("page.html").read_text(encoding="utf-8")
@@ -34,7 +34,7 @@ def page_text(levels: Levels) -> str:
         ("@NAME@", html.escape(name)),
         ("@STYLE@", parts.joinpath("page.css").read_text(encoding="utf-8")),
         ("@PROGRAM@", parts.joinpath("page.js").read_text(encoding="utf-8")),
-        # Last: a kernel's text may hold a mark.
+        # Last, because a kernel's text may contain a mark.
         ("@DATA@", payload),
     ):
         text = text.replace(mark, value)
@@ -42,7 +42,7 @@ def page_text(levels: Levels) -> str:
 
 
 def facts_of(levels: Levels) -> Iterator[tuple[str, str]]:
-    """The facts of the kernel that the page shows above its levels: names and values."""
+    """Names and values of the kernel's facts, shown above the levels."""
     made, assembly = levels.kernel.made, levels.assembly
     used = assembly.kernels[0]
     if isinstance(made, CompiledProduct):
@@ -69,7 +69,7 @@ def facts_of(levels: Levels) -> Iterator[tuple[str, str]]:
 
 
 def _families(found: Any) -> Any:
-    """Opcodes counted without their qualifiers."""
+    """Count opcodes without their qualifiers."""
     counted = type(found)()
     for opcode, count in found.items():
         counted[opcode.split(".")[0]] += count

@@ -1,7 +1,4 @@
-"""Colours, axes and writing of all pictures. Matplotlib (the `plot` extra) is imported when one is drawn.
-
-Nothing here needs a display.
-"""
+"""Colours, axes and files of all pictures. Needs no display. Matplotlib (the `plot` extra) is imported on first use."""
 
 from __future__ import annotations
 
@@ -14,11 +11,11 @@ from louver.formats.regular import Target
 
 INK, MUTED, GRID = "#1f2933", "#7b8794", "#e4e7eb"
 COLORS = {"ours": "#0f766e", "cublas": "#b0b7c0", "cusparselt": "#6b8fb5"}
-"""By contender: ours stands out."""
+"""By contender. Louver's colour is the strongest."""
 
 
 def figure(width: float, height: float) -> Any:
-    """An empty figure, inches. Raises ModuleNotFoundError without Matplotlib."""
+    """An empty figure, in inches. Raises ModuleNotFoundError without Matplotlib."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -28,23 +25,23 @@ def figure(width: float, height: float) -> Any:
 
 
 def head(part: Any, text: str, y: float = 0.5, size: float = 14) -> None:
-    """A picture's title, in the figure or its first band. y: of its middle, 0 to 1."""
+    """The title of a figure or of its first band. y: its middle, 0 to 1."""
     part.text(0.012, y, text, fontsize=size, color=INK, weight="bold", va="center")
 
 
 def foot(part: Any, text: str, columns: int, y: float = 0.9) -> None:
-    """Small text below a picture, in lines of so many characters. y: of its top, 0 to 1."""
+    """Small text below a picture, `columns` characters a line. y: its top, 0 to 1."""
     part.text(0.012, y, fill(text, columns), fontsize=6, color=MUTED, va="top", linespacing=1.35)
 
 
 def titles(axes: Any, left: str, right: str = "") -> None:
-    """The title of a panel, and what is added to it in small letters."""
+    """The title of a panel, and a smaller text at its right."""
     axes.set_title(left, fontsize=10, color=INK, weight="bold", loc="left")
     axes.set_title(right, fontsize=8, color=MUTED, loc="right")
 
 
 def clean(axes: Any, grid: str) -> None:
-    """No frame, quiet ticks, grid lines along one axis ("x", "y" or "both")."""
+    """Remove the frame and ticks, and draw grid lines along an axis ("x", "y" or "both")."""
     axes.grid(axis=grid, color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(colors=INK, length=0, labelsize=8)
@@ -53,7 +50,7 @@ def clean(axes: Any, grid: str) -> None:
 
 
 def write(made: Any, path: Path) -> Path:
-    """Save as PNG, whole or not at all; the folder is made where there is none."""
+    """Save as PNG, completely or not at all, and make the folder if needed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     picture = BytesIO()
     made.savefig(picture, format="png", dpi=150)

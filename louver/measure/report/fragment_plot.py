@@ -1,4 +1,4 @@
-"""A fragment with its metadata: which lane and register of a warp hold which element of a sparse product, drawn from `louver.isa`."""
+"""Draws which lane and register of a warp hold each element of a sparse product and its metadata, from `louver.isa`."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ STRONG = ("#2f6fae", "#3f8a3a", "#b3651b", "#8d3f96")
 
 WARP_ROWS = 16
 LANE = 5
-"""The lane whose elements have a frame."""
+"""The lane whose elements are framed."""
 
 WIDTH, CELL, TOP = 1040, 19, 186
 
 WIDTHS, SPACE, NAMES = (400, 286, 286), 20, 30
-"""Of the three panels, of the space between them, and of the rows' numbers in each."""
+"""Of the three panels, of the space between them, and of the row numbers in each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Neighbours in a row that one lane holds together: columns `first` to `last`, called `label` beside the lane's name."""
+    """Neighbours in a row that one lane holds: columns `first` to `last`. label: shown after the lane's name."""
 
     row: int
     first: int
@@ -40,7 +40,9 @@ class Piece:
 
 
 def fragment_pieces(fragment: Fragment, names: str) -> list[Piece]:
-    """The first warp's pieces. names: a letter for each element, such as "d0 d1", or for each register that holds several, "r0"."""
+    """The first warp's pieces. names: prefix of each element ("d0 d1"), or of each register with several elements
+    ("r0").
+    """
     rows, columns = fragment.coordinates()
     held: dict[tuple[int, int], tuple[int, str]] = {}
     for (register, part, lane), row in np.ndenumerate(rows):
@@ -51,7 +53,7 @@ def fragment_pieces(fragment: Fragment, names: str) -> list[Piece]:
 
 
 def metadata_pieces(metadata: MetadataMap) -> list[Piece]:
-    """The first warp's pieces: columns are groups, labels the bits of the lane's word."""
+    """The first warp's pieces. Columns are groups, labels are bits of the lane's word."""
     rows, groups = metadata.coordinates()
     held: dict[tuple[int, int], tuple[int, str]] = {}
     for (lane, place), row in np.ndenumerate(rows):
@@ -67,7 +69,7 @@ def _bits(piece: Piece) -> Piece:
 
 
 def _joined(held: Mapping[tuple[int, int], tuple[int, str]]) -> Iterator[Piece]:
-    """Pieces of the longest runs of neighbours in a row that one lane holds. held: lane and name by row and column."""
+    """The longest runs of neighbours in a row that one lane holds. held: lane and name by row and column."""
     for (row, lane), run in groupby(sorted(held), key=lambda place: (place[0], held[place][0])):
         places = list(run)
         names = dict.fromkeys(held[place][1] for place in places)
@@ -75,9 +77,9 @@ def _joined(held: Mapping[tuple[int, int], tuple[int, str]]) -> Iterator[Piece]:
 
 
 def draw_fragment(product: Wgmma, codes: Sequence[int]) -> str:
-    """The picture as SVG. product: sparse, its values in registers. codes: of one row's groups, in turns.
+    """The picture as SVG. product: sparse, with values in registers. codes: of the groups of one row, repeated.
 
-    Raises ValueError for another product, and for codes that are not legal.
+    Raises ValueError for another product, and for illegal codes.
     """
     if not product.sparse or product.a_source != "registers":
         raise ValueError(f"the picture is of a sparse product whose values are in registers, got {product}")
@@ -107,7 +109,7 @@ def draw_fragment(product: Wgmma, codes: Sequence[int]) -> str:
 
 
 def _draw_row(drawing: Drawing, product: Wgmma, values: Fragment, codes: Sequence[int]) -> None:
-    """One row of A, dense: the columns that are stored, in the colours of the lanes that hold them, and their codes."""
+    """A dense row of A, with its stored columns in their lanes' colours, and its codes."""
     metadata = product.metadata_map
     count, row = metadata.groups, LANE // 4
     own = np.array([[codes[group % len(codes)] for group in range(GROUPS)]] * metadata.rows, dtype=np.uint8)
@@ -169,7 +171,6 @@ def _draw_panel(drawing: Drawing, left: float, width: float, name: str, pieces: 
 
 
 def _draw_selectors(drawing: Drawing, left: float, width: float, metadata: MetadataMap) -> None:
-    """The groups that a product's selector takes."""
     y = TOP + CELL * WARP_ROWS
     for selector in range(metadata.selectors):
         begin, share = left + width * selector / metadata.selectors, width / metadata.selectors

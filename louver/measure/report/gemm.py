@@ -1,13 +1,13 @@
-"""A benchmark's record of products: ours beside the vendor's libraries, on one machine, in one process.
+"""A benchmark's record of products: Louver and the vendor's libraries, on one machine, in one process.
 
 The file is JSON:
-`{"schema": 1, "kind": "gemm", "device": …, "versions": {…}, "protocol": …, "rows": [{"shape": [M, N, K], "dtype": "f16",
-"out": "f16", "product": "linear", "ours_us": 1.0, "cublas_us": 1.0, "cusparselt_us": null, "dependent_us": 1.0, "copy_us": 1.0,
-"sustained": {"ours": {"us": 1.0, "clock_mhz": 1400.0, "power_w": 690.0}, …}}, …]}`; `sustained`, `dependent_us` and `copy_us` may be left out.
-`dependent_us` is the time of our product by plans with dependent launches, `copy_us` that of a copy that moves as many bytes.
-M is rows of the sparse weight, N tokens. `dtype` is the operands' type, `out` the result's, `dtype` where it is left out.
-A time that was not taken is null. `accumulate` is how our product accumulates, "auto" where it is left out; rows of different
-ways are kept in different files. A row has a `date` where it was measured later than the header's. Rows and header may hold more.
+`{"schema": 1, "kind": "gemm", "device": …, "versions": {…}, "protocol": …, "rows": [{"shape": [M, N, K], "dtype":
+"f16", "out": "f16", "product": "linear", "ours_us": 1.0, "cublas_us": 1.0, "cusparselt_us": null, "dependent_us": 1.0,
+"copy_us": 1.0, "sustained": {"ours": {"us": 1.0, "clock_mhz": 1400.0, "power_w": 690.0}, …}}, …]}`.
+M is rows of the sparse weight, N is tokens. A time that was not taken is null. Rows and header may hold more keys.
+Optional: `sustained`, `out` (default: `dtype`, the operands' type), `accumulate` (default: "auto", else in a separate
+file), `dependent_us` (plans with dependent launches), `copy_us` (a copy of as many bytes), `date` of a later run,
+`commit` if another one.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from louver.measure.report.header import Header, header_of, read_record
 
 CONTENDERS = ("ours", "cublas", "cusparselt")
 PRODUCTS = (*CONTENDERS, "dependent")
-"""Contenders, and our product by dependent launches, which are measured for few tokens."""
+"""Contenders, and Louver's product with dependent launches, which is measured for few tokens."""
 TIMED = (*PRODUCTS, "copy")
-"""Products, and a copy that moves as many bytes as the product has to."""
+"""Products, and a copy that moves as many bytes as the product."""
 LABELS: Mapping[str, str] = {
     "ours": "Louver 2:4",
     "dependent": "Louver dependent",
@@ -37,29 +37,26 @@ LABELS: Mapping[str, str] = {
 
 
 def types_of(dtype: str, out: str | None, accumulate: str = "auto") -> str:
-    """Element types of operands and result in words: "f16", or "s8→s32" where they differ, and how our product accumulates
-    unless as usual: "e4m3→f16, promoted". out: None for `dtype`.
-    """
+    """Element types and special accumulation: "f16", "s8→s32", "e4m3→f16, promoted". out: None for `dtype`."""
     types = dtype if out in (None, dtype) else f"{dtype}→{out}"
     return types if accumulate == "auto" else f"{types}, {ACCUMULATED.get(accumulate, accumulate)}"
 
 
 def compressed_bytes(m: int, k: int, dtype: str) -> int:
-    """Bytes of a compressed weight [m, k], of the pattern that tensor cores lift: half of its values, and a code a group."""
+    """Bytes of a compressed weight [m, k] of the pattern that tensor cores lift: half of the values, and the codes."""
     pattern = Pattern.parse(lifted_pattern(dtype))
     groups = pattern.groups(k)
     return m * (groups * pattern.n * element_type(dtype).bytes + index_bytes(pattern, groups))
 
 
 ACCUMULATED: Mapping[str, str] = {"f16": "sums in f16", "promoted": "promoted"}
-"""Ways to accumulate in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class GemmRow:
-    """One problem. shape: (M, N, K) in elements. times_us: microseconds by contender, absent where not taken.
+    """One problem. shape: (M, N, K) in elements. times_us: microseconds by contender, without missing ones.
 
-    out: the result's element type, None for the operands', `dtype`. accumulate: how our product accumulates.
+    out: the result's element type, None for `dtype`. accumulate: of Louver's product.
     """
 
     shape: tuple[int, int, int]
@@ -78,18 +75,17 @@ class GemmRow:
 
     @property
     def types(self) -> str:
-        """The element types in words, see `types_of`."""
         return types_of(self.dtype, self.out, self.accumulate)
 
     def tflops(self, contender: str) -> float | None:
-        """Dense-equivalent TFLOP/s: 2·M·N·K over the time, zeros counted; None when it was not timed."""
+        """Dense-equivalent TFLOP/s: 2·M·N·K over the time, zeros included; None if it was not timed."""
         time = self.times_us.get(contender)
         return None if time is None else 2 * math.prod(self.shape) / time * 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class SustainedRow:
-    """A contender of a row under sustained load. us: microseconds of a launch. clock_mhz, power_w: means, None if unread."""
+    """A contender under sustained load. us: microseconds of a launch. clock_mhz, power_w: means, None without readings."""
 
     row: GemmRow
     contender: str
@@ -117,7 +113,7 @@ class GemmRecord(Header):
 
 
 def read_gemm(path: Path) -> GemmRecord:
-    """Read and check a record. Raises ValueError with the file's name and the rule that it breaks."""
+    """Read and check a record. Raises ValueError with the file's name and the broken rule."""
     return read_record(path, "gemm", _record)
 
 
@@ -129,7 +125,7 @@ def _record(data: Mapping[str, Any]) -> GemmRecord:
 
 
 def row_of(row: Mapping[str, Any]) -> GemmRow:
-    """The times of a row of the file. Raises KeyError, TypeError or ValueError for one that breaks a rule."""
+    """The times of a row of the file. Raises KeyError, TypeError or ValueError for a row that breaks a rule."""
     m, n, k = (int(size) for size in row["shape"])
     taken = {name: float(row[f"{name}_us"]) for name in TIMED if row.get(f"{name}_us") is not None}
     dtype = str(row["dtype"])

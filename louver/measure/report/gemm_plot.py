@@ -1,4 +1,4 @@
-"""A benchmark's record of products as one picture: bars beside the vendor's libraries, and a roofline."""
+"""Draws a record of products: bars of Louver and the vendor's libraries, and a roofline."""
 
 from __future__ import annotations
 
@@ -12,44 +12,41 @@ from louver.measure.report.gemm import CONTENDERS, LABELS, GemmRecord, GemmRow
 from louver.measure.report.gemm_table import mean_factor
 from louver.measure.report.roofline import ROOFS
 from louver.measure.report.roofline_plot import draw_roofline
+from louver.measure.report.table import grouped
 
 WIDTH = 13.0
 ROW_HEIGHT = 3.2
 ROOF_HEIGHT = 3.9
 MOST_BARS = 16
-"""Products of a panel that have bars and names; more are dots in order."""
+"""Most products of a panel with bars and names. More products become dots."""
 
 FOOT_COLUMNS = 250
 """Characters of a line below the panels."""
 
 
 def plot_gemm(record: GemmRecord, path: Path) -> Path:
-    """Dense-equivalent TFLOP/s by problem, one panel for each kind of element types, one row for each operand width. Panels of many
-    products have dots in the order of our speed.
+    """Dense-equivalent TFLOP/s by problem: a row of panels for each operand width, a panel for each combination of
+    types.
 
-    Below them, for devices in `ROOFS`, each width's roofline. Returns `path`.
-    Raises ValueError without rows and ModuleNotFoundError without Matplotlib.
+    Panels with many products have dots, sorted by Louver's speed. Devices in `ROOFS` get a roofline for each width.
+    Returns `path`. Raises ValueError without rows and ModuleNotFoundError without Matplotlib.
     """
     if not record.rows:
         raise ValueError("a plot of products needs at least one row, got none: run the benchmark first")
-    widths = list(dict.fromkeys(_bits(row) for row in record.rows))
+    widths = grouped(record.rows, lambda row: element_type(row.dtype).bits)
     roof = ROOFS.get(record.device)
     heights = [ROW_HEIGHT] * len(widths) + ([ROOF_HEIGHT] if roof else [])
     made = figure(WIDTH, sum(heights) + 1.1)
     bands = made.subfigures(len(heights) + 2, 1, height_ratios=[0.55, *heights, 0.55])
     _head(bands[0], bool(record.sustained))
-    for band, bits in zip(bands[1:], widths, strict=False):
-        _bars(band, record, [row for row in record.rows if _bits(row) == bits])
+    for band, rows in zip(bands[1:], widths.values(), strict=False):
+        _bars(band, record, rows)
     if roof is not None:
         band = bands[1 + len(widths)]
         for axes, bits in zip(_panels(band, len(widths), bottom=0.14), widths, strict=True):
             draw_roofline(axes, record, roof, bits)
     foot(bands[-1], record.foot, FOOT_COLUMNS)
     return write(made, path)
-
-
-def _bits(row: GemmRow) -> int:
-    return element_type(row.dtype).bits
 
 
 def _head(band: Any, sustained: bool) -> None:
@@ -71,12 +68,11 @@ def _panels(band: Any, count: int, bottom: float) -> list[Any]:
 
 
 def _bars(band: Any, record: GemmRecord, rows: Sequence[GemmRow]) -> None:
-    """A row of panels that share their scale."""
-    kinds = list(dict.fromkeys(row.types for row in rows))
+    """A row of panels with one scale."""
+    kinds = grouped(rows, lambda row: row.types)
     panels = _panels(band, len(kinds), bottom=0.2)
     top = max((row.tflops(name) or 0.0) for row in rows for name in CONTENDERS)
-    for index, (axes, types) in enumerate(zip(panels, kinds, strict=True)):
-        own = [row for row in rows if row.types == types]
+    for index, (axes, (types, own)) in enumerate(zip(panels, kinds.items(), strict=True)):
         if len(own) > MOST_BARS:
             _dots(axes, own)
         else:
@@ -90,7 +86,7 @@ def _bars(band: Any, record: GemmRecord, rows: Sequence[GemmRow]) -> None:
 
 
 def _dots(axes: Any, rows: Sequence[GemmRow]) -> None:
-    """Products by our speed, slowest first, with those of the libraries at the same place."""
+    """Dots of products from the slowest to the fastest, with the libraries' dots at the same place."""
     rows = sorted(rows, key=lambda row: row.tflops("ours") or 0.0)
     for contender in reversed(CONTENDERS):
         found = [(place, row.tflops(contender)) for place, row in enumerate(rows)]
@@ -124,6 +120,5 @@ def _gemm_panel(axes: Any, record: GemmRecord, rows: Sequence[GemmRow]) -> None:
 
 
 def _means(rows: Sequence[GemmRow]) -> str:
-    """Our geometric means over the libraries, in words."""
     means = {name: mean_factor(rows, name) for name in CONTENDERS[1:]}
     return ", ".join(f"{mean:.2f}× {LABELS[name].split()[0]}" for name, mean in means.items() if mean is not None)

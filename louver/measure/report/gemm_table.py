@@ -1,42 +1,34 @@
-"""A benchmark's record of products as a terminal table: TFLOP/s, factors over the libraries, geometric means."""
+"""A record of products as a terminal table: TFLOP/s, factors over the libraries, geometric means."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from statistics import geometric_mean
 
 from louver.measure.report.gemm import CONTENDERS, LABELS, PRODUCTS, GemmRecord, GemmRow
-from louver.measure.report.table import Column, Table, number
+from louver.measure.report.table import Column, Table, grouped, number
 
 
 def factor(row: GemmRow, over: str) -> float | None:
-    """Our speed over a contender's; None where one of the two was not timed."""
+    """Louver's speed relative to a contender; None if one of them was not timed."""
     ours, other = row.times_us.get("ours"), row.times_us.get(over)
     return None if ours is None or other is None else other / ours
 
 
-def geomean(factors: Sequence[float]) -> float:
-    """The geometric mean of positive numbers. Raises ValueError without any."""
-    if not factors or min(factors) <= 0:
-        raise ValueError(f"a geometric mean needs positive numbers, at least one, got {list(factors)}")
-    return math.exp(math.fsum(map(math.log, factors)) / len(factors))
-
-
 def mean_factor(rows: Sequence[GemmRow], over: str) -> float | None:
-    """Geometric mean of our factors over a contender, over the rows that have one; None without any."""
+    """Geometric mean of Louver's factors over a contender; None without factors."""
     found = [value for value in (factor(row, over) for row in rows) if value is not None]
-    return geomean(found) if found else None
+    return geometric_mean(found) if found else None
 
 
 def gemm_table(record: GemmRecord, title: str) -> Table:
-    """The rows by element types, each kind closed by its geometric means. Dependent launches have a column where they were timed."""
+    """Rows by element types, each group with its geometric means. Dependent launches have a column if they were timed."""
     timed = {name for row in record.rows for name in row.times_us}
     products = [name for name in PRODUCTS if name in CONTENDERS or name in timed]
     speeds = [Column(f"{LABELS[product]} TFLOP/s", right=True) for product in products]
     factors = [Column(f"× {LABELS[over]}", right=True) for over in CONTENDERS[1:]]
     shown: list[tuple[str, ...]] = []
-    for types in dict.fromkeys(row.types for row in record.rows):
-        rows = [row for row in record.rows if row.types == types]
+    for types, rows in grouped(record.rows, lambda row: row.types).items():
         for row in rows:
             numbers = [number(row.tflops(product), ".0f") for product in products]
             numbers += [number(factor(row, over), ".2f") for over in CONTENDERS[1:]]

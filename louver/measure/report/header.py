@@ -1,4 +1,4 @@
-"""The part that records of all kinds share: where and how their times were taken; and the reader of them."""
+"""The header that all records share, and the reader of record files."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 SCHEMA = 1
-"""The version of every record's form."""
+"""The version of every record's schema."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """device: its name. versions: name to version, the driver and ptxas among them. protocol: how the times were taken."""
+    """versions: by name, including the driver and ptxas. protocol: how the times were taken."""
 
     device: str
     versions: Mapping[str, str]
@@ -24,13 +24,12 @@ class Header:
 
     @property
     def foot(self) -> str:
-        """The same in words, for below a picture."""
         versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
         return f"{self.device}; {versions}. {self.protocol}"
 
 
 def header_of(data: Mapping[str, Any], *kinds: str) -> tuple[str, dict[str, str], str]:
-    """The values of a record's header. Raises ValueError unless the record is of one of these kinds, and KeyError or TypeError for others."""
+    """The values of a record's header. Raises ValueError for other kinds, and KeyError or TypeError for other data."""
     if data["schema"] != SCHEMA or data["kind"] not in kinds:
         wanted = " or ".join(map(repr, kinds))
         raise ValueError(f"expected schema {SCHEMA} and kind {wanted}, got {data['schema']} and {data['kind']!r}")
@@ -39,9 +38,10 @@ def header_of(data: Mapping[str, Any], *kinds: str) -> tuple[str, dict[str, str]
 
 
 def read_record(path: Path, kind: str, make: Callable[[Mapping[str, Any]], T]) -> T:
-    """What `make` makes of a file's JSON values. kind: of the record, and the module beside this one that has its schema.
+    """The result of `make` for a file's JSON values. kind: of the record, and the module of this package with its
+    schema.
 
-    Raises ValueError with the file's name and the rule that the record breaks.
+    Raises ValueError with the file's name and the broken rule.
     """
     try:
         data: Any = json.loads(path.read_text(encoding="utf-8"))

@@ -1,32 +1,36 @@
-"""The record of users' kernels beside Triton's dense ones.
+"""The record of users' kernels and Triton's dense ones.
 
 The file is JSON:
-`{"schema": 1, "kind": "kernels", "device": …, "versions": {…}, "date": …, "protocol": …, "general": false, "rows": […], "summary": {…}}`.
-A row has `form`, `kind`, `tile` [M, N, K] and `sizes` [M, N, K], and either `refused` or `failed`, a message, or `louver_us` and
-`louver_spread`, the same for `triton` and `cublas` where they ran, `times_dense` (Triton's time over ours), `options` of Triton's best,
-`tflops`, `grid`, `family`, `unit` (matrix products in the code by name), `registers`, `spilled_bytes`, `warnings` (why the
-dense kernel may be faster, said at the first call), `other_kernel` (where facts and times are not of one kernel), `compile_s`, `first_call_s`.
-`general`: every kernel ran by register tiles.
+`{"schema": 1, "kind": "kernels", "device": …, "versions": {…}, "date": …, "protocol": …, "general": false, "rows": […],
+"summary": {…}}`.
+- Every row has `form`, `kind`, `tile` and `sizes`, both [M, N, K]. Without times it has a message `refused` or
+  `failed`.
+- Times: `louver_us`, `louver_spread`, the same for `triton` and `cublas`, `times_dense` (Triton's time over Louver's),
+  `tflops`, `options` of Triton's best kernel, `compile_s`, `first_call_s`.
+- Kernel: `grid`, `family`, `unit` (matrix products in the code by name), `registers`, `spilled_bytes`, `warnings` (of
+  the first call: why the dense kernel may be faster), `other_kernel` (times of another kernel than the facts).
+- `general`: all kernels ran by register tiles.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 from louver.measure.report.header import Header, header_of, read_record
-from louver.measure.report.table import NAME, NONE, Column, Table, number
+from louver.measure.report.table import NAME, NONE, Column, Table, grouped, number
 
 WARPGROUP = "GMMA.SP"
-"""The last part of the opcodes of a warpgroup's sparse products, whatever their type."""
+"""The end of the opcode of all sparse warpgroup products."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelRow:
-    """A call. us: microseconds by contender. problem: why there are none. family: of a compiled kernel."""
+    """A call. us: microseconds by contender. problem: the reason if there are no times. family: of a compiled kernel."""
 
     form: str
     kind: str
@@ -45,16 +49,14 @@ class KernelRow:
 
     @property
     def label(self) -> str:
-        """Form and tile."""
         return f"{self.form} {'×'.join(map(str, self.tile))}"
 
     @property
     def times_dense(self) -> float | None:
-        """Triton's time over ours, None where either is missing."""
         return self.times("triton")
 
     def times(self, contender: str) -> float | None:
-        """A contender's time over ours, None where either is missing."""
+        """A contender's time over Louver's; None if either is missing."""
         return self.us[contender] / self.us["louver"] if {contender, "louver"} <= set(self.us) else None
 
     @property
@@ -78,7 +80,7 @@ class KernelsRecord(Header):
 
 
 def row_of(found: Mapping[str, Any]) -> KernelRow:
-    """A row from its JSON values. Of one that failed after it was timed, the message counts."""
+    """A row from its JSON values. A row that failed after it was timed has only the message."""
     problem = found.get("refused", found.get("failed"))
     names = () if problem is not None else ("louver", "triton", "cublas")
     us = {name: float(found[f"{name}_us"]) for name in names if f"{name}_us" in found}
@@ -96,7 +98,7 @@ def row_of(found: Mapping[str, Any]) -> KernelRow:
 
 
 def read_kernels(path: Path) -> KernelsRecord:
-    """Read and check a record. Raises ValueError with the file's name and the rule that it breaks."""
+    """Read and check a record. Raises ValueError with the file's name and the broken rule."""
 
     def made(data: Mapping[str, Any]) -> KernelsRecord:
         return KernelsRecord(*header_of(data, "kernels"), bool(data["general"]), tuple(map(row_of, data["rows"])))
@@ -105,21 +107,21 @@ def read_kernels(path: Path) -> KernelsRecord:
 
 
 def summarize(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Of a record's rows: geometric and least times dense speed by group, and forms counted.
+    """Geometric mean and least speed relative to dense kernels, by group of a record's rows, and counts of forms.
 
-    times_dense: against Triton at the same tile. times_best: against Triton at its best tile of a form, with our best tile of it.
-    times_cublas: against cuBLAS. slower: calls that Triton's dense kernel does faster; unexpected: those of them without a warning.
+    times_dense, times_best: over Triton at the same tile, and best tile over best tile. times_cublas: over cuBLAS.
+    slower: calls for which Triton's dense kernel is faster. unexpected: those without a warning.
     """
     rows = [row_of(each) for each in found]
     groups = {"all": rows}
-    groups |= _grouped(rows, lambda row: row.kind) | _grouped(rows, lambda row: row.tile_class)
-    groups |= _grouped((row for row in rows if row.family is not None), lambda row: f"by {_plural(row.family)}")
+    groups |= grouped(rows, lambda row: row.kind) | grouped(rows, lambda row: row.tile_class)
+    groups |= grouped((row for row in rows if row.family is not None), lambda row: f"by {_plural(row.family)}")
     dense = {name: _mean(row.times_dense for row in each) for name, each in groups.items()}
     cublas = {name: _mean(row.times("cublas") for row in each) for name, each in groups.items()}
     best = {
-        name: _mean(_best_tiles(each)) for name, each in {"all": rows, **_grouped(rows, lambda row: row.kind)}.items()
+        name: _mean(_best_tiles(each)) for name, each in {"all": rows, **grouped(rows, lambda row: row.kind)}.items()
     }
-    forms = _grouped(rows, lambda row: row.form)
+    forms = grouped(rows, lambda row: row.form)
     refused = {each["form"] for each in found if "refused" in each}
     failed = {each["form"] for each in found if "failed" in each} - refused
     accepted = [each for name, each in forms.items() if name not in refused | failed]
@@ -140,36 +142,28 @@ def summarize(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _grouped(rows: Iterable[KernelRow], key: Callable[[KernelRow], str]) -> dict[str, list[KernelRow]]:
-    found: dict[str, list[KernelRow]] = {}
-    for row in rows:
-        found.setdefault(key(row), []).append(row)
-    return found
-
-
 def _plural(family: str | None) -> str:
     return "products" if family == "product" else str(family)
 
 
 def _best_tiles(rows: Iterable[KernelRow]) -> Iterable[float | None]:
-    """Triton's least time over our least time, for each form and size that was timed at several tiles."""
+    """Triton's least time over Louver's, for each form and size with several timed tiles."""
     timed = (row for row in rows if row.times_dense is not None)
-    for same in _grouped(timed, lambda row: f"{row.form} {row.sizes}").values():
+    for same in grouped(timed, lambda row: f"{row.form} {row.sizes}").values():
         if len(same) > 1:
             yield min(row.us["triton"] for row in same) / min(row.us["louver"] for row in same)
 
 
 def _mean(found: Iterable[float | None]) -> dict[str, float | int] | None:
-    """The count of the numbers, their geometric mean and the least; None without any."""
+    """Count, geometric mean and least of the numbers; None without numbers."""
     speeds = [each for each in found if each is not None]
     if not speeds:
         return None
-    mean = math.exp(sum(map(math.log, speeds)) / len(speeds))
-    return {"calls": len(speeds), "mean": round(mean, 3), "least": round(min(speeds), 3)}
+    return {"calls": len(speeds), "mean": round(geometric_mean(speeds), 3), "least": round(min(speeds), 3)}
 
 
 def kernels_tables(found: Sequence[Mapping[str, Any]], title: str) -> list[Table | str]:
-    """The calls, fastest first; means by group; each message in a line."""
+    """The calls, fastest first; means by group; each message on a line."""
     rows = [row_of(each) for each in found]
     timed = sorted((row for row in rows if row.problem is None), key=lambda row: -(row.times_dense or 0))
     names = (Column("form", least=NAME), Column("tile"), Column("kind"), Column("units", least=NAME))

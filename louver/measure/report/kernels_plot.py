@@ -1,11 +1,12 @@
-"""Users' kernels as a picture: a bar a call, Triton's dense time over ours, the kinds one below the other."""
+"""Draws users' kernels: a bar for each call, Triton's dense time over Louver's, grouped by kind."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from louver.measure.report.canvas import COLORS, INK, clean, figure, foot, head, write
-from louver.measure.report.kernels import KernelRow, KernelsRecord
+from louver.measure.report.kernels import KernelsRecord
+from louver.measure.report.table import grouped
 
 WIDTH = 11.0
 BAR_HEIGHT = 0.2
@@ -13,21 +14,19 @@ HEAD, FOOT = 0.5, 0.7
 """Inches above and below the bars."""
 
 LEFT = 0.3
-"""The end of labels, as a part of the picture's width."""
+"""The end of the labels, as a fraction of the picture's width."""
 
 FOOT_COLUMNS = 210
 TITLE = "Users' kernels with a sparse tensor, beside the dense ones by Triton at the same tile"
 
 
 def plot_kernels(record: KernelsRecord, path: Path) -> Path:
-    """Bars by kind, fastest first; those below 1 are pale. Returns `path`.
+    """Bars by kind, fastest first. Bars below 1 are pale. Returns `path`.
 
-    Raises ValueError where no call was timed beside Triton's, and ModuleNotFoundError without Matplotlib.
+    Raises ValueError without a call that Triton ran too, and ModuleNotFoundError without Matplotlib.
     """
-    kinds: dict[str, list[tuple[float, KernelRow]]] = {}
-    for row in record.rows:
-        if row.times_dense is not None:
-            kinds.setdefault(row.kind, []).append((row.times_dense, row))
+    timed = [(row.times_dense, row) for row in record.rows if row.times_dense is not None]
+    kinds = grouped(timed, lambda each: each[1].kind)
     if not kinds:
         raise ValueError("a plot of kernels needs calls timed beside Triton's, got none: see the record's messages")
     count = sum(map(len, kinds.values()))

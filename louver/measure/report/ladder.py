@@ -1,9 +1,10 @@
-"""The ladder's record: schedules, each one change from the one below, and the worklog's claims.
+"""The record of ladders: schedules, each one change from the one below, and the worklog's claims.
 
 The file is JSON:
-`{"schema": 1, "kind": "ladder", "device": …, "versions": {…}, "protocol": …, "ladders": [{"dtype": "e4m3", "out": "f16",
-"shape": [M, N, K], "rungs": [{"change": "baseline", "us": 1.0, "claim_tflops": 430.0, "schedule": {…}}, …]}, …]}`.
-A claim that there is none of is null. The first rung is the baseline.
+`{"schema": 1, "kind": "ladder", "device": …, "versions": {…}, "protocol": …, "ladders": [{"dtype": "e4m3", "out":
+"f16", "shape": [M, N, K], "rungs": [{"change": "baseline", "us": 1.0, "claim_tflops": 430.0, "schedule": {…}}, …]},
+…]}`.
+The first rung is the baseline. A missing claim is null.
 """
 
 from __future__ import annotations
@@ -24,12 +25,11 @@ CLAIMS = (
     'Claims are from the worklog "How to optimize a Croqtile 2:4 sparse GEMM" (April 2026): TFLOP/s that its author measured '
     "at the same step on an H800 PCIe, not reproduced here."
 )
-"""The origin of the claims in a record, for tables and pictures."""
 
 
 @dataclass(frozen=True, slots=True)
 class LadderRung:
-    """A schedule measured. change: from the one below. us: microseconds of a launch. claim: the worklog's TFLOP/s here."""
+    """A measured schedule. change: from the rung below. us: microseconds of a launch. claim: TFLOP/s of the worklog."""
 
     change: str
     us: float
@@ -55,7 +55,6 @@ class Ladder:
 
     @property
     def title(self) -> str:
-        """Shape and types."""
         return f"{'×'.join(map(str, self.shape))} {types_of(self.dtype, self.out)}"
 
     def tflops(self, rung: LadderRung) -> float:
@@ -63,11 +62,11 @@ class Ladder:
         return 2 * math.prod(self.shape) / rung.us * 1e-6
 
     def gain(self, rung: LadderRung) -> float:
-        """Speed over the baseline's, less 1."""
+        """Speed relative to the baseline, minus 1."""
         return self.rungs[0].us / rung.us - 1
 
     def efficiency(self, rung: LadderRung, device: str) -> float | None:
-        """Part of the data sheet's 2:4 peak; None for a device whose data sheet is not known."""
+        """Fraction of the data sheet's 2:4 peak; None for an unknown device."""
         peak = DATASHEET.get(device, {}).get(element_type(self.dtype).bits)
         return None if peak is None else self.tflops(rung) / peak
 
@@ -87,7 +86,7 @@ def ladder_of(found: Mapping[str, Any]) -> Ladder:
 
 
 def read_ladder(path: Path) -> LadderRecord:
-    """Read and check a record. Raises ValueError with the file's name and the rule that it breaks."""
+    """Read and check a record. Raises ValueError with the file's name and the broken rule."""
 
     def made(data: Mapping[str, Any]) -> LadderRecord:
         return LadderRecord(*header_of(data, "ladder"), tuple(map(ladder_of, data["ladders"])))
@@ -96,7 +95,7 @@ def read_ladder(path: Path) -> LadderRecord:
 
 
 def ladder_tables(ladders: Sequence[Ladder], device: str) -> list[Table | str]:
-    """The rungs of each ladder from the baseline up; `CLAIMS` below them where there are any."""
+    """A table of each ladder from the baseline up, and `CLAIMS` if there are claims."""
     tables: list[Table | str] = [_table(ladder, device) for ladder in ladders]
     claimed = any(rung.claim is not None for ladder in ladders for rung in ladder.rungs)
     return [*tables, CLAIMS] if claimed else tables

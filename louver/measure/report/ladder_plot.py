@@ -1,4 +1,4 @@
-"""The ladder as a picture: a bar a rung, one panel an element type, the worklog's claims as marks."""
+"""Draws ladders: a panel for each element type, a bar for each rung, and the worklog's claims as marks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEAD, FOOT = 0.55, 0.65
 FOOT_COLUMNS = 230
 TITLE = "From a plain schedule to ours, one field at a time"
 BARS_END = 0.8
-"""The ends of the longest bar and of the claims, as a part of the panel's width; the numbers stand to the right of it."""
+"""End of the longest bar or claim, as a fraction of the panel's width. The numbers are to its right."""
 
 
 def plot_ladder(record: LadderRecord, path: Path) -> Path:
@@ -41,12 +41,12 @@ def plot_ladder(record: LadderRecord, path: Path) -> Path:
 
 
 def _panel(axes: Any, ladder: Ladder, device: str) -> Any:
-    """Draw a ladder; returns the marks of its claims, None where there are none."""
+    """Draw a ladder. Returns the marks of its claims, None without claims."""
     speeds = [ladder.tflops(rung) for rung in ladder.rungs]
     axes.barh(range(len(speeds)), speeds, 0.72, color=COLORS["ours"])
     for place, (rung, speed) in enumerate(zip(ladder.rungs, speeds, strict=True)):
         part = ladder.efficiency(rung, device)
-        # Padded by spaces as wide as digits.
+        # Figure spaces are as wide as digits.
         text = f"{speed:,.0f}" + ("" if part is None else f"  {part:.0%}".rjust(5, "\N{FIGURE SPACE}"))
         axes.text(1, place, text, transform=axes.get_yaxis_transform(), ha="right", va="center", fontsize=7, color=INK)
     claims = [(rung.claim, place) for place, rung in enumerate(ladder.rungs) if rung.claim is not None]

@@ -13,11 +13,10 @@ HEADINGS = ("tensor", "shape", "type", "dense", "stored", "ratio", "error")
 
 @dataclass(frozen=True, slots=True)
 class LayerRow:
-    """One weight.
+    """One weight. shape: [rows, columns] in elements. dtype: the stored element type.
 
-    shape: [rows, columns] in elements. dtype: the stored element type. dense_bytes: its size dense, in that type.
-    stored_bytes: its size as it is written, dense or compressed.
-    error: relative Frobenius error of pruning, ‖w − pruned‖ / ‖w‖ (0 for a zero weight).
+    dense_bytes: dense size in that type. stored_bytes: written size, dense or compressed.
+    error: relative Frobenius error of pruning, ‖w − pruned‖ / ‖w‖, 0 for a zero weight.
     """
 
     name: str
@@ -35,12 +34,11 @@ class LayerRow:
 
     @property
     def ratio(self) -> float:
-        """Dense bytes over stored bytes."""
         return self.dense_bytes / self.stored_bytes if self.stored_bytes else 1.0
 
 
 def total(rows: Sequence[LayerRow]) -> tuple[int, int, float]:
-    """Dense bytes, stored bytes, and the root mean square of the rows' errors, weighted by their elements."""
+    """Dense bytes, stored bytes, and the root mean square of the errors, weighted by elements."""
     dense = sum(row.dense_bytes for row in rows)
     stored = sum(row.stored_bytes for row in rows)
     weights = [row.shape[0] * row.shape[1] for row in rows]

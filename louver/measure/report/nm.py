@@ -1,9 +1,11 @@
-"""Records of products of vectors N:M@L beside cuBLAS: the figures of NM-SpMM (docs/nm.md).
+"""Records of products of vectors N:M@L and of cuBLAS: the figures of NM-SpMM (docs/nm.md).
 
-The files are JSON: `{"schema": 1, "kind": "nm", "device": …, "versions": {…}, "protocol": …, "rows": [{"shape": [M, N, K], "pattern":
-"8:32@32", "us": {"matmul": 1.0, "linear": 1.0, "cublas matmul": 3.0, "cublas linear": 3.0}, "flop_per_byte": 20.0, …}, …]}`: tokens come
-as [K, N] (`matmul`) and as [N, K] (`linear`). Few tokens have "us": {…, "copy": 2.0} too, of a copy that moves as many bytes. Of kind
-"nm-ladder" a row has "us": {"cublas": 3.0, "V1": 2.0, …} of each version's best tile, "tiles": {"V1": "256×128×32", …} and "case".
+The files are JSON:
+`{"schema": 1, "kind": "nm", "device": …, "versions": {…}, "protocol": …, "rows": [{"shape": [M, N, K], "pattern":
+"8:32@32", "us": {"matmul": 1.0, "linear": 1.0, "cublas matmul": 3.0, "cublas linear": 3.0}, "flop_per_byte": 20.0, …},
+…]}`. Tokens are [K, N] in `matmul` and [N, K] in `linear`. For few tokens `us` has `copy`, a copy of as many bytes. A
+row of kind "nm-ladder" has "us": {"cublas": 3.0, "V1": 2.0, …} of best tiles, "tiles": {"V1": "256×128×32", …} and
+"case".
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import Any
 from louver.formats.pattern import Pattern
 from louver.frontend.problem import Kind
 from louver.measure.report.header import Header, header_of, read_record
-from louver.measure.report.table import NONE, Column, Table
+from louver.measure.report.table import NONE, Column, Table, grouped
 
 KINDS: tuple[Kind, ...] = ("matmul", "linear")
 
@@ -41,12 +43,12 @@ class NmRow:
             raise ValueError(f"us are positive numbers of microseconds, got {dict(self.us)}")
 
     def speedup(self, name: str) -> float | None:
-        """Over cuBLAS with tokens of the same layout; None where the contender was not measured."""
+        """Speed relative to cuBLAS with the same token layout; None if the contender was not measured."""
         dense = self.us.get(f"{CUBLAS} {name}", self.us.get(CUBLAS))
         return dense / self.us[name] if name in self.us and dense is not None else None
 
     def copy_share(self, name: str) -> float | None:
-        """Part of a copy's speed; None where no copy was measured."""
+        """Fraction of a copy's speed; None without a copy."""
         return self.us[COPY] / self.us[name] if COPY in self.us and name in self.us else None
 
     def tflops(self, name: str) -> float:
@@ -55,7 +57,6 @@ class NmRow:
 
     @property
     def sparsity(self) -> str:
-        """In per cent."""
         return f"{100 * (1 - self.pattern.n / self.pattern.m):g}%"
 
 
@@ -68,12 +69,11 @@ class NmRecord(Header):
 
     @property
     def title(self) -> str:
-        """Of a table or a picture of all points."""
         return f"{self.dtype} vectors N:M@L, times as fast as cuBLAS {self.dtype}"
 
 
 def nm_record(data: Mapping[str, Any]) -> NmRecord:
-    """A record from its JSON values. Raises KeyError, TypeError or ValueError for others."""
+    """A record from its JSON values. Raises KeyError, TypeError or ValueError for other data."""
     return NmRecord(*header_of(data, "nm", "nm-ladder"), tuple(map(_row, data["rows"])), data.get("dtype", "f32"))
 
 
@@ -85,21 +85,19 @@ def _row(row: Mapping[str, Any]) -> NmRow:
 
 
 def read_nm(path: Path) -> NmRecord:
-    """Read and check a record. Raises ValueError with the file's name and the rule that it breaks."""
+    """Read and check a record. Raises ValueError with the file's name and the broken rule."""
     return read_record(path, "nm", nm_record)
 
 
 def by_pattern(rows: Sequence[NmRow]) -> dict[Pattern, list[NmRow]]:
-    """The rows of each pattern, in the paper's order: by tokens, then by weight."""
-    found: dict[Pattern, list[NmRow]] = {}
-    for row in sorted(rows, key=lambda row: row.shape[1]):
-        found.setdefault(row.pattern, []).append(row)
-    return found
+    """The rows of each pattern in the paper's order: by tokens, then by weight."""
+    return grouped(sorted(rows, key=lambda row: row.shape[1]), lambda row: row.pattern)
 
 
 def nm_table(record: NmRecord) -> Table:
-    """Speed over cuBLAS by sparsity and layout: geometric mean, least and most, and the mean for each number of tokens. Where a copy was
-    measured, the mean part of its speed too.
+    """Speed over cuBLAS by pattern and layout: geometric mean, least, greatest, and the mean for each number of tokens.
+
+    If a copy was measured, the table also has the mean fraction of its speed.
     """
     tokens = sorted({row.shape[1] for row in record.rows})
     copied = sorted({row.shape[1] for row in record.rows if COPY in row.us})
@@ -129,12 +127,12 @@ def nm_table(record: NmRecord) -> Table:
 
 
 def versions_of(record: NmRecord) -> list[str]:
-    """The versions of a ladder that were measured, in order."""
+    """The measured versions of a ladder, in order."""
     return list(dict.fromkeys(name for row in record.rows for name in row.us if name != CUBLAS))
 
 
 def ladder_table(record: NmRecord) -> Table:
-    """Each version's speed over cuBLAS with its best tile, by case and pattern."""
+    """Speed of each version's best tile over cuBLAS, by case and pattern."""
     names = versions_of(record)
     columns = (Column("case"), Column("M×N×K", right=True), Column("pattern"), *(Column(n, right=True) for n in names))
     rows = [

@@ -1,4 +1,4 @@
-"""The figures of NM-SpMM as pictures: speed over cuBLAS by sparsity above a roofline (Figures 9 and 10), and its versions (Figure 7)."""
+"""Draws the figures of NM-SpMM: speed over cuBLAS and a roofline (Figures 9 and 10), and its versions (Figure 7)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from louver.measure.report.nm import KINDS, NmRecord, NmRow, by_pattern, version
 from louver.measure.report.roofline import ROOFS, Roof
 
 WIDTH, PANEL, HEAD, FOOT = 12.0, 2.6, 0.6, 0.7
-"""Inches: of the picture, of a row of panels, above and below them."""
+"""Inches: the picture's width, the height of a row of panels, of the head and of the foot."""
 
 FOOT_COLUMNS = 230
 MARGINS = {"left": 0.05, "right": 0.99, "top": 0.88, "bottom": 0.18}
@@ -21,16 +21,16 @@ STYLES = {"matmul": "-", "linear": ":"}
 SHADES = ("#b0b7c0", "#6b8fb5", "#0f766e", "#b45309")
 
 FEW = 20
-"""Points of a line, up to which each has a mark."""
+"""Most points of a line that are marked."""
 
 ROOFLINE_SHAPE = (4096, 4096, 4096)
 """The product of Figure 10."""
 
 
 def plot_nm(record: NmRecord, path: Path) -> Path:
-    """A panel for each sparsity, points by tokens, then by weight; below them the roofline, where its product was measured. Returns `path`.
+    """A panel for each sparsity, with points by tokens, then by weight. Below, a roofline if its product was measured.
 
-    Raises ValueError without rows and ModuleNotFoundError without Matplotlib.
+    Returns `path`. Raises ValueError without rows and ModuleNotFoundError without Matplotlib.
     """
     panels, roof = by_pattern(_rows(record)), ROOFS.get(record.device) if record.dtype == "f32" else None
     roofed = [row for row in record.rows if row.shape == ROOFLINE_SHAPE and "matmul" in row.us]
@@ -53,7 +53,7 @@ def _rows(record: NmRecord) -> tuple[NmRow, ...]:
 
 
 def _bands(record: NmRecord, count: int, title: str) -> Any:
-    """A new figure's head, rows of panels and foot."""
+    """The head, rows of panels and foot of a new figure."""
     made = figure(WIDTH, PANEL * count + HEAD + FOOT)
     bands = made.subfigures(count + 2, 1, height_ratios=[HEAD, *[PANEL] * count, FOOT])
     head(bands[0], title)
@@ -62,7 +62,7 @@ def _bands(record: NmRecord, count: int, title: str) -> Any:
 
 
 def _panels(bands: Any, count: int) -> list[Any]:
-    """So many panels, two in a band."""
+    """The first `count` panels, two in a band."""
     found: list[Any] = []
     for band in bands[1 : 1 + -(-count // 2)]:
         found += list(band.subplots(1, 2))
@@ -73,7 +73,7 @@ def _panels(bands: Any, count: int) -> list[Any]:
 
 
 def _legend(bands: Any, axes: Any) -> None:
-    """The names of a panel's lines or bars, in the head, once."""
+    """Name the lines or bars of a panel in the head, once."""
     if not bands[0].legends:
         place = {"loc": "center right", "bbox_to_anchor": (0.99, 0.5), "ncols": 4}
         bands[0].legend(*axes.get_legend_handles_labels(), frameon=False, fontsize=8, **place)
@@ -127,7 +127,7 @@ def _roofline(axes: Any, roof: Roof, rows: list[NmRow]) -> None:
 
 
 def plot_nm_ladder(record: NmRecord, path: Path) -> Path:
-    """A panel for each case, a group of bars for each sparsity, a bar for each version. Returns `path`. Raises as `plot_nm`."""
+    """A panel for each case, with a group of bars for each sparsity. Returns `path`. Raises as `plot_nm`."""
     names, cases = versions_of(record), list(dict.fromkeys(row.case for row in _rows(record)))
     bands, width = _bands(record, -(-len(cases) // 2), TITLE_LADDER), 0.84 / len(names)
     for axes, case in zip(_panels(bands, len(cases)), cases, strict=True):

@@ -1,4 +1,4 @@
-"""A checkpoint's tensors before and after pruning, as a picture."""
+"""Draws a checkpoint's tensors before and after pruning."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from louver.measure.report.canvas import COLORS, INK, clean, figure, write
 from louver.measure.report.layers import LayerRow
 
 MOST_BARS = 48
-"""Tensors drawn in one picture; beyond that their names cannot be read."""
+"""Most tensors of a picture; names of more tensors are unreadable."""
 
 
 def plot_layers(rows: Sequence[LayerRow], path: Path, title: str) -> Path:
-    """Bytes before and after, and the error of pruning, tensor by tensor. Returns `path`.
+    """Bytes before and after, and the error of pruning, by tensor. Returns `path`.
 
-    Past `MOST_BARS` tensors only the largest are drawn, in their order, and the title says so.
-    Raises ValueError without rows and ModuleNotFoundError without Matplotlib.
+    Only the largest `MOST_BARS` tensors are drawn; the title then gives both numbers. Raises ValueError without rows
+    and ModuleNotFoundError without Matplotlib.
     """
     if not rows:
         raise ValueError("a plot of layers needs at least one row, got none: nothing was pruned")
@@ -35,7 +35,7 @@ def plot_layers(rows: Sequence[LayerRow], path: Path, title: str) -> Path:
     sizes.set_xlabel("MiB")
     sizes.margins(y=0.01)
     sizes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False, fontsize=8)
-    # An error of 0 stands on the edge.
+    # An error of 0 lies on the edge.
     errors.plot([row.error for row in shown], places, "o", color=COLORS["ours"], markersize=4, clip_on=False)
     errors.set_xlim(0, 1.1 * max(row.error for row in shown) or 1)
     errors.margins(y=0.01)

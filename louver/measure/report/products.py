@@ -1,26 +1,25 @@
-"""Results of each product that was run and checked, as records, tables and JSON."""
+"""Results of products that were run and checked, as records, tables and JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
-from louver.measure.report.table import Column, Table
+from louver.measure.report.table import Column, Table, grouped
 
 HEADINGS = ("product", "M×N×K", "ran on", "seconds", "within the bound")
 
 MOST_LINES = 10
-"""Kinds of products that a terminal shows."""
+"""Most kinds of products in a terminal's table."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProductRow:
-    """One product, checked against float64.
+    """One product, checked against float64. shape: (M, N, K): rows of the sparse weight, tokens, inner size.
 
-    shape: (M, N, K): rows of the sparse weight, tokens, inner size. path: what ran it ("GPU", "reference", "emulator").
-    seconds: wall time of the call, copies included. worst: the greatest error over its bound. That is near 1 for a right
-    product, since rounding to the output's type is most of the bound. ok: no error is over its bound.
+    path: "GPU", "reference" or "emulator". seconds: wall time of the call, with copies. ok: all errors are within the
+    bound.
+    worst: greatest error over its bound, near 1 for a right product, because output rounding is most of the bound.
     """
 
     name: str
@@ -38,10 +37,8 @@ def cells(row: ProductRow) -> tuple[str, ...]:
 
 
 def products_table(rows: Sequence[ProductRow], title: str) -> Table:
-    """A line for all products of one shape that ran on one path, for a terminal; shapes past `MOST_LINES` are counted."""
-    kinds: dict[tuple[tuple[int, int, int], str], list[ProductRow]] = {}
-    for row in rows:
-        kinds.setdefault((row.shape, row.path), []).append(row)
+    """A line for all products of one shape and path, for a terminal. Shapes after `MOST_LINES` are counted."""
+    kinds = grouped(rows, lambda row: (row.shape, row.path))
     lines = [_kind_cells(same) for same in list(kinds.values())[:MOST_LINES]]
     if len(kinds) > MOST_LINES:
         lines.append((f"{len(kinds) - MOST_LINES} more", "", "", "", ""))
@@ -50,7 +47,6 @@ def products_table(rows: Sequence[ProductRow], title: str) -> Table:
 
 
 def _kind_cells(rows: Sequence[ProductRow]) -> tuple[str, ...]:
-    """Products of one shape and path as one row."""
     good = sum(row.ok for row in rows)
     _, shape, path, _, _ = cells(rows[0])
     within = "all" if good == len(rows) else f"{good} of {len(rows)}"
@@ -61,8 +57,3 @@ def each_product(rows: Sequence[ProductRow]) -> Table:
     """A line for each product."""
     columns = tuple(Column(name, right=name in ("M×N×K", "seconds")) for name in HEADINGS)
     return Table("", columns, [cells(row) for row in rows])
-
-
-def products_json(rows: Sequence[ProductRow]) -> list[dict[str, Any]]:
-    """The rows as JSON values."""
-    return [asdict(row) for row in rows]

@@ -1,4 +1,4 @@
-"""Records of every kind, drawn."""
+"""Draws records of all kinds."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from louver.measure.report.nm import read_nm
 
 
 def draw(record: Path, picture: Path) -> Path:
-    """Draw a benchmark's JSON record as a PNG; returns `picture`.
+    """Draw a benchmark's JSON record as a PNG. Returns `picture`.
 
-    Raises ValueError with the rule that the record breaks and ModuleNotFoundError without Matplotlib.
+    Raises ValueError with the broken rule and ModuleNotFoundError without Matplotlib.
     """
     from louver.measure.report.gemm_plot import plot_gemm
     from louver.measure.report.kernels_plot import plot_kernels
@@ -38,7 +38,6 @@ def draw(record: Path, picture: Path) -> Path:
 
 
 def _kind(record: Path) -> str | None:
-    """The kind that a record says that it is, None where it says nothing."""
     try:
         data: Any = json.loads(record.read_text(encoding="utf-8"))
     except ValueError:

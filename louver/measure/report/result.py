@@ -16,10 +16,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """kind: the command. data: JSON values by the keys of docs/cli.md. shown: the same as text, in order.
-
-    ok: whether all that was checked is right.
-    """
+    """kind: the command. data: JSON values by the keys of docs/cli.md. shown: the same as text. ok: all checks passed."""
 
     kind: str
     data: Mapping[str, Any]
@@ -27,13 +24,13 @@ class Result:
     ok: bool = True
 
     def json(self) -> str:
-        """One JSON document, in ASCII. Infinity and NaN, which JSON does not have, are null."""
+        """One JSON document in ASCII. Infinity and NaN become null, because JSON does not have them."""
         document = json.dumps(_finite({"schema": SCHEMA, "kind": self.kind, **self.data}), indent=1)
-        # The one control character that JSON leaves as it is.
+        # JSON escapes all other control characters.
         return document.replace("\x7f", "\\u007f")
 
     def lines(self, width: int | None = None, encoding: str = "utf-8") -> Iterator[str]:
-        """The text in lines of at most `width` cells, of any length without one; an empty line ends a table."""
+        """The text in lines of at most `width` cells; None: of any length. An empty line ends a table."""
         for index, part in enumerate(self.shown):
             if index and isinstance(self.shown[index - 1], Table):
                 yield ""

@@ -1,4 +1,4 @@
-"""One roofline: ceilings of peak, power and memory, and the products below them."""
+"""Draws one roofline: the ceilings of peak, power and memory, and the products below them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from louver.measure.report.gemm import CONTENDERS, GemmRecord
 from louver.measure.report.roofline import Roof, capped_clock, intensity
 
 MARKS = {"ours": "o", "cublas": "s", "cusparselt": "D"}
-"""Shapes too, so that colours are not needed."""
+"""Different shapes, so that the picture works without colours."""
 
 LEFT_OF_RIDGE = 0.5
-"""The picture's left end in terms of the ridge, where no product lies farther left."""
+"""The picture's left end relative to the ridge, if no product lies further left."""
 
 ROOF_COLOR, POWER_COLOR = INK, "#b45309"
 
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """A product: FLOP a byte, TFLOP/s."""
+    """A product: FLOP per byte, TFLOP/s."""
 
     x: float
     y: float
@@ -30,7 +30,7 @@ class _Mark:
 
 
 def draw_roofline(axes: Any, record: GemmRecord, roof: Roof, bits: int) -> None:
-    """Speed over intensity of the rows with operands of that width, both logarithmic."""
+    """Speed over intensity of the rows with this operand width, both logarithmic."""
     marks = _marks(record, bits)
     ridge, peak = roof.ridge(bits), roof.peak(bits)
     left = min([ridge * LEFT_OF_RIDGE, *(0.8 * mark.x for mark in marks)])
@@ -41,7 +41,7 @@ def draw_roofline(axes: Any, record: GemmRecord, roof: Roof, bits: int) -> None:
     axes.plot([left, ridge, right], [start, peak, peak], color=ROOF_COLOR, linewidth=1.6)
     _say(axes, right, peak, f"2:4 peak at {roof.clock_mhz:,.0f} MHz: {peak:,.0f}", ROOF_COLOR)
     memory = f"memory, {roof.bytes_per_second / 1e12:.1f} TB/s"
-    # Left of the line, where no product can be.
+    # No product can be left of the line.
     axes.annotate(
         memory, (0.85 * ridge, 0.85 * peak), (-5, 0), textcoords="offset points", fontsize=7.5, color=ROOF_COLOR,
         ha="right", va="center",
@@ -61,7 +61,7 @@ def draw_roofline(axes: Any, record: GemmRecord, roof: Roof, bits: int) -> None:
 
 
 def _marks(record: GemmRecord, bits: int) -> list[_Mark]:
-    """Bursts first, ours on top of the others'."""
+    """Bursts first, Louver's marks last."""
     found: list[_Mark] = []
     for contender in reversed(CONTENDERS):
         rows = [row for row in record.rows if element_type(row.dtype).bits == bits]

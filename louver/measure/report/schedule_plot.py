@@ -1,4 +1,4 @@
-"""A kernel's life in time: who fills which slot of the ring, multiplies, stores and waits, drawn from a schedule."""
+"""Draws a kernel over time, from its schedule: who fills each slot of the ring, multiplies, stores and waits."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ WIDTH, LEFT, RIGHT = 1040, 192, 16
 ROW, GAP, HEAD = 24, 5, 60
 
 COPY, PRODUCTS, STORE, WAIT = ("#bcd7f0", "#d3ecc8"), ("#2f6fae", "#3f8a3a"), ("#c9691c", "#a8487f"), "#e9ecef"
-"""Colours: of copies, products and stores by turns from tile to tile; of waits."""
+"""Colours of copies, products and stores, alternating between tiles; of waits."""
 
 TILES = 2
-"""Tiles of each warpgroup that are drawn."""
+"""Drawn tiles of each warpgroup."""
 
 BEYOND = 4
-"""Steps of a tile that are drawn beyond those that fill the ring for the first time."""
+"""Drawn steps of a tile after the steps that first fill the ring."""
 
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """A kernel for sizes M, N, K on a GPU of so many SMs."""
+    """A kernel for sizes M, N, K on a GPU with this number of SMs."""
 
     product: CompiledProduct
     sizes: tuple[int, int, int]
@@ -35,12 +35,10 @@ class Life:
 
     @property
     def schedule(self) -> Schedule:
-        """The schedule that it runs by."""
         return self.product.schedule
 
     @property
     def kernel(self) -> ops.KernelOp:
-        """Its schedule IR."""
         (kernel,) = (op for op in self.product.sched.body.block.ops if isinstance(op, ops.KernelOp))
         return kernel
 
@@ -51,7 +49,7 @@ class Life:
 
     @property
     def drawn(self) -> int:
-        """The number of them that are drawn."""
+        """Drawn K steps of a tile."""
         return min(self.steps, self.schedule.ring.stages + BEYOND)
 
     @property
@@ -74,7 +72,7 @@ class Life:
 
 
 def draw_schedule(life: Life) -> str:
-    """The picture as SVG. Raises ProtocolError for a schedule whose barriers do not hold, which no compiled kernel has."""
+    """The picture as SVG. Raises ProtocolError for wrong barriers, which no compiled kernel has."""
     spans = life.spans
     rows = list(_rows(life, spans))
     height = HEAD + len(rows) * (ROW + GAP) + 92
@@ -142,7 +140,7 @@ def _rows(life: Life, spans: Sequence[Span]) -> Iterator[tuple[str, list[_Bar]]]
 
 
 def _holder_bars(spans: Sequence[Span], holder: tuple[str, int], *, copies: bool = False) -> Iterator[_Bar]:
-    """The bars of a role's own actions. Products run while it goes on, so that their bars hide its waits."""
+    """The bars of a role's actions. Products run asynchronously, so their bars hide the role's waits."""
     own = [span for span in spans if (span.role, span.warpgroup) == holder]
     yield from (_Bar(span.begin, span.end, WAIT) for span in own if span.kind == "wait")
     if copies:
@@ -165,7 +163,7 @@ def _filled(copies: Sequence[Span]) -> tuple[float, float]:
 
 
 def _stage_bars(spans: Sequence[Span], stage: int) -> Iterator[_Bar]:
-    """A stage from its copies' begin to its release by the last warpgroup: filling, full, being read."""
+    """A stage from the start of its copies to its release by the last warpgroup: filling, full, being read."""
     own = [span for span in spans if span.stage == stage]
     for copies in _copies(own):
         key = copies[0].tile, copies[0].step

@@ -1,12 +1,12 @@
-"""Sentence embeddings by pruned weights beside those by the stored ones, as records, a table and JSON.
+"""Compares sentence embeddings by pruned weights with embeddings by the stored weights: records, a table and JSON.
 
-Embeddings are [2·n, width], each of length 1. Sentences i and i + n say the same: they are paraphrases.
+Embeddings are [2·n, width], each of length 1. Sentences i and i + n are paraphrases.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,12 +21,11 @@ F32 = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class SentenceRow:
-    """The results of the sentences for one set of weights.
+    """Results of the sentences for one set of weights, compared with the stored weights.
 
-    weights: the pattern, or the type of dense weights. kept: part of each layer's elements that stays, 0 to 1.
-    mean_cosine, least_cosine: of each sentence's embeddings by these weights and by the stored ones.
-    rank_correlation: Spearman's, of the similarities of all pairs of sentences by these weights and by the stored ones.
-    found: sentences whose paraphrase is the nearest of all others; sentences: their number.
+    weights: the pattern, or the type of dense weights. kept: fraction of each layer's elements, 0 to 1.
+    mean_cosine, least_cosine: of the two embeddings of each sentence. rank_correlation: Spearman's, of the similarities
+    of all pairs. found: sentences whose nearest other sentence is the paraphrase. sentences: their number.
     """
 
     weights: str
@@ -39,7 +38,7 @@ class SentenceRow:
 
 
 def sentence_row(weights: str, kept: float, embeddings: F32, stored: F32) -> SentenceRow:
-    """Measure embeddings [2·n, width] beside those by the stored weights. Raises ValueError for other shapes."""
+    """Compare embeddings [2·n, width] with those by the stored weights. Raises ValueError for other shapes."""
     if embeddings.shape != stored.shape or stored.ndim != 2 or len(stored) % 2:
         raise ValueError(f"embeddings are two arrays [2·n, width], got {embeddings.shape} and {stored.shape}")
     cosines = np.einsum("sw,sw->s", embeddings, stored)
@@ -57,13 +56,13 @@ def sentence_row(weights: str, kept: float, embeddings: F32, stored: F32) -> Sen
 
 
 def pair_similarities(embeddings: F32) -> F32:
-    """Cosine of every two different sentences, each pair once: [2·n · (2·n - 1) / 2]."""
+    """Cosine of each pair of different sentences: [2·n · (2·n - 1) / 2]."""
     similarity: F32 = embeddings @ embeddings.T
     return similarity[np.triu_indices(len(embeddings), 1)]
 
 
 def finds_paraphrase(embeddings: F32) -> NDArray[np.bool_]:
-    """Whether the nearest of all other sentences is the paraphrase: [2·n]."""
+    """Whether the nearest other sentence is the paraphrase: [2·n]."""
     similarity = embeddings @ embeddings.T
     np.fill_diagonal(similarity, -np.inf)
     return similarity.argmax(axis=1) == np.roll(np.arange(len(embeddings)), len(embeddings) // 2)
@@ -84,11 +83,6 @@ def cells(row: SentenceRow) -> tuple[str, ...]:
 
 
 def sentences_table(rows: Sequence[SentenceRow], title: str = "") -> Table:
-    """The rows."""
+    """The rows as a table."""
     columns = tuple(Column(name, right=name != "weights") for name in HEADINGS)
     return Table(title, columns, [cells(row) for row in rows])
-
-
-def sentences_json(rows: Sequence[SentenceRow]) -> list[dict[str, Any]]:
-    """The rows as JSON values."""
-    return [asdict(row) for row in rows]

@@ -1,4 +1,4 @@
-"""Similarities of sentences by pruned weights beside those by the stored ones, as a picture."""
+"""Draws similarities of sentences by pruned weights against similarities by the stored weights."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from louver.measure.report.sentences import F32, finds_paraphrase
 
 COLUMNS = 3
 MARGIN = 0.07
-"""Beyond the least and the greatest cosine."""
 
 LOST = "#c2410c"
 """Colour of paraphrases that are not found."""
 
 
 def plot_sentences(embeddings: Mapping[str, F32], path: Path, title: str) -> Path:
-    """A panel for each set of weights, a dot for each two sentences: their similarity, over that by the stored weights.
+    """A panel for each set of weights, a dot for each pair of sentences: its similarity over that by the stored
+    weights.
 
-    embeddings: [2·n, width] by the weights' names, as in `louver.measure.report.sentences`; those by the stored weights come first.
+    embeddings: [2·n, width] by the weights' names, the stored weights first; see `louver.measure.report.sentences`.
     Returns `path`. Raises ValueError without panels and ModuleNotFoundError without Matplotlib.
     """
     stored, *others = embeddings
@@ -35,7 +35,7 @@ def plot_sentences(embeddings: Mapping[str, F32], path: Path, title: str) -> Pat
         axes.set_visible(False)
     for axes, weights in zip(panels.flat, others, strict=False):
         _panel(axes, embeddings[stored], embeddings[weights], weights)
-    # One range for both axes keeps the panels square, and so as wide as their titles.
+    # One range for both axes keeps the panels square, so that their titles fit.
     least = min(float((each @ each.T).min()) for each in embeddings.values())
     panels[0, 0].set(xlim=(least - MARGIN, 1 + MARGIN), ylim=(least - MARGIN, 1 + MARGIN))
     made.supylabel("cosine similarity of two sentences, weights as named", fontsize=9, color=INK)
@@ -63,7 +63,7 @@ def _panel(axes: Any, stored: F32, embeddings: F32, weights: str) -> None:
     axes.set_title(weights, fontsize=11, color=INK, weight="bold", loc="left")
     axes.set_title(f"{found.sum()} of {len(found)} find their paraphrase", fontsize=8.5, color=INK, loc="right")
     clean(axes, grid="both")
-    # In the corner the numbers of both axes meet.
+    # The numbers of both axes meet in the corner.
     axes.tick_params(axis="x", pad=7)
 
 

@@ -1,5 +1,6 @@
-"""Drawings as SVG text: the same marks give the same text. Sizes in pixels; nothing is loaded, and the background is the drawing's own,
-so that it can be read on light and dark pages.
+"""Drawings as SVG text. Equal marks give equal text. Sizes are in pixels.
+
+The SVG loads nothing. It has a white background, so that it is readable on light and dark pages.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ FONT = "DejaVu Sans, Verdana, Helvetica, Arial, sans-serif"
 MONO = "DejaVu Sans Mono, Menlo, Consolas, monospace"
 
 LEAST_SIZE = 11
-"""Smallest letters."""
+"""Size of the smallest letters."""
 
 INK, MUTED, EDGE, PAPER = "#1f2933", "#52606d", "#cbd2d9", "#ffffff"
 
@@ -20,13 +21,13 @@ Anchor = Literal["start", "middle", "end"]
 
 
 def text_width(text: str, size: float, *, mono: bool = False) -> float:
-    """About as wide as a text is, on the safe side: fonts differ."""
+    """An upper estimate of a text's width, because fonts differ."""
     return len(text) * size * (0.61 if mono else 0.6)
 
 
 @dataclass(slots=True)
 class Drawing:
-    """Marks on white paper. title, about: for readers who do not see them."""
+    """Marks on white paper. title, about: texts for screen readers."""
 
     width: int
     height: int
@@ -47,7 +48,6 @@ class Drawing:
         radius: float = 0,
         dashes: str = "",
     ) -> None:
-        """A rectangle."""
         dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
         self.marks.append(
             f'<rect x="{_n(x)}" y="{_n(y)}" width="{_n(width)}" height="{_n(height)}" rx="{_n(radius)}" fill="{fill}" '
@@ -67,9 +67,9 @@ class Drawing:
         mono: bool = False,
         room: float | None = None,
     ) -> None:
-        """A line of text on the base line y. room: pixels that it may take.
+        """A line of text on the base line y. room: pixels for the text.
 
-        Raises ValueError for letters that are too small, or text that does not fit its room or the paper.
+        Raises ValueError for too small letters, and for text that does not fit its room or the paper.
         """
         if size < LEAST_SIZE:
             raise ValueError(f"letters of a drawing are {LEAST_SIZE} pixels or larger, got {size} for {text!r}")
@@ -85,7 +85,6 @@ class Drawing:
         )
 
     def arrow(self, *points: tuple[float, float], color: str = MUTED, dashes: str = "") -> None:
-        """A line through points with a head at its end."""
         path = " ".join(f"{_n(x)},{_n(y)}" for x, y in points)
         dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
         self.marks.append(
@@ -93,14 +92,12 @@ class Drawing:
         )
 
     def line(self, x1: float, y1: float, x2: float, y2: float, color: str = EDGE, *, dashes: str = "") -> None:
-        """A straight line."""
         dashed = f' stroke-dasharray="{dashes}"' if dashes else ""
         self.marks.append(
             f'<line x1="{_n(x1)}" y1="{_n(y1)}" x2="{_n(x2)}" y2="{_n(y2)}" stroke="{color}" stroke-width="1"{dashed}/>'
         )
 
     def svg(self) -> str:
-        """The file's text."""
         head = (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}" width="{self.width}" '
             f'height="{self.height}" font-family="{FONT}" role="img">'

@@ -1,15 +1,19 @@
-"""The one look of all tables: columns where they fit, else one record a row."""
+"""The layout of all tables: columns if they fit, else one record for each row."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import TypeVar
 
 from louver.measure.report.text import cells, fold, shown
 
+K = TypeVar("K")
+R = TypeVar("R")
+
 NAME = 16
-"""Least width, in cells, of a column of names or sentences: less is hard to read."""
+"""Least width, in cells, of a column of names or sentences. Less is hard to read."""
 
 GAP = "  "
 
@@ -22,9 +26,17 @@ def number(value: float | None, form: str) -> str:
     return NONE if value is None else format(value, form)
 
 
+def grouped(rows: Iterable[R], key: Callable[[R], K]) -> dict[K, list[R]]:
+    """The rows of each key, in their order."""
+    found: dict[K, list[R]] = {}
+    for row in rows:
+        found.setdefault(key(row), []).append(row)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
-    """right: cells end at the right, as numbers do. least: cells that a narrower text may be folded to; 0: it is not folded."""
+    """right: align at the right, as numbers. least: least cells of folded text; 0: never folded."""
 
     heading: str
     right: bool = False
@@ -33,7 +45,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of text below a title. The first column says what a row is of. footer: a last row, of totals."""
+    """Rows of text below a title. The first column names the row. footer: a last row of totals."""
 
     title: str
     columns: tuple[Column, ...]
@@ -46,7 +58,7 @@ class Table:
                 raise ValueError(f"a row has {len(self.columns)} cells, got {len(row)}: {list(row)}")
 
     def lines(self, width: int | None = None, encoding: str = "utf-8") -> Iterator[str]:
-        """The table in lines of at most `width` cells, of any length without one, in characters of `encoding`."""
+        """The table in lines of at most `width` cells (None: any length), in characters of `encoding`."""
         if self.title:
             yield from paragraph(self.title, width, encoding)
         headings = [shown(column.heading, encoding) for column in self.columns]
@@ -64,7 +76,7 @@ class Table:
             yield from self._line(row, widths)
 
     def markdown(self) -> str:
-        """The table as Markdown, without its title; the footer is bold."""
+        """The table as Markdown, without its title. The footer is bold."""
         rules = tuple("---:" if column.right else "---" for column in self.columns)
         rows = [tuple(column.heading for column in self.columns), rules, *self.rows]
         if self.footer is not None:
@@ -77,7 +89,7 @@ class Table:
             yield self.footer
 
     def _widths(self, rows: Sequence[Sequence[str]], width: int | None) -> list[int] | None:
-        """The columns' widths, None where `width` is too little. Columns that fold share what is left over."""
+        """The columns' widths; None if `width` is too small. Folded columns share the rest of the width."""
         natural = [max(map(cells, column)) for column in zip(*rows, strict=True)]
         if width is None:
             return natural

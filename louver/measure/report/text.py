@@ -1,4 +1,4 @@
-"""Text for a terminal: everything that a command prints or writes as text passes `shown`."""
+"""Text for a terminal. All text that a command prints or writes passes `shown`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterator
 _PLAIN = str.maketrans(
     {"×": "x", "–": "-", "µ": "u", "→": "->", "…": "...", "Δ": "change", "±": "+-", "─": "-", "·": "*"}
 )
-"""Stand-ins for characters that the tables use and an encoding such as ASCII does not have."""
+"""Replacements for characters of the tables that encodings such as ASCII do not have."""
 
 
 def shown(text: str, encoding: str = "utf-8", keep: str = "") -> str:
-    r"""The text without anything that a terminal would obey, in characters of `encoding`.
+    r"""The text without characters that control a terminal, in characters of `encoding`.
 
-    Characters that do not print become escapes such as `\x1b`: control characters, line ends, marks that change the
-    direction of text, lone surrogates. keep: such characters that stay.
+    Unprintable characters become escapes such as `\x1b`: control characters, line ends, marks that change the direction
+    of text, lone surrogates. keep: unprintable characters that stay.
     """
     if not text.isprintable():
         text = "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
@@ -27,8 +27,8 @@ def shown(text: str, encoding: str = "utf-8", keep: str = "") -> str:
 
 
 def cells(text: str) -> int:
-    """Columns that a terminal takes for text that is `shown`."""
-    # Below the combining marks every character that prints has one cell.
+    """Columns of a terminal for text from `shown`."""
+    # Below U+0300, the combining marks, every printable character has one cell.
     return len(text) if text.isascii() or max(text) < "\u0300" else sum(map(_cells, text))
 
 
@@ -37,7 +37,7 @@ def _cells(character: str) -> int:
 
 
 def fold(text: str, width: int) -> Iterator[str]:
-    """Lines of at most `width` cells, broken at spaces; a longer word after a dot, a dash or the like, or anywhere."""
+    """Lines of at most `width` cells, split at spaces. A longer word is split after one of "./_-,", or anywhere."""
     if cells(text) <= width:
         yield text
         return
@@ -53,7 +53,7 @@ def fold(text: str, width: int) -> Iterator[str]:
 
 
 def _fitting(text: str, start: int, width: int) -> int:
-    """The end of the characters from `start` on that fit; one fits always."""
+    """The end of the characters from `start` that fit, at least one character."""
     used = 0
     for index in range(start, len(text)):
         used += _cells(text[index])

@@ -1,4 +1,4 @@
-"""Time over the number of tokens as a picture: a panel a weight, a row a kind of element types."""
+"""Draws time over the number of tokens: a column of panels for each weight, a row for each combination of types."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from louver.measure.report.canvas import COLORS, INK, clean, figure, foot, write
 from louver.measure.report.gemm import LABELS, TIMED, GemmRecord, GemmRow
+from louver.measure.report.table import grouped
 
 PANEL_WIDTH, PANEL_HEIGHT = 2.7, 2.5
 HEAD, FOOT, LEFT = 0.7, 0.9, 0.75
@@ -18,7 +19,7 @@ LABEL_WIDTH = 1.9
 """Inches of a line's name."""
 
 NARROWEST = len(TIMED) * LABEL_WIDTH
-"""Inches of a picture, at least: one row of names fits, and the foot's lines."""
+"""Least width in inches: one row of names and the foot's lines fit."""
 
 COPY = "copy of as many bytes"
 STYLES = {
@@ -35,11 +36,7 @@ def over_tokens(record: GemmRecord) -> bool:
 
 
 def _by_weight(rows: Sequence[GemmRow]) -> dict[tuple[str, int, int], list[GemmRow]]:
-    found: dict[tuple[str, int, int], list[GemmRow]] = {}
-    for row in sorted(rows, key=lambda row: row.shape[1]):
-        m, _, k = row.shape
-        found.setdefault((row.types, m, k), []).append(row)
-    return found
+    return grouped(sorted(rows, key=lambda row: row.shape[1]), lambda row: (row.types, row.shape[0], row.shape[2]))
 
 
 def plot_tokens(record: GemmRecord, path: Path) -> Path:
@@ -76,6 +73,6 @@ def _panel(axes: Any, rows: Sequence[GemmRow]) -> None:
 
 
 def _named_lines(grid: Any) -> tuple[list[Any], list[str]]:
-    """Each line of the legend once, whichever panel has it."""
+    """Each line of the legend once, from any panel."""
     found = {label: line for axes in grid.flat for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     return list(found.values()), list(found)

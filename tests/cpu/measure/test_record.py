@@ -15,7 +15,7 @@ from louver.measure.n_major import NMajor
 from louver.measure.protocol import Protocol
 from louver.measure.record import gemm_record, host_record, write_record
 from louver.measure.report.gemm import GemmRow, read_gemm
-from louver.measure.report.gemm_table import gemm_table, geomean, mean_factor
+from louver.measure.report.gemm_table import gemm_table, mean_factor
 from louver.measure.report.table import Table
 from louver.measure.sustained import Sustained
 
@@ -96,14 +96,6 @@ def test_a_failed_write_leaves_the_old_record(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         write_record(path, {"rows": [object()]})
     assert json.loads(path.read_text()) == {"rows": [1]}
-
-
-def test_geometric_mean() -> None:
-    assert geomean([2.0, 8.0]) == pytest.approx(4.0)
-    assert geomean([1.37]) == pytest.approx(1.37)
-    for bad in ([], [1.0, 0.0]):
-        with pytest.raises(ValueError, match="positive numbers"):
-            geomean(bad)
 
 
 def test_means_are_over_the_rows_that_have_both() -> None:

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import json
-
-from louver.measure.report.products import MOST_LINES, ProductRow, each_product, products_json, products_table
+from louver.measure.report.products import MOST_LINES, ProductRow, each_product, products_table
 
 ROWS = [
     ProductRow("a.weight", (9, 256, 128), "reference", 0.25, 0.971, True),
@@ -38,4 +36,3 @@ def test_the_ratio_to_the_bound_is_for_programs_alone() -> None:
     assert "0.971" not in text and "7.250" not in text and "0.971" not in "".join(lines(ROWS))
     assert [line.split("|")[-2].strip() for line in text.splitlines()[2:]] == ["yes", "NO", "yes", "yes"]
     assert len({line.count("|") for line in text.splitlines()}) == 1
-    assert json.loads(json.dumps(products_json(ROWS)))[1]["worst"] == 7.25

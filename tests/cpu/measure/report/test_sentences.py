@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,6 @@ from louver.measure.report.sentences import (
     finds_paraphrase,
     in_words,
     sentence_row,
-    sentences_json,
     sentences_table,
 )
 from louver.measure.report.sentences_plot import plot_sentences
@@ -79,10 +77,9 @@ def test_the_table_fits_eighty_columns_without_folding() -> None:
     assert lines[-1].split() == ["2:4", "50%", "0.765", "0.654", "0.543", "9", "of", "14"]
 
 
-def test_markdown_and_json_hold_the_rows() -> None:
+def test_markdown_holds_the_rows() -> None:
     lines = sentences_table(ROWS).markdown().splitlines()
     assert len(lines) == 2 + len(ROWS) and len({line.count("|") for line in lines}) == 1
-    assert json.loads(json.dumps(sentences_json(ROWS)))[1]["least_cosine"] == 0.6543
 
 
 def test_words_say_what_was_lost() -> None:
