@@ -6,7 +6,7 @@ The records are plain data. They are stored beside the cubin, so a warm start ne
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -171,6 +171,7 @@ class BoxParameter:
     strides: the strides of all dimensions but the first.
     adds: the element type of an output to which results are added.
     along: a size of the launch. The box has only the rows that whole boxes leave of it. None for a whole box.
+    clipped: the box has at most as many rows as the array. A `BoxRowsParameter` passes their number.
     """
 
     name: str
@@ -183,6 +184,7 @@ class BoxParameter:
     swizzle: SwizzleBytes
     adds: str | None = None
     along: Size | None = None
+    clipped: bool = False
 
     def __post_init__(self) -> None:
         if self.part not in ARRAYS:
@@ -196,6 +198,34 @@ class BoxParameter:
         return "tensormap"
 
 
+@dataclass(frozen=True, slots=True)
+class BoxRowsParameter:
+    """The number of rows that the copies of a clipped box bring."""
+
+    box: BoxParameter
+    type: Literal["u32"] = "u32"
+
+    @property
+    def name(self) -> str:
+        """The name in PTX. No other parameter has it."""
+        return f"{self.box.name}_rows"
+
+    @property
+    def argument(self) -> str:
+        """The argument of the box."""
+        return self.box.argument
+
+    @property
+    def part(self) -> Part:
+        """The part of the argument that the box is of."""
+        return self.box.part
+
+
+def with_rows(parameters: Sequence[ArgumentParameter], boxes: Sequence[BoxParameter]) -> tuple[Parameter, ...]:
+    """All parameters of a kernel: those of its arguments, its boxes, and the rows of clipped boxes."""
+    return (*parameters, *boxes, *(BoxRowsParameter(each) for each in boxes if each.clipped))
+
+
 SIZES, STRIDES = (
     {operand: tuple(f"{operand}.{what}.{each}" for each in range(first, 3)) for operand in "abd"}
     for what, first in (("size", 0), ("stride", 1))
@@ -206,7 +236,7 @@ Sizes are those of a row, a matrix and a batch. Strides are those of rows and of
 """
 
 
-Parameter: TypeAlias = ArgumentParameter | BoxParameter
+Parameter: TypeAlias = ArgumentParameter | BoxParameter | BoxRowsParameter
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,15 @@ from louver.compile.plan.feeds.ring_copies import MOST_SLOTS, ring_copies
 from louver.compile.plan.feeds.sink_conversions import sink_conversions
 from louver.compile.plan.feeds.split_addresses import split_addresses
 from louver.compile.rewrite.join_remainders import join_remainders
-from louver.compile.signature import RESERVED, ArgumentParameter, BoxParameter, ParameterType, Part, Signature
+from louver.compile.signature import (
+    RESERVED,
+    ArgumentParameter,
+    BoxParameter,
+    ParameterType,
+    Part,
+    Signature,
+    with_rows,
+)
 from louver.ir.conditions import NO_CONDITIONS, Conditions, DenseView, SparseView
 from louver.ir.refusal import unsupported
 from louver.ir.tile import DescriptorType, FuncOp, PointerType, element_name
@@ -318,7 +326,7 @@ def _place_shared(state: TilesState) -> object:
 
 
 def _lower(state: TilesState) -> object:
-    parameters = [*state.parameters, *state.maps]
+    parameters = with_rows(state.parameters, state.maps)
     state.lowered = lower_tiles(state.kernel, parameters, state.warps, state.target, state.rooms)
     state.ptx = print_module(state.lowered)
     return state.ptx
@@ -415,7 +423,7 @@ def compile_tiles(
         raise AssertionError("a kernel without copies and staged tiles has room")
     run_passes(LOWER, state, watch)
     kernel = state.lowered.kernels[0]
-    parameters = (*state.parameters, *state.maps)
+    parameters = with_rows(state.parameters, state.maps)
     signature = Signature(kernel.name, parameters, kernel.threads, kernel.dynamic_shared)
     taken = replace(conditions(state.kernel), views=state.views, dense_views=state.dense_views)
     made = CompiledTiles(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from louver.compile.signature import ARRAYS, ArgumentParameter, BoxParameter, Signature
+from louver.compile.signature import ARRAYS, ArgumentParameter, BoxParameter, BoxRowsParameter, Signature
 from louver.ir.polynomial import Numbers
-from louver.library.boxes import Held
+from louver.library.boxes import Held, copied_box
 from louver.library.forms import Operand
 from louver.library.fused import Bound
 from louver.library.order import walked_rows
@@ -97,6 +97,8 @@ def bind_arguments(
     for each in signature.parameters:
         if isinstance(each, BoxParameter):
             found[each.name] = made(each, arrays[each.argument, each.part], numbers)
+        elif isinstance(each, BoxRowsParameter):
+            found[each.name] = copied_box(each.box, numbers)[1]
         elif each.part in ARRAYS:
             found[each.name] = arrays[each.argument, each.part].address
         else:

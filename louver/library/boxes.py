@@ -63,12 +63,16 @@ def tensor_map(box: BoxParameter, place: Held, numbers: Numbers) -> TensorMap:
 def copied_box(box: BoxParameter, numbers: Numbers) -> tuple[int, ...]:
     """The elements that a copy brings in each dimension.
 
-    A tail has no rows outside the array: all SMs together copy only 12 such rows a clock (`benchmarks/box_copies.py`).
+    Tails and clipped boxes have fewer rows outside the array: all SMs together copy only 12 such rows a clock (`benchmarks/box_copies.py`).
     """
-    if box.along is None:
+    if box.along is None and not box.clipped:
         return box.box
     columns, rows, *others = box.box
-    return columns, (box.along.value(numbers) - 1) % rows + 1, *others
+    if box.along is not None:
+        rows = (box.along.value(numbers) - 1) % rows + 1
+    elif (size := box.sizes[1]) is not None:
+        rows = min(rows, max(1, size.value(numbers)))
+    return columns, rows, *others
 
 
 def encoded_map(box: BoxParameter, place: Held, numbers: Numbers) -> bytes:

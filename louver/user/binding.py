@@ -212,7 +212,7 @@ def _bind_tiles(
 
 def _stores_in_bulk(kernel: BuiltKernel[K]) -> bool:
     """Whether bulk copies write the output of a product."""
-    return ("d", "matrix") in {(each.argument, each.part) for each in kernel.signature.parameters}
+    return any(each.argument == "d" and each.part == "matrix" for each in kernel.signature.parameters)
 
 
 def _rows(matrix: Matrix, call: Call, machine: Machine[K]) -> Rows:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from xdsl.ir import Dialect
 
 from louver.ir.tile.atomic import AtomicCASOp, AtomicOp, AtomicRMWOp
-from louver.ir.tile.boxes import BoxCopiesOp, EvenBarriersOp, InitBarriersOp, WaitBarrierOp
+from louver.ir.tile.boxes import BoxCopiesOp, ClearSlotsOp, EvenBarriersOp, InitBarriersOp, WaitBarrierOp
 from louver.ir.tile.compute import (
     BroadcastOp,
     ClampFOp,
@@ -103,6 +103,7 @@ TILE = Dialect(
         EvenBarriersOp,
         WaitBarrierOp,
         BoxCopiesOp,
+        ClearSlotsOp,
     ],
     [
         SparseAttr,
@@ -131,6 +132,7 @@ __all__ = [
     "AtomicRMWOp",
     "BlockedAttr",
     "BoxCopiesOp",
+    "ClearSlotsOp",
     "BroadcastOp",
     "ClampFOp",
     "CombiningOp",

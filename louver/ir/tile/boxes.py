@@ -152,6 +152,26 @@ class BoxCopiesOp(IRDLOperation):
                 raise VerifyException(f"a copy of a block {block} needs memory of its shape and type, got {tile}")
 
 
+@irdl_op_definition
+class ClearSlotsOp(IRDLOperation):
+    """Fill all slots of a `ttg.local_alloc` with zeros, if the copies of a box bring fewer rows than a slot has.
+
+    Such copies leave out the rows beyond the array. No copy has begun yet.
+    """
+
+    name = "ttng.clear_slots"
+    box = operand_def(DescriptorType)
+    memory = operand_def(TensorType)
+    traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
+    assembly_format = "$memory `,` $box attr-dict `:` type($memory) `,` type($box)"
+
+    def __init__(self, box: SSAValue, memory: SSAValue) -> None:
+        super().__init__(operands=[box, memory])
+
+    def verify_(self) -> None:
+        verify_shared(tensor_of(self.memory))
+
+
 def _block(box: SSAValue) -> AnyTensor:
     assert isinstance(box.type, DescriptorType)
     return box.type.block

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -121,22 +122,27 @@ def test_shared_memory_that_is_too_small(
 
 @pytest.mark.parametrize("dense", [False, True], ids=["sparse", "dense"])
 def test_every_wait_and_barrier_is_needed_and_its_absence_noticed(rng: np.random.Generator, dense: bool) -> None:
-    # More steps than slots, so that each slot is filled again.
-    name, (m, n, k) = ("dense_bf16" if dense else "dot_f16"), (64, 64, 528)
+    name = "dense_bf16" if dense else "dot_f16"
     case = TILE_CASES[name]
     element = ELEMENTS[case.signature["a"].removeprefix("*")]
-    a, b, d = draw(rng, element, m, k), draw(rng, element, k, n), np.full((m, n), np.nan, np.float32)
-    a = a if dense else louver.prune(a, "2:4")
-    arguments = {"d": d, "a": a if dense else louver.compress(a, "2:4"), "b": b, "M": m, "N": n, "K": k}
-    made = compile_tiles(mark_arguments(read_copy(kept_tiles(name)), arguments), warps=2)
+    calls: list[tuple[dict[str, Any], Any]] = []
+    # More steps than slots, so that each slot is filled again. Of the other calls copies bring fewer rows than a slot has.
+    bm, bk = case.constexprs["BM"], case.constexprs["BK"]
+    for m, n, k in ((64, 64, 528), (bm - 3, 64, 528), (bm, 64, bk - 16)):
+        a, b, d = draw(rng, element, m, k), draw(rng, element, k, n), np.full((m, n), np.nan, np.float32)
+        a = a if dense else louver.prune(a, "2:4")
+        given = {"d": d, "a": a if dense else louver.compress(a, "2:4"), "b": b, "M": m, "N": n, "K": k}
+        calls.append((given, product(a, b, ELEMENTS["fp32"])))
+    made = compile_tiles(mark_arguments(read_copy(kept_tiles(name)), calls[0][0]), warps=2)
     assert "cp.async" in made.ptx
-    grid, expected = (tiles(m, case.constexprs["BM"]), tiles(n, case.constexprs["BN"])), product(a, b, ELEMENTS["fp32"])
 
     def attempt(kernel: Kernel, order: Order) -> None:
-        d[...] = np.nan
         changed = replace(made, module=Module(made.module.target, [kernel]))
-        emulate_tiles(changed, grid, arguments, order=order, uninitialised=["d"])  # type: ignore[arg-type]
-        expected.check(d)
+        for given, expected in calls:
+            given["d"][...] = np.nan
+            grid = tiles(given["M"], case.constexprs["BM"]), tiles(given["N"], case.constexprs["BN"])
+            emulate_tiles(changed, grid, given, order=order, uninitialised=["d"])
+            expected.check(given["d"])
 
     outcomes = survey(made.kernel, attempt)
     assert len(outcomes) >= 6

@@ -5,12 +5,15 @@ from __future__ import annotations
 from xdsl.ir import SSAValue
 
 from louver.compile.lower.tiles.state import Lowering, Registers
-from louver.ir.tile import BoxCopiesOp, EvenBarriersOp, InitBarriersOp, WaitBarrierOp
+from louver.ir.tile import BoxCopiesOp, ClearSlotsOp, EvenBarriersOp, InitBarriersOp, LocalAllocOp, WaitBarrierOp
 from louver.ir.tile.boxes import BARRIER_BYTES
-from louver.ir.tile.staging import tile_of
+from louver.ir.tile.staging import slot_bytes, tile_of
 from louver.isa.barrier import MbarrierInit
 from louver.isa.sync import FenceProxyAsync
-from louver.ptx.module import Address, Imm
+from louver.ptx.module import Address, Imm, Reg
+
+VECTOR_BYTES = 16
+"""Bytes of a store to shared memory."""
 
 
 def init_barriers(low: Lowering, op: InitBarriersOp) -> Registers:
@@ -38,6 +41,26 @@ def even_barriers(low: Lowering, op: EvenBarriersOp) -> None:
             k.mbarrier_arrive(_barrier(low, first + index * BARRIER_BYTES), guard=turns)
 
 
+def clear_slots(low: Lowering, op: ClearSlotsOp) -> None:
+    """All threads write zeros to the slots, if copies bring fewer rows than a slot has."""
+    rows, memory = low.box_rows.get(op.box), op.memory.owner
+    if rows is None:
+        return
+    assert isinstance(memory, LocalAllocOp)
+    k, size = low.k, memory.slots.value.data * slot_bytes(op.memory)
+    thread, start, used = low.thread, low.staged_address(()), low.may_be_read(op.memory)
+    low.finish_products()
+    with k.if_(k.setp("lt", "u32", rows, tile_of(op.memory).rows), uniform=True):
+        if used:
+            k.barrier_sync(0, low.threads)
+        zeros, place = [k.mov(0, kind="b32")] * 4, k.mul_lo(thread, VECTOR_BYTES)
+        with k.while_(lambda: k.setp("lt", "u32", place, size)):
+            k.store_shared(Address(k.add(start, place), low.rooms.staged[op.memory]), zeros)
+            k.add(place, low.threads * VECTOR_BYTES, into=place)
+        k.fence_proxy_async()
+    low.accesses.puts = True
+
+
 def wait_for_boxes(low: Lowering, op: WaitBarrierOp) -> None:
     """Wait for the bytes in each thread.
 
@@ -58,7 +81,7 @@ def copy_boxes(low: Lowering, op: BoxCopiesOp) -> None:
     condition = low.both(low.scalar(op.pred), low.first_thread)
     assert condition is not None
     with k.if_(condition):
-        k.mbarrier_arrive_expect(barrier, sum(tile.bytes for tile in tiles))
+        k.mbarrier_arrive_expect(barrier, _bytes(low, op))
         for tile, (box, place, slot) in zip(tiles, op.copies, strict=True):
             into, span = k.add(start, low.scalar(slot)), tile.swizzle.width
             *outer, column = map(low.scalar, place)
@@ -66,6 +89,16 @@ def copy_boxes(low: Lowering, op: BoxCopiesOp) -> None:
                 first = k.add(column, piece * span // tile.size) if piece else column
                 destination = Address(into, piece * span * tile.rows)
                 k.bulk_tensor_load(destination, low.scalar(box), [first, *reversed(outer)], barrier)
+
+
+def _bytes(low: Lowering, op: BoxCopiesOp) -> Reg | int:
+    """The bytes of all copies."""
+    tiles = [(low.box_rows.get(box), tile_of(slot)) for box, slot in zip(op.boxes, op.slots, strict=True)]
+    found: Reg | int = sum(tile.bytes for rows, tile in tiles if rows is None)
+    for rows, tile in tiles:
+        if rows is not None:
+            found = low.k.mad_lo(rows, tile.row_bytes, found)
+    return found
 
 
 def _begin_boxes(low: Lowering, *, apart: bool) -> None:

@@ -12,7 +12,7 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 from louver.analysis.effects import has_no_effect
 from louver.compile.lower.tiles.async_copy import begin_copy, commit_copies, wait_for_copies
 from louver.compile.lower.tiles.atomic import lower_atomic
-from louver.compile.lower.tiles.boxes import copy_boxes, even_barriers, init_barriers, wait_for_boxes
+from louver.compile.lower.tiles.boxes import clear_slots, copy_boxes, even_barriers, init_barriers, wait_for_boxes
 from louver.compile.lower.tiles.control import lower_for, lower_if, lower_while
 from louver.compile.lower.tiles.decompress import lower_compress, lower_decompress
 from louver.compile.lower.tiles.dot import lower_dot
@@ -39,7 +39,7 @@ from louver.compile.lower.tiles.warpgroup_dot import DotInParts, lower_warpgroup
 from louver.compile.plan.encode.anchors import is_tile
 from louver.compile.plan.encode.unit import by_warpgroups, in_parts
 from louver.compile.plan.feeds.chunks import Runs
-from louver.compile.signature import ArgumentParameter, BoxParameter, kernel_name
+from louver.compile.signature import ArgumentParameter, BoxParameter, BoxRowsParameter, Parameter, kernel_name
 from louver.ir.refusal import source_location, unsupported
 from louver.ir.tile import (
     AsyncCommitOp,
@@ -49,6 +49,7 @@ from louver.ir.tile import (
     AtomicRMWOp,
     BoxCopiesOp,
     BroadcastOp,
+    ClearSlotsOp,
     CompressOp,
     ConvertLayoutOp,
     DecompressOp,
@@ -102,12 +103,10 @@ _EXCHANGES = (
 """Operations that may exchange data between threads, or that end a block. Products must end before them."""
 
 
-def lower_tiles(
-    function: FuncOp, parameters: Sequence[ArgumentParameter | BoxParameter], warps: int, target: Target, rooms: Rooms
-) -> Module:
+def lower_tiles(function: FuncOp, parameters: Sequence[Parameter], warps: int, target: Target, rooms: Rooms) -> Module:
     """A PTX module with the function as its only kernel.
 
-    parameters: the parameters of the function's arguments, in order.
+    parameters: the parameters of the function's arguments, in order, then those of rows of boxes.
     warps: warps of a CTA.
     rooms: the result of `place_shared`.
 
@@ -116,8 +115,8 @@ def lower_tiles(
     params = tuple(Param(each.name, each.type) for each in parameters)
     name = kernel_name(function.sym_name.data, [each.name for each in parameters])
     k = KernelBuilder(name, params, threads=warps * LANES)
-    multiples = (1 if isinstance(each, BoxParameter) else each.multiple for each in parameters)
-    runs = Runs(dict(zip(function.body.block.args, multiples, strict=True)))
+    multiples = (each.multiple if isinstance(each, ArgumentParameter) else 1 for each in parameters)
+    runs = Runs(dict(zip(function.body.block.args, multiples, strict=False)))
     low = Lowering(k, warps, PtxBlock(), target, rooms, runs, lambda block: _block(low, block))
     low.in_chunks = has_known_addresses(function)
     return Module(target.name, [_run(low, function, parameters)])
@@ -154,11 +153,16 @@ def _scales_a_dot(op: Operation | Block) -> bool:
     )
 
 
-def _run(low: Lowering, function: FuncOp, parameters: Sequence[ArgumentParameter | BoxParameter]) -> Kernel:
+def _run(low: Lowering, function: FuncOp, parameters: Sequence[Parameter]) -> Kernel:
     """The kernel, complete."""
-    for value, parameter in zip(function.body.block.args, parameters, strict=True):
-        with low.k.inside(low.prologue):
-            low.values[value] = (_argument(low, value.type, parameter, function),)
+    arguments = {parameter: value for value, parameter in zip(function.body.block.args, parameters, strict=False)}
+    with low.k.inside(low.prologue):
+        for parameter in parameters:
+            if isinstance(parameter, BoxRowsParameter):
+                low.box_rows[arguments[parameter.box]] = low.k.ld_param(parameter.name)
+            else:
+                value = arguments[parameter]
+                low.values[value] = (_argument(low, value.type, parameter, function),)
     operations = list(function.body.block.ops)
     last = max((place for place, op in enumerate(operations) if _multiplies(op)), default=-1)
     for place, op in enumerate(operations):
@@ -294,6 +298,7 @@ _RULES: dict[type[Operation], Rule] = {
     EvenBarriersOp: even_barriers,
     WaitBarrierOp: wait_for_boxes,
     BoxCopiesOp: copy_boxes,
+    ClearSlotsOp: clear_slots,
 }
 """The lowering of each operation. Other operations are computed element by element."""
 

@@ -155,6 +155,7 @@ class Lowering:
     packed: registers that contain several neighbouring elements of 8 or 16 bits.
     bytes: further places of 8-bit elements.
     copied: staged tiles that `cp.async` copies.
+    box_rows: rows that copies of a clipped box bring, by descriptor.
     """
 
     k: KernelBuilder
@@ -171,6 +172,7 @@ class Lowering:
     packed: dict[Registers, Reg] = field(default_factory=dict[Registers, Reg])
     bytes: dict[Reg, Byte] = field(default_factory=dict[Reg, Byte])
     copied: set[SSAValue] = field(default_factory=set[SSAValue])
+    box_rows: dict[SSAValue, Reg] = field(default_factory=dict[SSAValue, Reg])
     multiplies: bool = False
     pending: bool = False
     promoted: Sequence[tuple[Reg, Reg]] = ()
@@ -380,11 +382,15 @@ class Lowering:
 
         free: whether no thread has loaded them since the last barrier.
         """
-        reused = not self.rooms.reused.isdisjoint(self.rooms.tiles[tile])
-        if not free and (self.accesses.takes or (self.accesses.puts and reused)):
+        if not free and self.may_be_read(tile):
             # The fence follows the stores.
             self.barrier(fenced=False)
         self.have_put(tile)
+
+    def may_be_read(self, tile: SSAValue) -> bool:
+        """Whether a thread may still load the old contents of a staged tile's memory, or store them."""
+        reused = not self.rooms.reused.isdisjoint(self.rooms.tiles[tile])
+        return self.accesses.takes or (self.accesses.puts and reused)
 
     def have_put(self, *names: SSAValue, fenced: bool = False) -> None:
         """Record stores to staged tiles, or copies that have arrived.

@@ -29,6 +29,7 @@ from louver.ir.tile import (
     AsyncWaitOp,
     AtomicRMWOp,
     BoxCopiesOp,
+    ClearSlotsOp,
     EvenBarriersOp,
     InitBarriersOp,
     LoadOp,
@@ -40,7 +41,7 @@ from louver.ir.tile import (
 
 _RINGS = (
     *(AsyncCommitOp, AsyncCopyOp, AsyncWaitOp, LocalAllocOp, LocalStoreOp),
-    *(BoxCopiesOp, EvenBarriersOp, InitBarriersOp, WaitBarrierOp),
+    *(BoxCopiesOp, ClearSlotsOp, EvenBarriersOp, InitBarriersOp, WaitBarrierOp),
 )
 """The operations that ring-copies inserts for the rings of other loops."""
 

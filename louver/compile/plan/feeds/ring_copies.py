@@ -59,6 +59,7 @@ from louver.ir.tile import (
     AsyncCopyOp,
     AsyncWaitOp,
     BoxCopiesOp,
+    ClearSlotsOp,
     ConvertLayoutOp,
     DotOp,
     EvenBarriersOp,
@@ -298,6 +299,9 @@ class _Ring:
         number = block.args[0]
         home = self.around or loop
         memory = [insert(home, LocalAllocOp(each.memory, slots), each.put).results[0] for each in self.tiles]
+        for tile, each in zip(self.tiles, memory, strict=True):
+            if tile.load.box is not None:
+                insert(home, ClearSlotsOp(tile.load.box, each), self.like)
         barriers = insert(_outermost(loop), InitBarriersOp(slots), self.like).results[0] if self.boxes else None
 
         known, goes_on, begun = self._first_steps(sources, memory, barriers)
