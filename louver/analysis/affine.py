@@ -16,22 +16,11 @@ from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from louver.analysis.atoms import Iteration, Lane, Wrapped, lanes, moved
 from louver.analysis.integers import constant_integer, least_of, position, steps_of
+from louver.ir import tile as tt
 from louver.ir.arith import ExtSIOp
 from louver.ir.comparisons import CmpiOp, SelectOp
 from louver.ir.polynomial import ONE, Part, Polynomial
 from louver.ir.refusal import unsupported
-from louver.ir.tile import (
-    AddPtrOp,
-    AdvanceOp,
-    BroadcastOp,
-    ExpandDimsOp,
-    Index,
-    LoadOp,
-    MakeRangeOp,
-    MakeTensorPtrOp,
-    SplatOp,
-    TransOp,
-)
 from louver.ir.tile.syntax import join_indices
 from louver.ir.tile.types import as_tensor
 
@@ -99,7 +88,7 @@ class Affine:
             found = self.known[value] = self._integer(value)
         return found
 
-    def index(self, index: Index) -> Polynomial:
+    def index(self, index: tt.Index) -> Polynomial:
         return Polynomial.number(index) if isinstance(index, int) else self.integer(index)
 
     def _integer(self, value: SSAValue) -> Polynomial:
@@ -120,11 +109,11 @@ class Affine:
                 return self.integer(op.lhs) * self.integer(op.rhs)
             case ExtSIOp():
                 return self.integer(op.input)
-            case SplatOp() | BroadcastOp():
+            case tt.SplatOp() | tt.BroadcastOp():
                 return self.integer(op.src)
-            case ExpandDimsOp() | TransOp():
+            case tt.ExpandDimsOp() | tt.TransOp():
                 return moved(self.integer(op.src), renumbering(op))
-            case MakeRangeOp():
+            case tt.MakeRangeOp():
                 return Polynomial.number(op.start.value.data) + Polynomial.atom(Lane(0))
             case arith.RemSIOp() | arith.MinSIOp() | SelectOp() if (wrapped := self._wrapped(op)) is not None:
                 return Polynomial.atom(wrapped)
@@ -138,7 +127,7 @@ class Affine:
             case _:
                 pass
         if as_tensor(value.type) is not None:
-            rule, advice = _LOADED if isinstance(op, LoadOp) else _OFFSETS
+            rule, advice = _LOADED if isinstance(op, tt.LoadOp) else _OFFSETS
             raise unsupported(rule, op, advice)
         return Polynomial.atom(value)
 
@@ -309,17 +298,17 @@ class Affine:
             case scf.ForOp() if (times := self.times(op)) is not None:
                 carried = op.body.block.args[position(value, op.results) + 1]
                 return self._carried(carried, op, lambda step: times * step)
-            case AddPtrOp():
+            case tt.AddPtrOp():
                 source = self._elements(op.ptr, op)
                 return replace(source, offset=source.offset + self.integer(op.offset))
-            case SplatOp() | BroadcastOp():
+            case tt.SplatOp() | tt.BroadcastOp():
                 return self._elements(op.src, op)
-            case ExpandDimsOp() | TransOp():
+            case tt.ExpandDimsOp() | tt.TransOp():
                 source = self._elements(op.src, op)
                 return replace(source, offset=moved(source.offset, renumbering(op)))
-            case MakeTensorPtrOp():
+            case tt.MakeTensorPtrOp():
                 return self._made(op)
-            case AdvanceOp():
+            case tt.AdvanceOp():
                 source = self._tile(op.ptr, op)
                 steps = [self.index(entry) for entry in join_indices(op.offsets, op.static_offsets)]
                 return replace(source, first=tuple(a + b for a, b in zip(source.first, steps, strict=True)))
@@ -347,7 +336,7 @@ class Affine:
             raise unsupported("expected a pointer to a block", user)
         return found
 
-    def _made(self, op: MakeTensorPtrOp) -> Tile:
+    def _made(self, op: tt.MakeTensorPtrOp) -> Tile:
         start = self._elements(op.base, op)
         lists = ((op.shape, op.static_shape), (op.strides, op.static_strides), (op.offsets, op.static_offsets))
         sizes, strides, first = (
@@ -404,9 +393,9 @@ def _is_count(value: Polynomial) -> bool:
     )
 
 
-def renumbering(op: ExpandDimsOp | TransOp) -> Callable[[int], int]:
+def renumbering(op: tt.ExpandDimsOp | tt.TransOp) -> Callable[[int], int]:
     """The map from dimensions of the source to dimensions of the result."""
-    if isinstance(op, ExpandDimsOp):
+    if isinstance(op, tt.ExpandDimsOp):
         axis = op.axis.value.data
         return lambda dimension: dimension + (dimension >= axis)
     order = list(op.order.get_values())

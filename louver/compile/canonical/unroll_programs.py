@@ -16,17 +16,9 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from louver.analysis.integers import constant_integer
 from louver.compile.condition_attributes import state_programs
 from louver.compile.rewrite.insert import insert, insert_before
+from louver.ir import tile as tt
 from louver.ir.comparisons import CmpiOp
 from louver.ir.llvm import AssumeOp
-from louver.ir.tile import (
-    AtomicOp,
-    DescriptorReduceOp,
-    DescriptorStoreOp,
-    FuncOp,
-    GetNumProgramsOp,
-    GetProgramIdOp,
-    StoreOp,
-)
 
 AXIS = 0
 """The axis of the grid along which persistent programs are counted."""
@@ -34,7 +26,7 @@ AXIS = 0
 
 def unroll_programs(module: ModuleOp) -> None:
     """Rewrite in place. Kernels with one program for each tile do not change."""
-    for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
+    for function in [op for op in module.body.ops if isinstance(op, tt.FuncOp)]:
         for loop in [op for op in function.body.block.ops if isinstance(op, scf.ForOp)]:
             step = _step(loop)
             if step is not None and _stores(loop):
@@ -45,18 +37,20 @@ def unroll_programs(module: ModuleOp) -> None:
 def _step(loop: scf.ForOp) -> int | None:
     """The step of a program in tiles; 0 for the number of programs. None if the loop is not over tiles."""
     first, step = loop.lb.owner, loop.step.owner
-    if not isinstance(first, GetProgramIdOp) or first.axis.value.data != AXIS:
+    if not isinstance(first, tt.GetProgramIdOp) or first.axis.value.data != AXIS:
         return None
     if any(result.first_use is not None for result in loop.results) or not _count_tiles(loop):
         return None
-    if isinstance(step, GetNumProgramsOp) and step.axis.value.data == AXIS:
+    if isinstance(step, tt.GetNumProgramsOp) and step.axis.value.data == AXIS:
         return 0
     constant = constant_integer(loop.step)
     return constant if constant is not None and constant > 0 else None
 
 
 def _stores(loop: scf.ForOp) -> bool:
-    return any(isinstance(op, StoreOp | DescriptorStoreOp | AtomicOp | DescriptorReduceOp) for op in loop.walk())
+    return any(
+        isinstance(op, tt.StoreOp | tt.DescriptorStoreOp | tt.AtomicOp | tt.DescriptorReduceOp) for op in loop.walk()
+    )
 
 
 def _count_tiles(loop: scf.ForOp) -> bool:
