@@ -16,6 +16,7 @@ from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from louver.analysis.atoms import Iteration, Lane, Wrapped, lanes, moved
 from louver.analysis.integers import constant_integer, least_of, position, steps_of
+from louver.analysis.passages import end_of
 from louver.ir import tile as tt
 from louver.ir.arith import ExtSIOp
 from louver.ir.comparisons import CmpiOp, SelectOp
@@ -145,11 +146,9 @@ class Affine:
         if moved_on is not None:
             return self.integer(loop.iter_args[value.index - 1]) + self._so_far(loop, moved_on)
         if as_tensor(value.type) is not None:
-            end = loop.body.block.last_op
-            assert end is not None
             raise unsupported(
                 "a tile of integers that a loop carries must grow by one amount for all lanes and iterations",
-                end,
+                end_of(loop.body.block),
                 "compute it from the loop's counter",
             )
         return Polynomial.atom(value)
@@ -165,11 +164,9 @@ class Affine:
 
     def _growth(self, value: BlockArgument, loop: scf.ForOp) -> Polynomial | None:
         """The amount that a loop adds to a carried number in each iteration; None if it varies."""
-        end = loop.body.block.last_op
-        assert end is not None
         with self._supposing():
             self.known[value] = Polynomial.atom(value)
-            moved_on = self.integer(end.operands[value.index - 1]) - Polynomial.atom(value)
+            moved_on = self.integer(end_of(loop.body.block).operands[value.index - 1]) - Polynomial.atom(value)
         return moved_on if _is_fixed(moved_on, loop) else None
 
     def round_of(self, loop: scf.ForOp) -> Round | None:
@@ -347,8 +344,7 @@ class Affine:
     def _carried(self, value: BlockArgument, loop: scf.ForOp, after: Callable[[Polynomial], Polynomial]) -> Pointer:
         """A pointer that a loop moves by a fixed amount in each iteration. after: the total distance for a move."""
         start = self.pointer(loop.iter_args[value.index - 1])
-        end = loop.body.block.last_op
-        assert end is not None
+        end = end_of(loop.body.block)
         passed_on = end.operands[value.index - 1]
         # Read the body with the pointer at the origin of a separate tensor. The result is the move.
         with self._supposing():

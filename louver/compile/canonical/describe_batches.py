@@ -69,6 +69,4 @@ def _load(describer: Describer, op: tt.DescriptorLoadOp, batch: SSAValue, entry:
     load = tt.DescriptorLoadOp(batch, [describer.descriptors.first(entry.index, op), *op.offsets])
     load.properties |= {name: op.properties[name] for name in ("cache", "evict") if name in op.properties}
     value = insert_before(op, tt.ReshapeOp(insert_before(op, load), op.result.type.get_shape()))
-    value.name_hint = op.result.name_hint
-    op.result.replace_all_uses_with(value)
-    Rewriter.erase_op(op)
+    Rewriter.replace_op(op, [], [value])

@@ -226,9 +226,7 @@ class Describer:
                 value = insert_before(op, tt.ExpandDimsOp(value, number))
         if found.repeated:
             value = insert_before(op, tt.BroadcastOp.build(operands=[value], result_types=[op.result.type]))
-        value.name_hint = op.result.name_hint
-        op.result.replace_all_uses_with(value)
-        Rewriter.erase_op(op)
+        Rewriter.replace_op(op, [], [value])
 
     def _store(
         self,

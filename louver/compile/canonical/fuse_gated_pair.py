@@ -23,6 +23,7 @@ from xdsl.rewriter import Rewriter
 
 from louver.analysis.equal_values import equal, equal_index, equal_indices
 from louver.analysis.integers import constant_integer, is_zero, literal, without_extension
+from louver.analysis.passages import end_of
 from louver.compile.canonical.make_host_descriptors import own_sizes
 from louver.compile.canonical.turn_across import lengths_across
 from louver.compile.condition_attributes import require_equal, require_multiple
@@ -82,9 +83,7 @@ def _pair(loop: scf.ForOp) -> tuple[_Step, _Step] | None:
 
 def _step(loop: scf.ForOp, index: int) -> _Step | None:
     """The sum that the loop carries as value number `index`, from zeros on; None if that value is not such a sum."""
-    end = loop.body.block.last_op
-    assert end is not None
-    partial, value = loop.body.block.args[index + 1], end.operands[index]
+    partial, value = loop.body.block.args[index + 1], end_of(loop.body.block).operands[index]
     dot = value.owner
     if not isinstance(dot, tt.DotOp) or not is_zero(loop.iter_args[index]):
         return None
@@ -104,10 +103,7 @@ def _fuse(function: tt.FuncOp, loop: scf.ForOp, one: _Step, two: _Step) -> None:
     descriptor = _descriptor(function, one, two)
     rows, columns = tensor_of(one.dot.d).get_shape()
     total = _looped(loop, one, two, descriptor, (2 * rows, columns))
-    for result, part in zip(loop.results, _parts(total, (rows, columns), loop), strict=True):
-        part.name_hint = result.name_hint
-        result.replace_all_uses_with(part)
-    Rewriter.erase_op(loop)
+    Rewriter.replace_op(loop, [], _parts(total, (rows, columns), loop))
     remove_dead(function)
     _drop_arguments(function, [one.made.base, two.made.base])
 

@@ -103,9 +103,7 @@ def _turn(function: tt.FuncOp, op: tt.MakeTensorDescriptorOp, base: SSAValue, le
         new = tt.DescriptorLoadOp(turned, _turned(list(load.offsets)))
         new.properties |= {name: load.properties[name] for name in ("cache", "evict") if name in load.properties}
         value = insert_before(load, tt.TransOp(insert_before(load, new), order))
-        value.name_hint = load.result.name_hint
-        load.result.replace_all_uses_with(value)
-        Rewriter.erase_op(load)
+        Rewriter.replace_op(load, [], [value])
     Rewriter.erase_op(op)
 
 

@@ -14,6 +14,7 @@ from xdsl.ir import SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.analysis.integers import constant_integer
+from louver.analysis.passages import end_of
 from louver.compile.condition_attributes import state_programs
 from louver.compile.rewrite.insert import insert, insert_before
 from louver.ir import tile as tt
@@ -58,9 +59,7 @@ def _count_tiles(loop: scf.ForOp) -> bool:
 
     Kernels of Triton's tutorials count tiles twice.
     """
-    end = loop.body.block.last_op
-    assert end is not None
-    carried = zip(loop.iter_args, loop.body.block.args[1:], end.operands, strict=True)
+    carried = zip(loop.iter_args, loop.body.block.args[1:], end_of(loop.body.block).operands, strict=True)
     return all(
         _is_sum(first, loop.lb, loop) and _is_sum(after, number, loop, by_step=True) for first, number, after in carried
     )
@@ -79,8 +78,7 @@ def _is_sum(value: SSAValue, of: SSAValue, loop: scf.ForOp, *, by_step: bool = F
 
 
 def _unroll(loop: scf.ForOp) -> None:
-    block, end, program = loop.body.block, loop.body.block.last_op, loop.lb
-    assert end is not None
+    block, end, program = loop.body.block, end_of(loop.body.block), loop.lb
     insert(loop, AssumeOp.build(operands=[insert_before(loop, CmpiOp(program, loop.ub, "slt"))]), loop)
     # The loop carries only functions of the tile's number. In the first iteration of a program they have their initial
     # values.

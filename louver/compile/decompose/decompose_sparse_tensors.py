@@ -19,6 +19,7 @@ from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.rewriter import Rewriter
 
+from louver.analysis.passages import end_of
 from louver.compile.canonical.propagate_sparsity import encoding_of
 from louver.compile.decompose.memory import Axes, Parts, part_types
 from louver.compile.decompose.operations import decompose_operation
@@ -171,25 +172,21 @@ class _Decomposition:
         for region in branch.regions:
             block = region.block
             self._block(block)
-            assert block.last_op is not None
             if carried is None:
-                carried = [self.parts.get(value) for value in block.last_op.operands]
+                carried = [self.parts.get(value) for value in end_of(block).operands]
             self._end(block, branch, carried)
             body = Region()
             region.move_blocks(body)
             regions.append(body)
         assert carried is not None
-        end = regions[0].block.last_op
-        assert end is not None
-        new = scf.IfOp(branch.cond, [value.type for value in end.operands], regions[0], regions[1])
+        new = scf.IfOp(branch.cond, [value.type for value in end_of(regions[0].block).operands], regions[0], regions[1])
         new.attributes = dict(branch.attributes)
         insert(branch, new, branch)
         self._settle(branch, new, carried)
 
     def _end(self, block: Block, op: Operation, carried: Sequence[Parts | None]) -> None:
         """Yield values and metadata. Rejects `op` if it joins values with different axes."""
-        end = block.last_op
-        assert isinstance(end, scf.YieldOp)
+        end = end_of(block)
         for before, after in zip(carried, [self.parts.get(value) for value in end.operands], strict=True):
             if (before is None) != (after is None) or (before and after and before.axes != after.axes):
                 raise unsupported(

@@ -25,7 +25,7 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from louver.analysis.passages import came_from
+from louver.analysis.passages import came_from, end_of
 from louver.compile.rewrite.insert import begin_with, end_with
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir import tile as tt
@@ -219,7 +219,7 @@ class _Expansion:
                 self.views[argument] = replace(view, first=first)
         before = [argument for argument in block.args if _is_block(argument.type)]
         self._block(block)
-        end = cast(scf.YieldOp, block.last_op)
+        end = end_of(block)
         for view, after in zip(given, [self.views.get(value) for value in end.operands], strict=True):
             if view is not None and (
                 after is None or (after.base, after.sizes, after.steps) != (view.base, view.sizes, view.steps)
@@ -243,9 +243,7 @@ class _Expansion:
             if view is not None:
                 self.views[result] = replace(view, first=tuple(next(results) for _ in view.first))
                 continue
-            kept = next(results)
-            kept.name_hint = result.name_hint
-            result.replace_all_uses_with(kept)
+            result.replace_all_uses_with(next(results))
         self.replaced.append(loop)
 
     def _spread(self, values: Sequence[SSAValue]) -> list[SSAValue]:

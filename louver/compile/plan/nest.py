@@ -14,6 +14,7 @@ from xdsl.dialects.builtin import ArrayAttr, ModuleOp
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from louver.analysis.integers import is_zero
+from louver.analysis.passages import end_of
 from louver.analysis.promotion import promotion
 from louver.compile.canonical.fuse_gated_pair import GATED_MARK
 from louver.compile.condition_attributes import conditions
@@ -353,10 +354,9 @@ def _refuse_decomposed(function: tt.FuncOp) -> None:
 def _read_step(trace: Trace, loop: scf.ForOp) -> tt.DotOp:
     """The dot of the loop. It has the accumulator as an operand, or is added to the accumulator."""
     partial = loop.body.block.args[1]
-    end = loop.body.block.last_op
-    assert isinstance(end, scf.YieldOp)
+    end = end_of(loop.body.block)
     trace.explained.add(end)
-    step = trace.definition(end.arguments[0], end)
+    step = trace.definition(end.operands[0], end)
     if isinstance(step, tt.DotOp) and step.c is partial:
         return step
     if isinstance(step, arith.AddfOp | arith.AddiOp) and partial in (step.lhs, step.rhs):

@@ -8,6 +8,7 @@ from dataclasses import replace
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
+from louver.analysis.passages import end_of
 from louver.compile.lower.tiles.carried import Carried
 from louver.compile.lower.tiles.facts import Facts
 from louver.compile.lower.tiles.numbers import bits_of, is_integer, signed_type
@@ -18,9 +19,7 @@ from louver.ir.tile.staging import in_shared
 
 
 def _ends(low: Lowering, block: Block) -> list[Registers]:
-    end = block.last_op
-    assert end is not None
-    return [low.values[value] for value in end.operands]
+    return [low.values[value] for value in end_of(block).operands]
 
 
 def _elements(low: Lowering, carried: Sequence[Carried]) -> list[Registers]:

@@ -140,7 +140,7 @@ class _Boxes:
         new = load.found_in(
             self._argument(box, DescriptorType(block)), [each for each in place if isinstance(each, SSAValue)]
         )
-        new.location, new.result.name_hint = load.location, load.result.name_hint
+        new.location = load.location
         Rewriter.replace_op(load, new)
 
     def _counted(self, first: Polynomial) -> Polynomial:

@@ -31,6 +31,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.analysis.effects import has_no_effect
 from louver.analysis.integers import position
+from louver.analysis.passages import end_of
 from louver.compile.plan.encode.unit import by_warpgroups
 from louver.compile.plan.feeds.chunks import chunk_of
 from louver.compile.plan.feeds.copied_loads import (
@@ -277,7 +278,7 @@ class _Ring:
     def make(self) -> None:
         """Rewrite the loop."""
         loop, slots = self.loop, self.slots
-        block, end = loop.body.block, cast(scf.YieldOp, loop.body.block.last_op)
+        block, end = loop.body.block, end_of(loop.body.block)
         sources = Sources(loop, [value for each in self.tiles for value in addresses(each.load)], repeated=True)
         number = block.args[0]
         home = self.around or loop
@@ -329,10 +330,7 @@ class _Ring:
             insert(loop, tt.EvenBarriersOp(barriers, read, odd, slots), loop)
         if self.around is not None:
             begin_next(self.around, loop, begun)
-        for before, after in zip(loop.results, new.results, strict=False):
-            after.name_hint = before.name_hint
-            before.replace_all_uses_with(after)
-        Rewriter.erase_op(loop)
+        Rewriter.replace_op(loop, [], new.results[: len(loop.results)])
 
     def _first_steps(
         self, sources: Sources, memory: Sequence[SSAValue], barriers: SSAValue | None

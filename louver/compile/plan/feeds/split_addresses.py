@@ -24,6 +24,7 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.effects import has_no_effect
+from louver.analysis.passages import end_of
 from louver.compile.rewrite.insert import carrying, insert_before
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir import tile as tt
@@ -60,7 +61,7 @@ class _Moved:
 
 def _carry_scalars(loop: scf.ForOp) -> None:
     """Replace carried pointers and indices by scalars, if all their elements advance by the same amount."""
-    end = cast(scf.YieldOp, loop.body.block.last_op)
+    end = end_of(loop.body.block)
     moved = [found for index in range(len(loop.iter_args)) if (found := _steps(loop, end, index)) is not None]
     if not moved:
         return
@@ -100,7 +101,7 @@ def _scalar_type(tensor: AnyTensor) -> Attribute:
     return i64 if isinstance(tensor.element_type, tt.PointerType) else tensor.element_type
 
 
-def _steps(loop: scf.ForOp, end: scf.YieldOp, index: int) -> _Moved | None:
+def _steps(loop: scf.ForOp, end: Operation, index: int) -> _Moved | None:
     """The steps of a carried tensor of pointers or integers; None if its elements do not advance by the same amount."""
     argument, value = loop.body.block.args[index + 1], end.operands[index]
     tensor = as_tensor(argument.type)

@@ -14,6 +14,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
 from louver.analysis.integers import position
+from louver.analysis.passages import end_of
 from louver.compile.plan.encode.unit import is_transposed, multiplies, product_left
 from louver.compile.plan.feeds.neighbours import element_bytes, is_computed, loaded_along, row_bytes, tile_bytes
 from louver.ir import tile as tt
@@ -149,9 +150,7 @@ def _summed_along(value: SSAValue) -> int | None:
         if isinstance(owner, tt.DotOp):
             return turned[value] ^ (not is_transposed(owner))
         if isinstance(owner, scf.ForOp):
-            end = owner.body.block.last_op
-            assert end is not None
-            sources = [end.operands[position(value, owner.results)]]
+            sources = [end_of(owner.body.block).operands[position(value, owner.results)]]
         else:
             sources = [each for each in owner.operands if as_tensor(each.type) is not None]
         for each in sources:
