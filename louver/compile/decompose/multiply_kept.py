@@ -33,7 +33,7 @@ from louver.ir.refusal import source_location
 from louver.ir.splat import first_of, is_splat
 from louver.ir.tile.metadata import divides
 from louver.ir.tile.parts import KEPT
-from louver.ir.tile.types import as_tensor, tensor_of
+from louver.ir.tile.types import as_tensor, element_bits, tensor_of
 from louver.isa.metadata import MAPS
 
 
@@ -56,20 +56,20 @@ def multiply_kept(function: tt.FuncOp) -> Multiplied:
     widths: dict[SSAValue, set[int]] = {}
     for op in [op for op in function.body.walk() if isinstance(op, tt.DotOp)]:
         if op.metadata is not None and op.sparse_index is not None:
-            widths.setdefault(_root(op.metadata), set()).add(_bits(op.operands[op.sparse_index.value.data]))
+            widths.setdefault(_root(op.metadata), set()).add(element_bits(op.operands[op.sparse_index.value.data].type))
             continue
         for index in (0, 1):
             kept = _Kept(op, index)
             reason = kept.refusal()
             if reason is None:
                 found.append(kept)
-                widths.setdefault(_root(kept.origin.operands[1]), set()).add(_bits(op.operands[index]))
+                widths.setdefault(_root(kept.origin.operands[1]), set()).add(element_bits(op.operands[index].type))
                 break
             if any(sparse_origins(op.operands[index], 1 - index)):
                 reasons.append(f"{_where(op)}a sparse tile is multiplied as a dense one: {reason}")
     layouts: dict[SSAValue, Attribute] = {}
     for kept in found:
-        root, own = _root(kept.origin.operands[1]), _bits(kept.origin.src)
+        root, own = _root(kept.origin.operands[1]), element_bits(kept.origin.src.type)
         if widths[root] not in ({own}, {kept.bits}) and kept.bits != own:
             reasons.append(
                 f"{_where(kept.op)}a sparse tile is multiplied as a dense one: its tensor is multiplied in "
@@ -89,7 +89,7 @@ def multiply_kept(function: tt.FuncOp) -> Multiplied:
             and op.metadata is not None
             and (element := layouts.get(_root(op.metadata)))
         ):
-            op.properties["bits"] = IntegerAttr(_element_bits(element), i32)
+            op.properties["bits"] = IntegerAttr(element_bits(element), i32)
     remove_dead(function)
     return Multiplied(layouts, tuple(dict.fromkeys(reasons)))
 
@@ -106,15 +106,6 @@ def _is_sum(op: tt.ReduceOp) -> bool:
 def _where(op: Operation) -> str:
     found = source_location(op.location)
     return "" if found is None else f"{found}: "
-
-
-def _bits(value: SSAValue) -> int:
-    return _element_bits(tensor_of(value).element_type)
-
-
-def _element_bits(element: Attribute) -> int:
-    assert isinstance(element, FixedBitwidthType)
-    return element.bitwidth
 
 
 def _root(value: SSAValue) -> SSAValue:
@@ -174,7 +165,7 @@ class _Kept:
 
     @property
     def bits(self) -> int:
-        return _bits(self.op.operands[self.index])
+        return element_bits(self.op.operands[self.index].type)
 
     @property
     def columns(self) -> int:
@@ -215,7 +206,7 @@ class _Kept:
         if isinstance(self.op, tt.ReduceOp):
             return
         tensor, name = tensor_of(value), tt.element_name(tensor_of(value).element_type)
-        group = MAPS[_bits(self.origin.src)].group
+        group = MAPS[element_bits(self.origin.src.type)].group
         formats = [each for each in tt.FORMATS.values() if name in each.elements and each.group == group]
         if not formats:
             raise _DenseError(f"no instruction multiplies {KEPT if group > KEPT else 1} of {group} elements of {name}")
@@ -262,7 +253,7 @@ class _Kept:
                 made = self._placed(self._halved(owner, columns), owner)
             else:
                 made = self._placed(
-                    tt.CompressOp(value, self._metadata(columns), columns, _bits(self.origin.src)), self.op
+                    tt.CompressOp(value, self._metadata(columns), columns, element_bits(self.origin.src.type)), self.op
                 )
             self._made[value] = made.results[0]
             self._made[value].name_hint = value.name_hint

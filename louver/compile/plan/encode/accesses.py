@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
-from louver.compile.plan.encode.anchors import memory_bits
 from louver.compile.plan.encode.shared_access import SCHEDULERS
 from louver.compile.plan.feeds.chunks import Runs
 from louver.compile.plan.feeds.neighbours import strides
 from louver.ir import tile as tt
 from louver.ir.tile.layout import LANE_BITS, Layout, Vector
-from louver.ir.tile.types import tensor_of
+from louver.ir.tile.types import memory_bytes, tensor_of
 from louver.isa.memory import MAX_BYTES
 from louver.isa.swizzle import BANK_LINE
 
@@ -86,7 +85,7 @@ def _step(dimension: int, by: int, layout: Layout) -> Vector:
 
 
 def _size(op: tt.LoadOp | tt.StoreOp | tt.AtomicRMWOp) -> int:
-    return memory_bits(cast(tt.PointerType, tensor_of(op.ptr).element_type).pointee) // 8
+    return memory_bytes(cast(tt.PointerType, tensor_of(op.ptr).element_type).pointee)
 
 
 def run_of(op: tt.LoadOp | tt.StoreOp | tt.AtomicRMWOp, runs: Runs) -> Run | None:

@@ -11,17 +11,8 @@ from math import prod
 from typing import TypeAlias, cast
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import (
-    BFloat16Type,
-    FixedBitwidthType,
-    Float8E4M3FNType,
-    Float8E5M2Type,
-    Float16Type,
-    Float32Type,
-    IntegerType,
-    TensorType,
-)
-from xdsl.ir import Attribute, Block, Operation, SSAValue
+from xdsl.dialects.builtin import TensorType
+from xdsl.ir import Block, Operation, SSAValue
 
 from louver.analysis.elementwise import ELEMENTWISE
 from louver.analysis.passages import passages
@@ -42,7 +33,7 @@ from louver.ir import tile as tt
 from louver.ir.tile.encodings import Encoding
 from louver.ir.tile.multiples import has_known_addresses, multiples_of
 from louver.ir.tile.parts import KEPT
-from louver.ir.tile.types import as_tensor, tensor_of
+from louver.ir.tile.types import as_tensor, element_bits, memory_bytes, tensor_of
 from louver.isa.instruction import LANES
 from louver.isa.memory import MAX_BYTES
 from louver.isa.mma import FP8
@@ -96,15 +87,10 @@ def choose_warps(function: tt.FuncOp, *, warpgroups: bool = True) -> int:
         return count
     least = max(WARPS_PER_WARPGROUP, max(held) // (MOST_SUMS * LANES))
     # Warps that compute an operand wait for each other once a step. Two CTAs of few warps wait less than one of many.
-    computes = len(dots) == 1 and any(is_computed(each) and element_bits(each) > 8 for each in (dots[0].a, dots[0].b))
+    computes = len(dots) == 1 and any(
+        is_computed(each) and element_bits(each.type) > 8 for each in (dots[0].a, dots[0].b)
+    )
     return least if computes else max(count, least)
-
-
-def element_bits(value: SSAValue) -> int:
-    """Bits of an operand's elements."""
-    element = tensor_of(value).element_type
-    assert isinstance(element, FixedBitwidthType)
-    return element.bitwidth
 
 
 def product_encoding(
@@ -361,8 +347,10 @@ def _paired(op: tt.JoinOp, encoding: Encoding) -> Encoding:
 def _pieces(value: SSAValue, warps: int, along: int) -> tt.BlockedAttr:
     """The encoding of loads or copies of a tile in chunks along a dimension."""
     if isinstance(value.owner, tt.LoadOp) and loaded_along(value) not in (along, None):
-        return tt.BlockedAttr.turning(tensor_of(value).get_shape(), warps, MAX_BYTES * 8 // element_bits(value), along)
-    together = (_chunk(value, along) or MAX_BYTES) * 8 // element_bits(value)
+        return tt.BlockedAttr.turning(
+            tensor_of(value).get_shape(), warps, MAX_BYTES * 8 // element_bits(value.type), along
+        )
+    together = (_chunk(value, along) or MAX_BYTES) * 8 // element_bits(value.type)
     order = sorted(range(tensor_of(value).get_num_dims()), key=lambda dimension: dimension != along)
     return tt.BlockedAttr.default(tensor_of(value).get_shape(), warps, together, order, whole=True)
 
@@ -372,7 +360,7 @@ def _whole_entries(op: tt.DecompressOp | tt.CompressOp, warps: int) -> tt.Blocke
     assert op.columns is not None
     along, shape = op.columns.value.data, tensor_of(op.result).get_shape()
     entry = op.parts.together // (KEPT if isinstance(op, tt.CompressOp) else 1)
-    together = max(entry, MAX_BYTES * 8 // max(8, element_bits(op.result)))
+    together = max(entry, MAX_BYTES * 8 // max(8, element_bits(op.result.type)))
     return tt.BlockedAttr.default(shape, warps, together, (along, 1 - along), whole=True)
 
 
@@ -392,22 +380,7 @@ def _together(function: tt.FuncOp) -> int:
         return 1
     pointers = [op.ptr for op in function.body.walk() if isinstance(op, tt.LoadOp | tt.StoreOp) and is_tile(op.ptr)]
     elements = [cast(tt.PointerType, tensor_of(pointer).element_type).pointee for pointer in pointers]
-    return MAX_BYTES * 8 // max(map(memory_bits, elements), default=MAX_BYTES * 8)
-
-
-def memory_bits(element: Attribute) -> int:
-    """Bits of an element in memory. Unknown types count as pointers."""
-    match element:
-        case IntegerType():
-            return max(8, element.width.data)
-        case Float32Type():
-            return 32
-        case Float16Type() | BFloat16Type():
-            return 16
-        case Float8E4M3FNType() | Float8E5M2Type():
-            return 8
-        case _:
-            return 64
+    return MAX_BYTES // max(map(memory_bytes, elements), default=MAX_BYTES)
 
 
 def _passed_on(op: Operation) -> list[tuple[SSAValue, ...]]:

@@ -13,12 +13,12 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from louver.analysis.elementwise import ELEMENTWISE
 from louver.analysis.passages import came_from, passages
-from louver.compile.plan.encode.anchors import Anchor, Natures, element_bits, is_tile
+from louver.compile.plan.encode.anchors import Anchor, Natures, is_tile
 from louver.ir import tile as tt
 from louver.ir.refusal import unsupported
 from louver.ir.tile.encodings import DENSE, METADATA, VALUES, Encoding
 from louver.ir.tile.layout import Layout
-from louver.ir.tile.types import tensor_of
+from louver.ir.tile.types import element_bits, tensor_of
 
 SOURCES = (arith.ConstantOp, tt.MakeRangeOp, tt.SplatOp)
 """Operations whose results may have any encoding."""
@@ -127,7 +127,7 @@ def multiplied_operands(op: tt.DotOp, natures: Natures) -> Wanted:
         if sums.of_warpgroup and value in natures.operands:
             wanted.append((value, tt.SharedAttr.along(natures.operands[value])))
             continue
-        encoding = tt.DotOperandAttr.of(index, sums, element_bits(value), VALUES if index == sparse else DENSE)
+        encoding = tt.DotOperandAttr.of(index, sums, element_bits(value.type), VALUES if index == sparse else DENSE)
         wanted.append((value, encoding))
     if op.metadata is not None and sparse is not None:
         wanted.append((op.metadata, tt.DotOperandAttr.of(sparse, sums, 16, METADATA)))

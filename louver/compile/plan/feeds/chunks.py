@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import DenseArrayBase, FixedBitwidthType, i64
+from xdsl.dialects.builtin import DenseArrayBase, i64
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from louver.analysis.effects import has_no_effect
@@ -24,7 +24,7 @@ from louver.analysis.passages import came_from
 from louver.ir import tile as tt
 from louver.ir.arith import ExtSIOp, ExtUIOp, TruncIOp
 from louver.ir.comparisons import CmpiOp, SelectOp
-from louver.ir.tile.types import as_tensor, element_of, tensor_of
+from louver.ir.tile.types import as_tensor, element_of, memory_bytes, tensor_of
 from louver.isa.async_copy import CopyBytes
 
 CHUNK = "louver.chunk"
@@ -102,8 +102,8 @@ class Runs:
         """The largest number of bytes along a dimension that one copy of a load may move; 0 if there is no such copy."""
         tensor = tensor_of(load.ptr)
         assert isinstance(tensor.element_type, tt.PointerType)
-        size = _bytes(tensor.element_type.pointee)
-        for bytes_ in sorted(get_args(CopyBytes), reverse=True) if size else ():
+        size = memory_bytes(tensor.element_type.pointee)
+        for bytes_ in sorted(get_args(CopyBytes), reverse=True):
             count = bytes_ // size
             if count < 1 or tensor.get_shape()[dimension] % count:
                 continue
@@ -115,7 +115,7 @@ class Runs:
         """Whether one access may move each aligned block of `count` neighbours along a dimension."""
         pointer = tensor_of(op.ptr).element_type
         assert isinstance(pointer, tt.PointerType)
-        size, run = _bytes(pointer.pointee), self.of(op.ptr, dimension, count)
+        size, run = memory_bytes(pointer.pointee), self.of(op.ptr, dimension, count)
         # The address of a single element is aligned to its type.
         aligned = count == 1 or (run is not None and run.step == size and run.multiple % (size * count) == 0)
         return aligned and (op.mask is None or self.same(op.mask, dimension, count))
@@ -239,7 +239,7 @@ class Runs:
             case tt.AddPtrOp():
                 pointer = element_of(op.ptr.type)
                 assert isinstance(pointer, tt.PointerType)
-                size = _bytes(pointer.pointee)
+                size = memory_bytes(pointer.pointee)
                 if not _stays(last, count):
                     return None
                 return Run(first.step + last.step * size, min(first.multiple, _power(last.multiple * size)))
@@ -306,13 +306,6 @@ def _by_element(op: Operation) -> bool:
     """Whether an operation computes elements independently, on tiles of one shape."""
     tiles = [tensor.get_shape() for value in (*op.operands, *op.results) if (tensor := as_tensor(value.type))]
     return not op.regions and len(op.results) == 1 and len(set(tiles)) <= 1
-
-
-def _bytes(element: object) -> int:
-    """Bytes of an element in memory; 0 for unknown types and for elements below one byte."""
-    if isinstance(element, tt.PointerType):
-        return 8
-    return element.bitwidth // 8 if isinstance(element, FixedBitwidthType) else 0
 
 
 def _counts(value: SSAValue) -> bool:

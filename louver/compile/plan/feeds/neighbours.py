@@ -9,14 +9,13 @@ from math import prod
 from typing import cast
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import FixedBitwidthType
 from xdsl.ir import Block, Operation, SSAValue
 
 from louver.analysis.elementwise import ELEMENTWISE
 from louver.analysis.integers import constant_integer, position
 from louver.ir import tile as tt
 from louver.ir.comparisons import SelectOp
-from louver.ir.tile.types import as_tensor, tensor_of
+from louver.ir.tile.types import as_tensor, memory_bytes, tensor_of
 
 Stride = int | None
 """The distance from an element to its neighbour along a dimension, in elements; None if it is not known."""
@@ -29,20 +28,14 @@ def is_computed(operand: SSAValue) -> bool:
 
 
 def tile_bytes(value: SSAValue) -> int:
-    """Bytes of a tile of numbers."""
-    return prod(tensor_of(value).get_shape()) * element_bytes(value)
+    """Bytes of a tile, or of a scalar."""
+    tensor = as_tensor(value.type)
+    return (1 if tensor is None else prod(tensor.get_shape())) * memory_bytes(value.type)
 
 
 def row_bytes(value: SSAValue, dimension: int) -> int:
     """Bytes along a dimension of a tile."""
-    return tensor_of(value).get_shape()[dimension] * element_bytes(value)
-
-
-def element_bytes(value: SSAValue) -> int:
-    """Bytes of an element of a tile of numbers."""
-    element = tensor_of(value).element_type
-    assert isinstance(element, FixedBitwidthType)
-    return element.bitwidth // 8
+    return tensor_of(value).get_shape()[dimension] * memory_bytes(value.type)
 
 
 def loaded_along(value: SSAValue) -> int | None:

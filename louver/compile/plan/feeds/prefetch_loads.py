@@ -17,14 +17,14 @@ loaded values do not change. Addresses past the end of the loop are computed but
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import prod
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import FixedBitwidthType, ModuleOp
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.passages import end_of
+from louver.compile.plan.feeds.neighbours import tile_bytes
 from louver.compile.plan.feeds.ring_copies import goes_to_ring
 from louver.compile.plan.feeds.staged_operands import staged_operands
 from louver.compile.plan.feeds.steps_ahead import Sources, computed_again, loaded_again, move_up, only_loads
@@ -64,7 +64,7 @@ def prefetch_loads(module: ModuleOp, warps: int, *, rings: bool = False) -> None
                 and not (rings and goes_to_ring(loop, op))
                 and Sources(loop, op.operands, repeated=False).known_ahead
             ]
-            kept = sum(map(_tile_bytes, [*(load.result for load in loads), *(dot.d for dot in dots)]))
+            kept = sum(map(tile_bytes, [*(load.result for load in loads), *(dot.d for dot in dots)]))
             if loads and kept <= KEPT_BYTES * LANES * warps:
                 _load_ahead(loop, loads)
         remove_dead(function)
@@ -98,13 +98,6 @@ def _loads_of(operand: SSAValue, block: Block | None) -> set[Operation] | None:
         else:
             pending += owner.operands
     return found
-
-
-def _tile_bytes(tile: SSAValue) -> int:
-    tensor = as_tensor(tile.type)
-    element = tile.type if tensor is None else tensor.element_type
-    assert isinstance(element, FixedBitwidthType)
-    return (1 if tensor is None else prod(tensor.get_shape())) * element.bitwidth // 8
 
 
 def _load_ahead(loop: scf.ForOp, loads: Sequence[LoadOp]) -> None:

@@ -44,14 +44,7 @@ from louver.compile.plan.feeds.copied_loads import (
 )
 from louver.compile.plan.feeds.neighbours import loaded_along
 from louver.compile.plan.feeds.next_copies import begin_next, loop_around
-from louver.compile.plan.feeds.steps_ahead import (
-    Sources,
-    guarded_mask,
-    made_again,
-    move_up,
-    next_step,
-    only_loads,
-)
+from louver.compile.plan.feeds.steps_ahead import Sources, guarded_mask, made_again, move_up, next_step, only_loads
 from louver.compile.rewrite.insert import carrying, insert, integer
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir import tile as tt

@@ -16,10 +16,10 @@ from xdsl.ir import Block, Operation, SSAValue
 from louver.analysis.integers import position
 from louver.analysis.passages import end_of
 from louver.compile.plan.encode.unit import is_transposed, multiplies, product_left
-from louver.compile.plan.feeds.neighbours import element_bytes, is_computed, loaded_along, row_bytes, tile_bytes
+from louver.compile.plan.feeds.neighbours import is_computed, loaded_along, row_bytes, tile_bytes
 from louver.ir import tile as tt
 from louver.ir.tile.multiples import has_known_addresses
-from louver.ir.tile.types import as_tensor, tensor_of
+from louver.ir.tile.types import as_tensor, memory_bytes, tensor_of
 from louver.isa.swizzle import CHUNK
 from louver.isa.wgmma import TRANSPOSABLE
 
@@ -47,7 +47,7 @@ def staged_operands(function: tt.FuncOp, *, warpgroups: bool = True) -> dict[SSA
         dimension = loaded_along(value)
         if value in found or dimension is None or not room.fits(found, value) or row_bytes(value, dimension) < CHUNK:
             continue
-        if wide or element_bytes(value) > 1:
+        if wide or memory_bytes(value.type) > 1:
             # Single bytes would take a register each until a chunk is complete.
             found[value] = dimension
     for op in dots if wide and warpgroups else ():
