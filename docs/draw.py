@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from fragment_plot import draw_fragment
 from louver.cli.commands.compile import SM_COUNT, compile_for
 from louver.isa.metadata import PAIR_CODES
 from louver.isa.wgmma import Wgmma
-from louver.measure.report.fragment_plot import draw_fragment
 from louver.measure.report.schedule_plot import Life, draw_schedule
 from louver.measure.report.svg import INK, MUTED, Drawing
 

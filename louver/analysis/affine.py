@@ -16,22 +16,12 @@ from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from louver.analysis.atoms import Iteration, Lane, Wrapped, lanes, moved
 from louver.analysis.integers import constant_integer, least_of, position, steps_of
+from louver.analysis.passages import end_of
+from louver.ir import tile as tt
 from louver.ir.arith import ExtSIOp
 from louver.ir.comparisons import CmpiOp, SelectOp
 from louver.ir.polynomial import ONE, Part, Polynomial
 from louver.ir.refusal import unsupported
-from louver.ir.tile import (
-    AddPtrOp,
-    AdvanceOp,
-    BroadcastOp,
-    ExpandDimsOp,
-    Index,
-    LoadOp,
-    MakeRangeOp,
-    MakeTensorPtrOp,
-    SplatOp,
-    TransOp,
-)
 from louver.ir.tile.syntax import join_indices
 from louver.ir.tile.types import as_tensor
 
@@ -99,7 +89,7 @@ class Affine:
             found = self.known[value] = self._integer(value)
         return found
 
-    def index(self, index: Index) -> Polynomial:
+    def index(self, index: tt.Index) -> Polynomial:
         return Polynomial.number(index) if isinstance(index, int) else self.integer(index)
 
     def _integer(self, value: SSAValue) -> Polynomial:
@@ -120,11 +110,11 @@ class Affine:
                 return self.integer(op.lhs) * self.integer(op.rhs)
             case ExtSIOp():
                 return self.integer(op.input)
-            case SplatOp() | BroadcastOp():
+            case tt.SplatOp() | tt.BroadcastOp():
                 return self.integer(op.src)
-            case ExpandDimsOp() | TransOp():
+            case tt.ExpandDimsOp() | tt.TransOp():
                 return moved(self.integer(op.src), renumbering(op))
-            case MakeRangeOp():
+            case tt.MakeRangeOp():
                 return Polynomial.number(op.start.value.data) + Polynomial.atom(Lane(0))
             case arith.RemSIOp() | arith.MinSIOp() | SelectOp() if (wrapped := self._wrapped(op)) is not None:
                 return Polynomial.atom(wrapped)
@@ -138,7 +128,7 @@ class Affine:
             case _:
                 pass
         if as_tensor(value.type) is not None:
-            rule, advice = _LOADED if isinstance(op, LoadOp) else _OFFSETS
+            rule, advice = _LOADED if isinstance(op, tt.LoadOp) else _OFFSETS
             raise unsupported(rule, op, advice)
         return Polynomial.atom(value)
 
@@ -156,11 +146,9 @@ class Affine:
         if moved_on is not None:
             return self.integer(loop.iter_args[value.index - 1]) + self._so_far(loop, moved_on)
         if as_tensor(value.type) is not None:
-            end = loop.body.block.last_op
-            assert end is not None
             raise unsupported(
                 "a tile of integers that a loop carries must grow by one amount for all lanes and iterations",
-                end,
+                end_of(loop.body.block),
                 "compute it from the loop's counter",
             )
         return Polynomial.atom(value)
@@ -176,11 +164,9 @@ class Affine:
 
     def _growth(self, value: BlockArgument, loop: scf.ForOp) -> Polynomial | None:
         """The amount that a loop adds to a carried number in each iteration; None if it varies."""
-        end = loop.body.block.last_op
-        assert end is not None
         with self._supposing():
             self.known[value] = Polynomial.atom(value)
-            moved_on = self.integer(end.operands[value.index - 1]) - Polynomial.atom(value)
+            moved_on = self.integer(end_of(loop.body.block).operands[value.index - 1]) - Polynomial.atom(value)
         return moved_on if _is_fixed(moved_on, loop) else None
 
     def round_of(self, loop: scf.ForOp) -> Round | None:
@@ -309,17 +295,17 @@ class Affine:
             case scf.ForOp() if (times := self.times(op)) is not None:
                 carried = op.body.block.args[position(value, op.results) + 1]
                 return self._carried(carried, op, lambda step: times * step)
-            case AddPtrOp():
+            case tt.AddPtrOp():
                 source = self._elements(op.ptr, op)
                 return replace(source, offset=source.offset + self.integer(op.offset))
-            case SplatOp() | BroadcastOp():
+            case tt.SplatOp() | tt.BroadcastOp():
                 return self._elements(op.src, op)
-            case ExpandDimsOp() | TransOp():
+            case tt.ExpandDimsOp() | tt.TransOp():
                 source = self._elements(op.src, op)
                 return replace(source, offset=moved(source.offset, renumbering(op)))
-            case MakeTensorPtrOp():
+            case tt.MakeTensorPtrOp():
                 return self._made(op)
-            case AdvanceOp():
+            case tt.AdvanceOp():
                 source = self._tile(op.ptr, op)
                 steps = [self.index(entry) for entry in join_indices(op.offsets, op.static_offsets)]
                 return replace(source, first=tuple(a + b for a, b in zip(source.first, steps, strict=True)))
@@ -347,7 +333,7 @@ class Affine:
             raise unsupported("expected a pointer to a block", user)
         return found
 
-    def _made(self, op: MakeTensorPtrOp) -> Tile:
+    def _made(self, op: tt.MakeTensorPtrOp) -> Tile:
         start = self._elements(op.base, op)
         lists = ((op.shape, op.static_shape), (op.strides, op.static_strides), (op.offsets, op.static_offsets))
         sizes, strides, first = (
@@ -358,8 +344,7 @@ class Affine:
     def _carried(self, value: BlockArgument, loop: scf.ForOp, after: Callable[[Polynomial], Polynomial]) -> Pointer:
         """A pointer that a loop moves by a fixed amount in each iteration. after: the total distance for a move."""
         start = self.pointer(loop.iter_args[value.index - 1])
-        end = loop.body.block.last_op
-        assert end is not None
+        end = end_of(loop.body.block)
         passed_on = end.operands[value.index - 1]
         # Read the body with the pointer at the origin of a separate tensor. The result is the move.
         with self._supposing():
@@ -404,9 +389,9 @@ def _is_count(value: Polynomial) -> bool:
     )
 
 
-def renumbering(op: ExpandDimsOp | TransOp) -> Callable[[int], int]:
+def renumbering(op: tt.ExpandDimsOp | tt.TransOp) -> Callable[[int], int]:
     """The map from dimensions of the source to dimensions of the result."""
-    if isinstance(op, ExpandDimsOp):
+    if isinstance(op, tt.ExpandDimsOp):
         axis = op.axis.value.data
         return lambda dimension: dimension + (dimension >= axis)
     order = list(op.order.get_values())

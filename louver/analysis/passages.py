@@ -22,15 +22,15 @@ def passages(op: Operation | None) -> list[Passage]:
     match op:
         case scf.ForOp():
             arguments = op.body.block.args[1:]
-            passed = zip(op.iter_args, _end(op.body.block), arguments, op.results, strict=True)
+            passed = zip(op.iter_args, end_of(op.body.block).operands, arguments, op.results, strict=True)
             return [Passage((first, next_), (argument, result)) for first, next_, argument, result in passed]
         case scf.IfOp() if op.results:
-            ends = zip(*(_end(region.block) for region in op.regions), strict=True)
+            ends = zip(*(end_of(region.block).operands for region in op.regions), strict=True)
             return [Passage(sources, (result,)) for sources, result in zip(ends, op.results, strict=True)]
         case scf.WhileOp():
             before, after = op.before_region.block, op.after_region.block
-            carried = zip(op.arguments, _end(after), before.args, strict=True)
-            checked = zip(_end(before)[1:], after.args, op.results, strict=True)
+            carried = zip(op.arguments, end_of(after).operands, before.args, strict=True)
+            checked = zip(end_of(before).operands[1:], after.args, op.results, strict=True)
             return [
                 *(Passage((first, next_), (argument,)) for first, next_, argument in carried),
                 *(Passage((value,), (argument, result)) for value, argument, result in checked),
@@ -56,7 +56,8 @@ def passed_to(op: Operation, index: int) -> Sequence[SSAValue]:
     return ()
 
 
-def _end(block: Block) -> Sequence[SSAValue]:
+def end_of(block: Block) -> Operation:
+    """The operation that ends a block, and yields what a loop or branch passes on."""
     last = block.last_op
     assert last is not None
-    return last.operands
+    return last

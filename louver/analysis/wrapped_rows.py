@@ -13,25 +13,11 @@ from xdsl.ir import Operation, SSAValue, Use
 from xdsl.traits import is_side_effect_free
 
 from louver.analysis.passages import passed_to
+from louver.ir import tile as tt
 from louver.ir.refusal import unsupported
-from louver.ir.tile import (
-    AtomicRMWOp,
-    BroadcastOp,
-    DescriptorReduceOp,
-    DescriptorStoreOp,
-    DotOp,
-    ExpandDimsOp,
-    GatherOp,
-    LoadOp,
-    ReduceOp,
-    ReduceReturnOp,
-    ReshapeOp,
-    StoreOp,
-    TransOp,
-)
 from louver.ir.tile.types import as_tensor, tensor_of
 
-Writing = StoreOp | DescriptorStoreOp | AtomicRMWOp | DescriptorReduceOp
+Writing = tt.StoreOp | tt.DescriptorStoreOp | tt.AtomicRMWOp | tt.DescriptorReduceOp
 
 Rows = frozenset[int]
 """Dimensions of a tile along which it may have such rows."""
@@ -40,7 +26,7 @@ _RULE = "rows that wrap (%) may reach nothing but a store that masks them"
 _ADVICE = "load with the mask rows < size instead of rows % size"
 
 
-def check_wrapped_rows(load: LoadOp, dimension: int, drops: Callable[[Writing, int], bool]) -> None:
+def check_wrapped_rows(load: tt.LoadOp, dimension: int, drops: Callable[[Writing, int], bool]) -> None:
     """Reject a load whose rows beyond the last one, along `dimension` of its tile, can affect results.
 
     drops: whether a writing operation leaves them out along a dimension of its tile.
@@ -66,26 +52,26 @@ class _Spread:
     def _use(self, use: Use, rows: Rows) -> None:
         op = use.operation
         match op:
-            case StoreOp() | DescriptorStoreOp() | AtomicRMWOp() | DescriptorReduceOp():
-                written = op.src if isinstance(op, DescriptorStoreOp | DescriptorReduceOp) else op.value
+            case tt.StoreOp() | tt.DescriptorStoreOp() | tt.AtomicRMWOp() | tt.DescriptorReduceOp():
+                written = op.src if isinstance(op, tt.DescriptorStoreOp | tt.DescriptorReduceOp) else op.value
                 if op.operands[use.index] is not written or not all(self.drops(op, each) for each in rows):
                     raise unsupported(_RULE, op, _ADVICE)
-                if isinstance(op, AtomicRMWOp):
+                if isinstance(op, tt.AtomicRMWOp):
                     self.follow(op.result, rows)
             case scf.ForOp() | scf.YieldOp():
                 for name in passed_to(op, use.index):
                     self.follow(name, rows)
-            case DotOp():
+            case tt.DotOp():
                 self.follow(op.d, _of_dot(op, use.index, rows))
-            case ReduceOp():
+            case tt.ReduceOp():
                 self._reduced(op, rows)
-            case ReduceReturnOp() | GatherOp():
+            case tt.ReduceReturnOp() | tt.GatherOp():
                 raise unsupported(_RULE, op, _ADVICE)
             case _:
                 for result in op.results:
                     self.follow(result, _moved(op, rows))
 
-    def _reduced(self, op: ReduceOp, rows: Rows) -> None:
+    def _reduced(self, op: tt.ReduceOp, rows: Rows) -> None:
         axis = op.axis.value.data
         if axis in rows:
             raise unsupported(_RULE, op, _ADVICE)
@@ -93,7 +79,7 @@ class _Spread:
             self.follow(result, frozenset(each - (each > axis) for each in rows))
 
 
-def _of_dot(op: DotOp, index: int, rows: Rows) -> Rows:
+def _of_dot(op: tt.DotOp, index: int, rows: Rows) -> Rows:
     """Along the summed dimension such rows would enter every element."""
     summed = {0: 1, 1: 0}.get(index)
     if tensor_of(op.d).get_num_dims() != 2 or summed in rows or op.operands[index] is op.metadata:
@@ -104,15 +90,15 @@ def _of_dot(op: DotOp, index: int, rows: Rows) -> Rows:
 def _moved(op: Operation, rows: Rows) -> Rows:
     """The dimensions of such rows in the results of an operation without effects."""
     match op:
-        case TransOp():
+        case tt.TransOp():
             order = list(op.order.get_values())
             return frozenset(order.index(each) for each in rows)
-        case ExpandDimsOp():
+        case tt.ExpandDimsOp():
             axis = op.axis.value.data
             return frozenset(each + (each >= axis) for each in rows)
-        case BroadcastOp():
+        case tt.BroadcastOp():
             return rows
-        case ReshapeOp():
+        case tt.ReshapeOp():
             source, result = (_squeezed(tensor_of(each)) for each in (op.src, op.result))
             if [size for _, size in source] == [size for _, size in result]:
                 places = [place for place, _ in source]

@@ -14,21 +14,9 @@ from louver.formats.gated import GATE_ROWS
 from louver.frontend.epilogue import ACTIVATIONS
 from louver.frontend.problem import Problem, Tile
 from louver.frontend.tiled import TiledMatrix, named
+from louver.ir import tile as tt
 from louver.ir.arith import FPToSIOp, SIToFPOp
 from louver.ir.elementwise import apply_step
-from louver.ir.tile import (
-    BroadcastOp,
-    DescriptorLoadOp,
-    ExpandDimsOp,
-    LoadOp,
-    MakeTensorDescriptorOp,
-    PointerType,
-    ReshapeOp,
-    SplatOp,
-    SplitOp,
-    TransOp,
-    element_attribute,
-)
 from louver.ir.tile.types import tensor_of
 
 S8_RANGE = (-128.0, 127.0)
@@ -58,7 +46,7 @@ def epilogue_arguments(problem: Problem) -> tuple[dict[str, Attribute], dict[str
     given = {"alpha": epilogue.alpha, "beta": epilogue.c is not None, "out_scale": epilogue.out_scale == "number"}
     numbers: dict[str, Attribute] = {name: f32 for name, used in given.items() if used}
     strides: dict[str, Attribute] = {} if epilogue.c is None else {"stride_c": i64}
-    return {name: PointerType(element_attribute(element)) for name, element in pointers.items()}, numbers, strides
+    return {name: tt.PointerType(tt.element_attribute(element)) for name, element in pointers.items()}, numbers, strides
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +88,9 @@ class EpilogueBuilder:
     def _split(self, total: SSAValue) -> tuple[SSAValue, SSAValue]:
         """The gate and up parts of a gated product's sum."""
         rows, columns = self.shape
-        blocks = named("blocks", ReshapeOp(total, (rows // GATE_ROWS, 2, GATE_ROWS, columns)))
-        split = SplitOp(named("pairs", TransOp(blocks, (0, 2, 3, 1))))
-        gate, up = (ReshapeOp(part, self.shape) for part in split.results)
+        blocks = named("blocks", tt.ReshapeOp(total, (rows // GATE_ROWS, 2, GATE_ROWS, columns)))
+        split = tt.SplitOp(named("pairs", tt.TransOp(blocks, (0, 2, 3, 1))))
+        gate, up = (tt.ReshapeOp(part, self.shape) for part in split.results)
         return named("gate", gate), named("up", up)
 
     def _affine(self, total: SSAValue, suffix: str) -> SSAValue:
@@ -144,18 +132,18 @@ class EpilogueBuilder:
     def _scalar(self, name: str) -> SSAValue:
         """A tile of one number: the argument, or the value that it points to."""
         value = self.values[name]
-        if isinstance(value.type, PointerType):
-            value = named(f"{name}_value", LoadOp(value))
-        return named(f"{name}_all", SplatOp(value, self.shape))
+        if isinstance(value.type, tt.PointerType):
+            value = named(f"{name}_value", tt.LoadOp(value))
+        return named(f"{name}_all", tt.SplatOp(value, self.shape))
 
     def _vector(self, name: str, axis: int) -> SSAValue:
         """A tile of a vector along m (axis 1 is new) or n (axis 0 is new), repeated in every column or row."""
         first, size = (self.m, self.rows) if axis == 1 else (self.n, self.values["N"])
-        described = MakeTensorDescriptorOp(self.values[name], [size], [self.one], [self.shape[1 - axis]])
-        part = named(f"{name}_tile", DescriptorLoadOp(named(f"{name}_tensor", described), [first]))
+        described = tt.MakeTensorDescriptorOp(self.values[name], [size], [self.one], [self.shape[1 - axis]])
+        part = named(f"{name}_tile", tt.DescriptorLoadOp(named(f"{name}_tensor", described), [first]))
         wide = self._widened(part, name)
-        column = named(f"{name}_column" if axis == 1 else f"{name}_row", ExpandDimsOp(wide, axis))
-        return named(f"{name}_all", BroadcastOp(column, self.shape))
+        column = named(f"{name}_column" if axis == 1 else f"{name}_row", tt.ExpandDimsOp(wide, axis))
+        return named(f"{name}_all", tt.BroadcastOp(column, self.shape))
 
     def _matrix(self) -> SSAValue:
         """The tile of `c`, which has the output's layout."""
@@ -164,12 +152,12 @@ class EpilogueBuilder:
         if transposed:
             sizes, first, block = sizes[::-1], first[::-1], block[::-1]
         part = TiledMatrix.describe(self.values, "c", sizes, block, self.one, self.entry).load("c_tile", first)
-        return self._widened(named("c_turned", TransOp(part)) if transposed else part, "c")
+        return self._widened(named("c_turned", tt.TransOp(part)) if transposed else part, "c")
 
     def _widened(self, value: SSAValue, name: str) -> SSAValue:
         """The value in the type of the epilogue's additions."""
         tensor = tensor_of(value)
-        to = element_attribute(self.problem.sum)
+        to = tt.element_attribute(self.problem.sum)
         if tensor.element_type == to:
             return value
         return named(f"{name}_wide", arith.ExtFOp(value, TensorType(to, tensor.get_shape())))
@@ -178,7 +166,7 @@ class EpilogueBuilder:
         problem = self.problem
         if problem.out == problem.sum:
             return value
-        to = TensorType(element_attribute(problem.out), self.shape)
+        to = TensorType(tt.element_attribute(problem.out), self.shape)
         if problem.sum == "f32":
             return self._narrowed(value, to)
         if element_type(problem.out).bits > 8:

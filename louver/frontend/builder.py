@@ -15,16 +15,7 @@ from xdsl.ir import Attribute, Block, SSAValue
 from louver.frontend.build_epilogue import EpilogueBuilder, epilogue_arguments, half_size
 from louver.frontend.problem import PROMOTED_COLUMNS, Problem, Tile
 from louver.frontend.tiled import TiledMatrix, named
-from louver.ir.tile import (
-    DotOp,
-    FuncOp,
-    GetProgramIdOp,
-    PointerType,
-    ReturnOp,
-    SparseAttr,
-    TransOp,
-    element_attribute,
-)
+from louver.ir import tile as tt
 
 X, Y, Z = 0, 1, 2
 
@@ -38,7 +29,7 @@ def build_tile_ir(problem: Problem, tile: Tile) -> ModuleOp:
     `batch_stride_a` and so on (i64).
     Raises xDSL's VerifyException for an invalid tile.
     """
-    function = FuncOp.kernel(problem.kind, _arguments(problem))
+    function = tt.FuncOp.kernel(problem.kind, _arguments(problem))
     values = {name: argument for argument, name in function.argument_names.items()}
     with ImplicitBuilder(function.body.block):
         _body(problem, tile, values)
@@ -48,11 +39,11 @@ def build_tile_ir(problem: Problem, tile: Tile) -> ModuleOp:
 
 
 def _arguments(problem: Problem) -> dict[str, Attribute]:
-    encoding = None if problem.pattern is None else SparseAttr.of_pattern(problem.pattern)
+    encoding = None if problem.pattern is None else tt.SparseAttr.of_pattern(problem.pattern)
     arguments: dict[str, Attribute] = {
-        "a": PointerType(element_attribute(problem.a), encoding),
-        "b": PointerType(element_attribute(problem.b)),
-        "d": PointerType(element_attribute(problem.out)),
+        "a": tt.PointerType(tt.element_attribute(problem.a), encoding),
+        "b": tt.PointerType(tt.element_attribute(problem.b)),
+        "d": tt.PointerType(tt.element_attribute(problem.out)),
     }
     pointers, numbers, strides = epilogue_arguments(problem)
     sizes: dict[str, Attribute] = dict.fromkeys(("M", "N", "K"), i32)
@@ -72,7 +63,7 @@ def _body(problem: Problem, tile: Tile, values: dict[str, SSAValue]) -> None:
     one = named("one", arith.ConstantOp(IntegerAttr(1, i64)))
     m = _first(X, tile.m, "m")
     n = _first(Y, tile.n, "n")
-    entry = None if problem.batch is None else named("entry", GetProgramIdOp(Z))
+    entry = None if problem.batch is None else named("entry", tt.GetProgramIdOp(Z))
 
     def operand(name: str, sizes: tuple[str, str], block: tuple[int, int], *, batched: bool) -> TiledMatrix:
         return TiledMatrix.describe(values, name, [values[s] for s in sizes], block, one, entry if batched else None)
@@ -89,7 +80,7 @@ def _body(problem: Problem, tile: Tile, values: dict[str, SSAValue]) -> None:
     epilogue = EpilogueBuilder(problem, tile, values, one, first, n, rows, entry)
     result = epilogue.build(total)
     _store(problem, epilogue, result)
-    ReturnOp()
+    tt.ReturnOp()
 
 
 def _store(problem: Problem, epilogue: EpilogueBuilder, result: SSAValue) -> None:
@@ -98,13 +89,13 @@ def _store(problem: Problem, epilogue: EpilogueBuilder, result: SSAValue) -> Non
         sizes, first, block = sizes[::-1], first[::-1], block[::-1]
     d = TiledMatrix.describe(epilogue.values, "d", sizes, block, epilogue.one, epilogue.entry)
     if problem.out_layout == "transposed":
-        result = named("transposed", TransOp(result))
+        result = named("transposed", tt.TransOp(result))
     d.store(first, result)
 
 
 def _first(axis: int, size: int, name: str) -> SSAValue:
     """The tile's first element along `axis`."""
-    program = named(f"{name}_tile", GetProgramIdOp(axis))
+    program = named(f"{name}_tile", tt.GetProgramIdOp(axis))
     return named(name, arith.MuliOp(program, named(f"tile_{name}", arith.ConstantOp(IntegerAttr(size, i32)))))
 
 
@@ -112,7 +103,7 @@ def _sum(
     problem: Problem, tile: Tile, depth: SSAValue, a: tuple[TiledMatrix, SSAValue], b: tuple[TiledMatrix, SSAValue]
 ) -> SSAValue:
     """The sum over K in steps of tile_k. a, b: a matrix, and the tile's first element along M or N."""
-    type_ = TensorType(element_attribute(problem.accumulator), [tile.m, tile.n])
+    type_ = TensorType(tt.element_attribute(problem.accumulator), [tile.m, tile.n])
     zeros = named("zeros", arith.ConstantOp(DenseIntOrFPElementsAttr.from_list(cast(Any, type_), [0])))
     zero = named("zero", arith.ConstantOp(IntegerAttr(0, i32)))
     step = named("tile_k", arith.ConstantOp(IntegerAttr(tile.k, i32)))
@@ -123,9 +114,9 @@ def _sum(
     with ImplicitBuilder(body):
         a_tile = left.load("a_tile", [m, k])
         if problem.b_layout == "k_major":
-            b_tile = named("b_tile", TransOp(right.load("b_rows", [n, k])))
+            b_tile = named("b_tile", tt.TransOp(right.load("b_rows", [n, k])))
         else:
             b_tile = right.load("b_tile", [k, n])
         imprecise = PROMOTED_COLUMNS if problem.accumulate == "promoted" else None
-        scf.YieldOp(named("product", DotOp(a_tile, b_tile, partial, imprecise)))
+        scf.YieldOp(named("product", tt.DotOp(a_tile, b_tile, partial, imprecise)))
     return named("total", scf.ForOp(zero, depth, step, [zeros], body))

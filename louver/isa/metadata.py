@@ -118,11 +118,6 @@ class MetadataMap:
             codes += by if row & rows or group & groups else 0
         return halves, codes
 
-    def contributes(self, selector: int) -> NDArray[np.bool_]:
-        """Threads whose words the product with that selector reads: bool [threads]."""
-        self._check_selector(selector)
-        return (self.coordinates()[1] // self.groups == selector).all(axis=1)
-
     def unpack(self, words: NDArray[np.uint32], selector: int) -> NDArray[np.uint8]:
         """Codes of the product, uint8 [rows, groups], from words, uint32 [threads]. Raises ValueError if illegal."""
         self._check_selector(selector)

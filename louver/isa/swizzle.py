@@ -107,12 +107,3 @@ class Tile:
         """Offsets in bytes from the tile's start, for logical bytes (line, byte along the line), elementwise."""
         width = self.swizzle.width
         return self.swizzle.apply(byte // width * self.box_bytes + line * width + byte % width)
-
-    def image(self, matrix: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """The tile's bytes in shared memory, uint8 [bytes], from its logical bytes, uint8 [lines, line_bytes]."""
-        if matrix.shape != (self.lines, self.line_bytes):
-            raise ValueError(f"the tile is [{self.lines}, {self.line_bytes}] bytes, got {list(matrix.shape)}")
-        placed = np.empty(self.bytes, dtype=np.uint8)
-        line, byte = np.arange(self.lines)[:, None], np.arange(self.line_bytes)[None, :]
-        placed[self.offset(line, byte)] = matrix
-        return placed

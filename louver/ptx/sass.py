@@ -92,11 +92,6 @@ def opcodes(sass: str) -> Counter[str]:
     return Counter(_INSTRUCTION.findall(sass))
 
 
-def count_opcode(sass: str, name: str) -> int:
-    """Number of instructions with the opcode `name` and any qualifiers: "USETMAXREG", "LDL", "HGMMA"."""
-    return sum(number for opcode, number in opcodes(sass).items() if opcode.split(".")[0] == name)
-
-
 def count_products(sass: str) -> Counter[str]:
     """Number of matrix products by unit: `HGMMA`, `HGMMA.SP`, `QGMMA.SP`, `HMMA` and their like."""
     found: Counter[str] = Counter()
@@ -104,8 +99,3 @@ def count_products(sass: str) -> Counter[str]:
         if unit := _PRODUCT.match(opcode):
             found[unit.group()] += number
     return found
-
-
-def count_sparse_products(sass: str) -> int:
-    """Number of sparse matrix products."""
-    return sum(number for unit, number in count_products(sass).items() if unit.endswith(".SP"))

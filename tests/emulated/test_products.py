@@ -29,6 +29,7 @@ from louver.isa.tensormap import TensorMap
 from louver.isa.wgmma import Wgmma, WgmmaCommit, WgmmaFence, WgmmaWait
 from louver.ptx.module import Address
 from support.emulated import Bench, Probe, every_order, kernel
+from support.warpgroup import shared_image
 
 N = 16
 DENSE = Wgmma(N, "f16", "f16", "f32", sparse=False)
@@ -84,8 +85,8 @@ class Setup:
         self.a = rng.integers(-8, 9, (64, 16)).astype(np.float16)
         self.b = rng.integers(-8, 9, (N, 16)).astype(np.float16)
         self.bench = Bench()
-        self.bench.input("a", A_TILE.image(self.a.view(np.uint8)))
-        self.bench.input("b", B_TILE.image(self.b.view(np.uint8)))
+        self.bench.input("a", shared_image(A_TILE, self.a.view(np.uint8)))
+        self.bench.input("b", shared_image(B_TILE, self.b.view(np.uint8)))
         self.y = self.bench.output("y", (128, N // 2), np.uint32)
 
     def result(self):

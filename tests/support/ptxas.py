@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from louver.isa.instruction import Instruction, Operand
+from louver.ptx.sass import opcodes
 
 
 def find_tool(name: str) -> Path:
@@ -38,6 +39,11 @@ def sass(cubin: bytes) -> str:
         file.flush()
         done = subprocess.run([find_tool("nvdisasm"), "-c", file.name], capture_output=True, text=True, check=True)
         return done.stdout
+
+
+def count_opcode(sass: str, name: str) -> int:
+    """The number of instructions with the opcode `name`, whatever their qualifiers: "USETMAXREG", "LDL", "HGMMA"."""
+    return sum(number for opcode, number in opcodes(sass).items() if opcode.split(".")[0] == name)
 
 
 def header(version: tuple[int, int], target: str) -> str:

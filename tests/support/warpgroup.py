@@ -13,6 +13,7 @@ import numpy as np
 
 from louver.formats.dtypes import element_type
 from louver.isa.descriptor import describe
+from louver.isa.metadata import MetadataMap
 from louver.isa.prepack import columns_per_load, prepack
 from louver.isa.swizzle import Swizzle, Tile
 from louver.isa.wgmma import Wgmma
@@ -172,7 +173,19 @@ def _placed(lines: np.ndarray, transposed: bool, span: int) -> tuple[Tile, np.nd
     swizzle = Swizzle(span)
     raw = np.pad(raw, ((0, 0), (0, -raw.shape[1] % swizzle.width)))
     tile = Tile("mn" if transposed else "k", *raw.shape, swizzle)
-    return tile, tile.image(raw)
+    return tile, shared_image(tile, raw)
+
+
+def shared_image(tile: Tile, matrix: np.ndarray) -> np.ndarray:
+    """The tile's bytes in shared memory, uint8 [bytes], from its logical bytes, uint8 [lines, line_bytes]."""
+    placed = np.empty(tile.bytes, dtype=np.uint8)
+    placed[tile.offset(np.arange(tile.lines)[:, None], np.arange(tile.line_bytes)[None, :])] = matrix
+    return placed
+
+
+def contributing(layout: MetadataMap, selector: int) -> np.ndarray:
+    """The threads whose metadata word the product with that selector reads: bool [threads]."""
+    return (layout.coordinates()[1] // layout.groups == selector).all(axis=1)
 
 
 def _at(tile: Tile, base: int, k: int, size: int) -> int:

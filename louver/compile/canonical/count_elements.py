@@ -39,8 +39,7 @@ def _rewrite(loop: scf.ForOp) -> None:
     loop.operands[1] = end
     loop.operands[2] = integer(loop, step, loop.lb.type)
     for product in products:
-        product.result.replace_all_uses_with(number)
-        Rewriter.erase_op(product)
+        Rewriter.replace_op(product, [], [number])
 
 
 def _end(loop: scf.ForOp, step: int) -> SSAValue | None:

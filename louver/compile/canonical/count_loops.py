@@ -24,6 +24,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.traits import is_side_effect_free
 
 from louver.analysis.integers import constant_integer, position
+from louver.analysis.passages import end_of
 from louver.compile.rewrite.insert import insert, insert_before, integer
 from louver.ir.comparisons import CmpiOp
 from louver.ir.tile import GetNumProgramsOp
@@ -235,8 +236,7 @@ def _counter(body: Block, given: SSAValue, first: SSAValue, count: _Count, loop:
 
 def _move(after: Block, body: Block, kept: Sequence[int], count: _Count) -> None:
     """Move the operations of the second region to the end of the body, and yield the values that are kept."""
-    end = after.last_op
-    assert end is not None
+    end = end_of(after)
     values = list(end.operands)
     Rewriter.erase_op(end)
     Rewriter.inline_block(after, InsertPoint.at_end(body))

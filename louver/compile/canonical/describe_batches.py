@@ -15,20 +15,12 @@ from louver.analysis.affine import Elements
 from louver.compile.canonical.describe_tiles import Describer
 from louver.compile.rewrite.insert import insert, insert_before
 from louver.compile.rewrite.remove_dead import remove_dead
-from louver.ir.tile import (
-    DescriptorLoadOp,
-    DescriptorReduceOp,
-    DescriptorStoreOp,
-    FuncOp,
-    MakeTensorDescriptorOp,
-    ReshapeOp,
-    sparse_encoding,
-)
+from louver.ir import tile as tt
 
 
 def describe_batches(module: ModuleOp) -> None:
     """Rewrite in place. Rejects, with operation and source line, a moved descriptor that is not a matrix of a batch."""
-    for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
+    for function in [op for op in module.body.ops if isinstance(op, tt.FuncOp)]:
         if describe_moved(Describer.of(function), sparse=False):
             remove_dead(function)
 
@@ -39,10 +31,10 @@ def describe_moved(describer: Describer, *, sparse: bool) -> bool:
     moved = [
         op
         for op in describer.function.body.walk()
-        if isinstance(op, MakeTensorDescriptorOp) and op.base not in arguments
-        if not sparse or sparse_encoding(op.block) is not None
+        if isinstance(op, tt.MakeTensorDescriptorOp) and op.base not in arguments
+        if not sparse or tt.sparse_encoding(op.block) is not None
         if all(
-            isinstance(use.operation, DescriptorLoadOp | DescriptorStoreOp | DescriptorReduceOp)
+            isinstance(use.operation, tt.DescriptorLoadOp | tt.DescriptorStoreOp | tt.DescriptorReduceOp)
             for use in op.result.uses
         )
     ]
@@ -51,32 +43,30 @@ def describe_moved(describer: Describer, *, sparse: bool) -> bool:
     return bool(moved)
 
 
-def _describe(describer: Describer, op: MakeTensorDescriptorOp) -> None:
+def _describe(describer: Describer, op: tt.MakeTensorDescriptorOp) -> None:
     found = describer.affine.pointer(op.base)
     assert isinstance(found, Elements)
     pitches = [describer.affine.index(each) for each in op.steps]
-    entry = batch_entry(found.offset, op, gapless=sparse_encoding(op.block) is not None, pitches=pitches)
+    entry = batch_entry(found.offset, op, gapless=tt.sparse_encoding(op.block) is not None, pitches=pitches)
     if entry is None:
-        Rewriter.replace_op(op, MakeTensorDescriptorOp(found.base, op.sizes, op.steps, op.block.get_shape()))
+        Rewriter.replace_op(op, tt.MakeTensorDescriptorOp(found.base, op.sizes, op.steps, op.block.get_shape()))
         return
     describer.require_one_row(found.base, entry, op)
     batch = describer.descriptors.of_batch(op, found.base, entry)
     for use in list(op.result.uses):
         user = use.operation
-        if isinstance(user, DescriptorLoadOp):
+        if isinstance(user, tt.DescriptorLoadOp):
             _load(describer, user, batch, entry)
-        elif isinstance(user, DescriptorStoreOp | DescriptorReduceOp):
-            value = insert_before(user, ReshapeOp(user.src, [1, *op.block.get_shape()]))
+        elif isinstance(user, tt.DescriptorStoreOp | tt.DescriptorReduceOp):
+            value = insert_before(user, tt.ReshapeOp(user.src, [1, *op.block.get_shape()]))
             first = describer.descriptors.first(entry.index, user)
             insert(user, user.through(batch, [first, *user.offsets], value), user)
             Rewriter.erase_op(user)
     Rewriter.erase_op(op)
 
 
-def _load(describer: Describer, op: DescriptorLoadOp, batch: SSAValue, entry: Entry) -> None:
-    load = DescriptorLoadOp(batch, [describer.descriptors.first(entry.index, op), *op.offsets])
+def _load(describer: Describer, op: tt.DescriptorLoadOp, batch: SSAValue, entry: Entry) -> None:
+    load = tt.DescriptorLoadOp(batch, [describer.descriptors.first(entry.index, op), *op.offsets])
     load.properties |= {name: op.properties[name] for name in ("cache", "evict") if name in op.properties}
-    value = insert_before(op, ReshapeOp(insert_before(op, load), op.result.type.get_shape()))
-    value.name_hint = op.result.name_hint
-    op.result.replace_all_uses_with(value)
-    Rewriter.erase_op(op)
+    value = insert_before(op, tt.ReshapeOp(insert_before(op, load), op.result.type.get_shape()))
+    Rewriter.replace_op(op, [], [value])

@@ -32,23 +32,9 @@ from louver.compile.rewrite.insert import insert, insert_before
 from louver.compile.rewrite.materialize import places
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.compile.rewrite.tile_sizes import TileSizes
+from louver.ir import tile as tt
 from louver.ir.polynomial import Polynomial
 from louver.ir.refusal import unsupported
-from louver.ir.tile import (
-    AtomicRMWOp,
-    BroadcastOp,
-    DescriptorLoadOp,
-    DescriptorReduceOp,
-    DescriptorStoreOp,
-    ExpandDimsOp,
-    FuncOp,
-    LoadOp,
-    MakeTensorDescriptorOp,
-    ReshapeOp,
-    StoreOp,
-    TransOp,
-    sparse_encoding,
-)
 from louver.ir.tile.types import as_tensor
 
 PAD_ZERO = 1
@@ -58,7 +44,7 @@ PAD_ZERO = 1
 ADDS = ("add", "fadd")
 """Kinds of atomic additions: of integers and of floating-point numbers."""
 
-TileAccess: TypeAlias = LoadOp | StoreOp | AtomicRMWOp
+TileAccess: TypeAlias = tt.LoadOp | tt.StoreOp | tt.AtomicRMWOp
 
 
 def describe_tiles(module: ModuleOp) -> None:
@@ -67,7 +53,7 @@ def describe_tiles(module: ModuleOp) -> None:
     Rejects, with operation and source line, an access that is not a tile of a tensor: offsets that are not affine,
     masks that are not bounds, a tensor without a contiguous dimension, and stores without bounds.
     """
-    for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
+    for function in [op for op in module.body.ops if isinstance(op, tt.FuncOp)]:
         tiles = [op for op in function.body.walk() if is_access(op) and tile_shape(op) is not None]
         if tiles:
             Describer.of(function).rewrite(tiles)
@@ -76,14 +62,14 @@ def describe_tiles(module: ModuleOp) -> None:
 
 def is_access(op: Operation) -> TypeGuard[TileAccess]:
     """Whether an operation may use a descriptor: a load, a store, or an atomic addition with an unused result."""
-    if isinstance(op, AtomicRMWOp):
+    if isinstance(op, tt.AtomicRMWOp):
         return op.kind.data in ADDS and op.result.first_use is None
-    return isinstance(op, LoadOp | StoreOp)
+    return isinstance(op, tt.LoadOp | tt.StoreOp)
 
 
 def tile_shape(op: TileAccess) -> tuple[int, ...] | None:
     """The shape of the tile that an operation loads, stores or adds; None for a scalar."""
-    tensor = as_tensor(op.result.type if isinstance(op, LoadOp) else op.value.type)
+    tensor = as_tensor(op.result.type if isinstance(op, tt.LoadOp) else op.value.type)
     return None if tensor is None else tensor.get_shape()
 
 
@@ -94,14 +80,14 @@ class Describer:
     across: arguments that are sparse along their second to last axis, each with its length along that axis.
     """
 
-    function: FuncOp
+    function: tt.FuncOp
     affine: Affine
     sizes: TileSizes
     descriptors: Descriptors
     across: Mapping[SSAValue, SSAValue]
 
     @classmethod
-    def of(cls, function: FuncOp) -> Describer:
+    def of(cls, function: tt.FuncOp) -> Describer:
         """The describer of a function."""
         affine = Affine()
         sizes = TileSizes(function, affine)
@@ -111,7 +97,7 @@ class Describer:
         """Rewrite all accesses of the kernel."""
         found = [(op, self.access(op)) for op in tiles]
         for op, each in found:
-            if isinstance(op, LoadOp):
+            if isinstance(op, tt.LoadOp):
                 # `read_nest` compares the rows that the store excludes with the operands.
                 _check_rows(op, each, lambda op, dimension, beyond: True)
                 self._check_repeated(op, each)
@@ -119,7 +105,7 @@ class Describer:
         for op, each in found:
             ordered = self.ordered(op, each)
             complete = [self.sizes.of(dimension, op) for dimension in ordered]
-            if isinstance(op, LoadOp):
+            if isinstance(op, tt.LoadOp):
                 self.load(op, each, ordered, complete)
             else:
                 self._store(op, each, ordered, complete)
@@ -145,11 +131,11 @@ class Describer:
         require_rows_apart(self.function, names[found.base], apart)
         return [replace(n, stride=Polynomial.atom(length)), replace(k, stride=Polynomial.number(1))]
 
-    def check_rows(self, load: LoadOp, found: Access) -> None:
+    def check_rows(self, load: tt.LoadOp, found: Access) -> None:
         """Reject a load if a store could write results of rows beyond the last one."""
         _check_rows(load, found, self._drops)
 
-    def _check_repeated(self, load: LoadOp, found: Access) -> None:
+    def _check_repeated(self, load: tt.LoadOp, found: Access) -> None:
         """Reject a load whose mask excludes repeated elements, if a store could write them.
 
         The descriptor reads these elements too.
@@ -166,7 +152,7 @@ class Describer:
 
         beyond: minus the number of a tile's rows that are inside.
         """
-        if isinstance(op, StoreOp | AtomicRMWOp) and op.mask is not None:
+        if isinstance(op, tt.StoreOp | tt.AtomicRMWOp) and op.mask is not None:
             rows = Polynomial.atom(Lane(dimension)) + beyond
             return any(rows in bound.each for bound in some_bounds(self.affine, op.mask, op))
         return (dimension, beyond) in [(number, first - size) for number, first, size in self._limits(op)]
@@ -175,9 +161,9 @@ class Describer:
         """For each dimension of a store through a descriptor or block pointer: its number, the start of the tile, and
         the size.
         """
-        if isinstance(op, DescriptorStoreOp | DescriptorReduceOp):
+        if isinstance(op, tt.DescriptorStoreOp | tt.DescriptorReduceOp):
             made = op.desc.owner
-            sizes = made.sizes if isinstance(made, MakeTensorDescriptorOp) else ()
+            sizes = made.sizes if isinstance(made, tt.MakeTensorDescriptorOp) else ()
             pairs = [
                 (self.affine.index(first), self.affine.index(size))
                 for first, size in zip(op.offsets, sizes, strict=True)
@@ -192,7 +178,7 @@ class Describer:
         """The tile that an operation accesses. Rejects accesses that are not a tile of a matrix, alone or in a batch."""
         shape = tile_shape(op)
         assert shape is not None
-        if isinstance(op, LoadOp):
+        if isinstance(op, tt.LoadOp):
             if op.padding is not None and op.padding.value.data != PAD_ZERO:
                 raise unsupported(
                     "a block pointer must read zeros outside its tensor", op, "pass padding_option='zero'"
@@ -200,8 +186,8 @@ class Describer:
             if op.other is not None and not is_zero(op.other):
                 raise unsupported("a masked load must give zeros where its mask is false", op, "pass other=0.0")
         bounds = [] if op.mask is None else read_mask(self.affine, op.mask, op)
-        dense = not isinstance(op, LoadOp) or sparse_encoding(op.result.type) is None
-        repeats = isinstance(op, LoadOp) and dense
+        dense = not isinstance(op, tt.LoadOp) or tt.sparse_encoding(op.result.type) is None
+        repeats = isinstance(op, tt.LoadOp) and dense
         found = access(self.affine.pointer(op.ptr), shape, bounds, op, repeats=repeats, gapless=not dense)
         if found.base not in self.function.body.block.args:
             raise unsupported("the pointers of a tile must be computed from a pointer argument", op)
@@ -221,29 +207,33 @@ class Describer:
                 )
             require_whole(self.function, names[base], stride, unit)
 
-    def load(self, op: LoadOp, found: Access, ordered: Sequence[Dimension], complete: Sequence[Polynomial]) -> None:
+    def load(self, op: tt.LoadOp, found: Access, ordered: Sequence[Dimension], complete: Sequence[Polynomial]) -> None:
         """Replace a load by a load through a descriptor. complete: the sizes of the tensor."""
         if found.entry is not None:
             self.require_one_row(found.base, found.entry, op)
         descriptor = self.descriptors.make(op, found, ordered, complete)
-        value: SSAValue = insert_before(op, DescriptorLoadOp(descriptor, self.descriptors.indices(op, found, ordered)))
+        value: SSAValue = insert_before(
+            op, tt.DescriptorLoadOp(descriptor, self.descriptors.indices(op, found, ordered))
+        )
         if found.entry is not None:
-            value = insert_before(op, ReshapeOp(value, [each.extent for each in ordered]))
+            value = insert_before(op, tt.ReshapeOp(value, [each.extent for each in ordered]))
         numbers = [each.number for each in ordered]
         if numbers != sorted(numbers):
             order = [numbers.index(number) for number in sorted(numbers)]
-            value = insert_before(op, TransOp(value, order))
+            value = insert_before(op, tt.TransOp(value, order))
         for number in range(len(tile_shape(op) or ())):
             if number not in numbers:
-                value = insert_before(op, ExpandDimsOp(value, number))
+                value = insert_before(op, tt.ExpandDimsOp(value, number))
         if found.repeated:
-            value = insert_before(op, BroadcastOp.build(operands=[value], result_types=[op.result.type]))
-        value.name_hint = op.result.name_hint
-        op.result.replace_all_uses_with(value)
-        Rewriter.erase_op(op)
+            value = insert_before(op, tt.BroadcastOp.build(operands=[value], result_types=[op.result.type]))
+        Rewriter.replace_op(op, [], [value])
 
     def _store(
-        self, op: StoreOp | AtomicRMWOp, found: Access, ordered: Sequence[Dimension], complete: Sequence[Polynomial]
+        self,
+        op: tt.StoreOp | tt.AtomicRMWOp,
+        found: Access,
+        ordered: Sequence[Dimension],
+        complete: Sequence[Polynomial],
     ) -> None:
         for each in ordered:
             if each.wrapped:
@@ -256,14 +246,14 @@ class Describer:
         descriptor = self.descriptors.make(op, found, ordered, complete)
         value = op.value
         if numbers != sorted(numbers):
-            value = insert_before(op, TransOp(value, numbers))
+            value = insert_before(op, tt.TransOp(value, numbers))
         if found.entry is not None:
-            value = insert_before(op, ReshapeOp(value, [1, *(each.extent for each in ordered)]))
+            value = insert_before(op, tt.ReshapeOp(value, [1, *(each.extent for each in ordered)]))
         indices = self.descriptors.indices(op, found, ordered)
-        if isinstance(op, StoreOp):
-            insert(op, DescriptorStoreOp(descriptor, indices, value), op)
+        if isinstance(op, tt.StoreOp):
+            insert(op, tt.DescriptorStoreOp(descriptor, indices, value), op)
         else:
-            insert(op, DescriptorReduceOp("add", descriptor, indices, value), op)
+            insert(op, tt.DescriptorReduceOp("add", descriptor, indices, value), op)
         Rewriter.erase_op(op)
 
 
@@ -271,7 +261,7 @@ class _Drops(Protocol):
     def __call__(self, op: Writing, dimension: int, beyond: Polynomial) -> bool: ...
 
 
-def _check_rows(load: LoadOp, found: Access, drops: _Drops) -> None:
+def _check_rows(load: tt.LoadOp, found: Access, drops: _Drops) -> None:
     for each in found.dimensions:
         if each.wrapped:
             assert each.size is not None

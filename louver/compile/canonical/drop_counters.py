@@ -10,6 +10,7 @@ from xdsl.dialects.builtin import ModuleOp, i32
 from xdsl.ir import SSAValue
 
 from louver.analysis.integers import constant_integer
+from louver.analysis.passages import end_of
 from louver.compile.rewrite.insert import insert, integer
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.tile import FuncOp
@@ -25,8 +26,7 @@ def drop_counters(module: ModuleOp) -> None:
 
 def _drop(loop: scf.ForOp) -> bool:
     """Rewrite the counters of a loop. Returns whether there were any."""
-    end, number = loop.body.block.last_op, loop.body.block.args[0]
-    assert end is not None
+    end, number = end_of(loop.body.block), loop.body.block.args[0]
     step = constant_integer(loop.step)
     if constant_integer(loop.lb) != 0 or not step:
         return False

@@ -11,38 +11,22 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import (
-    ArrayAttr,
-    DenseIntOrFPElementsAttr,
-    ModuleOp,
-    StringAttr,
-    TensorType,
-)
+from xdsl.dialects.builtin import ArrayAttr, DenseIntOrFPElementsAttr, ModuleOp, StringAttr, TensorType
 from xdsl.ir import BlockArgument, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.equal_values import equal, equal_index, equal_indices
 from louver.analysis.integers import constant_integer, is_zero, literal, without_extension
+from louver.analysis.passages import end_of
 from louver.compile.canonical.make_host_descriptors import own_sizes
 from louver.compile.canonical.turn_across import lengths_across
 from louver.compile.condition_attributes import require_equal, require_multiple
 from louver.compile.rewrite.insert import begin_with, end_with, insert, insert_before, integer
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.formats.gated import GATE_ROWS
+from louver.ir import tile as tt
 from louver.ir.polynomial import Polynomial
 from louver.ir.refusal import unsupported
-from louver.ir.tile import (
-    DescriptorLoadOp,
-    DotOp,
-    FuncOp,
-    GetNumProgramsOp,
-    Index,
-    MakeTensorDescriptorOp,
-    ReshapeOp,
-    SplitOp,
-    TransOp,
-    sparse_encoding,
-)
 from louver.ir.tile.function import free_name
 from louver.ir.tile.types import tensor_of
 
@@ -54,9 +38,9 @@ GATED_MARK = "louver.gated"
 class _Step:
     """One of the two sums in a step of the loop: its dot, which adds to the carried value, and the sparse operand."""
 
-    dot: DotOp
-    load: DescriptorLoadOp
-    made: MakeTensorDescriptorOp
+    dot: tt.DotOp
+    load: tt.DescriptorLoadOp
+    made: tt.MakeTensorDescriptorOp
 
 
 def fuse_gated_pair(module: ModuleOp) -> None:
@@ -64,7 +48,7 @@ def fuse_gated_pair(module: ModuleOp) -> None:
 
     Rejects two sparse operands with different rows, columns or strides.
     """
-    for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
+    for function in [op for op in module.body.ops if isinstance(op, tt.FuncOp)]:
         for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp)]:
             pair = _pair(loop)
             if pair is not None and not any(step.made.base in lengths_across(function) for step in pair):
@@ -93,37 +77,32 @@ def _pair(loop: scf.ForOp) -> tuple[_Step, _Step] | None:
 
 def _step(loop: scf.ForOp, index: int) -> _Step | None:
     """The sum that the loop carries as value number `index`, from zeros on; None if that value is not such a sum."""
-    end = loop.body.block.last_op
-    assert end is not None
-    partial, value = loop.body.block.args[index + 1], end.operands[index]
+    partial, value = loop.body.block.args[index + 1], end_of(loop.body.block).operands[index]
     dot = value.owner
-    if not isinstance(dot, DotOp) or not is_zero(loop.iter_args[index]):
+    if not isinstance(dot, tt.DotOp) or not is_zero(loop.iter_args[index]):
         return None
     if dot.c is not partial or not partial.has_one_use() or not value.has_one_use():
         return None
     load = dot.a.owner
-    made = load.desc.owner if isinstance(load, DescriptorLoadOp) else None
-    if not isinstance(load, DescriptorLoadOp) or not isinstance(made, MakeTensorDescriptorOp):
+    made = load.desc.owner if isinstance(load, tt.DescriptorLoadOp) else None
+    if not isinstance(load, tt.DescriptorLoadOp) or not isinstance(made, tt.MakeTensorDescriptorOp):
         return None
-    if sparse_encoding(load.result.type) is None or len(made.sizes) != 2 or not isinstance(made.base, BlockArgument):
+    if tt.sparse_encoding(load.result.type) is None or len(made.sizes) != 2 or not isinstance(made.base, BlockArgument):
         return None
     return _Step(dot, load, made)
 
 
-def _fuse(function: FuncOp, loop: scf.ForOp, one: _Step, two: _Step) -> None:
+def _fuse(function: tt.FuncOp, loop: scf.ForOp, one: _Step, two: _Step) -> None:
     _require_one_shape(function, one, two)
     descriptor = _descriptor(function, one, two)
     rows, columns = tensor_of(one.dot.d).get_shape()
     total = _looped(loop, one, two, descriptor, (2 * rows, columns))
-    for result, part in zip(loop.results, _parts(total, (rows, columns), loop), strict=True):
-        part.name_hint = result.name_hint
-        result.replace_all_uses_with(part)
-    Rewriter.erase_op(loop)
+    Rewriter.replace_op(loop, [], _parts(total, (rows, columns), loop))
     remove_dead(function)
     _drop_arguments(function, [one.made.base, two.made.base])
 
 
-def _require_one_shape(function: FuncOp, one: _Step, two: _Step) -> None:
+def _require_one_shape(function: tt.FuncOp, one: _Step, two: _Step) -> None:
     """Require equal sizes and strides.
 
     If they are different arguments, the launch checks that they are equal. For sizes, one of both must then describe
@@ -146,7 +125,7 @@ def _require_one_shape(function: FuncOp, one: _Step, two: _Step) -> None:
         require_equal(function, *(Polynomial.atom(names[cast(SSAValue, value)]) for value in values))
 
 
-def _descriptor(function: FuncOp, one: _Step, two: _Step) -> SSAValue:
+def _descriptor(function: tt.FuncOp, one: _Step, two: _Step) -> SSAValue:
     """Add the argument that joins both, and make its descriptor."""
     block = function.body.block
     names, attributes = list(function.argument_names.values()), function.argument_attributes
@@ -161,7 +140,7 @@ def _descriptor(function: FuncOp, one: _Step, two: _Step) -> SSAValue:
     function.name_arguments(dict(enumerate(names)))
     rows, depth = one.made.sizes
     tile_rows, tile_depth = one.made.block.get_shape()
-    made = MakeTensorDescriptorOp(
+    made = tt.MakeTensorDescriptorOp(
         argument, [_doubled(rows, one.made), depth], list(one.made.steps), [2 * tile_rows, tile_depth]
     )
     # Both descriptors are defined before this place, so the values that they use are available.
@@ -170,19 +149,19 @@ def _descriptor(function: FuncOp, one: _Step, two: _Step) -> SSAValue:
     return descriptor
 
 
-def _doubled(size: Index, user: Operation) -> Index:
+def _doubled(size: tt.Index, user: Operation) -> tt.Index:
     """Twice a size, in a form that `read_nest` reads."""
     number = literal(size)
     if number is not None:
         return 2 * number
     assert isinstance(size, SSAValue)
     value, factor = size, 2
-    if isinstance(size.owner, arith.MuliOp) and isinstance(size.owner.lhs.owner, GetNumProgramsOp):
+    if isinstance(size.owner, arith.MuliOp) and isinstance(size.owner.lhs.owner, tt.GetNumProgramsOp):
         value, factor = size.owner.lhs, 2 * (constant_integer(size.owner.rhs) or 1)
     return insert_before(user, arith.MuliOp(value, integer(user, factor)))
 
 
-def _doubled_start(start: Index, rows: int) -> tuple[SSAValue, int] | None:
+def _doubled_start(start: tt.Index, rows: int) -> tuple[SSAValue, int] | None:
     """The number of a tile, and twice its rows; None if the tile does not start at the product of its number and its
     rows.
     """
@@ -207,10 +186,10 @@ def _looped(loop: scf.ForOp, one: _Step, two: _Step, descriptor: SSAValue, shape
     assert isinstance(start, SSAValue) and isinstance(start.owner, Operation)
     before = start.owner
     first = insert_before(before, arith.MuliOp(number, integer(before, factor)))
-    load = insert_before(last.dot, DescriptorLoadOp(descriptor, [first, *one.load.offsets[1:]]))
+    load = insert_before(last.dot, tt.DescriptorLoadOp(descriptor, [first, *one.load.offsets[1:]]))
     partial = Rewriter.replace_value_with_new_type(block.args[1], type_)
     properties = dict(last.dot.properties)
-    product = DotOp.build(operands=[load, last.dot.b, [], partial], properties=properties, result_types=[type_])
+    product = tt.DotOp.build(operands=[load, last.dot.b, [], partial], properties=properties, result_types=[type_])
     end_with(block, [insert_before(last.dot, product)])
     for op in (one.dot, two.dot):
         Rewriter.erase_op(op)
@@ -226,14 +205,14 @@ def _looped(loop: scf.ForOp, one: _Step, two: _Step, descriptor: SSAValue, shape
 def _parts(total: SSAValue, shape: tuple[int, int], loop: scf.ForOp) -> tuple[SSAValue, SSAValue]:
     """The two sums in their old shapes."""
     rows, columns = shape
-    blocks = insert_before(loop, ReshapeOp(total, (rows // GATE_ROWS, 2, GATE_ROWS, columns)))
-    pairs = SplitOp(insert_before(loop, TransOp(blocks, (0, 2, 3, 1))))
+    blocks = insert_before(loop, tt.ReshapeOp(total, (rows // GATE_ROWS, 2, GATE_ROWS, columns)))
+    pairs = tt.SplitOp(insert_before(loop, tt.TransOp(blocks, (0, 2, 3, 1))))
     insert(loop, pairs, loop)
-    first, second = (insert_before(loop, ReshapeOp(part, shape)) for part in pairs.results)
+    first, second = (insert_before(loop, tt.ReshapeOp(part, shape)) for part in pairs.results)
     return first, second
 
 
-def _drop_arguments(function: FuncOp, gone: list[SSAValue]) -> None:
+def _drop_arguments(function: tt.FuncOp, gone: list[SSAValue]) -> None:
     block = function.body.block
     attributes = function.argument_attributes
     for argument in [each for each in reversed(block.args) if each in gone]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.ir import Block, Operation, Region
 from xdsl.rewriter import InsertPoint, Rewriter
 
+from louver.compile.rewrite.insert import end_with
 from louver.ir.comparisons import SelectOp
 from louver.ir.tile.types import as_tensor
 
@@ -54,21 +55,14 @@ def _stands_behind(op: Operation, branch: scf.IfOp) -> bool:
 def _join(branch: scf.IfOp, choices: list[SelectOp]) -> None:
     taken, other = branch.detach_region(0), branch.detach_region(0)
     if not other.blocks:
-        other = Region(Block([scf.YieldOp()]))
+        end = scf.YieldOp()
+        end.location = branch.location
+        other = Region(Block([end]))
     for region, values in ((taken, [each.lhs for each in choices]), (other, [each.rhs for each in choices])):
-        _end_with(region.block, values, branch)
+        end_with(region.block, values)
     new = scf.IfOp(branch.cond, [each.result.type for each in choices], taken, other)
     new.location = branch.location
     Rewriter.insert_op(new, InsertPoint.before(branch))
     for result, choice in zip(new.results, choices, strict=True):
-        result.name_hint = choice.result.name_hint
         Rewriter.replace_op(choice, [], [result])
     Rewriter.erase_op(branch)
-
-
-def _end_with(block: Block, values: list[SSAValue], branch: scf.IfOp) -> None:
-    end = block.last_op
-    assert end is not None
-    new = scf.YieldOp(*values)
-    new.location = branch.location
-    Rewriter.replace_op(end, new, [])

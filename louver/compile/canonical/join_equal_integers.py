@@ -17,6 +17,7 @@ from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 from louver.analysis.atoms import Iteration
 from louver.analysis.effects import has_no_effect
 from louver.analysis.integers import constant_integer
+from louver.analysis.passages import end_of
 from louver.compile.rewrite.materialize import dominates
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.polynomial import Polynomial
@@ -98,10 +99,8 @@ class _Numbers:
         times = Polynomial.atom(Iteration(loop))
         if value.index == 0:
             return self._polynomial(loop.lb) + self._polynomial(loop.step) * times
-        end = loop.body.block.last_op
-        assert end is not None
         supposed = _Numbers(known={**self.known, value: Polynomial.atom(value)})
-        growth = supposed._polynomial(end.operands[value.index - 1]) - Polynomial.atom(value)
+        growth = supposed._polynomial(end_of(loop.body.block).operands[value.index - 1]) - Polynomial.atom(value)
         if all(isinstance(atom, SSAValue) and dominates(cast(SSAValue, atom), loop) for atom in growth.atoms):
             return self._polynomial(loop.iter_args[value.index - 1]) + growth * times
         return Polynomial.atom(value)

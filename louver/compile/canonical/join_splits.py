@@ -305,7 +305,7 @@ def _join(function: FuncOp, loop: scf.ForOp, found: _Found) -> None:
         offsets[place] = number
         new = DescriptorLoadOp(_described(op, place, found.size), offsets)
         new.properties |= {name: op.properties[name] for name in ("cache", "evict") if name in op.properties}
-        new.location, new.result.name_hint = op.location, op.result.name_hint
+        new.location = op.location
         Rewriter.replace_op(op, new)
     loop.operands[0] = integer(loop, 0)
     loop.operands[1] = integer(loop, found.size) if isinstance(found.size, int) else found.size

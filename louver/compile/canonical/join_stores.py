@@ -22,43 +22,27 @@ from louver.analysis.effects import has_no_effect
 from louver.analysis.equal_values import equal, equal_indices
 from louver.compile.rewrite.insert import insert, insert_after
 from louver.compile.rewrite.remove_dead import remove_dead
+from louver.ir import tile as tt
 from louver.ir.arith import TruncIOp
 from louver.ir.splat import is_splat
-from louver.ir.tile import (
-    BroadcastOp,
-    ClampFOp,
-    DescriptorLoadOp,
-    DescriptorReduceOp,
-    DescriptorStoreOp,
-    ExpandDimsOp,
-    ExternElementwiseOp,
-    FpToFpOp,
-    FuncOp,
-    Index,
-    MakeTensorDescriptorOp,
-    ReshapeOp,
-    SplatOp,
-    SplitOp,
-    TransOp,
-)
 from louver.ir.tile.types import as_tensor, tensor_of
 
-_ELEMENTWISE = (FpToFpOp, ClampFOp, ExternElementwiseOp)
+_ELEMENTWISE = (tt.FpToFpOp, tt.ClampFOp, tt.ExternElementwiseOp)
 """Elementwise operations outside of MLIR's dialects."""
 
-_Writing: TypeAlias = DescriptorStoreOp | DescriptorReduceOp
+_Writing: TypeAlias = tt.DescriptorStoreOp | tt.DescriptorReduceOp
 
 
 def join_stores(module: ModuleOp) -> None:
     """Rewrite in place. Stores that are not parts of one tile do not change."""
-    for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
+    for function in [op for op in module.body.ops if isinstance(op, tt.FuncOp)]:
         if len(_stores(function)) > 1:
             while any(_join(*pair) for pair in combinations(_stores(function), 2)):
                 pass
             remove_dead(function)
 
 
-def _stores(function: FuncOp) -> list[_Writing]:
+def _stores(function: tt.FuncOp) -> list[_Writing]:
     return [op for op in function.body.walk() if isinstance(op, _Writing)]
 
 
@@ -66,7 +50,7 @@ def _join(one: _Writing, two: _Writing) -> bool:
     """Join two stores, given in the order of execution, at the place of the second. Returns whether this was possible."""
     if one.parent is not two.parent or type(one) is not type(two) or not _alone_between(one, two):
         return False
-    if isinstance(one, DescriptorReduceOp) and isinstance(two, DescriptorReduceOp) and one.kind != two.kind:
+    if isinstance(one, tt.DescriptorReduceOp) and isinstance(two, tt.DescriptorReduceOp) and one.kind != two.kind:
         return False
     for low, high in ((one, two), (two, one)):
         axis = _neighbours(low.desc, high.desc, low.offsets, high.offsets)
@@ -83,18 +67,18 @@ def _alone_between(one: Operation, two: Operation) -> bool:
     """Whether all operations between two operations of a block only read memory or compute."""
     op = one.next_op
     while op is not None and op is not two:
-        if not isinstance(op, DescriptorLoadOp) and not has_no_effect(op):
+        if not isinstance(op, tt.DescriptorLoadOp) and not has_no_effect(op):
             return False
         op = op.next_op
     return op is two
 
 
-def _neighbours(one: SSAValue, two: SSAValue, first: Sequence[Index], second: Sequence[Index]) -> int | None:
+def _neighbours(one: SSAValue, two: SSAValue, first: Sequence[tt.Index], second: Sequence[tt.Index]) -> int | None:
     """The dimension along which block `two` of a tensor begins where block `one` ends; None if there is no such
     dimension.
     """
     low, high = one.owner, two.owner
-    if not isinstance(low, MakeTensorDescriptorOp) or not isinstance(high, MakeTensorDescriptorOp):
+    if not isinstance(low, tt.MakeTensorDescriptorOp) or not isinstance(high, tt.MakeTensorDescriptorOp):
         return None
     same = low.base is high.base and equal_indices(low.sizes, high.sizes) and equal_indices(low.steps, high.steps)
     if not same or low.block != high.block or low.padding != high.padding:
@@ -105,20 +89,20 @@ def _neighbours(one: SSAValue, two: SSAValue, first: Sequence[Index], second: Se
     return along[0] if len(along) == 1 and apart[along[0]] == low.block.get_shape()[along[0]] else None
 
 
-def _whole(index: Index) -> Index:
+def _whole(index: tt.Index) -> tt.Index:
     """An index before it is truncated. A constant difference of two indices does not change by it."""
     return index.owner.input if isinstance(index, SSAValue) and isinstance(index.owner, TruncIOp) else index
 
 
-def _starts(low: Sequence[Index], high: Sequence[Index], axis: int) -> list[Index]:
+def _starts(low: Sequence[tt.Index], high: Sequence[tt.Index], axis: int) -> list[tt.Index]:
     return [a if place == axis else b for place, (a, b) in enumerate(zip(low, high, strict=True))]
 
 
 def _wider(descriptor: SSAValue, axis: int) -> SSAValue:
     """A descriptor of the same tensor whose block is twice as long along a dimension."""
     made = descriptor.owner
-    assert isinstance(made, MakeTensorDescriptorOp)
-    new = MakeTensorDescriptorOp(made.base, made.sizes, made.steps, _twice(made.block.get_shape(), axis))
+    assert isinstance(made, tt.MakeTensorDescriptorOp)
+    new = tt.MakeTensorDescriptorOp(made.base, made.sizes, made.steps, _twice(made.block.get_shape(), axis))
     if made.padding is not None:
         new.properties["padding"] = made.padding
     new.result.name_hint = descriptor.name_hint
@@ -134,11 +118,11 @@ def _split_of(one: SSAValue, two: SSAValue, axis: int) -> SSAValue | None:
     split.
     """
     split = one.owner
-    if not isinstance(split, SplitOp) or (split.first, split.second) != (one, two):
+    if not isinstance(split, tt.SplitOp) or (split.first, split.second) != (one, two):
         return None
     turn = split.src.owner
-    divide = turn.src.owner if isinstance(turn, TransOp) else None
-    if not isinstance(turn, TransOp) or not isinstance(divide, ReshapeOp):
+    divide = turn.src.owner if isinstance(turn, tt.TransOp) else None
+    if not isinstance(turn, tt.TransOp) or not isinstance(divide, tt.ReshapeOp):
         return None
     half = list(tensor_of(one).get_shape())
     order = [place for place in range(len(half) + 1) if place != axis]
@@ -173,36 +157,38 @@ class _Joiner:
 
     def _operation(self, low: Operation, high: Operation, axis: int, shape: Sequence[int]) -> Operation | None:
         match low, high:
-            case DescriptorLoadOp(), DescriptorLoadOp():
+            case tt.DescriptorLoadOp(), tt.DescriptorLoadOp():
                 if _neighbours(low.desc, high.desc, low.offsets, high.offsets) != axis:
                     return None
-                load = DescriptorLoadOp(_wider(low.desc, axis), _starts(low.offsets, high.offsets, axis))
+                load = tt.DescriptorLoadOp(_wider(low.desc, axis), _starts(low.offsets, high.offsets, axis))
                 load.properties |= {name: low.properties[name] for name in ("cache", "evict") if name in low.properties}
                 return load
-            case SplatOp(src=scalar), SplatOp(src=other):
-                return SplatOp(scalar, shape) if equal(scalar, other) else None
+            case tt.SplatOp(src=scalar), tt.SplatOp(src=other):
+                return tt.SplatOp(scalar, shape) if equal(scalar, other) else None
             case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as value), arith.ConstantOp(value=other):
                 if not is_splat(value) or value != other:
                     return None
                 return arith.ConstantOp(
                     DenseIntOrFPElementsAttr(TensorType(value.get_element_type(), shape), value.data)
                 )
-            case TransOp(), TransOp() if low.order == high.order:
+            case tt.TransOp(), tt.TransOp() if low.order == high.order:
                 order = low.order.get_values()
                 source = self.joined(low.src, high.src, order[axis])
-                return None if source is None else TransOp(source, order)
-            case ExpandDimsOp(), ExpandDimsOp() if low.axis == high.axis and low.axis.value.data != axis:
+                return None if source is None else tt.TransOp(source, order)
+            case tt.ExpandDimsOp(), tt.ExpandDimsOp() if low.axis == high.axis and low.axis.value.data != axis:
                 place = low.axis.value.data
                 source = self.joined(low.src, high.src, axis - (place < axis))
-                return None if source is None else ExpandDimsOp(source, place)
-            case BroadcastOp(), BroadcastOp() if tensor_of(low.src).get_shape()[axis] == 1:
-                return BroadcastOp(low.src, shape) if equal(low.src, high.src) else None
-            case BroadcastOp(), BroadcastOp():
+                return None if source is None else tt.ExpandDimsOp(source, place)
+            case tt.BroadcastOp(), tt.BroadcastOp() if tensor_of(low.src).get_shape()[axis] == 1:
+                return tt.BroadcastOp(low.src, shape) if equal(low.src, high.src) else None
+            case tt.BroadcastOp(), tt.BroadcastOp():
                 source = self.joined(low.src, high.src, axis)
-                return None if source is None else BroadcastOp(source, shape)
-            case ReshapeOp(), ReshapeOp() if axis > 0 and shape[1:] == _twice(tensor_of(low.src).get_shape(), axis - 1):
+                return None if source is None else tt.BroadcastOp(source, shape)
+            case tt.ReshapeOp(), tt.ReshapeOp() if axis > 0 and shape[1:] == _twice(
+                tensor_of(low.src).get_shape(), axis - 1
+            ):
                 source = self.joined(low.src, high.src, axis - 1)
-                return None if source is None else ReshapeOp(source, shape)
+                return None if source is None else tt.ReshapeOp(source, shape)
             case _:
                 return self._applied(low, high, axis)
 

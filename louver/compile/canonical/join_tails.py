@@ -23,6 +23,7 @@ from xdsl.rewriter import Rewriter
 from xdsl.transforms.dead_code_elimination import would_be_trivially_dead
 
 from louver.analysis.integers import constant_integer, position
+from louver.analysis.passages import end_of
 from louver.analysis.residues import ResidueReader, Residues
 from louver.compile.rewrite.insert import insert_before, integer
 from louver.compile.rewrite.operand_chain import OperandChain, operand_chain
@@ -72,8 +73,7 @@ class _Tail(NamedTuple):
 
 def _tail(loop: scf.ForOp) -> _Tail | None:
     """The last steps after a loop, if each used result is a sum with one more step; else None."""
-    end = loop.body.block.last_op
-    assert end is not None
+    end = end_of(loop.body.block)
     steps: list[_Step] = []
     last: list[_Step] = []
     ends: list[SSAValue] = []

@@ -30,6 +30,7 @@ from louver.compile.condition_attributes import require_equal, require_multiple
 from louver.compile.rewrite.insert import insert_before
 from louver.compile.rewrite.narrow_sums import narrow_sums
 from louver.compile.rewrite.remove_dead import remove_dead
+from louver.ir import tile as tt
 from louver.ir.arith import ExtSIOp, TruncIOp
 from louver.ir.comparisons import CmpiOp
 from louver.ir.interpret.arithmetic import ARITHMETIC
@@ -38,15 +39,6 @@ from louver.ir.interpret.values import dtype_of
 from louver.ir.llvm import AssumeOp
 from louver.ir.polynomial import Polynomial
 from louver.ir.refusal import UnsupportedKernelError, unsupported
-from louver.ir.tile import (
-    DescriptorReduceOp,
-    DescriptorStoreOp,
-    FuncOp,
-    GetNumProgramsOp,
-    GetProgramIdOp,
-    Index,
-    MakeTensorDescriptorOp,
-)
 
 Integers = NDArray[Any]
 
@@ -71,7 +63,7 @@ class Axis:
     """
 
     number: SSAValue | None
-    size: Index
+    size: tt.Index
     tile: int
     other: SSAValue | None = None
 
@@ -85,8 +77,10 @@ def number_tiles(module: ModuleOp) -> None:
     Rejects a numbering that omits a tile or computes a tile twice. Rejects a numbering that uses other values than
     program numbers, sizes of the output and constants.
     """
-    for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
-        for store in [op for op in function.body.walk() if isinstance(op, DescriptorStoreOp | DescriptorReduceOp)]:
+    for function in [op for op in module.body.ops if isinstance(op, tt.FuncOp)]:
+        for store in [
+            op for op in function.body.walk() if isinstance(op, tt.DescriptorStoreOp | tt.DescriptorReduceOp)
+        ]:
             axes = _axes(store)
             ends = _ends(function)
             if axes is None or (not ends and all(_is_program(axis.number) for axis in axes)):
@@ -96,43 +90,43 @@ def number_tiles(module: ModuleOp) -> None:
             _state_conditions(function, axes)
             for end in ends:
                 Rewriter.erase_op(end)
-            numbers = [op for op in function.body.walk() if isinstance(op, GetProgramIdOp | GetNumProgramsOp)]
+            numbers = [op for op in function.body.walk() if isinstance(op, tt.GetProgramIdOp | tt.GetNumProgramsOp)]
             _replace(function, axes)
             remove_dead(function)
             for op in numbers:
-                if isinstance(op, GetProgramIdOp) and op.axis.value.data == entry:
-                    op.axis = GetProgramIdOp(ENTRIES).axis
+                if isinstance(op, tt.GetProgramIdOp) and op.axis.value.data == entry:
+                    op.axis = tt.GetProgramIdOp(ENTRIES).axis
                 elif op.parent is not None and not _is_count(op, entry):
                     raise unsupported("a program's number may only select the tile that it computes", op)
 
 
 def _is_program(number: SSAValue | None) -> bool:
-    return number is None or isinstance(number.owner, GetProgramIdOp)
+    return number is None or isinstance(number.owner, tt.GetProgramIdOp)
 
 
-def _entry(store: DescriptorStoreOp | DescriptorReduceOp) -> int | None:
+def _entry(store: tt.DescriptorStoreOp | tt.DescriptorReduceOp) -> int | None:
     """The axis of the grid that numbers the matrices of a batch."""
     first = store.offsets[0]
     if len(store.offsets) < 3 or isinstance(first, int):
         return None
     program = without_extension(first).owner
-    return program.axis.value.data if isinstance(program, GetProgramIdOp) else None
+    return program.axis.value.data if isinstance(program, tt.GetProgramIdOp) else None
 
 
-def _is_count(op: GetProgramIdOp | GetNumProgramsOp, entry: int | None) -> bool:
+def _is_count(op: tt.GetProgramIdOp | tt.GetNumProgramsOp, entry: int | None) -> bool:
     """Whether an operation is the number of matrices of a batch."""
-    return isinstance(op, GetNumProgramsOp) and op.axis.value.data == entry
+    return isinstance(op, tt.GetNumProgramsOp) and op.axis.value.data == entry
 
 
-def _ends(function: FuncOp) -> list[AssumeOp]:
+def _ends(function: tt.FuncOp) -> list[AssumeOp]:
     """The assumptions from `unroll_programs` and `open_branches` that a program number is below a count."""
     return [op for op in function.body.block.ops if isinstance(op, AssumeOp) and isinstance(op.cond.owner, CmpiOp)]
 
 
-def _axes(store: DescriptorStoreOp | DescriptorReduceOp) -> tuple[Axis, Axis] | None:
+def _axes(store: tt.DescriptorStoreOp | tt.DescriptorReduceOp) -> tuple[Axis, Axis] | None:
     """The two axes of a store to a tile; None if the store does not start at tile numbers times tile sizes."""
     made = store.desc.owner
-    if not isinstance(made, MakeTensorDescriptorOp) or len(store.offsets) < 2:
+    if not isinstance(made, tt.MakeTensorDescriptorOp) or len(store.offsets) < 2:
         return None
     found: list[Axis] = []
     dimensions = list(zip(store.offsets, made.sizes, made.block.get_shape(), strict=True))
@@ -157,13 +151,13 @@ def _axes(store: DescriptorStoreOp | DescriptorReduceOp) -> tuple[Axis, Axis] | 
     return found[0], found[1]
 
 
-def _replace(function: FuncOp, axes: tuple[Axis, Axis]) -> None:
+def _replace(function: tt.FuncOp, axes: tuple[Axis, Axis]) -> None:
     start = function.body.block.first_op
     assert start is not None
     for place, axis in enumerate(axes):
         if axis.number is None:
             continue
-        program = GetProgramIdOp(place)
+        program = tt.GetProgramIdOp(place)
         program.location = _defining(axis.number, function).location
         program.result.name_hint = axis.number.name_hint
         Rewriter.insert_op(program, InsertPoint.before(start))
@@ -174,12 +168,12 @@ def _replace(function: FuncOp, axes: tuple[Axis, Axis]) -> None:
     narrow_sums(function)
 
 
-def _defining(value: SSAValue, function: FuncOp) -> Operation:
+def _defining(value: SSAValue, function: tt.FuncOp) -> Operation:
     return function if isinstance(value.owner, Block) else value.owner
 
 
 def _proven(
-    function: FuncOp, axes: tuple[Axis, Axis], ends: Sequence[AssumeOp], store: Operation, entry: int | None
+    function: tt.FuncOp, axes: tuple[Axis, Axis], ends: Sequence[AssumeOp], store: Operation, entry: int | None
 ) -> tuple[Axis, Axis]:
     """The axes, for which each tile is computed once. An axis may have another argument for its size."""
     refusals: list[UnsupportedKernelError] = []
@@ -193,7 +187,7 @@ def _proven(
     raise refusals[0]
 
 
-def _readings(function: FuncOp, axes: tuple[Axis, Axis]) -> Iterator[tuple[Axis, Axis]]:
+def _readings(function: tt.FuncOp, axes: tuple[Axis, Axis]) -> Iterator[tuple[Axis, Axis]]:
     """The axes without a change, and then with arguments for counts of tiles taken as sizes of the output."""
     own, arguments = own_sizes(function), function.body.block.args
     counted = {without_extension(steps[0]) for op in _operations(axes) for steps in _steps(op)}
@@ -232,7 +226,7 @@ def _require_bijection(axes: tuple[Axis, Axis], ends: Sequence[AssumeOp], store:
 
 
 def _program_axes(axes: tuple[Axis, Axis]) -> list[int]:
-    found = {op.axis.value.data for op in _operations(axes) if isinstance(op, GetProgramIdOp | GetNumProgramsOp)}
+    found = {op.axis.value.data for op in _operations(axes) if isinstance(op, tt.GetProgramIdOp | tt.GetNumProgramsOp)}
     return sorted(found)
 
 
@@ -259,7 +253,7 @@ def _counted(value: SSAValue, axes: tuple[Axis, Axis]) -> Axis | None:
     return next((axis for axis in axes if axis.is_size(whole) and axis.tile == steps[1]), None)
 
 
-def _state_conditions(function: FuncOp, axes: tuple[Axis, Axis]) -> None:
+def _state_conditions(function: tt.FuncOp, axes: tuple[Axis, Axis]) -> None:
     """Record conditions for the launch: sizes that are counted rounded down are multiples of the tile, and other sizes
     equal the output's.
     """
@@ -358,12 +352,12 @@ class _Numbering:
         op, counted, number = value.owner, _counted(value, self.axes), constant_integer(value)
         if counted is not None:
             number = self.counts[self.axes.index(counted)]
-        elif isinstance(op, GetNumProgramsOp):
+        elif isinstance(op, tt.GetNumProgramsOp):
             number = self.grid[op.axis.value.data]
         if number is not None:
             return np.full(self.shape, number, dtype_of(value.type))
         match op:
-            case GetProgramIdOp():
+            case tt.GetProgramIdOp():
                 return self.programs[op.axis.value.data]
             case Operation() if type(op) in ARITHMETIC and all(
                 isinstance(each.type, IntegerType) for each in op.operands

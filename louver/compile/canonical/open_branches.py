@@ -20,6 +20,7 @@ from xdsl.ir import Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.analysis.integers import constant_integer, without_extension
+from louver.analysis.passages import end_of
 from louver.compile.condition_attributes import require_positive, state_guarded
 from louver.compile.rewrite.insert import insert, insert_before
 from louver.ir.comparisons import CmpiOp
@@ -126,10 +127,8 @@ def _numbers_programs(value: SSAValue) -> bool:
 
 
 def _inline(branch: scf.IfOp, region: Region) -> None:
-    end = region.block.last_op
-    assert end is not None
-    for result, value in zip(branch.results, end.operands, strict=True):
-        result.replace_all_uses_with(value)
+    end = end_of(region.block)
+    values = list(end.operands)
     Rewriter.erase_op(end)
     Rewriter.inline_block(region.block, InsertPoint.before(branch))
-    Rewriter.erase_op(branch)
+    Rewriter.replace_op(branch, [], values)

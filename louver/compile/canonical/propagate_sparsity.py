@@ -20,34 +20,12 @@ from xdsl.utils.exceptions import VerifyException
 from louver.analysis.passages import passages, passed_to
 from louver.compile.canonical.turn_across import mark_across
 from louver.frontend.ttir import SPARSE_MARK
+from louver.ir import tile as tt
 from louver.ir.refusal import unsupported
-from louver.ir.tile import (
-    AddPtrOp,
-    AdvanceOp,
-    BroadcastOp,
-    DecompressOp,
-    DescriptorLoadOp,
-    DescriptorReduceOp,
-    DescriptorStoreOp,
-    DescriptorType,
-    DotOp,
-    ExpandDimsOp,
-    FuncOp,
-    LoadOp,
-    MakeTensorDescriptorOp,
-    MakeTensorPtrOp,
-    PointerType,
-    ReshapeOp,
-    SparseAttr,
-    SplatOp,
-    StoreOp,
-    TransOp,
-    sparse_encoding,
-)
 from louver.ir.tile.types import as_tensor, tensor_of
 
 _KEEPS = (
-    AddPtrOp, AdvanceOp, BroadcastOp, DescriptorLoadOp, ExpandDimsOp, LoadOp, MakeTensorDescriptorOp, MakeTensorPtrOp, SplatOp,
+    tt.AddPtrOp, tt.AdvanceOp, tt.BroadcastOp, tt.DescriptorLoadOp, tt.ExpandDimsOp, tt.LoadOp, tt.MakeTensorDescriptorOp, tt.MakeTensorPtrOp, tt.SplatOp,
 )  # fmt: skip
 """Operations whose result has the encoding of their first operand, which is an address."""
 
@@ -61,7 +39,7 @@ def propagate_sparsity(module: ModuleOp) -> None:
     Raises UnsupportedKernelError if a loop or branch joins addresses with different encodings. Raises it also for
     operations on the addresses of a sparse tensor, except moves and loads.
     """
-    for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
+    for function in [op for op in module.body.ops if isinstance(op, tt.FuncOp)]:
         marked = _mark_arguments(function)
         if marked:
             _give(function, _find(function, marked))
@@ -70,48 +48,50 @@ def propagate_sparsity(module: ModuleOp) -> None:
 def require_multiplied(module: ModuleOp) -> None:
     """Reject a sparse tile with a use other than a dot. A warpgroup product cannot compute it."""
     for op in module.walk():
-        if isinstance(op, DecompressOp):
+        if isinstance(op, tt.DecompressOp):
             use = next(iter(op.result.uses)).operation
             raise unsupported("a product may only multiply its sparse tile, as it was loaded", use)
 
 
-def encoded(type_: Attribute, encoding: SparseAttr) -> Attribute:
+def encoded(type_: Attribute, encoding: tt.SparseAttr) -> Attribute:
     """A pointer, descriptor or tensor type (also of pointers) with the encoding.
 
     Raises VerifyException if it cannot have it.
     """
     match type_:
-        case DescriptorType():
-            return DescriptorType(_encoded_tensor(type_.block, encoding))
-        case PointerType():
+        case tt.DescriptorType():
+            return tt.DescriptorType(_encoded_tensor(type_.block, encoding))
+        case tt.PointerType():
             tile = as_tensor(type_.pointee)
             return (
-                PointerType(type_.pointee, encoding) if tile is None else PointerType(_encoded_tensor(tile, encoding))
+                tt.PointerType(type_.pointee, encoding)
+                if tile is None
+                else tt.PointerType(_encoded_tensor(tile, encoding))
             )
         case _:
             tensor = as_tensor(type_)
             if tensor is None:
                 raise VerifyException(f"pointers, descriptors and tensors may be sparse, got {type_}")
-            if isinstance(tensor.element_type, PointerType):
+            if isinstance(tensor.element_type, tt.PointerType):
                 return TensorType(encoded(tensor.element_type, encoding), tensor.get_shape())
             return _encoded_tensor(tensor, encoding)
 
 
-def encoding_of(value: SSAValue) -> SparseAttr | None:
+def encoding_of(value: SSAValue) -> tt.SparseAttr | None:
     """The encoding of a value, or of the tensor to which a tensor of pointers points."""
     tensor = as_tensor(value.type)
-    if tensor is not None and isinstance(tensor.element_type, PointerType):
-        return sparse_encoding(tensor.element_type)
-    return sparse_encoding(value.type)
+    if tensor is not None and isinstance(tensor.element_type, tt.PointerType):
+        return tt.sparse_encoding(tensor.element_type)
+    return tt.sparse_encoding(value.type)
 
 
-def _encoded_tensor(tensor: TensorType[Attribute], encoding: SparseAttr) -> TensorType[Attribute]:
+def _encoded_tensor(tensor: TensorType[Attribute], encoding: tt.SparseAttr) -> TensorType[Attribute]:
     return TensorType(tensor.element_type, tensor.get_shape(), encoding)
 
 
-def _mark_arguments(function: FuncOp) -> dict[SSAValue, SparseAttr]:
+def _mark_arguments(function: tt.FuncOp) -> dict[SSAValue, tt.SparseAttr]:
     """The arguments that are marked as sparse. Their marks are replaced by types with an encoding."""
-    found: dict[SSAValue, SparseAttr] = {}
+    found: dict[SSAValue, tt.SparseAttr] = {}
     across: list[str] = []
     kept, names = function.argument_attributes, list(function.argument_names.values())
     for argument, attributes, name in zip(function.body.block.args, kept, names, strict=True):
@@ -128,14 +108,14 @@ def _mark_arguments(function: FuncOp) -> dict[SSAValue, SparseAttr]:
     return found
 
 
-def _named(name: str, function: FuncOp) -> SparseAttr:
+def _named(name: str, function: tt.FuncOp) -> tt.SparseAttr:
     try:
-        return SparseAttr(StringAttr(name))
+        return tt.SparseAttr(StringAttr(name))
     except VerifyException as error:
         raise unsupported(str(error), function) from None
 
 
-def _encode(value: SSAValue, encoding: SparseAttr, user: Operation) -> SSAValue:
+def _encode(value: SSAValue, encoding: tt.SparseAttr, user: Operation) -> SSAValue:
     """Give a value an encoding. Rejects `user` if its type cannot have it."""
     try:
         return Rewriter.replace_value_with_new_type(value, encoded(value.type, encoding))
@@ -146,13 +126,13 @@ def _encode(value: SSAValue, encoding: SparseAttr, user: Operation) -> SSAValue:
 def is_address(value: SSAValue) -> bool:
     """Whether a value is a pointer, a descriptor or a tensor of pointers, rather than a tile of numbers."""
     tensor = as_tensor(value.type)
-    return tensor is None or isinstance(tensor.element_type, PointerType)
+    return tensor is None or isinstance(tensor.element_type, tt.PointerType)
 
 
-Encodings: TypeAlias = dict[SSAValue, SparseAttr]
+Encodings: TypeAlias = dict[SSAValue, tt.SparseAttr]
 
 
-def _find(function: FuncOp, marked: Encodings) -> Encodings:
+def _find(function: tt.FuncOp, marked: Encodings) -> Encodings:
     """The encoding of each value that has one.
 
     A tile that a loop or branch carries is dense if any of its sources is dense.
@@ -174,7 +154,7 @@ def _find(function: FuncOp, marked: Encodings) -> Encodings:
         dense |= passed_on
 
 
-def _require_tiles(group: Sequence[SSAValue], names: set[SparseAttr | None], op: Operation) -> None:
+def _require_tiles(group: Sequence[SSAValue], names: set[tt.SparseAttr | None], op: Operation) -> None:
     """Reject addresses with different encodings that a loop or branch joins."""
     if is_address(group[0]):
         carried = next((value.name_hint for value in group if isinstance(value, BlockArgument)), None) or "a value"
@@ -205,11 +185,11 @@ def _results(op: Operation, index: int) -> Sequence[SSAValue]:
     match op:
         case scf.ForOp() | scf.YieldOp():
             return passed_to(op, index)
-        case TransOp():
+        case tt.TransOp():
             return op.results
-        case ReshapeOp(src=source, result=result):
+        case tt.ReshapeOp(src=source, result=result):
             return op.results if _same_matrix(source, result) else ()
-        case StoreOp() | DescriptorStoreOp() | DescriptorReduceOp() if index == 0:
+        case tt.StoreOp() | tt.DescriptorStoreOp() | tt.DescriptorReduceOp() if index == 0:
             raise unsupported("a sparse tensor cannot be stored to", op, "store the result to a dense array")
         case _ if not is_address(op.operands[index]):
             return ()
@@ -226,7 +206,7 @@ def _same_matrix(source: SSAValue, result: SSAValue) -> bool:
     return len(after) > 1 and before[-2:] == after[-2:]
 
 
-def _give(function: FuncOp, found: Encodings) -> None:
+def _give(function: tt.FuncOp, found: Encodings) -> None:
     """Give values their encodings, and give decompressed tiles to operations that need dense tiles."""
     known = {
         _encode(value, encoding, value.owner if isinstance(value.owner, Operation) else function)
@@ -237,7 +217,7 @@ def _give(function: FuncOp, found: Encodings) -> None:
         for index, operand in enumerate(op.operands):
             if operand in known and not is_address(operand) and not _takes(op, index, known):
                 op.operands[index] = _decompressed(operand, made)
-        if isinstance(op, DotOp):
+        if isinstance(op, tt.DotOp):
             try:
                 op.verify()
             except VerifyException as error:
@@ -246,7 +226,7 @@ def _give(function: FuncOp, found: Encodings) -> None:
 
 def _takes(op: Operation, index: int, known: set[SSAValue]) -> bool:
     """Whether an operation accepts a sparse tile as operand `index`."""
-    if isinstance(op, DotOp):
+    if isinstance(op, tt.DotOp):
         # A product has one sparse operand.
         return index == 0 or (index == 1 and op.a not in known)
     return any(result in known for result in _results(op, index))
@@ -255,7 +235,7 @@ def _takes(op: Operation, index: int, known: set[SSAValue]) -> bool:
 def _decompressed(value: SSAValue, made: dict[SSAValue, SSAValue]) -> SSAValue:
     """The dense tile, decompressed right after the sparse one."""
     if value not in made:
-        op = DecompressOp(value)
+        op = tt.DecompressOp(value)
         place = (
             InsertPoint.after(value.owner) if isinstance(value.owner, Operation) else InsertPoint.at_start(value.owner)
         )

@@ -132,9 +132,7 @@ def _loop(sums: Sequence[_Sum]) -> None:
     loop = scf.ForOp(zero, end, step, [each.first for each in sums], Region(body))
     insert(place, loop, place)
     for each, total in zip(sums, loop.results, strict=True):
-        old = each.last.d
-        total.name_hint = old.name_hint
-        old.replace_all_uses_with(total)
+        each.last.d.replace_all_uses_with(total)
 
 
 def _added(term: _Term, k: SSAValue, partial: SSAValue, body: Block) -> SSAValue:

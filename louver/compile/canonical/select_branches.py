@@ -13,6 +13,7 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.traits import is_side_effect_free
 
+from louver.analysis.passages import end_of
 from louver.compile.rewrite.insert import insert_before
 from louver.ir.arith import DIVISIONS
 from louver.ir.comparisons import SelectOp
@@ -36,13 +37,9 @@ def _only_computes(op: Operation) -> bool:
 def _select(branch: scf.IfOp) -> None:
     chosen: list[list[SSAValue]] = []
     for region in branch.regions:
-        end = region.block.last_op
-        assert end is not None
+        end = end_of(region.block)
         chosen.append(list(end.operands))
         Rewriter.erase_op(end)
         Rewriter.inline_block(region.block, InsertPoint.before(branch))
-    for result, one, other in zip(branch.results, *chosen, strict=True):
-        value = insert_before(branch, SelectOp(branch.cond, one, other))
-        value.name_hint = result.name_hint
-        result.replace_all_uses_with(value)
-    Rewriter.erase_op(branch)
+    values = [insert_before(branch, SelectOp(branch.cond, *each)) for each in zip(*chosen, strict=True)]
+    Rewriter.replace_op(branch, [], values)

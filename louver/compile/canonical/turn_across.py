@@ -17,16 +17,9 @@ from louver.analysis.launch_size import launch_size
 from louver.compile.condition_attributes import require_rows_apart
 from louver.compile.rewrite.insert import insert_before
 from louver.frontend.transposed import LENGTH
+from louver.ir import tile as tt
 from louver.ir.arith import ExtSIOp
 from louver.ir.refusal import unsupported
-from louver.ir.tile import (
-    AddPtrOp,
-    DescriptorLoadOp,
-    FuncOp,
-    MakeTensorDescriptorOp,
-    MakeTensorPtrOp,
-    TransOp,
-)
 from louver.ir.tile.function import text_of
 
 T = TypeVar("T")
@@ -35,13 +28,13 @@ ACROSS = "louver.across"
 """The attribute of a function with the names of these arguments."""
 
 
-def mark_across(function: FuncOp, names: list[str]) -> None:
+def mark_across(function: tt.FuncOp, names: list[str]) -> None:
     """Mark the arguments that are such tensors."""
     if names:
         function.attributes[ACROSS] = ArrayAttr([StringAttr(name) for name in names])
 
 
-def lengths_across(function: FuncOp) -> dict[SSAValue, SSAValue]:
+def lengths_across(function: tt.FuncOp) -> dict[SSAValue, SSAValue]:
     """These arguments, each with the argument that is its length along the sparse axis."""
     marked = function.attributes.get(ACROSS)
     names = {name: argument for argument, name in function.argument_names.items()}
@@ -54,11 +47,11 @@ def turn_across(module: ModuleOp) -> None:
 
     Rejects, with the line, block pointers, and strides that a launch cannot compare with the tensor.
     """
-    for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
+    for function in [op for op in module.body.ops if isinstance(op, tt.FuncOp)]:
         lengths = lengths_across(function)
         for op in list(function.body.walk()) if lengths else ():
-            if isinstance(op, MakeTensorDescriptorOp | MakeTensorPtrOp) and (base := _base(op.base)) in lengths:
-                if isinstance(op, MakeTensorPtrOp):
+            if isinstance(op, tt.MakeTensorDescriptorOp | tt.MakeTensorPtrOp) and (base := _base(op.base)) in lengths:
+                if isinstance(op, tt.MakeTensorPtrOp):
                     raise unsupported(
                         "a tensor that is sparse along its last axis but one cannot be read through a block pointer",
                         op,
@@ -68,7 +61,7 @@ def turn_across(module: ModuleOp) -> None:
                     _turn(function, op, base, lengths[base])
 
 
-def _is_turned(op: MakeTensorDescriptorOp, length: SSAValue) -> bool:
+def _is_turned(op: tt.MakeTensorDescriptorOp, length: SSAValue) -> bool:
     """Whether the stride of rows is the length argument, which a user's kernel cannot use.
 
     The descriptor is then rewritten already.
@@ -81,12 +74,12 @@ def _is_turned(op: MakeTensorDescriptorOp, length: SSAValue) -> bool:
 
 def _base(pointer: SSAValue) -> SSAValue:
     """The argument from which a pointer is computed."""
-    while isinstance(pointer.owner, AddPtrOp):
+    while isinstance(pointer.owner, tt.AddPtrOp):
         pointer = pointer.owner.ptr
     return pointer
 
 
-def _turn(function: FuncOp, op: MakeTensorDescriptorOp, base: SSAValue, length: SSAValue) -> None:
+def _turn(function: tt.FuncOp, op: tt.MakeTensorDescriptorOp, base: SSAValue, length: SSAValue) -> None:
     names = function.argument_names
     sizes, steps, block = list(op.sizes), list(op.steps), list(op.block.get_shape())
     if len(sizes) < 2:
@@ -96,23 +89,21 @@ def _turn(function: FuncOp, op: MakeTensorDescriptorOp, base: SSAValue, length: 
         raise unsupported("a stride of a sparse tensor must be an argument, a number, or a product of these", op)
     require_rows_apart(function, names[base], apart)
     steps[-2:] = [insert_before(op, ExtSIOp(length, i64)), 1]
-    made = MakeTensorDescriptorOp(op.base, _turned(sizes), steps, _turned(block))
+    made = tt.MakeTensorDescriptorOp(op.base, _turned(sizes), steps, _turned(block))
     made.properties |= {name: op.properties[name] for name in ("padding",) if name in op.properties}
     turned = insert_before(op, made)
     turned.name_hint = op.result.name_hint
     order = _turned(list(range(len(block))))
     for use in list(op.result.uses):
         load = use.operation
-        if not isinstance(load, DescriptorLoadOp):
+        if not isinstance(load, tt.DescriptorLoadOp):
             raise unsupported(
                 "a descriptor of a tensor that is sparse along its last axis but one may only be loaded through", load
             )
-        new = DescriptorLoadOp(turned, _turned(list(load.offsets)))
+        new = tt.DescriptorLoadOp(turned, _turned(list(load.offsets)))
         new.properties |= {name: load.properties[name] for name in ("cache", "evict") if name in load.properties}
-        value = insert_before(load, TransOp(insert_before(load, new), order))
-        value.name_hint = load.result.name_hint
-        load.result.replace_all_uses_with(value)
-        Rewriter.erase_op(load)
+        value = insert_before(load, tt.TransOp(insert_before(load, new), order))
+        Rewriter.replace_op(load, [], [value])
     Rewriter.erase_op(op)
 
 

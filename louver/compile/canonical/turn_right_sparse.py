@@ -15,6 +15,7 @@ from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, ModuleOp, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
+from louver.analysis.passages import end_of
 from louver.compile.rewrite.insert import insert, insert_after, insert_before
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.splat import is_splat
@@ -46,16 +47,12 @@ def _turn_dot(dot: DotOp) -> None:
     b, a, c = (_turned(each, dot) for each in (dot.b, dot.a, dot.c))
     new = DotOp.build(operands=[b, a, [], c], properties=dict(dot.properties), result_types=[_turned_type(dot.d)])
     insert_before(dot, new)
-    back = insert_before(dot, TransOp(new.d))
-    back.name_hint = dot.d.name_hint
-    dot.d.replace_all_uses_with(back)
-    Rewriter.erase_op(dot)
+    Rewriter.replace_op(dot, [], [insert_before(dot, TransOp(new.d))])
 
 
 def _turn_carried(loop: scf.ForOp, index: int) -> scf.ForOp:
     """The loop, which now carries the transposed sum if the sum is computed transposed."""
-    partial, end = loop.body.block.args[index + 1], loop.body.block.last_op
-    assert isinstance(end, scf.YieldOp)
+    partial, end = loop.body.block.args[index + 1], end_of(loop.body.block)
     if not _is_turned(end.operands[index]):
         return loop
     end.operands[index] = _turned(end.operands[index], end)

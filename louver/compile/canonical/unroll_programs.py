@@ -14,19 +14,12 @@ from xdsl.ir import SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.analysis.integers import constant_integer
+from louver.analysis.passages import end_of
 from louver.compile.condition_attributes import state_programs
 from louver.compile.rewrite.insert import insert, insert_before
+from louver.ir import tile as tt
 from louver.ir.comparisons import CmpiOp
 from louver.ir.llvm import AssumeOp
-from louver.ir.tile import (
-    AtomicOp,
-    DescriptorReduceOp,
-    DescriptorStoreOp,
-    FuncOp,
-    GetNumProgramsOp,
-    GetProgramIdOp,
-    StoreOp,
-)
 
 AXIS = 0
 """The axis of the grid along which persistent programs are counted."""
@@ -34,7 +27,7 @@ AXIS = 0
 
 def unroll_programs(module: ModuleOp) -> None:
     """Rewrite in place. Kernels with one program for each tile do not change."""
-    for function in [op for op in module.body.ops if isinstance(op, FuncOp)]:
+    for function in [op for op in module.body.ops if isinstance(op, tt.FuncOp)]:
         for loop in [op for op in function.body.block.ops if isinstance(op, scf.ForOp)]:
             step = _step(loop)
             if step is not None and _stores(loop):
@@ -45,18 +38,20 @@ def unroll_programs(module: ModuleOp) -> None:
 def _step(loop: scf.ForOp) -> int | None:
     """The step of a program in tiles; 0 for the number of programs. None if the loop is not over tiles."""
     first, step = loop.lb.owner, loop.step.owner
-    if not isinstance(first, GetProgramIdOp) or first.axis.value.data != AXIS:
+    if not isinstance(first, tt.GetProgramIdOp) or first.axis.value.data != AXIS:
         return None
     if any(result.first_use is not None for result in loop.results) or not _count_tiles(loop):
         return None
-    if isinstance(step, GetNumProgramsOp) and step.axis.value.data == AXIS:
+    if isinstance(step, tt.GetNumProgramsOp) and step.axis.value.data == AXIS:
         return 0
     constant = constant_integer(loop.step)
     return constant if constant is not None and constant > 0 else None
 
 
 def _stores(loop: scf.ForOp) -> bool:
-    return any(isinstance(op, StoreOp | DescriptorStoreOp | AtomicOp | DescriptorReduceOp) for op in loop.walk())
+    return any(
+        isinstance(op, tt.StoreOp | tt.DescriptorStoreOp | tt.AtomicOp | tt.DescriptorReduceOp) for op in loop.walk()
+    )
 
 
 def _count_tiles(loop: scf.ForOp) -> bool:
@@ -64,9 +59,7 @@ def _count_tiles(loop: scf.ForOp) -> bool:
 
     Kernels of Triton's tutorials count tiles twice.
     """
-    end = loop.body.block.last_op
-    assert end is not None
-    carried = zip(loop.iter_args, loop.body.block.args[1:], end.operands, strict=True)
+    carried = zip(loop.iter_args, loop.body.block.args[1:], end_of(loop.body.block).operands, strict=True)
     return all(
         _is_sum(first, loop.lb, loop) and _is_sum(after, number, loop, by_step=True) for first, number, after in carried
     )
@@ -85,8 +78,7 @@ def _is_sum(value: SSAValue, of: SSAValue, loop: scf.ForOp, *, by_step: bool = F
 
 
 def _unroll(loop: scf.ForOp) -> None:
-    block, end, program = loop.body.block, loop.body.block.last_op, loop.lb
-    assert end is not None
+    block, end, program = loop.body.block, end_of(loop.body.block), loop.lb
     insert(loop, AssumeOp.build(operands=[insert_before(loop, CmpiOp(program, loop.ub, "slt"))]), loop)
     # The loop carries only functions of the tile's number. In the first iteration of a program they have their initial
     # values.

@@ -61,8 +61,6 @@ class Agent:
         """Apply an event. Returns False, and changes nothing, if the agent must wait."""
         self._check_grids(event)
         match event.action.kind:
-            case "walk" | "wait_grids":
-                pass
             case "acquire" | "wait":
                 position = event.position // len(self._stages(event, self.cta))
                 return self._wait(event, position - (event.action.kind == "acquire"))
@@ -72,20 +70,20 @@ class Agent:
                 self._multiply_add(event)
             case "release":
                 self._release(event)
-            case "commit":
+            case "mma_commit":
                 self.flight.append(self.open)
                 self.open = Group(self.index)
             case "mma_wait":
                 self._retire(event.action.number)
-            case "metadata":
+            case "load_metadata" | "read_metadata" | "open_rows":
                 self._fill(event)
-            case "fence":
+            case "mma_fence":
                 self.fenced = True
             case "clear":
                 self.cleared = True
             case "promote":
                 self._promote(event)
-            case "combine" | "store":
+            case "combine" | "store" | "bulk_store":
                 self._read_sums(event)
             case "meet":
                 return self._wait(event, 0)
@@ -94,10 +92,12 @@ class Agent:
             case "expect":
                 barrier = self._barrier(event, self.cta, event.position)
                 barrier.arrive(self.clock, event.position // len(self._stages(event, self.cta)), 1, 0, event)
-            case "load" | "gather" | "list" | "point" | "blocks" | "turn":
+            case "bulk_load" | "copy_metadata" | "gather" | "load_rows" | "point_rows" | "copy_blocks" | "turn":
                 self._bring(event)
             case "proxy_fence":
                 self.proxied = list(self.clock)
+            case kind:
+                assert kind in ("walk", "wait_grids"), kind
         return True
 
     def _bring(self, event: Event) -> None:
@@ -105,15 +105,15 @@ class Agent:
         match event.action.kind:
             case "gather":
                 self._gather(event)
-            case "list":
+            case "load_rows":
                 self._of_tile(event)
                 self._fill(event)
-            case "point":
+            case "point_rows":
                 op = event.action.op
                 assert isinstance(op, PointRowsOp)
                 self._of_tile(event)
                 self._derive(event, entries_of(op), "pointers are made of the entries of their own step")
-            case "blocks":
+            case "copy_blocks":
                 self._derive(event, POINTERS, "blocks are copied by the pointers of their own step")
             case "turn":
                 self._turn(event)

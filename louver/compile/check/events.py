@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, NamedTuple, TypeAlias
 
 from xdsl.dialects import arith
@@ -16,41 +17,12 @@ from louver.ir.sched.turned import CopyBlocksOp, TurnOp
 from louver.ir.sched.types import MapType
 from louver.isa.prepack import WORDS, columns_per_load
 
-Kind: TypeAlias = Literal[
-    "acquire",
-    "invite",
-    "expect",
-    "load",
-    "gather",
-    "list",
-    "point",
-    "blocks",
-    "turn",
-    "proxy_fence",
-    "wait",
-    "release",
-    "metadata",
-    "fence",
-    "mma",
-    "fma",
-    "commit",
-    "mma_wait",
-    "clear",
-    "promote",
-    "combine",
-    "offer",
-    "meet",
-    "send",
-    "store",
-    "wait_grids",
-    "walk",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Action:
     """The effect of an operation, each time that it runs.
 
+    kind: the name of the operation in its dialect; a name for each effect of one that has several.
     barriers: the barriers at which it waits or arrives.
     number: the lag of a release, the groups that a wait for products leaves in flight, the part that is turned, or the
     bytes that are sent.
@@ -59,7 +31,7 @@ class Action:
     open: whether it accesses memory that grids before a dependent launch may use.
     """
 
-    kind: Kind
+    kind: str
     op: Operation
     role: str
     barriers: str = ""
@@ -300,66 +272,43 @@ LISTS: Registers = "lists", 0
 POINTERS: Registers = "pointers", 0
 
 
-_PLAIN: Mapping[type[Operation], Kind] = {
-    OpenRowsOp: "metadata",
-    LoadRowsOp: "list",
-    PointRowsOp: "point",
-    ProxyFenceOp: "proxy_fence",
-    ops.LoadMetadataOp: "metadata",
-    ops.MmaFenceOp: "fence",
-    ops.MmaCommitOp: "commit",
-    ops.ClearOp: "clear",
-    ops.PromoteOp: "promote",
-    ops.WaitGridsOp: "wait_grids",
-}
-"""Operations without further attributes."""
-
-_KINDS: Mapping[str, Kind] = {
-    "sched.acquire": "acquire",
-    "sched.invite": "invite",
-    "sched.expect": "expect",
-    "sched.wait": "wait",
-}
-"""Operations that act only on barriers, by name."""
-
-
 def _action(op: Operation, role: str) -> Action | None:
     """The effect of an operation; None for arithmetic, and for products after the first of their group, which
     represents all.
     """
-    plain = _PLAIN.get(type(op))
-    if plain is not None:
-        return Action(plain, op, role)
+    action = partial(Action, op.name.removeprefix("sched."), op, role)
     match op:
+        case OpenRowsOp() | LoadRowsOp() | PointRowsOp() | ProxyFenceOp() | ops.LoadMetadataOp() | ops.WaitGridsOp():
+            return action()
+        case ops.MmaFenceOp() | ops.MmaCommitOp() | ops.ClearOp() | ops.PromoteOp():
+            return action()
         case ops.AcquireOp() | ops.InviteOp() | ops.ExpectOp() | ops.WaitOp():
-            return Action(_KINDS[op.name], op, role, op.barriers.data)
+            return action(op.barriers.data)
         case ops.ReleaseOp():
-            return Action("release", op, role, op.barriers.data, op.lag.value.data)
+            return action(op.barriers.data, op.lag.value.data)
         case ops.BulkLoadOp():
-            return Action("load", op, role, op.barriers.data, copy=_copy(op), open=_map(op).operand.data != "a")
+            return action(op.barriers.data, copy=_copy(op), open=_map(op).operand.data != "a")
         case GatherOp():
-            return Action("gather", op, role, op.barriers.data, copy=Copy(op.ring.data, 0, None, None), open=True)
-        case CopyBlocksOp():
-            return Action("blocks", op, role, open=True)
+            return action(op.barriers.data, copy=Copy(op.ring.data, 0, None, None), open=True)
+        case CopyBlocksOp() | ops.StoreOp() | ops.BulkStoreOp():
+            return action(open=True)
         case TurnOp():
             size, part = op.bytes.value.data, op.part.value.data
             copy = Copy(op.ring.data, part * size, size, None)
-            return Action("turn", op, role, op.barriers.data, number=part, copy=copy)
+            return action(op.barriers.data, number=part, copy=copy)
         case staged.CopyMetadataOp():
-            return Action("load", op, role, op.barriers.data, copy=Copy(op.ring.data, 0, op.bytes.value.data, None))
+            return action(op.barriers.data, copy=Copy(op.ring.data, 0, op.bytes.value.data, None))
         case staged.ReadMetadataOp():
-            return Action("metadata", op, role, reads=Reads((op.ring.data,), op.set.value.data, frozenset()))
+            return action(reads=Reads((op.ring.data,), op.set.value.data, frozenset()))
         case ops.MmaOp():
             before = op.prev_op
             again = isinstance(before, ops.MmaOp) and _source(before) == _source(op)
-            return None if again else Action("mma", op, role, reads=_reads(op))
+            return None if again else action(reads=_reads(op))
         case ops.FmaOp():
             rings = (op.a.data, op.b.data, *([] if op.picks is None else [op.picks.data]))
-            return Action("fma", op, role, reads=Reads(rings, None, frozenset()))
-        case ops.StoreOp() | ops.BulkStoreOp():
-            return Action("store", op, role, open=True)
+            return action(reads=Reads(rings, None, frozenset()))
         case ops.MmaWaitOp():
-            return Action("mma_wait", op, role, number=op.pending.value.data)
+            return action(number=op.pending.value.data)
         case staged.RowsLeftOp() | staged.BoxColumnOp():
             return None
         case _ if op.name.startswith("sched."):

@@ -95,7 +95,7 @@ class _Clock:
             case "acquire" | "wait":
                 end = max(begin, self._passed(agent, event))
                 self._add(agent, event, "wait", begin, end)
-            case "load" | "gather" | "turn":
+            case "bulk_load" | "copy_metadata" | "gather" | "turn":
                 arrival = self._copy(agent, event)
             case "mma":
                 self._multiply(agent, event)
@@ -106,7 +106,7 @@ class _Clock:
                 left = self.groups[agent.index]
                 done = left[: len(left) - event.action.number]
                 end = max([begin, *done[-1:]])
-            case "store":
+            case "store" | "bulk_store":
                 end = begin + self.lengths.store
                 self._add(agent, event, "store", begin, end)
             case "release":

@@ -19,30 +19,18 @@ from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.rewriter import Rewriter
 
+from louver.analysis.passages import end_of
 from louver.compile.canonical.propagate_sparsity import encoding_of
 from louver.compile.decompose.memory import Axes, Parts, part_types
 from louver.compile.decompose.operations import decompose_operation
 from louver.compile.rewrite.insert import begin_with, end_with, insert
+from louver.ir import tile as tt
 from louver.ir.refusal import unsupported
-from louver.ir.tile import (
-    AdvanceOp,
-    DecompressOp,
-    DescriptorLoadOp,
-    DotOp,
-    FuncOp,
-    LoadOp,
-    MakeTensorDescriptorOp,
-    MakeTensorPtrOp,
-    PointerType,
-    ReshapeOp,
-    TransOp,
-    sparse_encoding,
-)
 from louver.ir.tile.function import free_name
 from louver.ir.tile.types import FORMATS, as_tensor
 
 _MOVES = (
-    AdvanceOp, DecompressOp, DescriptorLoadOp, DotOp, LoadOp, MakeTensorDescriptorOp, MakeTensorPtrOp, ReshapeOp, TransOp,
+    tt.AdvanceOp, tt.DecompressOp, tt.DescriptorLoadOp, tt.DotOp, tt.LoadOp, tt.MakeTensorDescriptorOp, tt.MakeTensorPtrOp, tt.ReshapeOp, tt.TransOp,
 )  # fmt: skip
 
 
@@ -60,7 +48,7 @@ def decompose_sparse_tensors(module: ModuleOp, *, whole_rows: bool = False) -> M
     - operations that do not exist for values and metadata.
     """
     copy = module.clone()
-    for function in [op for op in copy.body.ops if isinstance(op, FuncOp)]:
+    for function in [op for op in copy.body.ops if isinstance(op, tt.FuncOp)]:
         _Decomposition(function, whole_rows).run()
     copy.verify()
     return copy
@@ -73,7 +61,7 @@ class _Decomposition:
     replaced: operations to erase at the end.
     """
 
-    def __init__(self, function: FuncOp, whole_rows: bool) -> None:
+    def __init__(self, function: tt.FuncOp, whole_rows: bool) -> None:
         self.function = function
         self.whole_rows = whole_rows
         self.parts: dict[SSAValue, Parts] = {}
@@ -116,7 +104,7 @@ class _Decomposition:
 
         The last dimension of a descriptor is contiguous. A pointer to elements has no axes: None.
         """
-        if isinstance(type_, PointerType) and as_tensor(type_.pointee) is None:
+        if isinstance(type_, tt.PointerType) and as_tensor(type_.pointee) is None:
             return None
         tile = getattr(type_, "block", None)
         if not isinstance(tile, TensorType) or tile.get_num_dims() < 2:
@@ -184,25 +172,21 @@ class _Decomposition:
         for region in branch.regions:
             block = region.block
             self._block(block)
-            assert block.last_op is not None
             if carried is None:
-                carried = [self.parts.get(value) for value in block.last_op.operands]
+                carried = [self.parts.get(value) for value in end_of(block).operands]
             self._end(block, branch, carried)
             body = Region()
             region.move_blocks(body)
             regions.append(body)
         assert carried is not None
-        end = regions[0].block.last_op
-        assert end is not None
-        new = scf.IfOp(branch.cond, [value.type for value in end.operands], regions[0], regions[1])
+        new = scf.IfOp(branch.cond, [value.type for value in end_of(regions[0].block).operands], regions[0], regions[1])
         new.attributes = dict(branch.attributes)
         insert(branch, new, branch)
         self._settle(branch, new, carried)
 
     def _end(self, block: Block, op: Operation, carried: Sequence[Parts | None]) -> None:
         """Yield values and metadata. Rejects `op` if it joins values with different axes."""
-        end = block.last_op
-        assert isinstance(end, scf.YieldOp)
+        end = end_of(block)
         for before, after in zip(carried, [self.parts.get(value) for value in end.operands], strict=True):
             if (before is None) != (after is None) or (before and after and before.axes != after.axes):
                 raise unsupported(
@@ -231,8 +215,8 @@ class _Decomposition:
 
 def _is_sparse_type(type_: Attribute) -> bool:
     tensor = as_tensor(type_)
-    inner = type_ if tensor is None or not isinstance(tensor.element_type, PointerType) else tensor.element_type
-    return sparse_encoding(inner) is not None
+    inner = type_ if tensor is None or not isinstance(tensor.element_type, tt.PointerType) else tensor.element_type
+    return tt.sparse_encoding(inner) is not None
 
 
 def _metadata_name(value: SSAValue) -> str | None:

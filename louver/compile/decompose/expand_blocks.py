@@ -25,38 +25,13 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from louver.analysis.passages import came_from
+from louver.analysis.passages import came_from, end_of
 from louver.compile.rewrite.insert import begin_with, end_with
 from louver.compile.rewrite.remove_dead import remove_dead
+from louver.ir import tile as tt
 from louver.ir.arith import ExtSIOp
 from louver.ir.comparisons import CmpiOp
 from louver.ir.refusal import unsupported
-from louver.ir.tile import (
-    AddPtrOp,
-    AdvanceOp,
-    AnyTensor,
-    AtomicRMWOp,
-    BroadcastOp,
-    CompressOp,
-    DecompressOp,
-    DescriptorLoadOp,
-    DescriptorReduceOp,
-    DescriptorStoreOp,
-    DescriptorType,
-    DotOp,
-    ExpandDimsOp,
-    FuncOp,
-    Index,
-    LoadOp,
-    MakeRangeOp,
-    MakeTensorDescriptorOp,
-    MakeTensorPtrOp,
-    PointerType,
-    ReshapeOp,
-    SplatOp,
-    StoreOp,
-    TransOp,
-)
 from louver.ir.tile.syntax import join_indices
 from louver.ir.tile.types import as_tensor, tensor_of
 from louver.isa.metadata import PADDING_CODE
@@ -74,7 +49,7 @@ def expand_blocks(module: ModuleOp) -> ModuleOp:
     Rejects, with operation and line, block pointers that a branch chooses or a loop replaces.
     """
     copy = module.clone()
-    for function in [op for op in copy.body.ops if isinstance(op, FuncOp)]:
+    for function in [op for op in copy.body.ops if isinstance(op, tt.FuncOp)]:
         _Expansion(function).run()
         remove_dead(function)
     return copy
@@ -88,18 +63,18 @@ class View:
     sizes: tuple[SSAValue, ...]
     steps: tuple[SSAValue, ...]
     first: tuple[SSAValue, ...]
-    block: AnyTensor
+    block: tt.AnyTensor
     nan: bool = False
 
 
 def _is_block(type_: Attribute) -> bool:
-    return isinstance(type_, PointerType) and as_tensor(type_.pointee) is not None
+    return isinstance(type_, tt.PointerType) and as_tensor(type_.pointee) is not None
 
 
 class _Expansion:
     """Expands one function. views: the views of its block pointers and descriptors."""
 
-    def __init__(self, function: FuncOp) -> None:
+    def __init__(self, function: tt.FuncOp) -> None:
         self.function = function
         self.views: dict[SSAValue, View] = {}
         self.replaced: list[Operation] = []
@@ -117,35 +92,35 @@ class _Expansion:
 
     def _operation(self, op: Operation) -> None:
         match op:
-            case MakeTensorPtrOp():
+            case tt.MakeTensorPtrOp():
                 self._point(op)
-            case MakeTensorDescriptorOp():
+            case tt.MakeTensorDescriptorOp():
                 self._describe(op)
-            case AdvanceOp():
+            case tt.AdvanceOp():
                 view, make = self.views[op.ptr], Make(op)
                 moves = [make.wide(each) for each in join_indices(op.offsets, op.static_offsets)]
                 first = tuple(make.add(a, b) for a, b in zip(view.first, moves, strict=True))
                 self._known(op, replace(view, first=first))
-            case DescriptorLoadOp():
+            case tt.DescriptorLoadOp():
                 view = self._moved(op, self.views.get(op.desc), op.offsets)
                 self._load(op, view, range(len(view.first)))
-            case DescriptorStoreOp():
+            case tt.DescriptorStoreOp():
                 view = self._moved(op, self.views.get(op.desc), op.offsets)
                 self._store(op, view, range(len(view.first)), op.src)
-            case DescriptorReduceOp():
+            case tt.DescriptorReduceOp():
                 view = self._moved(op, self.views.get(op.desc), op.offsets)
                 self._reduce(op, view)
-            case LoadOp() if _is_block(op.ptr.type):
+            case tt.LoadOp() if _is_block(op.ptr.type):
                 nan = op.padding is not None and op.padding.value.data == NAN_PADDING
                 self._load(op, replace(self.views[op.ptr], nan=nan), _checked(op))
-            case StoreOp() if _is_block(op.ptr.type):
+            case tt.StoreOp() if _is_block(op.ptr.type):
                 self._store(op, self.views[op.ptr], _checked(op), op.value)
             case scf.ForOp() if any(_is_block(value.type) for value in op.iter_args):
                 self._loop(op)
             case scf.YieldOp() if isinstance(op.parent_op(), scf.ForOp):
                 return
             case _:
-                if any(_is_block(value.type) or isinstance(value.type, DescriptorType) for value in op.operands):
+                if any(_is_block(value.type) or isinstance(value.type, tt.DescriptorType) for value in op.operands):
                     raise unsupported(
                         "block pointers and descriptors may only be made, moved, loaded and stored through", op
                     )
@@ -157,7 +132,7 @@ class _Expansion:
         self.views[op.results[0]] = view
         self.replaced.append(op)
 
-    def _point(self, op: MakeTensorPtrOp) -> None:
+    def _point(self, op: tt.MakeTensorPtrOp) -> None:
         make = Make(op)
         lists = (
             (op.shape, op.static_shape),
@@ -167,45 +142,47 @@ class _Expansion:
         sizes, steps, first = (tuple(map(make.wide, join_indices(*each))) for each in lists)
         self._known(op, View(op.base, sizes, steps, first, op.block))
 
-    def _describe(self, op: MakeTensorDescriptorOp) -> None:
+    def _describe(self, op: tt.MakeTensorDescriptorOp) -> None:
         make = Make(op)
         sizes, steps = tuple(map(make.wide, op.sizes)), tuple(map(make.wide, op.steps))
         nan = op.padding is not None and op.padding.value.data == NAN_PADDING
         self._known(op, View(op.base, sizes, steps, (), op.block, nan))
 
-    def _moved(self, op: Operation, view: View | None, indices: Sequence[Index]) -> View:
+    def _moved(self, op: Operation, view: View | None, indices: Sequence[tt.Index]) -> View:
         if view is None:
             raise unsupported("a descriptor must be made in the kernel, or be an argument of it", op)
         return replace(view, first=tuple(map(Make(op).wide, indices)))
 
-    def _load(self, op: LoadOp | DescriptorLoadOp, view: View, checked: Iterable[int]) -> None:
+    def _load(self, op: tt.LoadOp | tt.DescriptorLoadOp, view: View, checked: Iterable[int]) -> None:
         make = Make(op)
         pointers, mask = make.pointers(view, checked)
         other: SSAValue | None = None
         if mask is not None:
             fill = METADATA_PADDING if op in self.metadata else float("nan") if view.nan else 0
             other = make.constant(fill, TensorType(view.block.element_type, tensor_of(pointers).get_shape()))
-        load = LoadOp(pointers, mask, other)
+        load = tt.LoadOp(pointers, mask, other)
         load.properties |= {
             name: op.properties[name] for name in ("cache", "evict", "isVolatile") if name in op.properties
         }
         load.result.name_hint = op.result.name_hint
         found = make.placed(load)
         for use in list(op.result.uses):
-            if isinstance(use.operation, ReshapeOp) and use.operation.result.type == found.type:
+            if isinstance(use.operation, tt.ReshapeOp) and use.operation.result.type == found.type:
                 use.operation.result.replace_all_uses_with(found)
         op.result.replace_all_uses_with(make.shaped(found, view.block.get_shape()))
         self.replaced.append(op)
 
-    def _store(self, op: StoreOp | DescriptorStoreOp, view: View, checked: Iterable[int], value: SSAValue) -> None:
+    def _store(
+        self, op: tt.StoreOp | tt.DescriptorStoreOp, view: View, checked: Iterable[int], value: SSAValue
+    ) -> None:
         make = Make(op)
         pointers, mask = make.pointers(view, checked)
-        store = StoreOp(operands=[pointers, make.shaped(value, tensor_of(pointers).get_shape()), mask])
+        store = tt.StoreOp(operands=[pointers, make.shaped(value, tensor_of(pointers).get_shape()), mask])
         store.location = op.location
         Rewriter.insert_op(store, InsertPoint.before(op))
         self.replaced.append(op)
 
-    def _reduce(self, op: DescriptorReduceOp, view: View) -> None:
+    def _reduce(self, op: tt.DescriptorReduceOp, view: View) -> None:
         kind = op.kind.data
         if kind == "add" and not isinstance(view.block.element_type, IntegerType):
             kind = "fadd"
@@ -217,7 +194,7 @@ class _Expansion:
         pointers, mask = make.pointers(view, range(len(view.first)))
         properties = {"kind": StringAttr(kind), "sem": StringAttr("relaxed"), "scope": StringAttr("gpu")}
         make.placed(
-            AtomicRMWOp.build(
+            tt.AtomicRMWOp.build(
                 operands=[
                     pointers,
                     (source := make.shaped(op.src, tensor_of(pointers).get_shape())),
@@ -242,7 +219,7 @@ class _Expansion:
                 self.views[argument] = replace(view, first=first)
         before = [argument for argument in block.args if _is_block(argument.type)]
         self._block(block)
-        end = cast(scf.YieldOp, block.last_op)
+        end = end_of(block)
         for view, after in zip(given, [self.views.get(value) for value in end.operands], strict=True):
             if view is not None and (
                 after is None or (after.base, after.sizes, after.steps) != (view.base, view.sizes, view.steps)
@@ -266,9 +243,7 @@ class _Expansion:
             if view is not None:
                 self.views[result] = replace(view, first=tuple(next(results) for _ in view.first))
                 continue
-            kept = next(results)
-            kept.name_hint = result.name_hint
-            result.replace_all_uses_with(kept)
+            result.replace_all_uses_with(next(results))
         self.replaced.append(loop)
 
     def _spread(self, values: Sequence[SSAValue]) -> list[SSAValue]:
@@ -276,16 +251,16 @@ class _Expansion:
         return [each for value, view in found for each in ((value,) if view is None else view.first)]
 
 
-def _checked(op: LoadOp | StoreOp) -> Sequence[int]:
+def _checked(op: tt.LoadOp | tt.StoreOp) -> Sequence[int]:
     return () if op.boundary_check is None else cast("Sequence[int]", op.boundary_check.get_values())
 
 
-def metadata_loads(function: FuncOp) -> frozenset[Operation]:
+def metadata_loads(function: tt.FuncOp) -> frozenset[Operation]:
     """The loads whose result is metadata, directly or through moves and loops."""
     pending = [
         op.metadata
         for op in function.body.walk()
-        if isinstance(op, DotOp | DecompressOp | CompressOp) and op.metadata is not None
+        if isinstance(op, tt.DotOp | tt.DecompressOp | tt.CompressOp) and op.metadata is not None
     ]
     found: set[Operation] = set()
     seen: set[SSAValue] = set()
@@ -295,9 +270,9 @@ def metadata_loads(function: FuncOp) -> frozenset[Operation]:
             continue
         seen.add(value)
         match value.owner:
-            case LoadOp() | DescriptorLoadOp():
+            case tt.LoadOp() | tt.DescriptorLoadOp():
                 found.add(value.owner)
-            case TransOp() | ReshapeOp():
+            case tt.TransOp() | tt.ReshapeOp():
                 pending.append(value.owner.src)
             case _:
                 pending += came_from(value)
@@ -316,11 +291,11 @@ class Make:
         Rewriter.insert_op(made, InsertPoint.before(self.op))
         return made.results[0]
 
-    def constant(self, number: float, tensor: AnyTensor) -> SSAValue:
+    def constant(self, number: float, tensor: tt.AnyTensor) -> SSAValue:
         """A tensor in which all elements are `number`."""
         return self.placed(arith.ConstantOp(DenseIntOrFPElementsAttr.from_list(cast(Any, tensor), [cast(Any, number)])))
 
-    def wide(self, entry: Index) -> SSAValue:
+    def wide(self, entry: tt.Index) -> SSAValue:
         """An entry of an index list as a 64-bit value."""
         if isinstance(entry, int):
             return self.placed(arith.ConstantOp(IntegerAttr(entry, i64)))
@@ -332,7 +307,7 @@ class Make:
 
     def shaped(self, value: SSAValue, shape: Sequence[int]) -> SSAValue:
         """The tile with dimensions of one element added or removed."""
-        return value if tuple(tensor_of(value).get_shape()) == tuple(shape) else self.placed(ReshapeOp(value, shape))
+        return value if tuple(tensor_of(value).get_shape()) == tuple(shape) else self.placed(tt.ReshapeOp(value, shape))
 
     def pointers(self, view: View, checked: Iterable[int]) -> tuple[SSAValue, SSAValue | None]:
         """Pointers to the elements of a block, and the mask of the elements that are inside along the dimensions
@@ -349,30 +324,30 @@ class Make:
         mask: SSAValue | None = None
         for dimension in single:
             first = view.first[dimension]
-            base = self.placed(AddPtrOp(base, self.placed(arith.MuliOp(first, view.steps[dimension]))))
+            base = self.placed(tt.AddPtrOp(base, self.placed(arith.MuliOp(first, view.steps[dimension]))))
             if dimension in checked:
                 inside = self.placed(CmpiOp(first, view.sizes[dimension], "ult"))
                 mask = inside if mask is None else self.placed(arith.AndIOp(mask, inside))
         if mask is not None:
-            mask = self.placed(SplatOp(mask, shape))
+            mask = self.placed(tt.SplatOp(mask, shape))
         for axis, dimension in enumerate(kept):
             size = sizes[dimension]
-            ones = self.placed(ExtSIOp(self.placed(MakeRangeOp(0, size)), TensorType(i64, [size])))
-            index = self.add(self.placed(SplatOp(view.first[dimension], [size])), ones)
+            ones = self.placed(ExtSIOp(self.placed(tt.MakeRangeOp(0, size)), TensorType(i64, [size])))
+            index = self.add(self.placed(tt.SplatOp(view.first[dimension], [size])), ones)
             if dimension in checked:
                 # As unsigned, an index below 0 is above every size.
-                limit = self.placed(SplatOp(view.sizes[dimension], [size]))
+                limit = self.placed(tt.SplatOp(view.sizes[dimension], [size]))
                 inside = self._whole(self.placed(CmpiOp(index, limit, "ult")), axis, shape)
                 mask = inside if mask is None else self.placed(arith.AndIOp(mask, inside))
-            step = self.placed(SplatOp(view.steps[dimension], [size]))
+            step = self.placed(tt.SplatOp(view.steps[dimension], [size]))
             offset = self._whole(self.placed(arith.MuliOp(index, step)), axis, shape)
             total = offset if total is None else self.add(total, offset)
         assert total is not None
-        return self.placed(AddPtrOp(self.placed(SplatOp(base, shape)), total)), mask
+        return self.placed(tt.AddPtrOp(self.placed(tt.SplatOp(base, shape)), total)), mask
 
     def _whole(self, vector: SSAValue, dimension: int, shape: Sequence[int]) -> SSAValue:
         """Broadcast a vector along `dimension` to a tile."""
         for axis in range(len(shape)):
             if axis != dimension:
-                vector = self.placed(ExpandDimsOp(vector, axis))
-        return self.placed(BroadcastOp(vector, shape)) if len(shape) > 1 else vector
+                vector = self.placed(tt.ExpandDimsOp(vector, axis))
+        return self.placed(tt.BroadcastOp(vector, shape)) if len(shape) > 1 else vector

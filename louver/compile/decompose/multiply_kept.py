@@ -25,26 +25,15 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from louver.analysis.elementwise import ELEMENTWISE
 from louver.analysis.passages import came_from
 from louver.compile.rewrite.remove_dead import remove_dead
+from louver.ir import tile as tt
 from louver.ir.comparisons import SelectOp
 from louver.ir.interpret.arithmetic import ARITHMETIC
 from louver.ir.interpret.values import dtype_of
 from louver.ir.refusal import source_location
 from louver.ir.splat import first_of, is_splat
-from louver.ir.tile import (
-    FORMATS,
-    BroadcastOp,
-    CompressOp,
-    DecompressOp,
-    DotOp,
-    FuncOp,
-    ReduceOp,
-    SplatOp,
-    TransOp,
-    element_name,
-)
 from louver.ir.tile.metadata import divides
 from louver.ir.tile.parts import KEPT
-from louver.ir.tile.types import as_tensor, tensor_of
+from louver.ir.tile.types import as_tensor, element_bits, tensor_of
 from louver.isa.metadata import MAPS
 
 
@@ -60,27 +49,27 @@ class Multiplied:
     dense: tuple[str, ...]
 
 
-def multiply_kept(function: FuncOp) -> Multiplied:
+def multiply_kept(function: tt.FuncOp) -> Multiplied:
     """Rewrite in place."""
     found: list[_Kept] = []
     reasons: list[str] = []
     widths: dict[SSAValue, set[int]] = {}
-    for op in [op for op in function.body.walk() if isinstance(op, DotOp)]:
+    for op in [op for op in function.body.walk() if isinstance(op, tt.DotOp)]:
         if op.metadata is not None and op.sparse_index is not None:
-            widths.setdefault(_root(op.metadata), set()).add(_bits(op.operands[op.sparse_index.value.data]))
+            widths.setdefault(_root(op.metadata), set()).add(element_bits(op.operands[op.sparse_index.value.data].type))
             continue
         for index in (0, 1):
             kept = _Kept(op, index)
             reason = kept.refusal()
             if reason is None:
                 found.append(kept)
-                widths.setdefault(_root(kept.origin.operands[1]), set()).add(_bits(op.operands[index]))
+                widths.setdefault(_root(kept.origin.operands[1]), set()).add(element_bits(op.operands[index].type))
                 break
             if any(sparse_origins(op.operands[index], 1 - index)):
                 reasons.append(f"{_where(op)}a sparse tile is multiplied as a dense one: {reason}")
     layouts: dict[SSAValue, Attribute] = {}
     for kept in found:
-        root, own = _root(kept.origin.operands[1]), _bits(kept.origin.src)
+        root, own = _root(kept.origin.operands[1]), element_bits(kept.origin.src.type)
         if widths[root] not in ({own}, {kept.bits}) and kept.bits != own:
             reasons.append(
                 f"{_where(kept.op)}a sparse tile is multiplied as a dense one: its tensor is multiplied in "
@@ -90,22 +79,22 @@ def multiply_kept(function: FuncOp) -> Multiplied:
         if kept.bits != own:
             layouts[root] = tensor_of(kept.op.operands[kept.index]).element_type
         kept.multiply()
-    for op in [op for op in function.body.walk() if isinstance(op, ReduceOp) and _is_sum(op)]:
+    for op in [op for op in function.body.walk() if isinstance(op, tt.ReduceOp) and _is_sum(op)]:
         summed = _Kept(op, 0)
         if summed.refusal() is None:
             summed.add()
     for op in function.body.walk():
         if (
-            isinstance(op, DecompressOp | CompressOp)
+            isinstance(op, tt.DecompressOp | tt.CompressOp)
             and op.metadata is not None
             and (element := layouts.get(_root(op.metadata)))
         ):
-            op.properties["bits"] = IntegerAttr(_element_bits(element), i32)
+            op.properties["bits"] = IntegerAttr(element_bits(element), i32)
     remove_dead(function)
     return Multiplied(layouts, tuple(dict.fromkeys(reasons)))
 
 
-def _is_sum(op: ReduceOp) -> bool:
+def _is_sum(op: tt.ReduceOp) -> bool:
     """Whether a reduction adds the elements of one tile."""
     block = op.combine.block
     adds, end = block.first_op, block.last_op
@@ -119,15 +108,6 @@ def _where(op: Operation) -> str:
     return "" if found is None else f"{found}: "
 
 
-def _bits(value: SSAValue) -> int:
-    return _element_bits(tensor_of(value).element_type)
-
-
-def _element_bits(element: Attribute) -> int:
-    assert isinstance(element, FixedBitwidthType)
-    return element.bitwidth
-
-
 def _root(value: SSAValue) -> SSAValue:
     """The argument from which a tile, pointer or descriptor of metadata comes."""
     while sources := came_from(value) or (value.owner.operands if isinstance(value.owner, Operation) else ()):
@@ -135,15 +115,15 @@ def _root(value: SSAValue) -> SSAValue:
     return value
 
 
-def sparse_origins(value: SSAValue, columns: int) -> Iterator[tuple[DecompressOp, int]]:
+def sparse_origins(value: SSAValue, columns: int) -> Iterator[tuple[tt.DecompressOp, int]]:
     """The sparse tiles from which a tile is computed by elementwise operations.
 
     Each comes with the dimension that corresponds to dimension `columns` of the tile.
     """
     owner = value.owner
-    if isinstance(owner, DecompressOp) and owner.columns is not None:
+    if isinstance(owner, tt.DecompressOp) and owner.columns is not None:
         yield owner, columns
-    elif isinstance(owner, TransOp):
+    elif isinstance(owner, tt.TransOp):
         yield from sparse_origins(owner.src, 1 - columns)
     elif isinstance(owner, Operation) and isinstance(owner, ELEMENTWISE):
         for each in owner.operands:
@@ -153,13 +133,13 @@ def sparse_origins(value: SSAValue, columns: int) -> Iterator[tuple[DecompressOp
 def _is_uniform(value: SSAValue, columns: int) -> bool:
     """Whether the elements of a tile are known to be equal along a dimension."""
     match value.owner:
-        case SplatOp():
+        case tt.SplatOp():
             return True
         case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as number):
             return is_splat(number)
-        case BroadcastOp(src=source):
+        case tt.BroadcastOp(src=source):
             return tensor_of(source).get_shape()[columns] == 1
-        case TransOp(src=source):
+        case tt.TransOp(src=source):
             return _is_uniform(source, 1 - columns)
         case Operation() as owner if isinstance(owner, ELEMENTWISE):
             return all(_is_uniform(each, columns) for each in owner.operands if as_tensor(each.type) is not None)
@@ -178,29 +158,29 @@ class _Kept:
     origins: the decompressions of the sparse tile from which it is computed, each with the dimension that is K.
     """
 
-    op: DotOp | ReduceOp
+    op: tt.DotOp | tt.ReduceOp
     index: int
-    origins: dict[DecompressOp, int] = field(default_factory=dict[DecompressOp, int])
+    origins: dict[tt.DecompressOp, int] = field(default_factory=dict[tt.DecompressOp, int])
     _made: dict[SSAValue, SSAValue] = field(default_factory=dict[SSAValue, SSAValue])
 
     @property
     def bits(self) -> int:
-        return _bits(self.op.operands[self.index])
+        return element_bits(self.op.operands[self.index].type)
 
     @property
     def columns(self) -> int:
         """The dimension that is K."""
-        return 1 - self.index if isinstance(self.op, DotOp) else self.op.axis.value.data
+        return 1 - self.index if isinstance(self.op, tt.DotOp) else self.op.axis.value.data
 
     @property
-    def origin(self) -> DecompressOp:
+    def origin(self) -> tt.DecompressOp:
         return next(iter(self.origins))
 
     def refusal(self) -> str | None:
         """The reason for which the operand cannot be computed from kept values; None if it can."""
         value = self.op.operands[self.index]
         # With several sparse tensors, one gives the places of zeros. Tiles of the others count as dense.
-        found: dict[tuple[SSAValue, ...], list[tuple[DecompressOp, int]]] = {}
+        found: dict[tuple[SSAValue, ...], list[tuple[tt.DecompressOp, int]]] = {}
         for origin, columns in sparse_origins(value, self.columns):
             found.setdefault(tuple(origin.operands), []).append((origin, columns))
         reasons: list[str] = []
@@ -213,7 +193,7 @@ class _Kept:
                 reasons.append(str(error))
         return reasons[0] if reasons else "it is dense"
 
-    def _check(self, value: SSAValue, origins: Sequence[tuple[DecompressOp, int]]) -> None:
+    def _check(self, value: SSAValue, origins: Sequence[tuple[tt.DecompressOp, int]]) -> None:
         """Raises _DenseError if a product cannot use kept values.
 
         origins: decompressions, each with the dimension that is K.
@@ -223,11 +203,11 @@ class _Kept:
         zero = background(value, self.origins)
         if zero is None or zero != 0:
             self._refuse("an operation changes its zeros", value)
-        if isinstance(self.op, ReduceOp):
+        if isinstance(self.op, tt.ReduceOp):
             return
-        tensor, name = tensor_of(value), element_name(tensor_of(value).element_type)
-        group = MAPS[_bits(self.origin.src)].group
-        formats = [each for each in FORMATS.values() if name in each.elements and each.group == group]
+        tensor, name = tensor_of(value), tt.element_name(tensor_of(value).element_type)
+        group = MAPS[element_bits(self.origin.src.type)].group
+        formats = [each for each in tt.FORMATS.values() if name in each.elements and each.group == group]
         if not formats:
             raise _DenseError(f"no instruction multiplies {KEPT if group > KEPT else 1} of {group} elements of {name}")
         size = tensor.get_shape()[self.index], tensor.get_shape()[1 - self.index]
@@ -242,7 +222,7 @@ class _Kept:
     def multiply(self) -> None:
         """Change the dot to a product of kept values."""
         op = self.op
-        assert isinstance(op, DotOp)
+        assert isinstance(op, tt.DotOp)
         operands = [op.a, op.b]
         operands[self.index] = self._changed(operands[self.index], self.columns)
         new = op.decomposed(operands[0], operands[1], self._metadata(self.columns), self.index)
@@ -259,21 +239,21 @@ class _Kept:
         assert metadata is not None
         if self.origins[self.origin] == columns:
             return metadata
-        return self._placed(TransOp(metadata), self.op).results[0]
+        return self._placed(tt.TransOp(metadata), self.op).results[0]
 
     def _changed(self, value: SSAValue, columns: int) -> SSAValue:
         """The kept elements of a tile whose dimension `columns` is K."""
         owner = value.owner
         if as_tensor(value.type) is None:
             return value
-        if isinstance(owner, DecompressOp) and owner in self.origins:
+        if isinstance(owner, tt.DecompressOp) and owner in self.origins:
             return owner.src
         if value not in self._made:
             if isinstance(owner, Operation) and self._halves(owner, columns):
                 made = self._placed(self._halved(owner, columns), owner)
             else:
                 made = self._placed(
-                    CompressOp(value, self._metadata(columns), columns, _bits(self.origin.src)), self.op
+                    tt.CompressOp(value, self._metadata(columns), columns, element_bits(self.origin.src.type)), self.op
                 )
             self._made[value] = made.results[0]
             self._made[value].name_hint = value.name_hint
@@ -296,9 +276,9 @@ class _Kept:
         type_ = TensorType(tensor.element_type, shape)
         properties = dict(op.properties)
         match op:
-            case TransOp():
+            case tt.TransOp():
                 operands = [self._changed(op.src, 1 - columns)]
-            case SplatOp() | BroadcastOp():
+            case tt.SplatOp() | tt.BroadcastOp():
                 operands = list(op.operands)
             case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as number):
                 operands = []
@@ -329,9 +309,9 @@ def background(value: SSAValue, origins: Container[Operation]) -> Any:
     """The value of the elements that these sparse tiles do not keep; None if it is not known."""
     owner = value.owner
     match owner:
-        case DecompressOp() if owner in origins:
+        case tt.DecompressOp() if owner in origins:
             return np.zeros((), np.float64)
-        case TransOp() | BroadcastOp() | SplatOp():
+        case tt.TransOp() | tt.BroadcastOp() | tt.SplatOp():
             return background(owner.operands[0], origins)
         case arith.ConstantOp(value=number) if not isinstance(number, DenseIntOrFPElementsAttr) or is_splat(number):
             return cast(Any, ARITHMETIC[arith.ConstantOp](owner, [])[0]).reshape(-1)[0]

@@ -19,21 +19,8 @@ from louver.compile.decompose.memory import (
     split_strides,
 )
 from louver.compile.rewrite.numbers import Numbers
+from louver.ir import tile as tt
 from louver.ir.refusal import unsupported
-from louver.ir.tile import (
-    AdvanceOp,
-    DecompressOp,
-    DescriptorLoadOp,
-    DescriptorType,
-    DotOp,
-    LoadOp,
-    MakeTensorDescriptorOp,
-    MakeTensorPtrOp,
-    PointerType,
-    ReshapeOp,
-    TransOp,
-    sparse_encoding,
-)
 from louver.ir.tile.syntax import join_indices, split_indices
 from louver.ir.tile.types import as_tensor, tensor_of
 
@@ -43,29 +30,31 @@ def decompose_operation(op: Operation, parts: Mapping[SSAValue, Parts], whole_ro
 
     Rejects operations that cannot be decomposed.
     """
-    if isinstance(op, DotOp):
+    if isinstance(op, tt.DotOp):
         return _dot(op, parts)
     part = parts.get(op.operands[0])
     if part is None:
         raise unsupported("a sparse tensor must be the first operand of an operation on it", op)
     match op:
-        case DecompressOp():
+        case tt.DecompressOp():
             return _decompressed(op, part)
-        case MakeTensorDescriptorOp():
+        case tt.MakeTensorDescriptorOp():
             return _descriptor(op, part, whole_rows)
-        case MakeTensorPtrOp():
+        case tt.MakeTensorPtrOp():
             return _block_pointer(op, part, whole_rows)
-        case AdvanceOp():
+        case tt.AdvanceOp():
             return _advance(op, part)
-        case DescriptorLoadOp():
+        case tt.DescriptorLoadOp():
             return _descriptor_load(op, part)
-        case LoadOp():
+        case tt.LoadOp():
             return _load(op, part)
-        case TransOp():
+        case tt.TransOp():
             axes = _axes(part).turned(op.order.get_values())
             order = op.order.get_values()
-            return Parts(_placed(TransOp(part.values, order), op), _placed(TransOp(part.metadata, order), op), axes)
-        case ReshapeOp():
+            return Parts(
+                _placed(tt.TransOp(part.values, order), op), _placed(tt.TransOp(part.metadata, order), op), axes
+            )
+        case tt.ReshapeOp():
             return _reshape(op, part)
         case _:
             raise AssertionError(f"no rule for {op.name}")
@@ -82,9 +71,9 @@ def _placed(made: Operation, op: Operation) -> SSAValue:
     return made.results[0]
 
 
-def _descriptor(op: MakeTensorDescriptorOp, part: Parts, whole_rows: bool) -> Parts:
+def _descriptor(op: tt.MakeTensorDescriptorOp, part: Parts, whole_rows: bool) -> Parts:
     tile = op.block
-    encoding = sparse_encoding(tile)
+    encoding = tt.sparse_encoding(tile)
     assert encoding is not None
     if tile.get_num_dims() < 2:
         raise unsupported("a sparse tensor needs two dimensions at least, rows and columns", op)
@@ -96,15 +85,15 @@ def _descriptor(op: MakeTensorDescriptorOp, part: Parts, whole_rows: bool) -> Pa
     made: list[SSAValue] = []
     types = part_types(op.result.type, axes, op)
     for base, shape, steps, type_ in zip((part.values, part.metadata), shapes, strides, types, strict=True):
-        assert isinstance(type_, DescriptorType)
-        made.append(_placed(MakeTensorDescriptorOp(base, shape, steps, type_.block.get_shape()), op))
+        assert isinstance(type_, tt.DescriptorType)
+        made.append(_placed(tt.MakeTensorDescriptorOp(base, shape, steps, type_.block.get_shape()), op))
     _keep(op, made[0], "padding")
     return Parts(made[0], made[1], axes)
 
 
-def _block_pointer(op: MakeTensorPtrOp, part: Parts, whole_rows: bool) -> Parts:
+def _block_pointer(op: tt.MakeTensorPtrOp, part: Parts, whole_rows: bool) -> Parts:
     tile = op.block
-    encoding = sparse_encoding(tile)
+    encoding = tt.sparse_encoding(tile)
     assert encoding is not None
     steps = join_indices(op.strides, op.static_strides)
     axes = contiguous_axes(steps, op)
@@ -119,7 +108,7 @@ def _block_pointer(op: MakeTensorPtrOp, part: Parts, whole_rows: bool) -> Parts:
         lists = [split_indices(entries[index]) for entries in (shapes, strides, offsets)]
         names = ("static_shape", "static_strides", "static_offsets")
         properties = {name: literals for name, (_, literals) in zip(names, lists, strict=True)}
-        new = MakeTensorPtrOp.build(
+        new = tt.MakeTensorPtrOp.build(
             operands=[base, *(values for values, _ in lists)],
             properties=properties | ({} if op.order is None else {"order": op.order}),
             result_types=[types[index]],
@@ -128,8 +117,8 @@ def _block_pointer(op: MakeTensorPtrOp, part: Parts, whole_rows: bool) -> Parts:
     return Parts(made[0], made[1], axes)
 
 
-def _advance(op: AdvanceOp, part: Parts) -> Parts:
-    assert isinstance(op.result.type, PointerType)
+def _advance(op: tt.AdvanceOp, part: Parts) -> Parts:
+    assert isinstance(op.result.type, tt.PointerType)
     tile = as_tensor(op.result.type.pointee)
     assert tile is not None
     moves = split_offsets(join_indices(op.offsets, op.static_offsets), _axes(part), tile, Numbers(op, 32), moves=True)
@@ -137,16 +126,16 @@ def _advance(op: AdvanceOp, part: Parts) -> Parts:
     return Parts(made[0], made[1], part.axes)
 
 
-def _advanced(base: SSAValue, entries: Entries, op: AdvanceOp) -> SSAValue:
+def _advanced(base: SSAValue, entries: Entries, op: tt.AdvanceOp) -> SSAValue:
     values, literals = split_indices(entries)
-    new = AdvanceOp.build(operands=[base, values], properties={"static_offsets": literals}, result_types=[base.type])
+    new = tt.AdvanceOp.build(operands=[base, values], properties={"static_offsets": literals}, result_types=[base.type])
     return _placed(new, op)
 
 
-def _descriptor_load(op: DescriptorLoadOp, part: Parts) -> Parts:
+def _descriptor_load(op: tt.DescriptorLoadOp, part: Parts) -> Parts:
     places = split_offsets(op.offsets, _axes(part), tensor_of(op.result), Numbers(op, 32))
     values, metadata = (
-        _placed(DescriptorLoadOp(base, entries), op)
+        _placed(tt.DescriptorLoadOp(base, entries), op)
         for base, entries in zip((part.values, part.metadata), places, strict=True)
     )
     for made in (values, metadata):
@@ -154,12 +143,12 @@ def _descriptor_load(op: DescriptorLoadOp, part: Parts) -> Parts:
     return Parts(values, metadata, part.axes)
 
 
-def _load(op: LoadOp, part: Parts) -> Parts:
+def _load(op: tt.LoadOp, part: Parts) -> Parts:
     if part.axes is None or op.mask is not None:
         raise unsupported(
             "a sparse tile must be loaded through a block pointer, with boundary_check instead of a mask", op
         )
-    values, metadata = (_placed(LoadOp(base), op) for base in (part.values, part.metadata))
+    values, metadata = (_placed(tt.LoadOp(base), op) for base in (part.values, part.metadata))
     for made in (values, metadata):
         _keep(op, made, "boundaryCheck", "cache", "evict", "isVolatile")
     # The padding of values outside of the tensor. Metadata there does not matter.
@@ -173,7 +162,7 @@ def _keep(op: Operation, made: SSAValue, *names: str) -> None:
     made.owner.properties |= {name: op.properties[name] for name in names if name in op.properties}
 
 
-def _reshape(op: ReshapeOp, part: Parts) -> Parts:
+def _reshape(op: tt.ReshapeOp, part: Parts) -> Parts:
     after, axes = list(tensor_of(op.result).get_shape()), _axes(part)
     further = len(after) - tensor_of(part.values).get_num_dims()
     kept = list(tensor_of(op.src).get_shape()[-2:]) == after[-2:]
@@ -181,7 +170,7 @@ def _reshape(op: ReshapeOp, part: Parts) -> Parts:
         raise unsupported("a reshape of a sparse tile must keep its rows and columns, the last two dimensions", op)
     made: list[SSAValue] = []
     for value in (part.values, part.metadata):
-        made.append(_placed(ReshapeOp(value, [*after[:-2], *tensor_of(value).get_shape()[-2:]]), op))
+        made.append(_placed(tt.ReshapeOp(value, [*after[:-2], *tensor_of(value).get_shape()[-2:]]), op))
     return Parts(made[0], made[1], Axes(axes.rows + further, axes.columns + further))
 
 
@@ -191,10 +180,10 @@ def _decompressed(op: Operation, part: Parts) -> SSAValue:
         raise unsupported(
             "a sparse tile must be a matrix where its elements are used", op, "reshape it to [rows, columns] first"
         )
-    return _placed(DecompressOp(part.values, part.metadata, axes.columns), op)
+    return _placed(tt.DecompressOp(part.values, part.metadata, axes.columns), op)
 
 
-def _dot(op: DotOp, parts: Mapping[SSAValue, Parts]) -> SSAValue:
+def _dot(op: tt.DotOp, parts: Mapping[SSAValue, Parts]) -> SSAValue:
     index = 0 if op.a in parts else 1
     if op.metadata is not None:
         raise unsupported("a dot of a kernel takes its sparse operand by type, without metadata", op)

@@ -15,16 +15,10 @@ from louver.analysis.alignment import multiple_if
 from louver.analysis.launch_size import launch_size
 from louver.compile.decompose.memory import Axes, contiguous_axes, require_multiples
 from louver.compile.rewrite.descriptors import EVERY
+from louver.ir import tile as tt
 from louver.ir.conditions import SparseView
 from louver.ir.polynomial import Polynomial, Size
 from louver.ir.refusal import unsupported
-from louver.ir.tile import (
-    FuncOp,
-    Index,
-    MakeTensorDescriptorOp,
-    MakeTensorPtrOp,
-    sparse_encoding,
-)
 from louver.ir.tile.syntax import join_indices
 
 BATCH_RULE = (
@@ -34,7 +28,7 @@ BATCH_RULE = (
 """The advice for a kernel that moves the pointer of a sparse tensor to one of its matrices."""
 
 
-def read_views(function: FuncOp) -> tuple[SparseView, ...]:
+def read_views(function: tt.FuncOp) -> tuple[SparseView, ...]:
     """The views of sparse arguments in `function`, without duplicates.
 
     Rejects, with the operation's line, a view that does not begin at its argument, and sizes and strides that a launch
@@ -43,16 +37,19 @@ def read_views(function: FuncOp) -> tuple[SparseView, ...]:
     names = function.argument_names
     found: dict[SparseView, None] = {}
     for op in function.body.walk():
-        if isinstance(op, MakeTensorDescriptorOp | MakeTensorPtrOp) and sparse_encoding(op.base.type) is not None:
+        if (
+            isinstance(op, tt.MakeTensorDescriptorOp | tt.MakeTensorPtrOp)
+            and tt.sparse_encoding(op.base.type) is not None
+        ):
             found[_view(op, names)] = None
     return tuple(found)
 
 
-def _view(op: MakeTensorDescriptorOp | MakeTensorPtrOp, names: Mapping[SSAValue, str]) -> SparseView:
+def _view(op: tt.MakeTensorDescriptorOp | tt.MakeTensorPtrOp, names: Mapping[SSAValue, str]) -> SparseView:
     if op.base not in names:
         culprit = op.base.owner if isinstance(op.base.owner, Operation) else op
         raise unsupported("a sparse tensor must be read from its first element on", culprit, BATCH_RULE)
-    if isinstance(op, MakeTensorDescriptorOp):
+    if isinstance(op, tt.MakeTensorDescriptorOp):
         sizes, strides = list(op.sizes), list(op.steps)
         axes = Axes.last(len(sizes)) if len(sizes) > 1 else None
     else:
@@ -60,7 +57,7 @@ def _view(op: MakeTensorDescriptorOp | MakeTensorPtrOp, names: Mapping[SSAValue,
         axes = contiguous_axes(strides, op)
     if axes is None:
         raise unsupported("a sparse tensor needs two dimensions at least, rows and columns", op)
-    encoding = sparse_encoding(op.base.type)
+    encoding = tt.sparse_encoding(op.base.type)
     assert encoding is not None
     others = [dimension for dimension in range(len(sizes)) if dimension not in (axes.rows, axes.columns)]
     order = [*others, axes.rows]
@@ -78,7 +75,7 @@ def _view(op: MakeTensorDescriptorOp | MakeTensorPtrOp, names: Mapping[SSAValue,
     )
 
 
-def _row_end(index: Index, names: Mapping[SSAValue, str], group: int, op: Operation) -> Index:
+def _row_end(index: tt.Index, names: Mapping[SSAValue, str], group: int, op: Operation) -> tt.Index:
     """The end of the rows for all programs: K, if the kernel has min(K, end of a part).
 
     The launch checks that parts are whole groups.
@@ -93,7 +90,7 @@ def _row_end(index: Index, names: Mapping[SSAValue, str], group: int, op: Operat
     return index
 
 
-def _size(index: Index, names: Mapping[SSAValue, str], what: str, op: Operation, *, sums: bool = False) -> Size:
+def _size(index: tt.Index, names: Mapping[SSAValue, str], what: str, op: Operation, *, sums: bool = False) -> Size:
     """A size or stride for the launch.
 
     sums: whether it may be a sum, such as the end of a part that does not begin at 0.

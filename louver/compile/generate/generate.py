@@ -20,12 +20,7 @@ from louver.compile.generate.gather import fill_stage, first_rows, gathered_para
 from louver.compile.generate.generation import Generation
 from louver.compile.generate.multiply import begin, constant, loop, multiply, require_multiply_add
 from louver.compile.generate.places import place
-from louver.compile.plan.layout import (
-    dense_layout,
-    output_layout,
-    require_picks,
-    values_layout,
-)
+from louver.compile.plan.layout import dense_layout, output_layout, require_picks, values_layout
 from louver.compile.plan.schedule import Schedule, check_registers, lists_of, register_split, steps_of
 from louver.compile.signature import RANGES, TAIL_MAP, kernel_name, parameter_name
 from louver.formats.dtypes import multiplied_as

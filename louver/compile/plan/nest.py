@@ -14,11 +14,13 @@ from xdsl.dialects.builtin import ArrayAttr, ModuleOp
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from louver.analysis.integers import is_zero
+from louver.analysis.passages import end_of
 from louver.analysis.promotion import promotion
 from louver.compile.canonical.fuse_gated_pair import GATED_MARK
 from louver.compile.condition_attributes import conditions
 from louver.compile.plan.read_epilogue import Axes, Axis, EpilogueReader, find_sum
 from louver.compile.plan.trace import ONLY, Block, Chosen, Position, Trace
+from louver.ir import tile as tt
 from louver.ir.conditions import Split
 from louver.ir.polynomial import Polynomial, Size
 from louver.ir.product import (
@@ -35,17 +37,6 @@ from louver.ir.product import (
     walk,
 )
 from louver.ir.refusal import UnsupportedKernelError, unsupported
-from louver.ir.tile import (
-    DescriptorLoadOp,
-    DescriptorReduceOp,
-    DescriptorStoreOp,
-    DotOp,
-    FuncOp,
-    ReshapeOp,
-    StoreOp,
-    TransOp,
-    element_name,
-)
 from louver.ir.tile.function import text_of
 from louver.ir.tile.types import tensor_of
 
@@ -109,7 +100,7 @@ def read_nest(module: ModuleOp) -> ProductNest:
         tile_n=tile_n,
         tile_k=product.tile_k,
         promoted=product.promoted,
-        accumulator=element_name(tensor_of(total).element_type),
+        accumulator=tt.element_name(tensor_of(total).element_type),
         epilogue=epilogue,
         store=Store(target.argument, target.element, target.strides[0], transposed, place.batch, _adds(store)),
         gated=gated,
@@ -130,7 +121,7 @@ def _check_split(split: Split | None, store: Writing, epilogue: Expression) -> N
     """Rejects a split of K unless the results of the parts add up to the whole result."""
     if split is None or (split.programs is not None and split.programs.constant == 1):
         return
-    if isinstance(store, DescriptorStoreOp):
+    if isinstance(store, tt.DescriptorStoreOp):
         raise unsupported("programs that share K must add their sums to memory (tl.atomic_add), not store them", store)
     if not adds_up(epilogue):
         raise unsupported(
@@ -162,9 +153,9 @@ def adds_up(epilogue: Expression) -> bool:
             return False
 
 
-def _kernel(module: ModuleOp) -> FuncOp:
+def _kernel(module: ModuleOp) -> tt.FuncOp:
     ops = list(module.body.ops)
-    kernels = [op for op in ops if isinstance(op, FuncOp) and op.is_public]
+    kernels = [op for op in ops if isinstance(op, tt.FuncOp) and op.is_public]
     others = [op for op in ops if op not in kernels]
     if others:
         raise unsupported("a module must hold one public kernel and nothing else", others[0])
@@ -177,17 +168,17 @@ def _kernel(module: ModuleOp) -> FuncOp:
     return kernels[0]
 
 
-Writing: TypeAlias = DescriptorStoreOp | DescriptorReduceOp
+Writing: TypeAlias = tt.DescriptorStoreOp | tt.DescriptorReduceOp
 
 
-def _only_store(function: FuncOp) -> Writing:
-    stores = [op for op in function.body.walk() if isinstance(op, Writing | StoreOp)]
+def _only_store(function: tt.FuncOp) -> Writing:
+    stores = [op for op in function.body.walk() if isinstance(op, Writing | tt.StoreOp)]
     if len(stores) != 1:
         raise unsupported(
             f"a kernel must store once; there are {len(stores)} stores", stores[1] if stores else function
         )
     store = stores[0]
-    if isinstance(store, StoreOp):
+    if isinstance(store, tt.StoreOp):
         raise unsupported("a kernel must store through a descriptor (tt.descriptor_store)", store)
     if store.parent_op() is not function:
         raise unsupported("the store must stand outside of loops and branches", store)
@@ -195,13 +186,13 @@ def _only_store(function: FuncOp) -> Writing:
 
 
 def _adds(store: Writing) -> bool:
-    if isinstance(store, DescriptorStoreOp):
+    if isinstance(store, tt.DescriptorStoreOp):
         return False
     if store.kind.data != "add":
         raise unsupported(
             f"a product must be stored or added to memory, not combined with it by {store.kind.data}", store
         )
-    element = element_name(tensor_of(store.src).element_type)
+    element = tt.element_name(tensor_of(store.src).element_type)
     if element not in ADDED:
         raise unsupported(
             f"sums in memory are of {', '.join(ADDED)}, not {element}", store, "convert the tile before it is added"
@@ -212,7 +203,7 @@ def _adds(store: Writing) -> bool:
 def _stored(trace: Trace, store: Writing) -> SSAValue:
     """The matrix that is stored, before it becomes an entry of a batch."""
     op = store.src.owner
-    if len(store.offsets) != 3 or not isinstance(op, ReshapeOp):
+    if len(store.offsets) != 3 or not isinstance(op, tt.ReshapeOp):
         return store.src
     if tensor_of(op.result).get_shape() != (1, *tensor_of(op.src).get_shape()):
         raise unsupported("a matrix of a batch must be stored as a block whose first size is 1", op)
@@ -285,7 +276,7 @@ def _read_sum(trace: Trace, total: SSAValue) -> _Sum:
     return _Sum(a, replace(b, depth=a.depth), m, n, tile_k, a_entry, b_entry, promotion(dot, a.element))
 
 
-def _numbered(a: Load, entry: Chosen, m: Position, n: Position, dot: DotOp) -> Load:
+def _numbered(a: Load, entry: Chosen, m: Position, n: Position, dot: tt.DotOp) -> Load:
     """The operand with the array that holds the entry of each tile along one axis."""
     axes: dict[int | None, Axis] = {m.axis: "m", n.axis: "n"}
     along = axes.get(entry.axis)
@@ -296,7 +287,7 @@ def _numbered(a: Load, entry: Chosen, m: Position, n: Position, dot: DotOp) -> L
     return replace(a, batch=replace(a.batch, index=EntryIndex(entry.argument, entry.element, along)))
 
 
-def _check_starts(trace: Trace, dot: DotOp, *axes: tuple[Position, Size, int]) -> None:
+def _check_starts(trace: Trace, dot: tt.DotOp, *axes: tuple[Position, Size, int]) -> None:
     """Requires that tiles follow each other without a gap, or that a single tile covers the axis."""
     for start, extent, tile in axes:
         if start == ONLY and not trace.within(extent, tile):
@@ -340,7 +331,7 @@ def _ends_at(trace: Trace, end: Size, depth: Size, step: int) -> bool:
     return trace.within(depth, steps * step)
 
 
-def _gated_pair(function: FuncOp, trace: Trace, a: Load) -> tuple[str, str] | None:
+def _gated_pair(function: tt.FuncOp, trace: Trace, a: Load) -> tuple[str, str] | None:
     """The two arguments of the user that `fuse_gated_pair` joined to the sparse operand; None if it did not."""
     for name, attributes in zip(trace.names.values(), function.argument_attributes, strict=True):
         pair = attributes.get(GATED_MARK)
@@ -350,9 +341,9 @@ def _gated_pair(function: FuncOp, trace: Trace, a: Load) -> tuple[str, str] | No
     return None
 
 
-def _refuse_decomposed(function: FuncOp) -> None:
+def _refuse_decomposed(function: tt.FuncOp) -> None:
     for op in function.body.walk():
-        if isinstance(op, DotOp) and op.metadata is not None:
+        if isinstance(op, tt.DotOp) and op.metadata is not None:
             raise unsupported(
                 "a kernel is compiled from sparse types, not from values and metadata",
                 op,
@@ -360,18 +351,17 @@ def _refuse_decomposed(function: FuncOp) -> None:
             )
 
 
-def _read_step(trace: Trace, loop: scf.ForOp) -> DotOp:
+def _read_step(trace: Trace, loop: scf.ForOp) -> tt.DotOp:
     """The dot of the loop. It has the accumulator as an operand, or is added to the accumulator."""
     partial = loop.body.block.args[1]
-    end = loop.body.block.last_op
-    assert isinstance(end, scf.YieldOp)
+    end = end_of(loop.body.block)
     trace.explained.add(end)
-    step = trace.definition(end.arguments[0], end)
-    if isinstance(step, DotOp) and step.c is partial:
+    step = trace.definition(end.operands[0], end)
+    if isinstance(step, tt.DotOp) and step.c is partial:
         return step
     if isinstance(step, arith.AddfOp | arith.AddiOp) and partial in (step.lhs, step.rhs):
         dot = trace.definition(step.rhs if step.lhs is partial else step.lhs, step)
-        if isinstance(dot, DotOp) and is_zero(dot.c):
+        if isinstance(dot, tt.DotOp) and is_zero(dot.c):
             return dot
     raise unsupported("a step of the loop over K must add one dot to the accumulator", step)
 
@@ -386,10 +376,10 @@ def _read_operand(
     """
     part = "a" if k_dimension else "b"
     op = trace.without_entry(value, user)
-    while isinstance(op, TransOp):
+    while isinstance(op, tt.TransOp):
         k_dimension = 1 - k_dimension
         op = trace.without_entry(op.src, op)
-    if not isinstance(op, DescriptorLoadOp):
+    if not isinstance(op, tt.DescriptorLoadOp):
         raise unsupported("an operand of a dot must be loaded through a descriptor", op)
     if op.parent_op() is not loop:
         raise unsupported("an operand of a dot must be loaded in the loop over K", op)

@@ -12,6 +12,7 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 from louver.analysis.integers import literal
 from louver.compile.plan.trace import Position, Trace
 from louver.formats.gated import GATE_ROWS
+from louver.ir import tile as tt
 from louver.ir.arith import FPToSIOp, SIToFPOp
 from louver.ir.comparisons import CmpfOp, CmpiOp, SelectOp
 from louver.ir.elementwise import choice_of, step_of
@@ -29,20 +30,6 @@ from louver.ir.product import (
     Number,
 )
 from louver.ir.refusal import unsupported
-from louver.ir.tile import (
-    BroadcastOp,
-    ClampFOp,
-    DescriptorLoadOp,
-    ExpandDimsOp,
-    FpToFpOp,
-    LoadOp,
-    PointerType,
-    ReshapeOp,
-    SplatOp,
-    SplitOp,
-    TransOp,
-    element_name,
-)
 from louver.ir.tile.types import as_tensor, tensor_of
 
 EXACT = 1 << 24
@@ -69,12 +56,12 @@ def gated_part(value: SSAValue) -> Part | None:
     In Triton: reshape to [M/16, 2, 8, N], permute to [M/16, 8, N, 2], split, reshape to [M/2, N].
     """
     join = value.owner
-    split = join.src.owner if isinstance(join, ReshapeOp) else None
-    turn = split.src.owner if isinstance(split, SplitOp) else None
-    divide = turn.src.owner if isinstance(turn, TransOp) else None
-    if not (isinstance(join, ReshapeOp) and isinstance(split, SplitOp) and isinstance(turn, TransOp)):
+    split = join.src.owner if isinstance(join, tt.ReshapeOp) else None
+    turn = split.src.owner if isinstance(split, tt.SplitOp) else None
+    divide = turn.src.owner if isinstance(turn, tt.TransOp) else None
+    if not (isinstance(join, tt.ReshapeOp) and isinstance(split, tt.SplitOp) and isinstance(turn, tt.TransOp)):
         return None
-    if not isinstance(divide, ReshapeOp) or not isinstance(divide.src.owner, scf.ForOp):
+    if not isinstance(divide, tt.ReshapeOp) or not isinstance(divide.src.owner, scf.ForOp):
         return None
     rows, columns = tensor_of(divide.src).get_shape()
     blocks = (rows // (2 * GATE_ROWS), 2, GATE_ROWS, columns)
@@ -113,7 +100,7 @@ def find_sum(value: SSAValue, store: Operation) -> Source:
         elif isinstance(op, scf.ForOp):
             found[Source(current, transposed, False)] = None
         elif isinstance(op, Operation):
-            flips = isinstance(op, TransOp)
+            flips = isinstance(op, tt.TransOp)
             pending += [(operand, transposed != flips) for operand in op.operands if _is_matrix(operand)]
     if len(found) != 1:
         raise unsupported(
@@ -166,36 +153,36 @@ class EpilogueReader:
         if step is not None:
             return Apply(step, tuple(self.read(operand, axes, op) for operand in op.operands))
         match op:
-            case FpToFpOp():
+            case tt.FpToFpOp():
                 if op.rounding is not None and op.rounding.data != "rtne":
                     raise unsupported("an epilogue must round to nearest even (rtne)", op)
-                return Cast(self.read(op.src, axes, op), element_name(tensor_of(op.result).element_type))
+                return Cast(self.read(op.src, axes, op), tt.element_name(tensor_of(op.result).element_type))
             case arith.ExtFOp() | arith.TruncFOp() | SIToFPOp() | FPToSIOp():
-                return Cast(self.read(op.input, axes, op), element_name(tensor_of(op.result).element_type))
-            case TransOp():
+                return Cast(self.read(op.input, axes, op), tt.element_name(tensor_of(op.result).element_type))
+            case tt.TransOp():
                 order = op.order.get_values()
                 return self.read(op.src, tuple(axes[order.index(i)] for i in range(len(order))), op)
-            case BroadcastOp():
+            case tt.BroadcastOp():
                 return self.read(op.src, _before_broadcast(op, axes), op)
-            case ExpandDimsOp():
+            case tt.ExpandDimsOp():
                 axis = op.axis.value.data
                 return self.read(op.src, axes[:axis] + axes[axis + 1 :], op)
-            case SplatOp():
+            case tt.SplatOp():
                 return self._loaded(op.src, op)
             case SelectOp():
                 return self._choice(op, axes)
-            case ClampFOp():
+            case tt.ClampFOp():
                 return self._clamped(op, axes)
             case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as numbers):
                 return _constant(numbers, op)
-            case DescriptorLoadOp():
+            case tt.DescriptorLoadOp():
                 return self._vector(op, axes) if len(axes) == 1 else self._matrix(op, axes)
             case _:
                 raise unsupported("an epilogue may only apply elementwise steps, casts and broadcasts", op)
 
     def _branch(self, op: SelectOp, axes: Axes) -> Expression:
         """A choice between two tiles by one condition for all elements."""
-        if element_name(tensor_of(op.result).element_type) != "f32":
+        if tt.element_name(tensor_of(op.result).element_type) != "f32":
             raise unsupported("a choice by one number must be between f32 tiles", op, "convert them first")
         values = {value: self.read(value, axes, op) for value in (op.lhs, op.rhs)}
         if op.cond in self.trace.names:
@@ -220,7 +207,7 @@ class EpilogueReader:
                 raise unsupported(f"an integer argument must be compared with a constant below {EXACT}", user)
             return Number(self.trace.names[value])
         if isinstance(value.owner, arith.ConstantOp) and isinstance(value.owner.value, FloatAttr):
-            return Constant(value.owner.value.value.data, element_name(value.type))
+            return Constant(value.owner.value.value.data, tt.element_name(value.type))
         if str(value.type) != "f32":
             raise unsupported("a choice in an epilogue must compare f32 numbers or integers", user)
         return self._loaded(value, user)
@@ -234,13 +221,13 @@ class EpilogueReader:
                 )
             return Number(names[value])
         load = self.trace.definition(value, op)
-        if not isinstance(load, LoadOp) or load.ptr not in names or not isinstance(load.ptr.type, PointerType):
+        if not isinstance(load, tt.LoadOp) or load.ptr not in names or not isinstance(load.ptr.type, tt.PointerType):
             raise unsupported(
                 "a scalar in an epilogue must be an f32 argument, or be loaded through a pointer argument", load
             )
         if load.mask is not None:
             raise unsupported("a scalar in an epilogue must be loaded without a mask", load)
-        return LoadScalar(names[load.ptr], element_name(load.ptr.type.pointee))
+        return LoadScalar(names[load.ptr], tt.element_name(load.ptr.type.pointee))
 
     def _choice(self, op: SelectOp, axes: Axes) -> Expression:
         if as_tensor(op.cond.type) is None:
@@ -254,12 +241,12 @@ class EpilogueReader:
         name, operands = found
         return Apply(name, tuple(self.read(operand, axes, comparison) for operand in operands))
 
-    def _clamped(self, op: ClampFOp, axes: Axes) -> Expression:
+    def _clamped(self, op: tt.ClampFOp, axes: Axes) -> Expression:
         x, low, high = (self.read(operand, axes, op) for operand in (op.x, op.low, op.high))
         number = "" if op.propagate_nan.data == "all" else "_number"
         return Apply.of(f"minimum{number}", Apply.of(f"maximum{number}", x, low), high)
 
-    def _vector(self, op: DescriptorLoadOp, axes: Axes) -> LoadVector:
+    def _vector(self, op: tt.DescriptorLoadOp, axes: Axes) -> LoadVector:
         axis = axes[0]
         if axis is None:
             raise unsupported("a vector in an epilogue must lie along one axis of the product", op)
@@ -272,7 +259,7 @@ class EpilogueReader:
             raise unsupported(f"a vector along {axis} must be read where the tile starts", op)
         return LoadVector(view.argument, view.element, axis)
 
-    def _matrix(self, op: DescriptorLoadOp, axes: Axes) -> LoadMatrix:
+    def _matrix(self, op: tt.DescriptorLoadOp, axes: Axes) -> LoadMatrix:
         along: list[Axis] = [axis for axis in axes if axis is not None]
         if len(axes) != 2 or sorted(along) != ["m", "n"]:
             raise unsupported("an epilogue may read vectors, and arrays of the output's shape", op)
@@ -295,9 +282,9 @@ def _constant(numbers: DenseIntOrFPElementsAttr, op: Operation) -> Constant:
     (value,) = values
     if isinstance(value, tuple):
         raise unsupported("a constant in an epilogue must be a real number", op)
-    return Constant(float(value), element_name(numbers.get_element_type()))
+    return Constant(float(value), tt.element_name(numbers.get_element_type()))
 
 
-def _before_broadcast(op: BroadcastOp, axes: Axes) -> Axes:
+def _before_broadcast(op: tt.BroadcastOp, axes: Axes) -> Axes:
     source, result = tensor_of(op.src).get_shape(), tensor_of(op.result).get_shape()
     return tuple(None if size == 1 and to != 1 else axis for size, to, axis in zip(source, result, axes, strict=True))

@@ -14,23 +14,11 @@ from louver.analysis.integers import literal
 from louver.analysis.launch_size import launch_size
 from louver.compile.canonical.make_host_descriptors import own_sizes
 from louver.compile.rewrite.descriptors import EVERY
+from louver.ir import tile as tt
 from louver.ir.arith import ExtSIOp, TruncIOp
 from louver.ir.polynomial import Size
 from louver.ir.product import Argument, Batch, Part
 from louver.ir.refusal import unsupported
-from louver.ir.tile import (
-    AddPtrOp,
-    FuncOp,
-    GetProgramIdOp,
-    Index,
-    LoadOp,
-    MakeTensorDescriptorOp,
-    PointerType,
-    ReshapeOp,
-    ReturnOp,
-    element_name,
-    sparse_encoding,
-)
 from louver.ir.tile.types import tensor_of
 
 PAD_ZERO = 1
@@ -86,7 +74,7 @@ class Block(NamedTuple):
     """
 
     view: View
-    offsets: tuple[Index, ...]
+    offsets: tuple[tt.Index, ...]
     batch: Batch | None
     entry: int | Chosen | None
 
@@ -101,7 +89,7 @@ class Trace:
     places: source locations.
     """
 
-    function: FuncOp
+    function: tt.FuncOp
     names: dict[SSAValue, str] = field(init=False)
     explained: set[Operation] = field(default_factory=set[Operation])
     equal: set[tuple[Size, Size]] = field(default_factory=set[tuple[Size, Size]])
@@ -119,7 +107,7 @@ class Trace:
     def require_all_explained(self) -> None:
         """Reject the kernel if an operation with an effect has not been read."""
         for op in self.function.body.walk():
-            if op not in self.explained and not isinstance(op, ReturnOp) and not is_side_effect_free(op):
+            if op not in self.explained and not isinstance(op, tt.ReturnOp) and not is_side_effect_free(op):
                 raise unsupported("each load, store and other effect of a kernel must be part of its product", op)
 
     def definition(self, value: SSAValue, user: Operation) -> Operation:
@@ -130,7 +118,7 @@ class Trace:
         self.explained.add(op)
         return op
 
-    def size(self, index: Index, user: Operation) -> Size:
+    def size(self, index: tt.Index, user: Operation) -> Size:
         """A size or stride that a launch can compute. It must not be a sum."""
         size = launch_size(index, self.names)
         if size is None or len(size.terms) > 1:
@@ -158,7 +146,7 @@ class Trace:
             return True
         return size.constant is not None and size.constant <= most
 
-    def position(self, index: Index, user: Operation) -> Position:
+    def position(self, index: tt.Index, user: Operation) -> Position:
         """The first element of a tile: a program number times a constant, or 0."""
         if literal(index) == 0:
             return ONLY
@@ -166,7 +154,7 @@ class Trace:
         if isinstance(product, arith.MuliOp):
             for program, scale in ((product.lhs, product.rhs), (product.rhs, product.lhs)):
                 constant = literal(scale)
-                if isinstance(program.owner, GetProgramIdOp) and constant is not None:
+                if isinstance(program.owner, tt.GetProgramIdOp) and constant is not None:
                     self.places.setdefault("tiles", program.owner.location)
                     return Position(program.owner.axis.value.data, constant)
         culprit = user if isinstance(index, int) else self._culprit(index, user)
@@ -177,7 +165,7 @@ class Trace:
     def view(self, descriptor: SSAValue, user: Operation) -> View:
         """The tensor that a descriptor describes."""
         op = self.definition(descriptor, user)
-        if not isinstance(op, MakeTensorDescriptorOp):
+        if not isinstance(op, tt.MakeTensorDescriptorOp):
             raise unsupported("a descriptor must be made by tt.make_tensor_descriptor", op)
         if op.padding is not None and op.padding.value.data != PAD_ZERO:
             raise unsupported("a descriptor must read zeros outside its tensor", op)
@@ -186,17 +174,17 @@ class Trace:
         strides = tuple(self.size(step, op) for step in op.steps)
         if strides[-1].constant != 1:
             raise unsupported("a descriptor's last stride must be the constant 1", op)
-        encoding = sparse_encoding(op.block)
+        encoding = tt.sparse_encoding(op.block)
         return View(
             self.names[op.base],
-            element_name(cast(PointerType, op.base.type).pointee),
+            tt.element_name(cast(tt.PointerType, op.base.type).pointee),
             None if encoding is None else encoding.format.pattern,
             tuple(self.size(size, op) for size in op.sizes),
             strides,
             op.block.get_shape(),
         )
 
-    def block(self, descriptor: SSAValue, offsets: tuple[Index, ...], user: Operation) -> Block:
+    def block(self, descriptor: SSAValue, offsets: tuple[tt.Index, ...], user: Operation) -> Block:
         """The block that `user` reads or writes at `offsets`.
 
         The first of three dimensions is a batch, with blocks of one entry.
@@ -215,15 +203,15 @@ class Trace:
     def without_entry(self, value: SSAValue, user: Operation) -> Operation:
         """The operation that defines a matrix. A reshape that drops a first dimension of one element is skipped."""
         op = self.definition(value, user)
-        if isinstance(op, ReshapeOp) and tensor_of(op.src).get_shape() == (1, *tensor_of(op.result).get_shape()):
+        if isinstance(op, tt.ReshapeOp) and tensor_of(op.src).get_shape() == (1, *tensor_of(op.result).get_shape()):
             return self.definition(op.src, op)
         return op
 
-    def _entry(self, index: Index, user: Operation) -> int | Chosen:
+    def _entry(self, index: tt.Index, user: Operation) -> int | Chosen:
         """The entry that `index` selects: the axis of the grid whose program number it is, or the array that holds it."""
         if not isinstance(index, int):
             value = self._without_width(index)
-            if isinstance(value.owner, LoadOp):
+            if isinstance(value.owner, tt.LoadOp):
                 return self._chosen(value.owner)
             axis = self._program(value)
             if axis is not None:
@@ -233,12 +221,12 @@ class Trace:
             user,
         )
 
-    def _chosen(self, load: LoadOp) -> Chosen:
+    def _chosen(self, load: tt.LoadOp) -> Chosen:
         """The array that a load of one number reads. It has one number for each tile along an axis of the grid."""
         address = load.ptr.owner
         element = str(load.result.type)
         if (
-            isinstance(address, AddPtrOp)
+            isinstance(address, tt.AddPtrOp)
             and address.ptr in self.names
             and element in ("i32", "i64")
             and not (load.mask or load.is_volatile)
@@ -256,7 +244,7 @@ class Trace:
 
     def _program(self, value: SSAValue) -> int | None:
         """The axis of the grid whose program number `value` is; None for another value."""
-        if not isinstance(value.owner, GetProgramIdOp):
+        if not isinstance(value.owner, tt.GetProgramIdOp):
             return None
         return value.owner.axis.value.data
 

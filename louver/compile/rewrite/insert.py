@@ -10,6 +10,8 @@ from xdsl.dialects.builtin import IntegerAttr, IntegerType, i32
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
+from louver.analysis.passages import end_of
+
 
 def insert(before: Operation, new: Operation, like: Operation) -> Operation:
     """Insert `new` before an operation, with the source line of `like`."""
@@ -47,8 +49,7 @@ def carrying(loop: scf.ForOp, given: Sequence[SSAValue], ends: Sequence[SSAValue
 
 def end_with(block: Block, ends: Sequence[SSAValue]) -> None:
     """Replace the values that the block of a loop or branch yields."""
-    end = block.last_op
-    assert end is not None
+    end = end_of(block)
     new = scf.YieldOp(*ends)
     new.location = end.location
     Rewriter.replace_op(end, new, [])

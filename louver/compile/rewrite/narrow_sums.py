@@ -22,8 +22,7 @@ def narrow_sums(function: FuncOp) -> None:
     for op in [op for op in function.body.walk() if isinstance(op, TruncIOp)]:
         width = op.result.type
         if isinstance(width, IntegerType) and _is_narrow(op.input, width):
-            op.result.replace_all_uses_with(_narrowed(op.input, width, op))
-            Rewriter.erase_op(op)
+            Rewriter.replace_op(op, [], [_narrowed(op.input, width, op)])
 
 
 def _is_narrow(value: SSAValue, width: IntegerType) -> bool:

@@ -7,6 +7,7 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import Rewriter
 from xdsl.transforms.dead_code_elimination import is_trivially_dead, would_be_trivially_dead
 
+from louver.analysis.passages import end_of
 from louver.compile.rewrite.insert import begin_with, end_with
 from louver.ir.tile import FuncOp
 
@@ -28,8 +29,7 @@ def _sweep(function: FuncOp) -> None:
 
 def _drop_carried(loop: scf.ForOp) -> None:
     """Remove carried values that are used only to compute their next values."""
-    block, end = loop.body.block, loop.body.block.last_op
-    assert isinstance(end, scf.YieldOp)
+    block, end = loop.body.block, end_of(loop.body.block)
     carried = range(len(loop.iter_args))
     idle = [
         index
@@ -47,7 +47,6 @@ def _drop_carried(loop: scf.ForOp) -> None:
         block.erase_arg(block.args[index + 1])
     new = begin_with(loop, [loop.iter_args[index] for index in kept])
     for index, result in zip(kept, new.results, strict=True):
-        result.name_hint = loop.results[index].name_hint
         loop.results[index].replace_all_uses_with(result)
     Rewriter.erase_op(loop)
 

@@ -28,22 +28,10 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.frontend.ttir.calls import CallOp
 from louver.frontend.ttir.libdevice import respell, upper_half
+from louver.ir import tile as tt
 from louver.ir.arith import ExtUIOp
 from louver.ir.comparisons import CmpiOp
 from louver.ir.refusal import source_location, unsupported
-from louver.ir.tile import (
-    BroadcastOp,
-    ExpandDimsOp,
-    ExternElementwiseOp,
-    JoinOp,
-    MakeRangeOp,
-    PointerCastOp,
-    PointerType,
-    ReduceOp,
-    ReduceReturnOp,
-    ReshapeOp,
-    TransOp,
-)
 from louver.ir.tile.types import as_tensor, element_of, tensor_like, tensor_of
 
 
@@ -198,13 +186,13 @@ def spell(module: ModuleOp) -> None:
             Rewriter.replace_op(op, [], [] if result is None else [result.results[0]])
 
 
-def _bitcast(op: PointerCastOp) -> Operation:
-    return op if isinstance(element_of(op.src.type), PointerType) else arith.BitcastOp(op.src, op.result.type)
+def _bitcast(op: tt.PointerCastOp) -> Operation:
+    return op if isinstance(element_of(op.src.type), tt.PointerType) else arith.BitcastOp(op.src, op.result.type)
 
 
 def _cat(op: CatOp) -> Operation:
-    both = JoinOp(op.lhs, op.rhs).result
-    return ReshapeOp(TransOp(both).result, tensor_of(op.result).get_shape())
+    both = tt.JoinOp(op.lhs, op.rhs).result
+    return tt.ReshapeOp(tt.TransOp(both).result, tensor_of(op.result).get_shape())
 
 
 def _mulhi(op: MulhiUIOp) -> Operation:
@@ -217,17 +205,17 @@ def _histogram(op: HistogramOp) -> Operation:
     """The sum over the elements of a one-hot row of bins."""
     (count,), (bins,) = tensor_of(op.src).get_shape(), tensor_of(op.result).get_shape()
     shape = [count, bins]
-    numbers = BroadcastOp(ExpandDimsOp(MakeRangeOp(0, bins).result, 0).result, shape).result
-    elements = BroadcastOp(ExpandDimsOp(op.src, 1).result, shape).result
+    numbers = tt.BroadcastOp(tt.ExpandDimsOp(tt.MakeRangeOp(0, bins).result, 0).result, shape).result
+    elements = tt.BroadcastOp(tt.ExpandDimsOp(op.src, 1).result, shape).result
     found: SSAValue = CmpiOp(elements, numbers, "eq").result
     if op.mask is not None:
-        found = arith.AndIOp(found, BroadcastOp(ExpandDimsOp(op.mask, 1).result, shape).result).result
+        found = arith.AndIOp(found, tt.BroadcastOp(tt.ExpandDimsOp(op.mask, 1).result, shape).result).result
     ones = ExtUIOp(found, TensorType(i32, shape)).result
     block = Block(arg_types=[i32, i32])
     with ImplicitBuilder(block):
         one, other = block.args
-        ReduceReturnOp.create(operands=[arith.AddiOp(one, other).result])
-    return ReduceOp.build(
+        tt.ReduceReturnOp.create(operands=[arith.AddiOp(one, other).result])
+    return tt.ReduceOp.build(
         operands=[[ones]],
         properties={"axis": IntegerAttr(0, 32)},
         result_types=[[op.result.type]],
@@ -244,15 +232,15 @@ def _left_out(call: str) -> Callable[[Operation], None]:
 
 
 _RULES: dict[type[Operation], Callable[[Any], Operation | None]] = {
-    PointerCastOp: _bitcast,
+    tt.PointerCastOp: _bitcast,
     CatOp: _cat,
-    PreciseSqrtOp: lambda op: ExternElementwiseOp("__nv_fsqrt_rn", [op.x]),
-    PreciseDivFOp: lambda op: ExternElementwiseOp("__nv_fdiv_rn", [op.x, op.y]),
+    PreciseSqrtOp: lambda op: tt.ExternElementwiseOp("__nv_fsqrt_rn", [op.x]),
+    PreciseDivFOp: lambda op: tt.ExternElementwiseOp("__nv_fdiv_rn", [op.x, op.y]),
     MulhiUIOp: _mulhi,
     HistogramOp: _histogram,
     BarrierOp: lambda op: None,
     GpuBarrierOp: lambda op: None,
     PrintOp: _left_out("tl.device_print"),
     AssertOp: _left_out("tl.device_assert"),
-    ExternElementwiseOp: lambda op: respell(op) or op,
+    tt.ExternElementwiseOp: lambda op: respell(op) or op,
 }

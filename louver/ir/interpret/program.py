@@ -11,25 +11,13 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.traits import IsTerminator
 
+from louver.ir import tile as tt
 from louver.ir.interpret.arithmetic import ARITHMETIC, Handler
 from louver.ir.interpret.fault import Fault, InterpretationError
 from louver.ir.interpret.shades import Seen, loads_of, run_shaded
 from louver.ir.interpret.tiles import TILES
 from louver.ir.interpret.values import Shaded, Value, dtype_of, plain, shaded, undefined_of
 from louver.ir.refusal import unsupported
-from louver.ir.tile import (
-    AtomicOp,
-    CombiningOp,
-    FuncOp,
-    GetNumProgramsOp,
-    GetProgramIdOp,
-    LoadOp,
-    ReduceOp,
-    ReduceReturnOp,
-    ReturnOp,
-    ScanOp,
-    ScanReturnOp,
-)
 
 _HANDLERS: dict[type[Operation], Handler] = {**ARITHMETIC, **TILES}
 
@@ -39,13 +27,13 @@ _CONTROL = (
     scf.WhileOp,
     scf.YieldOp,
     scf.ConditionOp,
-    ReduceOp,
-    ReduceReturnOp,
-    ScanOp,
-    ScanReturnOp,
-    ReturnOp,
-    GetProgramIdOp,
-    GetNumProgramsOp,
+    tt.ReduceOp,
+    tt.ReduceReturnOp,
+    tt.ScanOp,
+    tt.ScanReturnOp,
+    tt.ReturnOp,
+    tt.GetProgramIdOp,
+    tt.GetNumProgramsOp,
 )
 
 
@@ -64,7 +52,7 @@ def _at_once(turns: Turns) -> Sequence[Value]:
     raise AssertionError("no loop that looks at memory is in the region of a reduction")
 
 
-def require_known(function: FuncOp) -> None:
+def require_known(function: tt.FuncOp) -> None:
     """Raise UnsupportedKernelError for the first operation that cannot be interpreted."""
     for op in function.body.walk():
         if not isinstance(op, _CONTROL) and type(op) not in _HANDLERS:
@@ -120,13 +108,13 @@ class Program:
 
     def _results(self, op: Operation, operands: Sequence[Any]) -> Sequence[Value]:
         match op:
-            case ReduceOp():
+            case tt.ReduceOp():
                 return self._reduce(op, operands)
-            case ScanOp():
+            case tt.ScanOp():
                 return self._scan(op, operands)
-            case GetProgramIdOp():
+            case tt.GetProgramIdOp():
                 return (np.asarray(self.numbers[op.axis.value.data], np.int32),)
-            case GetNumProgramsOp():
+            case tt.GetNumProgramsOp():
                 return (np.asarray(self.grid[op.axis.value.data], np.int32),)
             case _ if any(isinstance(each, Shaded) for each in operands):
                 return run_shaded(op, operands, _HANDLERS[type(op)], self.seen)
@@ -150,7 +138,7 @@ class Program:
         return carried
 
     def _while(self, op: scf.WhileOp, operands: Sequence[Any]) -> Turns:
-        looks = any(isinstance(each, LoadOp | AtomicOp) for each in op.before_region.walk())
+        looks = any(isinstance(each, tt.LoadOp | tt.AtomicOp) for each in op.before_region.walk())
         carried: Sequence[Value] = operands
         while True:
             condition, *passed = yield from self.run(op.before_region.block, carried)
@@ -160,7 +148,7 @@ class Program:
             if looks:
                 yield op
 
-    def _reduce(self, op: ReduceOp, operands: Sequence[Any]) -> Sequence[Value]:
+    def _reduce(self, op: tt.ReduceOp, operands: Sequence[Any]) -> Sequence[Value]:
         """Combine elements one at a time, from the first to the last. Hardware may use another order."""
         axis = op.axis.value.data
         totals = [each[-1] for each in self._combined(op, [np.moveaxis(plain(value), axis, 0) for value in operands])]
@@ -168,7 +156,7 @@ class Program:
         unknown = np.logical_or.reduce(undefined)
         return [shaded(np.asarray(each), unknown, loads_of(operands)) for each in totals]
 
-    def _scan(self, op: ScanOp, operands: Sequence[Any]) -> Sequence[Value]:
+    def _scan(self, op: tt.ScanOp, operands: Sequence[Any]) -> Sequence[Value]:
         axis, step = op.axis.value.data, -1 if op.reverse.value.data else 1
 
         def turned(array: Any) -> Any:
@@ -184,7 +172,7 @@ class Program:
         unknown = back(np.logical_or.accumulate(turned(np.logical_or.reduce(masks)), axis=0))
         return [shaded(back(each), unknown, loads_of(operands)) for each in found]
 
-    def _combined(self, op: CombiningOp, slices: Sequence[Any]) -> list[list[Any]]:
+    def _combined(self, op: tt.CombiningOp, slices: Sequence[Any]) -> list[list[Any]]:
         """For each operand, the combined elements up to each place of the first axis."""
         total: Sequence[Any] = [each[0] for each in slices]
         found = [[each] for each in total]

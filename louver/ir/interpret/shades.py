@@ -14,35 +14,18 @@ import numpy as np
 from xdsl.dialects import arith
 from xdsl.ir import Operation
 
+from louver.ir import tile as tt
 from louver.ir.arith import DIVISIONS
 from louver.ir.comparisons import SelectOp
 from louver.ir.interpret.arithmetic import Handler
 from louver.ir.interpret.tiles import checked
 from louver.ir.interpret.values import Shaded, Truths, Value, View, plain, shaded, undefined_of
-from louver.ir.tile import (
-    AtomicCASOp,
-    AtomicOp,
-    AtomicRMWOp,
-    BroadcastOp,
-    DescriptorReduceOp,
-    DescriptorStoreOp,
-    DotOp,
-    ExpandDimsOp,
-    GatherOp,
-    JoinOp,
-    LoadOp,
-    ReshapeOp,
-    SplatOp,
-    SplitOp,
-    StoreOp,
-    TransOp,
-)
 
 Seen: TypeAlias = Callable[[Shaded, Operation], None]
 """A callback for undefined elements that an operation makes visible."""
 
-_MOVES = (SplatOp, BroadcastOp, ReshapeOp, ExpandDimsOp, TransOp, SplitOp)
-_STORES = (StoreOp, AtomicRMWOp, AtomicCASOp, DescriptorStoreOp, DescriptorReduceOp)
+_MOVES = (tt.SplatOp, tt.BroadcastOp, tt.ReshapeOp, tt.ExpandDimsOp, tt.TransOp, tt.SplitOp)
+_STORES = (tt.StoreOp, tt.AtomicRMWOp, tt.AtomicCASOp, tt.DescriptorStoreOp, tt.DescriptorReduceOp)
 
 
 def run_shaded(op: Operation, operands: Sequence[Any], run: Handler, seen: Seen) -> Sequence[Value]:
@@ -57,7 +40,7 @@ def run_shaded(op: Operation, operands: Sequence[Any], run: Handler, seen: Seen)
     if isinstance(op, DIVISIONS):
         # Undefined elements are zero here. They are replaced, so that there is no division by zero.
         values[1] = np.where(undefined[1], np.ones_like(values[1]), values[1])
-    found = run(op, operands if isinstance(op, DotOp) else values)
+    found = run(op, operands if isinstance(op, tt.DotOp) else values)
     unknown = _of_results(op, undefined, values)
     return [shaded(each, unknown, loads_of(operands)) for each in found]
 
@@ -85,15 +68,15 @@ def _of_results(op: Operation, undefined: Sequence[Truths], values: Sequence[Any
             return (undefined[0] | undefined[1]) & (one | undefined[0]) & (other | undefined[1])
         case arith.OrIOp(), [one, other] if one.dtype == np.bool_:
             return (undefined[0] | undefined[1]) & (~one | undefined[0]) & (~other | undefined[1])
-        case LoadOp(mask=mask), _ if mask is not None:
+        case tt.LoadOp(mask=mask), _ if mask is not None:
             # A masked address is not read.
             outside = undefined[2] if len(undefined) > 2 else np.asarray(False)
             return undefined[1] | np.where(values[1], undefined[0], outside)
-        case DotOp(), _:
+        case tt.DotOp(), _:
             return _of_dot(undefined)
-        case JoinOp(), [one, _]:
+        case tt.JoinOp(), [one, _]:
             return np.stack([np.broadcast_to(each, one.shape) for each in undefined], axis=-1)
-        case GatherOp(axis=axis), [source, indices]:
+        case tt.GatherOp(axis=axis), [source, indices]:
             taken = np.take_along_axis(
                 np.broadcast_to(undefined[0], source.shape), indices.astype(np.int64), axis.value.data
             )
@@ -105,13 +88,13 @@ def _of_results(op: Operation, undefined: Sequence[Truths], values: Sequence[Any
 def _store(
     op: Operation, operands: Sequence[Any], undefined: Sequence[Truths], values: Sequence[Any], seen: Seen
 ) -> None:
-    if isinstance(op, StoreOp | AtomicOp) and not isinstance(values[0], View):
-        masked = len(values) > 2 and not isinstance(op, AtomicCASOp)
+    if isinstance(op, tt.StoreOp | tt.AtomicOp) and not isinstance(values[0], View):
+        masked = len(values) > 2 and not isinstance(op, tt.AtomicCASOp)
         mask = undefined[2] | values[2] if masked else np.asarray(True)
         unknown = [each & mask for each in undefined]
     else:
         view: Any = values[0]
-        if isinstance(op, StoreOp):
+        if isinstance(op, tt.StoreOp):
             inside = view.inside(checked(op))
         else:
             inside = view.moved([int(each) for each in values[1:-1]]).inside(range(len(view.block)))

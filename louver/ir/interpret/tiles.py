@@ -10,37 +10,12 @@ import numpy as np
 from xdsl.dialects.builtin import IntegerAttr, IntegerType
 from xdsl.ir import Operation
 
+from louver.ir import tile as tt
 from louver.ir.interpret.arithmetic import Handler
 from louver.ir.interpret.fault import Fault
 from louver.ir.interpret.rounding import rounded
 from louver.ir.interpret.values import Array, Memory, Pointers, Shaded, Value, View, dtype_of, plain, shaded, shape_of
 from louver.ir.llvm import AssumeOp
-from louver.ir.tile import (
-    AddPtrOp,
-    AdvanceOp,
-    AtomicCASOp,
-    AtomicRMWOp,
-    BroadcastOp,
-    DecompressOp,
-    DescriptorLoadOp,
-    DescriptorReduceOp,
-    DescriptorStoreOp,
-    DotOp,
-    ExpandDimsOp,
-    GatherOp,
-    JoinOp,
-    LoadOp,
-    MakeRangeOp,
-    MakeTensorDescriptorOp,
-    MakeTensorPtrOp,
-    PointerCastOp,
-    PtrToIntOp,
-    ReshapeOp,
-    SplatOp,
-    SplitOp,
-    StoreOp,
-    TransOp,
-)
 from louver.ir.tile.syntax import Literals, join_indices
 from louver.ir.tile.types import loaded_type
 
@@ -68,27 +43,27 @@ def _to_shape(op: Operation, array: Array) -> Array:
     return np.broadcast_to(array, shape_of(op.results[0].type))
 
 
-def _reshaped(op: ReshapeOp, array: Array) -> Array:
+def _reshaped(op: tt.ReshapeOp, array: Array) -> Array:
     return array.reshape(shape_of(op.result.type))
 
 
-def _expanded(op: ExpandDimsOp, array: Array) -> Array:
+def _expanded(op: tt.ExpandDimsOp, array: Array) -> Array:
     return np.expand_dims(array, op.axis.value.data)
 
 
-def _turned(op: TransOp, array: Array) -> Array:
+def _turned(op: tt.TransOp, array: Array) -> Array:
     return array.transpose(op.order.get_values())
 
 
-def _split(op: SplitOp, values: Sequence[Any]) -> Sequence[Value]:
+def _split(op: tt.SplitOp, values: Sequence[Any]) -> Sequence[Value]:
     return values[0][..., 0], values[0][..., 1]
 
 
-def _range(op: MakeRangeOp, values: Sequence[Any]) -> Sequence[Value]:
+def _range(op: tt.MakeRangeOp, values: Sequence[Any]) -> Sequence[Value]:
     return (np.arange(op.start.value.data, op.end.value.data, dtype=np.int32),)
 
 
-def _decompressed(op: DecompressOp, values: Sequence[Any]) -> Sequence[Value]:
+def _decompressed(op: tt.DecompressOp, values: Sequence[Any]) -> Sequence[Value]:
     """Decompress a tile. A tile with a sparse type has all elements here, so nothing changes."""
     if op.metadata is not None:
         raise Fault(
@@ -98,7 +73,7 @@ def _decompressed(op: DecompressOp, values: Sequence[Any]) -> Sequence[Value]:
     return (values[0],)
 
 
-def _dot(op: DotOp, values: Sequence[Any]) -> Sequence[Value]:
+def _dot(op: tt.DotOp, values: Sequence[Any]) -> Sequence[Value]:
     """c + a · b. The sum is in float64, and rounded once to the type of `c`. Integers are exact, and wrap."""
     if op.metadata is not None:
         raise Fault(
@@ -126,14 +101,14 @@ def _sums(a: Array, b: Array, *operands: Value) -> Array:
     return total
 
 
-def _operand(value: Array, op: DotOp) -> Array:
+def _operand(value: Array, op: tt.DotOp) -> Array:
     precision = "tf32" if op.input_precision is None else op.input_precision.data
     if value.dtype == np.float32 and precision == "tf32":
         value = (np.ascontiguousarray(value).view(np.uint32) & TF32_BITS).view(np.float32)
     return value.astype(np.float64)
 
 
-def _add(op: AddPtrOp, values: Sequence[Any]) -> Sequence[Value]:
+def _add(op: tt.AddPtrOp, values: Sequence[Any]) -> Sequence[Value]:
     pointers, offsets = values
     return (pointers.reshaped(pointers.offsets + offsets.astype(np.int64)),)
 
@@ -147,7 +122,7 @@ def _fill(padding: IntegerAttr[IntegerType] | None) -> float:
     return float("nan") if padding is not None and padding.value.data == NAN_PADDING else 0.0
 
 
-def _describe(op: MakeTensorDescriptorOp, values: Sequence[Any]) -> Sequence[Value]:
+def _describe(op: tt.MakeTensorDescriptorOp, values: Sequence[Any]) -> Sequence[Value]:
     rank = len(op.shape)
     sizes = _numbers(values[1 : 1 + rank], op.static_shape)
     steps = _numbers(values[1 + rank :], op.static_strides)
@@ -156,7 +131,7 @@ def _describe(op: MakeTensorDescriptorOp, values: Sequence[Any]) -> Sequence[Val
     return (_view(values[0], sizes, steps, op.block.get_shape(), (0,) * len(sizes), _fill(op.padding)),)
 
 
-def _point(op: MakeTensorPtrOp, values: Sequence[Any]) -> Sequence[Value]:
+def _point(op: tt.MakeTensorPtrOp, values: Sequence[Any]) -> Sequence[Value]:
     ends = np.cumsum([1, len(op.shape), len(op.strides), len(op.offsets)])
     sizes, steps, first = (
         _numbers(values[start:end], literals)
@@ -178,22 +153,22 @@ def _view(
     return View(base.single, int(base.offsets), sizes, steps, block, first, fill)
 
 
-def _advance(op: AdvanceOp, values: Sequence[Any]) -> Sequence[Value]:
+def _advance(op: tt.AdvanceOp, values: Sequence[Any]) -> Sequence[Value]:
     return (values[0].moved(_numbers(values[1:], op.static_offsets)),)
 
 
-def _load_block(op: DescriptorLoadOp, values: Sequence[Any]) -> Sequence[Value]:
+def _load_block(op: tt.DescriptorLoadOp, values: Sequence[Any]) -> Sequence[Value]:
     view = cast(View, values[0])
     return (view.moved(_numbers(values[1:], op.static_indices)).load(range(len(view.block))),)
 
 
-def _store_block(op: DescriptorStoreOp, values: Sequence[Any]) -> Sequence[Value]:
+def _store_block(op: tt.DescriptorStoreOp, values: Sequence[Any]) -> Sequence[Value]:
     view = cast(View, values[0])
     view.moved(_numbers(values[1:-1], op.static_indices)).store(range(len(view.block)), values[-1])
     return ()
 
 
-def _reduce_block(op: DescriptorReduceOp, values: Sequence[Any]) -> Sequence[Value]:
+def _reduce_block(op: tt.DescriptorReduceOp, values: Sequence[Any]) -> Sequence[Value]:
     view = cast(View, values[0]).moved(_numbers(values[1:-1], op.static_indices))
     every, value = range(len(view.block)), values[-1]
     if op.kind.data not in _CHANGES:
@@ -206,12 +181,12 @@ def _reduce_block(op: DescriptorReduceOp, values: Sequence[Any]) -> Sequence[Val
     return ()
 
 
-def checked(op: LoadOp | StoreOp) -> Sequence[int]:
+def checked(op: tt.LoadOp | tt.StoreOp) -> Sequence[int]:
     """The dimensions of a block pointer along which elements outside of the tensor are not accessed."""
     return () if op.boundary_check is None else cast("Sequence[int]", op.boundary_check.get_values())
 
 
-def _load(op: LoadOp, values: Sequence[Any]) -> Sequence[Value]:
+def _load(op: tt.LoadOp, values: Sequence[Any]) -> Sequence[Value]:
     """Load elements.
 
     Masked elements are `other`, or zero as in compiled kernels. Without `other` they are undefined in Triton.
@@ -228,7 +203,7 @@ def _load(op: LoadOp, values: Sequence[Any]) -> Sequence[Value]:
     return (found if given else shaded(found, ~inside, frozenset([op])),)
 
 
-def _store(op: StoreOp, values: Sequence[Any]) -> Sequence[Value]:
+def _store(op: tt.StoreOp, values: Sequence[Any]) -> Sequence[Value]:
     pointer: Any = values[0]
     if isinstance(pointer, View):
         pointer.store(checked(op), values[1])
@@ -266,7 +241,7 @@ _CHANGES: dict[str, Any] = {
 """For each atomic operation, a function of the old number and a value that gives the new number."""
 
 
-def _atomic(op: AtomicRMWOp, values: Sequence[Any]) -> Sequence[Value]:
+def _atomic(op: tt.AtomicRMWOp, values: Sequence[Any]) -> Sequence[Value]:
     """Change one element after the other. The old number of a masked element is 0."""
     change = _CHANGES[op.kind.data]
     pointers, value = values[:2]
@@ -282,7 +257,7 @@ def _atomic(op: AtomicRMWOp, values: Sequence[Any]) -> Sequence[Value]:
     return (before,)
 
 
-def _swap(op: AtomicCASOp, values: Sequence[Any]) -> Sequence[Value]:
+def _swap(op: tt.AtomicCASOp, values: Sequence[Any]) -> Sequence[Value]:
     """Compare and swap one element after the other. The comparison is of bits."""
     pointers, expected, value = values
     before = np.zeros_like(value)
@@ -295,11 +270,11 @@ def _swap(op: AtomicCASOp, values: Sequence[Any]) -> Sequence[Value]:
     return (before,)
 
 
-def _join(op: JoinOp, values: Sequence[Any]) -> Sequence[Value]:
+def _join(op: tt.JoinOp, values: Sequence[Any]) -> Sequence[Value]:
     return (np.stack(values, axis=-1),)
 
 
-def _gather(op: GatherOp, values: Sequence[Any]) -> Sequence[Value]:
+def _gather(op: tt.GatherOp, values: Sequence[Any]) -> Sequence[Value]:
     source, indices = values
     size = source.shape[op.axis.value.data]
     if ((indices < 0) | (indices >= size)).any():
@@ -307,12 +282,12 @@ def _gather(op: GatherOp, values: Sequence[Any]) -> Sequence[Value]:
     return (np.take_along_axis(source, indices.astype(np.int64), op.axis.value.data),)
 
 
-def _address(op: PtrToIntOp, values: Sequence[Any]) -> Sequence[Value]:
+def _address(op: tt.PtrToIntOp, values: Sequence[Any]) -> Sequence[Value]:
     elements = values[0].single.elements
     return (np.asarray(elements.ctypes.data + values[0].offsets * elements.itemsize, np.int64),)
 
 
-def _cast(op: PointerCastOp, values: Sequence[Any]) -> Sequence[Value]:
+def _cast(op: tt.PointerCastOp, values: Sequence[Any]) -> Sequence[Value]:
     pointers, to = values[0], dtype_of(loaded_type(op.result.type))
     memory, size = pointers.single, pointers.single.elements.itemsize
     if (
@@ -334,30 +309,30 @@ def _assume(op: AssumeOp, values: Sequence[Any]) -> Sequence[Value]:
 
 
 TILES: dict[type[Operation], Handler] = {
-    SplatOp: _shaped(_to_shape),
-    BroadcastOp: _shaped(_to_shape),
-    ReshapeOp: _shaped(_reshaped),
-    ExpandDimsOp: _shaped(_expanded),
-    TransOp: _shaped(_turned),
-    SplitOp: _split,
-    MakeRangeOp: _range,
-    DecompressOp: _decompressed,
-    DotOp: _dot,
-    AddPtrOp: _add,
-    MakeTensorDescriptorOp: _describe,
-    MakeTensorPtrOp: _point,
-    AdvanceOp: _advance,
-    DescriptorLoadOp: _load_block,
-    DescriptorStoreOp: _store_block,
-    DescriptorReduceOp: _reduce_block,
-    LoadOp: _load,
-    StoreOp: _store,
-    AtomicRMWOp: _atomic,
-    AtomicCASOp: _swap,
-    JoinOp: _join,
-    GatherOp: _gather,
-    PtrToIntOp: _address,
-    PointerCastOp: _cast,
+    tt.SplatOp: _shaped(_to_shape),
+    tt.BroadcastOp: _shaped(_to_shape),
+    tt.ReshapeOp: _shaped(_reshaped),
+    tt.ExpandDimsOp: _shaped(_expanded),
+    tt.TransOp: _shaped(_turned),
+    tt.SplitOp: _split,
+    tt.MakeRangeOp: _range,
+    tt.DecompressOp: _decompressed,
+    tt.DotOp: _dot,
+    tt.AddPtrOp: _add,
+    tt.MakeTensorDescriptorOp: _describe,
+    tt.MakeTensorPtrOp: _point,
+    tt.AdvanceOp: _advance,
+    tt.DescriptorLoadOp: _load_block,
+    tt.DescriptorStoreOp: _store_block,
+    tt.DescriptorReduceOp: _reduce_block,
+    tt.LoadOp: _load,
+    tt.StoreOp: _store,
+    tt.AtomicRMWOp: _atomic,
+    tt.AtomicCASOp: _swap,
+    tt.JoinOp: _join,
+    tt.GatherOp: _gather,
+    tt.PtrToIntOp: _address,
+    tt.PointerCastOp: _cast,
     AssumeOp: _assume,
 }
 """The meaning of each operation."""

@@ -32,17 +32,27 @@ from louver.ir.tile.shared import SharedAttr
 from louver.ir.tile.types import AnyTensor, as_tensor, register_encoding, sparse_encoding, tensor_like, tensor_of
 
 
+class Converting(IRDLOperation):
+    """Makes `result` of `src`."""
+
+    traits = traits_def(Pure())
+    assembly_format = "$src attr-dict `:` type($src) `->` type($result)"
+
+
+class Moving(Converting):
+    """Makes a tensor of the elements of another one."""
+
+    src = operand_def(TensorType)
+    result = result_def(TensorType)
+
+
 @irdl_op_definition
-class TransOp(IRDLOperation):
+class TransOp(Moving):
     """Permute dimensions: dimension i of the result is dimension order[i] of the source."""
 
     name = "tt.trans"
-    src = operand_def(TensorType)
     order = prop_def(DenseArrayBase.constr(i32))
-    result = result_def(TensorType)
     irdl_options = (ParsePropInAttrDict(),)
-    traits = traits_def(Pure())
-    assembly_format = "$src attr-dict `:` type($src) `->` type($result)"
 
     def __init__(self, src: SSAValue, order: Sequence[int] = (1, 0)) -> None:
         tensor = tensor_of(src)
@@ -63,19 +73,16 @@ class TransOp(IRDLOperation):
 
 
 @irdl_op_definition
-class ReshapeOp(IRDLOperation):
+class ReshapeOp(Moving):
     """The elements in row-major order, in another shape. For a sparse tensor, the last dimension does not change.
 
     The attributes permit another order, or ask for an efficient layout. Louver uses neither.
     """
 
     name = "tt.reshape"
-    src = operand_def(TensorType)
     allow_reorder = opt_prop_def(UnitAttr)
     efficient_layout = opt_prop_def(UnitAttr)
-    result = result_def(TensorType)
     irdl_options = (ParsePropInAttrDict(),)
-    traits = traits_def(Pure())
     assembly_format = (
         "$src (`allow_reorder` $allow_reorder^)? (`efficient_layout` $efficient_layout^)? attr-dict "
         "`:` type($src) `->` type($result)"
@@ -214,14 +221,12 @@ class ExternElementwiseOp(IRDLOperation):
 
 
 @irdl_op_definition
-class SplatOp(IRDLOperation):
+class SplatOp(Converting):
     """A tensor with a scalar in each element."""
 
     name = "tt.splat"
     src = operand_def()
     result = result_def(TensorType)
-    traits = traits_def(Pure())
-    assembly_format = "$src attr-dict `:` type($src) `->` type($result)"
 
     def __init__(self, src: SSAValue, shape: Sequence[int], encoding: Attribute | None = None) -> None:
         type_ = TensorType(src.type, shape) if encoding is None else TensorType(src.type, shape, encoding)
@@ -233,16 +238,12 @@ class SplatOp(IRDLOperation):
 
 
 @irdl_op_definition
-class ExpandDimsOp(IRDLOperation):
+class ExpandDimsOp(Moving):
     """Insert a dimension of one element at `axis`."""
 
     name = "tt.expand_dims"
-    src = operand_def(TensorType)
     axis = prop_def(IntegerAttr[I32])
-    result = result_def(TensorType)
     irdl_options = (ParsePropInAttrDict(),)
-    traits = traits_def(Pure())
-    assembly_format = "$src attr-dict `:` type($src) `->` type($result)"
 
     def __init__(self, src: SSAValue, axis: int) -> None:
         tensor = tensor_of(src)
@@ -269,14 +270,10 @@ class ExpandDimsOp(IRDLOperation):
 
 
 @irdl_op_definition
-class BroadcastOp(IRDLOperation):
+class BroadcastOp(Moving):
     """Repeat dimensions of one element."""
 
     name = "tt.broadcast"
-    src = operand_def(TensorType)
-    result = result_def(TensorType)
-    traits = traits_def(Pure())
-    assembly_format = "$src attr-dict `:` type($src) `->` type($result)"
 
     def __init__(self, src: SSAValue, shape: Sequence[int]) -> None:
         tensor = tensor_of(src)

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, SSAValue
-from xdsl.irdl import IRDLOperation, irdl_op_definition, operand_def, result_def, traits_def
-from xdsl.traits import Pure
+from xdsl.irdl import irdl_op_definition
 from xdsl.utils.exceptions import VerifyException
 
+from louver.ir.tile.compute import Moving
 from louver.ir.tile.encodings import Encoding
 from louver.ir.tile.types import register_encoding, tensor_of
 
 
 @irdl_op_definition
-class ConvertLayoutOp(IRDLOperation):
+class ConvertLayoutOp(Moving):
     """The same elements in other registers, lanes and warps, or in shared memory."""
 
     name = "ttg.convert_layout"
-    src = operand_def(TensorType)
-    result = result_def(TensorType)
-    traits = traits_def(Pure())
-    assembly_format = "$src attr-dict `:` type($src) `->` type($result)"
 
     def __init__(self, src: SSAValue, encoding: Encoding) -> None:
         tensor = tensor_of(src)

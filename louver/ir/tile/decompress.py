@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import I32, FixedBitwidthType, IntegerAttr, TensorType, i16, i32
+from xdsl.dialects.builtin import I32, IntegerAttr, TensorType, i16, i32
 from xdsl.ir import SSAValue
 from xdsl.irdl import (
     IRDLOperation,
@@ -20,7 +20,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from louver.ir.tile.metadata import METADATA_ROWS, WORD_ENTRIES, divides, metadata_shape
 from louver.ir.tile.parts import KEPT, Parts
-from louver.ir.tile.types import AnyTensor, sparse_encoding, tensor_of
+from louver.ir.tile.types import AnyTensor, element_bits, sparse_encoding, tensor_of
 from louver.isa.metadata import MAPS
 
 
@@ -62,9 +62,9 @@ class DecompressOp(IRDLOperation):
     @property
     def parts(self) -> Parts:
         """The layouts of values and metadata of a decomposed tile."""
-        element = tensor_of(self.src).element_type
-        assert isinstance(element, FixedBitwidthType) and self.columns is not None
-        return Parts.of(element.bitwidth if self.bits is None else self.bits.value.data, self.columns.value.data)
+        assert self.columns is not None
+        bits = element_bits(self.src.type) if self.bits is None else self.bits.value.data
+        return Parts.of(bits, self.columns.value.data)
 
     def verify_(self) -> None:
         source, result = tensor_of(self.src), tensor_of(self.result)

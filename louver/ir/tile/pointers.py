@@ -21,6 +21,7 @@ from xdsl.irdl import (
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
+from louver.ir.tile.compute import Converting
 from louver.ir.tile.types import PointerType, as_tensor, element_of, tensor_like
 
 
@@ -73,14 +74,12 @@ class AddPtrOp(IRDLOperation):
 
 
 @irdl_op_definition
-class PtrToIntOp(IRDLOperation):
+class PtrToIntOp(Converting):
     """The address of a pointer, or of each pointer of a tensor, in bytes."""
 
     name = "tt.ptr_to_int"
     src = operand_def()
     result = result_def(signlessIntegerLike)
-    traits = traits_def(Pure())
-    assembly_format = "$src attr-dict `:` type($src) `->` type($result)"
 
     def verify_(self) -> None:
         _verify_pointers(f"{self.name} reads", self.src.type)
@@ -91,14 +90,12 @@ class PtrToIntOp(IRDLOperation):
 
 
 @irdl_op_definition
-class PointerCastOp(IRDLOperation):
+class PointerCastOp(Converting):
     """Cast a pointer, or a tensor of pointers, to another element type. Casts of numbers become `arith.bitcast`."""
 
     name = "tt.bitcast"
     src = operand_def()
     result = result_def()
-    traits = traits_def(Pure())
-    assembly_format = "$src attr-dict `:` type($src) `->` type($result)"
 
     def verify_(self) -> None:
         for type_ in (self.src.type, self.result.type):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from xdsl.dialects.builtin import I32, FixedBitwidthType, IntegerAttr, TensorType, UnitAttr, i32
+from xdsl.dialects.builtin import I32, IntegerAttr, TensorType, UnitAttr, i32
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
@@ -25,7 +25,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from louver.ir.tile.pointers import PointerType
 from louver.ir.tile.shared import SharedAttr, SharedLayout
-from louver.ir.tile.types import AnyTensor, as_tensor, loaded_type, register_encoding, tensor_of
+from louver.ir.tile.types import AnyTensor, as_tensor, loaded_type, memory_bytes, register_encoding, tensor_of
 
 
 def verify_shared(tile: AnyTensor) -> None:
@@ -188,9 +188,9 @@ def in_shared(value: SSAValue) -> bool:
 def tile_of(value: SSAValue) -> SharedLayout:
     """The places of the elements of a tile in shared memory."""
     tensor = tensor_of(value)
-    encoding, element = register_encoding(tensor), tensor.element_type
-    assert isinstance(encoding, SharedAttr) and isinstance(element, FixedBitwidthType)
-    return encoding.place(tensor.get_shape(), element.size)
+    encoding = register_encoding(tensor)
+    assert isinstance(encoding, SharedAttr)
+    return encoding.place(tensor.get_shape(), memory_bytes(tensor))
 
 
 def slot_bytes(memory: SSAValue) -> int:

@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, TypeAlias, cast
 
-from xdsl.dialects.builtin import (
-    DYNAMIC_INDEX,
-    DenseArrayBase,
-    IntegerAttr,
-    IntegerType,
-    StringAttr,
-    i1,
-    i64,
-)
+from xdsl.dialects.builtin import DYNAMIC_INDEX, DenseArrayBase, IntegerAttr, IntegerType, StringAttr, i1, i64
 from xdsl.dialects.utils import get_dynamic_index_list, print_dynamic_index_list, split_dynamic_index_list
 from xdsl.ir import Attribute, ParametrizedAttribute, SSAValue
 from xdsl.irdl import IRDLOperation

@@ -10,12 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
-from xdsl.dialects.builtin import (
-    DictionaryAttr,
-    NoneAttr,
-    StringAttr,
-    TensorType,
-)
+from xdsl.dialects.builtin import DictionaryAttr, FixedBitwidthType, NoneAttr, StringAttr, TensorType
 from xdsl.ir import Attribute, ParametrizedAttribute, SSAValue, TypeAttribute
 from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
@@ -38,6 +33,19 @@ def element_of(type_: Attribute) -> Attribute:
     """A tensor's element type, or the type of a scalar."""
     tensor = as_tensor(type_)
     return type_ if tensor is None else tensor.element_type
+
+
+def element_bits(type_: Attribute) -> int:
+    """Bits of a number, or of each number of a tensor."""
+    element = element_of(type_)
+    assert isinstance(element, FixedBitwidthType)
+    return element.bitwidth
+
+
+def memory_bytes(type_: Attribute) -> int:
+    """Bytes of a scalar in memory, or of each element of a tensor. Types of no fixed width count as pointers."""
+    element = element_of(type_)
+    return element.size if isinstance(element, FixedBitwidthType) else 8
 
 
 def tensor_of(value: SSAValue) -> AnyTensor:

@@ -6,6 +6,7 @@ import pytest
 from louver.isa.fragments import Fragment, accumulator, operand_a, walk
 from louver.isa.metadata import MAPS, PAIR_CODES, PAIRED_8, PAIRED_16, SINGLE_32, MetadataMap
 from louver.isa.wgmma import FLOAT_N, INTEGER_N
+from support.warpgroup import contributing
 
 FRAGMENTS = [
     *(accumulator(n, d) for n in FLOAT_N for d in ("f32", "f16")),
@@ -95,9 +96,9 @@ def test_metadata_words_are_bijections_of_the_codes(layout, rng):
         part = codes[:, selector * layout.groups : (selector + 1) * layout.groups]
         assert np.array_equal(layout.unpack(words, selector), part)
         # A product must not depend on the threads that do not contribute.
-        others = np.where(layout.contributes(selector), words, np.uint32(0))
+        others = np.where(contributing(layout, selector), words, np.uint32(0))
         assert np.array_equal(layout.unpack(others, selector), part)
-        assert layout.contributes(selector).sum() == 128 // layout.selectors
+        assert contributing(layout, selector).sum() == 128 // layout.selectors
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from louver.isa.mma import FP8, INTEGER, Mma
 from louver.isa.mma_fragments import warp_accumulator, warp_operand_a, warp_operand_b
 from louver.isa.prepack import prepack
 from support.warp_products import make_product, place, run_emulated, shapes, starting
-from support.warpgroup import densify, integers, natural_indices, normals
+from support.warpgroup import contributing, densify, integers, natural_indices, normals
 
 FRAGMENTS = list(dict.fromkeys(f for form in shapes() for f in (form.a_fragment, form.b_fragment, form.d_fragment)))
 
@@ -101,9 +101,9 @@ def test_words_prepacked_for_a_warpgroup_are_those_of_its_warps(name, rng):
 
 
 def test_the_selector_is_the_number_of_the_contributing_lanes():
-    assert of_warp(16, 4).contributes(3).nonzero()[0].tolist() == list(range(3, 32, 4))
-    assert of_warp(16, 2).contributes(1).nonzero()[0].tolist() == [t for t in range(32) if t % 4 in (2, 3)]
-    assert of_warp(8, 1).contributes(0).all()
+    assert contributing(of_warp(16, 4), 3).nonzero()[0].tolist() == list(range(3, 32, 4))
+    assert contributing(of_warp(16, 2), 1).nonzero()[0].tolist() == [t for t in range(32) if t % 4 in (2, 3)]
+    assert contributing(of_warp(8, 1), 0).all()
 
 
 # --- meaning -------------------------------------------------------------------------------------------------------

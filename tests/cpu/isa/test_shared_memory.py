@@ -36,15 +36,10 @@ def test_the_drawing_of_the_128_byte_swizzle_is_true():
 
 @pytest.mark.parametrize("span", SPANS)
 @pytest.mark.parametrize("major", ["k", "mn"])
-def test_a_tile_holds_each_byte_once(major, span, rng):
+def test_a_tile_holds_each_byte_once(major, span):
     tile = Tile(major, 24, 256, Swizzle(span))
-    matrix = rng.integers(0, 256, (24, 256), dtype=np.uint8)
-    image = tile.image(matrix)
-    assert image.size == tile.bytes == 24 * 256
-    line, byte = np.arange(24)[:, None], np.arange(256)[None, :]
-    offsets = tile.offset(line, byte)
-    assert np.array_equal(np.sort(offsets.reshape(-1)), np.arange(tile.bytes))
-    assert np.array_equal(image[offsets], matrix)
+    offsets = tile.offset(np.arange(24)[:, None], np.arange(256)[None, :])
+    assert tile.bytes == 24 * 256 and np.array_equal(np.sort(offsets.reshape(-1)), np.arange(tile.bytes))
 
 
 @pytest.mark.parametrize("span", SPANS)
@@ -90,7 +85,6 @@ def test_adding_to_the_code_moves_the_start():
         (lambda: Tile("k", 12, 128, Swizzle(0)), "multiple of 8 lines, got 12"),
         (lambda: Tile("k", 0, 128, Swizzle(0)), "multiple of 8 lines, got 0"),
         (lambda: Tile("k", 8, 96, Swizzle(64)), "whole boxes of 64 bytes, got 96"),
-        (lambda: Tile("k", 8, 64, Swizzle(64)).image(np.zeros((8, 32), np.uint8)), r"\[8, 64\] bytes, got \[8, 32\]"),
         (lambda: Descriptor(8, 0, 0, Swizzle(0)), "start is a multiple of 16 bytes up to 262128, got 8"),
         (lambda: Descriptor(0, 1 << 18, 0, Swizzle(0)), "leading is a multiple of 16"),
         (lambda: Descriptor(0, 0, -16, Swizzle(0)), "stride is a multiple of 16"),

@@ -9,7 +9,7 @@ from louver.formats.dtypes import element_type
 from louver.isa.descriptor import describe
 from louver.isa.swizzle import Swizzle, Tile
 from louver.isa.wgmma import ACCUMULATORS, FP8, INTEGER, Wgmma
-from support.warpgroup import integers, make_product, normals, starting
+from support.warpgroup import integers, make_product, normals, shared_image, starting
 
 TYPES = [(a, b, d) for (a, b), accumulators in ACCUMULATORS.items() for d in accumulators]
 
@@ -78,7 +78,7 @@ def single(form: Wgmma, rng: np.random.Generator, values, b, codes=None, d=None)
     dtype = element_type(form.d)
     old = np.zeros((64, form.n), dtype.numpy) if d is None else d
     registers = form.d_fragment.gather(old.view(dtype.bits_dtype))
-    new = form.meaning(registers, a, describe(tile, 0).encode(), meta, d is not None, tile.image(raw))
+    new = form.meaning(registers, a, describe(tile, 0).encode(), meta, d is not None, shared_image(tile, raw))
     return form.d_fragment.scatter(new).view(dtype.numpy)
 
 

@@ -14,9 +14,9 @@ from louver.ptx.assembler import AssemblerMissingError, Assembling, AssemblyErro
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Address, Module, Param
 from louver.ptx.printer import print_module
-from louver.ptx.sass import count_opcode, disassemble
+from louver.ptx.sass import disassemble
 from support import kernels
-from support.ptxas import chain, header
+from support.ptxas import chain, count_opcode, header
 
 
 @pytest.fixture(autouse=True)

@@ -14,15 +14,14 @@ from louver.ptx.module import Address, Module, Param
 from louver.ptx.printer import print_module
 from louver.ptx.sass import (
     DisassemblerMissingError,
-    count_opcode,
-    count_sparse_products,
+    count_products,
     disassemble,
     disassemble_lines,
     find_nvdisasm,
     opcodes,
 )
 from support import kernels
-from support.ptxas import chain, header
+from support.ptxas import chain, count_opcode, header
 
 
 @pytest.mark.parametrize("sparse", [True, False])
@@ -33,7 +32,7 @@ def test_products_are_found(kind: str, d: str, unit: str, sparse: bool) -> None:
     text = header((8, 6), "sm_90a") + chain("k", [Wgmma(64, kind, kind, d, sparse)])
     found = disassemble(assemble(text).cubin)
     assert count_opcode(found, unit) >= 1
-    assert count_sparse_products(found) == int(sparse)
+    assert sum(number for name, number in count_products(found).items() if name.endswith(".SP")) == int(sparse)
 
 
 def test_asynchronous_copies_are_single_instructions_whether_or_not_sources_are_ignored() -> None:
@@ -76,7 +75,7 @@ def test_opcodes_keep_their_qualifiers_and_lose_their_guards() -> None:
 def test_opcodes_are_counted_whatever_their_qualifiers() -> None:
     found = disassemble(assemble(kernels.AXPY).cubin)
     assert count_opcode(found, "LDG") == 2 and count_opcode(found, "STG") == 1 and count_opcode(found, "FFMA") == 1
-    assert count_opcode(found, "LD") == 0 and count_sparse_products(found) == 0
+    assert count_opcode(found, "LD") == 0 and not count_products(found)
 
 
 def test_what_is_no_cubin_is_refused() -> None:

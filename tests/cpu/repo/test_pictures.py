@@ -15,10 +15,10 @@ import grimp
 import numpy as np
 import pytest
 
+from fragment_plot import draw_fragment, fragment_pieces, metadata_pieces
 from louver.isa.fragments import accumulator, operand_a
 from louver.isa.metadata import MAPS
 from louver.isa.wgmma import Wgmma
-from louver.measure.report.fragment_plot import draw_fragment, fragment_pieces, metadata_pieces
 from louver.measure.report.svg import LEAST_SIZE, Drawing, text_width
 from support.browser import browser, find_chromium
 

@@ -10,7 +10,7 @@ import pytest
 from louver.formats.dtypes import element_type
 from louver.isa.mma import FP8, INTEGER, Mma
 from support.warp_products import TYPES, WarpProduct, make_product, place, run_on_gpu, shapes, starting
-from support.warpgroup import integers, normals
+from support.warpgroup import contributing, integers, normals
 
 pytestmark = pytest.mark.usefixtures("lovelace")
 
@@ -80,7 +80,7 @@ def test_lanes_that_do_not_contribute_may_hold_anything(form, rng):
     steps = []
     for step, a, b, meta in product.steps:
         garbage = rng.integers(0, 1 << 32, 128, dtype=np.uint32)
-        mine = np.tile(step.metadata_map.contributes(step.selector), 4)
+        mine = np.tile(contributing(step.metadata_map, step.selector), 4)
         steps.append((step, a, b, np.where(mine, meta, garbage)))
     product = replace(product, steps=tuple(steps))
     check_exact([product], [starting(rng, form)])

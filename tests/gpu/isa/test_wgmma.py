@@ -9,7 +9,7 @@ import pytest
 
 from louver.isa.wgmma import FP8, INTEGER, Wgmma
 from support import warpgroup_cases as cases
-from support.warpgroup import Product, make_product, normals, starting
+from support.warpgroup import Product, contributing, make_product, normals, starting
 from support.warpgroup_kernel import run_on_gpu
 
 pytestmark = pytest.mark.usefixtures("hopper")
@@ -88,7 +88,7 @@ def test_threads_that_do_not_contribute_may_hold_anything(name, rng):
     steps = []
     for step, a, b_desc, meta in product.steps:
         garbage = rng.integers(0, 1 << 32, 128, dtype=np.uint32)
-        mine = step.metadata_map.contributes(step.selector)
+        mine = contributing(step.metadata_map, step.selector)
         steps.append((step, a, b_desc, np.where(mine, meta, garbage)))
     product = replace(product, steps=tuple(steps))
     check_exact([product], rng)

@@ -13,6 +13,7 @@ from louver.runtime.memory import DeviceArray, DeviceBuffer
 from louver.runtime.module import ArgumentPack, load
 from louver.runtime.tensormap import encode
 from support import kernels
+from support.warpgroup import shared_image
 
 pytestmark = pytest.mark.usefixtures("hopper")
 
@@ -47,7 +48,7 @@ def expected(data: np.ndarray, tensor_map: TensorMap, c0: int, c1: int) -> np.nd
     raw = box.view(np.uint8).reshape(lines, -1)
     if not tensor_map.swizzle:
         return raw.reshape(-1)
-    return Tile("k", lines, raw.shape[1], Swizzle(tensor_map.swizzle)).image(raw)
+    return shared_image(Tile("k", lines, raw.shape[1], Swizzle(tensor_map.swizzle)), raw)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32])

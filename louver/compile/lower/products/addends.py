@@ -11,9 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from louver.compile.lower.products.convert import half
-from louver.compile.lower.products.epilogue import Cursors, Epilogue, Known, array_cursors, crowded, pointee
+from louver.compile.lower.products.epilogue import (
+    Cursors,
+    Epilogue,
+    Known,
+    array_cursors,
+    crowded,
+    pointee,
+    pointee_bytes,
+)
 from louver.compile.lower.products.state import Lowering
-from louver.formats.dtypes import element_type
 from louver.ir.refusal import source_location
 from louver.ir.sched.epilogue import MatrixOp
 from louver.ptx.module import Address, Reg
@@ -87,7 +94,7 @@ class Addends:
         found: dict[tuple[MatrixOp, int, int], Pair],
     ) -> None:
         """Read pairs that are contiguous, by one load or two loads each."""
-        k, size = self.low.k, _bytes(each)
+        k, size = self.low.k, pointee_bytes(each.matrix)
         places = [(number, column) for number in range(len(self.rows)) for column in columns]
         for number, column in places:
             found[each, number, column] = (k.mov(0),) if size == 2 else (_zero(self.low, each), _zero(self.low, each))
@@ -116,7 +123,7 @@ class Addends:
         inside: dict[int, list[Reg]],
         found: dict[tuple[MatrixOp, int, int], Pair],
     ) -> None:
-        low, size = self.low, _bytes(each)
+        low, size = self.low, pointee_bytes(each.matrix)
         for column in columns:
             cursors = [
                 array_cursors(low, self.op, "n", low.k.add(self.column, column + pair), self.row)[each.result]
@@ -160,7 +167,7 @@ def aligned_pairs(low: Lowering, op: Epilogue) -> dict[MatrixOp, Reg]:
     found: dict[MatrixOp, Reg] = {}
     for each in matrices(op):
         if each.transposed is None:
-            size = _bytes(each)
+            size = pointee_bytes(each.matrix)
             steps = k.shl(low.register(each.pitch), size.bit_length() - 1)
             beyond = k.and_(k.or_(low.register(each.matrix), steps), 2 * size - 1)
             odd = k.widen_u64(k.and_(low.sizes["N"], 1))
@@ -174,7 +181,3 @@ def _zero(low: Lowering, each: MatrixOp) -> Reg:
     if element == "f32":
         return low.k.mov(0.0, kind="f32")
     return low.k.mov(0, kind="b32" if element == "s32" else "b16")
-
-
-def _bytes(each: MatrixOp) -> int:
-    return element_type(pointee(each.matrix)).bytes

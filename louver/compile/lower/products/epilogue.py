@@ -126,7 +126,7 @@ def scalars(low: Lowering, op: Epilogue) -> Known:
 def vector_cursors(low: Lowering, op: Epilogue, axis: Axis, index: Reg) -> Cursors:
     """The addresses of element `index` in the epilogue's vectors along `axis`."""
     return {
-        each.result: low.k.mad_wide(index, _bytes(each.vector), low.register(each.vector))
+        each.result: low.k.mad_wide(index, pointee_bytes(each.vector), low.register(each.vector))
         for each in op.body.block.ops
         if isinstance(each, VectorOp) and each.axis.data == axis
     }
@@ -142,7 +142,7 @@ def array_cursors(low: Lowering, op: Epilogue, axis: Axis, index: Reg, other: Re
     for each in op.body.block.ops:
         if isinstance(each, MatrixOp) and ("m" if each.transposed is None else "n") == axis:
             place = k.mad_lo(k.widen_u64(index), low.register(each.pitch), k.widen_u64(other))
-            found[each.result] = k.mad_lo(place, _bytes(each.matrix), low.register(each.matrix))
+            found[each.result] = k.mad_lo(place, pointee_bytes(each.matrix), low.register(each.matrix))
     return found
 
 
@@ -151,7 +151,7 @@ def vectors(low: Lowering, op: Epilogue, at: Cursors, inside: Reg, offset: int =
     found: Known = {}
     for each in op.body.block.ops:
         if isinstance(each, VectorOp) and each.result in at:
-            address = Address(at[each.result], offset * _bytes(each.vector))
+            address = Address(at[each.result], offset * pointee_bytes(each.vector))
             with low.k.at(source_location(each.location)):
                 found[each.result] = load_element(low, address, pointee(each.vector), inside)
     return found
@@ -167,7 +167,8 @@ def reads_columns(op: Epilogue) -> bool:
     return any(isinstance(each, VectorOp) and each.axis.data == "n" for each in op.body.block.ops)
 
 
-def _bytes(pointer: SSAValue) -> int:
+def pointee_bytes(pointer: SSAValue) -> int:
+    """Bytes of an element of an epilogue's array."""
     return element_type(pointee(pointer)).bytes
 
 

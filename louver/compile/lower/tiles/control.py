@@ -8,30 +8,18 @@ from dataclasses import replace
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
+from louver.analysis.passages import end_of
 from louver.compile.lower.tiles.carried import Carried
 from louver.compile.lower.tiles.facts import Facts
 from louver.compile.lower.tiles.numbers import bits_of, is_integer, signed_type
 from louver.compile.lower.tiles.state import Lowering, Registers
 from louver.compile.plan.encode.unit import by_warpgroups
-from louver.ir.tile import (
-    AsyncCopyOp,
-    AsyncWaitOp,
-    AtomicOp,
-    BoxCopiesOp,
-    ConvertLayoutOp,
-    DotOp,
-    LoadOp,
-    LocalStoreOp,
-    StoreOp,
-    WaitBarrierOp,
-)
+from louver.ir import tile as tt
 from louver.ir.tile.staging import in_shared
 
 
 def _ends(low: Lowering, block: Block) -> list[Registers]:
-    end = block.last_op
-    assert end is not None
-    return [low.values[value] for value in end.operands]
+    return [low.values[value] for value in end_of(block).operands]
 
 
 def _elements(low: Lowering, carried: Sequence[Carried]) -> list[Registers]:
@@ -66,34 +54,34 @@ def _bind(low: Lowering, values: Sequence[SSAValue], registers: Sequence[Registe
 def _may_follow(low: Lowering, *blocks: Block) -> None:
     """Record the accesses of a loop's body before the body, because they may precede it in the iteration before."""
     found = [op for block in blocks for op in block.walk()]
-    low.accesses.loads |= any(isinstance(op, LoadOp | AsyncCopyOp | BoxCopiesOp | AtomicOp) for op in found)
-    stores = any(isinstance(op, StoreOp | AtomicOp) for op in found)
+    low.accesses.loads |= any(isinstance(op, tt.LoadOp | tt.AsyncCopyOp | tt.BoxCopiesOp | tt.AtomicOp) for op in found)
+    stores = any(isinstance(op, tt.StoreOp | tt.AtomicOp) for op in found)
     low.accesses.stores |= stores
     low.accesses.unpublished |= stores
     exchanges = any(op in low.rooms.exchanges for op in found)
-    takers = [op for op in found if isinstance(op, ConvertLayoutOp | DotOp)]
+    takers = [op for op in found if isinstance(op, tt.ConvertLayoutOp | tt.DotOp)]
     low.accesses.takes |= exchanges or any(in_shared(each) for op in takers for each in op.operands)
-    low.accesses.puts |= any(isinstance(op, WaitBarrierOp) for op in found)
+    low.accesses.puts |= any(isinstance(op, tt.WaitBarrierOp) for op in found)
     low.accesses.puts |= exchanges
-    low.copied.update(op.slot for op in found if isinstance(op, AsyncCopyOp))
+    low.copied.update(op.slot for op in found if isinstance(op, tt.AsyncCopyOp))
     for op in found:
         # If warpgroups multiply, a branch ends with a fence.
         fenced = low.multiplies and _in_branch(op, blocks)
         match op:
-            case AsyncWaitOp():
+            case tt.AsyncWaitOp():
                 low.have_put(*low.copied, fenced=fenced)
-            case LocalStoreOp():
+            case tt.LocalStoreOp():
                 low.have_put(op.slot, fenced=fenced)
-            case ConvertLayoutOp() if in_shared(op.result):
+            case tt.ConvertLayoutOp() if in_shared(op.result):
                 low.have_put(op.result, fenced=fenced or _fenced_behind(low, op))
-            case DotOp():
+            case tt.DotOp():
                 # The dot fences the parts that it stores.
                 pass
             case _:
                 low.accesses.unfenced |= op in low.rooms.exchanges and not fenced
 
 
-def _fenced_behind(low: Lowering, put: ConvertLayoutOp) -> bool:
+def _fenced_behind(low: Lowering, put: tt.ConvertLayoutOp) -> bool:
     """Whether warpgroup products follow in the block of an operation that stores a tile for them.
 
     They fence the tile first.
@@ -101,7 +89,7 @@ def _fenced_behind(low: Lowering, put: ConvertLayoutOp) -> bool:
     if low.rooms.multiplied.isdisjoint(low.rooms.tiles[put.result]):
         return False
     op = put.next_op
-    while op is not None and not (isinstance(op, DotOp) and by_warpgroups(op) and op.parts == 1):
+    while op is not None and not (isinstance(op, tt.DotOp) and by_warpgroups(op) and op.parts == 1):
         op = op.next_op
     return op is not None
 

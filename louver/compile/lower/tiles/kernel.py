@@ -40,45 +40,8 @@ from louver.compile.plan.encode.anchors import is_tile
 from louver.compile.plan.encode.unit import by_warpgroups, in_parts
 from louver.compile.plan.feeds.chunks import Runs
 from louver.compile.signature import ArgumentParameter, BoxParameter, BoxRowsParameter, Parameter, kernel_name
+from louver.ir import tile as tt
 from louver.ir.refusal import source_location, unsupported
-from louver.ir.tile import (
-    AsyncCommitOp,
-    AsyncCopyOp,
-    AsyncWaitOp,
-    AtomicCASOp,
-    AtomicRMWOp,
-    BoxCopiesOp,
-    BroadcastOp,
-    ClearSlotsOp,
-    CompressOp,
-    ConvertLayoutOp,
-    DecompressOp,
-    DotOp,
-    EvenBarriersOp,
-    ExpandDimsOp,
-    FuncOp,
-    GatherOp,
-    GetNumProgramsOp,
-    GetProgramIdOp,
-    InitBarriersOp,
-    JoinOp,
-    LoadOp,
-    LocalAllocOp,
-    LocalStoreOp,
-    MakeRangeOp,
-    ReduceOp,
-    ReduceReturnOp,
-    ReshapeOp,
-    ReturnOp,
-    ScanOp,
-    ScanReturnOp,
-    SlotOp,
-    SplatOp,
-    SplitOp,
-    StoreOp,
-    TransOp,
-    WaitBarrierOp,
-)
 from louver.ir.tile.multiples import has_known_addresses
 from louver.ir.tile.staging import in_shared
 from louver.ir.tile.syntax import AXES
@@ -91,19 +54,21 @@ from louver.ptx.module import Block as PtxBlock
 from louver.ptx.module import Kernel, Module, Param, Reg
 
 _EXCHANGES = (
-    ConvertLayoutOp,
-    DotOp,
-    ReduceOp,
-    ScanOp,
-    GatherOp,
+    tt.ConvertLayoutOp,
+    tt.DotOp,
+    tt.ReduceOp,
+    tt.ScanOp,
+    tt.GatherOp,
     scf.YieldOp,
     scf.ConditionOp,
-    ReturnOp,
+    tt.ReturnOp,
 )
 """Operations that may exchange data between threads, or that end a block. Products must end before them."""
 
 
-def lower_tiles(function: FuncOp, parameters: Sequence[Parameter], warps: int, target: Target, rooms: Rooms) -> Module:
+def lower_tiles(
+    function: tt.FuncOp, parameters: Sequence[Parameter], warps: int, target: Target, rooms: Rooms
+) -> Module:
     """A PTX module with the function as its only kernel.
 
     parameters: the parameters of the function's arguments, in order, then those of rows of boxes.
@@ -124,7 +89,7 @@ def lower_tiles(function: FuncOp, parameters: Sequence[Parameter], warps: int, t
 
 def _multiplies(op: Operation) -> bool:
     """Whether an operation is a warpgroup product, or contains one."""
-    return any(isinstance(each, DotOp) and by_warpgroups(each) for each in op.walk())
+    return any(isinstance(each, tt.DotOp) and by_warpgroups(each) for each in op.walk())
 
 
 def _terms(op: Operation) -> Sequence[SSAValue]:
@@ -149,11 +114,11 @@ def _terms(op: Operation) -> Sequence[SSAValue]:
 def _scales_a_dot(op: Operation | Block) -> bool:
     """Whether an operation multiplies the sums of a dot by any factors."""
     return isinstance(op, arith.MulfOp) and any(
-        isinstance(factor.owner, DotOp) or _scales_a_dot(factor.owner) for factor in op.operands
+        isinstance(factor.owner, tt.DotOp) or _scales_a_dot(factor.owner) for factor in op.operands
     )
 
 
-def _run(low: Lowering, function: FuncOp, parameters: Sequence[Parameter]) -> Kernel:
+def _run(low: Lowering, function: tt.FuncOp, parameters: Sequence[Parameter]) -> Kernel:
     """The kernel, complete."""
     arguments = {parameter: value for value, parameter in zip(function.body.block.args, parameters, strict=False)}
     with low.k.inside(low.prologue):
@@ -175,7 +140,7 @@ def _run(low: Lowering, function: FuncOp, parameters: Sequence[Parameter]) -> Ke
     return kernel
 
 
-def _argument(low: Lowering, type_: Attribute, parameter: ArgumentParameter | BoxParameter, function: FuncOp) -> Reg:
+def _argument(low: Lowering, type_: Attribute, parameter: ArgumentParameter | BoxParameter, function: tt.FuncOp) -> Reg:
     if isinstance(parameter, BoxParameter):
         return low.k.map_address(parameter.name)
     register = low.k.ld_param(parameter.name)
@@ -195,7 +160,7 @@ def _argument(low: Lowering, type_: Attribute, parameter: ArgumentParameter | Bo
 def _block(low: Lowering, block: Block) -> None:
     waiting: dict[Operation, DotInParts] = {}
     for op in block.ops:
-        if isinstance(op, DotOp) and by_warpgroups(op) and (sums := in_parts(op)):
+        if isinstance(op, tt.DotOp) and by_warpgroups(op) and (sums := in_parts(op)):
             waiting = dict.fromkeys(sums, DotInParts(low, op))
         elif op not in waiting:
             _operation(low, op)
@@ -235,23 +200,23 @@ def _nothing(low: Lowering, op: Operation) -> None:
 
 
 def _program(register: str) -> Rule:
-    def rule(low: Lowering, op: GetProgramIdOp | GetNumProgramsOp) -> Registers:
+    def rule(low: Lowering, op: tt.GetProgramIdOp | tt.GetNumProgramsOp) -> Registers:
         return (low.k.special(f"%{register}.{AXES[op.axis.value.data]}"),)
 
     return rule
 
 
-def _convert(low: Lowering, op: ConvertLayoutOp) -> Registers | None:
+def _convert(low: Lowering, op: tt.ConvertLayoutOp) -> Registers | None:
     if in_shared(op.result):
         return put_tile(low, op)
     return take_tile(low, op) if in_shared(op.src) else lower_conversion(low, op)
 
 
-def _turn(low: Lowering, op: TransOp) -> Registers:
+def _turn(low: Lowering, op: tt.TransOp) -> Registers:
     return low.values[op.src] if in_shared(op.result) else lower_move(low, op)
 
 
-def _dot(low: Lowering, op: DotOp) -> Registers:
+def _dot(low: Lowering, op: tt.DotOp) -> Registers:
     return lower_warpgroup_dot(low, op) if by_warpgroups(op) else lower_dot(low, op)
 
 
@@ -262,56 +227,56 @@ def _elementwise(low: Lowering, op: Operation) -> Registers:
 
 
 _RULES: dict[type[Operation], Rule] = {
-    **dict.fromkeys((ReturnOp, scf.YieldOp, scf.ConditionOp, ReduceReturnOp, ScanReturnOp), _nothing),
+    **dict.fromkeys((tt.ReturnOp, scf.YieldOp, scf.ConditionOp, tt.ReduceReturnOp, tt.ScanReturnOp), _nothing),
     scf.ForOp: lower_for,
     scf.IfOp: lower_if,
     scf.WhileOp: lower_while,
     arith.ConstantOp: lower_constant,
-    GetProgramIdOp: _program("ctaid"),
-    GetNumProgramsOp: _program("nctaid"),
-    MakeRangeOp: lower_range,
-    SplatOp: lower_splat,
-    ExpandDimsOp: lower_move,
-    BroadcastOp: lower_move,
-    ReshapeOp: lower_move,
-    TransOp: _turn,
-    JoinOp: lower_join,
-    SplitOp: lower_split,
-    LoadOp: lower_load,
-    StoreOp: lower_store,
-    AtomicRMWOp: lower_atomic,
-    AtomicCASOp: lower_atomic,
-    DotOp: _dot,
-    DecompressOp: lower_decompress,
-    CompressOp: lower_compress,
-    ReduceOp: lower_reduction,
-    ScanOp: lower_scan,
-    GatherOp: lower_gather,
-    ConvertLayoutOp: _convert,
-    LocalAllocOp: place_memory,
-    LocalStoreOp: put_tile,
-    SlotOp: lower_slot,
-    AsyncCopyOp: begin_copy,
-    AsyncCommitOp: commit_copies,
-    AsyncWaitOp: wait_for_copies,
-    InitBarriersOp: init_barriers,
-    EvenBarriersOp: even_barriers,
-    WaitBarrierOp: wait_for_boxes,
-    BoxCopiesOp: copy_boxes,
-    ClearSlotsOp: clear_slots,
+    tt.GetProgramIdOp: _program("ctaid"),
+    tt.GetNumProgramsOp: _program("nctaid"),
+    tt.MakeRangeOp: lower_range,
+    tt.SplatOp: lower_splat,
+    tt.ExpandDimsOp: lower_move,
+    tt.BroadcastOp: lower_move,
+    tt.ReshapeOp: lower_move,
+    tt.TransOp: _turn,
+    tt.JoinOp: lower_join,
+    tt.SplitOp: lower_split,
+    tt.LoadOp: lower_load,
+    tt.StoreOp: lower_store,
+    tt.AtomicRMWOp: lower_atomic,
+    tt.AtomicCASOp: lower_atomic,
+    tt.DotOp: _dot,
+    tt.DecompressOp: lower_decompress,
+    tt.CompressOp: lower_compress,
+    tt.ReduceOp: lower_reduction,
+    tt.ScanOp: lower_scan,
+    tt.GatherOp: lower_gather,
+    tt.ConvertLayoutOp: _convert,
+    tt.LocalAllocOp: place_memory,
+    tt.LocalStoreOp: put_tile,
+    tt.SlotOp: lower_slot,
+    tt.AsyncCopyOp: begin_copy,
+    tt.AsyncCommitOp: commit_copies,
+    tt.AsyncWaitOp: wait_for_copies,
+    tt.InitBarriersOp: init_barriers,
+    tt.EvenBarriersOp: even_barriers,
+    tt.WaitBarrierOp: wait_for_boxes,
+    tt.BoxCopiesOp: copy_boxes,
+    tt.ClearSlotsOp: clear_slots,
 }
 """The lowering of each operation. Other operations are computed element by element."""
 
 
 def _goes_on(op: Operation) -> bool:
     """Whether an operation may run during warpgroup products. It must not read sums or affect the products."""
-    if isinstance(op, DotOp) and by_warpgroups(op):
+    if isinstance(op, tt.DotOp) and by_warpgroups(op):
         return True
-    if any(isinstance(each.owner, DotOp) for each in op.operands):
+    if any(isinstance(each.owner, tt.DotOp) for each in op.operands):
         return False
-    if isinstance(op, ConvertLayoutOp) and in_shared(op.src):
+    if isinstance(op, tt.ConvertLayoutOp) and in_shared(op.src):
         return True
-    return isinstance(op, AsyncCopyOp | AsyncCommitOp | BoxCopiesOp | LoadOp | LocalStoreOp) or (
+    return isinstance(op, tt.AsyncCopyOp | tt.AsyncCommitOp | tt.BoxCopiesOp | tt.LoadOp | tt.LocalStoreOp) or (
         has_no_effect(op) and not op.regions and not isinstance(op, _EXCHANGES)
     )
 

@@ -7,13 +7,14 @@ from typing import TypeAlias
 
 from xdsl.dialects import arith
 
+from louver.analysis.passages import end_of
 from louver.compile.lower.tiles.exchange import exchanged_bytes, shuffled, through_shared
 from louver.compile.lower.tiles.numbers import choose
 from louver.compile.lower.tiles.state import Lowering, Registers
 from louver.compile.plan.encode.anchors import is_tile
 from louver.compile.plan.encode.exchange_plan import ExchangePlan, Means
 from louver.compile.plan.encode.reduction_plan import ReductionPlan, plan_reduction
-from louver.ir.tile import CombiningOp, ReduceOp, ReduceReturnOp, ScanReturnOp
+from louver.ir.tile import CombiningOp, ReduceOp
 from louver.ir.tile.layout import LANE_BITS, Layout, Vector
 from louver.ir.tile.types import element_of
 from louver.isa.instruction import LANES
@@ -140,6 +141,4 @@ def combined(low: Lowering, op: CombiningOp, a: Elements, b: Elements) -> Elemen
     block = op.combine.block
     low.values.update(zip(block.args, ((each,) for each in (*a, *b)), strict=True))
     low.lower_block(block)
-    end = block.last_op
-    assert isinstance(end, ReduceReturnOp | ScanReturnOp)
-    return tuple(map(low.scalar, end.values))
+    return tuple(map(low.scalar, end_of(block).operands))

@@ -15,21 +15,8 @@ from louver.compile.lower.tiles.state import Rooms, register_class
 from louver.compile.plan.encode.anchors import is_tile
 from louver.compile.plan.encode.exchange_plan import ExchangePlan, Means
 from louver.compile.plan.encode.unit import by_warpgroups, in_parts
+from louver.ir import tile as tt
 from louver.ir.refusal import unsupported
-from louver.ir.tile import (
-    AsyncCopyOp,
-    AsyncWaitOp,
-    AtomicCASOp,
-    AtomicRMWOp,
-    ConvertLayoutOp,
-    DotOp,
-    FuncOp,
-    GatherOp,
-    InitBarriersOp,
-    LocalAllocOp,
-    ReduceOp,
-    ScanOp,
-)
 from louver.ir.tile.boxes import BARRIER_BYTES
 from louver.ir.tile.layout import LANE_BITS, Layout
 from louver.ir.tile.staging import in_shared, slot_bytes, tile_of
@@ -54,7 +41,7 @@ class _Wanted:
         return self.first <= other.last and other.first <= self.last
 
 
-def place_shared(function: FuncOp, target: Target) -> Rooms:
+def place_shared(function: tt.FuncOp, target: Target) -> Rooms:
     """The places of all tiles and exchanges of a function with encodings.
 
     Rejects an exchange that is too large. The total may exceed the limit; the caller tests it.
@@ -72,7 +59,7 @@ def place_shared(function: FuncOp, target: Target) -> Rooms:
     staged = {each.what: start for each, start in placed if isinstance(each.what, SSAValue)}
     exchanges = {each.what: start for each, start in placed if isinstance(each.what, Operation)}
     for each, _ in placed:
-        if isinstance(each.what, Operation) and not isinstance(each.what, DotOp) and each.bytes > limit:
+        if isinstance(each.what, Operation) and not isinstance(each.what, tt.DotOp) and each.bytes > limit:
             raise unsupported(
                 f"a tile is exchanged through at most {limit} bytes of shared memory, not {each.bytes}",
                 each.what,
@@ -92,7 +79,7 @@ def place_shared(function: FuncOp, target: Target) -> Rooms:
     return Rooms(staged, exchanges, walk.tiles, reused, multiplied, size)
 
 
-def shared_peak(function: FuncOp, means: Means) -> Callable[[Operation, Container[SSAValue | Operation]], int]:
+def shared_peak(function: tt.FuncOp, means: Means) -> Callable[[Operation, Container[SSAValue | Operation]], int]:
     """A function that gives the peak of shared memory in bytes within an operation, without the bytes of some tiles."""
     walk = _Walk(function, means)
     wanted = list(walk.wanted())
@@ -108,31 +95,31 @@ def shared_peak(function: FuncOp, means: Means) -> Callable[[Operation, Containe
 
 def _is_multiplied(tile: SSAValue) -> bool:
     """Whether a warpgroup product uses this value."""
-    return any(isinstance(use.operation, DotOp) and by_warpgroups(use.operation) for use in tile.uses)
+    return any(isinstance(use.operation, tt.DotOp) and by_warpgroups(use.operation) for use in tile.uses)
 
 
 class _Walk:
     """The operations of a function, numbered in order. ends: the number of the last operation inside each."""
 
-    def __init__(self, function: FuncOp, means: Means) -> None:
+    def __init__(self, function: tt.FuncOp, means: Means) -> None:
         self.operations = list(function.body.walk())
         self.numbers = {op: number for number, op in enumerate(self.operations)}
         self.ends = {op: self.numbers[op] + sum(1 for _ in op.walk()) - 1 for op in self.operations}
-        self.waits = [self.numbers[op] for op in self.operations if isinstance(op, AsyncWaitOp)]
+        self.waits = [self.numbers[op] for op in self.operations if isinstance(op, tt.AsyncWaitOp)]
         self.means = means
         self.tiles: dict[SSAValue, list[SSAValue]] = {}
 
     def wanted(self) -> Iterator[_Wanted]:
         """The needed memory and its live ranges."""
         for op, number in self.numbers.items():
-            if isinstance(op, InitBarriersOp):
+            if isinstance(op, tt.InitBarriersOp):
                 # Barriers are live until the kernel ends.
                 yield _Wanted(op.result, op.count.value.data * BARRIER_BYTES, BANK_LINE, 0, len(self.operations))
-            elif isinstance(op, ConvertLayoutOp | LocalAllocOp) and in_shared(op.result):
+            elif isinstance(op, tt.ConvertLayoutOp | tt.LocalAllocOp) and in_shared(op.result):
                 tile = tile_of(op.result)
-                size = op.slots.value.data * slot_bytes(op.result) if isinstance(op, LocalAllocOp) else tile.bytes
+                size = op.slots.value.data * slot_bytes(op.result) if isinstance(op, tt.LocalAllocOp) else tile.bytes
                 yield _Wanted(op.result, size, tile.swizzle.repeat, number, self._last(op.result))
-            elif isinstance(op, DotOp) and (size := parts_bytes(op)):
+            elif isinstance(op, tt.DotOp) and (size := parts_bytes(op)):
                 yield _Wanted(op, size, PART_ALIGNMENT, number, self._end(op, op.parent_block()))
             elif size := _exchange_bytes(op, self.means):
                 yield _Wanted(op, size, BANK_LINE, number, self.ends[op])
@@ -153,12 +140,12 @@ class _Walk:
 
     def _end(self, op: Operation, home: Block | None) -> int:
         """The number of the last operation during which a use of a tile may still run. home: the block of the tile."""
-        parts = in_parts(op) if isinstance(op, DotOp) and by_warpgroups(op) else ()
+        parts = in_parts(op) if isinstance(op, tt.DotOp) and by_warpgroups(op) else ()
         last, outer = self.ends[parts[-1] if parts else op], op
         while outer.parent_block() is not home and (parent := outer.parent_op()) is not None:
             outer = parent
             last = self.ends[outer]
-        if any(isinstance(each, AsyncCopyOp) for each in outer.walk()):
+        if any(isinstance(each, tt.AsyncCopyOp) for each in outer.walk()):
             # Copies run until a wait. The loop that reads boxes waits for each of them.
             last = next((number for number in self.waits if number > last), len(self.operations))
         return last
@@ -176,21 +163,21 @@ def _names(op: Operation, index: int) -> Sequence[SSAValue]:
 def _exchange_bytes(op: Operation, means: Means) -> int:
     """Bytes of shared memory for the exchange of an operation's elements between threads."""
     match op:
-        case ConvertLayoutOp() if not in_shared(op.src) and not in_shared(op.result):
+        case tt.ConvertLayoutOp() if not in_shared(op.src) and not in_shared(op.result):
             found = conversion_of(op, _layout(op.src), _layout(op.result), means)
             return found.memory.bytes if isinstance(found, ExchangePlan) else 0
-        case AtomicRMWOp() | AtomicCASOp() if op.result.first_use is not None:
+        case tt.AtomicRMWOp() | tt.AtomicCASOp() if op.result.first_use is not None:
             layout = _layout(op.result) if is_tile(op.result) else Layout((), (), ((),) * LANE_BITS, ())
             return exchange_plan(op, layout, layout, means).memory.bytes if layout.repeats else 0
-        case GatherOp():
+        case tt.GatherOp():
             return _layout(op.src).size * _register_bytes(op.src, op)
-        case ReduceOp() | ScanOp():
+        case tt.ReduceOp() | tt.ScanOp():
             return _combined_bytes(op)
         case _:
             return 0
 
 
-def _combined_bytes(op: ReduceOp | ScanOp) -> int:
+def _combined_bytes(op: tt.ReduceOp | tt.ScanOp) -> int:
     """Bytes for one element of each thread and total, of the widest operand.
 
     A scan has a total for each register at first.
@@ -198,7 +185,7 @@ def _combined_bytes(op: ReduceOp | ScanOp) -> int:
     layout, axis = _layout(op.srcs[0]), op.axis.value.data
     if not any(step[axis] for step in layout.warp):
         return 0
-    totals = 1 << sum(isinstance(op, ScanOp) or not step[axis] for step in layout.register)
+    totals = 1 << sum(isinstance(op, tt.ScanOp) or not step[axis] for step in layout.register)
     return totals * layout.warps * LANES * max(_register_bytes(each, op) for each in op.srcs)
 
 

@@ -5,18 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
-from louver.compile.plan.encode.anchors import memory_bits
 from louver.compile.plan.encode.shared_access import SCHEDULERS
 from louver.compile.plan.feeds.chunks import Runs
 from louver.compile.plan.feeds.neighbours import strides
-from louver.ir.tile import (
-    AtomicRMWOp,
-    LoadOp,
-    PointerType,
-    StoreOp,
-)
+from louver.ir import tile as tt
 from louver.ir.tile.layout import LANE_BITS, Layout, Vector
-from louver.ir.tile.types import tensor_of
+from louver.ir.tile.types import memory_bytes, tensor_of
 from louver.isa.memory import MAX_BYTES
 from louver.isa.swizzle import BANK_LINE
 
@@ -41,7 +35,7 @@ class Run:
     size: int
 
     @classmethod
-    def scattered(cls, op: LoadOp | StoreOp | AtomicRMWOp) -> Run:
+    def scattered(cls, op: tt.LoadOp | tt.StoreOp | tt.AtomicRMWOp) -> Run:
         """The run of an access in which each element is on a separate line."""
         return cls(-1, 1, _size(op))
 
@@ -90,11 +84,11 @@ def _step(dimension: int, by: int, layout: Layout) -> Vector:
     return tuple(by if axis == dimension else 0 for axis in range(len(layout.shape)))
 
 
-def _size(op: LoadOp | StoreOp | AtomicRMWOp) -> int:
-    return memory_bits(cast(PointerType, tensor_of(op.ptr).element_type).pointee) // 8
+def _size(op: tt.LoadOp | tt.StoreOp | tt.AtomicRMWOp) -> int:
+    return memory_bytes(cast(tt.PointerType, tensor_of(op.ptr).element_type).pointee)
 
 
-def run_of(op: LoadOp | StoreOp | AtomicRMWOp, runs: Runs) -> Run | None:
+def run_of(op: tt.LoadOp | tt.StoreOp | tt.AtomicRMWOp, runs: Runs) -> Run | None:
     """The neighbours of an access; None if they are not known."""
     found = strides(op.ptr)
     if found.count(1) != 1:

@@ -11,17 +11,8 @@ from math import prod
 from typing import TypeAlias, cast
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import (
-    BFloat16Type,
-    FixedBitwidthType,
-    Float8E4M3FNType,
-    Float8E5M2Type,
-    Float16Type,
-    Float32Type,
-    IntegerType,
-    TensorType,
-)
-from xdsl.ir import Attribute, Block, Operation, SSAValue
+from xdsl.dialects.builtin import TensorType
+from xdsl.ir import Block, Operation, SSAValue
 
 from louver.analysis.elementwise import ELEMENTWISE
 from louver.analysis.passages import passages
@@ -38,37 +29,11 @@ from louver.compile.plan.encode.unit import (
 from louver.compile.plan.feeds.chunks import Runs, chunk_of
 from louver.compile.plan.feeds.neighbours import is_computed, loaded_along
 from louver.compile.plan.feeds.staged_operands import staged_operands
-from louver.ir.tile import (
-    AtomicCASOp,
-    AtomicOp,
-    AtomicRMWOp,
-    BlockedAttr,
-    BroadcastOp,
-    CombiningOp,
-    CompressOp,
-    DecompressOp,
-    DotOp,
-    ExpandDimsOp,
-    FuncOp,
-    GatherOp,
-    JoinOp,
-    LinearAttr,
-    LoadOp,
-    MmaAttr,
-    PointerType,
-    ReduceOp,
-    ReshapeOp,
-    ScanOp,
-    SliceAttr,
-    SplitOp,
-    StoreOp,
-    TransOp,
-    element_name,
-)
+from louver.ir import tile as tt
 from louver.ir.tile.encodings import Encoding
 from louver.ir.tile.multiples import has_known_addresses, multiples_of
 from louver.ir.tile.parts import KEPT
-from louver.ir.tile.types import as_tensor, tensor_of
+from louver.ir.tile.types import as_tensor, element_bits, memory_bytes, tensor_of
 from louver.isa.instruction import LANES
 from louver.isa.memory import MAX_BYTES
 from louver.isa.mma import FP8
@@ -90,7 +55,7 @@ the assembler of sm_90a widens.
 """
 
 
-Anchor: TypeAlias = ReduceOp | ScanOp | JoinOp | GatherOp | AtomicRMWOp | AtomicCASOp
+Anchor: TypeAlias = tt.ReduceOp | tt.ScanOp | tt.JoinOp | tt.GatherOp | tt.AtomicRMWOp | tt.AtomicCASOp
 """Operations, beside dots, whose results have one encoding, independent of their users."""
 
 
@@ -99,21 +64,21 @@ def is_tile(value: SSAValue) -> bool:
     return isinstance(value.type, TensorType)
 
 
-def choose_warps(function: FuncOp, *, warpgroups: bool = True) -> int:
+def choose_warps(function: tt.FuncOp, *, warpgroups: bool = True) -> int:
     """Warps of a CTA, a power of two: four without dots, else a number that follows from the sums of its dots.
 
     warpgroups: whether the target has warpgroup products.
     """
-    dots = [op for op in function.body.walk() if isinstance(op, DotOp)]
+    dots = [op for op in function.body.walk() if isinstance(op, tt.DotOp)]
     sums = sum(prod(tensor_of(op.d).get_shape()) for op in dots)
     if not sums:
         return DEFAULT_WARPS
     staged = staged_operands(function) if warpgroups and has_known_addresses(function) else {}
     single = [op for op in dots if not multiplies(op, staged)]
     widened = any(
-        op.parts > 1 or element_name(tensor_of(each).element_type) in FP8 for op in single for each in (op.a, op.b)
+        op.parts > 1 or tt.element_name(tensor_of(each).element_type) in FP8 for op in single for each in (op.a, op.b)
     )
-    made = any(isinstance(op, DecompressOp) for op in function.body.walk())
+    made = any(isinstance(op, tt.DecompressOp) for op in function.body.walk())
     most = WARP_SUMS if has_known_addresses(function) and not widened and not made else WARP_SUMS // 2
     wanted = max(1, sums // most, min(2, sums // (WARP_SUMS // 2)))
     count = min(DOT_WARPS, 1 << (wanted.bit_length() - 1))
@@ -122,20 +87,15 @@ def choose_warps(function: FuncOp, *, warpgroups: bool = True) -> int:
         return count
     least = max(WARPS_PER_WARPGROUP, max(held) // (MOST_SUMS * LANES))
     # Warps that compute an operand wait for each other once a step. Two CTAs of few warps wait less than one of many.
-    computes = len(dots) == 1 and any(is_computed(each) and element_bits(each) > 8 for each in (dots[0].a, dots[0].b))
+    computes = len(dots) == 1 and any(
+        is_computed(each) and element_bits(each.type) > 8 for each in (dots[0].a, dots[0].b)
+    )
     return least if computes else max(count, least)
 
 
-def element_bits(value: SSAValue) -> int:
-    """Bits of an operand's elements."""
-    element = tensor_of(value).element_type
-    assert isinstance(element, FixedBitwidthType)
-    return element.bitwidth
-
-
 def product_encoding(
-    op: DotOp, warps: int, staged: Mapping[SSAValue, int], registers: int, *, apart: bool = False
-) -> MmaAttr:
+    op: tt.DotOp, warps: int, staged: Mapping[SSAValue, int], registers: int, *, apart: bool = False
+) -> tt.MmaAttr:
     """The encoding of a dot's sums. With a sparse right operand the product is transposed.
 
     Warps divide the rows first, so that another dot or a reduction along rows finds the sums in the same warp.
@@ -157,7 +117,7 @@ def product_encoding(
 
         fitting = [n for n in _divisors(warps) if n * COLUMNS <= columns and warps // n * ROWS <= rows]
         along_columns = min(fitting, key=held, default=along_columns)
-    return MmaAttr.of(warps // along_columns, along_columns, transposed=transposed)
+    return tt.MmaAttr.of(warps // along_columns, along_columns, transposed=transposed)
 
 
 def _divisors(warps: int) -> list[int]:
@@ -166,7 +126,7 @@ def _divisors(warps: int) -> list[int]:
 
 def _dots_apart(operations: Sequence[Operation]) -> bool:
     """Whether no dot multiplies the sums of another dot, and there is no reduction."""
-    sums: set[SSAValue] = {op.d for op in operations if isinstance(op, DotOp)}
+    sums: set[SSAValue] = {op.d for op in operations if isinstance(op, tt.DotOp)}
     grown = True
     while grown:
         known = len(sums)
@@ -174,11 +134,11 @@ def _dots_apart(operations: Sequence[Operation]) -> bool:
             for group in _passed_on(op):
                 if not sums.isdisjoint(group):
                     sums.update(group)
-            if not isinstance(op, DotOp) and not op.regions and not sums.isdisjoint(op.operands):
+            if not isinstance(op, tt.DotOp) and not op.regions and not sums.isdisjoint(op.operands):
                 sums.update(op.results)
         grown = len(sums) > known
-    multiplied = {operand for op in operations if isinstance(op, DotOp) for operand in (op.a, op.b)}
-    return sums.isdisjoint(multiplied) and not any(isinstance(op, ReduceOp) for op in operations)
+    multiplied = {operand for op in operations if isinstance(op, tt.DotOp) for operand in (op.a, op.b)}
+    return sums.isdisjoint(multiplied) and not any(isinstance(op, tt.ReduceOp) for op in operations)
 
 
 class Natures:
@@ -198,7 +158,7 @@ class Natures:
 
     def __init__(
         self,
-        function: FuncOp,
+        function: tt.FuncOp,
         warps: int,
         *,
         registers: int,
@@ -219,7 +179,7 @@ class Natures:
         self.apart = _dots_apart(operations)
         self.operands = staged_operands(function, warpgroups=self.warpgroups) if staged else {}
         for op in operations:
-            if isinstance(op, DecompressOp) and op.columns is not None and not self._goes_to_registers(op.result):
+            if isinstance(op, tt.DecompressOp) and op.columns is not None and not self._goes_to_registers(op.result):
                 self._found[op.result] = _whole_entries(op, warps)
         self._settle(operations)
         self.staged = {value: along for value, along in self.operands.items() if self.of(value) is None}
@@ -241,15 +201,15 @@ class Natures:
 
     def default(self, value: SSAValue) -> Encoding:
         """The natural encoding of a value, or the default encoding of tiles without dots."""
-        return self.of(value) or BlockedAttr.default(tensor_of(value).get_shape(), self.warps, self.together)
+        return self.of(value) or tt.BlockedAttr.default(tensor_of(value).get_shape(), self.warps, self.together)
 
-    def source(self, op: CombiningOp) -> Encoding:
+    def source(self, op: tt.CombiningOp) -> Encoding:
         """The encoding of the operands of a reduction or scan."""
         return next((found for each in op.srcs if (found := self.of(each))), self.default(op.srcs[0]))
 
     def keeps(self, value: SSAValue) -> bool:
         """Whether a tile is computed only in its natural encoding, because to compute it again is expensive."""
-        computed = Block | DotOp | Anchor | scf.ForOp | scf.IfOp | scf.WhileOp
+        computed = Block | tt.DotOp | Anchor | scf.ForOp | scf.IfOp | scf.WhileOp
         return value in self.operands or value in self.kept or isinstance(value.owner, computed)
 
     def home(self, value: SSAValue) -> Encoding | None:
@@ -261,12 +221,12 @@ class Natures:
         users = [use.operation for use in value.uses]
         return bool(users) and all(
             product_left(user)[0] is value and value not in self.operands
-            if isinstance(user, DotOp)
-            else isinstance(user, (TransOp, *ELEMENTWISE)) and all(map(self._goes_to_registers, user.results))
+            if isinstance(user, tt.DotOp)
+            else isinstance(user, (tt.TransOp, *ELEMENTWISE)) and all(map(self._goes_to_registers, user.results))
             for user in users
         )
 
-    def with_groups(self, op: CompressOp | DecompressOp, encoding: Encoding) -> Encoding:
+    def with_groups(self, op: tt.CompressOp | tt.DecompressOp, encoding: Encoding) -> Encoding:
         """The encoding in which a tile is decompressed or compressed, if `encoding` is needed.
 
         It is the natural encoding, or `encoding`, or one in which threads have whole groups.
@@ -275,22 +235,22 @@ class Natures:
             return nature
         layout = encoding.layout(tensor_of(op.result).get_shape())
         try:
-            op.parts.dense(layout) if isinstance(op, CompressOp) else op.parts.values(layout)
+            op.parts.dense(layout) if isinstance(op, tt.CompressOp) else op.parts.values(layout)
         except ValueError:
             return _whole_entries(op, self.warps)
         return encoding
 
-    def store_in(self, op: StoreOp | AtomicRMWOp, encoding: Encoding) -> None:
+    def store_in(self, op: tt.StoreOp | tt.AtomicRMWOp, encoding: Encoding) -> None:
         """Give a special encoding to a store, or to an atomic operation with an unused result."""
         self.stores[op] = encoding
-        if isinstance(op, AtomicRMWOp):
+        if isinstance(op, tt.AtomicRMWOp):
             self._found[op.result] = encoding
 
-    def place(self, op: AtomicOp) -> Encoding:
+    def place(self, op: tt.AtomicOp) -> Encoding:
         """The encoding of an atomic operation."""
         return self.stores.get(op) or self.of(op.value) or self.of(op.ptr) or self.default(op.ptr)
 
-    def halves(self, op: JoinOp) -> Encoding:
+    def halves(self, op: tt.JoinOp) -> Encoding:
         """The encoding of the operands of a join."""
         return self.of(op.lhs) or self.default(op.rhs)
 
@@ -306,15 +266,15 @@ class Natures:
 
     def _give_default(self, op: Anchor) -> None:
         match op:
-            case AtomicRMWOp() | AtomicCASOp():
+            case tt.AtomicRMWOp() | tt.AtomicCASOp():
                 encoding = self.place(op) if is_tile(op.result) else None
-            case ReduceOp():
-                encoding = SliceAttr.of(op.axis.value.data, self.source(op))
-            case ScanOp():
+            case tt.ReduceOp():
+                encoding = tt.SliceAttr.of(op.axis.value.data, self.source(op))
+            case tt.ScanOp():
                 encoding = self.source(op)
-            case JoinOp():
+            case tt.JoinOp():
                 encoding = _paired(op, self.halves(op))
-            case GatherOp():
+            case tt.GatherOp():
                 encoding = self.default(op.indices)
         for result in op.results:
             if is_tile(result) and encoding is not None:
@@ -323,25 +283,25 @@ class Natures:
     def _given(self, op: Operation) -> list[tuple[SSAValue, Encoding | None]]:
         """The values to which this operation gives an encoding."""
         match op:
-            case DotOp():
+            case tt.DotOp():
                 staged = self.operands if self.warpgroups else {}
                 return [(op.d, product_encoding(op, self.warps, staged, self.registers, apart=self.apart))]
-            case ReduceOp():
+            case tt.ReduceOp():
                 found = next((found for each in op.srcs if (found := self.of(each))), None)
-                return [(each, found and SliceAttr.of(op.axis.value.data, found)) for each in op.result]
-            case ScanOp():
+                return [(each, found and tt.SliceAttr.of(op.axis.value.data, found)) for each in op.result]
+            case tt.ScanOp():
                 found = next((found for each in op.srcs if (found := self.of(each))), None)
                 return [(each, found) for each in op.result]
-            case JoinOp():
+            case tt.JoinOp():
                 found = self.of(op.lhs) or self.of(op.rhs)
                 return [(op.result, found and _paired(op, found))]
-            case GatherOp():
+            case tt.GatherOp():
                 return [(op.result, self.of(op.indices))]
-            case AtomicRMWOp() | AtomicCASOp():
+            case tt.AtomicRMWOp() | tt.AtomicCASOp():
                 return [(op.result, self.of(op.value))]
             case scf.ForOp() | scf.IfOp() | scf.WhileOp():
                 return self._together(_passed_on(op))
-            case LoadOp():
+            case tt.LoadOp():
                 return []
             case _:
                 return self._moved(op)
@@ -364,76 +324,63 @@ class Natures:
         source = next(each for each in op.operands if self.of(each) is not None)
         shape = tensor_of(source).get_shape()
         match op:
-            case TransOp():
-                encoding = LinearAttr.of(encoding.layout(shape).permuted(op.order.get_values()))
-            case ReshapeOp():
-                encoding = LinearAttr.of(encoding.layout(shape).reshaped(tensor_of(op.result).get_shape()))
-            case ExpandDimsOp():
-                fits = isinstance(encoding, SliceAttr) and encoding.dim.data == op.axis.value.data
-                encoding = encoding.parent if fits and isinstance(encoding, SliceAttr) else None
-            case BroadcastOp():
+            case tt.TransOp():
+                encoding = tt.LinearAttr.of(encoding.layout(shape).permuted(op.order.get_values()))
+            case tt.ReshapeOp():
+                encoding = tt.LinearAttr.of(encoding.layout(shape).reshaped(tensor_of(op.result).get_shape()))
+            case tt.ExpandDimsOp():
+                fits = isinstance(encoding, tt.SliceAttr) and encoding.dim.data == op.axis.value.data
+                encoding = encoding.parent if fits and isinstance(encoding, tt.SliceAttr) else None
+            case tt.BroadcastOp():
                 encoding = encoding if _fits(encoding, tensor_of(op.result).get_shape()) else None
-            case SplitOp() | DecompressOp() | CompressOp():
+            case tt.SplitOp() | tt.DecompressOp() | tt.CompressOp():
                 encoding = None
             case _:
                 pass
         return [(result, encoding) for result in op.results if as_tensor(result.type) is not None]
 
 
-def _paired(op: JoinOp, encoding: Encoding) -> Encoding:
-    return LinearAttr.of(encoding.layout(tensor_of(op.lhs).get_shape()).paired())
+def _paired(op: tt.JoinOp, encoding: Encoding) -> Encoding:
+    return tt.LinearAttr.of(encoding.layout(tensor_of(op.lhs).get_shape()).paired())
 
 
-def _pieces(value: SSAValue, warps: int, along: int) -> BlockedAttr:
+def _pieces(value: SSAValue, warps: int, along: int) -> tt.BlockedAttr:
     """The encoding of loads or copies of a tile in chunks along a dimension."""
-    if isinstance(value.owner, LoadOp) and loaded_along(value) not in (along, None):
-        return BlockedAttr.turning(tensor_of(value).get_shape(), warps, MAX_BYTES * 8 // element_bits(value), along)
-    together = (_chunk(value, along) or MAX_BYTES) * 8 // element_bits(value)
+    if isinstance(value.owner, tt.LoadOp) and loaded_along(value) not in (along, None):
+        return tt.BlockedAttr.turning(
+            tensor_of(value).get_shape(), warps, MAX_BYTES * 8 // element_bits(value.type), along
+        )
+    together = (_chunk(value, along) or MAX_BYTES) * 8 // element_bits(value.type)
     order = sorted(range(tensor_of(value).get_num_dims()), key=lambda dimension: dimension != along)
-    return BlockedAttr.default(tensor_of(value).get_shape(), warps, together, order, whole=True)
+    return tt.BlockedAttr.default(tensor_of(value).get_shape(), warps, together, order, whole=True)
 
 
-def _whole_entries(op: DecompressOp | CompressOp, warps: int) -> BlockedAttr:
+def _whole_entries(op: tt.DecompressOp | tt.CompressOp, warps: int) -> tt.BlockedAttr:
     """An encoding for decompression or compression. A thread has all groups of a metadata entry, and whole chunks."""
     assert op.columns is not None
     along, shape = op.columns.value.data, tensor_of(op.result).get_shape()
-    entry = op.parts.together // (KEPT if isinstance(op, CompressOp) else 1)
-    together = max(entry, MAX_BYTES * 8 // max(8, element_bits(op.result)))
-    return BlockedAttr.default(shape, warps, together, (along, 1 - along), whole=True)
+    entry = op.parts.together // (KEPT if isinstance(op, tt.CompressOp) else 1)
+    together = max(entry, MAX_BYTES * 8 // max(8, element_bits(op.result.type)))
+    return tt.BlockedAttr.default(shape, warps, together, (along, 1 - along), whole=True)
 
 
 def _chunk(value: SSAValue, along: int) -> int:
     """Bytes of a loaded tile that a thread may copy at once; 0 for other tiles."""
-    if isinstance(value.owner, TransOp):
+    if isinstance(value.owner, tt.TransOp):
         value, along = value.owner.src, 1 - along
-    return chunk_of(value.owner, along) if isinstance(value.owner, LoadOp) else 0
+    return chunk_of(value.owner, along) if isinstance(value.owner, tt.LoadOp) else 0
 
 
-def _together(function: FuncOp) -> int:
+def _together(function: tt.FuncOp) -> int:
     """The neighbours that a thread has of tiles without dots: as many of the widest elements as one access moves.
 
     One if no alignment of addresses is known, because elements are then moved one by one.
     """
     if not has_known_addresses(function):
         return 1
-    pointers = [op.ptr for op in function.body.walk() if isinstance(op, LoadOp | StoreOp) and is_tile(op.ptr)]
-    elements = [cast(PointerType, tensor_of(pointer).element_type).pointee for pointer in pointers]
-    return MAX_BYTES * 8 // max(map(memory_bits, elements), default=MAX_BYTES * 8)
-
-
-def memory_bits(element: Attribute) -> int:
-    """Bits of an element in memory. Unknown types count as pointers."""
-    match element:
-        case IntegerType():
-            return max(8, element.width.data)
-        case Float32Type():
-            return 32
-        case Float16Type() | BFloat16Type():
-            return 16
-        case Float8E4M3FNType() | Float8E5M2Type():
-            return 8
-        case _:
-            return 64
+    pointers = [op.ptr for op in function.body.walk() if isinstance(op, tt.LoadOp | tt.StoreOp) and is_tile(op.ptr)]
+    elements = [cast(tt.PointerType, tensor_of(pointer).element_type).pointee for pointer in pointers]
+    return MAX_BYTES // max(map(memory_bytes, elements), default=MAX_BYTES)
 
 
 def _passed_on(op: Operation) -> list[tuple[SSAValue, ...]]:

@@ -13,39 +13,14 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from louver.analysis.elementwise import ELEMENTWISE
 from louver.analysis.passages import came_from, passages
-from louver.compile.plan.encode.anchors import Anchor, Natures, element_bits, is_tile
+from louver.compile.plan.encode.anchors import Anchor, Natures, is_tile
+from louver.ir import tile as tt
 from louver.ir.refusal import unsupported
-from louver.ir.tile import (
-    AtomicCASOp,
-    AtomicRMWOp,
-    BroadcastOp,
-    CompressOp,
-    DecompressOp,
-    DotOp,
-    DotOperandAttr,
-    ExpandDimsOp,
-    FuncOp,
-    GatherOp,
-    JoinOp,
-    LinearAttr,
-    LoadOp,
-    MakeRangeOp,
-    MmaAttr,
-    ReduceOp,
-    ReshapeOp,
-    ScanOp,
-    SharedAttr,
-    SliceAttr,
-    SplatOp,
-    SplitOp,
-    StoreOp,
-    TransOp,
-)
 from louver.ir.tile.encodings import DENSE, METADATA, VALUES, Encoding
 from louver.ir.tile.layout import Layout
-from louver.ir.tile.types import tensor_of
+from louver.ir.tile.types import element_bits, tensor_of
 
-SOURCES = (arith.ConstantOp, MakeRangeOp, SplatOp)
+SOURCES = (arith.ConstantOp, tt.MakeRangeOp, tt.SplatOp)
 """Operations whose results may have any encoding."""
 
 Wanted = list[tuple[SSAValue, Encoding]]
@@ -54,7 +29,7 @@ Wanted = list[tuple[SSAValue, Encoding]]
 class Demands:
     """The encodings in which each tile of a function is needed, in the order in which they are found."""
 
-    def __init__(self, function: FuncOp, natures: Natures) -> None:
+    def __init__(self, function: tt.FuncOp, natures: Natures) -> None:
         self.natures = natures
         self._wanted: dict[SSAValue, dict[Encoding, None]] = {}
         self._pending: list[tuple[SSAValue, Encoding]] = []
@@ -72,7 +47,7 @@ class Demands:
         wanted = self.of(value)
         if value in self.natures.copied:
             return [self.natures.copied[value][0]]
-        if isinstance(value.owner, CompressOp | DecompressOp):
+        if isinstance(value.owner, tt.CompressOp | tt.DecompressOp):
             return list(dict.fromkeys(self.natures.with_groups(value.owner, each) for each in wanted))
         nature = self.natures.home(value)
         return [nature] if nature is not None and wanted and self.natures.keeps(value) else wanted
@@ -97,30 +72,30 @@ class Demands:
         if value in self.natures.copied:
             encoding, _ = self.natures.copied[value]
         owner = value.owner
-        if isinstance(owner, CompressOp | DecompressOp):
+        if isinstance(owner, tt.CompressOp | tt.DecompressOp):
             encoding = self.natures.with_groups(owner, encoding)
         passing = owner.parent_op() if isinstance(owner, Block) else owner
         if isinstance(passing, scf.ForOp | scf.IfOp):
             self._want([(each, encoding) for each in came_from(value)])
-        elif isinstance(owner, Operation) and not isinstance(owner, DotOp | Anchor | scf.WhileOp):
+        elif isinstance(owner, Operation) and not isinstance(owner, tt.DotOp | Anchor | scf.WhileOp):
             self._want(operand_encodings(owner, encoding))
 
 
 def anchored_operands(op: Operation, natures: Natures) -> Wanted:
     """The encodings of the operands of an operation that has an effect or a natural encoding."""
     match op:
-        case StoreOp() if is_tile(op.ptr):
+        case tt.StoreOp() if is_tile(op.ptr):
             encoding = natures.stores.get(op) or natures.of(op.value) or natures.of(op.ptr) or natures.default(op.value)
             return [(operand, encoding) for operand in op.operands]
-        case AtomicRMWOp() | AtomicCASOp() if is_tile(op.ptr):
+        case tt.AtomicRMWOp() | tt.AtomicCASOp() if is_tile(op.ptr):
             return [(operand, natures.place(op)) for operand in op.operands]
-        case DotOp():
+        case tt.DotOp():
             return dot_operands(op, natures)
-        case ReduceOp() | ScanOp():
+        case tt.ReduceOp() | tt.ScanOp():
             return [(operand, natures.source(op)) for operand in op.srcs]
-        case JoinOp():
+        case tt.JoinOp():
             return [(operand, natures.halves(op)) for operand in op.operands]
-        case GatherOp():
+        case tt.GatherOp():
             return [(operand, natures.default(operand)) for operand in op.operands]
         case scf.WhileOp():
             return [
@@ -133,55 +108,55 @@ def anchored_operands(op: Operation, natures: Natures) -> Wanted:
             return []
 
 
-def dot_operands(op: DotOp, natures: Natures) -> Wanted:
+def dot_operands(op: tt.DotOp, natures: Natures) -> Wanted:
     """The operands of a dot, with the encodings in registers or shared memory from which its products read them."""
     staged = natures.staged
     return [
-        (value, SharedAttr.along(staged[value]) if value in staged else encoding)
+        (value, tt.SharedAttr.along(staged[value]) if value in staged else encoding)
         for value, encoding in multiplied_operands(op, natures)
     ]
 
 
-def multiplied_operands(op: DotOp, natures: Natures) -> Wanted:
+def multiplied_operands(op: tt.DotOp, natures: Natures) -> Wanted:
     """The operands of a dot in the order a, b, metadata, c, with the encodings that its instruction needs."""
     sums = natures.of(op.d)
-    assert isinstance(sums, MmaAttr)
+    assert isinstance(sums, tt.MmaAttr)
     sparse = None if op.sparse_index is None else op.sparse_index.value.data
     wanted: Wanted = []
     for index, value in enumerate((op.a, op.b)):
         if sums.of_warpgroup and value in natures.operands:
-            wanted.append((value, SharedAttr.along(natures.operands[value])))
+            wanted.append((value, tt.SharedAttr.along(natures.operands[value])))
             continue
-        encoding = DotOperandAttr.of(index, sums, element_bits(value), VALUES if index == sparse else DENSE)
+        encoding = tt.DotOperandAttr.of(index, sums, element_bits(value.type), VALUES if index == sparse else DENSE)
         wanted.append((value, encoding))
     if op.metadata is not None and sparse is not None:
-        wanted.append((op.metadata, DotOperandAttr.of(sparse, sums, 16, METADATA)))
+        wanted.append((op.metadata, tt.DotOperandAttr.of(sparse, sums, 16, METADATA)))
     return [*wanted, (op.c, sums)]
 
 
 def operand_encodings(op: Operation, encoding: Encoding) -> Wanted:
     """The encodings of an operation's operands for a result in `encoding`. Rejects operations without a rule."""
     match op:
-        case ExpandDimsOp():
-            return [(op.src, SliceAttr.of(op.axis.value.data, encoding))]
-        case BroadcastOp():
+        case tt.ExpandDimsOp():
+            return [(op.src, tt.SliceAttr.of(op.axis.value.data, encoding))]
+        case tt.BroadcastOp():
             return [(op.src, encoding)]
-        case TransOp():
+        case tt.TransOp():
             order = list(op.order.get_values())
             back = [order.index(dimension) for dimension in range(len(order))]
-            return [(op.src, LinearAttr.of(_layout(op, op.result, encoding).permuted(back)))]
-        case ReshapeOp():
+            return [(op.src, tt.LinearAttr.of(_layout(op, op.result, encoding).permuted(back)))]
+        case tt.ReshapeOp():
             moved = _layout(op, op.result, encoding).reshaped(tensor_of(op.src).get_shape())
-            return [(op.src, LinearAttr.of(moved))]
-        case SplitOp():
-            return [(op.src, LinearAttr.of(_layout(op, op.first, encoding).paired()))]
-        case DecompressOp():
+            return [(op.src, tt.LinearAttr.of(moved))]
+        case tt.SplitOp():
+            return [(op.src, tt.LinearAttr.of(_layout(op, op.first, encoding).paired()))]
+        case tt.DecompressOp():
             return _parts(op, encoding)
-        case CompressOp():
+        case tt.CompressOp():
             layout = op.parts.dense(_layout(op, op.result, encoding))
             entries = op.parts.entries(layout, tensor_of(op.metadata).get_shape())
-            return [(op.src, LinearAttr.of(layout)), (op.metadata, LinearAttr.of(entries))]
-        case LoadOp():
+            return [(op.src, tt.LinearAttr.of(layout)), (op.metadata, tt.LinearAttr.of(entries))]
+        case tt.LoadOp():
             return [(operand, encoding) for operand in op.operands if is_tile(operand)]
         case _ if isinstance(op, SOURCES):
             return []
@@ -191,12 +166,12 @@ def operand_encodings(op: Operation, encoding: Encoding) -> Wanted:
             raise unsupported(f"{op.name} is not computed on tiles in registers", op)
 
 
-def _parts(op: DecompressOp, encoding: Encoding) -> Wanted:
+def _parts(op: tt.DecompressOp, encoding: Encoding) -> Wanted:
     """The encodings of the parts of a sparse tile. Each thread has the parts of its own elements."""
     assert op.metadata is not None
     layout = _layout(op, op.result, encoding)
     entries = op.parts.entries(layout, tensor_of(op.metadata).get_shape())
-    return [(op.src, LinearAttr.of(op.parts.values(layout))), (op.metadata, LinearAttr.of(entries))]
+    return [(op.src, tt.LinearAttr.of(op.parts.values(layout))), (op.metadata, tt.LinearAttr.of(entries))]
 
 
 def _layout(op: Operation, value: SSAValue, encoding: Encoding) -> Layout:

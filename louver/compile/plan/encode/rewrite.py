@@ -9,6 +9,7 @@ from xdsl.dialects import arith, scf
 from xdsl.dialects.builtin import DenseIntOrFPElementsAttr, LocationAttr, ModuleOp, TensorType
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
+from louver.analysis.passages import end_of
 from louver.compile.plan.encode.anchors import Anchor, Natures, choose_warps, is_tile
 from louver.compile.plan.encode.demand import anchored_operands, multiplied_operands, operand_encodings
 from louver.compile.plan.encode.stores import layouts_of_accesses
@@ -234,8 +235,7 @@ class _Rewrite:
         return [self._get(value, encoding) for value, each in pairs for encoding in each]
 
     def _close(self, old: Block, new: Block, encodings: Sequence[Sequence[Encoding | None]]) -> None:
-        end = old.last_op
-        assert end is not None
+        end = end_of(old)
         made = scf.YieldOp(*self._spread(end.operands, encodings))
         made.location = end.location
         new.add_op(made)

@@ -17,13 +17,13 @@ from xdsl.ir import Operation, SSAValue
 from louver.analysis.elementwise import ELEMENTWISE
 from louver.analysis.integers import position
 from louver.compile.plan.encode.accesses import Run, run_of
-from louver.compile.plan.encode.anchors import Natures, is_tile, memory_bits
+from louver.compile.plan.encode.anchors import Natures, is_tile
 from louver.compile.plan.encode.demand import Demands
 from louver.compile.plan.encode.exchange_plan import Means, conversion_cost
 from louver.ir.tile import AtomicRMWOp, BlockedAttr, BroadcastOp, DotOp, FuncOp, LinearAttr, LoadOp, SplatOp, StoreOp
 from louver.ir.tile.encodings import Encoding
 from louver.ir.tile.layout import Layout
-from louver.ir.tile.types import tensor_of
+from louver.ir.tile.types import memory_bytes, tensor_of
 from louver.isa.swizzle import BANK_LINE
 
 GAIN = 32
@@ -165,7 +165,7 @@ class _Conversion:
         nature = self.natures.of(value)
         if nature is not None:
             layout = nature.layout(self.rows.shape)
-            size = max(8, memory_bits(tensor_of(value).element_type)) // 8
+            size = memory_bytes(value.type)
             exchanged = conversion_cost(layout, self.rows, size, Means())
             yield _Way(exchanged + _cost_by_nature(self.natures, value, layout, set()), [value])
         if not self.natures.keeps(value):
@@ -182,7 +182,7 @@ class _Conversion:
         source, nature = tensor_of(op.src), self.natures.of(op.src)
         if nature is None:
             return 0
-        shape, size = source.get_shape(), max(8, memory_bits(source.element_type)) // 8
+        shape, size = source.get_shape(), memory_bytes(source)
         return conversion_cost(nature.layout(shape), LinearAttr.of(self.rows).layout(shape), size, Means())
 
 

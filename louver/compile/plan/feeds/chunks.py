@@ -15,30 +15,16 @@ from dataclasses import dataclass
 from typing import get_args
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import DenseArrayBase, FixedBitwidthType, i64
+from xdsl.dialects.builtin import DenseArrayBase, i64
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from louver.analysis.effects import has_no_effect
 from louver.analysis.integers import constant_everywhere, constant_integer
 from louver.analysis.passages import came_from
+from louver.ir import tile as tt
 from louver.ir.arith import ExtSIOp, ExtUIOp, TruncIOp
 from louver.ir.comparisons import CmpiOp, SelectOp
-from louver.ir.tile import (
-    AddPtrOp,
-    AtomicRMWOp,
-    BroadcastOp,
-    ExpandDimsOp,
-    FuncOp,
-    GetNumProgramsOp,
-    GetProgramIdOp,
-    LoadOp,
-    MakeRangeOp,
-    PointerType,
-    SplatOp,
-    StoreOp,
-    TransOp,
-)
-from louver.ir.tile.types import as_tensor, element_of, tensor_of
+from louver.ir.tile.types import as_tensor, element_of, memory_bytes, tensor_of
 from louver.isa.async_copy import CopyBytes
 
 CHUNK = "louver.chunk"
@@ -51,20 +37,20 @@ _DIVISIONS = (arith.DivSIOp, arith.DivUIOp, arith.FloorDivSIOp, arith.ShRUIOp, a
 _RESTS = (arith.RemSIOp, arith.RemUIOp)
 
 
-def find_chunks(function: FuncOp, multiples: Sequence[int]) -> None:
+def find_chunks(function: tt.FuncOp, multiples: Sequence[int]) -> None:
     """Adds the attributes in place.
 
     multiples: for each argument, a power of two that divides it. Addresses are in bytes.
     """
     runs = Runs(dict(zip(function.body.block.args, multiples, strict=True)))
     for op in function.body.walk():
-        if isinstance(op, LoadOp) and as_tensor(op.ptr.type) is not None:
+        if isinstance(op, tt.LoadOp) and as_tensor(op.ptr.type) is not None:
             found = max((runs.chunk(op, each), -each) for each in range(len(tensor_of(op.ptr).get_shape())))
             if found[0]:
                 op.attributes[CHUNK] = DenseArrayBase.from_list(i64, [-found[1], found[0]])
 
 
-def chunk_of(load: LoadOp, dimension: int) -> int:
+def chunk_of(load: tt.LoadOp, dimension: int) -> int:
     """The number of bytes that a load moves together along a dimension; 0 if it moves single elements."""
     found = load.attributes.get(CHUNK)
     if not isinstance(found, DenseArrayBase):
@@ -112,12 +98,12 @@ class Runs:
         self.multiples = multiples
         self._known: dict[Key, Run | None] = {}
 
-    def chunk(self, load: LoadOp, dimension: int) -> int:
+    def chunk(self, load: tt.LoadOp, dimension: int) -> int:
         """The largest number of bytes along a dimension that one copy of a load may move; 0 if there is no such copy."""
         tensor = tensor_of(load.ptr)
-        assert isinstance(tensor.element_type, PointerType)
-        size = _bytes(tensor.element_type.pointee)
-        for bytes_ in sorted(get_args(CopyBytes), reverse=True) if size else ():
+        assert isinstance(tensor.element_type, tt.PointerType)
+        size = memory_bytes(tensor.element_type.pointee)
+        for bytes_ in sorted(get_args(CopyBytes), reverse=True):
             count = bytes_ // size
             if count < 1 or tensor.get_shape()[dimension] % count:
                 continue
@@ -125,11 +111,11 @@ class Runs:
                 return bytes_
         return 0
 
-    def moves(self, op: LoadOp | StoreOp | AtomicRMWOp, dimension: int, count: int) -> bool:
+    def moves(self, op: tt.LoadOp | tt.StoreOp | tt.AtomicRMWOp, dimension: int, count: int) -> bool:
         """Whether one access may move each aligned block of `count` neighbours along a dimension."""
         pointer = tensor_of(op.ptr).element_type
-        assert isinstance(pointer, PointerType)
-        size, run = _bytes(pointer.pointee), self.of(op.ptr, dimension, count)
+        assert isinstance(pointer, tt.PointerType)
+        size, run = memory_bytes(pointer.pointee), self.of(op.ptr, dimension, count)
         # The address of a single element is aligned to its type.
         aligned = count == 1 or (run is not None and run.step == size and run.multiple % (size * count) == 0)
         return aligned and (op.mask is None or self.same(op.mask, dimension, count))
@@ -152,9 +138,9 @@ class Runs:
         match owner:
             case arith.ConstantOp():
                 return constant_integer(value) is not None
-            case SplatOp():
+            case tt.SplatOp():
                 return True
-            case ExpandDimsOp(src=source) | BroadcastOp(src=source):
+            case tt.ExpandDimsOp(src=source) | tt.BroadcastOp(src=source):
                 inner = _inside(owner, dimension)
                 return inner is None or self.same(source, inner, count)
             case arith.AndIOp() | arith.OrIOp() | arith.XOrIOp():
@@ -215,16 +201,16 @@ class Runs:
             case arith.ConstantOp():
                 number = constant_integer(value)
                 return None if number is None else Run.of(number)
-            case MakeRangeOp():
+            case tt.MakeRangeOp():
                 start = _power(op.start.value.data)
                 return (
                     Run(1, min(start, count))
                     if count > 1
                     else Run(0, 1 if op.result.type.get_shape()[0] > 1 else start)
                 )
-            case SplatOp():
+            case tt.SplatOp():
                 return self.of(op.src, 0, 1)
-            case ExpandDimsOp() | BroadcastOp() | TransOp():
+            case tt.ExpandDimsOp() | tt.BroadcastOp() | tt.TransOp():
                 inner = _inside(op, dimension)
                 return self.of(op.src, 0, 1) if inner is None else self.of(op.src, inner, count)
             case scf.ForOp() | scf.IfOp():
@@ -250,10 +236,10 @@ class Runs:
                 return Run(first.step - last.step, multiple)
             case arith.MuliOp():
                 return self._product(op, first, last)
-            case AddPtrOp():
+            case tt.AddPtrOp():
                 pointer = element_of(op.ptr.type)
-                assert isinstance(pointer, PointerType)
-                size = _bytes(pointer.pointee)
+                assert isinstance(pointer, tt.PointerType)
+                size = memory_bytes(pointer.pointee)
                 if not _stays(last, count):
                     return None
                 return Run(first.step + last.step * size, min(first.multiple, _power(last.multiple * size)))
@@ -305,12 +291,12 @@ def _stays(run: Run, count: int) -> bool:
 def _inside(op: Operation, dimension: int) -> int | None:
     """The dimension of the source that becomes `dimension` of the result; None if the source has one element along it."""
     match op:
-        case ExpandDimsOp():
+        case tt.ExpandDimsOp():
             axis = op.axis.value.data
             return None if dimension == axis else dimension - (dimension > axis)
-        case TransOp():
+        case tt.TransOp():
             return int(list(op.order.get_values())[dimension])
-        case BroadcastOp():
+        case tt.BroadcastOp():
             return None if tensor_of(op.src).get_shape()[dimension] == 1 else dimension
         case _:
             raise AssertionError(op.name)
@@ -322,24 +308,17 @@ def _by_element(op: Operation) -> bool:
     return not op.regions and len(op.results) == 1 and len(set(tiles)) <= 1
 
 
-def _bytes(element: object) -> int:
-    """Bytes of an element in memory; 0 for unknown types and for elements below one byte."""
-    if isinstance(element, PointerType):
-        return 8
-    return element.bitwidth // 8 if isinstance(element, FixedBitwidthType) else 0
-
-
 def _counts(value: SSAValue) -> bool:
     """Whether integers are known to be at least 0: program numbers, ranges, constants, and their sums and products."""
     match value.owner:
-        case MakeRangeOp() | GetProgramIdOp() | GetNumProgramsOp():
+        case tt.MakeRangeOp() | tt.GetProgramIdOp() | tt.GetNumProgramsOp():
             return True
         case arith.ConstantOp():
             return (constant_integer(value) or 0) >= 0
         case Block() as block:
             loop = block.parent_op()
             return isinstance(loop, scf.ForOp) and value is block.args[0] and _counts(loop.lb)
-        case arith.AddiOp() | arith.MuliOp() | SplatOp() | BroadcastOp() | ExpandDimsOp() | ExtSIOp() as op:
+        case arith.AddiOp() | arith.MuliOp() | tt.SplatOp() | tt.BroadcastOp() | tt.ExpandDimsOp() | ExtSIOp() as op:
             return all(map(_counts, op.operands))
         case arith.RemSIOp() | arith.DivSIOp() as op:
             return _counts(op.lhs) and (isinstance(op, arith.RemSIOp) or _counts(op.rhs))

@@ -17,7 +17,7 @@ from math import gcd
 from typing import cast
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import FixedBitwidthType, TensorType
+from xdsl.dialects.builtin import TensorType
 from xdsl.ir import OpResult, SSAValue
 from xdsl.rewriter import Rewriter
 
@@ -34,7 +34,7 @@ from louver.ir.polynomial import Monomial, Part, Polynomial, Size, divide
 from louver.ir.refusal import UnsupportedKernelError
 from louver.ir.tile import CompressOp, DecompressOp, DescriptorType, DotOp, FuncOp, LoadOp, TransOp
 from louver.ir.tile.shared import SharedLayout
-from louver.ir.tile.types import tensor_of
+from louver.ir.tile.types import memory_bytes, tensor_of
 from louver.isa.targets import TENSOR_MAP_MAX_BOX
 from louver.isa.tensormap import COPY_CHUNK
 
@@ -121,9 +121,7 @@ class _Boxes:
         columns = contiguous[0]
         rows = next(each for each in found.dimensions if each is not columns)
         counted = {each: replace(each, first=self._counted(each.first)) for each in (columns, rows)}
-        element = tensor_of(load.result).element_type
-        assert isinstance(element, FixedBitwidthType)
-        size = element.bitwidth // 8
+        size = memory_bytes(load.result.type)
         fits = columns.extent * size >= COPY_CHUNK and rows.extent <= TENSOR_MAP_MAX_BOX
         if not fits or self._multiple(counted[columns].first) * size % COPY_CHUNK:
             return
@@ -136,11 +134,11 @@ class _Boxes:
         indices = self.describer.descriptors
         place = [indices.first(each, load) for each in (*entry, rows.first, columns.first)]
         assert not any(isinstance(each, int) for each in place)
-        block = TensorType(element, [*(1 for _ in entry), rows.extent, columns.extent])
+        block = TensorType(tensor_of(load.result).element_type, [*(1 for _ in entry), rows.extent, columns.extent])
         new = load.found_in(
             self._argument(box, DescriptorType(block)), [each for each in place if isinstance(each, SSAValue)]
         )
-        new.location, new.result.name_hint = load.location, load.result.name_hint
+        new.location = load.location
         Rewriter.replace_op(load, new)
 
     def _counted(self, first: Polynomial) -> Polynomial:

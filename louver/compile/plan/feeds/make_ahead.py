@@ -23,6 +23,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.integers import position
+from louver.analysis.passages import end_of
 from louver.compile.plan.feeds.ring_copies import goes_to_ring
 from louver.compile.plan.feeds.steps_ahead import (
     computed,
@@ -78,14 +79,11 @@ def _may_be_early(op: Operation) -> bool:
 
 def _next(block: Block, carried: Sequence[SSAValue]) -> set[Operation]:
     """The operations of a loop's body that compute the values of these arguments in the next iteration."""
-    end = block.last_op
-    assert end is not None
-    return computed([end.operands[position(each, block.args) - 1] for each in carried], block)[0]
+    return computed([end_of(block).operands[position(each, block.args) - 1] for each in carried], block)[0]
 
 
 def _make_ahead(loop: scf.ForOp, puts: Sequence[ConvertLayoutOp]) -> None:
-    block, end = loop.body.block, loop.body.block.last_op
-    assert isinstance(end, scf.YieldOp)
+    block, end = loop.body.block, end_of(loop.body.block)
     found, carried = computed([put.src for put in puts], block)
     made = [op for op in block.ops if op in found]
     changing = varying(made, block)
@@ -111,14 +109,10 @@ def _make_ahead(loop: scf.ForOp, puts: Sequence[ConvertLayoutOp]) -> None:
     ends = [*end.operands]
     for put in puts:
         now, other = (block.insert_arg(put.result.type, len(block.args)) for _ in range(2))
-        now.name_hint = put.result.name_hint
         ends += [insert(place, LocalStoreOp(known.get(put.src, put.src), other, free=True), put).results[0], now]
         Rewriter.replace_op(put, [], [now])
     new = carrying(loop, given, ends)
-    for before, after in zip(loop.results, new.results, strict=False):
-        after.name_hint = before.name_hint
-        before.replace_all_uses_with(after)
-    Rewriter.erase_op(loop)
+    Rewriter.replace_op(loop, [], new.results[: len(loop.results)])
 
 
 def _compute(

@@ -9,30 +9,13 @@ from math import prod
 from typing import cast
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import FixedBitwidthType
 from xdsl.ir import Block, Operation, SSAValue
 
 from louver.analysis.elementwise import ELEMENTWISE
 from louver.analysis.integers import constant_integer, position
+from louver.ir import tile as tt
 from louver.ir.comparisons import SelectOp
-from louver.ir.tile import (
-    AddPtrOp,
-    BroadcastOp,
-    CompressOp,
-    DecompressOp,
-    DotOp,
-    ExpandDimsOp,
-    GatherOp,
-    JoinOp,
-    LoadOp,
-    MakeRangeOp,
-    ReduceOp,
-    ReshapeOp,
-    ScanOp,
-    SplatOp,
-    TransOp,
-)
-from louver.ir.tile.types import as_tensor, tensor_of
+from louver.ir.tile.types import as_tensor, memory_bytes, tensor_of
 
 Stride = int | None
 """The distance from an element to its neighbour along a dimension, in elements; None if it is not known."""
@@ -41,24 +24,18 @@ Stride = int | None
 def is_computed(operand: SSAValue) -> bool:
     """Whether threads compute an operand, rather than load it."""
     owner = operand.owner
-    return is_computed(owner.src) if isinstance(owner, TransOp) else not isinstance(owner, LoadOp | Block)
+    return is_computed(owner.src) if isinstance(owner, tt.TransOp) else not isinstance(owner, tt.LoadOp | Block)
 
 
 def tile_bytes(value: SSAValue) -> int:
-    """Bytes of a tile of numbers."""
-    return prod(tensor_of(value).get_shape()) * element_bytes(value)
+    """Bytes of a tile, or of a scalar."""
+    tensor = as_tensor(value.type)
+    return (1 if tensor is None else prod(tensor.get_shape())) * memory_bytes(value.type)
 
 
 def row_bytes(value: SSAValue, dimension: int) -> int:
     """Bytes along a dimension of a tile."""
-    return tensor_of(value).get_shape()[dimension] * element_bytes(value)
-
-
-def element_bytes(value: SSAValue) -> int:
-    """Bytes of an element of a tile of numbers."""
-    element = tensor_of(value).element_type
-    assert isinstance(element, FixedBitwidthType)
-    return element.bitwidth // 8
+    return tensor_of(value).get_shape()[dimension] * memory_bytes(value.type)
 
 
 def loaded_along(value: SSAValue) -> int | None:
@@ -72,17 +49,26 @@ def loaded_along(value: SSAValue) -> int | None:
         index = position(value, owner.args) - 1
         return loaded_along(loop.iter_args[index]) if isinstance(loop, scf.ForOp) and index >= 0 else None
     match owner:
-        case LoadOp():
+        case tt.LoadOp():
             found = strides(owner.ptr)
             return found.index(1) if found.count(1) == 1 else None
-        case TransOp():
+        case tt.TransOp():
             inner = loaded_along(owner.src)
             return None if inner is None else list(owner.order.get_values()).index(inner)
-        case ReshapeOp():
+        case tt.ReshapeOp():
             return _kept(loaded_along(owner.src), tensor_of(owner.src).get_shape(), tensor_of(value).get_shape())
-        case DecompressOp(columns=along) | CompressOp(columns=along) if along is not None:
+        case tt.DecompressOp(columns=along) | tt.CompressOp(columns=along) if along is not None:
             return along.value.data
-        case DotOp() | ReduceOp() | ScanOp() | JoinOp() | GatherOp() | scf.ForOp() | scf.IfOp() | scf.WhileOp():
+        case (
+            tt.DotOp()
+            | tt.ReduceOp()
+            | tt.ScanOp()
+            | tt.JoinOp()
+            | tt.GatherOp()
+            | scf.ForOp()
+            | scf.IfOp()
+            | scf.WhileOp()
+        ):
             return None
         case _:
             return _of_operands(owner, tensor_of(value).get_shape())
@@ -111,7 +97,7 @@ def _of_operands(op: Operation, shape: Sequence[int]) -> int | None:
 def _is_repeated(tile: SSAValue) -> bool:
     """Whether a tile is computed only from broadcast tiles, scalars and constants."""
     owner = tile.owner
-    if isinstance(owner, BroadcastOp | SplatOp | arith.ConstantOp):
+    if isinstance(owner, tt.BroadcastOp | tt.SplatOp | arith.ConstantOp):
         return True
     if isinstance(owner, Block) or not isinstance(owner, ELEMENTWISE):
         return False
@@ -125,16 +111,16 @@ def strides(value: SSAValue) -> tuple[Stride, ...]:
         return ()
     rank, owner = len(tensor.get_shape()), value.owner
     match owner:
-        case MakeRangeOp():
+        case tt.MakeRangeOp():
             return (1,)
-        case SplatOp() | arith.ConstantOp():
+        case tt.SplatOp() | arith.ConstantOp():
             return (0,) * rank
-        case ExpandDimsOp():
+        case tt.ExpandDimsOp():
             inner, axis = strides(owner.src), owner.axis.value.data
             return (*inner[:axis], 0, *inner[axis:])
-        case BroadcastOp():
+        case tt.BroadcastOp():
             return strides(owner.src)
-        case arith.AddiOp() | AddPtrOp():
+        case arith.AddiOp() | tt.AddPtrOp():
             pairs = zip(*map(strides, owner.operands), strict=True)
             return tuple(None if None in pair else sum(cast(Sequence[int], pair)) for pair in pairs)
         case arith.MuliOp():
@@ -146,7 +132,7 @@ def strides(value: SSAValue) -> tuple[Stride, ...]:
             tiles = [each for each in owner.operands if as_tensor(each.type) is not None]
             if any(tensor_of(each).get_shape() != tensor.get_shape() for each in tiles):
                 return (None,) * rank
-            if len(tiles) == 1 and len(owner.operands) == 1 and not isinstance(owner, LoadOp):
+            if len(tiles) == 1 and len(owner.operands) == 1 and not isinstance(owner, tt.LoadOp):
                 # A conversion to another integer width.
                 return strides(tiles[0])
             columns = zip(*map(strides, tiles), strict=True)
@@ -158,7 +144,7 @@ def strides(value: SSAValue) -> tuple[Stride, ...]:
 def _scaled(op: arith.MuliOp) -> tuple[Stride, ...]:
     """The strides of a product. A constant factor multiplies them."""
     for tile, by in ((op.lhs, op.rhs), (op.rhs, op.lhs)):
-        factor = constant_integer(by.owner.src if isinstance(by.owner, SplatOp) else by)
+        factor = constant_integer(by.owner.src if isinstance(by.owner, tt.SplatOp) else by)
         if factor is not None:
             return tuple(None if each is None else each * factor for each in strides(tile))
     pairs = zip(strides(op.lhs), strides(op.rhs), strict=True)

@@ -22,31 +22,17 @@ from louver.analysis.integers import position
 from louver.compile.plan.feeds.copied_loads import addresses, is_unchanged
 from louver.compile.plan.feeds.steps_ahead import Sources, made_again, next_step, taken
 from louver.compile.rewrite.insert import insert, insert_before
+from louver.ir import tile as tt
 from louver.ir.comparisons import CmpiOp
-from louver.ir.tile import (
-    AsyncCommitOp,
-    AsyncCopyOp,
-    AsyncWaitOp,
-    AtomicRMWOp,
-    BoxCopiesOp,
-    ClearSlotsOp,
-    EvenBarriersOp,
-    InitBarriersOp,
-    LoadOp,
-    LocalAllocOp,
-    LocalStoreOp,
-    StoreOp,
-    WaitBarrierOp,
-)
 
 _RINGS = (
-    *(AsyncCommitOp, AsyncCopyOp, AsyncWaitOp, LocalAllocOp, LocalStoreOp),
-    *(BoxCopiesOp, ClearSlotsOp, EvenBarriersOp, InitBarriersOp, WaitBarrierOp),
+    *(tt.AsyncCommitOp, tt.AsyncCopyOp, tt.AsyncWaitOp, tt.LocalAllocOp, tt.LocalStoreOp),
+    *(tt.BoxCopiesOp, tt.ClearSlotsOp, tt.EvenBarriersOp, tt.InitBarriersOp, tt.WaitBarrierOp),
 )
 """The operations that ring-copies inserts for the rings of other loops."""
 
 
-def loop_around(loop: scf.ForOp, loads: Sequence[LoadOp], apart: Container[SSAValue]) -> scf.ForOp | None:
+def loop_around(loop: scf.ForOp, loads: Sequence[tt.LoadOp], apart: Container[SSAValue]) -> scf.ForOp | None:
     """The loop around a loop, if copies of `loads` for its next iteration may begin before this iteration ends; None
     otherwise.
 
@@ -72,15 +58,15 @@ def loop_around(loop: scf.ForOp, loads: Sequence[LoadOp], apart: Container[SSAVa
 def _may_come_later(op: Operation) -> bool:
     """Whether copies may begin before an operation. The caller checks that it does not store data that they read."""
     match op:
-        case LoadOp():
+        case tt.LoadOp():
             return op.is_volatile is None
-        case StoreOp() | AtomicRMWOp():
+        case tt.StoreOp() | tt.AtomicRMWOp():
             return not any(result.first_use for result in op.results)
         case _:
             return isinstance(op, (scf.ForOp, scf.WhileOp, scf.IfOp, *_RINGS)) or has_no_effect(op)
 
 
-def begin_next(around: scf.ForOp, loop: Operation, begun: Sequence[BoxCopiesOp]) -> None:
+def begin_next(around: scf.ForOp, loop: Operation, begun: Sequence[tt.BoxCopiesOp]) -> None:
     """Moves copies from before a loop to after it, for the next iteration of the outer loop.
 
     The copies of the first iteration begin before the outer loop.

@@ -17,13 +17,14 @@ loaded values do not change. Addresses past the end of the loop are computed but
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import prod
 
 from xdsl.dialects import arith, scf
-from xdsl.dialects.builtin import FixedBitwidthType, ModuleOp
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
+from louver.analysis.passages import end_of
+from louver.compile.plan.feeds.neighbours import tile_bytes
 from louver.compile.plan.feeds.ring_copies import goes_to_ring
 from louver.compile.plan.feeds.staged_operands import staged_operands
 from louver.compile.plan.feeds.steps_ahead import Sources, computed_again, loaded_again, move_up, only_loads
@@ -63,7 +64,7 @@ def prefetch_loads(module: ModuleOp, warps: int, *, rings: bool = False) -> None
                 and not (rings and goes_to_ring(loop, op))
                 and Sources(loop, op.operands, repeated=False).known_ahead
             ]
-            kept = sum(map(_tile_bytes, [*(load.result for load in loads), *(dot.d for dot in dots)]))
+            kept = sum(map(tile_bytes, [*(load.result for load in loads), *(dot.d for dot in dots)]))
             if loads and kept <= KEPT_BYTES * LANES * warps:
                 _load_ahead(loop, loads)
         remove_dead(function)
@@ -99,17 +100,9 @@ def _loads_of(operand: SSAValue, block: Block | None) -> set[Operation] | None:
     return found
 
 
-def _tile_bytes(tile: SSAValue) -> int:
-    tensor = as_tensor(tile.type)
-    element = tile.type if tensor is None else tensor.element_type
-    assert isinstance(element, FixedBitwidthType)
-    return (1 if tensor is None else prod(tensor.get_shape())) * element.bitwidth // 8
-
-
 def _load_ahead(loop: scf.ForOp, loads: Sequence[LoadOp]) -> None:
     """Move these loads of the loop one step ahead."""
-    block, end = loop.body.block, loop.body.block.last_op
-    assert isinstance(end, scf.YieldOp)
+    block, end = loop.body.block, end_of(loop.body.block)
     sources = Sources(loop, [each for load in loads for each in load.operands], repeated=False)
     made, varying = sources.made, sources.varying
     move_up(block, (set(made) - varying).union(sources.stepped))
@@ -148,15 +141,9 @@ def _loads_at(
 
 def _carry(loop: scf.ForOp, loads: Sequence[LoadOp], first: Sequence[SSAValue], ahead: Sequence[SSAValue]) -> None:
     """Replace the loads of the loop by arguments that carry the tiles loaded ahead."""
-    block, end = loop.body.block, loop.body.block.last_op
-    assert isinstance(end, scf.YieldOp)
+    block, end = loop.body.block, end_of(loop.body.block)
     for load in loads:
         tile = block.insert_arg(load.result.type, len(block.args))
-        tile.name_hint = load.result.name_hint
-        load.result.replace_all_uses_with(tile)
-        Rewriter.erase_op(load)
+        Rewriter.replace_op(load, [], [tile])
     new = carrying(loop, [*loop.iter_args, *first], [*end.operands, *ahead])
-    for before, after in zip(loop.results, new.results, strict=False):
-        after.name_hint = before.name_hint
-        before.replace_all_uses_with(after)
-    Rewriter.erase_op(loop)
+    Rewriter.replace_op(loop, [], new.results[: len(loop.results)])

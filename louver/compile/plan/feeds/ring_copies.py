@@ -31,6 +31,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.analysis.effects import has_no_effect
 from louver.analysis.integers import position
+from louver.analysis.passages import end_of
 from louver.compile.plan.encode.unit import by_warpgroups
 from louver.compile.plan.feeds.chunks import chunk_of
 from louver.compile.plan.feeds.copied_loads import (
@@ -43,35 +44,11 @@ from louver.compile.plan.feeds.copied_loads import (
 )
 from louver.compile.plan.feeds.neighbours import loaded_along
 from louver.compile.plan.feeds.next_copies import begin_next, loop_around
-from louver.compile.plan.feeds.steps_ahead import (
-    Sources,
-    guarded_mask,
-    made_again,
-    move_up,
-    next_step,
-    only_loads,
-)
+from louver.compile.plan.feeds.steps_ahead import Sources, guarded_mask, made_again, move_up, next_step, only_loads
 from louver.compile.rewrite.insert import carrying, insert, integer
 from louver.compile.rewrite.remove_dead import remove_dead
+from louver.ir import tile as tt
 from louver.ir.comparisons import CmpiOp, SelectOp
-from louver.ir.tile import (
-    AsyncCommitOp,
-    AsyncCopyOp,
-    AsyncWaitOp,
-    BoxCopiesOp,
-    ClearSlotsOp,
-    ConvertLayoutOp,
-    DotOp,
-    EvenBarriersOp,
-    FuncOp,
-    InitBarriersOp,
-    LoadOp,
-    LocalAllocOp,
-    SharedAttr,
-    SlotOp,
-    TransOp,
-    WaitBarrierOp,
-)
 from louver.ir.tile.boxes import BARRIER_BYTES
 from louver.ir.tile.multiples import apart_of
 from louver.ir.tile.staging import in_shared, slot_bytes, tile_of
@@ -101,12 +78,12 @@ class _Tile:
     first: the load of the first tile, if the loop loads the tile of the next step.
     """
 
-    load: LoadOp
-    turn: TransOp | None
-    put: ConvertLayoutOp
+    load: tt.LoadOp
+    turn: tt.TransOp | None
+    put: tt.ConvertLayoutOp
     elsewhere: SSAValue | None
     chunk: int
-    first: LoadOp | None
+    first: tt.LoadOp | None
 
     @property
     def memory(self) -> AnyTensor:
@@ -116,7 +93,7 @@ class _Tile:
         """
         put = tensor_of(self.put.result)
         encoding = register_encoding(put)
-        assert isinstance(encoding, SharedAttr)
+        assert isinstance(encoding, tt.SharedAttr)
         return put if self.turn is None else TensorType(put.element_type, put.get_shape()[::-1], encoding.turned())
 
 
@@ -125,7 +102,7 @@ Peak = Callable[[Operation, Container[SSAValue | Operation]], int]
 
 
 def ring_copies(
-    module: ModuleOp, rooms: Sequence[int], peak_of: Callable[[FuncOp], Peak], most: int = MOST_SLOTS
+    module: ModuleOp, rooms: Sequence[int], peak_of: Callable[[tt.FuncOp], Peak], most: int = MOST_SLOTS
 ) -> None:
     """Rewrites loops in place.
 
@@ -133,12 +110,12 @@ def ring_copies(
     peak_of: gives the peak of shared memory that a function needs beside the rings.
     most: the largest number of slots of a ring.
     """
-    for function in [op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]:
+    for function in [op for op in module.body.ops if isinstance(op, tt.FuncOp) and op.is_public]:
         apart = apart_of(function)
         shares = _Shares(rooms, most, peak_of(function))
         early, late = list[_Wish](), list[_Wish]()
         for loop in [op for op in function.body.walk() if isinstance(op, scf.ForOp) and only_loads(op, stores=True)]:
-            loads = [op for op in loop.body.block.ops if isinstance(op, LoadOp) and is_unchanged(op, loop, apart)]
+            loads = [op for op in loop.body.block.ops if isinstance(op, tt.LoadOp) and is_unchanged(op, loop, apart)]
             tiles = [found for op in loads if (found := _tile(loop, op))]
             if not all(each.first for each in tiles):
                 tiles = [each for each in tiles if each.first is None]
@@ -217,12 +194,12 @@ class _Shares:
         )
 
 
-def goes_to_ring(loop: scf.ForOp, load: LoadOp) -> bool:
+def goes_to_ring(loop: scf.ForOp, load: tt.LoadOp) -> bool:
     """Whether this pass copies the tile of a load, if shared memory is left."""
     return _tile(loop, load) is not None
 
 
-def _tile(loop: scf.ForOp, load: LoadOp) -> _Tile | None:
+def _tile(loop: scf.ForOp, load: tt.LoadOp) -> _Tile | None:
     """The tile of a load, if its only use is the conversion to shared memory, and masked elements are zeros or any
     legal codes.
     """
@@ -230,12 +207,12 @@ def _tile(loop: scf.ForOp, load: LoadOp) -> _Tile | None:
     if isinstance(end := only_user(tile), scf.YieldOp):
         index = position(tile, end.operands)
         tile, first = loop.body.block.args[index + 1], loop.iter_args[index].owner
-        if not isinstance(first, LoadOp) or loop.results[index].first_use or not _goes_into(first, loop):
+        if not isinstance(first, tt.LoadOp) or loop.results[index].first_use or not _goes_into(first, loop):
             return None
     user = only_user(tile)
-    turn = user if isinstance(user, TransOp) else None
+    turn = user if isinstance(user, tt.TransOp) else None
     put = user if turn is None else only_user(turn.result)
-    if not isinstance(put, ConvertLayoutOp) or not in_shared(put.result):
+    if not isinstance(put, tt.ConvertLayoutOp) or not in_shared(put.result):
         return None
     along = tile_of(put.result).fast
     along = along if turn is None else 1 - along
@@ -254,11 +231,11 @@ def _tile(loop: scf.ForOp, load: LoadOp) -> _Tile | None:
     return _Tile(load, turn, put, elsewhere, chunk, first)
 
 
-def _goes_into(load: LoadOp, loop: scf.ForOp) -> bool:
+def _goes_into(load: tt.LoadOp, loop: scf.ForOp) -> bool:
     """Whether a load may move to just before a loop. No operation in between may have an effect other than a load."""
     between: Operation | None = load.next_op if load.parent is loop.parent else None
     while between is not None and between is not loop:
-        if not isinstance(between, LoadOp) and not has_no_effect(between):
+        if not isinstance(between, tt.LoadOp) and not has_no_effect(between):
             return False
         between = between.next_op
     return between is loop
@@ -294,15 +271,15 @@ class _Ring:
     def make(self) -> None:
         """Rewrite the loop."""
         loop, slots = self.loop, self.slots
-        block, end = loop.body.block, cast(scf.YieldOp, loop.body.block.last_op)
+        block, end = loop.body.block, end_of(loop.body.block)
         sources = Sources(loop, [value for each in self.tiles for value in addresses(each.load)], repeated=True)
         number = block.args[0]
         home = self.around or loop
-        memory = [insert(home, LocalAllocOp(each.memory, slots), each.put).results[0] for each in self.tiles]
+        memory = [insert(home, tt.LocalAllocOp(each.memory, slots), each.put).results[0] for each in self.tiles]
         for tile, each in zip(self.tiles, memory, strict=True):
             if tile.load.box is not None:
-                insert(home, ClearSlotsOp(tile.load.box, each), self.like)
-        barriers = insert(_outermost(loop), InitBarriersOp(slots), self.like).results[0] if self.boxes else None
+                insert(home, tt.ClearSlotsOp(tile.load.box, each), self.like)
+        barriers = insert(_outermost(loop), tt.InitBarriersOp(slots), self.like).results[0] if self.boxes else None
 
         known, goes_on, begun = self._first_steps(sources, memory, barriers)
         # The copy of a later step needs the loop's values of that step, so the loop carries them in addition.
@@ -318,9 +295,9 @@ class _Ring:
         first = next(op for op in block.ops if op not in fixed)
         current = self._slot(first, memory, barriers, read)
         if self.gathers:
-            insert(first, AsyncWaitOp(slots - 2), self.like)
+            insert(first, tt.AsyncWaitOp(slots - 2), self.like)
         if current.barrier is not None:
-            insert(first, WaitBarrierOp(current.barrier, phase[0]), self.like)
+            insert(first, tt.WaitBarrierOp(current.barrier, phase[0]), self.like)
         turns = self._turned(first, read, phase)
         dot = _first_product(block)
         # There must be no branch between products and the wait for them.
@@ -343,26 +320,23 @@ class _Ring:
         ends = [*end.operands, *(following[each] for each in shadows), goes_on, *turns]
         new = carrying(loop, [*loop.iter_args, *given], ends)
         if self.gathers:
-            insert(loop, AsyncWaitOp(0), self.like)
+            insert(loop, tt.AsyncWaitOp(0), self.like)
         if barriers is not None and _runs_again(loop):
             read, _, odd = new.results[-3:]
-            insert(loop, EvenBarriersOp(barriers, read, odd, slots), loop)
+            insert(loop, tt.EvenBarriersOp(barriers, read, odd, slots), loop)
         if self.around is not None:
             begin_next(self.around, loop, begun)
-        for before, after in zip(loop.results, new.results, strict=False):
-            after.name_hint = before.name_hint
-            before.replace_all_uses_with(after)
-        Rewriter.erase_op(loop)
+        Rewriter.replace_op(loop, [], new.results[: len(loop.results)])
 
     def _first_steps(
         self, sources: Sources, memory: Sequence[SSAValue], barriers: SSAValue | None
-    ) -> tuple[dict[SSAValue, SSAValue], SSAValue, list[BoxCopiesOp]]:
+    ) -> tuple[dict[SSAValue, SSAValue], SSAValue, list[tt.BoxCopiesOp]]:
         """Copy the first `slots - 1` steps before the loop, or fewer if the loop has fewer.
 
         Returns the values of the body in the next step, whether that step exists, and the copies of boxes.
         """
         loop, block = self.loop, self.loop.body.block
-        begun: list[BoxCopiesOp] = []
+        begun: list[tt.BoxCopiesOp] = []
         known = dict[SSAValue, SSAValue](zip(block.args, (loop.lb, *loop.iter_args), strict=True))
         goes_on = insert(loop, CmpiOp(loop.lb, loop.ub, "slt"), self.like).results[0]
         loads = [each.load for each in self.tiles]
@@ -384,42 +358,42 @@ class _Ring:
             size = integer(before, BARRIER_BYTES)
             offset = insert(before, arith.MuliOp(index, size), like).results[0]
             barrier = insert(before, arith.AddiOp(barriers, offset), like).results[0]
-        return _Slot(tuple(insert(before, SlotOp(each, index), like).results[0] for each in memory), barrier)
+        return _Slot(tuple(insert(before, tt.SlotOp(each, index), like).results[0] for each in memory), barrier)
 
     def _begin(
         self,
         before: Operation,
         slot: _Slot,
-        loads: Sequence[LoadOp],
+        loads: Sequence[tt.LoadOp],
         known: Mapping[SSAValue, SSAValue],
         goes_on: SSAValue,
         *,
         inside: bool = False,
         free: bool = False,
-    ) -> list[BoxCopiesOp]:
+    ) -> list[tt.BoxCopiesOp]:
         """Begin the copies of a step for these loads, under the condition `goes_on`. Returns the copies of boxes.
 
         known: maps values of the loop's body to values there.
         inside: whether the copies are in the loop.
         """
-        begun: list[BoxCopiesOp] = []
+        begun: list[tt.BoxCopiesOp] = []
         boxes = [
             (load.box, load.place, tile) for load, tile in zip(loads, slot.tiles, strict=True) if load.box is not None
         ]
         if slot.barrier is not None:
             places = [known.get(index, index) for _, place, _ in boxes for index in place]
             descriptors, tiles = [box for box, _, _ in boxes], [tile for _, _, tile in boxes]
-            copies = BoxCopiesOp(descriptors, places, tiles, slot.barrier, goes_on, free=free, apart=inside)
+            copies = tt.BoxCopiesOp(descriptors, places, tiles, slot.barrier, goes_on, free=free, apart=inside)
             begun.append(copies)
             insert(before, begun[0], self.like)
         for each, load, tile in zip(self.tiles, loads, slot.tiles, strict=True):
             if load.box is None:
                 mask = guarded_mask(before, load, known, goes_on)
                 pointers = known.get(load.ptr, load.ptr)
-                copy = AsyncCopyOp(pointers, tile, mask, each.elsewhere, chunk=each.chunk, free=free)
+                copy = tt.AsyncCopyOp(pointers, tile, mask, each.elsewhere, chunk=each.chunk, free=free)
                 insert(before, copy, each.load).results[0].name_hint = each.load.result.name_hint
         if self.gathers:
-            insert(before, AsyncCommitOp(), self.like)
+            insert(before, tt.AsyncCommitOp(), self.like)
         return begun
 
     def _turned(self, before: Operation, read: SSAValue, phase: Sequence[SSAValue]) -> list[SSAValue]:
@@ -445,7 +419,7 @@ class _Slot:
 def _outermost(op: Operation) -> Operation:
     """The ancestor of an operation in the block of the function."""
     parent = op.parent_op()
-    while parent is not None and not isinstance(parent, FuncOp):
+    while parent is not None and not isinstance(parent, tt.FuncOp):
         op, parent = parent, parent.parent_op()
     return op
 
@@ -462,12 +436,12 @@ def _load_behind(block: Block, place: Operation) -> None:
     for op in list(block.ops):
         if op is place:
             return
-        if isinstance(op, LoadOp) and isinstance(only_user(op.result), scf.YieldOp):
+        if isinstance(op, tt.LoadOp) and isinstance(only_user(op.result), scf.YieldOp):
             op.detach()
             Rewriter.insert_op(op, InsertPoint.before(place))
 
 
-def _take_behind(dot: DotOp) -> None:
+def _take_behind(dot: tt.DotOp) -> None:
     """Move operations that the products do not need after them, also reads of shared memory."""
     behind: set[Operation] = set()
     place, op = dot.next_op, dot.prev_op
@@ -492,12 +466,12 @@ def _follows(op: Operation, other: Operation) -> bool:
     return op.parent is other.parent and not op.is_before_in_block(other) and op is not other
 
 
-def _first_product(block: Block) -> DotOp | None:
+def _first_product(block: Block) -> tt.DotOp | None:
     """The first dot, if warpgroups multiply it; None otherwise. Threads synchronize before it, so copies may follow it.
 
     A dot in parts is left out. It waits for most of its products, and copies should not wait.
     """
-    dot = next((op for op in block.ops if isinstance(op, DotOp)), None)
+    dot = next((op for op in block.ops if isinstance(op, tt.DotOp)), None)
     return dot if dot is not None and by_warpgroups(dot) and dot.parts == 1 else None
 
 
@@ -507,7 +481,7 @@ def _read(tile: _Tile, slot: SSAValue) -> None:
         Rewriter.replace_op(tile.put, [], [slot])
     else:
         properties = dict(tile.turn.properties)
-        turned = TransOp.create(operands=[slot], result_types=[tile.put.result.type], properties=properties)
+        turned = tt.TransOp.create(operands=[slot], result_types=[tile.put.result.type], properties=properties)
         Rewriter.replace_op(tile.put, [], [insert(tile.put, turned, tile.turn).results[0]])
         Rewriter.erase_op(tile.turn)
     Rewriter.erase_op(tile.load)

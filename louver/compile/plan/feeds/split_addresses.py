@@ -24,34 +24,25 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.effects import has_no_effect
+from louver.analysis.passages import end_of
 from louver.compile.rewrite.insert import carrying, insert_before
 from louver.compile.rewrite.remove_dead import remove_dead
+from louver.ir import tile as tt
 from louver.ir.arith import ExtSIOp
 from louver.ir.splat import first_of, is_splat
-from louver.ir.tile import (
-    AddPtrOp,
-    AtomicOp,
-    BroadcastOp,
-    ExpandDimsOp,
-    FuncOp,
-    LoadOp,
-    PointerType,
-    SplatOp,
-    StoreOp,
-)
 from louver.ir.tile.multiples import has_known_addresses
 from louver.ir.tile.types import AnyTensor, as_tensor, tensor_of
 
 
 def split_addresses(module: ModuleOp) -> None:
     """Rewrites accesses and loops in place."""
-    for function in [op for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]:
+    for function in [op for op in module.body.ops if isinstance(op, tt.FuncOp) and op.is_public]:
         wide = has_known_addresses(function)
         # Inner loops come first. The amount that an inner loop adds to a pointer is then a scalar in the outer loop.
         for loop in reversed([op for op in function.body.walk() if isinstance(op, scf.ForOp)]):
             _carry_scalars(loop)
         for op in list(function.body.walk()):
-            if isinstance(op, LoadOp | StoreOp | AtomicOp) and as_tensor(op.ptr.type) is not None:
+            if isinstance(op, tt.LoadOp | tt.StoreOp | tt.AtomicOp) and as_tensor(op.ptr.type) is not None:
                 _split(op, wide=wide)
         remove_dead(function)
 
@@ -70,7 +61,7 @@ class _Moved:
 
 def _carry_scalars(loop: scf.ForOp) -> None:
     """Replace carried pointers and indices by scalars, if all their elements advance by the same amount."""
-    end = cast(scf.YieldOp, loop.body.block.last_op)
+    end = end_of(loop.body.block)
     moved = [found for index in range(len(loop.iter_args)) if (found := _steps(loop, end, index)) is not None]
     if not moved:
         return
@@ -100,26 +91,26 @@ def _carry_scalars(loop: scf.ForOp) -> None:
 
 def _plus(before: Operation, start: SSAValue, scalar: SSAValue) -> SSAValue:
     """A tensor of pointers or integers with a scalar added to each."""
-    by = insert_before(before, SplatOp(scalar, tensor_of(start).get_shape()))
-    pointers = isinstance(tensor_of(start).element_type, PointerType)
-    return insert_before(before, AddPtrOp(start, by) if pointers else arith.AddiOp(start, by))
+    by = insert_before(before, tt.SplatOp(scalar, tensor_of(start).get_shape()))
+    pointers = isinstance(tensor_of(start).element_type, tt.PointerType)
+    return insert_before(before, tt.AddPtrOp(start, by) if pointers else arith.AddiOp(start, by))
 
 
 def _scalar_type(tensor: AnyTensor) -> Attribute:
     """The type of a scalar that is added to the elements of a tensor; i64 for pointers."""
-    return i64 if isinstance(tensor.element_type, PointerType) else tensor.element_type
+    return i64 if isinstance(tensor.element_type, tt.PointerType) else tensor.element_type
 
 
-def _steps(loop: scf.ForOp, end: scf.YieldOp, index: int) -> _Moved | None:
+def _steps(loop: scf.ForOp, end: Operation, index: int) -> _Moved | None:
     """The steps of a carried tensor of pointers or integers; None if its elements do not advance by the same amount."""
     argument, value = loop.body.block.args[index + 1], end.operands[index]
     tensor = as_tensor(argument.type)
-    if tensor is None or not isinstance(tensor.element_type, PointerType | IntegerType):
+    if tensor is None or not isinstance(tensor.element_type, tt.PointerType | IntegerType):
         return None
     steps: list[SSAValue] = []
     while value is not argument:
         match value.owner:
-            case AddPtrOp(ptr=ptr, offset=offset):
+            case tt.AddPtrOp(ptr=ptr, offset=offset):
                 value, step = ptr, _uniform(offset)
             case arith.AddiOp(lhs=lhs, rhs=rhs):
                 step, value = _uniform(rhs), lhs
@@ -136,9 +127,9 @@ def _steps(loop: scf.ForOp, end: scf.YieldOp, index: int) -> _Moved | None:
 def _uniform(value: SSAValue) -> SSAValue | None:
     """The scalar to which all elements of a tensor of integers are equal; None if they differ."""
     match value.owner:
-        case SplatOp(src=scalar):
+        case tt.SplatOp(src=scalar):
             return scalar
-        case BroadcastOp(src=source) | ExpandDimsOp(src=source):
+        case tt.BroadcastOp(src=source) | tt.ExpandDimsOp(src=source):
             return _uniform(source)
         case arith.ConstantOp(value=DenseIntOrFPElementsAttr() as numbers) if is_splat(numbers):
             number, element = first_of(numbers), tensor_of(value).element_type
@@ -148,7 +139,7 @@ def _uniform(value: SSAValue) -> SSAValue | None:
 
 
 # --- pointers of one access ----------------------------------------------------------------------------------------
-def _split(op: LoadOp | StoreOp | AtomicOp, *, wide: bool) -> None:
+def _split(op: tt.LoadOp | tt.StoreOp | tt.AtomicOp, *, wide: bool) -> None:
     """Compute the pointers of an access right before it, if they are a sum.
 
     wide: whether chunks are moved, so that a thread needs few pointers.
@@ -170,7 +161,7 @@ def _split(op: LoadOp | StoreOp | AtomicOp, *, wide: bool) -> None:
         elif wide and isinstance(loop, scf.ForOp) and varies(scalar, loop.body.block):
             scalars.append(scalar)
         else:
-            pointer = insert_before(op, AddPtrOp(pointer, scalar))
+            pointer = insert_before(op, tt.AddPtrOp(pointer, scalar))
     # Columns come last, so that only the last addition differs between neighbours.
     order = sorted(groups, key=lambda shape: [-size for size in reversed(shape)], reverse=True)
     place: SSAValue = pointer
@@ -181,7 +172,7 @@ def _split(op: LoadOp | StoreOp | AtomicOp, *, wide: bool) -> None:
         # The steps of a loop are added to the columns. The pointers of rows then do not change in the loop.
         last = shape == order[-1] and scalars
         for offset in [_sum(op, groups[shape], scalars)] if last else groups[shape]:
-            place = insert_before(op, AddPtrOp(place, _repeated(op, offset, reached)))
+            place = insert_before(op, tt.AddPtrOp(place, _repeated(op, offset, reached)))
     op.operands[0] = _repeated(op, place, tensor_of(op.ptr).get_shape())
 
 
@@ -189,7 +180,7 @@ def _sum(op: Operation, terms: Sequence[SSAValue], scalars: Sequence[SSAValue]) 
     """The sum of tiles of one shape and of scalars, in 64 bits."""
     total: SSAValue | None = None
     shape = tensor_of(terms[0]).get_shape()
-    for each in [*(insert_before(op, SplatOp(scalar, shape)) for scalar in scalars), *terms]:
+    for each in [*(insert_before(op, tt.SplatOp(scalar, shape)) for scalar in scalars), *terms]:
         tile = tensor_of(each)
         wide = each if tile.element_type == i64 else insert_before(op, ExtSIOp(each, TensorType(i64, shape)))
         total = wide if total is None else insert_before(op, arith.AddiOp(total, wide))
@@ -210,26 +201,26 @@ def _repeated(op: Operation, value: SSAValue, shape: Sequence[int]) -> SSAValue:
     """A scalar or a tile, repeated to a shape."""
     tensor = as_tensor(value.type)
     if tensor is None:
-        return insert_before(op, SplatOp(value, shape))
-    return value if tensor.get_shape() == tuple(shape) else insert_before(op, BroadcastOp(value, shape))
+        return insert_before(op, tt.SplatOp(value, shape))
+    return value if tensor.get_shape() == tuple(shape) else insert_before(op, tt.BroadcastOp(value, shape))
 
 
 def _sum_of(value: SSAValue) -> tuple[SSAValue | None, list[SSAValue]]:
     """The scalar pointer and the tensors of integers whose sum a tensor of pointers is; (None, []) if it is not a sum."""
     match value.owner:
-        case SplatOp(src=base):
+        case tt.SplatOp(src=base):
             return base, []
-        case AddPtrOp(ptr=ptr, offset=offset):
+        case tt.AddPtrOp(ptr=ptr, offset=offset):
             base, terms = _sum_of(ptr)
             return base, [*terms, *_terms(offset)]
-        case BroadcastOp(src=source):
+        case tt.BroadcastOp(src=source):
             base, terms = _sum_of(source)
             shape, owner = tensor_of(value).get_shape(), value.owner
-            return base, [insert_before(owner, BroadcastOp(term, shape)) for term in terms]
-        case ExpandDimsOp(src=source):
+            return base, [insert_before(owner, tt.BroadcastOp(term, shape)) for term in terms]
+        case tt.ExpandDimsOp(src=source):
             base, terms = _sum_of(source)
             axis, owner = value.owner.axis.value.data, value.owner
-            return base, [insert_before(owner, ExpandDimsOp(term, axis)) for term in terms]
+            return base, [insert_before(owner, tt.ExpandDimsOp(term, axis)) for term in terms]
         case _:
             return None, []
 
@@ -239,13 +230,13 @@ def _terms(offset: SSAValue) -> list[SSAValue]:
     match offset.owner:
         case arith.AddiOp(lhs=lhs, rhs=rhs):
             return [*_terms(lhs), *_terms(rhs)]
-        case BroadcastOp(src=source) if isinstance(source.owner, arith.AddiOp):
+        case tt.BroadcastOp(src=source) if isinstance(source.owner, arith.AddiOp):
             shape, owner = tensor_of(offset).get_shape(), offset.owner
-            return [insert_before(owner, BroadcastOp(term, shape)) for term in _terms(source)]
+            return [insert_before(owner, tt.BroadcastOp(term, shape)) for term in _terms(source)]
         case _:
             return [offset]
 
 
 def _narrow(term: SSAValue) -> SSAValue:
     """The smaller tile that a broadcast tile repeats."""
-    return _narrow(term.owner.src) if isinstance(term.owner, BroadcastOp) else term
+    return _narrow(term.owner.src) if isinstance(term.owner, tt.BroadcastOp) else term

@@ -14,16 +14,12 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
 from louver.analysis.integers import position
+from louver.analysis.passages import end_of
 from louver.compile.plan.encode.unit import is_transposed, multiplies, product_left
-from louver.compile.plan.feeds.neighbours import element_bytes, is_computed, loaded_along, row_bytes, tile_bytes
-from louver.ir.tile import (
-    DotOp,
-    FuncOp,
-    TransOp,
-    element_name,
-)
+from louver.compile.plan.feeds.neighbours import is_computed, loaded_along, row_bytes, tile_bytes
+from louver.ir import tile as tt
 from louver.ir.tile.multiples import has_known_addresses
-from louver.ir.tile.types import as_tensor, tensor_of
+from louver.ir.tile.types import as_tensor, memory_bytes, tensor_of
 from louver.isa.swizzle import CHUNK
 from louver.isa.wgmma import TRANSPOSABLE
 
@@ -31,7 +27,7 @@ STAGED_BYTES = 96 * 1024
 """Bytes of all staged operands that are live at one time. With this limit two CTAs and their exchanges fit an SM."""
 
 
-def staged_operands(function: FuncOp, *, warpgroups: bool = True) -> dict[SSAValue, int]:
+def staged_operands(function: tt.FuncOp, *, warpgroups: bool = True) -> dict[SSAValue, int]:
     """The staged operands, each with the dimension of its neighbours in shared memory.
 
     They may be dense operands, values of sparse operands, and metadata of warpgroup products. The dimension is that of
@@ -40,7 +36,7 @@ def staged_operands(function: FuncOp, *, warpgroups: bool = True) -> dict[SSAVal
     function: valid tile IR without sparse types, descriptors and block pointers (after expand-blocks).
     warpgroups: whether the target has warpgroup products.
     """
-    dots = [op for op in function.body.walk() if isinstance(op, DotOp)]
+    dots = [op for op in function.body.walk() if isinstance(op, tt.DotOp)]
     if len(dots) == 1 and not isinstance(dots[0].parent_op(), scf.ForOp):
         # The dot runs once, so shared memory gains nothing.
         return {}
@@ -51,7 +47,7 @@ def staged_operands(function: FuncOp, *, warpgroups: bool = True) -> dict[SSAVal
         dimension = loaded_along(value)
         if value in found or dimension is None or not room.fits(found, value) or row_bytes(value, dimension) < CHUNK:
             continue
-        if wide or element_bytes(value) > 1:
+        if wide or memory_bytes(value.type) > 1:
             # Single bytes would take a register each until a chunk is complete.
             found[value] = dimension
     for op in dots if wide and warpgroups else ():
@@ -81,7 +77,7 @@ def staged_operands(function: FuncOp, *, warpgroups: bool = True) -> dict[SSAVal
 class _Room:
     """Tests which tiles of a function fit shared memory at one time."""
 
-    def __init__(self, function: FuncOp) -> None:
+    def __init__(self, function: tt.FuncOp) -> None:
         self._numbers = {op: number for number, op in enumerate(function.body.walk())}
 
     def fits(self, staged: Iterable[SSAValue], *more: SSAValue) -> bool:
@@ -116,14 +112,14 @@ def _beside(op: Operation, other: Operation) -> Operation:
     return op
 
 
-def _made(op: DotOp, known: Mapping[SSAValue, int]) -> dict[SSAValue, int]:
+def _made(op: tt.DotOp, known: Mapping[SSAValue, int]) -> dict[SSAValue, int]:
     """The computed operands that a warpgroup product reads from shared memory.
 
     A dense A in the layout of its registers is left out.
     """
     found: dict[SSAValue, int] = {}
     for k, value in ((1, op.a), (0, op.b)):
-        turns = element_name(tensor_of(value).element_type) in TRANSPOSABLE
+        turns = tt.element_name(tensor_of(value).element_type) in TRANSPOSABLE
         summed = _summed_along(value) if turns else None
         along = k if summed is None else summed
         fits = value is product_left(op)[0] and turns and along == k
@@ -132,11 +128,11 @@ def _made(op: DotOp, known: Mapping[SSAValue, int]) -> dict[SSAValue, int]:
     return found
 
 
-def _stays(op: DotOp, left: SSAValue) -> bool:
+def _stays(op: tt.DotOp, left: SSAValue) -> bool:
     """Whether threads compute A of a product, with elements that may stay in the registers of that product."""
-    if op.parts > 1 or element_name(tensor_of(left).element_type) not in TRANSPOSABLE or not is_computed(left):
+    if op.parts > 1 or tt.element_name(tensor_of(left).element_type) not in TRANSPOSABLE or not is_computed(left):
         return False
-    return all(isinstance(use.operation, DotOp) and product_left(use.operation)[0] is left for use in left.uses)
+    return all(isinstance(use.operation, tt.DotOp) and product_left(use.operation)[0] is left for use in left.uses)
 
 
 def _summed_along(value: SSAValue) -> int | None:
@@ -151,15 +147,13 @@ def _summed_along(value: SSAValue) -> int | None:
         if value in seen or isinstance(owner, Block) or tensor_of(value).get_num_dims() != 2:
             continue
         seen.add(value)
-        if isinstance(owner, DotOp):
+        if isinstance(owner, tt.DotOp):
             return turned[value] ^ (not is_transposed(owner))
         if isinstance(owner, scf.ForOp):
-            end = owner.body.block.last_op
-            assert end is not None
-            sources = [end.operands[position(value, owner.results)]]
+            sources = [end_of(owner.body.block).operands[position(value, owner.results)]]
         else:
             sources = [each for each in owner.operands if as_tensor(each.type) is not None]
         for each in sources:
-            turned[each] = turned[value] ^ isinstance(owner, TransOp)
+            turned[each] = turned[value] ^ isinstance(owner, tt.TransOp)
         pending += sources
     return None

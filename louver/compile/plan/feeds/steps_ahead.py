@@ -12,6 +12,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from louver.analysis.effects import has_no_effect, takes_any
 from louver.analysis.integers import position
+from louver.analysis.passages import end_of
 from louver.compile.rewrite.insert import insert
 from louver.ir.comparisons import CmpiOp, SelectOp
 from louver.ir.tile import AtomicRMWOp, DotOp, LoadOp, LocalStoreOp, SplatOp, StoreOp
@@ -30,8 +31,7 @@ class Sources:
     """
 
     def __init__(self, loop: scf.ForOp, values: Iterable[SSAValue], *, repeated: bool) -> None:
-        block, end = loop.body.block, loop.body.block.last_op
-        assert end is not None
+        block, end = loop.body.block, end_of(loop.body.block)
         made, found = computed(values, block)
         carried = dict.fromkeys(found)
         stepped: set[Operation] = set()
@@ -160,7 +160,7 @@ def next_step(
 
     Returns whether that iteration exists. here: `known` and values computed from it.
     """
-    block, end = loop.body.block, cast(scf.YieldOp, loop.body.block.last_op)
+    block, end = loop.body.block, end_of(loop.body.block)
     number = block.args[0]
     like = sources.made[-1] if sources.made else end
     # While there is a step, the difference to the upper bound does not overflow. It is at least 1, and fits as
