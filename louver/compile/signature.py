@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from louver.ir.polynomial import Size
@@ -171,7 +171,8 @@ class BoxParameter:
     strides: the strides of all dimensions but the first.
     adds: the element type of an output to which results are added.
     along: a size of the launch. The box has only the rows that whole boxes leave of it. None for a whole box.
-    clipped: the box has at most as many rows as the array. A `BoxRowsParameter` passes their number.
+    tailed: where rows of the array end inside a box, copies may be by its `tail`. The kernel knows `sizes[1]` then, by a
+        `BoxSizeParameter`.
     """
 
     name: str
@@ -184,7 +185,7 @@ class BoxParameter:
     swizzle: SwizzleBytes
     adds: str | None = None
     along: Size | None = None
-    clipped: bool = False
+    tailed: bool = False
 
     def __post_init__(self) -> None:
         if self.part not in ARRAYS:
@@ -197,10 +198,15 @@ class BoxParameter:
         """The type in PTX."""
         return "tensormap"
 
+    @property
+    def tail(self) -> BoxParameter:
+        """The box of the rows that whole boxes leave of the array."""
+        return replace(self, name=f"{self.name}_tail", along=self.sizes[1], tailed=False)
+
 
 @dataclass(frozen=True, slots=True)
-class BoxRowsParameter:
-    """The number of rows that the copies of a clipped box bring."""
+class BoxSizeParameter:
+    """The rows of the array of a box that has a tail."""
 
     box: BoxParameter
     type: Literal["u32"] = "u32"
@@ -221,9 +227,10 @@ class BoxRowsParameter:
         return self.box.part
 
 
-def with_rows(parameters: Sequence[ArgumentParameter], boxes: Sequence[BoxParameter]) -> tuple[Parameter, ...]:
-    """All parameters of a kernel: those of its arguments, its boxes, and the rows of clipped boxes."""
-    return (*parameters, *boxes, *(BoxRowsParameter(each) for each in boxes if each.clipped))
+def with_tails(parameters: Sequence[ArgumentParameter | BoxParameter]) -> tuple[Parameter, ...]:
+    """All parameters of a kernel: these of its arguments, then the tails of its boxes and the rows of their arrays."""
+    tailed = [each for each in parameters if isinstance(each, BoxParameter) and each.tailed]
+    return (*parameters, *(part for each in tailed for part in (each.tail, BoxSizeParameter(each))))
 
 
 SIZES, STRIDES = (
@@ -236,7 +243,7 @@ Sizes are those of a row, a matrix and a batch. Strides are those of rows and of
 """
 
 
-Parameter: TypeAlias = ArgumentParameter | BoxParameter | BoxRowsParameter
+Parameter: TypeAlias = ArgumentParameter | BoxParameter | BoxSizeParameter
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ from louver.compile.signature import (
     ParameterType,
     Part,
     Signature,
-    with_rows,
+    with_tails,
 )
 from louver.ir.conditions import NO_CONDITIONS, Conditions, DenseView, SparseView
 from louver.ir.refusal import unsupported
@@ -326,7 +326,7 @@ def _place_shared(state: TilesState) -> object:
 
 
 def _lower(state: TilesState) -> object:
-    parameters = with_rows(state.parameters, state.maps)
+    parameters = [*state.parameters, *state.maps]
     state.lowered = lower_tiles(state.kernel, parameters, state.warps, state.target, state.rooms)
     state.ptx = print_module(state.lowered)
     return state.ptx
@@ -423,7 +423,7 @@ def compile_tiles(
         raise AssertionError("a kernel without copies and staged tiles has room")
     run_passes(LOWER, state, watch)
     kernel = state.lowered.kernels[0]
-    parameters = with_rows(state.parameters, state.maps)
+    parameters = with_tails((*state.parameters, *state.maps))
     signature = Signature(kernel.name, parameters, kernel.threads, kernel.dynamic_shared)
     taken = replace(conditions(state.kernel), views=state.views, dense_views=state.dense_views)
     made = CompiledTiles(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from louver.compile.signature import ARRAYS, ArgumentParameter, BoxParameter, BoxRowsParameter, Signature
+from louver.compile.signature import ARRAYS, ArgumentParameter, BoxParameter, BoxSizeParameter, Signature
 from louver.ir.polynomial import Numbers
-from louver.library.boxes import Held, copied_box
+from louver.library.boxes import Held
 from louver.library.forms import Operand
 from louver.library.fused import Bound
 from louver.library.order import walked_rows
@@ -97,8 +97,9 @@ def bind_arguments(
     for each in signature.parameters:
         if isinstance(each, BoxParameter):
             found[each.name] = made(each, arrays[each.argument, each.part], numbers)
-        elif isinstance(each, BoxRowsParameter):
-            found[each.name] = copied_box(each.box, numbers)[1]
+        elif isinstance(each, BoxSizeParameter):
+            assert each.box.sizes[1] is not None, "a tail ends with the array"
+            found[each.name] = each.box.sizes[1].value(numbers)
         elif each.part in ARRAYS:
             found[each.name] = arrays[each.argument, each.part].address
         else:

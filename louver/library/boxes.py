@@ -63,16 +63,12 @@ def tensor_map(box: BoxParameter, place: Held, numbers: Numbers) -> TensorMap:
 def copied_box(box: BoxParameter, numbers: Numbers) -> tuple[int, ...]:
     """The elements that a copy brings in each dimension.
 
-    Tails and clipped boxes have fewer rows outside the array: all SMs together copy only 12 such rows a clock (`benchmarks/box_copies.py`).
+    A tail has no rows outside the array: all SMs together copy only 12 such rows a clock (`benchmarks/box_copies.py`).
     """
-    if box.along is None and not box.clipped:
+    if box.along is None:
         return box.box
     columns, rows, *others = box.box
-    if box.along is not None:
-        rows = (box.along.value(numbers) - 1) % rows + 1
-    elif (size := box.sizes[1]) is not None:
-        rows = min(rows, max(1, size.value(numbers)))
-    return columns, rows, *others
+    return columns, (box.along.value(numbers) - 1) % rows + 1, *others
 
 
 def encoded_map(box: BoxParameter, place: Held, numbers: Numbers) -> bytes:
@@ -95,7 +91,7 @@ class RecentMaps:
         """The encoded tensor map, see `encoded_map`. A whole box and a tail of as many rows have one map."""
         known = self._numbers.get(box.name)
         if known is None:
-            array = self._arrays.setdefault(replace(box, name="", along=None), next(self._count))
+            array = self._arrays.setdefault(replace(box, name="", along=None, tailed=False), next(self._count))
             sizes = (size for size in (*box.sizes, *box.strides) if size is not None)
             leaves = dict.fromkeys(leaf for size in sizes for leaf in size.leaves)
             known = self._numbers[box.name] = array, operator.itemgetter(*leaves)

@@ -12,8 +12,8 @@ def grid(signature: Signature, m: int, n: int, sms: int, batch: int = 1) -> int:
 
 
 def boxes(signature: Signature) -> tuple[BoxParameter, ...]:
-    """Its tensor maps."""
-    return tuple(each for each in signature.parameters if isinstance(each, BoxParameter))
+    """Its tensor maps, without those of tails."""
+    return tuple(each for each in signature.parameters if isinstance(each, BoxParameter) and each.along is None)
 
 
 def arguments(signature: Signature) -> tuple[str, ...]:

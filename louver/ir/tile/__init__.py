@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from louver.ir.dialect import dialect
 from louver.ir.tile.atomic import AtomicCASOp, AtomicOp, AtomicRMWOp
-from louver.ir.tile.boxes import BoxCopiesOp, ClearSlotsOp, EvenBarriersOp, InitBarriersOp, WaitBarrierOp
+from louver.ir.tile.boxes import BoxCopiesOp, ClearSlotsOp, EvenBarriersOp, FitBoxOp, InitBarriersOp, WaitBarrierOp
 from louver.ir.tile.compute import (
     BroadcastOp,
     ClampFOp,

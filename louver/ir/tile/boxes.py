@@ -18,7 +18,7 @@ from xdsl.irdl import (
     traits_def,
     var_operand_def,
 )
-from xdsl.traits import MemoryReadEffect, MemoryWriteEffect
+from xdsl.traits import MemoryReadEffect, MemoryWriteEffect, Pure
 from xdsl.utils.exceptions import VerifyException
 
 from louver.ir.tile.staging import verify_shared
@@ -153,10 +153,33 @@ class BoxCopiesOp(IRDLOperation):
 
 
 @irdl_op_definition
-class ClearSlotsOp(IRDLOperation):
-    """Fill all slots of a `ttg.local_alloc` with zeros, if the copies of a box bring fewer rows than a slot has.
+class FitBoxOp(IRDLOperation):
+    """The descriptor for copies of blocks that all begin at row `first`, or at any rows if `first` is 0.
 
-    Such copies leave out the rows beyond the array. No copy has begun yet.
+    Such copies may leave out rows beyond the array, always the same ones of a block. No block begins before row 0.
+    """
+
+    name = "ttng.fit_box"
+    box = operand_def(DescriptorType)
+    first = operand_def(i32)
+    result = result_def(DescriptorType)
+    traits = traits_def(Pure())
+    assembly_format = "$box `[` $first `]` attr-dict `:` type($box) `->` type($result)"
+
+    def __init__(self, box: SSAValue, first: SSAValue) -> None:
+        super().__init__(operands=[box, first], result_types=[box.type])
+
+    @property
+    def rows(self) -> int:
+        """Rows of a block."""
+        return _block(self.box).get_shape()[-2]
+
+
+@irdl_op_definition
+class ClearSlotsOp(IRDLOperation):
+    """Fill all slots of a `ttg.local_alloc` with zeros, if the copies by a descriptor bring fewer rows than a slot has.
+
+    box: the result of a `ttng.fit_box`. No copy by it has begun yet.
     """
 
     name = "ttng.clear_slots"

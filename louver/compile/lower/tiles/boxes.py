@@ -5,7 +5,15 @@ from __future__ import annotations
 from xdsl.ir import SSAValue
 
 from louver.compile.lower.tiles.state import Lowering, Registers
-from louver.ir.tile import BoxCopiesOp, ClearSlotsOp, EvenBarriersOp, InitBarriersOp, LocalAllocOp, WaitBarrierOp
+from louver.ir.tile import (
+    BoxCopiesOp,
+    ClearSlotsOp,
+    EvenBarriersOp,
+    FitBoxOp,
+    InitBarriersOp,
+    LocalAllocOp,
+    WaitBarrierOp,
+)
 from louver.ir.tile.boxes import BARRIER_BYTES
 from louver.ir.tile.staging import slot_bytes, tile_of
 from louver.isa.barrier import MbarrierInit
@@ -39,6 +47,18 @@ def even_barriers(low: Lowering, op: EvenBarriersOp) -> None:
         for index in range(op.count.value.data):
             turns = k.setp("ne", "u32", k.and_(odd, 1 << index), 0)
             k.mbarrier_arrive(_barrier(low, first + index * BARRIER_BYTES), guard=turns)
+
+
+def fit_box(low: Lowering, op: FitBoxOp) -> Registers:
+    """The tail of a box if its copies begin at the rows that whole boxes leave of the array, else the box."""
+    k, whole = low.k, low.scalar(op.box)
+    if op.box not in low.tails:
+        return (whole,)
+    (tail, size), extent = low.tails[op.box], op.rows
+    left = k.add(k.and_(k.sub(size, 1), extent - 1), 1)
+    ends = k.setp("eq", "u32", k.add(low.scalar(op.first), left), size)
+    low.box_rows[op.result] = k.selp(left, extent, ends)
+    return (k.selp(tail, whole, ends),)
 
 
 def clear_slots(low: Lowering, op: ClearSlotsOp) -> None:

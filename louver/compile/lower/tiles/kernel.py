@@ -12,7 +12,14 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 from louver.analysis.effects import has_no_effect
 from louver.compile.lower.tiles.async_copy import begin_copy, commit_copies, wait_for_copies
 from louver.compile.lower.tiles.atomic import lower_atomic
-from louver.compile.lower.tiles.boxes import clear_slots, copy_boxes, even_barriers, init_barriers, wait_for_boxes
+from louver.compile.lower.tiles.boxes import (
+    clear_slots,
+    copy_boxes,
+    even_barriers,
+    fit_box,
+    init_barriers,
+    wait_for_boxes,
+)
 from louver.compile.lower.tiles.control import lower_for, lower_if, lower_while
 from louver.compile.lower.tiles.decompress import lower_compress, lower_decompress
 from louver.compile.lower.tiles.dot import lower_dot
@@ -39,7 +46,7 @@ from louver.compile.lower.tiles.warpgroup_dot import DotInParts, lower_warpgroup
 from louver.compile.plan.encode.anchors import is_tile
 from louver.compile.plan.encode.unit import by_warpgroups, in_parts
 from louver.compile.plan.feeds.chunks import Runs
-from louver.compile.signature import ArgumentParameter, BoxParameter, BoxRowsParameter, Parameter, kernel_name
+from louver.compile.signature import ArgumentParameter, BoxParameter, BoxSizeParameter, kernel_name, with_tails
 from louver.ir import tile as tt
 from louver.ir.refusal import source_location, unsupported
 from louver.ir.tile.multiples import has_known_addresses
@@ -67,21 +74,25 @@ _EXCHANGES = (
 
 
 def lower_tiles(
-    function: tt.FuncOp, parameters: Sequence[Parameter], warps: int, target: Target, rooms: Rooms
+    function: tt.FuncOp,
+    parameters: Sequence[ArgumentParameter | BoxParameter],
+    warps: int,
+    target: Target,
+    rooms: Rooms,
 ) -> Module:
     """A PTX module with the function as its only kernel.
 
-    parameters: the parameters of the function's arguments, in order, then those of rows of boxes.
+    parameters: the parameters of the function's arguments, in order.
     warps: warps of a CTA.
     rooms: the result of `place_shared`.
 
     Rejects operations without a lowering, with operation and source line.
     """
-    params = tuple(Param(each.name, each.type) for each in parameters)
-    name = kernel_name(function.sym_name.data, [each.name for each in parameters])
+    params = tuple(Param(each.name, each.type) for each in with_tails(parameters))
+    name = kernel_name(function.sym_name.data, [each.name for each in params])
     k = KernelBuilder(name, params, threads=warps * LANES)
     multiples = (each.multiple if isinstance(each, ArgumentParameter) else 1 for each in parameters)
-    runs = Runs(dict(zip(function.body.block.args, multiples, strict=False)))
+    runs = Runs(dict(zip(function.body.block.args, multiples, strict=True)))
     low = Lowering(k, warps, PtxBlock(), target, rooms, runs, lambda block: _block(low, block))
     low.in_chunks = has_known_addresses(function)
     return Module(target.name, [_run(low, function, parameters)])
@@ -118,16 +129,14 @@ def _scales_a_dot(op: Operation | Block) -> bool:
     )
 
 
-def _run(low: Lowering, function: tt.FuncOp, parameters: Sequence[Parameter]) -> Kernel:
+def _run(low: Lowering, function: tt.FuncOp, parameters: Sequence[ArgumentParameter | BoxParameter]) -> Kernel:
     """The kernel, complete."""
-    arguments = {parameter: value for value, parameter in zip(function.body.block.args, parameters, strict=False)}
     with low.k.inside(low.prologue):
-        for parameter in parameters:
-            if isinstance(parameter, BoxRowsParameter):
-                low.box_rows[arguments[parameter.box]] = low.k.ld_param(parameter.name)
-            else:
-                value = arguments[parameter]
-                low.values[value] = (_argument(low, value.type, parameter, function),)
+        for value, parameter in zip(function.body.block.args, parameters, strict=True):
+            low.values[value] = (_argument(low, value.type, parameter, function),)
+            if isinstance(parameter, BoxParameter) and parameter.tailed:
+                rows = low.k.ld_param(BoxSizeParameter(parameter).name)
+                low.tails[value] = low.k.map_address(parameter.tail.name), rows
     operations = list(function.body.block.ops)
     last = max((place for place, op in enumerate(operations) if _multiplies(op)), default=-1)
     for place, op in enumerate(operations):
@@ -264,6 +273,7 @@ _RULES: dict[type[Operation], Rule] = {
     tt.WaitBarrierOp: wait_for_boxes,
     tt.BoxCopiesOp: copy_boxes,
     tt.ClearSlotsOp: clear_slots,
+    tt.FitBoxOp: fit_box,
 }
 """The lowering of each operation. Other operations are computed element by element."""
 

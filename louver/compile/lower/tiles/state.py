@@ -155,7 +155,8 @@ class Lowering:
     packed: registers that contain several neighbouring elements of 8 or 16 bits.
     bytes: further places of 8-bit elements.
     copied: staged tiles that `cp.async` copies.
-    box_rows: rows that copies of a clipped box bring, by descriptor.
+    tails: by descriptor, the map of the box's tail and the rows of its array.
+    box_rows: rows that copies of a box bring, where they may be fewer than those of a slot.
     """
 
     k: KernelBuilder
@@ -172,6 +173,7 @@ class Lowering:
     packed: dict[Registers, Reg] = field(default_factory=dict[Registers, Reg])
     bytes: dict[Reg, Byte] = field(default_factory=dict[Reg, Byte])
     copied: set[SSAValue] = field(default_factory=set[SSAValue])
+    tails: dict[SSAValue, tuple[Reg, Reg]] = field(default_factory=dict[SSAValue, tuple[Reg, Reg]])
     box_rows: dict[SSAValue, Reg] = field(default_factory=dict[SSAValue, Reg])
     multiplies: bool = False
     pending: bool = False

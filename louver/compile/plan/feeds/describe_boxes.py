@@ -182,8 +182,7 @@ class _Boxes:
             tuple(each for each in steps if each is not None),
             box,
             layout.swizzle.span,
-            # Rows beyond the array are zeros for the whole loop, so copies need not bring them.
-            clipped=sizes[1] is not None and _is_least_zero(rows.first),
+            tailed=sizes[1] is not None and _is_least_zero(rows.first) and rows.extent & (rows.extent - 1) == 0,
         )
 
     def _sizes(self, columns: Dimension, rows: Dimension, found: Access) -> tuple[Size | None, ...] | None:

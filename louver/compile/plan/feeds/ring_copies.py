@@ -271,10 +271,15 @@ class _Ring:
     def make(self) -> None:
         """Rewrite the loop."""
         loop, slots = self.loop, self.slots
+        home = self.around or loop
+        for load in (each.load for each in self.tiles):
+            if load.box is not None:
+                first = load.place[-2] if _is_known(load.place[-2], home) else integer(home, 0)
+                fitted = insert(home, tt.FitBoxOp(load.box, first), load).results[0]
+                load.operands[position(load.box, load.operands)] = fitted
         block, end = loop.body.block, end_of(loop.body.block)
         sources = Sources(loop, [value for each in self.tiles for value in addresses(each.load)], repeated=True)
         number = block.args[0]
-        home = self.around or loop
         memory = [insert(home, tt.LocalAllocOp(each.memory, slots), each.put).results[0] for each in self.tiles]
         for tile, each in zip(self.tiles, memory, strict=True):
             if tile.load.box is not None:
@@ -414,6 +419,12 @@ class _Slot:
 
     tiles: tuple[SSAValue, ...]
     barrier: SSAValue | None
+
+
+def _is_known(value: SSAValue, loop: scf.ForOp) -> bool:
+    """Whether a value is computed before a loop."""
+    owner = value.owner if isinstance(value.owner, Operation) else value.owner.parent_op()
+    return owner is not None and not loop.is_ancestor(owner)
 
 
 def _outermost(op: Operation) -> Operation:
