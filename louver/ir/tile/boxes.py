@@ -177,22 +177,28 @@ class FitBoxOp(IRDLOperation):
 
 @irdl_op_definition
 class ClearSlotsOp(IRDLOperation):
-    """Fill all slots of a `ttg.local_alloc` with zeros, if the copies by a descriptor bring fewer rows than a slot has.
+    """Fill the slots of each `ttg.local_alloc` with zeros, if copies by its descriptor bring fewer rows than a slot has.
 
-    box: the result of a `ttng.fit_box`. No copy by it has begun yet.
+    boxes: results of `ttng.fit_box`. No copy by them has begun yet.
     """
 
     name = "ttng.clear_slots"
-    box = operand_def(DescriptorType)
-    memory = operand_def(TensorType)
+    boxes = var_operand_def(DescriptorType)
+    memories = var_operand_def(TensorType)
     traits = traits_def(MemoryReadEffect(), MemoryWriteEffect())
-    assembly_format = "$memory `,` $box attr-dict `:` type($memory) `,` type($box)"
+    irdl_options = (AttrSizedOperandSegments(as_property=True), ParsePropInAttrDict())
+    assembly_format = "$memories `for` $boxes attr-dict `:` type($memories) `for` type($boxes)"
 
-    def __init__(self, box: SSAValue, memory: SSAValue) -> None:
-        super().__init__(operands=[box, memory])
+    def __init__(self, boxes: Sequence[SSAValue], memories: Sequence[SSAValue]) -> None:
+        super().__init__(operands=[boxes, memories])
 
     def verify_(self) -> None:
-        verify_shared(tensor_of(self.memory))
+        if len(self.boxes) != len(self.memories):
+            raise VerifyException(
+                f"each descriptor has a memory, got {len(self.boxes)} descriptors and {len(self.memories)} memories"
+            )
+        for memory in self.memories:
+            verify_shared(tensor_of(memory))
 
 
 def _block(box: SSAValue) -> AnyTensor:

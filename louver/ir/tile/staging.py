@@ -193,6 +193,12 @@ def tile_of(value: SSAValue) -> SharedLayout:
     return encoding.place(tensor.get_shape(), memory_bytes(tensor))
 
 
+def staged_bytes(memory: SSAValue) -> int:
+    """The size of a `ttg.local_alloc`, or of a single tile."""
+    slots = memory.owner.slots.value.data if isinstance(memory.owner, LocalAllocOp) else None
+    return tile_of(memory).bytes if slots is None else slots * slot_bytes(memory)
+
+
 def slot_bytes(memory: SSAValue) -> int:
     """Bytes from one slot of a tile to the next. Each slot begins at a multiple of the swizzle's period."""
     tile = tile_of(memory)

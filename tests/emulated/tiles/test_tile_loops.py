@@ -146,8 +146,9 @@ def check(
     programs: int,
     order: Order = Latest(),  # noqa: B008
     kernel: Kernel | None = None,
+    size: tuple[int, int] = (150, 40),
 ) -> None:
-    run = LOOP.drawn(rng, 150, 40, k)
+    run = LOOP.drawn(rng, *size, k)
     changed = made if kernel is None else replace(made, module=Module(made.module.target, [kernel]))
     d = run.arguments["d"]
     d[...] = np.nan
@@ -158,10 +159,11 @@ def check(
 @pytest.mark.parametrize(("k", "programs"), [(64, 1), (144, 2), (11 * 64 - 16, 2), (144, 12)])
 @pytest.mark.parametrize("form", ["nested", "flattened"])
 def test_results(rng: np.random.Generator, form: str, k: int, programs: int) -> None:
-    """One step, fewer than slots, and more; a tail; all tiles, several, and none."""
+    """One step, fewer than slots, and more; a tail; all tiles, several, and none; one tile with few rows."""
     made = compiled(form)
     for order in (Latest(), Seeded(k + programs)):
         check(made, rng, k, programs=programs, order=order)
+        check(made, rng, k, programs=programs, order=order, size=(40, 8))
 
 
 def test_tiles_may_differ_in_steps(rng: np.random.Generator) -> None:
@@ -194,6 +196,8 @@ def test_every_wait_and_barrier_is_needed_and_its_absence_noticed(rng: np.random
         # After four steps all barriers are in phase 1; after nine all four slots have been filled twice.
         for steps in (4, 9):
             check(made, rng, steps * 64, programs=2, order=order, kernel=kernel)
+        # Copies bring fewer rows than a slot has.
+        check(made, rng, 144, programs=1, order=order, kernel=kernel, size=(40, 8))
 
     outcomes = survey(made.kernel, attempt)
     # The last one lets no thread store what another one may still read; here nothing is read that is stored.

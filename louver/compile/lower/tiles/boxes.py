@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from xdsl.ir import SSAValue
 
 from louver.compile.lower.tiles.state import Lowering, Registers
@@ -11,11 +13,10 @@ from louver.ir.tile import (
     EvenBarriersOp,
     FitBoxOp,
     InitBarriersOp,
-    LocalAllocOp,
     WaitBarrierOp,
 )
 from louver.ir.tile.boxes import BARRIER_BYTES
-from louver.ir.tile.staging import slot_bytes, tile_of
+from louver.ir.tile.staging import staged_bytes, tile_of
 from louver.isa.barrier import MbarrierInit
 from louver.isa.sync import FenceProxyAsync
 from louver.ptx.module import Address, Imm, Reg
@@ -62,21 +63,24 @@ def fit_box(low: Lowering, op: FitBoxOp) -> Registers:
 
 
 def clear_slots(low: Lowering, op: ClearSlotsOp) -> None:
-    """All threads write zeros to the slots, if copies bring fewer rows than a slot has."""
-    rows, memory = low.box_rows.get(op.box), op.memory.owner
-    if rows is None:
+    """All threads write zeros to the slots, if any copies bring fewer rows than a slot has."""
+    k = low.k
+    rows = {memory: low.box_rows[box] for box, memory in zip(op.boxes, op.memories, strict=True) if box in low.box_rows}
+    if not rows:
         return
-    assert isinstance(memory, LocalAllocOp)
-    k, size = low.k, memory.slots.value.data * slot_bytes(op.memory)
-    thread, start, used = low.thread, low.staged_address(()), low.may_be_read(op.memory)
     low.finish_products()
-    with k.if_(k.setp("lt", "u32", rows, tile_of(op.memory).rows), uniform=True):
+    thread, used = low.thread, any(map(low.may_be_read, rows))
+    missing = functools.reduce(k.add, (k.sub(tile_of(memory).rows, copied) for memory, copied in rows.items()))
+    with k.if_(k.setp("ne", "u32", missing, 0), uniform=True):
         if used:
             k.barrier_sync(0, low.threads)
-        zeros, place = [k.mov(0, kind="b32")] * 4, k.mul_lo(thread, VECTOR_BYTES)
-        with k.while_(lambda: k.setp("lt", "u32", place, size)):
-            k.store_shared(Address(k.add(start, place), low.rooms.staged[op.memory]), zeros)
-            k.add(place, low.threads * VECTOR_BYTES, into=place)
+        zeros = [k.mov(0, kind="b32")] * 4
+        for memory in rows:
+            place, start = k.mul_lo(thread, VECTOR_BYTES), low.rooms.staged[memory]
+            with k.while_(functools.partial(k.setp, "lt", "u32", place, staged_bytes(memory))):
+                k.store_shared(Address(k.add(low.staged_address(()), place), start), zeros)
+                k.add(place, low.threads * VECTOR_BYTES, into=place)
+        # Copies overwrite the zeros.
         k.fence_proxy_async()
     low.accesses.puts = True
 

@@ -19,7 +19,7 @@ from louver.ir import tile as tt
 from louver.ir.refusal import unsupported
 from louver.ir.tile.boxes import BARRIER_BYTES
 from louver.ir.tile.layout import LANE_BITS, Layout
-from louver.ir.tile.staging import in_shared, slot_bytes, tile_of
+from louver.ir.tile.staging import in_shared, staged_bytes, tile_of
 from louver.ir.tile.types import element_of, register_encoding, tensor_of
 from louver.isa.instruction import LANES, REGISTER_BITS
 from louver.isa.swizzle import BANK_LINE
@@ -116,9 +116,8 @@ class _Walk:
                 # Barriers are live until the kernel ends.
                 yield _Wanted(op.result, op.count.value.data * BARRIER_BYTES, BANK_LINE, 0, len(self.operations))
             elif isinstance(op, tt.ConvertLayoutOp | tt.LocalAllocOp) and in_shared(op.result):
-                tile = tile_of(op.result)
-                size = op.slots.value.data * slot_bytes(op.result) if isinstance(op, tt.LocalAllocOp) else tile.bytes
-                yield _Wanted(op.result, size, tile.swizzle.repeat, number, self._last(op.result))
+                size, repeat = staged_bytes(op.result), tile_of(op.result).swizzle.repeat
+                yield _Wanted(op.result, size, repeat, number, self._last(op.result))
             elif isinstance(op, tt.DotOp) and (size := parts_bytes(op)):
                 yield _Wanted(op, size, PART_ALIGNMENT, number, self._end(op, op.parent_block()))
             elif size := _exchange_bytes(op, self.means):

@@ -182,7 +182,7 @@ class _Boxes:
             tuple(each for each in steps if each is not None),
             box,
             layout.swizzle.span,
-            tailed=sizes[1] is not None and _is_least_zero(rows.first) and rows.extent & (rows.extent - 1) == 0,
+            tailed=rows.size is not None and sizes[1] is not None and _has_tails(rows),
         )
 
     def _sizes(self, columns: Dimension, rows: Dimension, found: Access) -> tuple[Size | None, ...] | None:
@@ -254,6 +254,11 @@ class _Boxes:
         if parameter is None:
             return 1
         return COPY_CHUNK if parameter.part == "stride" else parameter.multiple
+
+
+def _has_tails(rows: Dimension) -> bool:
+    """Whether a kernel can find out which rows of a box are outside of the array."""
+    return _is_least_zero(rows.first) and rows.extent & (rows.extent - 1) == 0
 
 
 def _begins_inside(each: Dimension) -> bool:

@@ -281,9 +281,9 @@ class _Ring:
         sources = Sources(loop, [value for each in self.tiles for value in addresses(each.load)], repeated=True)
         number = block.args[0]
         memory = [insert(home, tt.LocalAllocOp(each.memory, slots), each.put).results[0] for each in self.tiles]
-        for tile, each in zip(self.tiles, memory, strict=True):
-            if tile.load.box is not None:
-                insert(home, tt.ClearSlotsOp(tile.load.box, each), self.like)
+        if self.boxes:
+            boxes = [(each.load.box, slots) for each, slots in zip(self.tiles, memory, strict=True) if each.load.box]
+            insert(home, tt.ClearSlotsOp([box for box, _ in boxes], [slots for _, slots in boxes]), self.like)
         barriers = insert(_outermost(loop), tt.InitBarriersOp(slots), self.like).results[0] if self.boxes else None
 
         known, goes_on, begun = self._first_steps(sources, memory, barriers)
