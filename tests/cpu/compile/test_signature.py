@@ -7,19 +7,22 @@ from typing import Any
 
 import pytest
 
-from louver.compile.signature import ArgumentParameter, BoxParameter, Signature
+from louver.compile.signature import ArgumentParameter, BoxParameter, Signature, with_tails
 from louver.ir.plain import from_json, to_json
+from louver.library.boxes import copied_box
 from support.sizes import sizes
 
 SIGNATURE = Signature(
     "kernel",
-    (
-        ArgumentParameter("a", "a", "values", None, "u64", "f16"),
-        ArgumentParameter("a_metadata", "a", "metadata", None, "u64", "i16"),
-        ArgumentParameter("x_shape_0", "x", "size", 0, "u32", "i32"),
-        ArgumentParameter("scale", "scale", "value", None, "f32", "f32"),
-        BoxParameter("a_box", "a", "values", 2, sizes("K", "M"), sizes("K/2"), (32, 64), 64),
-        BoxParameter("a_metadata_box", "a", "metadata", 2, (None, None), sizes("K"), (64, 4), 128),
+    with_tails(
+        (
+            ArgumentParameter("a", "a", "values", None, "u64", "f16"),
+            ArgumentParameter("a_metadata", "a", "metadata", None, "u64", "i16"),
+            ArgumentParameter("x_shape_0", "x", "size", 0, "u32", "i32"),
+            ArgumentParameter("scale", "scale", "value", None, "f32", "f32"),
+            BoxParameter("a_box", "a", "values", 2, sizes("K", "M"), sizes("K/2"), (32, 64), 64, tailed=True),
+            BoxParameter("a_metadata_box", "a", "metadata", 2, (None, None), sizes("K"), (64, 4), 128),
+        )
     ),
     128,
     4096,
@@ -29,6 +32,18 @@ SIGNATURE = Signature(
 def test_json_round_trip() -> None:
     assert from_json(Signature, json.loads(json.dumps(to_json(SIGNATURE)))) == SIGNATURE
     assert SIGNATURE.metadata == (("a", "i16"),)
+
+
+def test_a_box_with_a_tail_has_two_more_parameters() -> None:
+    box = SIGNATURE.parameters[4]
+    assert isinstance(box, BoxParameter)
+    assert [(each.name, each.type) for each in SIGNATURE.parameters[6:]] == [
+        ("a_box_tail", "tensormap"),
+        ("a_box_rows", "u32"),
+    ]
+    for rows, left in ((1, 1), (63, 63), (64, 64), (65, 1), (130, 2)):
+        assert copied_box(box, {"M": rows}) == (32, 64)
+        assert copied_box(box.tail, {"M": rows}) == (32, left)
 
 
 @pytest.mark.parametrize(

@@ -66,5 +66,7 @@ def test_signatures_bound_their_grids() -> None:
     assert grid(paired, 1, 1, 132) == 2
     assert grid(paired, 257, 1, 132) == 4
     assert grid(paired, 1 << 20, 1 << 20, 131) == 130
-    with pytest.raises(ValueError, match="expected the fields of ArgumentParameter or BoxParameter, got kind"):
+    with pytest.raises(
+        ValueError, match="expected the fields of ArgumentParameter or BoxParameter or BoxSizeParameter, got kind"
+    ):
         from_json(Signature, {**to_json(signature), "parameters": [{"kind": "other"}]})

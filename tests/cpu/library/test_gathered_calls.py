@@ -112,13 +112,13 @@ def test_shared_vectors_of_other_types_are_the_host_s(gpu: FakeGpu, torch: FakeT
 
 
 def test_tokens_are_turned_first(gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator) -> None:
-    """In one launch, to rows of whole 16 bytes."""
+    """In one launch, to rows of whole lines."""
     s, x = weight(rng), Tensor((5, 7, K))
     y = louver.linear(x, s)
     copy, launch = gpu.launches
     assert copy.kernel is None and y.shape == (5, 7, M)
     assert launch.arguments["b_rows"] != x.address
-    assert (launch.arguments["N"], launch.arguments["b_pitch"]) == (35, 40)
+    assert (launch.arguments["N"], launch.arguments["b_pitch"]) == (35, 64)
 
 
 def test_a_matmul_s_operand_may_lie_any_way(gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator) -> None:
@@ -127,7 +127,7 @@ def test_a_matmul_s_operand_may_lie_any_way(gpu: FakeGpu, torch: FakeTorch, rng:
         gpu.launches.clear()
         louver.matmul(s, b)
         copy, launch = gpu.launches
-        assert copy.kernel is None and launch.arguments["b_pitch"] == 56
+        assert copy.kernel is None and launch.arguments["b_pitch"] == 64
 
 
 def test_batches(gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator) -> None:

@@ -210,11 +210,12 @@ def test_prepare_tunes_each_size_class_first(
     monkeypatch.setattr(ahead, "load_copies", lambda ordinal, nbytes: None)
     monkeypatch.setattr(machine, "require_torch", fake_torch)
     louver.prepare(weight(rng), n=(1, 40), kind="matmul")
-    assert not timed and len(made) == 1
+    # Both layouts: some operands [K, N] are copied to rows along K.
+    assert not timed and len(made) == 2
     louver.prepare(weight(rng), n=(1, 40), kind="matmul", tune=True)
     assert [task.n for task in timed] == [8, 16, 32, 40]
     assert {(task.m, task.k, task.problem.kind) for task in timed} == {(96, 64, "matmul")}
-    assert len(made) == 2
+    assert len(made) == 4
     monkeypatch.setattr(ahead, "require_device", lambda: replace(PLACE, ordinal=1))
     with pytest.raises(ValueError, match="PyTorch's current device, 0, got 1"):
         louver.prepare(weight(rng), n=8, tune=True)
