@@ -79,6 +79,20 @@ def test_a_copy_is_one_launch(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Non
     assert fake.reads == [0x1002, 0x1002]
 
 
+def kernel_of(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> Copying:
+    """The kernel that makes a copy."""
+    from louver.runtime.module import LoadedKernel, load
+
+    every = [each for transposed in (False, True) for each in Copying.all(2, transposed=transposed)]
+    kernels = {load(b"code", "copy", threads=copy2d.THREADS): each for each in every}
+    monkeypatch.setattr(copy2d, "_ready", lambda: {(0, copying): kernel for kernel, copying in kernels.items()})
+    sent: list[Any] = []
+    monkeypatch.setattr(LoadedKernel, "bound", lambda self, *_: lambda: sent.append(self))
+    bound_copy(**{**GOOD, **changes})()
+    (kernel,) = sent
+    return kernels[kernel]
+
+
 @pytest.mark.parametrize(
     ("changes", "packed"),
     [
@@ -97,14 +111,8 @@ def test_a_copy_is_one_launch(fake: Any, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_words_are_turned_where_all_are_whole(
     changes: dict[str, Any], packed: bool, fake: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from louver.runtime.module import load
-
-    kernels = {each: load(b"code", "copy", threads=copy2d.THREADS) for each in Copying.all(2, transposed=True)}
-    monkeypatch.setattr(copy2d, "_ready", lambda: {(0, copying): kernel for copying, kernel in kernels.items()})
-    sent: list[Any] = []
-    monkeypatch.setattr(type(kernels[Copying(2, True)]), "bound", lambda self, *_: lambda: sent.append(self))
-    bound_copy(**{**GOOD, "source": 0x1000, "shape": (6, 8), "strides": (1, 10), **changes})()
-    assert sent == [kernels[Copying(2, True, packed=packed)]]
+    changes = {"source": 0x1000, "shape": (6, 8), "strides": (1, 10), **changes}
+    assert kernel_of(monkeypatch, **changes) == Copying(2, True, packed=packed)
 
 
 @pytest.mark.parametrize(
@@ -123,14 +131,8 @@ def test_words_are_turned_where_all_are_whole(
 def test_rows_are_copied_in_the_widest_words_that_fit(
     changes: dict[str, Any], width: int, fake: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from louver.runtime.module import load
-
-    kernels = {each: load(b"code", "copy", threads=copy2d.THREADS) for each in Copying.all(2, transposed=False)}
-    monkeypatch.setattr(copy2d, "_ready", lambda: {(0, copying): kernel for copying, kernel in kernels.items()})
-    sent: list[Any] = []
-    monkeypatch.setattr(type(kernels[Copying(2, False)]), "bound", lambda self, *_: lambda: sent.append(self))
-    bound_copy(**{**GOOD, "source": 0x1000, "shape": (6, 16), "strides": (40, 1), "pitch": 64, **changes})()
-    assert sent == [kernels[Copying(width, False)]]
+    changes = {"source": 0x1000, "shape": (6, 16), "strides": (40, 1), "pitch": 64, **changes}
+    assert kernel_of(monkeypatch, **changes) == Copying(width, False)
 
 
 @pytest.mark.parametrize("transposed", [False, True])
