@@ -23,6 +23,7 @@ from louver.runtime.copy2d import bound_copy, check_copies
 from louver.runtime.driver import capture_question
 from louver.runtime.known_calls import keep_recent
 from louver.runtime.module import BoundLaunch
+from louver.runtime.workspace import PER_THREAD_STREAM
 
 RECENT_ROOMS = 8
 """Addresses of copies that are remembered for a launch. An allocator reuses few addresses."""
@@ -121,7 +122,8 @@ class CopiedFirst:
         self._bound: dict[int, list[Sendable]] = {}
         self._capture = None if stream in DEFAULT_STREAMS else capture_question(stream)
         self._own = scratch("louver", copy.nbytes, ordinal, stream)
-        self._room = scratch(kind, copy.nbytes, ordinal, stream)
+        # PyTorch does not know that this handle is another stream in each thread.
+        self._room = self._own if stream == PER_THREAD_STREAM else scratch(kind, copy.nbytes, ordinal, stream)
 
     def send(self) -> tuple[Any, ...]:
         """Send the copies and the product. Returns a tuple that begins with the driver's result code."""

@@ -20,9 +20,11 @@ from louver.library.times import copy_clocks
 from louver.library.tuned import decide
 from louver.library.warm import Placed
 from louver.runtime.arrays import ArrayView, view
+from louver.runtime.copy2d import check_copies, has_copies
 from louver.runtime.device import Device, device, require_device
-from louver.runtime.driver import device_context
-from louver.runtime.memory import DeviceArray
+from louver.runtime.dlpack import row_major
+from louver.runtime.driver import device_context, is_capturing
+from louver.runtime.memory import DeviceArray, DeviceBuffer
 
 COPY_GAIN = 0.95
 """Most time of copy and product, as a share of the product's time in place. The copy also takes time on the host."""
@@ -46,7 +48,7 @@ def run(
     dependent: see `louver.plan`.
     in_place: whether the dense operand is read in place even if a copy takes less time.
 
-    Returns the launch if it can be repeated; None for host arrays.
+    Returns the launch if it can be repeated; None for host arrays, and for tokens that are copied twice.
     """
     if out.device is None:
         _run_host(state, request, out)
@@ -94,10 +96,15 @@ def _run_device(
     *,
     dependent: bool,
     in_place: bool,
-) -> Placed:
+) -> Placed | None:
     at = placed(request, out)
     result = output_rows(at.out)
     place, stream = device(out.device or 0), out.stream or 0
+    if at.gathers and at.dense.n != at.n:
+        # A copy along N cannot join axes of tokens.
+        joined, _memory = _joined(request, RowCopy.of(at.dense, "k_major"), place.ordinal, stream)
+        _run_device(state, joined, out, planned, dependent=dependent, in_place=in_place)
+        return None
     n, batch = planned[0] or at.n, planned[1] or at.batch
     m, k = request.s.shape[-2:]
 
@@ -121,8 +128,13 @@ def _run_device(
         copy = RowCopy.of(at.dense, at.copied_layout)
         copied = reading(at.copied_layout, at.regrouped(copy.rows), copy)
         sizes = m, n, k, batch
-        if chosen is None or copied.clocks(sizes, place) < COPY_GAIN * chosen.clocks(sizes, place):
+        if chosen is None:
             chosen = copied
+        elif copied.clocks(sizes, place) < COPY_GAIN * chosen.clocks(sizes, place):
+            ready = state.has_launcher(copied.problem, copied.schedule, place.ordinal)
+            ready = ready and has_copies(place.ordinal, copy.rows.element_bytes, copy.strides)
+            # A capture loads nothing.
+            chosen = copied if ready or not is_capturing(stream) else chosen
     launcher = state.launcher(
         request.s,
         chosen.problem,
@@ -138,6 +150,17 @@ def _run_device(
     launch = Placed(launcher, sized, rows, chosen.copy, out.kind, written, fused)
     launch.at(request.dense.address, result.address, stream, *fused.places)()
     return launch
+
+
+def _joined(request: Request, copy: RowCopy, ordinal: int, stream: int) -> tuple[Request, DeviceBuffer]:
+    """A linear product of tokens [..., K] with a copy of them, whose leading axes join; and the memory of the copy."""
+    check_copies(ordinal, copy.rows.element_bytes, copy.strides, stream)
+    memory, dense = DeviceBuffer(copy.nbytes, ordinal=ordinal, stream=stream), request.dense
+    for launch in copy.bound(dense.address, memory.address, ordinal, stream):
+        launch()
+    pitch = copy.rows.pitch // copy.rows.element_bytes
+    strides = (*(pitch * step for step in row_major(dense.shape[:-1])), 1)
+    return replace(request, dense=replace(dense, address=memory.address, strides=strides, owner=memory)), memory
 
 
 @functools.lru_cache(maxsize=1024)

@@ -108,8 +108,8 @@ class Plan:
 
         A plan for a batch takes a batch of any size but 1.
 
-        x is read in place, even where `louver.matmul` would take less time by a copy. Its rows have unit stride in the plan's layout. Its address, row pitch and the distance
-        between entries of a batch are multiples of 16 bytes.
+        x is read in place, even where `louver.matmul` would take less time by a copy. Its rows have unit stride in the
+        plan's layout. Its address, row pitch and the distance between entries of a batch are multiples of 16 bytes.
 
         With `out` nothing is allocated. The work goes to the caller's current stream, and the call waits for nothing.
         It may be captured into a CUDA graph.

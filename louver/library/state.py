@@ -83,6 +83,10 @@ class TensorState:
             found = self._launchers.setdefault(key, launcher)
         return found
 
+    def has_launcher(self, problem: Problem, schedule: Schedule, ordinal: int) -> bool:
+        """Whether `launcher` has made this launcher."""
+        return (problem, schedule, ordinal) in self._launchers
+
     def has(self, ordinal: int, *forms: Form) -> bool:
         """Whether all these forms exist on a device."""
         return all((form, ordinal) in self._forms for form in forms)

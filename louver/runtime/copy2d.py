@@ -155,12 +155,16 @@ def load_copies(ordinal: int, element_bytes: int) -> None:
 
 def check_copies(ordinal: int, element_bytes: int, strides: tuple[int, ...], stream: int) -> None:
     """Raises RuntimeError if the kernel for these strides is not loaded while `stream` is being captured."""
-    first = next(Copying.all(element_bytes, transposed=is_transposed(strides)))
-    if (ordinal, first) not in _ready() and is_capturing(stream):
+    if not has_copies(ordinal, element_bytes, strides) and is_capturing(stream):
         raise RuntimeError(
             "the kernels that copy operands must be loaded before a stream is captured: call louver.prepare before the "
             "capture, or give an operand with rows of unit stride whose address and pitch are multiples of 16 bytes"
         )
+
+
+def has_copies(ordinal: int, element_bytes: int, strides: tuple[int, ...]) -> bool:
+    """Whether the kernels for these strides are loaded."""
+    return (ordinal, next(Copying.all(element_bytes, transposed=is_transposed(strides)))) in _ready()
 
 
 @functools.cache
@@ -169,8 +173,8 @@ def _ready() -> dict[tuple[int, Copying], LoadedKernel]:
 
 
 def _make_ready(ordinal: int, element_bytes: int, transposed: bool) -> None:
-    for each in Copying.all(element_bytes, transposed=transposed):
-        _ready()[ordinal, each] = _loaded(ordinal, each)
+    every = Copying.all(element_bytes, transposed=transposed)
+    _ready().update({(ordinal, each): _loaded(ordinal, each) for each in every})
 
 
 def is_transposed(strides: tuple[int, ...]) -> bool:
@@ -189,7 +193,7 @@ def groups(rows: int, columns: int, tile: tuple[int, int], ctas: int) -> tuple[i
 
 
 def build(copying: Copying) -> Kernel:
-    """The kernel, with the parameters that `copy_matrix` binds. The emulator can run it too."""
+    """The kernel, with the parameters that `bound_copy` binds. The emulator can run it too."""
     from louver.runtime.copy2d_kernel import build_kernel
 
     return build_kernel(copying)

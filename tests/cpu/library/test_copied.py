@@ -10,6 +10,7 @@ from louver.formats.tensor import SparseTensor
 from louver.library.rows import Rows
 from louver.library.times import NARROW_ROW_CLOCKS, NARROWEST_ROW_CLOCKS, ROW_CLOCKS
 from louver.runtime.driver import DriverError
+from louver.runtime.workspace import PER_THREAD_STREAM
 from support.fake_gpu import FakeGpu, FakeTorch, Launch, Map, Tensor
 
 M, K = 136, 72
@@ -128,6 +129,23 @@ def test_a_plan_reads_in_place(gpu: FakeGpu, torch: FakeTorch) -> None:
         p(b, out=Tensor((6400, 8)))
         copies, product = read_by(gpu)
         assert copies == 0 and dense_map(product, 8, 2560).address == b.address
+
+
+def test_a_capture_reads_in_place_what_it_could_not_copy(gpu: FakeGpu, torch: FakeTorch) -> None:
+    s, torch.stream = weight(6400, 2560), STREAM
+    louver.plan("matmul", s, n=8, like=Tensor((2560, 8)))
+    gpu.captures[STREAM] = 1
+    louver.matmul(s, Tensor((2560, 8)), out=Tensor((6400, 8)))
+    assert read_by(gpu)[0] == 0
+    del gpu.captures[STREAM]
+
+
+def test_a_stream_of_each_thread_has_memory_in_its_own_order(gpu: FakeGpu, torch: FakeTorch, s: SparseTensor) -> None:
+    torch.stream = PER_THREAD_STREAM
+    for _ in range(2):
+        louver.linear(Tensor((20, K), strides=(K + 1, 1)), s)
+        assert read_by(gpu)[0] == 1
+    assert [stream for _, stream in gpu.called("cuMemAllocAsync")].count(PER_THREAD_STREAM) == 2
 
 
 def test_prepare_covers_copies(gpu: FakeGpu, torch: FakeTorch) -> None:

@@ -121,6 +121,18 @@ def test_tokens_are_turned_first(gpu: FakeGpu, torch: FakeTorch, rng: np.random.
     assert (launch.arguments["N"], launch.arguments["b_pitch"]) == (35, 64)
 
 
+def test_tokens_of_axes_that_do_not_join_are_copied_together_first(
+    gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator
+) -> None:
+    s, x = weight(rng), Tensor((4, 5, K), strides=(12 * K, 2 * K, 1))
+    for _ in range(2):
+        gpu.launches.clear()
+        assert louver.linear(x, s).shape == (4, 5, M)
+        joins, turns, launch = gpu.launches
+        assert joins.kernel is None and turns.kernel is None
+        assert (launch.arguments["N"], launch.arguments["b_pitch"]) == (20, 64)
+
+
 def test_a_matmul_s_operand_may_lie_any_way(gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator) -> None:
     s = weight(rng)
     for b in (Tensor((K, 50), strides=(1, K)), Tensor((K, 50), strides=(51, 1))):

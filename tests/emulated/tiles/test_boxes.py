@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import louver
 from louver.compile.plan.encode.live_sums import most_sums
 from louver.compile.tiles import CompiledTiles, compile_tiles
 from louver.emulator import Seeded
@@ -17,6 +18,7 @@ from louver.isa.swizzle import BANK_LINE
 from louver.ptx.assembler import assemble
 from louver.ptx.module import Kernel
 from support.dot_loops import DotLoop
+from support.emulate_tiles import emulate_tiles
 from support.removal import survey, undetected
 from support.signatures import boxes
 
@@ -67,6 +69,37 @@ def test_which_loads_are_boxes(rng: np.random.Generator, name: str) -> None:
         return
     m, n, k = LOOP.tile
     LOOP.drawn(rng, m + 16, n + 16, 5 * k - 16).emulate(made, Seeded(1))
+
+
+@pytest.mark.parametrize(("rows", "shift"), [(48, -16), (41, -7), (48, 0), (48, 16), (100, -16)])
+def test_boxes_may_begin_before_arrays_of_few_rows(rng: np.random.Generator, rows: int, shift: int) -> None:
+    text = DotLoop("f16", (64, 64, 64), along_k=False).text()
+    for before, after in {
+        "%K: i32 {tt.divisibility = 16 : i32}": "%K: i32 {tt.divisibility = 16 : i32}, %R: i32, %shift: i32",
+        "  %y_r0 = tt.splat %i :": "  %ys = arith.addi %i, %shift : i32\n  %y_r0 = tt.splat %ys :",
+        "%y_rm = tt.splat %K": "%y_rm = tt.splat %R",
+        "%y_in = arith.andi %y_r_in, %y_c_in": "%y_z = arith.constant dense<0> : tensor<64x64xi32>\n"
+        "  %y_lo = arith.cmpi sge, %y_rows, %y_z : tensor<64x64xi32>\n"
+        "  %y_i1 = arith.andi %y_r_in, %y_lo : tensor<64x64xi1>\n  %y_in = arith.andi %y_i1, %y_c_in",
+    }.items():
+        assert before in text
+        text = text.replace(before, after)
+    made = compile_tiles(parse_ir(text))
+    assert {each.argument for each in boxes(made.signature)} == {"a", "b"}
+    a, b = louver.prune(rng.standard_normal((64, 128)).astype(np.float16), "2:4"), rng.standard_normal((rows, 64))
+    read, d = np.zeros((128, 64)), np.full((64, 64), np.nan, np.float32)
+    inside = [row for row in range(128) if 0 <= row + shift < rows]
+    read[inside] = b.astype(np.float16)[[row + shift for row in inside]]
+    given = {"d": d, "a": louver.compress(a, "2:4"), "b": b.astype(np.float16), "M": 64, "N": 64, "K": 128}
+    given |= {"R": rows, "shift": shift & 0xFFFFFFFF}
+    emulate_tiles(made, (1, 1), given, order=Seeded(0), uninitialised=["d"])
+    np.testing.assert_allclose(d, a.astype(np.float64) @ read, atol=1e-4)
+
+
+def test_arguments_may_have_the_names_of_parts_of_boxes() -> None:
+    text = LOOP.text().replace("%N", "%b_box_rows").replace("%M", "%b_box_tail")
+    names = [each.name for each in compile_tiles(parse_ir(text)).signature.parameters]
+    assert len(set(names)) == len(names) and "b_box_rows" in names
 
 
 @pytest.mark.parametrize("ctas", [1, 4])

@@ -96,6 +96,15 @@ def test_the_bound_is_kept_and_the_bits_repeat(rng: np.random.Generator, torch: 
         assert torch.equal(y, first)
 
 
+def test_tokens_of_axes_that_do_not_join(rng: np.random.Generator, torch: Any) -> None:
+    s = louver.compress(louver.prune(rng.standard_normal((72, 64)).astype(np.float16), "4:8"), "4:8")
+    x = to_torch(rng.integers(-4, 5, (4, 6, 2, 64)).astype(np.float16))[:, :5, 0]
+    y = louver.linear(x, s, out_dtype="f32")
+    assert torch.equal(y, louver.linear(x.contiguous(), s, out_dtype="f32"))
+    expected = to_numpy(x).astype(np.float64) @ s.dense().astype(np.float64).T
+    np.testing.assert_allclose(to_numpy(y), expected, rtol=1e-5, atol=1e-4)
+
+
 def test_a_captured_product_follows_new_values(rng: np.random.Generator, torch: Any) -> None:
     s = weight(rng, 256, 512, "2:8", "f16")
     b = to_torch(rng.integers(-4, 5, (512, 128)).astype(np.float16))

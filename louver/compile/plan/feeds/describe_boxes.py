@@ -207,7 +207,8 @@ class _Boxes:
 
     def _name(self, array: str) -> str:
         name = f"{array}_box"
-        while any(each.name == name for each in self.parameters):
+        # The box's further parameters begin with its name.
+        while any(each.name.startswith(name) for each in self.parameters):
             name += "_"
         return name
 
@@ -257,8 +258,11 @@ class _Boxes:
 
 
 def _has_tails(rows: Dimension) -> bool:
-    """Whether a kernel can find out which rows of a box are outside of the array."""
-    return _is_least_zero(rows.first) and rows.extent & (rows.extent - 1) == 0
+    """Whether a kernel can find out which rows of a box are outside of the array.
+
+    A mask that also tests for rows below 0 allows boxes to begin there.
+    """
+    return not rows.floored and _is_least_zero(rows.first) and rows.extent & (rows.extent - 1) == 0
 
 
 def _begins_inside(each: Dimension) -> bool:
