@@ -63,7 +63,7 @@ class Timed:
             (not self.schedule.cuts or shape.cuts(self.demand))
             and (shape.m, shape.n, shape.consumers, self.demand.step * shape.steps)
             == (tile.m, tile.n, consumers, tile.k)
-            and shape.reads(self.demand)
+            and shape.fits(self.demand)
             and shape.takes(self.demand, self.schedule.ring.metadata)
             for shape in TILES
         )

@@ -40,7 +40,7 @@ from louver.library.ranges import Cutting
 from louver.library.times import step_clocks
 
 TILE_N = (8, 16, 32, 64, 128, 256)
-"""Tile widths that the library compiles. A width between two of them would add kernels and little speed."""
+"""Tile widths that every product may have. `TILES` has more, for products that can use them."""
 
 MIN_N_MAJOR: Mapping[Unit, int] = {"wgmma": 64, "fma": fma_block.WIDTHS[0]}
 """Least tile width with an N-major dense operand, by multiplier.
@@ -57,8 +57,17 @@ TILE_K = {32: 32, 16: 64, 8: 128}
 BARRIER_ROOM = 1024
 """Bytes of shared memory reserved for barriers."""
 
-MAX_STAGES = 16
-"""Most stages of a ring. With the narrowest tiles, this many stages keep enough bytes in flight to saturate memory."""
+MAX_STAGES = 13
+"""Most stages of a ring. With 16 stages, products of up to 32 tokens take 1% to 4% longer (`docs/perf-log.md`, section
+57). With 8, they take up to 13% longer.
+"""
+
+MANY_STAGES, DEEP_BYTES = 8, 184_000
+"""A ring of more than `MANY_STAGES` stages holds at most `DEEP_BYTES`.
+
+Deeper rings of narrow tiles take up to 10% longer. Their CTAs probably drift apart along K, so that they share fewer
+reads of the L2 cache.
+"""
 
 CONSUMERS = (2, 1, 3, 4)
 """Numbers of consumer warpgroups, in the order in which they are tried for a user's tile."""
@@ -84,7 +93,7 @@ TYPICAL_K = 4096
 """The K that is assumed where it is unknown."""
 
 MOST_READS = 3
-"""Most vectors that an epilogue of the tallest tiles may read, for lack of registers. C counts as this many."""
+"""Most vectors that an epilogue of lean tiles may read, for lack of registers. C counts as this many."""
 
 CUT_READS = {2: 2, 4: 1}
 """Most vectors that such an epilogue may read where K is cut, by bytes of an output element."""
@@ -98,8 +107,8 @@ class TileShape:
     consumers: consumer warpgroups.
     staging: columns that are staged at a time for bulk stores, by bytes of an output element. `output_layout` chooses
         them for other sizes.
-    lean: whether the sums leave few registers. Such a tile takes only bulk stores of outputs in `staging`, and
-        epilogues with few reads.
+    lean: whether the sums leave few registers. Such a tile takes only bulk stores of outputs in `staging`.
+    reads: most vectors that an epilogue may read, for lack of registers; None for any. C counts as `MOST_READS`.
     sums: the kind of sums that it is for; None for any.
     unit: the multiplier that it is for; None for any.
     indexed: whether it is for patterns of vectors; None for all patterns.
@@ -108,6 +117,7 @@ class TileShape:
     dependent: whether it is for dependent launches; None for all launches.
     resident: CTAs on an SM.
     steps: factor on the K elements that a stage usually holds.
+    lone: whether it is for whole tiles of outputs with one column of tiles only.
 
     With lean tiles and the widest ones, the L2 cache keeps the values.
     """
@@ -117,6 +127,7 @@ class TileShape:
     consumers: int
     staging: Mapping[int, int] = field(default_factory=dict[int, int])
     lean: bool = False
+    reads: int | None = None
     sums: Literal["plain", "promoted", "f16"] | None = None
     unit: Unit | None = None
     indexed: bool | None = None
@@ -125,14 +136,15 @@ class TileShape:
     dependent: bool | None = None
     resident: Literal[1, 2] = 1
     steps: float = 1
+    lone: bool = False
 
     @classmethod
     def of(cls, m: int, n: int, consumers: int, demand: Demand) -> TileShape:
         """The tile of this size in `TILES` for such operands and their multiplier, or else a plain tile."""
-        known = (each for each in TILES if (each.m, each.n, each.consumers) == (m, n, consumers) and each.reads(demand))
+        known = (each for each in TILES if (each.m, each.n, each.consumers) == (m, n, consumers) and each.fits(demand))
         return next(known, cls(m, n, consumers))
 
-    def reads(self, demand: Demand) -> bool:
+    def fits(self, demand: Demand) -> bool:
         """Whether the tile is for such operands, their multiplier and such launches."""
         selection = self.indexed in (None, demand.selection.indexed) and self.turns in (None, demand.turns)
         bits = self.bits in (None, element_type(demand.a).bits)
@@ -161,11 +173,12 @@ class TileShape:
 
     def suits(self, demand: Demand, *, bulk: bool) -> bool:
         """Whether the tile is for such sums, operands, outputs and epilogues."""
-        if self.sums not in (None, demand.sums) or not self.reads(demand):
+        if self.sums not in (None, demand.sums) or not self.fits(demand):
             return False
         staged = stageable(self.n, demand.out, transposed=demand.transposed, gated=demand.gated)
-        room = element_type(demand.out).bytes in self.staging and demand.reads <= MOST_READS
-        return not self.lean or (bulk and staged and room)
+        if self.reads is not None and demand.reads > self.reads:
+            return False
+        return not self.lean or (bulk and staged and element_type(demand.out).bytes in self.staging)
 
     def cuts(self, demand: Demand) -> bool:
         """Whether the tile may be cut along K: the epilogue needs enough registers.
@@ -173,18 +186,19 @@ class TileShape:
         The tile for few tokens of 8 bits is not cut. Its ranges take up to 13% longer than predicted
         (`docs/perf-log.md`, section 43). Tiles for CUDA cores are not cut either.
         """
-        if self.unit == "fma" or self.bits == 8:
+        if self.unit == "fma" or self.bits == 8 or self.lone:
             return False
         return not self.lean or demand.reads <= CUT_READS[element_type(demand.out).bytes]
 
     def works(self, demand: Demand) -> tuple[Literal["tiles", "pairs"], ...]:
         """The values of `Work.unit` that are candidates in their own right.
 
-        A kernel of pairs holds two epilogues. With them the tallest tiles spill, and so do the widest ones if the
-        epilogue reads C or as many vectors.
+        A kernel of pairs holds two epilogues. With them the tallest tiles spill. So do the widest ones and those of three
+        consumers if the epilogue reads C or as many vectors.
         """
-        spills = self.lean or self.sums == "f16" or (self.n == WIDEST and demand.reads >= MOST_READS)
-        paired = demand.unit == "wgmma" and self.n >= LEAST_PAIRED and not spills
+        large = self.n == WIDEST or self.consumers == 3
+        spills = self.lean or self.sums == "f16" or (large and demand.reads >= MOST_READS)
+        paired = demand.unit == "wgmma" and self.n >= LEAST_PAIRED and not (spills or self.lone)
         return ("tiles", "pairs") if paired else ("tiles",)
 
     def ways(self, demand: Demand) -> tuple[str, ...]:
@@ -228,8 +242,14 @@ TILES = (
     TileShape(128, WIDEST, 2, {2: 128}),
     # Of the tiles whose sums fit two consumers, this one loads the fewest bytes for each product. The staged columns
     # leave room for four stages. A producer that gathers would leave the consumers too few registers.
-    TileShape(256, 192, 2, {2: 96, 4: 48}, lean=True, sums="plain", indexed=False),
-    TileShape(128, 192, 2, sums="promoted"),
+    TileShape(256, 192, 2, {2: 96, 4: 48}, lean=True, reads=MOST_READS, sums="plain", indexed=False),
+    TileShape(256, 160, 2, {2: 80, 4: 32}, lean=True, reads=MOST_READS, sums="plain", indexed=False),
+    # More sizes of tiles leave fewer columns of a last tile, and fewer SMs of a last wave, without work.
+    # Three consumers have 160 registers a thread: with more vectors they spill.
+    TileShape(192, 160, 3, reads=1, indexed=False),
+    TileShape(192, 128, 3, reads=MOST_READS, indexed=False),
+    *(TileShape(128, n, 2, indexed=False) for n in (192, 160, 96)),
+    TileShape(128, 192, 2, sums="promoted", indexed=True),
     TileShape(128, 128, 2),
     # With 8 bits, tiles of 64 rows are faster for 16 to 64 tokens, though their predicted time is longer.
     # Tiles of 64 rows end at times that differ less, so that the next of the dependent launches begins sooner.
@@ -240,11 +260,21 @@ TILES = (
         for n in TILE_N
         if n <= LEAST_DIVIDED
     ),
+    TileShape(64, 96, 1, indexed=False),
     *(TileShape(64, n, 1) for n in TILE_N[:-1]),
     TileShape(128, TILE_N[0], 2, bits=8),
     # With few tokens there is little to multiply between two waits. Rows of 128 stored bytes also come from memory
     # faster than rows of 64.
     *(TileShape(64, n, 1, unit="wgmma", steps=2) for n in TILE_N if n <= LEAST_DIVIDED),
+    # Where tiles of 128 rows leave many SMs of the last wave idle, taller tiles may make one wave less. With 64 columns,
+    # steps of twice the columns would leave too few stages.
+    *(
+        TileShape(m, n, consumers, unit="wgmma", indexed=False, dependent=False, steps=steps, lone=True)
+        for m, consumers in ((192, 3), (256, 2))
+        for n in TILE_N
+        if n <= LEAST_DIVIDED
+        for steps in ((1, 2) if n < LEAST_DIVIDED else (1,))
+    ),
     # 16 rows and 8 columns for each thread: the fewest loads for each multiply-add.
     TileShape(256, 128, 2, unit="fma"),
     TileShape(128, 128, 1, unit="fma", resident=2),
@@ -450,7 +480,9 @@ def _candidates(demand: Demand, target: Target, widest: int, *, bulk: bool) -> t
     found: list[tuple[Schedule, Cutting]] = []
     for shape, work in ((each, work) for each in TILES for work in each.works(demand)):
         most = widest if work == "tiles" else max(widest, LEAST_PAIRED)
-        if not min(widest, LEAST_DIVIDED) <= shape.n <= most or not shape.suits(demand, bulk=bulk):
+        if not min(widest, LEAST_DIVIDED) <= shape.n <= most or (shape.lone and widest > LEAST_DIVIDED):
+            continue
+        if not shape.suits(demand, bulk=bulk):
             continue
         for metadata in METADATA:
             if not shape.takes(demand, metadata):
@@ -510,13 +542,13 @@ def choose_for_nest(
 
 
 def _shape_for(nest: ProductNest, demand: Demand, given: Mapping[str, Any], target: Target) -> TileShape:
-    """The nest's tile with the first number of warpgroups whose registers hold its sums.
+    """The nest's tile with the first number of warpgroups whose registers hold its sums. The library's number comes first.
 
     Raises the ValueError of the first number if none does.
     """
     refusal = None
-    # The library has this tile for sums in f16, with four warpgroups.
-    preferred = (4, *CONSUMERS) if (nest.tile_m, nest.tile_n) == (256, WIDEST) else CONSUMERS
+    library = [each.consumers for each in TILES if (each.m, each.n) == (nest.tile_m, nest.tile_n)]
+    preferred = dict.fromkeys((*library, *CONSUMERS))
     for number in (given["consumers"],) if "consumers" in given else preferred:
         shape = TileShape.of(nest.tile_m, nest.tile_n, number, demand)
         try:
@@ -565,4 +597,4 @@ def _deepest(demand: Demand, schedule: Schedule, target: Target) -> Schedule:
         raise ValueError(
             f"two stages of {stage} bytes do not fit the {room} bytes of shared memory of {target.name}: use a smaller tile"
         )
-    return schedule.changed(stages=min(MAX_STAGES, stages))
+    return schedule.changed(stages=min(MAX_STAGES, stages, max(MANY_STAGES, DEEP_BYTES // stage)))

@@ -30,7 +30,7 @@ from louver.runtime.copy2d import load_copies
 from louver.runtime.device import Device, require_device
 from louver.runtime.device import device as device_of
 
-TILES = 64
+COLUMNS = 32
 """Beyond the narrow tiles, the choice of a schedule depends on N only in multiples of this number of columns: it counts
 tiles, whose widths are such multiples.
 """
@@ -206,6 +206,6 @@ def _classes(low: int, high: int) -> Iterator[int]:
     """One N of each class in the range. All N of a class get the same schedule. N = 0 needs no kernel."""
     n = max(low, 1)
     while n <= high:
-        last = next((width for width in TILE_N if n <= width < TILES), -(-n // TILES) * TILES)
+        last = next((width for width in TILE_N if n <= width < COLUMNS), -(-n // COLUMNS) * COLUMNS)
         yield min(last, high)
         n = last + 1

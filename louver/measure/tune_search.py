@@ -9,29 +9,20 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from louver.compile.plan.schedule import FIELDS, Schedule
 from louver.frontend.problem import Problem
 from louver.isa.targets import Target
+from louver.library import configure
 from louver.library.configure import MAX_STAGES, deepest
 from louver.library.tuned_entry import size_class
 
-_SHAPES = (
-    (128, 256, 2),
-    (128, 192, 2),
-    (128, 128, 2),
-    (128, 64, 2),
-    (128, 32, 2),
-    (128, 16, 2),
-    (128, 8, 2),
-    (256, 128, 2),
-    (256, 192, 2),
-    (192, 192, 3),
-    (256, 256, 4),
-    (256, 256, 2),
-    (64, 256, 1),
-    (64, 128, 1),
+_ELSEWHERE = ((128, 224, 2), (192, 192, 3), (256, 128, 2), (256, 256, 2), (256, 256, 4), (64, 256, 1))
+_SHAPES = dict.fromkeys(
+    (*((each.m, each.n, each.consumers) for each in configure.TILES if each.unit != "fma"), *_ELSEWHERE)
 )
 TILES: tuple[Mapping[str, int | None], ...] = tuple(
     {"tile_m": m, "tile_n": n, "consumers": consumers, "staging": None} for m, n, consumers in _SHAPES
 )
-"""Tiles with their consumer warpgroups: one change, because few other combinations fit. The tile sets the staging."""
+"""The library's tiles for tensor cores, and those that it never chooses. A tile and its consumer warpgroups are one change,
+because few other combinations fit. The tile sets the staging.
+"""
 
 NUMBERS: Mapping[str, tuple[int | None, ...]] = {
     "tile_k": (64, 128),

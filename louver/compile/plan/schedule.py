@@ -315,6 +315,9 @@ class Schedule:
 WORKING_REGISTERS = 24
 """The fewest registers of a consumer beside its accumulators: metadata, addresses, descriptors."""
 
+FEW_SUMS = 64
+"""Sums of a consumer thread that leave registers for the producer."""
+
 MULTIPLIED_REGISTERS = 8
 """Registers of the two pieces of values that a thread multiplies on CUDA cores.
 
@@ -445,16 +448,19 @@ def entry_registers(schedule: Schedule, target: Target) -> int:
 def register_split(
     schedule: Schedule, target: Target, *, lists: int = 0, unit: Unit = "wgmma", turned: bool = False
 ) -> tuple[int, int]:
-    """The setmaxnreg targets (producer, consumer). They give consumers as many registers as possible.
+    """The setmaxnreg targets (producer, consumer). They give consumers as many registers as possible. The producer has the
+    rest.
 
     The CTA has `entry_registers` for each of its threads.
 
     lists: lists of rows to gather in a tile. With lists, all threads of the producer copy. Without lists, one thread
-    begins copies. On CUDA cores ("fma") it also copies picks, and finds the first group of the step.
+    begins copies. On CUDA cores ("fma") it also copies picks, and finds the first group of the step. For consumers of
+    several blocks it copies more metadata, and in a batch it would spill if few sums did not leave it a step.
     turned: whether gathered rows pass through the registers of the producer's threads.
     """
     step, entry = target.setmaxnreg_step, entry_registers(schedule, target)
-    producer = target.setmaxnreg_min + (step if unit == "fma" else 0)
+    few = schedule.blocks > 1 and accumulator_registers(schedule, "f32", promoted=False) <= FEW_SUMS
+    producer = target.setmaxnreg_min + (step if unit == "fma" or few else 0)
     if lists:
         rows = schedule.tile.k // GATHERED_LINES
         # Entries, pointers, and the place of each row, which lists share.
@@ -463,5 +469,6 @@ def register_split(
         if turned:
             needed = TURNING_REGISTERS + lists * TURNED_REGISTERS
         producer = -(-needed // step) * step
-    consumer = (entry * (1 + schedule.roles.consumers) - producer) // schedule.roles.consumers
-    return producer, min(target.setmaxnreg_max, consumer // step * step)
+    consumers, free = schedule.roles.consumers, entry * (1 + schedule.roles.consumers) - producer
+    consumer = free // consumers // step * step
+    return producer + (free - consumers * consumer) // step * step, min(target.setmaxnreg_max, consumer)

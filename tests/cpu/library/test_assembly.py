@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -14,7 +15,7 @@ from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import PRODUCTS, BLayout, Problem
 from louver.isa.targets import SM_90A
 from louver.isa.wgmma import FP8, INTEGER
-from louver.library.configure import MIN_N_MAJOR, TILE_N, Demand, candidates_for, choose
+from louver.library.configure import MIN_N_MAJOR, TILE_N, Demand, TileShape, candidates_for, choose
 from louver.ptx.assembler import assemble
 from louver.ptx.sass import disassemble, opcodes
 from support.fused import EPILOGUES, FULL
@@ -122,8 +123,14 @@ def test_kernels_of_8_bit_types_assemble_cleanly(problem: Problem, schedule: Sch
     check_assembly(problem, schedule, EIGHT_BITS[problem.a, problem.b].format(n=schedule.tile.n))
 
 
+def cuts(problem: Problem, schedule: Schedule) -> bool:
+    """Whether the library cuts K with the tile of this schedule."""
+    demand, tile = Demand.of_problem(problem), schedule.tile
+    return TileShape.of(tile.m, tile.n, schedule.roles.consumers, demand).cuts(demand)
+
+
 def cut_products() -> list[Product]:
-    """The kernels that cut K: every tile and store, each kind of sums, and the longest epilogues."""
+    """The kernels that cut K: every tile that may be cut, each store and kind of sums, and the longest epilogues."""
     sums = [
         Problem("linear", "f16", "f16", "f16", bias="row"),
         Problem("matmul", "bf16", "bf16", "f32", b_layout="n_major"),
@@ -143,6 +150,7 @@ def cut_products() -> list[Product]:
             for m, n in (*((MANY, width) for width in TILE_N), TALL)
             for aligned in (False, True)
         )
+        if cuts(problem, schedule)
     ]
     pairs = dict.fromkeys(
         (problem, schedule)
@@ -158,6 +166,38 @@ def cut_products() -> list[Product]:
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize(("problem", "schedule"), [pytest.param(*each, id=name(each)) for each in cut_products()])
 def test_kernels_that_cut_k_assemble_cleanly(problem: Problem, schedule: Schedule) -> None:
+    assembly = assemble(compile_product(problem, schedule).ptx)
+    assert assembly.clean, (assembly.kernels, [warning.text for warning in assembly.warnings])
+
+
+LONGEST: dict[str, dict[str, Any]] = {
+    "c-f16": {"epilogue": EPILOGUES["c-f16"]},
+    "gated-scaled": {"epilogue": EPILOGUES["gated-scaled"]},
+    "full": {"epilogue": FULL},
+    "batch": {"batch": "both"},
+}
+
+
+def candidates() -> list[object]:
+    """Every candidate with the longest epilogues and with batches, in whole tiles and ranges, for each width of output
+    element.
+    """
+    found: dict[Product, str] = {}
+    for kind, (a, out), (key, options) in itertools.product(
+        ("linear", "matmul"), (("bf16", "bf16"), ("e4m3", "f32"), ("s8", "s8")), LONGEST.items()
+    ):
+        problem = Problem(kind, a, a, out, bias="row", **options)
+        for n, bulk in itertools.product((64, 4096), (False, True)):
+            for schedule, _ in candidates_for(Demand.of_problem(problem), SM_90A, n, bulk=bulk):
+                found[problem, schedule] = key
+                if not schedule.cuts and cuts(problem, schedule):
+                    found[problem, schedule.changed(work="ranges")] = key
+    return [pytest.param(*each, id=f"{key}-{name(each)}") for each, key in found.items()]
+
+
+@pytest.mark.sampled(20)
+@pytest.mark.parametrize(("problem", "schedule"), candidates())
+def test_no_candidate_spills(problem: Problem, schedule: Schedule) -> None:
     assembly = assemble(compile_product(problem, schedule).ptx)
     assert assembly.clean, (assembly.kernels, [warning.text for warning in assembly.warnings])
 
@@ -270,7 +310,7 @@ def test_the_default_set_has_every_8_bit_mix_output_and_store() -> None:
     chosen = [product for product in eight_bit_products() if shown(product)]
     assert {(problem.a, problem.b) for problem, _ in chosen} == set(EIGHT_BITS)
     assert {schedule.store.way for _, schedule in chosen} == {"direct", "bulk"}
-    assert {schedule.tile.n for _, schedule in chosen} == {16, 128, 192, 256}
+    assert {schedule.tile.n for _, schedule in chosen} == {16, 192, 256}
     for pair in EIGHT_BITS:
         chosen_of_kind = {p.out for p, _ in chosen if (p.a in FP8) == (pair[0] in FP8)}
         assert chosen_of_kind == set(PRODUCTS[pair])

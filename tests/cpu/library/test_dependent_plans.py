@@ -54,7 +54,7 @@ def test_a_dependent_launch_of_other_products_has_the_schedule_of_a_plain_one(na
 def test_few_tokens_of_16_bits_take_tiles_of_64_rows(n: int) -> None:
     sizes = {"m": 28672, "n": n, "target": SM_90A, "sm_count": SMS, "aligned_output": True, "cuts": True}
     plain, schedule = (choose(PROBLEMS["bf16"], dependent=dependent, **sizes) for dependent in (False, True))
-    assert (plain.tile.m, schedule.tile.m) == (128, 64)
+    assert (plain.tile.m, schedule.tile.m) == (256, 64)
 
 
 @pytest.mark.parametrize("name", ["f16", "promoted", "fused"])

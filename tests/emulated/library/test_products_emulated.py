@@ -15,7 +15,7 @@ from louver.emulator import Earliest, Latest, Order, OutOfBoundsError, Seeded, U
 from louver.frontend.problem import Problem
 from louver.ir.sched.staged import RowsLeftOp
 from louver.isa.targets import SM_90A
-from louver.library.configure import TILE_N, choose, deepest
+from louver.library.configure import TILE_N, TILES, choose, deepest
 from louver.library.emulate import emulate
 from support.compiled import compiled_product
 from support.products import Operands, assert_exact, operands
@@ -47,6 +47,18 @@ def test_every_tile_width(rng: np.random.Generator, tile_n: int) -> None:
     problem = Problem("linear", out="f32", bias="row")
     schedule = deepest(problem, Schedule.of(tile_n=tile_n), SM_90A)
     run(problem, operands(rng, 66, tile_n - 1, 70), Earliest(), schedule=schedule)
+
+
+SIZES = sorted({(shape.m, shape.n, shape.consumers) for shape in TILES if shape.unit != "fma" and shape.sums != "f16"})
+
+
+@pytest.mark.parametrize(("m", "n", "consumers"), SIZES)
+def test_every_tile_of_the_library(rng: np.random.Generator, m: int, n: int, consumers: int) -> None:
+    """Two tiles along M and N, the last ones with few rows and columns."""
+    problem = Problem("linear", out="f16", bias="row")
+    tile = Schedule.of(tile_m=m, tile_n=n, consumers=consumers, store="bulk" if n % 8 == 0 and n > 8 else "direct")
+    given = operands(rng, m + 8, n + 3, 70)
+    run(problem, given, Earliest(), schedule=deepest(problem, tile, SM_90A), sm_count=2)
 
 
 @pytest.mark.parametrize("k", [1, 4, 63, 64, 65, 255, 256, 257, 511, 513, 600])
