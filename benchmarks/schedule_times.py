@@ -1,8 +1,9 @@
 """Times of candidate schedules over published shapes: `python benchmarks/schedule_times.py --dtype f16,e4m3 --out
 FILE.json`.
 
-The model that chooses schedules is fitted to this record. Each candidate of the model multiplies each weight of the
-models, or of `--weights`, by each number of tokens. Its first result is compared with float64 by the library's bound.
+The model that chooses schedules is fitted to this record. Each candidate of the model, or each that it predicts to be
+fast (`--within`), multiplies each weight of the models, or of `--weights`, by each number of tokens. Its first result is
+compared with float64 by the library's bound.
 Graph replays are interleaved, and the median of the rounds counts. A graph rotates over at least 150 MB and at most 64
 copies of one compressed weight, so that they leave the L2 cache.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import time
 from collections.abc import Iterator, Mapping
 from copy import copy
@@ -20,7 +22,7 @@ from typing import Any
 
 from louver.compile.plan.schedule import Schedule
 from louver.frontend.problem import Problem
-from louver.isa.targets import Target, target
+from louver.isa.targets import target
 from louver.library.compiled import loaded
 from louver.library.configure import Demand, candidates_for
 from louver.library.forms import forms_of
@@ -75,22 +77,43 @@ class Candidate:
         return [facts[name] for name in COLUMNS]
 
 
-def candidates(problem: Problem, m: int, n: int, k: int, machine: Target, sm_count: int) -> Iterator[Candidate]:
-    demand = Demand.of_problem(problem)
-    for schedule, cutting in candidates_for(demand, machine, n, bulk=True):
-        if not schedule.cuts:
-            yield Candidate(schedule, cutting.whole(m, n, k, 1))
-        cut = cutting.best(m, n, k, 1, sm_count)
-        if cut.cut:
-            yield Candidate(schedule if schedule.cuts else schedule.changed(work="ranges"), cut)
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The candidates to time: those whose predicted time is at most `within` times the least one.
+
+    depths: whether the four fastest of them by prediction are timed with shallower rings too, and no others.
+    """
+
+    within: float
+    depths: bool
+
+    def candidates(self, problem: Problem, m: int, n: int, k: int, place: Device) -> Iterator[Candidate]:
+        demand, sizes = Demand.of_problem(problem), (m, n, k, 1)
+        found: dict[Candidate, float] = {}
+        for schedule, cutting in candidates_for(demand, target(place.target), n, bulk=True):
+            if not schedule.cuts:
+                whole = cutting.whole(*sizes)
+                found[Candidate(schedule, whole)] = cutting.cycles(whole, *sizes, place.sm_count)
+            cut = cutting.best(*sizes, place.sm_count)
+            if cut.cut:
+                cutter = schedule if schedule.cuts else schedule.changed(work="ranges")
+                found[Candidate(cutter, cut)] = cutting.cycles(cut, *sizes, place.sm_count)
+        fast = sorted(found, key=lambda each: found[each])
+        fast = [each for each in fast if found[each] <= self.within * found[fast[0]]]
+        yield from self._shallower(fast[:4]) if self.depths else fast
+
+    def _shallower(self, found: list[Candidate]) -> Iterator[Candidate]:
+        for each in found:
+            most = each.schedule.ring.stages
+            for stages in range(min(most, max(3, most // 2)), most + 1):
+                yield replace(each, schedule=each.schedule.changed(stages=stages))
 
 
 def time_weight(
-    torch: Any, m: int, k: int, dtype: str, place: Device, tokens: tuple[int, ...]
+    torch: Any, m: int, k: int, dtype: str, place: Device, tokens: tuple[int, ...], wanted: Wanted
 ) -> Iterator[dict[str, Any]]:
     """A row for each N."""
     problem = Problem("linear", a=dtype, b=dtype, out=OUTPUTS[dtype][0])
-    machine = target(place.target)
     sets = PROTOCOL.sets(GemmProblem(m, 1, k, dtype).compressed_bytes)
     drawn = make_operands(torch, GemmProblem(m, max(tokens), k, dtype, problem.out), 1)
     weights = [drawn.sparse[0], *(copy(drawn.sparse[0]) for _ in range(sets - 1))]
@@ -98,7 +121,7 @@ def time_weight(
         x, y = drawn.x[:n], drawn.y[:n]
         checked = replace(drawn, problem=replace(drawn.problem, n=n), x=x, y=y)
         loads: dict[Candidate, Load] = {}
-        for candidate in candidates(problem, m, n, k, machine, place.sm_count):
+        for candidate in wanted.candidates(problem, m, n, k, place):
             schedule = candidate.schedule
             held = [each.derived.of(TensorState).operand(each, 0, forms_of(schedule, each)) for each in weights]
             cutting = Cutting.of(Demand.of_problem(problem), schedule) if schedule.cuts else None
@@ -128,29 +151,32 @@ def main() -> None:
     parser.add_argument("--models", default=",".join(FITTED))
     parser.add_argument("--weights", default="", help="MxK, … in place of the models' weights")
     parser.add_argument("--tokens", default=",".join(map(str, TOKENS)), help="N, each 1 or a multiple of 8")
+    parser.add_argument("--within", type=float, default=math.inf, help="greatest predicted time, of the least one")
+    parser.add_argument("--depths", action="store_true", help="the four fastest candidates with shallower rings too")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     torch, place, begin = require_torch(), require_device(), time.monotonic()
     weights = [tuple(map(int, part.split("x"))) for part in given.weights.split(",") if part]
     weights = weights or [weight for model in given.models.split(",") for weight in WEIGHTS[model]]
-    wanted = [(dtype, weight) for weight in weights for dtype in parse_dtypes(given.dtype)]
+    operands = [(dtype, weight) for weight in weights for dtype in parse_dtypes(given.dtype)]
+    wanted = Wanted(given.within, given.depths)
     tokens = tuple(int(part) for part in given.tokens.split(","))
     kernels = dict.fromkeys(
         (problem, each.schedule)
-        for dtype, (m, k) in wanted
+        for dtype, (m, k) in operands
         for n in tokens
         for problem in [Problem("linear", a=dtype, b=dtype, out=OUTPUTS[dtype][0])]
-        for each in candidates(problem, m, n, k, target(place.target), place.sm_count)
+        for each in wanted.candidates(problem, m, n, k, place)
     )
     refused = compile_all(kernels, place.target)
     if refused:
         raise RuntimeError("; ".join(refused.values()))
     print(f"{len(kernels)} kernels compiled after {time.monotonic() - begin:.0f} s", flush=True)
     rows: list[dict[str, Any]] = []
-    for dtype, (m, k) in wanted:
+    for dtype, (m, k) in operands:
         if time.monotonic() - begin > given.budget:
             break
-        rows += time_weight(torch, m, k, dtype, place, tokens)
+        rows += time_weight(torch, m, k, dtype, place, tokens, wanted)
         print(f"{m}x{k} {dtype} after {time.monotonic() - begin:.0f} s", flush=True)
         write(given.out, header(torch), rows)
 
