@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from louver.compile.plan.schedule import FIELDS, Schedule
 from louver.frontend.problem import Problem
-from louver.library.configure import TILES, Demand
+from louver.library.configure import LEAST_DIVIDED, TILES, Demand
 from louver.library.ranges import Cutting, Ranges
 from louver.library.times import CLOCK, H200, Rates
 
@@ -55,7 +55,7 @@ class Timed:
 
     @property
     def candidate(self) -> bool:
-        """Whether the library can choose this schedule and cut."""
+        """Whether the library can choose this schedule and cut. The depth of the ring is not compared."""
         tile, consumers, (m, n, k) = self.schedule.tile, self.schedule.roles.consumers, self.sizes
         cutting = Cutting.of(self.demand, self.schedule)
         cuts = cutting.cuts(cutting.whole(m, n, k, 1), n, SM_COUNT)
@@ -64,6 +64,7 @@ class Timed:
             and (shape.m, shape.n, shape.consumers, self.demand.step * shape.steps)
             == (tile.m, tile.n, consumers, tile.k)
             and shape.fits(self.demand)
+            and (not shape.lone or n <= LEAST_DIVIDED)
             and shape.takes(self.demand, self.schedule.ring.metadata)
             for shape in TILES
         )

@@ -40,7 +40,7 @@ from louver.library.ranges import Cutting
 from louver.library.times import step_clocks
 
 TILE_N = (8, 16, 32, 64, 128, 256)
-"""Tile widths that every product may have. `TILES` has more, for products that can use them."""
+"""The tile widths that bound a product's tiles by its columns. `TILES` has more."""
 
 MIN_N_MAJOR: Mapping[Unit, int] = {"wgmma": 64, "fma": fma_block.WIDTHS[0]}
 """Least tile width with an N-major dense operand, by multiplier.
@@ -58,8 +58,8 @@ BARRIER_ROOM = 1024
 """Bytes of shared memory reserved for barriers."""
 
 MAX_STAGES = 13
-"""Most stages of a ring. With 16 stages, products of up to 32 tokens take 1% to 4% longer (`docs/perf-log.md`, section
-57). With 8, they take up to 13% longer.
+"""Most stages of a ring. With 16 stages, most products of up to 32 tokens take up to 4% longer (`docs/perf-log.md`,
+section 57). With 8, they take up to 13% longer.
 """
 
 MANY_STAGES, DEEP_BYTES = 8, 184_000
@@ -266,8 +266,8 @@ TILES = (
     # With few tokens there is little to multiply between two waits. Rows of 128 stored bytes also come from memory
     # faster than rows of 64.
     *(TileShape(64, n, 1, unit="wgmma", steps=2) for n in TILE_N if n <= LEAST_DIVIDED),
-    # Where tiles of 128 rows leave many SMs of the last wave idle, taller tiles may make one wave less. With 64 columns,
-    # steps of twice the columns would leave too few stages.
+    # Where lower tiles leave a last wave almost empty, taller ones need one wave less. In tiles of 64 columns, longer
+    # steps would leave few stages.
     *(
         TileShape(m, n, consumers, unit="wgmma", indexed=False, dependent=False, steps=steps, lone=True)
         for m, consumers in ((192, 3), (256, 2))
@@ -476,7 +476,7 @@ def candidates_for(demand: Demand, target: Target, n: int, *, bulk: bool) -> tup
 
 @functools.lru_cache(maxsize=256)
 def _candidates(demand: Demand, target: Target, widest: int, *, bulk: bool) -> tuple[tuple[Schedule, Cutting], ...]:
-    """The candidates up to this tile width, for each way of metadata, with rings as deep as they can be."""
+    """The candidates up to this tile width, for each way of metadata, with the rings of `deepest`."""
     found: list[tuple[Schedule, Cutting]] = []
     for shape, work in ((each, work) for each in TILES for work in each.works(demand)):
         most = widest if work == "tiles" else max(widest, LEAST_PAIRED)
@@ -547,8 +547,8 @@ def _shape_for(nest: ProductNest, demand: Demand, given: Mapping[str, Any], targ
     Raises the ValueError of the first number if none does.
     """
     refusal = None
-    library = [each.consumers for each in TILES if (each.m, each.n) == (nest.tile_m, nest.tile_n)]
-    preferred = dict.fromkeys((*library, *CONSUMERS))
+    known = (each for each in TILES if (each.m, each.n) == (nest.tile_m, nest.tile_n) and each.fits(demand))
+    preferred = dict.fromkeys((*(each.consumers for each in known), *CONSUMERS))
     for number in (given["consumers"],) if "consumers" in given else preferred:
         shape = TileShape.of(nest.tile_m, nest.tile_n, number, demand)
         try:
@@ -562,7 +562,7 @@ def _shape_for(nest: ProductNest, demand: Demand, given: Mapping[str, Any], targ
 
 
 def deepest(problem: Problem, schedule: Schedule, target: Target) -> Schedule:
-    """The schedule with as many stages as fit the shared memory, at most `MAX_STAGES`; 1 without a producer.
+    """The schedule with as many stages as fit the shared memory, `MAX_STAGES` and `DEEP_BYTES`; 1 without a producer.
 
     Raises ValueError if two stages do not fit the shared memory, or the sums do not fit the registers.
     """

@@ -91,7 +91,9 @@ class Entry:
         if schedule.store.way == "bulk" and not self.place.aligned_output:
             raise UnusableEntryError("its schedule stores in bulk, which the output's alignment forbids")
         if schedule.ring.stages > most:
-            raise UnusableEntryError(f"its schedule has {schedule.ring.stages} stages, where {most} fit")
+            raise UnusableEntryError(
+                f"its schedule has {schedule.ring.stages} stages, where the library takes at most {most}"
+            )
         return schedule
 
 

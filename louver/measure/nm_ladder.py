@@ -33,7 +33,9 @@ QUICK_CASES = ("C", "F")
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """The schedules of a version. deep: as many stages as fit, so that copies overlap with products; else one stage.
+    """The schedules of a version.
+
+    deep: as many stages as the library takes, so that copies overlap with products; else one stage.
 
     metadata: "stage": boxes copy all rows and threads pick rows; "global": kept rows are gathered.
     """

@@ -13,7 +13,7 @@ from louver.library import configure
 from louver.library.configure import MAX_STAGES, deepest
 from louver.library.tuned_entry import size_class
 
-_ELSEWHERE = ((128, 224, 2), (192, 192, 3), (256, 128, 2), (256, 256, 2), (256, 256, 4), (64, 256, 1))
+_ELSEWHERE = ((128, 224, 2), (192, 192, 3), (256, 128, 2), (256, 256, 2), (64, 256, 1))
 _SHAPES = dict.fromkeys(
     (*((each.m, each.n, each.consumers) for each in configure.TILES if each.unit != "fma"), *_ELSEWHERE)
 )

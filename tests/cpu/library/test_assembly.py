@@ -70,7 +70,7 @@ def eight_bit_products() -> list[Product]:
         for problem in problems
         for schedule in dict.fromkeys(
             choose(problem, m, n, SM_90A, 132, aligned_output=aligned)
-            for m, n in ((MANY, 16), (MANY, 256), TALL)
+            for m, n in ((MANY, 16), (MANY, 128), (MANY, 256), TALL)
             for aligned in (False, True)
         )
     ]
@@ -171,23 +171,26 @@ def test_kernels_that_cut_k_assemble_cleanly(problem: Problem, schedule: Schedul
 
 
 LONGEST: dict[str, dict[str, Any]] = {
-    "c-f16": {"epilogue": EPILOGUES["c-f16"]},
-    "gated-scaled": {"epilogue": EPILOGUES["gated-scaled"]},
-    "full": {"epilogue": FULL},
-    "batch": {"batch": "both"},
+    "c": {"epilogue": Epilogue(c="f32", activation="gelu")},
+    "c-f16": {"epilogue": EPILOGUES["c-f16"], "bias": "row"},
+    "columns": {"epilogue": Epilogue(dense_scale="column", dense_bias="f32")},
+    "vectors": {"epilogue": Epilogue(scale="row", dense_scale="column", dense_bias="f32")},
+    "gated-scaled": {"epilogue": EPILOGUES["gated-scaled"], "bias": "row"},
+    "full": {"epilogue": FULL, "bias": "row"},
+    "batch": {"batch": "both", "bias": "row"},
 }
 
 
 def candidates() -> list[object]:
-    """Every candidate with the longest epilogues and with batches, in whole tiles and ranges, for each width of output
-    element.
+    """Every candidate with the longest epilogues, with those at the limits of tiles, and with batches. They are in whole
+    tiles and ranges, for each width of output element.
     """
     found: dict[Product, str] = {}
     for kind, (a, out), (key, options) in itertools.product(
-        ("linear", "matmul"), (("bf16", "bf16"), ("e4m3", "f32"), ("s8", "s8")), LONGEST.items()
+        ("linear", "matmul"), (("bf16", "bf16"), ("e4m3", "f16"), ("e4m3", "f32"), ("s8", "s8")), LONGEST.items()
     ):
-        problem = Problem(kind, a, a, out, bias="row", **options)
-        for n, bulk in itertools.product((64, 4096), (False, True)):
+        problem = Problem(kind, a, a, out, **options)
+        for n, bulk in itertools.product((8, 16, 32, 64, 4096), (False, True)):
             for schedule, _ in candidates_for(Demand.of_problem(problem), SM_90A, n, bulk=bulk):
                 found[problem, schedule] = key
                 if not schedule.cuts and cuts(problem, schedule):
@@ -195,7 +198,7 @@ def candidates() -> list[object]:
     return [pytest.param(*each, id=f"{key}-{name(each)}") for each, key in found.items()]
 
 
-@pytest.mark.sampled(20)
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize(("problem", "schedule"), candidates())
 def test_no_candidate_spills(problem: Problem, schedule: Schedule) -> None:
     assembly = assemble(compile_product(problem, schedule).ptx)
@@ -310,7 +313,7 @@ def test_the_default_set_has_every_8_bit_mix_output_and_store() -> None:
     chosen = [product for product in eight_bit_products() if shown(product)]
     assert {(problem.a, problem.b) for problem, _ in chosen} == set(EIGHT_BITS)
     assert {schedule.store.way for _, schedule in chosen} == {"direct", "bulk"}
-    assert {schedule.tile.n for _, schedule in chosen} == {16, 192, 256}
+    assert {schedule.tile.n for _, schedule in chosen} == {16, 128, 192, 256}
     for pair in EIGHT_BITS:
         chosen_of_kind = {p.out for p, _ in chosen if (p.a in FP8) == (pair[0] in FP8)}
         assert chosen_of_kind == set(PRODUCTS[pair])

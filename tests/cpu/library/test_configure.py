@@ -235,6 +235,12 @@ def test_warpgroups_go_by_the_user_s_tile(tile: tuple[int, int], consumers: int 
         assert choose_for_nest(nest, SM_90A, aligned_output=True).roles.consumers == consumers
 
 
+def test_a_tile_that_is_not_for_the_user_s_operands_does_not_decide_about_warpgroups() -> None:
+    """The library has 192×128 with three consumers for 2:4. Three lists of rows leave no room for two stages."""
+    gathered = Problem("matmul", "bf16", "bf16", "bf16", pattern="4:8@64", b_layout="n_major")
+    assert choose_for_nest(nest_of(gathered, 192, 128, 128), SM_90A, aligned_output=True).roles.consumers == 1
+
+
 def test_fields_that_the_user_fixes_are_kept_and_the_rest_goes_by_them() -> None:
     nest = nest_of(K_MAJOR, 256, 64, 64)
     assert choose_for_nest(nest, SM_90A, aligned_output=False, fixed={"consumers": 4}).roles.consumers == 4
