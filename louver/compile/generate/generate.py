@@ -204,7 +204,14 @@ def _roles(plan: Generation, values: dict[str, SSAValue]) -> None:
         _role("consumer", 0, 1, None, _consumer(plan, values))
         return
     unit = unit_of(plan.nest.a.pattern, plan.nest.a.element)
-    registers, own = register_split(schedule, plan.target, lists=plan.lists, unit=unit, turned=plan.nest.turns)
+    registers, own = register_split(
+        schedule,
+        plan.target,
+        lists=plan.lists,
+        unit=unit,
+        turned=plan.nest.turns,
+        batched=plan.nest.store.batch is not None,
+    )
     producers: dict[str, tuple[Operand, ...]] = {"producer": ("sparse", "dense")}
     if schedule.occupancy.dependent and not plan.gathers:
         producers = {"values": ("sparse",), "dense": ("dense",)}

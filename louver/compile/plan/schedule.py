@@ -446,20 +446,26 @@ def entry_registers(schedule: Schedule, target: Target) -> int:
 
 
 def register_split(
-    schedule: Schedule, target: Target, *, lists: int = 0, unit: Unit = "wgmma", turned: bool = False
+    schedule: Schedule,
+    target: Target,
+    *,
+    lists: int = 0,
+    unit: Unit = "wgmma",
+    turned: bool = False,
+    batched: bool = False,
 ) -> tuple[int, int]:
-    """The setmaxnreg targets (producer, consumer). They give consumers as many registers as possible. The producer has the
-    rest.
+    """The setmaxnreg targets (producer, consumer). They give consumers as many registers as possible.
 
     The CTA has `entry_registers` for each of its threads.
 
     lists: lists of rows to gather in a tile. With lists, all threads of the producer copy. Without lists, one thread
-    begins copies. On CUDA cores ("fma") it also copies picks, and finds the first group of the step. For consumers of
-    several blocks it copies more metadata, and in a batch it would spill if few sums did not leave it a step.
+    begins copies. On CUDA cores ("fma") it also copies picks, and finds the first group of the step.
     turned: whether gathered rows pass through the registers of the producer's threads.
+    batched: whether the product is a batch. Then the producer also finds the entry. It would spill without the registers
+    that rounding leaves, and without a step that few sums leave.
     """
     step, entry = target.setmaxnreg_step, entry_registers(schedule, target)
-    few = schedule.blocks > 1 and accumulator_registers(schedule, "f32", promoted=False) <= FEW_SUMS
+    few = batched and accumulator_registers(schedule, "f32", promoted=False) <= FEW_SUMS
     producer = target.setmaxnreg_min + (step if unit == "fma" or few else 0)
     if lists:
         rows = schedule.tile.k // GATHERED_LINES
@@ -471,4 +477,5 @@ def register_split(
         producer = -(-needed // step) * step
     consumers, free = schedule.roles.consumers, entry * (1 + schedule.roles.consumers) - producer
     consumer = free // consumers // step * step
-    return producer + (free - consumers * consumer) // step * step, min(target.setmaxnreg_max, consumer)
+    rest = (free - consumers * consumer) // step * step if batched else 0
+    return producer + rest, min(target.setmaxnreg_max, consumer)

@@ -76,3 +76,15 @@ def test_fields_by_name_and_records_say_the_same() -> None:
 def test_an_unknown_field_is_named() -> None:
     with pytest.raises(TypeError, match="a schedule has the fields tile_m, .*, got 'depth'"):
         Schedule().changed(stages=3, depth=4)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "consumers", "single", "batched"),
+    [(128, 16, 2, (24, 240), (40, 232)), (256, 64, 2, (24, 240), (40, 232)), (192, 160, 3, (24, 160), (32, 160))],
+)
+def test_the_producer_of_a_batch_has_more_registers(
+    m: int, n: int, consumers: int, single: tuple[int, int], batched: tuple[int, int]
+) -> None:
+    schedule = Schedule.of(tile_m=m, tile_n=n, consumers=consumers)
+    assert register_split(schedule, SM_90A) == single
+    assert register_split(schedule, SM_90A, batched=True) == batched

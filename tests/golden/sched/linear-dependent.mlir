@@ -6,7 +6,7 @@ builtin.module {
     sched.ring @metadata stages 3 bytes 1024 offset 30720
     sched.barriers @full stages 3 arrivals 2 transaction_bytes 11264 offset 33792
     sched.barriers @empty stages 3 arrivals 8 offset 33816
-    sched.role @values warpgroups 1 from 0 registers 32 single {
+    sched.role @values warpgroups 1 from 0 registers 24 single {
       sched.tiles {
       ^bb0(%m: i32, %n: i32):
         sched.loop unroll 1 {
@@ -21,7 +21,7 @@ builtin.module {
         }
       }
     }
-    sched.role @dense warpgroups 1 from 0 registers 32 single warp 1 {
+    sched.role @dense warpgroups 1 from 0 registers 24 single warp 1 {
       sched.wait_grids
       sched.tiles {
       ^bb0(%m_1: i32, %n_1: i32):

@@ -6,7 +6,7 @@ builtin.module {
     sched.ring @d stages 1 bytes 32768 offset 49152
     sched.barriers @full stages 3 arrivals 1 transaction_bytes 16384 offset 81920
     sched.barriers @empty stages 3 arrivals 8 offset 81944
-    sched.role @producer warpgroups 1 from 0 registers 24 single {
+    sched.role @producer warpgroups 1 from 0 registers 40 single {
       sched.tiles {
       ^bb0(%m: i32, %n: i32, %entry: i32):
         sched.loop unroll 1 {
@@ -23,7 +23,7 @@ builtin.module {
         }
       }
     }
-    sched.role @consumer warpgroups 2 from 1 registers 240 {
+    sched.role @consumer warpgroups 2 from 1 registers 232 {
       sched.tiles {
       ^bb0(%m_1: i32, %n_1: i32, %entry_1: i32):
         sched.loop unroll 8 {
