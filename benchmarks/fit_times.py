@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 
 from louver.compile.plan.schedule import FIELDS, Schedule
 from louver.frontend.problem import Problem
-from louver.library.configure import LEAST_DIVIDED, TILES, Demand
+from louver.library.demand import Demand
 from louver.library.ranges import Cutting, Ranges
+from louver.library.tile_shapes import LEAST_DIVIDED, TILES
 from louver.library.times import CLOCK, H200, Rates
 
 SM_COUNT = 132

@@ -23,8 +23,10 @@ from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
 from louver.frontend.problem import Problem
 from louver.isa.targets import Target, target
-from louver.library.configure import METADATA, Demand, TileShape, deepest
+from louver.library.configure import deepest
+from louver.library.demand import Demand
 from louver.library.ranges import Cutting
+from louver.library.tile_shapes import METADATA, TileShape
 from louver.measure.contenders import DENSE_CALLS, dense_product
 from louver.measure.machine import header, require_torch
 from louver.measure.operands import converted, placed, torch_dtype

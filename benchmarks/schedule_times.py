@@ -24,7 +24,8 @@ from louver.compile.plan.schedule import Schedule
 from louver.frontend.problem import Problem
 from louver.isa.targets import target
 from louver.library.compiled import loaded
-from louver.library.configure import Demand, candidates_for
+from louver.library.configure import candidates_for, settled
+from louver.library.demand import Demand
 from louver.library.forms import forms_of
 from louver.library.launch import Launcher
 from louver.library.ranges import Cutting, Ranges
@@ -90,14 +91,17 @@ class Wanted:
     def candidates(self, problem: Problem, m: int, n: int, k: int, place: Device) -> Iterator[Candidate]:
         demand, sizes = Demand.of_problem(problem), (m, n, k, 1)
         found: dict[Candidate, float] = {}
+
+        def add(schedule: Schedule, cutting: Cutting, cut: Ranges) -> None:
+            candidate = Candidate(settled(demand, schedule, cut, n, target(place.target)), cut)
+            found[candidate] = cutting.cycles(cut, *sizes, place.sm_count)
+
         for schedule, cutting in candidates_for(demand, target(place.target), n, bulk=True):
             if not schedule.cuts:
-                whole = cutting.whole(*sizes)
-                found[Candidate(schedule, whole)] = cutting.cycles(whole, *sizes, place.sm_count)
+                add(schedule, cutting, cutting.whole(*sizes))
             cut = cutting.best(*sizes, place.sm_count)
             if cut.cut:
-                cutter = schedule if schedule.cuts else schedule.changed(work="ranges")
-                found[Candidate(cutter, cut)] = cutting.cycles(cut, *sizes, place.sm_count)
+                add(schedule if schedule.cuts else schedule.changed(work="ranges"), cutting, cut)
         fast = sorted(found, key=lambda each: found[each])
         fast = [each for each in fast if found[each] <= self.within * found[fast[0]]]
         yield from self._shallower(fast[:4]) if self.depths else fast

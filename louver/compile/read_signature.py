@@ -51,6 +51,7 @@ def read_signature(module: ModuleOp) -> Signature:
         threads=kernel.threads.value.data,
         shared_bytes=kernel.shared_bytes.value.data,
         cluster=ctas,
+        pairs=not together,
         grid=Polynomial.parse(grid),
         tile=(m, n),
         at_once=Polynomial.parse(at_once if together else f"{ctas}*{at_once}"),

@@ -254,6 +254,7 @@ class Signature:
     threads: threads of a CTA.
     shared_bytes: dynamic shared memory of a CTA.
     cluster: CTAs of a cluster, along x.
+    pairs: the two CTAs of a cluster take neighbouring tiles, or two ranges of one.
     grid: CTAs along x, computed from numbers of the launch; None if the caller gives the grid.
     tile: rows and columns of a tile, with all rows of a cluster; None if the caller gives the grid.
     at_once: tiles of a wave, computed from numbers of the launch; None if the caller gives the grid.
@@ -281,6 +282,7 @@ class Signature:
     threads: int
     shared_bytes: int
     cluster: int = 1
+    pairs: bool = False
     grid: Size | None = None
     tile: tuple[int, int] | None = None
     at_once: Size | None = None

@@ -10,7 +10,7 @@ from louver.ir.polynomial import Numbers
 from louver.library.boxes import Held
 from louver.library.forms import Operand
 from louver.library.fused import Bound
-from louver.library.order import walked_rows
+from louver.library.order import tiles_of_cluster, walked_rows
 from louver.library.ranges import Ranges
 from louver.library.rows import Rows
 from louver.runtime.module import ArgumentPack, ParamType
@@ -62,7 +62,7 @@ class Sized(NamedTuple):
             "b_batch_pitch": numbers["b.stride.2"],
         }
         numbers |= {} if cut is None else cut.sizes
-        numbers["raster"] = _raster(signature, (m, n, depth), maps, numbers)
+        numbers["raster"] = _raster(signature, (m, n, depth), maps, numbers, 1 if cut is None else cut.beside)
         return cls(numbers, signature.grid.value(numbers), cut)
 
 
@@ -114,12 +114,20 @@ def packed(types: Sequence[ParamType], values: Mapping[str, int | float | bytes]
     return pack
 
 
-def _raster(signature: Signature, sizes: tuple[int, int, int], maps: Mapping[str, Rows], numbers: Numbers) -> int:
-    """The rows of tiles that are visited before the next column begins. sizes: M, N and the rows of K that are multiplied."""
+def _raster(
+    signature: Signature, sizes: tuple[int, int, int], maps: Mapping[str, Rows], numbers: Numbers, parts: int
+) -> int:
+    """The rows of tiles that are visited before the next column begins.
+
+    sizes: M, N and the rows of K that are multiplied.
+    parts: the ranges of a tile that run beside each other.
+    """
     assert signature.tile is not None and signature.at_once is not None
     (m, n, k), (tile_m, tile_n) = sizes, signature.tile
+    rows, columns, at_once = -(-m // tile_m), -(-n // tile_n), signature.at_once.value(numbers) // parts
     row_bytes, column_bytes = tile_m * maps["a"].pitch, tile_n * k * maps["b"].element_bytes
-    return walked_rows(-(-m // tile_m), -(-n // tile_n), row_bytes, column_bytes, signature.at_once.value(numbers))
+    taken = tiles_of_cluster(parts, signature.cluster, pairs=signature.pairs)
+    return walked_rows(rows, columns, row_bytes, column_bytes, max(1, at_once), taken)
 
 
 def _number(parameter: ArgumentParameter, numbers: Numbers) -> int | float:

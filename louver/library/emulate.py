@@ -19,7 +19,7 @@ from louver.frontend.epilogue import ROW_VECTORS
 from louver.ir.product import LoadMatrix, LoadScalar, LoadVector, Number, walk
 from louver.library.bind import Sized, bind_product
 from louver.library.boxes import tensor_map
-from louver.library.configure import Demand
+from louver.library.demand import Demand
 from louver.library.forms import Form, Operand, ProductForms, forms_of, operand_of
 from louver.library.fused import Bound
 from louver.library.ranges import Cutting, Ranges, with_workspace

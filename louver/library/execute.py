@@ -10,8 +10,8 @@ import numpy as np
 from louver.compile.plan.schedule import Schedule
 from louver.frontend.problem import BLayout, Problem
 from louver.library.batch import placed
-from louver.library.configure import Demand
 from louver.library.copied import RowCopy
+from louver.library.demand import Demand
 from louver.library.ranges import Cutting
 from louver.library.request import Request
 from louver.library.rows import Rows, output_rows

@@ -12,13 +12,36 @@ import math
 WAVES_SEEN = 32
 """Waves that are compared. Later waves are like them."""
 
-BANDS = range(1, 9)
-"""Band heights to try, in waves of tiles. If a band is a whole number of waves, no wave has rows of two bands."""
+PARTS = range(1, 9)
+"""Waves of a band to try, and columns of a wave. If a band is a whole number of waves, no wave has rows of two bands."""
+
+LOW_BANDS = (2, 4, 8, 16)
+"""Other band heights to try, in rows of tiles. With few columns of tiles, a GPC then reads few rows and few columns."""
+
+GPC_SHARE = 0.1
+"""Weight of a byte that GPCs read from the L2 cache, beside one that a wave reads from memory. With 0.1 to 0.25, most
+times in `docs/perf-log.md`, section 58, hardly differ.
+"""
 
 GPCS, GPC_SMS = 8, 16
-"""The number of GPCs, and of SMs in most GPCs. Consecutive CTAs go to one GPC. Consecutive clusters go to the GPCs
-in turn. This was observed on H200s.
-"""
+"""The number of GPCs, and of SMs in most GPCs. Consecutive CTAs without clusters go to one GPC."""
+
+CLUSTER_GPCS = (*(0,) * 4, *(*range(GPCS),) * 4, *(*range(1, GPCS),) * 4)
+"""The GPC of each cluster of two CTAs, as observed on two H200s."""
+
+
+def tiles_of_cluster(parts: int, ctas: int, *, pairs: bool) -> int:
+    """The number of consecutive tiles that a cluster takes; 0 without clusters.
+
+    The two CTAs of a pair take neighbouring tiles, or the two ranges of one tile. The CTAs of other clusters take one
+    tile of the cluster.
+
+    parts: ranges of each tile.
+    ctas: CTAs of a cluster.
+    """
+    if pairs:
+        return -(-2 // parts)
+    return min(ctas - 1, 1)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -28,13 +51,15 @@ def beside(rows: int, columns: int, walked: int, tiles: int, cluster: int) -> tu
 
     walked: tile rows of a band.
     tiles: tiles that a GPC works on at a time.
-    cluster: consecutive tiles that a cluster takes; 0 without clusters.
+    cluster: see `tiles_of_cluster`.
     """
-    taken, distance = (cluster, GPCS * cluster) if cluster else (1, 1)
-    starts = range(0, -(-tiles // taken) * distance, distance)
-    numbers = [start + each for start in starts for each in range(taken) if start + each < rows * columns]
-    places = [_place(rows, columns, walked, number) for number in numbers]
-    return len({row for row, _ in places}) / len(places), len({column for _, column in places}) / len(places)
+    count = min(GPCS * tiles if cluster else tiles, rows * columns)
+    gpcs: dict[int, list[tuple[int, int]]] = {}
+    for number in range(count):
+        gpc = CLUSTER_GPCS[number // cluster % len(CLUSTER_GPCS)] if cluster else 0
+        gpcs.setdefault(gpc, []).append(_place(rows, columns, walked, number))
+    different = [[len(set(numbers)) for numbers in zip(*places, strict=True)] for places in gpcs.values()]
+    return sum(high for high, _ in different) / count, sum(wide for _, wide in different) / count
 
 
 def _place(rows: int, columns: int, walked: int, tile: int) -> tuple[int, int]:
@@ -44,38 +69,41 @@ def _place(rows: int, columns: int, walked: int, tile: int) -> tuple[int, int]:
     return band * walked + row, column
 
 
-def walked_rows(rows: int, columns: int, row_bytes: int, column_bytes: int, at_once: int) -> int:
-    """The band height, in rows of tiles, for which a wave of tiles touches the fewest bytes on average.
+def walked_rows(rows: int, columns: int, row_bytes: int, column_bytes: int, at_once: int, cluster: int = 0) -> int:
+    """The band height, in rows of tiles, for which waves and GPCs read the fewest bytes.
 
     rows, columns: rows and columns of tiles.
     row_bytes: bytes of the left operand that a row of tiles reads.
     column_bytes: bytes of the right operand that a column of tiles reads.
-    at_once: tiles of a wave.
+    at_once: tiles of a wave. Ranges of a tile run beside each other and count once.
+    cluster: see `tiles_of_cluster`.
 
-    All sizes are at least 1.
+    All sizes but `cluster` are at least 1.
     """
-    if columns == 1 or rows * columns <= at_once:
+    if columns == 1:
         return rows
     common = math.gcd(row_bytes, column_bytes)
-    return _fewest(rows, columns, row_bytes // common, column_bytes // common, at_once)
+    return _fewest(rows, columns, row_bytes // common, column_bytes // common, at_once, cluster)
 
 
 @functools.lru_cache(maxsize=4096)
-def _fewest(rows: int, columns: int, row_bytes: int, column_bytes: int, at_once: int) -> int:
-    """The band height whose waves touch the fewest bytes."""
+def _fewest(rows: int, columns: int, row_bytes: int, column_bytes: int, at_once: int, cluster: int) -> int:
+    """The band height with the fewest bytes; of equal ones the lowest."""
+    wave = min(at_once, rows * columns)
+    starts = range(0, min(rows * columns, WAVES_SEEN * at_once), at_once)
 
-    def touched(walked: int) -> int:
-        waves = range(0, min(rows * columns, WAVES_SEEN * at_once), at_once)
-        return sum(
-            row_bytes * high + column_bytes * wide
-            for high, wide in (_touched(rows, columns, walked, start, at_once) for start in waves)
-        )
+    def read(walked: int) -> float:
+        touched = (_touched(rows, columns, walked, start, at_once) for start in starts)
+        by_waves = sum(row_bytes * high + column_bytes * wide for high, wide in touched) / len(starts)
+        high, wide = beside(rows, columns, walked, max(1, at_once // GPCS), cluster)
+        return by_waves + GPC_SHARE * wave * (row_bytes * high + column_bytes * wide)
 
-    # A wave of this height touches about as many bytes of rows as of columns. It is tried for outputs with so many
-    # columns that bands of whole waves are low.
-    even = math.isqrt(at_once * column_bytes // row_bytes)
-    tried = (min(rows, max(1, height)) for height in (*(waves * at_once // columns for waves in BANDS), even))
-    return min(dict.fromkeys(tried), key=touched)
+    # For outputs of many columns, bands of whole waves are low. Then a wave may have a part of a band's columns.
+    waves = (each * at_once // columns for each in PARTS)
+    # The two tiles of a cluster may share a row. Without clusters, neighbours share a column: it has more bytes.
+    low = (1, *LOW_BANDS) if cluster else LOW_BANDS
+    heights = (*low, *waves, *(at_once // each for each in PARTS), rows)
+    return min(sorted({min(rows, max(1, height)) for height in heights}), key=read)
 
 
 def _touched(rows: int, columns: int, walked: int, start: int, at_once: int) -> tuple[int, int]:

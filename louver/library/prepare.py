@@ -12,7 +12,6 @@ from louver.formats.given import integer
 from louver.formats.tensor import SparseTensor
 from louver.frontend.epilogue import NO_EPILOGUE, Epilogue
 from louver.frontend.problem import MAX_SIZE, Batch, BLayout, Kind, Problem
-from louver.library.configure import TILE_N
 from louver.library.execute import schedule_for
 from louver.library.request import (
     Accumulate,
@@ -26,6 +25,7 @@ from louver.library.request import (
     turned,
 )
 from louver.library.state import TensorState
+from louver.library.tile_shapes import TILE_N
 from louver.runtime.copy2d import load_copies
 from louver.runtime.device import Device, require_device
 from louver.runtime.device import device as device_of

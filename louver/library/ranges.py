@@ -15,7 +15,7 @@ from louver.formats.dtypes import element_type
 from louver.isa.prepack import columns_per_load
 from louver.isa.targets import WARPGROUP_THREADS
 from louver.library.fused import Bound
-from louver.library.order import GPC_SMS, beside, walked_rows
+from louver.library.order import GPC_SMS, beside, tiles_of_cluster, walked_rows
 from louver.library.times import H200, Operands, Rates, box_bytes, power_clocks, step_clocks
 
 TRIPS = 3
@@ -57,6 +57,11 @@ class Ranges:
     def items(self) -> int:
         """The number of whole tiles and ranges."""
         return self.whole + self.cut * self.parts
+
+    @property
+    def beside(self) -> int:
+        """The ranges of a tile that run beside each other in the first wave; 1 if its tiles are whole."""
+        return 1 if self.whole else self.parts
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -191,14 +196,15 @@ class Cutting:
         operands = k * (rows * self.m * self.stored + columns * self.n * self.bits) // 8
         outputs = rows * self.m * columns * self.n * self.out_bytes
         memory = (batch * (operands + outputs) + self.workspace(cut)[0]) / (cut.tiles * steps)
-        walked = walked_rows(rows, columns, int(self.values * steps), self.n * k * self.bits // 8, at_once)
+        row_bytes, column_bytes = int(self.values * steps), self.n * k * self.bits // 8
+        taken = tiles_of_cluster(cut.beside, self.cluster, pairs=self.pairs)
+        walked = walked_rows(rows, columns, row_bytes, column_bytes, max(1, at_once // cut.beside), taken)
 
         def waves(items: int, parts: int, length: int) -> float:
             """Clocks of the steps of these items. Each has `length` steps and is one of the `parts` ranges of a tile."""
             tiles = max(1, GPC_SMS * self.ctas // (self.cluster * parts))
-            # The two CTAs of a pair take neighbouring tiles, or the two ranges of one tile.
-            of_cluster = -(-2 // parts) if self.pairs else self.cluster // 2
-            high, wide = beside(rows, columns, walked, tiles, of_cluster)
+            taken = tiles_of_cluster(parts, self.cluster, pairs=self.pairs)
+            high, wide = beside(rows, columns, walked, tiles, taken)
             cached = (high * self.values + wide * self.dense) / rates.l2
 
             def step(active: int) -> float:

@@ -11,7 +11,7 @@ from louver.compile.plan.schedule import Schedule
 from louver.formats.tensor import SparseTensor
 from louver.frontend.problem import Problem, accumulator_of
 from louver.library.compiled import BuiltKernel, find, loaded
-from louver.library.configure import Demand
+from louver.library.demand import Demand
 from louver.library.forms import DeviceForm, Form, Operand, ProductForms, forms_of, on_device, operand_of
 from louver.library.launch import Launcher
 from louver.library.ranges import Cutting

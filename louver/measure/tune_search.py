@@ -9,13 +9,13 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from louver.compile.plan.schedule import FIELDS, Schedule
 from louver.frontend.problem import Problem
 from louver.isa.targets import Target
-from louver.library import configure
+from louver.library import tile_shapes
 from louver.library.configure import MAX_STAGES, deepest
 from louver.library.tuned_entry import size_class
 
 _ELSEWHERE = ((128, 224, 2), (192, 192, 3), (256, 128, 2), (256, 256, 2), (64, 256, 1))
 _SHAPES = dict.fromkeys(
-    (*((each.m, each.n, each.consumers) for each in configure.TILES if each.unit != "fma"), *_ELSEWHERE)
+    (*((each.m, each.n, each.consumers) for each in tile_shapes.TILES if each.unit != "fma"), *_ELSEWHERE)
 )
 TILES: tuple[Mapping[str, int | None], ...] = tuple(
     {"tile_m": m, "tile_n": n, "consumers": consumers, "staging": None} for m, n, consumers in _SHAPES
@@ -26,7 +26,7 @@ because few other combinations fit. The tile sets the staging.
 
 NUMBERS: Mapping[str, tuple[int | None, ...]] = {
     "tile_k": (64, 128),
-    "raster": (None, 4, 8, 12, 16, 24, 32),
+    "raster": (None, 1, 2, 4, 8, 12, 16, 24, 32),
     "staging": (None, 32, 48, 64, 96, 128),
     "stages": tuple(range(2, MAX_STAGES + 1)),
 }

@@ -16,7 +16,7 @@ from louver.formats.tensor import SparseTensor
 from louver.frontend.problem import Problem
 from louver.ir.product import unit_of
 from louver.library.compiled import loaded
-from louver.library.configure import Demand
+from louver.library.demand import Demand
 from louver.library.forms import Operand, forms_of
 from louver.library.launch import Launcher
 from louver.library.numerics import accumulation

@@ -21,7 +21,8 @@ from louver.frontend.builder import build_tile_ir
 from louver.frontend.problem import Problem, Tile
 from louver.ir.sched import ops, staged
 from louver.isa.targets import SM_90A
-from louver.library.configure import TILE_N, choose
+from louver.library.configure import choose
+from louver.library.tile_shapes import TILE_N
 from louver.library.tuned import tables
 from louver.library.tuned_entry import problem_of
 from louver.measure.tune_search import neighbours

@@ -15,7 +15,9 @@ from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import PRODUCTS, BLayout, Problem
 from louver.isa.targets import SM_90A
 from louver.isa.wgmma import FP8, INTEGER
-from louver.library.configure import MIN_N_MAJOR, TILE_N, Demand, TileShape, candidates_for, choose
+from louver.library.configure import MIN_N_MAJOR, candidates_for, choose
+from louver.library.demand import Demand
+from louver.library.tile_shapes import TILE_N, TileShape
 from louver.ptx.assembler import assemble
 from louver.ptx.sass import disassemble, opcodes
 from support.fused import EPILOGUES, FULL
@@ -201,6 +203,29 @@ def candidates() -> list[object]:
 @pytest.mark.sampled(40)
 @pytest.mark.parametrize(("problem", "schedule"), candidates())
 def test_no_candidate_spills(problem: Problem, schedule: Schedule) -> None:
+    assembly = assemble(compile_product(problem, schedule).ptx)
+    assert assembly.clean, (assembly.kernels, [warning.text for warning in assembly.warnings])
+
+
+def vectors_with_short_sums() -> list[object]:
+    """Every candidate for vectors with sums in f16, which leave the largest tiles the fewest registers."""
+    problems = (
+        Problem("matmul", a, a, "f16", accumulate="f16", pattern=pattern, b_layout="n_major")
+        for a in ("f16", "e4m3")
+        for pattern in ("2:64@V256", "4:8@256", "2:8@V128")
+    )
+    found = (
+        (problem, schedule)
+        for problem in problems
+        for n in (16, 4096)
+        for schedule, _ in candidates_for(Demand.of_problem(problem), SM_90A, n, bulk=True)
+    )
+    return [pytest.param(*each, id=f"{each[0].a}-{each[0].pattern}-{name(each)}") for each in dict.fromkeys(found)]
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize(("problem", "schedule"), vectors_with_short_sums())
+def test_no_candidate_for_vectors_spills(problem: Problem, schedule: Schedule) -> None:
     assembly = assemble(compile_product(problem, schedule).ptx)
     assert assembly.clean, (assembly.kernels, [warning.text for warning in assembly.warnings])
 

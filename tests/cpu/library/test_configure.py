@@ -14,18 +14,18 @@ from louver.frontend.problem import Problem, Tile
 from louver.ir.product import ProductNest
 from louver.isa.targets import SM_90A
 from louver.library.configure import (
-    DEEP_BYTES,
-    MANY_STAGES,
+    DEEP_RING,
     MAX_STAGES,
     MIN_N_MAJOR,
-    TILE_N,
-    TILES,
-    Demand,
     candidates_for,
     choose,
     choose_for_nest,
     deepest,
+    settled,
 )
+from louver.library.demand import Demand
+from louver.library.ranges import Ranges
+from louver.library.tile_shapes import TILE_N, TILES
 
 
 def nest_of(problem: Problem, *tile: int) -> ProductNest:
@@ -48,7 +48,7 @@ def test_tiles_are_no_wider_than_the_narrowest_that_holds_n(n: int) -> None:
 @pytest.mark.parametrize(
     ("m", "n", "k", "tile"),
     [
-        (2560, 1024, 6912, (128, 192)),
+        (2560, 1024, 6912, (192, 128)),
         (18944, 128, 3584, (192, 128)),
         (14336, 777, 4096, (192, 160)),
         (8960, 129, 1536, (128, 160)),
@@ -184,15 +184,28 @@ def test_the_ring_is_as_deep_as_shared_memory_holds(problem: Problem) -> None:
         assert 2 <= stages <= MAX_STAGES
         held = compile_product(problem, schedule).signature.shared_bytes
         assert held <= SM_90A.max_shared_bytes
-        if stages >= MANY_STAGES:
+        many, most_bytes = DEEP_RING
+        if stages >= many:
             stage = held - compile_product(problem, schedule.changed(stages=stages - 1)).signature.shared_bytes
-            deepest_of = min(MAX_STAGES, max(MANY_STAGES, DEEP_BYTES // stage))
+            deepest_of = min(MAX_STAGES, max(many, most_bytes // stage))
             assert stages == deepest_of or held + stage > SM_90A.max_shared_bytes
         else:
             deeper += 1
             with pytest.raises(ValueError, match="shared memory"):
                 compile_product(problem, schedule.changed(stages=stages + 1))
     assert deeper
+
+
+@pytest.mark.parametrize(
+    ("n", "whole", "stages"), [(640, 0, {64: 8, 96: 6, 128: 5, 160: 5, 192: 4}), (640, 132, None), (192, 0, None)]
+)
+def test_rings_of_pairs_that_share_columns_are_shallow(n: int, whole: int, stages: dict[int, int] | None) -> None:
+    for schedule, _ in candidates_for(LINEAR, SM_90A, n, bulk=True):
+        if not schedule.pairs or schedule.tile.m != 128 or schedule.tile.n >= n:
+            continue
+        columns, deep = -(-n // schedule.tile.n), schedule.ring.stages
+        expected = stages[schedule.tile.n] if stages and columns >= 4 else deep
+        assert settled(LINEAR, schedule, Ranges(200, whole, 2, 64), n, SM_90A).ring.stages == expected <= deep
 
 
 def test_a_tile_that_does_not_fit_is_refused() -> None:

@@ -14,7 +14,8 @@ from louver.compile.products import compile_product
 from louver.formats.tensor import SparseTensor
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
-from louver.library.configure import Demand, candidates_for, choose, deepest
+from louver.library.configure import candidates_for, choose, deepest
+from louver.library.demand import Demand
 from louver.library.ranges import Cutting
 from louver.library.tuned import Entry, decide, keep
 from louver.library.tuned_entry import place_of

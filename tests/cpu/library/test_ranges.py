@@ -13,7 +13,8 @@ from louver.compile.plan.layout import metadata_words
 from louver.compile.plan.schedule import Schedule
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
-from louver.library.configure import Demand, choose
+from louver.library.configure import choose
+from louver.library.demand import Demand
 from louver.library.ranges import MOST_PARTS, Cutting, Ranges
 from louver.library.tuned import Entry, decide
 from louver.library.tuned_entry import place_of
@@ -295,3 +296,8 @@ def test_batch_invariant_is_true_or_false() -> None:
 def test_metadata_is_the_same_for_ranges() -> None:
     whole = Schedule.of(tile_n=16, stages=8)
     assert metadata_words(whole, "f16") == metadata_words(whole.changed(work="ranges"), "f16")
+
+
+def test_more_ranges_than_ctas_run_at_once_have_a_predicted_time() -> None:
+    cut = Ranges(2, 0, 8, 4)
+    assert NARROW.cycles(cut, 128, 32, 2048, 1, 1) > NARROW.cycles(cut, 128, 32, 2048, 1, 132)

@@ -15,8 +15,9 @@ from louver.emulator import Earliest, Latest, Order, OutOfBoundsError, Seeded, U
 from louver.frontend.problem import Problem
 from louver.ir.sched.staged import RowsLeftOp
 from louver.isa.targets import SM_90A
-from louver.library.configure import TILE_N, TILES, choose, deepest
+from louver.library.configure import choose, deepest
 from louver.library.emulate import emulate
+from louver.library.tile_shapes import TILE_N, TILES
 from support.compiled import compiled_product
 from support.products import Operands, assert_exact, operands
 

@@ -11,7 +11,8 @@ from louver.emulator import Earliest, Latest, Order, Seeded
 from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
-from louver.library.configure import Demand, candidates_for
+from louver.library.configure import candidates_for
+from louver.library.demand import Demand
 from louver.library.emulate import emulate
 from louver.library.numerics import compare
 from louver.library.reference import exact_product

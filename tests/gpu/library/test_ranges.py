@@ -13,7 +13,7 @@ from louver.compile.plan.schedule import Schedule
 from louver.frontend.problem import Problem
 from louver.library import tuned
 from louver.library.compiled import loaded
-from louver.library.configure import Demand
+from louver.library.demand import Demand
 from louver.library.execute import schedule_for
 from louver.library.forms import forms_of
 from louver.library.launch import Launcher

@@ -12,7 +12,7 @@ from louver.compile.plan.schedule import Schedule
 from louver.formats.dtypes import element_type
 from louver.frontend.problem import Problem
 from louver.library.compiled import loaded
-from louver.library.configure import Demand
+from louver.library.demand import Demand
 from louver.library.forms import forms_of
 from louver.library.launch import Launcher
 from louver.library.numerics import accumulation, compare
