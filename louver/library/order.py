@@ -8,6 +8,12 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Numbers: TypeAlias = NDArray[np.intp]
 
 WAVES_SEEN = 32
 """Waves that are compared. Later waves are like them."""
@@ -26,7 +32,7 @@ times in `docs/perf-log.md`, section 58, hardly differ.
 GPCS, GPC_SMS = 8, 16
 """The number of GPCs, and of SMs in most GPCs. Consecutive CTAs without clusters go to one GPC."""
 
-CLUSTER_GPCS = (*(0,) * 4, *(*range(GPCS),) * 4, *(*range(1, GPCS),) * 4)
+CLUSTER_GPCS = np.array((*(0,) * 4, *(*range(GPCS),) * 4, *(*range(1, GPCS),) * 4))
 """The GPC of each cluster of two CTAs, as observed on two H200s."""
 
 
@@ -53,19 +59,17 @@ def beside(rows: int, columns: int, walked: int, tiles: int, cluster: int) -> tu
     tiles: tiles that a GPC works on at a time.
     cluster: see `tiles_of_cluster`.
     """
-    count = min(GPCS * tiles if cluster else tiles, rows * columns)
-    gpcs: dict[int, list[tuple[int, int]]] = {}
-    for number in range(count):
-        gpc = CLUSTER_GPCS[number // cluster % len(CLUSTER_GPCS)] if cluster else 0
-        gpcs.setdefault(gpc, []).append(_place(rows, columns, walked, number))
-    different = [[len(set(numbers)) for numbers in zip(*places, strict=True)] for places in gpcs.values()]
-    return sum(high for high, _ in different) / count, sum(wide for _, wide in different) / count
+    numbers = np.arange(min(GPCS * tiles if cluster else tiles, rows * columns))
+    gpcs = CLUSTER_GPCS[numbers // cluster % len(CLUSTER_GPCS)] if cluster else 0
+    row, column = _place(rows, columns, walked, numbers)
+    high, wide = len(np.unique(gpcs * rows + row)), len(np.unique(gpcs * columns + column))
+    return high / len(numbers), wide / len(numbers)
 
 
-def _place(rows: int, columns: int, walked: int, tile: int) -> tuple[int, int]:
-    """Row and column of a tile."""
-    band, inside = divmod(tile, walked * columns)
-    column, row = divmod(inside, min(walked, rows - band * walked))
+def _place(rows: int, columns: int, walked: int, tiles: Numbers) -> tuple[Numbers, Numbers]:
+    """Rows and columns of tiles."""
+    band, inside = np.divmod(tiles, walked * columns)
+    column, row = np.divmod(inside, np.minimum(walked, rows - band * walked))
     return band * walked + row, column
 
 
@@ -90,31 +94,38 @@ def walked_rows(rows: int, columns: int, row_bytes: int, column_bytes: int, at_o
 def _fewest(rows: int, columns: int, row_bytes: int, column_bytes: int, at_once: int, cluster: int) -> int:
     """The band height with the fewest bytes; of equal ones the lowest."""
     wave = min(at_once, rows * columns)
-    starts = range(0, min(rows * columns, WAVES_SEEN * at_once), at_once)
-
-    def read(walked: int) -> float:
-        touched = (_touched(rows, columns, walked, start, at_once) for start in starts)
-        by_waves = sum(row_bytes * high + column_bytes * wide for high, wide in touched) / len(starts)
-        high, wide = beside(rows, columns, walked, max(1, at_once // GPCS), cluster)
-        return by_waves + GPC_SHARE * wave * (row_bytes * high + column_bytes * wide)
-
     # For outputs of many columns, bands of whole waves are low. Then a wave may have a part of a band's columns.
     waves = (each * at_once // columns for each in PARTS)
     # The two tiles of a cluster may share a row. Without clusters, neighbours share a column: it has more bytes.
-    low = (1, *LOW_BANDS) if cluster else LOW_BANDS
-    heights = (*low, *waves, *(at_once // each for each in PARTS), rows)
-    return min(sorted({min(rows, max(1, height)) for height in heights}), key=read)
+    low = (1, *LOW_BANDS, rows) if cluster else (*LOW_BANDS, rows)
+    tried = low if wave < at_once else (*low, *waves, *(at_once // each for each in PARTS))
+    heights = np.unique(np.clip(tried, 1, rows))
+    starts = np.arange(0, min(rows * columns, WAVES_SEEN * at_once), at_once)
+    high, wide = _touched(rows, columns, heights[:, np.newaxis], starts, at_once)
+    by_waves = (row_bytes * high + column_bytes * wide).mean(1)
+    best, chosen = math.inf, rows
+    for each in np.argsort(by_waves, kind="stable"):
+        # The tiles of GPCs take longer to count.
+        if by_waves[each] >= best:
+            break
+        height = int(heights[each])
+        share = beside(rows, columns, height, max(1, at_once // GPCS), cluster)
+        by_gpcs = wave * (row_bytes * share[0] + column_bytes * share[1])
+        best, chosen = min((best, chosen), (by_waves[each] + GPC_SHARE * by_gpcs, height))
+    return chosen
 
 
-def _touched(rows: int, columns: int, walked: int, start: int, at_once: int) -> tuple[int, int]:
-    """The numbers of rows and columns of tiles that the wave from tile `start` on touches."""
-    end, band = min(start + at_once, rows * columns), walked * columns
-    first, last = start // band, (end - 1) // band
-    begin, stop = start - first * band, end - last * band
+def _touched(rows: int, columns: int, walked: Numbers, starts: Numbers, at_once: int) -> tuple[Numbers, Numbers]:
+    """The numbers of rows and columns of tiles that the waves from these tiles on touch."""
+    ends, band = np.minimum(starts + at_once, rows * columns), walked * columns
+    first, last = starts // band, (ends - 1) // band
+    begin, stop = starts - first * band, ends - last * band
     # The last band may have fewer rows.
-    height = min(walked, rows - last * walked)
-    if first == last:
-        return min(height, stop - begin), (stop - 1) // height - begin // height + 1
-    high = min(walked, band - begin) + (last - first - 1) * walked + min(height, stop)
-    wide = columns - begin // walked + (stop - 1) // height + 1
-    return high, columns if last - first > 1 else min(columns, wide)
+    height = np.minimum(walked, rows - last * walked)
+    high = np.minimum(walked, band - begin) + (last - first - 1) * walked + np.minimum(height, stop)
+    wide = np.where(
+        last - first > 1, columns, np.minimum(columns, columns - begin // walked + (stop - 1) // height + 1)
+    )
+    alone = first == last
+    high = np.where(alone, np.minimum(height, stop - begin), high)
+    return high, np.where(alone, (stop - 1) // height - begin // height + 1, wide)

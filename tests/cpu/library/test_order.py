@@ -43,7 +43,7 @@ def test_what_a_wave_touches() -> None:
         tiles = walk(rows, columns, walked)
         for start in range(0, len(tiles), at_once):
             expected = sizes(tiles[start : start + at_once])
-            assert order._touched(rows, columns, walked, start, at_once) == expected
+            assert order._touched(rows, columns, np.array(walked), np.array(start), at_once) == expected
 
 
 def gpcs(tiles: list[Place], each: int, cluster: int) -> list[list[Place]]:
