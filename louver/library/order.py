@@ -29,8 +29,8 @@ GPC_SHARE = 0.1
 times in `docs/perf-log.md`, section 58, hardly differ.
 """
 
-GPCS, GPC_SMS = 8, 16
-"""The number of GPCs, and of SMs in most GPCs. Consecutive CTAs without clusters go to one GPC."""
+GPCS = 8
+"""The number of GPCs. Consecutive CTAs without clusters go to one GPC."""
 
 CLUSTER_GPCS = np.array((*(0,) * 4, *(*range(GPCS),) * 4, *(*range(1, GPCS),) * 4))
 """The GPC of each cluster of two CTAs, as observed on two H200s."""

@@ -15,7 +15,7 @@ from louver.formats.dtypes import element_type
 from louver.isa.prepack import columns_per_load
 from louver.isa.targets import WARPGROUP_THREADS
 from louver.library.fused import Bound
-from louver.library.order import GPC_SMS, beside, tiles_of_cluster, walked_rows
+from louver.library.order import GPCS, beside, tiles_of_cluster, walked_rows
 from louver.library.times import H200, Operands, Rates, box_bytes, power_clocks, step_clocks
 
 TRIPS = 3
@@ -202,9 +202,8 @@ class Cutting:
 
         def waves(items: int, parts: int, length: int) -> float:
             """Clocks of the steps of these items. Each has `length` steps and is one of the `parts` ranges of a tile."""
-            tiles = max(1, GPC_SMS * self.ctas // (self.cluster * parts))
             taken = tiles_of_cluster(parts, self.cluster, pairs=self.pairs)
-            high, wide = beside(rows, columns, walked, tiles, taken)
+            high, wide = beside(rows, columns, walked, max(1, at_once // (GPCS * parts)), taken)
             cached = (high * self.values + wide * self.dense) / rates.l2
 
             def step(active: int) -> float:

@@ -15,7 +15,7 @@ from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import PRODUCTS, BLayout, Problem
 from louver.isa.targets import SM_90A
 from louver.isa.wgmma import FP8, INTEGER
-from louver.library.configure import MIN_N_MAJOR, candidates_for, choose
+from louver.library.configure import MIN_N_MAJOR, candidates_for, choose, deepest
 from louver.library.demand import Demand
 from louver.library.tile_shapes import TILE_N, TileShape
 from louver.ptx.assembler import assemble
@@ -168,8 +168,7 @@ def cut_products() -> list[Product]:
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize(("problem", "schedule"), [pytest.param(*each, id=name(each)) for each in cut_products()])
 def test_kernels_that_cut_k_assemble_cleanly(problem: Problem, schedule: Schedule) -> None:
-    assembly = assemble(compile_product(problem, schedule).ptx)
-    assert assembly.clean, (assembly.kernels, [warning.text for warning in assembly.warnings])
+    check_clean(problem, schedule)
 
 
 LONGEST: dict[str, dict[str, Any]] = {
@@ -203,8 +202,26 @@ def candidates() -> list[object]:
 @pytest.mark.sampled(40)
 @pytest.mark.parametrize(("problem", "schedule"), candidates())
 def test_no_candidate_spills(problem: Problem, schedule: Schedule) -> None:
-    assembly = assemble(compile_product(problem, schedule).ptx)
-    assert assembly.clean, (assembly.kernels, [warning.text for warning in assembly.warnings])
+    check_clean(problem, schedule)
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize(
+    ("m", "n", "consumers", "work"),
+    [
+        (128, 16, 2, "ranges"),
+        (128, 128, 2, "ranges"),
+        (192, 128, 3, "ranges"),
+        (192, 16, 3, "tiles"),
+        (256, 64, 2, "tiles"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["linear", "matmul"])
+def test_producers_of_batches_do_not_spill(kind: Any, m: int, n: int, consumers: int, work: str) -> None:
+    problem = Problem(kind, "bf16", "bf16", "bf16", bias="row", batch="both")
+    shape = TileShape.of(m, n, consumers, Demand.of_problem(problem))
+    schedule = shape.schedule(Demand.of_problem(problem), bulk=True, metadata="stage", work=work)
+    check_clean(problem, deepest(problem, schedule, SM_90A))
 
 
 def vectors_with_short_sums() -> list[object]:
@@ -226,8 +243,7 @@ def vectors_with_short_sums() -> list[object]:
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize(("problem", "schedule"), vectors_with_short_sums())
 def test_no_candidate_for_vectors_spills(problem: Problem, schedule: Schedule) -> None:
-    assembly = assemble(compile_product(problem, schedule).ptx)
-    assert assembly.clean, (assembly.kernels, [warning.text for warning in assembly.warnings])
+    check_clean(problem, schedule)
 
 
 def fused_products() -> list[Product]:
@@ -267,8 +283,7 @@ def fused_shown(product: Product) -> bool:
     ],
 )
 def test_fused_epilogues_assemble_cleanly(problem: Problem, schedule: Schedule) -> None:
-    assembly = assemble(compile_product(problem, schedule).ptx)
-    assert assembly.clean, (assembly.kernels, [warning.text for warning in assembly.warnings])
+    check_clean(problem, schedule)
 
 
 READS = ("bias", "scale", "dense_scale", "dense_bias")
@@ -289,8 +304,7 @@ def test_all_that_may_be_read_beside_the_tallest_tile(kind: str, a: str, out: st
     problem = Problem(kind, a, a, out, bias=bias, epilogue=epilogue)
     schedule = choose(problem, *TALL, SM_90A, 132, aligned_output=True)
     assert schedule.tile.n == 192
-    assembly = assemble(compile_product(problem, schedule).ptx)
-    assert assembly.clean, (assembly.kernels, [warning.text for warning in assembly.warnings])
+    check_clean(problem, schedule)
 
 
 @pytest.mark.parametrize("aligned", [False, True], ids=["direct", "bulk"])
@@ -307,6 +321,11 @@ def test_all_that_may_be_read_beside_the_tallest_tile(kind: str, a: str, out: st
 )
 def test_batches_assemble_cleanly_on_the_widest_tiles(problem: Problem, aligned: bool) -> None:
     schedule = choose(problem, MANY, 256, SM_90A, 132, aligned_output=aligned)
+    check_clean(problem, schedule)
+
+
+def check_clean(problem: Problem, schedule: Schedule) -> None:
+    """The kernel has no spill, and the assembler warns of nothing."""
     assembly = assemble(compile_product(problem, schedule).ptx)
     assert assembly.clean, (assembly.kernels, [warning.text for warning in assembly.warnings])
 
