@@ -16,6 +16,7 @@ from louver.library.ranges import Cutting
 from louver.library.request import Request
 from louver.library.rows import Rows, output_rows
 from louver.library.state import TensorState
+from louver.library.tile_shapes import column_class
 from louver.library.times import copy_clocks
 from louver.library.tuned import decide
 from louver.library.warm import Placed
@@ -113,7 +114,7 @@ def _run_device(
         schedule = schedule_for(
             problem,
             m,
-            n,
+            column_class(n),
             k,
             place,
             aligned_output=result.bulk_writable,

@@ -25,15 +25,10 @@ from louver.library.request import (
     turned,
 )
 from louver.library.state import TensorState
-from louver.library.tile_shapes import TILE_N
+from louver.library.tile_shapes import column_class
 from louver.runtime.copy2d import load_copies
 from louver.runtime.device import Device, require_device
 from louver.runtime.device import device as device_of
-
-COLUMNS = 32
-"""Beyond the narrow tiles, the choice of a schedule depends on N only in multiples of this number of columns: it counts
-tiles, whose widths are such multiples.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,9 +198,9 @@ def _count(name: str, value: object) -> int:
 
 
 def _classes(low: int, high: int) -> Iterator[int]:
-    """One N of each class in the range. All N of a class get the same schedule. N = 0 needs no kernel."""
+    """The classes of the N in the range. N = 0 needs no kernel."""
     n = max(low, 1)
     while n <= high:
-        last = next((width for width in TILE_N if n <= width < COLUMNS), -(-n // COLUMNS) * COLUMNS)
-        yield min(last, high)
-        n = last + 1
+        n = column_class(n)
+        yield n
+        n += 1

@@ -18,6 +18,9 @@ TILE_N = (8, 16, 32, 64, 128, 256)
 
 WIDEST = TILE_N[-1]
 
+CLASS_COLUMNS = 32
+"""All tile widths but the narrowest ones are multiples of this number."""
+
 LEAST_PAIRED = 16
 """Least tile width of a pair: each CTA stores 8 columns."""
 
@@ -222,3 +225,11 @@ TILES = (
     TileShape(128, 64, 2, unit="fma", steps=0.5),
 )
 """The tiles of the library. If predicted times are equal, the first one is chosen."""
+
+
+def column_class(n: int) -> int:
+    """The greatest N whose product has as many columns of tiles as with `n`, whatever the tile.
+
+    The library chooses the same schedule for both, because predicted times count whole tiles.
+    """
+    return next((width for width in TILE_N if n <= width < CLASS_COLUMNS), -(-n // CLASS_COLUMNS) * CLASS_COLUMNS)

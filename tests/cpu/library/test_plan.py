@@ -11,12 +11,8 @@ import pytest
 
 import louver
 from louver.formats.tensor import SparseTensor
-from louver.frontend.problem import Problem
-from louver.isa.targets import target
 from louver.library import warm
-from louver.library.configure import choose
 from louver.library.forms import give_back
-from louver.library.prepare import _classes
 from louver.runtime import device
 from louver.runtime.device import NoDeviceError
 from support.fake_gpu import FakeGpu, FakeTorch, Map, Parameter, Tensor
@@ -247,20 +243,6 @@ def test_a_copy_under_capture_needs_its_kernel(gpu: FakeGpu, torch: FakeTorch, s
     louver.linear(apart, s, out=y)
     torch.stream = CAPTURING
     louver.linear(apart, s, out=y)
-
-
-@pytest.mark.parametrize("kind", ["linear", "matmul"])
-def test_every_n_of_a_range_gets_a_schedule_of_its_classes(kind: Any, rng: np.random.Generator) -> None:
-    machine = target("sm_90a")
-    for m, layout in ((1, "k_major"), (300, "k_major"), (9000, "n_major")):
-        problem = Problem(kind, b_layout="k_major" if kind == "linear" else layout)
-        low, high = sorted(int(n) for n in np.exp(rng.uniform(0, np.log(30_000), 2)))
-        high += 1
-        for aligned in (False, True):
-            for k in (300, 8000):
-                made = {choose(problem, m, n, machine, 132, aligned_output=aligned, k=k) for n in _classes(low, high)}
-                for n in {low, high, *rng.integers(low, high + 1, 300).tolist()}:
-                    assert choose(problem, m, n, machine, 132, aligned_output=aligned, k=k) in made
 
 
 def test_calls_are_remembered_up_to_a_bound(
