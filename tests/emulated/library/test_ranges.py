@@ -73,6 +73,15 @@ def test_any_number_of_whole_tiles_and_of_ctas(rng: np.random.Generator, whole: 
     check(rng, Problem("linear"), (264, 40, 600), NARROW.changed(tile_n=16), Seeded(whole), whole, 256, sm_count)
 
 
+@pytest.mark.parametrize("sm_count", [2, 3, 5, 7, 11])
+@pytest.mark.parametrize("tiles", [5, 9, 13])
+def test_a_partial_wave_of_one_column_takes_each_item_once(rng: np.random.Generator, tiles: int, sm_count: int) -> None:
+    """A range that two CTAs take would be counted twice, and a tile that none takes would stay poisoned."""
+    for whole in (tiles, tiles - 2):
+        sizes = (128 * tiles - 60, 9, 600)
+        check(rng, Problem("linear"), sizes, NARROW.changed(tile_n=16), Seeded(whole), whole, 256, sm_count)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_whatever_part_comes_last(rng: np.random.Generator, seed: int) -> None:
     """Eight CTAs interleaved, each with one of eight parts: more than are read together."""

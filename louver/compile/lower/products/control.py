@@ -148,6 +148,11 @@ def lower_tiles(low: Lowering, op: ops.TilesOp) -> None:
         total = k.mul_lo(total, low.sizes["batch"])
     if op.ranges is not None:
         total = ranges.items(low, total)
+    if low.cluster == 1 and not low.pairs:
+        tile = k.mov(tile)
+        waves, column = k.setp("gt", "u32", total, stride), k.setp("eq", "u32", named["tiles_n"], 1)
+        with k.if_(waves, uniform=True), k.if_(column, uniform=True):
+            k.mov(_spread(low, tile, stride), into=tile)
     raster = low.sizes["raster"] if op.raster is None else op.raster.value.data
     with k.if_(k.setp("lt", "u32", tile, total), uniform=True):
         low.walk = walk = TileWalk(tile, stride, total, raster, _origin(low, op), entries_of(low, op))
@@ -170,6 +175,19 @@ def lower_tiles(low: Lowering, op: ops.TilesOp) -> None:
         bulk_store.drain(low)
     if low.gathers is not None and low.gathers in op.body.walk():
         rows.drain(low)
+
+
+def _spread(low: Lowering, cta: Reg, ctas: Reg) -> Reg:
+    """The place of a CTA if every fourth CTA comes first, then those in the middle between them, then the others.
+
+    Consecutive CTAs without clusters fill a GPC. In this order a last, partial wave has CTAs of all GPCs. One column of
+    tiles needs their bandwidth; with more columns, neighbours share reads in their GPC.
+    """
+    k = low.k
+    odd, middle = k.and_(cta, 1), k.and_(k.shr(cta, 1), 1)
+    half = k.mul_lo(odd, k.shr(k.add(ctas, 1), 1))
+    quarter = k.mul_lo(middle, k.shr(k.sub(k.add(ctas, 3), odd), 2))
+    return k.add(k.shr(cta, 2), k.add(half, quarter))
 
 
 def next_tile(low: Lowering, op: ops.NextTileOp) -> None:
