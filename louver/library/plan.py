@@ -33,6 +33,7 @@ from louver.library.request import (
     turned,
 )
 from louver.library.state import TensorState
+from louver.library.tile_shapes import column_class
 from louver.library.warm import WarmCalls
 from louver.runtime.arrays import ArrayView, view
 from louver.runtime.device import Device
@@ -266,7 +267,7 @@ def plan(
     solved = problem(kind, s, dense, chosen, element, fused.bias, fused.epilogue, accumulate, entries)
     if place is not None:
         stream = 0 if example is None else example.stream or 0
-        sizes = (max(n, 1),)
+        sizes = (column_class(max(n, 1)),)
         make_ready(s, sizes, solved, place, count, stream, batch_invariant=batch_invariant, dependent=dependent)
     return Plan(s, n, count, solved, given, activation, place, batch_invariant, dependent)
 

@@ -19,7 +19,7 @@ TILE_N = (8, 16, 32, 64, 128, 256)
 WIDEST = TILE_N[-1]
 
 CLASS_COLUMNS = 32
-"""All tile widths but the narrowest ones are multiples of this number."""
+"""All tile widths but 8 and 16 are multiples of this number."""
 
 LEAST_PAIRED = 16
 """Least tile width of a pair: each CTA stores 8 columns."""
@@ -228,7 +228,7 @@ TILES = (
 
 
 def column_class(n: int) -> int:
-    """The greatest N whose product has as many columns of tiles as with `n`, whatever the tile.
+    """The greatest N whose product has as many columns of tiles as with `n`, for each candidate tile.
 
     The library chooses the same schedule for both, because predicted times count whole tiles.
     """
