@@ -185,7 +185,10 @@ TILES = (
     # Of the tiles whose sums fit two consumers, this one loads the fewest bytes for each product. The staged columns
     # leave room for four stages. A producer that gathers would leave the consumers too few registers.
     TileShape(256, 192, 2, {2: 96, 4: 48}, lean=True, reads=MOST_READS, sums="plain", indexed=False),
-    TileShape(256, 160, 2, {2: 80, 4: 32}, lean=True, reads=MOST_READS, sums="plain", indexed=False),
+    *(
+        TileShape(256, n, 2, staging, lean=True, reads=MOST_READS, sums="plain", indexed=False)
+        for n, staging in ((176, {2: 96, 4: 48}), (160, {2: 80, 4: 32}))
+    ),
     # More sizes of tiles leave fewer columns of a last tile, and fewer SMs of a last wave, without work.
     # Three consumers have 160 registers a thread: with more vectors they spill.
     TileShape(192, 160, 3, reads=1, indexed=False),

@@ -33,10 +33,10 @@ BLOCK_ROWS = 64
 COMBINED = 32
 """Registers of partial sums that a thread reads at a time. Their loads overlap."""
 
-STAGED_WORDS = 64
+STAGED_WORDS = 32
 """Columns of 32-bit results that are staged at a time.
 
-Two such chunks need as many bytes as one of 16-bit results of the widest tile.
+Twice as many cost narrow tiles a stage or two, and do not make the widest one faster (`docs/perf-log.md`, section 60).
 """
 
 
@@ -175,7 +175,8 @@ def parts_together(registers: int) -> int:
 class OutputLayout:
     """How warpgroups stage an output: in chunks of `rows` rows of m and `columns` columns of n, in turn.
 
-    A chunk has the output rows of 64 rows of sums: 64, or 32 for a gated product.
+    A chunk has the output rows of 64 rows of sums: 64, or 32 for a gated product. The last chunk may have fewer columns.
+    So a chunk is sent by copies of boxes that divide all chunks.
 
     box: elements of a copy in each dimension, innermost first.
     swizzle: span in bytes; a staged line is as long.
@@ -202,7 +203,7 @@ def output_layout(schedule: Schedule, element: str, *, transposed: bool, gated: 
     """The staged output. A box has one line along n for each row, or (transposed) one line along m for each column.
 
     A tile is staged `schedule.store.staging` columns at a time. By default, 8- and 16-bit results are staged at once,
-    and 32-bit results 64 columns at a time. There are two buffers if there is more than one chunk.
+    and 32-bit results `STAGED_WORDS` columns at a time. There are two buffers if there is more than one chunk.
 
     gated: two rows of sums give one row of the output.
 
@@ -217,7 +218,8 @@ def output_layout(schedule: Schedule, element: str, *, transposed: bool, gated: 
         raise ValueError(
             f"bulk stores of {element} take tiles of a multiple of {least} columns, got {stored}: store directly"
         )
-    columns = schedule.store.staging or (math.gcd(stored, STAGED_WORDS) if size == 4 else stored)
+    columns = schedule.store.staging or (min(stored, STAGED_WORDS) if size == 4 else stored)
+    common = math.gcd(stored, columns)
     if columns % least:
         raise ValueError(
             f"{element} is staged in multiples of {least} columns, got staging {columns}: stage more at a time"
@@ -225,11 +227,11 @@ def output_layout(schedule: Schedule, element: str, *, transposed: bool, gated: 
     rows = BLOCK_ROWS // (2 if gated else 1)
     if transposed:
         span = min(SPAN, rows * size)
-        box = (span // size, columns)
+        box = (span // size, common)
     else:
-        span = math.gcd(SPAN, columns * size)
+        span = math.gcd(SPAN, common * size)
         box = (span // size, rows)
-    buffers = min(2, schedule.blocks * schedule.tile.n // columns)
+    buffers = min(2, schedule.blocks * -(-schedule.tile.n // columns))
     return OutputLayout(rows, columns, box, _span(span), size, buffers, schedule.roles.consumers)
 
 

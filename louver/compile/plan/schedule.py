@@ -130,7 +130,8 @@ class Store:
 
     way: "direct" writes any output from registers. "bulk" stages results in shared memory and writes them by bulk
     copies. Address, row pitch and row bytes of the output must then be multiples of 16.
-    staging: columns that a warpgroup stages at a time for a bulk store; None lets `layout.output_layout` choose.
+    staging: columns that a warpgroup stages at a time for a bulk store, fewer at the end of a tile; None lets
+        `layout.output_layout` choose.
     """
 
     way: Literal["direct", "bulk"] = "direct"
@@ -243,9 +244,9 @@ class Schedule:
                 f"64 × consumers = {rows}, got {self.tile.m}"
             )
         staging = self.store.staging
-        if staging is not None and (staging < 1 or self.stored_columns % staging):
+        if staging is not None and not 1 <= staging <= self.stored_columns:
             half = "half of " if self.pairs else ""
-            raise ValueError(f"staging divides {half}tile_n, {self.stored_columns}, got {staging}")
+            raise ValueError(f"staging is 1 to {half}tile_n, {self.stored_columns}, got {staging}")
         if not self.roles.specialized and (self.roles.consumers, self.ring.stages) != (1, 1):
             raise ValueError(
                 "without a producer one warpgroup copies, waits and multiplies in turn: consumers is 1 and stages 1, got "

@@ -11,9 +11,9 @@ WIDE = Schedule()
 @pytest.mark.parametrize(
     ("element", "transposed", "columns", "box", "swizzle", "buffers"),
     [
-        ("f32", False, 64, (32, 64), 128, 2),
-        ("f32", True, 64, (32, 64), 128, 2),
-        ("s32", True, 64, (32, 64), 128, 2),
+        ("f32", False, 32, (32, 64), 128, 2),
+        ("f32", True, 32, (32, 32), 128, 2),
+        ("s32", True, 32, (32, 32), 128, 2),
         ("f16", False, 256, (64, 64), 128, 1),
         ("bf16", True, 256, (64, 256), 128, 1),
         ("e4m3", False, 256, (128, 64), 128, 1),
@@ -33,6 +33,7 @@ def test_the_widest_tile(
     [
         (Schedule.of(staging=32), 32, 2, 2 * 2 * 64 * 32 * 2),
         (Schedule.of(staging=256), 256, 1, 2 * 64 * 256 * 2),
+        (Schedule.of(staging=192), 192, 2, 2 * 2 * 64 * 192 * 2),
         (Schedule.of(tile_m=256, tile_n=128), 128, 2, 2 * 2 * 64 * 128 * 2),
         (Schedule.of(tile_m=192, tile_n=192, consumers=3), 192, 1, 3 * 64 * 192 * 2),
     ],
@@ -48,6 +49,20 @@ def test_every_warpgroup_has_two_buffers_unless_there_is_one_chunk(
 def test_lines_are_the_widest_span_that_divides_a_row(tile_n: int, swizzle: int) -> None:
     layout = output_layout(Schedule.of(tile_n=tile_n), "bf16", transposed=False)
     assert (layout.swizzle, layout.box) == (swizzle, (swizzle // 2, 64))
+
+
+@pytest.mark.parametrize(
+    ("element", "transposed", "box", "swizzle"),
+    [
+        ("f16", True, (64, 16), 128),
+        ("f16", False, (16, 64), 32),
+        ("s32", True, (32, 16), 128),
+        ("s32", False, (16, 64), 64),
+    ],
+)
+def test_boxes_divide_the_last_chunk_too(element: str, transposed: bool, box: tuple[int, int], swizzle: int) -> None:
+    layout = output_layout(Schedule.of(tile_m=256, tile_n=176, staging=96), element, transposed=transposed)
+    assert (layout.columns, layout.box, layout.swizzle) == (96, box, swizzle)
 
 
 def test_what_is_stageable() -> None:

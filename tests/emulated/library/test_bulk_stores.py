@@ -46,6 +46,8 @@ SCHEDULES = {
     "a few columns at a time": Schedule.of(tile_n=128, stages=2, staging=32),
     "chunks of two blocks": Schedule.of(tile_m=256, tile_n=96, stages=2, staging=32),
     "an odd number of chunks": Schedule.of(tile_n=96, stages=2, staging=32),
+    "a last chunk of fewer columns": Schedule.of(tile_n=160, stages=2, staging=96),
+    "the same in two blocks": Schedule.of(tile_m=256, tile_n=96, stages=2, staging=64),
 }
 
 every_output = pytest.mark.parametrize("name", OUTPUTS)

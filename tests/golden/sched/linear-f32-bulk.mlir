@@ -1,11 +1,11 @@
 builtin.module {
-  sched.kernel @linear params ["a_map", "b_map", "b_tail", "metadata", "d_map", "M", "N", "K", "raster"] threads 384 cluster 1 tile [128 : i32, 256 : i32, 64 : i32] mma <#builtin.int<256>, "f16", "f16", "f32", #builtin.int<1>, #builtin.int<0>> shared_bytes 229440 {
-  ^bb0(%a_map: !sched.map<"a", [32, 128], 2, 64>, %b_map: !sched.map<"b", [64, 256], 2, 128>, %b_tail: !sched.map<"b", [64, 256], 2, 128>, %metadata: !sched.ptr<"metadata", "u32">, %d_map: !sched.map<"d", [32, 64], 4, 128>, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %raster: !sched.size<"raster", #builtin.int<32>>):
+  sched.kernel @linear params ["a_map", "b_map", "b_tail", "metadata", "d_map", "M", "N", "K", "raster"] threads 384 cluster 1 tile [128 : i32, 256 : i32, 64 : i32] mma <#builtin.int<256>, "f16", "f16", "f32", #builtin.int<1>, #builtin.int<0>> shared_bytes 196672 {
+  ^bb0(%a_map: !sched.map<"a", [32, 128], 2, 64>, %b_map: !sched.map<"b", [64, 256], 2, 128>, %b_tail: !sched.map<"b", [64, 256], 2, 128>, %metadata: !sched.ptr<"metadata", "u32">, %d_map: !sched.map<"d", [32, 32], 4, 128>, %M: !sched.size<"M", #builtin.int<32>>, %N: !sched.size<"N", #builtin.int<32>>, %K: !sched.size<"K", #builtin.int<32>>, %raster: !sched.size<"raster", #builtin.int<32>>):
     sched.ring @a stages 4 bytes 8192 offset 0
     sched.ring @b stages 4 bytes 32768 offset 32768
-    sched.ring @d stages 1 bytes 65536 offset 163840
-    sched.barriers @full stages 4 arrivals 1 transaction_bytes 40960 offset 229376
-    sched.barriers @empty stages 4 arrivals 8 offset 229408
+    sched.ring @d stages 1 bytes 32768 offset 163840
+    sched.barriers @full stages 4 arrivals 1 transaction_bytes 40960 offset 196608
+    sched.barriers @empty stages 4 arrivals 8 offset 196640
     sched.role @producer warpgroups 1 from 0 registers 24 single {
       sched.tiles {
       ^bb0(%m: i32, %n: i32):
@@ -146,7 +146,7 @@ builtin.module {
         sched.mma_wait pending 0
         sched.release @empty lag 1
         sched.next_tile
-        sched.bulk_store %d_map[%m_1, %n_1] as "f32" through @d columns 64 transposed : !sched.map<"d", [32, 64], 4, 128>, i32, i32 {
+        sched.bulk_store %d_map[%m_1, %n_1] as "f32" through @d columns 32 transposed : !sched.map<"d", [32, 32], 4, 128>, i32, i32 {
         ^bb0(%4: f32):
           sched.yield %4 : f32
         }

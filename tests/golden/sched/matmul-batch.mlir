@@ -145,7 +145,7 @@ builtin.module {
         sched.mma_wait pending 0
         sched.release @empty lag 1
         sched.next_tile
-        sched.bulk_store %d_map[%m_1, %n_1] entry %entry_1 : i32 as "f32" through @d columns 64 : !sched.map<"d", [32, 64, 1], 4, 128>, i32, i32 {
+        sched.bulk_store %d_map[%m_1, %n_1] entry %entry_1 : i32 as "f32" through @d columns 32 : !sched.map<"d", [32, 64, 1], 4, 128>, i32, i32 {
         ^bb0(%4: f32):
           sched.yield %4 : f32
         }

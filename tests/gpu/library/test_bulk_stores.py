@@ -46,6 +46,8 @@ SCHEDULES = {
     "staging 32": {"staging": 32},
     "staging 64": {"staging": 64},
     "staging 128": {"tile_n": 128, "staging": 128},
+    "a last chunk of fewer columns": {"tile_n": 160, "staging": 96},
+    "the same in two blocks": {"tile_m": 256, "tile_n": 160, "staging": 64},
 }
 
 every_output = pytest.mark.parametrize("name", OUTPUTS)

@@ -8,6 +8,8 @@ thread waits until earlier copies have read that buffer.
 
 from __future__ import annotations
 
+import itertools
+
 from louver.compile.lower.products import stage_matrices, stage_words
 from louver.compile.lower.products.epilogue import is_gated
 from louver.compile.lower.products.results import Results
@@ -76,11 +78,13 @@ def _send(low: Lowering, op: ops.BulkStoreOp, area: Area, chunk: Chunk) -> None:
     row = k.add(row, area.rows * chunk.block)
     column = k.add(low.number(op.column), chunk.column)
     along, across = (row, column) if area.transposed else (column, row)
-    for box in range(area.boxes):
-        coordinates = [k.add(along, box * area.box_elements), across]
+    elements, lines = (area.rows, chunk.columns) if area.transposed else (chunk.columns, area.rows)
+    boxes = itertools.product(range(elements // area.line_elements), range(0, lines, area.box_lines))
+    for panel, line in boxes:
+        coordinates = [k.add(along, panel * area.line_elements), k.add(across, line) if line else across]
         if op.entry is not None:
             coordinates.append(low.register(op.entry))
-        source = Address(area.start, chunk.offset + box * area.box_bytes)
+        source = Address(area.start, chunk.offset + panel * area.panel_bytes + line * area.span)
         k.bulk_tensor_store(
             low.register(op.destination), coordinates, source, evict=eviction(op.evict), add=op.add is not None
         )

@@ -51,10 +51,10 @@ def stage_rows(low: Lowering, area: Area, results: Results, chunk: Chunk, lane: 
     pieces, together = area.span // PIECE, 4 // halves
     places = [area.address(k, line, k.xor(first, piece)) for piece in range(0, pieces, together)]
     exchange = _along_rows(low, lane) if area.size == 1 else None
-    for piece in range(0, area.boxes * pieces, together):
-        box, inside = divmod(piece, pieces)
+    for piece in range(0, chunk.columns * area.size // PIECE, together):
+        panel, inside = divmod(piece, pieces)
         words = [word for each in range(together) for word in _row_words(results, chunk, piece + each, exchange)]
-        address = Address(places[inside // together], chunk.offset + box * area.box_bytes)
+        address = Address(places[inside // together], chunk.offset + panel * area.panel_bytes)
         k.store_matrices(address, words, transpose=False)
 
 
@@ -95,7 +95,7 @@ def stage_columns(low: Lowering, area: Area, results: Results, chunk: Chunk, lan
     line = k.add(k.shl(k.div(matrix, halves), 3), inner)
     piece = k.add(k.shl(lane.warp, 1), k.and_(matrix, 1)) if halves == 2 else lane.warp
     place = area.address(k, line, area.swizzled(k, inner, piece))
-    for group in range(0, area.columns // 8, together):
+    for group in range(0, chunk.columns // 8, together):
         rows = [row for each in range(together) for row in results.group(chunk, group + each)]
         words = [stored_pair(low, *row, element) for row in rows]
         k.store_matrices(Address(place, chunk.offset + group * 8 * area.span), words, transpose=True)
@@ -108,7 +108,7 @@ def _stage_byte_columns(low: Lowering, area: Area, results: Results, chunk: Chun
     # of four.
     place = area.address(k, lane.lane, area.swizzled(k, inner, lane.warp))
     exchange = _along_columns(low, lane)
-    for group in range(0, area.columns // 8, 4):
+    for group in range(0, chunk.columns // 8, 4):
         words: list[Reg] = []
         for each in range(group, group + 4):
             first, second = results.group(chunk, each)

@@ -38,11 +38,11 @@ def stage_rows(low: Lowering, area: Area, results: Results, chunk: Chunk, lane: 
     groups = area.span // GROUP_BYTES
     word = k.shl(k.and_(lane.pair, 1), 3)
     places = [k.add(area.address(k, line, k.xor(first, 2 * group)), word) for group in range(groups)]
-    for box in range(area.boxes):
-        start = chunk.offset + box * area.box_bytes
+    for panel in range(chunk.columns // area.line_elements):
+        start = chunk.offset + panel * area.panel_bytes
         for group in (g for g in range(groups) if not g & apart):
-            here = _stored(results, chunk, box * groups + group)
-            there = None if swapped is None else _stored(results, chunk, box * groups + group + apart)
+            here = _stored(results, chunk, panel * groups + group)
+            there = None if swapped is None else _stored(results, chunk, panel * groups + group + apart)
             for half, own in enumerate(here):
                 at = start + half * 8 * area.span
                 if there is None:
@@ -68,18 +68,18 @@ def _store_swapped(
 
 
 def stage_columns(low: Lowering, area: Area, results: Results, chunk: Chunk, lane: Lane) -> None:
-    """Stage a chunk of an output [N, M]: two boxes of 32 rows, each of two warps, or one box for a gated product."""
+    """Stage a chunk of an output [N, M]: two panels of 32 rows, each of two warps, or one panel for a gated product."""
     k = low.k
     line = k.shl(lane.pair, 1)
-    warps = area.box_elements // area.warp_rows
+    warps = area.line_elements // area.warp_rows
     piece = k.mad_lo(k.and_(lane.warp, warps - 1), area.warp_rows // 4, k.shr(lane.row, 2))
     first = area.swizzled(k, line, piece)
-    word = k.mad_lo(k.div(lane.warp, warps), area.box_bytes, k.shl(k.and_(lane.row, 3), 2))
+    word = k.mad_lo(k.div(lane.warp, warps), area.panel_bytes, k.shl(k.and_(lane.row, 3), 2))
     base = k.add(area.address(k, line, first), word)
     # Other rows and columns of the lane: row r + 8 is two pieces further, column c + 1 is the next line. Both flip one
     # bit.
     places = [[k.xor(base, 16 * (2 * half + pair)) for pair in (0, 1)] for half in (0, 1)]
-    for group in range(area.columns // 8):
+    for group in range(chunk.columns // 8):
         for half, row in enumerate(_stored(results, chunk, group)):
             for pair, value in enumerate(row):
                 at = chunk.offset + (8 * group + pair) * area.span

@@ -1,8 +1,9 @@
 """The staging area of a warpgroup for bulk stores: buffers, swizzled lines, and each lane's place in them.
 
 A chunk is 64 rows of m by some columns of n. For a gated product it has 32 rows, and a warp has 8 of them in place of
-16. A chunk is staged as boxes of the output's tensor map. Lines run along n for an output [M, N] (64 lines a box, one
-for each row), and along m for an output [N, M] (one line for each column).
+16. Lines run along n for an output [M, N] (one line for each row), and along m for an output [N, M] (one line for each
+column). A line has as many bytes as the swizzle's span. So a chunk has one or more panels, side by side along the
+lines. A panel is sent as one box of the output's tensor map, or as several boxes with some of its lines each.
 """
 
 from __future__ import annotations
@@ -41,9 +42,10 @@ class Chunk:
 class Area:
     """A warpgroup's part of the staging area: `buffers` buffers of one chunk, from `offset` bytes after `start` on.
 
-    rows, columns: size of a chunk.
+    rows, columns: size of a chunk. The last chunk of a tile may have fewer columns.
     size: bytes of an element.
     span: bytes of a line. The swizzle permutes its pieces.
+    box_lines: lines of a box that one copy sends.
     """
 
     start: Reg
@@ -53,6 +55,7 @@ class Area:
     columns: int
     size: int
     span: int
+    box_lines: int
     transposed: bool
 
     @property
@@ -66,17 +69,12 @@ class Area:
         return self.rows * self.columns * self.size
 
     @property
-    def box_bytes(self) -> int:
-        """Bytes that one copy sends."""
+    def panel_bytes(self) -> int:
+        """Bytes of a buffer for each panel."""
         return (self.columns if self.transposed else self.rows) * self.span
 
     @property
-    def boxes(self) -> int:
-        """Copies of a chunk."""
-        return self.chunk_bytes // self.box_bytes
-
-    @property
-    def box_elements(self) -> int:
+    def line_elements(self) -> int:
         """Elements of a line."""
         return self.span // self.size
 
@@ -84,7 +82,8 @@ class Area:
         """The chunks of the warpgroup's part of `columns` columns of a tile, in order. They use the buffers in turn."""
         starts = [(block, column) for block in range(blocks) for column in range(0, columns, self.columns)]
         for index, (block, column) in enumerate(starts):
-            yield Chunk(block, column, self.columns, self.offset + index % self.buffers * self.chunk_bytes)
+            own = min(self.columns, columns - column)
+            yield Chunk(block, column, own, self.offset + index % self.buffers * self.chunk_bytes)
 
     def swizzled(self, k: KernelBuilder, line: Reg, piece: Reg) -> Reg:
         """The place of piece number `piece` in `line`, in pieces of 16 bytes. Lines 8 apart have the same permutation."""
@@ -129,4 +128,5 @@ def open_area(low: Lowering, op: ops.BulkStoreOp) -> Area:
     start = low.k.mad_lo(low.warpgroup, share, low.named["smem"])
     rows = output_block(op)
     buffers = share // (rows * columns * size)
-    return Area(start, ring.offset, buffers, rows, columns, size, kind.span, op.transposed is not None)
+    lines = kind.box.data[1].data
+    return Area(start, ring.offset, buffers, rows, columns, size, kind.span, lines, op.transposed is not None)
