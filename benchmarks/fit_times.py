@@ -100,6 +100,7 @@ _NAMES = (
     "product",
     "column",
     "power",
+    "base",
     "step",
     "load",
     "l2",

@@ -32,6 +32,11 @@ MOST_PARTS = 32
 MOST_WAVES = 4
 """Most waves of ranges. More of them hardly improve the balance of the SMs, and take more memory."""
 
+MOST_WHOLE_WAVES = 16
+"""Most waves of whole tiles before ranges. After more waves CTAs no longer end together, and a cut of the last wave
+gains nothing in the mean (`docs/perf-log.md`, section 60).
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
@@ -170,6 +175,8 @@ class Cutting:
         the L2 cache.
         """
         at_once = self._at_once(sm_count)
+        if whole.tiles > MOST_WHOLE_WAVES * at_once:
+            return
         last = whole.tiles % at_once
         most = min(at_once // max(last, 1), MOST_PARTS)
         yield from self._cuts(whole, whole.tiles - last, min(most, 2) if self.pairs else most)

@@ -18,8 +18,8 @@ TILE_N = (8, 16, 32, 64, 128, 256)
 
 WIDEST = TILE_N[-1]
 
-CLASS_COLUMNS = 32
-"""All tile widths but 8 and 16 are multiples of this number."""
+CLASS_COLUMNS = 16
+"""All tile widths but 8 are multiples of this number."""
 
 LEAST_PAIRED = 16
 """Least tile width of a pair: each CTA stores 8 columns."""
@@ -182,12 +182,11 @@ TILES = (
     TileShape(128, WIDEST, 2, {2: 32, 4: 16}, unit="wgmma", indexed=True, turns=False, steps=0.5),
     # One half is written out while the other half is staged.
     TileShape(128, WIDEST, 2, {2: 128}),
-    # Of the tiles whose sums fit two consumers, this one loads the fewest bytes for each product. The staged columns
-    # leave room for four stages. A producer that gathers would leave the consumers too few registers.
-    TileShape(256, 192, 2, {2: 96, 4: 48}, lean=True, reads=MOST_READS, sums="plain", indexed=False),
+    # Of the tiles whose sums fit two consumers, these load the fewest bytes for each product. The staged columns leave
+    # room for four stages. A producer that gathers would leave the consumers too few registers.
     *(
         TileShape(256, n, 2, staging, lean=True, reads=MOST_READS, sums="plain", indexed=False)
-        for n, staging in ((176, {2: 96, 4: 48}), (160, {2: 80, 4: 32}))
+        for n, staging in ((192, {2: 96, 4: 48}), (176, {2: 96, 4: 48}), (160, {2: 80, 4: 32}))
     ),
     # More sizes of tiles leave fewer columns of a last tile, and fewer SMs of a last wave, without work.
     # Three consumers have 160 registers a thread: with more vectors they spill.
@@ -235,4 +234,5 @@ def column_class(n: int) -> int:
 
     The library chooses the same schedule for both, because predicted times count whole tiles.
     """
-    return next((width for width in TILE_N if n <= width < CLASS_COLUMNS), -(-n // CLASS_COLUMNS) * CLASS_COLUMNS)
+    width = TILE_N[0] if n <= TILE_N[0] else CLASS_COLUMNS
+    return -(-n // width) * width

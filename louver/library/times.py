@@ -66,6 +66,7 @@ class Rates:
     product: fixed part of the time of a tensor core product of 64 rows.
     column: additional time of such a product for each of its columns.
     power: time that the power limit takes for each column of such a product, while all SMs multiply.
+    base: columns whose power a product takes in addition, at any width, because it reads its part of a once.
     step: waits and releases of one K step.
     load: from one load of metadata into registers to the next.
     latency: from the issue of a copy to its arrival.
@@ -88,6 +89,7 @@ class Rates:
     product: float
     column: float
     power: float
+    base: float
     step: float
     load: float
     latency: float
@@ -110,26 +112,27 @@ class Rates:
 
 
 H200 = Rates(
-    begin=4210,
-    memory=2467,
-    product=20.8,
-    column=0.418,
-    power=0.682,
-    step=84.7,
-    load=730,
+    begin=4430,
+    memory=2520,
+    product=16.3,
+    column=0.383,
+    power=0.567,
+    base=31.8,
+    step=67.3,
+    load=646,
     latency=1307,
-    l2=5150,
-    output=54.2,
-    trip=472,
+    l2=6470,
+    output=58.4,
+    trip=458,
     gather=44,
     sums=61.1,
-    meet=1027,
-    exchange=22.4,
+    meet=776,
+    exchange=20.5,
     lanes=128,
     read16=2.5,
     turn=340,
     alone=1.05,
-    norm=3.71,
+    norm=3.07,
 )
 """Rates of an H200 at 1,755 MHz. Other GPUs use them too.
 
@@ -174,7 +177,9 @@ def power_clocks(operands: Operands, schedule: Schedule, rates: Rates = H200) ->
 
     Multiply-adds on CUDA cores draw too little power to count: 0.
     """
-    return 0 if operands.unit == "fma" else _products(operands, schedule) * rates.power * schedule.tile.n
+    if operands.unit == "fma":
+        return 0
+    return _products(operands, schedule) * rates.power * (schedule.tile.n + rates.base)
 
 
 def _products(operands: Operands, schedule: Schedule) -> int:

@@ -12,14 +12,14 @@ import louver
 from louver.frontend.problem import Problem
 from louver.isa.targets import target
 from louver.library import execute
-from louver.library.configure import choose
+from louver.library.configure import candidates_for, choose
+from louver.library.demand import Demand
 from louver.library.prepare import _classes
 from louver.library.tile_shapes import column_class
 from louver.library.tuned import Decision, decide
 from support.fake_gpu import FakeGpu, FakeTorch, Tensor
 
-
-@pytest.mark.parametrize(
+PROBLEMS = pytest.mark.parametrize(
     "problem",
     [
         Problem("linear"),
@@ -30,6 +30,21 @@ from support.fake_gpu import FakeGpu, FakeTorch, Tensor
     ],
     ids=lambda problem: f"{problem.kind}-{problem.a}-{problem.accumulate}-{problem.pattern}",
 )
+
+
+@PROBLEMS
+@pytest.mark.parametrize("dependent", [False, True])
+def test_a_class_has_equal_columns_of_each_candidate(problem: Problem, dependent: bool) -> None:
+    demand, machine = Demand.of_problem(problem, dependent=dependent), target("sm_90a")
+    for n in range(1, 1200):
+        greatest = column_class(n)
+        found = candidates_for(demand, machine, n, bulk=True)
+        assert found == candidates_for(demand, machine, greatest, bulk=True)
+        for width in {schedule.tile.n for schedule, _ in found}:
+            assert -(-n // width) == -(-greatest // width)
+
+
+@PROBLEMS
 def test_all_n_of_a_class_get_its_schedule(problem: Problem, rng: np.random.Generator) -> None:
     machine = target("sm_90a")
     for m in (1, 300, 9000):
@@ -57,6 +72,6 @@ def test_a_schedule_is_chosen_once_for_a_class(
         return decide(problem, m, n, *others, **more)
 
     monkeypatch.setattr(execute, "decide", counting)
-    for n in (65, 66, 70, 96):
+    for n in (65, 66, 70, 80):
         louver.linear(Tensor((n, 72)), s)
-    assert chosen == [96]
+    assert chosen == [80]
