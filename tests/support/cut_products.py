@@ -20,7 +20,7 @@ STRUCTURES = {
     "two-blocks": NARROW.changed(tile_m=256, stages=2),
     "three-consumers": NARROW.changed(tile_m=192, tile_n=48, consumers=3),
     "bulk": NARROW.changed(tile_n=64, store="bulk"),
-    "chunks": NARROW.changed(tile_n=128, store="bulk", staging=32),
+    "chunks": NARROW.changed(tile_n=128, store="bulk", staging=48),
     "drained": NARROW.changed(in_flight=0),
     "stage": NARROW.changed(metadata="stage"),
     "barrier": NARROW.changed(metadata="barrier", tile_k=128, stages=2),
