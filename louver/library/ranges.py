@@ -32,9 +32,10 @@ MOST_PARTS = 32
 MOST_WAVES = 4
 """Most waves of ranges. More of them hardly improve the balance of the SMs, and take more memory."""
 
-MOST_WHOLE_WAVES = 16
-"""Most waves of whole tiles before ranges. After more waves CTAs no longer end together, and a cut of the last wave
-gains nothing in the mean (`docs/perf-log.md`, section 60).
+MOST_CUT_WAVES = 16
+"""Most waves of tiles in a launch that is cut, the last, partial wave included.
+
+After more waves, a cut of the last one gains nothing in the mean (`docs/perf-log.md`, section 60).
 """
 
 
@@ -163,7 +164,7 @@ class Cutting:
     def best(self, m: int, n: int, k: int, batch: int, sm_count: int) -> Ranges:
         """The cut with the least predicted time; of equal times, the one with the fewest parts.
 
-        Nothing is cut where no cut is possible.
+        Nothing is cut where `cuts` yields nothing.
         """
         return _best(self, m, n, k, batch, sm_count)
 
@@ -172,10 +173,10 @@ class Cutting:
 
         They cut the tiles of the last, partial wave, so that all of them run at once. They cut all tiles only where
         there is one column of tiles. With several columns, CTAs at different K would lose the data that they share in
-        the L2 cache.
+        the L2 cache. They cut nothing in launches of more than `MOST_CUT_WAVES` waves.
         """
         at_once = self._at_once(sm_count)
-        if whole.tiles > MOST_WHOLE_WAVES * at_once:
+        if whole.tiles > MOST_CUT_WAVES * at_once:
             return
         last = whole.tiles % at_once
         most = min(at_once // max(last, 1), MOST_PARTS)

@@ -230,7 +230,7 @@ TILES = (
 
 
 def column_class(n: int) -> int:
-    """The greatest N whose product has as many columns of tiles as with `n`, for each candidate tile.
+    """The greatest N of the class of `n`. All N of a class have as many columns of tiles, for each candidate tile.
 
     The library chooses the same schedule for both, because predicted times count whole tiles.
     """

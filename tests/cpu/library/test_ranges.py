@@ -56,6 +56,15 @@ def test_ranges_begin_at_loads_of_metadata_and_none_is_empty(problem: Problem, n
         assert 2 <= cut.parts <= MOST_PARTS
 
 
+@pytest.mark.parametrize("work", ["ranges", "pairs"])
+def test_launches_of_many_waves_are_not_cut(work: str) -> None:
+    model = cutting(Schedule.of(stages=4, work=work))
+    for tiles, cut in ((15 * SMS + 1, 1), (16 * SMS, 0), (16 * SMS + 1, 0)):
+        found = model.best(128 * tiles, 256, 4096, 1, SMS)
+        assert (found.tiles, found.cut) == (tiles, cut)
+        assert cut or model.workspace(found) == (0, 0)
+
+
 def test_few_tiles_are_all_cut_and_no_more_than_memory_is_worth() -> None:
     assert NARROW.best(4096, 16, 14336, 1, SMS) == Ranges(32, 0, 4, 56)
     # 128 tiles leave four SMs idle.
