@@ -34,6 +34,7 @@ ALTERNATIVES: tuple[Mapping[str, Any], ...] = (
     {"tile_n": 256},
     {"tile_m": 256, "tile_n": 128},
     {"tile_m": 256, "tile_n": 192, "staging": 96},
+    {"tile_m": 256, "tile_n": 176, "staging": 96},
     {"tile_m": 128, "tile_n": 256, "staging": 128},
     {"tile_m": 192, "tile_n": 192, "consumers": 3, "staging": None},
     {"tile_m": 256, "tile_n": 256, "consumers": 4, "staging": 32},

@@ -541,6 +541,17 @@ def test_metadata_of_constant_steps_begins_there() -> None:
         lower(module, SM_90A.name)
 
 
+def test_the_boxes_of_a_bulk_store_divide_its_chunks() -> None:
+    module = assigned(PROBLEMS["f16"], Schedule.of(tile_n=176, store="bulk", staging=96))
+    (kernel,) = module.body.block.ops
+    assert isinstance(kernel, ops.KernelOp)
+    found(kernel, ops.BulkStoreOp).columns = IntegerAttr(40, i32)
+    with pytest.raises(
+        ValueError, match="divide its chunks of 40 columns and the tile's 176, got boxes of 16: use the box"
+    ):
+        lower(module, SM_90A.name)
+
+
 def test_an_operation_without_a_rule_is_not_passed_over() -> None:
     @irdl_op_definition
     class Nap(IRDLOperation):

@@ -103,6 +103,15 @@ def test_every_width_and_schedule(rng: np.random.Generator, schedule: str, name:
 
 
 @every_kind
+@pytest.mark.parametrize(("name", "staging"), [("f32", 48), ("s32", 48), ("bf16", 96), ("f16 of integers", 96)])
+def test_the_tile_that_its_chunks_do_not_divide(rng: np.random.Generator, name: str, staging: int, kind: str) -> None:
+    """The library's 256×176. Its columns are no multiple of those that 8-bit outputs are staged in."""
+    problem = problem_of(kind, name)
+    chosen = bulk(problem, Schedule.of(tile_m=256, tile_n=176, stages=2, staging=staging))
+    check(problem, chosen, given_of(rng, problem, 304, 192, 70), Seeded(3), 2)
+
+
+@every_kind
 @every_output
 @pytest.mark.parametrize("order", [Earliest(), Latest(), Seeded(4)], ids=["earliest", "latest", "seeded"])
 def test_chunks_in_every_order_of_events(rng: np.random.Generator, order: Order, name: str, kind: str) -> None:

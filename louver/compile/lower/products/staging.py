@@ -129,4 +129,10 @@ def open_area(low: Lowering, op: ops.BulkStoreOp) -> Area:
     rows = output_block(op)
     buffers = share // (rows * columns * size)
     lines = kind.box.data[1].data
+    step = lines if op.transposed is not None else kind.box.data[0].data
+    if columns % step or low.columns % step:
+        raise ValueError(
+            f"the boxes of a bulk store divide its chunks of {columns} columns and the tile's {low.columns}, got boxes of "
+            f"{step}: use the box of `output_layout`"
+        )
     return Area(start, ring.offset, buffers, rows, columns, size, kind.span, lines, op.transposed is not None)
