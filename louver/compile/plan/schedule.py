@@ -247,8 +247,8 @@ class Schedule:
         if staging is not None and not 1 <= staging <= self.stored_columns:
             half = "half of " if self.pairs else ""
             raise ValueError(
-                f"staging is 1 to {half}tile_n, {self.stored_columns}, got {staging}: stage so many columns, or None for "
-                "the default"
+                f"staging is 1 to {half}tile_n, {self.stored_columns}, got {staging}: give columns in this range, or None "
+                "for the default"
             )
         if not self.roles.specialized and (self.roles.consumers, self.ring.stages) != (1, 1):
             raise ValueError(

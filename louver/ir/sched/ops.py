@@ -552,9 +552,9 @@ class StoreOp(IRDLOperation):
 class BulkStoreOp(IRDLOperation):
     """The epilogue through shared memory.
 
-    Each warpgroup stages its rows in `ring`, `columns` columns of 64 rows at a time, fewer at the end of a tile. Bulk copies send them through the
-    tensor map `destination`, which drops elements outside the output. Warpgroups divide the only stage of the ring.
-    Each uses the buffers in its part in turn. Copies continue while the role proceeds.
+    Each warpgroup stages its rows in `ring`, `columns` columns of 64 rows at a time, fewer at the end of a tile. Bulk
+    copies send them through the tensor map `destination`, which drops elements outside the output. Warpgroups divide
+    the only stage of the ring. Each uses the buffers in its part in turn. Copies continue while the role proceeds.
     entry: the entry of a batch, the third coordinate of the map. evict: as in `bulk_load`. add: copies add to memory.
     """
 

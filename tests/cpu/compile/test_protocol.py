@@ -8,6 +8,7 @@ import pytest
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, ModuleOp, StringAttr, UnitAttr, i32
 from xdsl.irdl import IRDLOperation, irdl_op_definition
+from xdsl.rewriter import Rewriter
 from xdsl.utils.exceptions import VerifyException
 
 from louver.compile.check.check import check_protocol
@@ -541,14 +542,21 @@ def test_metadata_of_constant_steps_begins_there() -> None:
         lower(module, SM_90A.name)
 
 
-def test_the_boxes_of_a_bulk_store_divide_its_chunks() -> None:
-    module = assigned(PROBLEMS["f16"], Schedule.of(tile_n=176, store="bulk", staging=96))
-    (kernel,) = module.body.block.ops
-    assert isinstance(kernel, ops.KernelOp)
-    found(kernel, ops.BulkStoreOp).columns = IntegerAttr(40, i32)
-    with pytest.raises(
-        ValueError, match="divide its chunks of 40 columns and the tile's 176, got boxes of 16: use the box"
-    ):
+def test_the_boxes_of_a_bulk_store_divide_its_chunks_and_tile() -> None:
+    def staged(tile_n: int) -> tuple[ModuleOp, ops.BulkStoreOp]:
+        module = assigned(PROBLEMS["f16"], Schedule.of(tile_n=tile_n, store="bulk", staging=96))
+        (kernel,) = module.body.block.ops
+        assert isinstance(kernel, ops.KernelOp)
+        return module, found(kernel, ops.BulkStoreOp)
+
+    module, store = staged(176)
+    store.columns = IntegerAttr(40, i32)
+    with pytest.raises(ValueError, match="chunks of 40 columns and the tile's 176, got boxes of 16: use the box"):
+        lower(module, SM_90A.name)
+    module, store = staged(176)
+    whole = staged(192)[1].destination.type
+    Rewriter.replace_value_with_new_type(store.destination, whole)
+    with pytest.raises(ValueError, match="chunks of 96 columns and the tile's 176, got boxes of 96: use the box"):
         lower(module, SM_90A.name)
 
 

@@ -39,11 +39,14 @@ def test_without_a_producer_one_warpgroup_is_all_there_is() -> None:
         ({"work": "parts"}, 'work is "tiles", "ranges" or "pairs", got \'parts\''),
         ({"work": "pairs", "cluster": 2}, "work 'pairs' takes cluster 1, got 2"),
         ({"work": "pairs", "tile_n": 8}, "stores whole 8 columns: tile_n is a multiple of 16, got 8"),
-        ({"work": "pairs", "staging": 256}, "staging is 1 to half of tile_n, 128, got 256: stage so many columns"),
+        (
+            {"work": "pairs", "staging": 256},
+            "staging is 1 to half of tile_n, 128, got 256: give columns in this range, or None",
+        ),
         ({"consumers": 5, "tile_m": 320}, "at most 256"),
         ({"raster": 0}, "raster must be a positive integer"),
-        ({"staging": 272}, "staging is 1 to tile_n, 256, got 272: stage so many columns"),
-        ({"staging": 0}, "staging is 1 to tile_n, 256, got 0: stage so many columns"),
+        ({"staging": 272}, "staging is 1 to tile_n, 256, got 272: give columns in this range, or None"),
+        ({"staging": 0}, "staging is 1 to tile_n, 256, got 0: give columns in this range, or None"),
         ({"tile_n": 64.0}, "tile_n must be a positive integer"),
     ],
 )

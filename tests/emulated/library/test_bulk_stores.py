@@ -105,7 +105,7 @@ def test_every_width_and_schedule(rng: np.random.Generator, schedule: str, name:
 @every_kind
 @pytest.mark.parametrize(("name", "staging"), [("f32", 48), ("s32", 48), ("bf16", 96), ("f16 of integers", 96)])
 def test_the_tile_that_its_chunks_do_not_divide(rng: np.random.Generator, name: str, staging: int, kind: str) -> None:
-    """The library's 256×176. Its columns are no multiple of those that 8-bit outputs are staged in."""
+    """The library's 256×176: two chunks of 96 and 80 columns, or four of 48, the last one of 32."""
     problem = problem_of(kind, name)
     chosen = bulk(problem, Schedule.of(tile_m=256, tile_n=176, stages=2, staging=staging))
     check(problem, chosen, given_of(rng, problem, 304, 192, 70), Seeded(3), 2)
