@@ -39,8 +39,9 @@ ROOMS: Mapping[str, Room] = {
     "formats": Room(20, 112, 152, ("prune, compress,", "files")),
     "library": Room(232, 112, 168, ("products: operands,", "plans, schedules")),
     "user": Room(470, 112, 150, ("louver.jit: bind,", "launch, interpret")),
-    "measure": Room(690, 112, 140, ("benchmarks,", "tuning, reports")),
-    "cli": Room(900, 112, 120, ("louver …",)),
+    "models": Room(668, 112, 140, ("checkpoints: what", "each tensor is")),
+    "measure": Room(868, 112, 130, ("benchmarks,", "tuning, reports")),
+    "cli": Room(1064, 112, 100, ("louver …",)),
     "frontend": Room(20, 296, 112, ("problem or", "TTIR read")),
     "ir": Room(190, 296, 104, ("tile IR,", "schedule IR")),
     "analysis": Room(350, 296, 96, ("facts", "of a kernel")),
@@ -95,8 +96,9 @@ class Flow:
 FLOWS = (
     Flow("formats", "library", "tensors", ("right", 0.5), ("left", 0.5), (202, 140)),
     Flow("library", "user", "operands", ("right", 0.5), ("left", 0.5), (435, 140)),
-    Flow("user", "measure", "calls", ("right", 0.5), ("left", 0.5), (655, 140), style="use"),
-    Flow("measure", "cli", "reports", ("right", 0.5), ("left", 0.5), (865, 140)),
+    Flow("formats", "models", "files", ("bottom", 0.75), ("bottom", 0.5), (640, 200), 206),
+    Flow("models", "measure", "rows", ("right", 0.5), ("left", 0.5), (838, 140)),
+    Flow("measure", "cli", "reports", ("right", 0.5), ("left", 0.5), (1031, 140)),
     Flow("library", "frontend", "problem", ("bottom", 0.25), ("top", 0.4), (150, 220), 226),
     Flow("user", "frontend", "kernel and types", ("bottom", 0.25), ("top", 0.75), (310, 248), 254),
     Flow("frontend", "ir", "reads", ("right", 0.5), ("left", 0.5), (161, 324)),
@@ -115,14 +117,14 @@ FLOWS = (
 _HUES: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(("formats", "isa", "ptx", "emulator", "runtime"), ("#e6f0fa", "#2f6fae")),
     **dict.fromkeys(("frontend", "ir", "analysis", "compile"), ("#eaf5e4", "#3f8a3a")),
-    **dict.fromkeys(("library", "user", "measure", "cli"), ("#fbf0e0", "#b3651b")),
+    **dict.fromkeys(("library", "user", "models", "measure", "cli"), ("#fbf0e0", "#b3651b")),
 }
 
 
 def draw_rooms() -> str:
     """The whole as SVG."""
     drawing = Drawing(
-        1052,
+        1184,
         604,
         "Louver: data and control between the rooms",
         "Boxes are folders of louver/. Solid arrows are data, dashed ones control.",

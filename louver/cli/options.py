@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from louver.cli.commands.selection import EMBEDDINGS
+from louver.models.selection import EMBEDDINGS
 
 PRODUCTS: Final = click.Choice(["linear", "matmul"])
 PRODUCTS_HELP: Final = "Which product: linear or matmul."

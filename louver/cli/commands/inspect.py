@@ -9,7 +9,6 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from louver.cli.commands.checkpoint import known_element
 from louver.formats.check import CheckReport, check
 from louver.formats.checkpoint import StoredTensor, TensorReader, open_checkpoint
 from louver.formats.container import DTYPES
@@ -19,6 +18,7 @@ from louver.formats.tensor import SparseTensor
 from louver.measure.report.layers import size_text
 from louver.measure.report.result import Result
 from louver.measure.report.table import NAME, Column, Table
+from louver.models.weights import known_element
 
 
 @dataclass(frozen=True, slots=True)

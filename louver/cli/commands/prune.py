@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from louver.cli.commands.notes import note, progress
-from louver.cli.commands.prune_run import PruneOptions, prune_checkpoint
 from louver.measure.report.layers import layers_json, layers_table, size_text
 from louver.measure.report.result import Result
+from louver.models.prune_checkpoint import PruneOptions, prune_checkpoint
 
 
 def prune_file(source: Path, out: Path, options: PruneOptions) -> Result:

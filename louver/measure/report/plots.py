@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from louver.measure.report.canvas import COLORS, INK, clean, figure, write
-from louver.measure.report.layers import LayerRow
+from louver.models.layer_row import LayerRow
 
 MOST_BARS = 48
 """Most tensors of a picture; names of more tensors are unreadable."""

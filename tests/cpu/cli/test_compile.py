@@ -7,7 +7,7 @@ import pytest
 from louver.cli.commands.compile import parse_sizes
 
 if TYPE_CHECKING:
-    from conftest import Cli
+    from support.command_line import Cli
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from support.golden import ROOT as GOLDEN
 from support.jit import KeptSource
 
 if TYPE_CHECKING:
-    from conftest import Cli
+    from support.command_line import Cli
 
 LAYER = GOLDEN / "ttir" / "3.6" / "weight_descriptors.ttir"
 """A product, as Triton printed it."""

@@ -18,7 +18,7 @@ from support.triton.cases import CASES
 from support.triton.tile_cases import TILE_CASES
 
 if TYPE_CHECKING:
-    from conftest import Cli
+    from support.command_line import Cli
 
 KERNELS = Path(__file__).parents[2] / "support" / "triton" / "kernels.py"
 

@@ -20,7 +20,7 @@ from louver.ptx import sass
 from support.golden import ROOT as GOLDEN
 
 if TYPE_CHECKING:
-    from conftest import Cli
+    from support.command_line import Cli
 
 ROOT = GOLDEN.parents[1]
 LAYER = "tests/golden/ttir/3.6/weight_descriptors.ttir"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import Cli
+    from support.command_line import Cli
 
 
 def completed(line: str) -> list[str]:

@@ -11,7 +11,7 @@ import louver
 from louver.cli.commands import demo, demo_products
 
 if TYPE_CHECKING:
-    from conftest import Cli
+    from support.command_line import Cli
 
 
 def test_demo_goes_all_the_way(cli: Cli, checkpoint: Path, tmp_path: Path) -> None:

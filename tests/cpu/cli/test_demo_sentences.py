@@ -17,7 +17,7 @@ from louver.cli.commands.demo_encoder import Bert, Encoder, NoEncoderError, Toke
 from louver.cli.commands.demo_sentences import PATTERNS, sentences
 
 if TYPE_CHECKING:
-    from conftest import Cli
+    from support.command_line import Cli
 
 WORDS = sorted({word for sentence in sentences() for word in sentence.split()})
 CONFIG: dict[str, Any] = {

@@ -15,7 +15,8 @@ import louver
 
 if TYPE_CHECKING:
     from click.testing import Result
-    from conftest import Cli
+
+    from support.command_line import Cli
 
 NAMES = (
     "\x1b[31mred.weight",

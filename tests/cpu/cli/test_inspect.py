@@ -8,7 +8,7 @@ import numpy as np
 import louver
 
 if TYPE_CHECKING:
-    from conftest import Cli
+    from support.command_line import Cli
 
 
 def line_of(output: str, name: str) -> str:

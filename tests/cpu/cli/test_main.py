@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import louver
 
 if TYPE_CHECKING:
-    from conftest import Cli
+    from support.command_line import Cli
 
 
 def test_version(cli: Cli) -> None:

@@ -26,7 +26,7 @@ from louver.measure.report.text import cells
 from louver.runtime.device import NoDevice
 
 if TYPE_CHECKING:
-    from conftest import Cli
+    from support.command_line import Cli
 
 LOUVER = [sys.executable, "-m", "louver"]
 PROJECTIONS = ["encoder.query.weight", "encoder.dense.weight"]

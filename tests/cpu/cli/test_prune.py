@@ -10,12 +10,12 @@ import pytest
 import safetensors.numpy
 
 import louver
-from louver.cli.commands.checkpoint import layer_row
 from louver.formats.checkpoint import open_checkpoint
 from louver.formats.dtypes import element_type
+from louver.models.weights import layer_row
 
 if TYPE_CHECKING:
-    from conftest import Cli
+    from support.command_line import Cli
 
 PROJECTIONS = ("encoder.query.weight", "encoder.dense.weight")
 

@@ -22,7 +22,7 @@ from louver.runtime.cache import source_hash
 from louver.runtime.device import Device, NoDevice
 
 if TYPE_CHECKING:
-    from conftest import Cli
+    from support.command_line import Cli
 
 PLACE = Device(0, "Some GPU", (9, 0), 132, 232448, 60 << 20, 141 << 30, (13, 0))
 BASE, BEST = Schedule.of(stages=4, store="bulk"), Schedule.of(stages=4, store="bulk", raster=4)

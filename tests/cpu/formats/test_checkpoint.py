@@ -241,9 +241,9 @@ def test_memory_does_not_grow_with_the_file(
 ) -> None:
     """Pieces of 16 Ki elements, and files of 1 and 32 MiB."""
     from louver.cli.commands.inspect import inspect_file
-    from louver.cli.commands.prune_run import PruneOptions, prune_checkpoint
-    from louver.cli.commands.selection import Selection
     from louver.formats.pattern import Pattern
+    from louver.models.prune_checkpoint import PruneOptions, prune_checkpoint
+    from louver.models.selection import Selection
 
     monkeypatch.setattr(checkpoint, "PIECE", 1 << 14)
     monkeypatch.setattr("louver.formats.writer.PIECE", 1 << 14)

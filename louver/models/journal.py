@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from louver.formats.index import is_file_name
 from louver.formats.regular import TOKEN_DIGITS, Target, open_alone, write_all
-from louver.measure.report.layers import LayerRow
+from louver.models.layer_row import LayerRow
 
 _TOKEN: Final = "journal"
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from louver.cli.commands.selection import Selection
+from louver.models.selection import Selection
 
 
 @pytest.mark.parametrize(

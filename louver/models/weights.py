@@ -10,7 +10,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.cli.commands.selection import Selection
 from louver.formats.checkpoint import open_checkpoint
 from louver.formats.compress import compress
 from louver.formats.container import DTYPES
@@ -21,7 +20,8 @@ from louver.formats.prune import prune
 from louver.formats.schema import DenseForm, Form, Tensor, form_of
 from louver.formats.select import Norm
 from louver.formats.tensor import SparseTensor
-from louver.measure.report.layers import LayerRow
+from louver.models.layer_row import LayerRow
+from louver.models.selection import Selection
 
 COMPRESSED: Final[Mapping[str, str]] = {"f32": "f16"}
 """Element types without products on a GPU, and the types of compressed weights instead."""

@@ -13,9 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 import louver
-from louver.cli.commands.checkpoint import layer_row, prune_piece, selected, written_element
-from louver.cli.commands.journal import Journal, Run, Written, finish_interrupted, journal_path
-from louver.cli.commands.selection import Selection
 from louver.formats.checkpoint import Checkpoint, StoredTensor, TensorReader, open_checkpoint
 from louver.formats.compress import compress
 from louver.formats.container import type_name
@@ -26,7 +23,10 @@ from louver.formats.regular import TOKEN_DIGITS, Target
 from louver.formats.schema import DenseForm, Form, SparseForm
 from louver.formats.select import Norm
 from louver.formats.writer import FileWriter, arranged, writing
-from louver.measure.report.layers import LayerRow
+from louver.models.journal import Journal, Run, Written, finish_interrupted, journal_path
+from louver.models.layer_row import LayerRow
+from louver.models.selection import Selection
+from louver.models.weights import layer_row, prune_piece, selected, written_element
 
 Progress = Callable[[float], object]
 """Called with the finished share of the bytes."""

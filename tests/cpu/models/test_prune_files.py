@@ -20,15 +20,15 @@ import pytest
 from safetensors import safe_open
 
 import louver
-from louver.cli.commands import prune_run
-from louver.cli.commands.prune_run import PruneOptions, prune_checkpoint
-from louver.cli.commands.selection import Selection
 from louver.formats.pattern import Pattern
 from louver.formats.regular import write_all
+from louver.models import prune_checkpoint as prune_run
+from louver.models.prune_checkpoint import PruneOptions, prune_checkpoint
+from louver.models.selection import Selection
 from support.sparse import bits_of
 
 if TYPE_CHECKING:
-    from conftest import Cli
+    from support.command_line import Cli
 
 INDEX = "model.safetensors.index.json"
 
@@ -306,7 +306,7 @@ def killed_after(limit: int, run: Callable[[], object]) -> bool:
         return call
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("louver.formats.writer", "louver.formats.regular", "louver.cli.commands.journal"):
+        for module in ("louver.formats.writer", "louver.formats.regular", "louver.models.journal"):
             patch.setattr(f"{module}.write_all", counted(write_all))
         for owner, name in ((Path, "replace"), (Path, "unlink"), (os, "fsync")):
             patch.setattr(owner, name, counted(getattr(owner, name)))
@@ -433,7 +433,7 @@ def test_a_save_that_was_killed_is_cleaned_up(tmp_path: Path, rng: np.random.Gen
 def test_a_journal_that_is_not_ours(line: dict[str, Any], checkpoint: Path, tmp_path: Path) -> None:
     import zlib
 
-    from louver.cli.commands.journal import journal_path
+    from louver.models.journal import journal_path
 
     out = tmp_path / "out.safetensors"
     text = json.dumps(line).encode() + b"\n"
