@@ -281,6 +281,15 @@ class SparseTensor:
         return f"SparseTensor({self.pattern} {self.dtype} {list(self.shape)}, axis {self.axis}, {memory_text(self)})"
 
 
+def stored_elements(s: SparseTensor) -> NDArray[np.bool_]:
+    """The elements that a tensor stores, the zeros that fill up a group included: bool, of the shape of `s`. Raises
+    ValueError for illegal indices.
+    """
+    host = s.to("cpu")
+    ones = replace(host, values=np.ones(host.values.shape, host.values.dtype))
+    return raw_bits(ones.dense()) != 0
+
+
 def row_pitch(kept: int, element: ElementType) -> int:
     """Bytes from a row of `kept` values to the next."""
     return -(-kept * element.bytes // ROW_ALIGNMENT) * ROW_ALIGNMENT

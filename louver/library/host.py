@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from louver.formats.dtypes import element_type
-from louver.formats.tensor import SparseTensor
+from louver.formats.tensor import SparseTensor, stored_elements
 from louver.library import reference
 from louver.library.request import Request, has_kernel
 from louver.runtime.arrays import ArrayView, empty_like_kind, view
@@ -58,6 +58,8 @@ def by_reference(asked: Request, out: Any) -> Any:
     leading = asked.weights if linear else asked.shape[:-2]
     batch = prod(leading)
     weights = asked.s.derived.of(DenseWeight).of(asked.s).reshape(-1, m, k)
+    # Elements that are not stored are not multiplied, which only infinities and NaN show.
+    stored = None if np.isfinite(x).all() else stored_elements(asked.s).reshape(-1, m, k)
     dense = x[None] if x.ndim == 2 else x.reshape((batch, -1, k) if linear else (batch, k, x.shape[-1]))
     added = None if c is None else np.asarray(c).reshape(batch, -1, asked.shape[-1])
     results: list[NDArray[Any]] = []
@@ -73,6 +75,7 @@ def by_reference(asked: Request, out: Any) -> Any:
             fused.epilogue,
             reads,
             asked.accumulate,
+            None if stored is None else stored[entry % len(stored)],
         )
         results.append(y.T if linear else y)
     return _deliver(np.stack(results).reshape(asked.shape), asked.dense, out)
