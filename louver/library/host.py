@@ -12,8 +12,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.formats.dtypes import element_type
+from louver.formats.dtypes import element_type, multiplied_as
 from louver.formats.tensor import SparseTensor, stored_elements
+from louver.ir.product import has_unit, unit_of
+from louver.isa.product_meaning import f32_to_tf32, read_tf32
 from louver.library import reference
 from louver.library.request import Request, has_kernel
 from louver.runtime.arrays import ArrayView, empty_like_kind, view
@@ -49,6 +51,8 @@ def by_reference(asked: Request, out: Any) -> Any:
     """The product of host arrays by `louver.library.reference`, written to `out` if the caller gave one."""
     fused, linear = asked.fused, asked.kind == "linear"
     x = asked.dense.to_numpy()
+    if as_tf32(asked.s):
+        x = read_tf32(x)
     reads: dict[str, NDArray[Any] | float] = {name: array.to_numpy() for name, array in fused.arrays.items()}
     bias = reads.pop("bias", None)
     c = reads.pop("c", None)
@@ -90,9 +94,15 @@ def _deliver(y: NDArray[Any], like: ArrayView, out: Any) -> Any:
     return made
 
 
+def as_tf32(s: SparseTensor) -> bool:
+    """Whether the kernels of products of `s` read its values and the dense operand as tf32."""
+    pattern, dtype = str(s.pattern), s.dtype.name
+    return multiplied_as(dtype) == "tf32" and has_unit(pattern, dtype) and unit_of(pattern, dtype) == "wgmma"
+
+
 class DenseWeight:
-    """The dense form of one sparse tensor, `s.derived.of(DenseWeight)`, in the type in which the reference path
-    computes.
+    """The dense form of one sparse tensor, `s.derived.of(DenseWeight)`: the values that kernels multiply, in the type in
+    which the reference path computes.
     """
 
     def __init__(self) -> None:
@@ -105,7 +115,8 @@ class DenseWeight:
         array = self.array
         if array is None:
             with s.derived.lock:
-                array = self.array = s.to("cpu").dense().astype(reference.computed_in(s.dtype.numpy), copy=False)
+                array = s.to("cpu").dense().astype(reference.computed_in(s.dtype.numpy), copy=False)
+                self.array = array = read_tf32(f32_to_tf32(array)) if as_tf32(s) else array
         _dense_weights().used(self)
         return array
 
