@@ -11,7 +11,6 @@ from louver.frontend.problem import Problem
 from louver.isa.product_meaning import f32_to_tf32
 from louver.library.forms import Metadata, RoundedValues, forms_of
 
-
 pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference path")
 
 
