@@ -12,12 +12,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from louver.formats.coverage import NoKernelWarning
 from louver.formats.dtypes import element_type, multiplied_as
 from louver.formats.tensor import SparseTensor, stored_elements
-from louver.ir.product import has_unit, unit_of
+from louver.ir.product import unit_of
 from louver.isa.product_meaning import f32_to_tf32, read_tf32
 from louver.library import reference
-from louver.library.request import Request, has_kernel
+from louver.library.request import Request, broken_rule
 from louver.runtime.arrays import ArrayView, empty_like_kind, view
 from louver.runtime.callers import callers_level
 from louver.runtime.device import Device, NoDevice, current_device, device
@@ -28,23 +29,25 @@ KEPT_BYTES: Final = 1 << 30
 
 def usable_device(s: SparseTensor) -> Device | None:
     """The device for host arrays: that of `s`, else the current one. None, with one warning, if it has no kernel for
-    `s`.
+    `s`. The warning is a NoKernelWarning if no GPU has one.
     """
+    rule = broken_rule(s)
+    if rule is not None:
+        _say_once(rule, NoKernelWarning)
+        return None
     found = current_device() if s.device is None else device(s.device)
     if isinstance(found, NoDevice):
         _say_once(str(found))
     elif found.target != "sm_90a":
         _say_once(f"{found} has no kernel yet")
-    elif not has_kernel(s):
-        _say_once(f"products of {s.pattern} and {s.dtype} have no kernel")
     else:
         return found
     return None
 
 
 @functools.cache
-def _say_once(reason: str) -> None:
-    warnings.warn(f"louver computes by the reference path on the CPU: {reason}", stacklevel=callers_level())
+def _say_once(reason: str, category: type[Warning] = UserWarning) -> None:
+    warnings.warn(f"louver computes by the reference path on the CPU: {reason}", category, stacklevel=callers_level())
 
 
 def by_reference(asked: Request, out: Any) -> Any:
@@ -97,7 +100,7 @@ def _deliver(y: NDArray[Any], like: ArrayView, out: Any) -> Any:
 def as_tf32(s: SparseTensor) -> bool:
     """Whether the kernels of products of `s` read its values and the dense operand as tf32."""
     pattern, dtype = str(s.pattern), s.dtype.name
-    return multiplied_as(dtype) == "tf32" and has_unit(pattern, dtype) and unit_of(pattern, dtype) == "wgmma"
+    return multiplied_as(dtype) == "tf32" and broken_rule(s) is None and unit_of(pattern, dtype) == "wgmma"
 
 
 class DenseWeight:
