@@ -110,7 +110,7 @@ def _rows(
 ) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
     """By group of a block of `count` rows: the non-zeros of each row, and whether they are too many, [groups, height]."""
     counts = np.count_nonzero(nonzero(tiles, element), axis=3)
-    windows, height, groups, _ = tiles.shape
+    windows, height, groups = (int(size) for size in tiles.shape[:3])
     bad = counts != pattern.n if exact else counts > pattern.n
     past = np.arange(windows * height).reshape(windows, height, 1) >= count
     by_group = (windows * groups, height)
