@@ -110,6 +110,10 @@ def row_blocks(rows: int, row_size: int) -> Iterator[slice]:
         yield slice(start, min(start + step, rows))
 
 
+PART: Final = 16 * BLOCK
+"""Elements of a part of a window. Norms are added row by row, so narrower parts take more steps."""
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
     """Some windows of an array, or some groups of one window. rows, columns: of the array as rows along the sparse axis.
@@ -182,14 +186,14 @@ class Windows:
         return self.of_rows() * self.height + np.arange(self.rows) % max(self.across, 1) % self.height
 
     def blocks(self) -> Iterator[Block]:
-        """Consecutive blocks of about `BLOCK` elements: whole windows, or parts of a longer window. The indices of a part
-        are whole bytes. Only a last window can be cut.
+        """Consecutive blocks: whole windows of about `BLOCK` elements, or parts of a window of more than `PART`. The indices
+        of a part are whole bytes. Only a last window can be cut.
         """
         height, size, m = self.height, self.shape[self.axis], self.pattern.m
         run = self.across if self.across % height else self.rows
         # Indices below 17 have 1 to 8 bits, so those of 8 groups fill bytes. Others fill bytes, and codes half a byte.
         unit = (8 if m <= 16 else 2) * m
-        width = size if height * size <= BLOCK else max(1, BLOCK // height // unit) * unit
+        width = size if height * size <= PART else max(1, PART // height // unit) * unit
         for begin in range(0, self.rows, max(run, 1)):
             before = begin // self.across * self.of_matrix
             for block in row_blocks(-(-run // height), height * size):
