@@ -42,6 +42,9 @@ from louver.formats.tensor import SparseTensor, frozen
 PIECE: Final = 1 << 22
 """Elements of a piece."""
 
+NAMED: Final = 8
+"""Most names in a note."""
+
 _BYTES: Final = np.dtype(np.uint8)
 """How arrays of a type that NumPy does not hold are copied."""
 
@@ -105,6 +108,28 @@ class Checkpoint:
         return {name: tensor for file in self.files for name, tensor in file.tensors.items()}
 
     @property
+    def unlisted(self) -> tuple[str, ...]:
+        """Names of the tensors that their file holds and the index does not list."""
+        if self.index is None:
+            return ()
+        listed = self.index.weight_map.keys()
+        return tuple(
+            name for name, tensor in self.tensors.items() if listed.isdisjoint(array.name for array in tensor.arrays)
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know about the files as they are."""
+        names = self.unlisted
+        if not names:
+            return ()
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        return (
+            f"{self.path.name} does not list {', '.join(map(repr, names[:NAMED]))}{more}, which its files hold: they are copied "
+            "and stay unlisted",
+        )
+
+    @property
     def metadata(self) -> dict[str, str]:
         """The metadata of all files, without Louver's keys. Of different values for a key the first file's wins."""
         return {key: text for file in reversed(self.files) for key, text in file.metadata.items()}
@@ -112,7 +137,7 @@ class Checkpoint:
 
 def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     """Read the headers of a safetensors file, of the files of an index, or of the only checkpoint in a folder. Raises
-    FormatError for damage and for an index that disagrees with its files, and OSError.
+    FormatError for damage and for an index that lists what its files lack, and OSError.
     """
     found = find(Path(path))
     with _no_collection():
@@ -368,13 +393,11 @@ def _parts(form: SparseForm, name: str, arrays: dict[str, StoredArray]) -> tuple
 
 
 def _check_shard(path: Path, index: Index, name: str, file: CheckpointFile) -> None:
-    """Raises FormatError unless a file holds exactly the arrays that the index lists for it."""
+    """Raises FormatError unless a file holds the arrays that the index lists for it. It may hold others."""
     mapped = {array for array, shard in index.weight_map.items() if shard == name}
     held = {array.name for tensor in file.tensors.values() for array in tensor.arrays}
     for array in sorted(mapped - held):
         raise FormatError(f"{path}: the index says that {name} holds {array!r}, which it does not")
-    for array in sorted(held - mapped):
-        raise FormatError(f"{path}: {name} holds {array!r}, which the index does not list")
 
 
 def _check_names(path: Path, files: Sequence[CheckpointFile]) -> None:

@@ -47,11 +47,12 @@ def inspect_file(file: Path, pattern: str) -> Result:
         "tensors": [entry_json(entry) for entry in entries],
         "total_bytes": sum(entry.stored for entry in entries),
         "metadata": checkpoint.metadata,
+        "notes": list(checkpoint.notes),
     }
     described = [f"{key}: {text}" for key, text in checkpoint.metadata.items()]
     files = f" in {len(checkpoint.files)} files" if checkpoint.index is not None else ""
     title = f"{checkpoint.path.name}: {len(entries)} tensors{files}"
-    return Result("inspect", data, [entries_table(entries, parsed, title), *described])
+    return Result("inspect", data, [entries_table(entries, parsed, title), *described, *checkpoint.notes])
 
 
 def examine(reader: TensorReader, tensor: StoredTensor, pattern: Pattern) -> Entry:
