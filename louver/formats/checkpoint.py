@@ -9,7 +9,7 @@ import hashlib
 import math
 import os
 import zlib
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from louver.formats.bitmask import Numbers, dense_pieces, found_forms, loaded
 from louver.formats.container import DTYPES, Entry, array_bytes, header_of
 from louver.formats.index import Index, find, read_index, shard_paths
 from louver.formats.pattern import LIFTED, Pattern
@@ -26,6 +27,7 @@ from louver.formats.rows import Windows
 from louver.formats.schema import (
     KEY,
     MARK,
+    BitmaskForm,
     DenseForm,
     Form,
     RawForm,
@@ -174,11 +176,15 @@ class TensorReader:
     data_start: int
 
     def read(self, tensor: StoredTensor) -> Tensor:
-        """A whole tensor. Raises FormatError for damage and for a type that NumPy does not hold, MemoryError for a tensor
+        """A whole tensor. A bitmask gives a sparse tensor if its element type may be one's and its rows hold 2:4, else a
+        dense array. Raises FormatError for damage and for a type that NumPy does not hold, MemoryError for a tensor
         that does not fit in memory.
         """
         form = self._readable(tensor)
         try:
+            if isinstance(form, BitmaskForm):
+                (dense,) = self._of_bitmask(tensor, form, [form.shape])
+                return loaded(form, dense)
             arrays = [_ArrayReader(self, tensor, array).whole() for array in tensor.arrays]
         except MemoryError as error:
             need = f"{self.file.path}: {tensor.name!r} needs {tensor.nbytes} bytes of memory"
@@ -190,11 +196,17 @@ class TensorReader:
     def pieces(self, tensor: StoredTensor, unit: Pattern) -> Iterator[Tensor]:
         """A tensor's rows along its sparse or last axis, in order, as matrices of at most about `PIECE` elements. A
         piece has whole windows of `unit` and of the tensor's own pattern, from one or more matrices. For element
-        patterns it can be part of a row, at a multiple of both M (below `PIECE`) and of a byte of indices.
+        patterns it can be part of a row, at a multiple of both M (below `PIECE`) and of a byte of indices. Pieces of a
+        bitmask are dense.
         """
         form = self._readable(tensor)
-        readers = [_ArrayReader(self, tensor, array) for array in tensor.arrays]
         axis, width, length = len(form.shape) - 1, 2 * unit.m, unit.length
+        if isinstance(form, BitmaskForm):
+            # Each piece begins with a byte of bits.
+            shapes = _piece_shapes(form.shape, axis, math.lcm(width, 8), length)
+            yield from self._of_bitmask(tensor, form, shapes)
+            return
+        readers = [_ArrayReader(self, tensor, array) for array in tensor.arrays]
         if isinstance(form, SparseForm):
             axis, length = form.axis, math.lcm(length, form.pattern.length)
             width = math.lcm(width, 2 * form.pattern.m)
@@ -223,7 +235,7 @@ class TensorReader:
             for _ in self.chunks(tensor):
                 """Reading all chunks compares the checksums."""
 
-    def _readable(self, tensor: StoredTensor) -> DenseForm | SparseForm:
+    def _readable(self, tensor: StoredTensor) -> DenseForm | SparseForm | BitmaskForm:
         """The tensor's form. Raises FormatError if NumPy does not hold its elements."""
         if isinstance(tensor.form, RawForm):
             raise FormatError(
@@ -231,6 +243,16 @@ class TensorReader:
                 "`louver inspect` lists the file, and `louver prune` copies such a tensor"
             )
         return tensor.form
+
+    def _of_bitmask(
+        self, tensor: StoredTensor, form: BitmaskForm, shapes: Iterable[tuple[int, ...]]
+    ) -> Iterator[NDArray[Any]]:
+        try:
+            yield from dense_pieces(form, [_ArrayReader(self, tensor, array) for array in tensor.arrays], shapes)
+        except FormatError:
+            raise
+        except ValueError as error:
+            raise FormatError(f"{self.file.path}: {tensor.name!r} cannot be read: {error}") from error
 
     def _sparse(
         self, tensor: StoredTensor, shape: tuple[int, ...], axis: int, arrays: Sequence[NDArray[Any]]
@@ -311,7 +333,12 @@ def _open(file: RegularFile, path: Path) -> CheckpointFile:
     header = header_of(file)
     try:
         schema = Schema.of_metadata(header.metadata)
-        tensors = _tensors(header.entries, schema)
+
+        def numbers(entry: Entry) -> tuple[int, ...]:
+            data = file.read(header.data_start + entry.start, entry.nbytes)
+            return tuple(np.frombuffer(data, DTYPES[entry.dtype]).tolist())
+
+        tensors = _tensors(header.entries, schema, numbers)
     except ValueError as error:
         raise FormatError(f"{path}: {error}") from error
     metadata = {key: text for key, text in header.metadata.items() if key not in (KEY, MARK)}
@@ -319,8 +346,10 @@ def _open(file: RegularFile, path: Path) -> CheckpointFile:
     return CheckpointFile(path, tensors, metadata, (file.size, file.status.st_mtime_ns, digest), header.data_start)
 
 
-def _tensors(entries: Mapping[str, Entry], schema: Schema | None) -> dict[str, StoredTensor]:
-    """The tensors of the entries in the order of their data. Raises ValueError where the schema does not match."""
+def _tensors(entries: Mapping[str, Entry], schema: Schema | None, numbers: Numbers) -> dict[str, StoredTensor]:
+    """The tensors of the entries in the order of their data. numbers: reads a small array. Raises ValueError where the
+    schema, or the shape that a bitmask names, does not match.
+    """
     crc32: Mapping[str, str] = {} if schema is None else schema.crc32
     left: dict[str, StoredArray] = {}
     for name, entry in sorted(entries.items(), key=lambda item: item[1].start):
@@ -333,7 +362,12 @@ def _tensors(entries: Mapping[str, Entry], schema: Schema | None) -> dict[str, S
     if absent:
         raise ValueError(f"the metadata list a checksum for {absent[0]!r}, which the file does not hold: it is corrupt")
     tensors: dict[str, StoredTensor] = {}
-    for name, form in schema.tensors.items() if schema else ():
+    described = dict[str, SparseForm | BitmaskForm](schema.tensors if schema else {})
+    for name, form in found_forms(entries, numbers).items():
+        if name in described:
+            raise ValueError(f"{name!r} is stored both as values with indices and as a bitmask: the file is corrupt")
+        described[name] = form
+    for name, form in described.items():
         try:
             tensors[name] = StoredTensor(name, form, _parts(form, name, left))
         except ValueError as error:
@@ -376,7 +410,7 @@ def _are_indices(rows: int, kept: int, windows: int, size: int) -> bool:
     return any(not rest and 1 < height <= rows <= height * windows for height, rest in heights)
 
 
-def _parts(form: SparseForm, name: str, arrays: dict[str, StoredArray]) -> tuple[StoredArray, ...]:
+def _parts(form: SparseForm | BitmaskForm, name: str, arrays: dict[str, StoredArray]) -> tuple[StoredArray, ...]:
     """The arrays of a sparse tensor, removed from `arrays`. Raises ValueError for arrays that differ from the form."""
     wanted = form.arrays(name)
     missing = [stored for stored in wanted if stored not in arrays]
@@ -386,8 +420,8 @@ def _parts(form: SparseForm, name: str, arrays: dict[str, StoredArray]) -> tuple
     for part, array in zip(parts, wanted.values(), strict=True):
         if array_form(part.entry) != array:
             raise ValueError(
-                f"{form.pattern} {form.dtype} of shape {list(form.shape)} along axis {form.axis} has {part.name} of "
-                f"{array.dtype} {list(array.shape)}, got {part.entry.dtype} {list(part.entry.shape)}"
+                f"{form} has {part.name} of {array.dtype} {list(array.shape)}, got {part.entry.dtype} "
+                f"{list(part.entry.shape)}"
             )
     return parts
 
