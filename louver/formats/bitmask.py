@@ -27,8 +27,8 @@ PATTERN: Final = Pattern(2, 4)
 
 _SPARSE_DTYPES: Final = {element.numpy for element in ELEMENT_TYPES.values() if element.sparse}
 
-Numbers = Callable[[Entry], tuple[int, ...]]
-"""Reads the few integers of an array."""
+Start = Callable[[Entry], bytes]
+"""Reads the first bytes of an array."""
 
 
 def written_form(name: str, element: ElementType, shape: tuple[int, ...]) -> BitmaskForm:
@@ -43,7 +43,7 @@ def written_form(name: str, element: ElementType, shape: tuple[int, ...]) -> Bit
     return BitmaskForm(type_name(element.numpy), (shape[0], shape[1]))
 
 
-def found_forms(entries: Mapping[str, Entry], numbers: Numbers) -> dict[str, BitmaskForm]:
+def found_forms(entries: Mapping[str, Entry], start: Start) -> dict[str, BitmaskForm]:
     """The weights that the arrays of a file hold in this form, by name. Raises ValueError for a shape that cannot be."""
     found: dict[str, BitmaskForm] = {}
     for bits in entries:
@@ -57,7 +57,7 @@ def found_forms(entries: Mapping[str, Entry], numbers: Numbers) -> dict[str, Bit
             continue
         if not of_groups and (len(values.shape) != 1 or stem + BITMASK_PARTS.offsets not in entries):
             continue
-        rows, columns = numbers(shape)
+        rows, columns = np.frombuffer(start(shape), DTYPES[shape.dtype]).tolist()
         try:
             found[stem + WEIGHT] = BitmaskForm(values.dtype, (rows, columns), None if of_groups else values.shape[0])
         except ValueError as error:
@@ -119,6 +119,10 @@ def dense_pieces(
         yield _filled(mask, values.take((count,)))
     if values.left:
         raise ValueError(f"the bits keep {counts.sum()} elements, got {counts.sum() + values.left} values")
+    wrong = counts != columns // 2
+    if form.kept is None and not columns % PATTERN.m and wrong.any():
+        row = int(np.argmax(wrong))
+        raise ValueError(f"the bits of row {row} keep {counts[row]} elements, got {columns // 2} values of the row")
     _check_others(sources, counts)
 
 

@@ -18,8 +18,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.formats.bitmask import Numbers, dense_pieces, found_forms, loaded
-from louver.formats.container import DTYPES, Entry, array_bytes, header_of
+from louver.formats.bitmask import Start, dense_pieces, found_forms, loaded
+from louver.formats.codes import NIBBLE_CODES
+from louver.formats.container import DTYPES, Entry, array_bytes, header_of, type_name
+from louver.formats.dtypes import ELEMENT_TYPES
 from louver.formats.index import Index, find, read_index, shard_paths
 from louver.formats.pattern import LIFTED, Pattern
 from louver.formats.regular import FormatError, RegularFile
@@ -46,6 +48,11 @@ PIECE: Final = 1 << 22
 
 NAMED: Final = 8
 """Most names in a note."""
+
+START: Final = 1 << 12
+"""Most bytes that opening a file reads of an array, to tell what it is."""
+
+_SPARSE_NAMES: Final = {type_name(element.numpy) for element in ELEMENT_TYPES.values() if element.sparse}
 
 _BYTES: Final = np.dtype(np.uint8)
 """How arrays of a type that NumPy does not hold are copied."""
@@ -334,11 +341,10 @@ def _open(file: RegularFile, path: Path) -> CheckpointFile:
     try:
         schema = Schema.of_metadata(header.metadata)
 
-        def numbers(entry: Entry) -> tuple[int, ...]:
-            data = file.read(header.data_start + entry.start, entry.nbytes)
-            return tuple(np.frombuffer(data, DTYPES[entry.dtype]).tolist())
+        def start(entry: Entry) -> bytes:
+            return file.read(header.data_start + entry.start, min(entry.nbytes, START))
 
-        tensors = _tensors(header.entries, schema, numbers)
+        tensors = _tensors(header.entries, schema, start)
     except ValueError as error:
         raise FormatError(f"{path}: {error}") from error
     metadata = {key: text for key, text in header.metadata.items() if key not in (KEY, MARK)}
@@ -346,9 +352,9 @@ def _open(file: RegularFile, path: Path) -> CheckpointFile:
     return CheckpointFile(path, tensors, metadata, (file.size, file.status.st_mtime_ns, digest), header.data_start)
 
 
-def _tensors(entries: Mapping[str, Entry], schema: Schema | None, numbers: Numbers) -> dict[str, StoredTensor]:
-    """The tensors of the entries in the order of their data. numbers: reads a small array. Raises ValueError where the
-    schema, or the shape that a bitmask names, does not match.
+def _tensors(entries: Mapping[str, Entry], schema: Schema | None, start: Start) -> dict[str, StoredTensor]:
+    """The tensors of the entries in the order of their data. Raises ValueError where the schema, or the shape that a
+    bitmask names, does not match.
     """
     crc32: Mapping[str, str] = {} if schema is None else schema.crc32
     left: dict[str, StoredArray] = {}
@@ -357,13 +363,13 @@ def _tensors(entries: Mapping[str, Entry], schema: Schema | None, numbers: Numbe
             raise ValueError(f"{name!r} has no checksum in the metadata: the file is corrupt")
         left[name] = StoredArray(name, entry, crc32.get(name))
     if schema is None:
-        _check_undescribed(entries)
+        _check_undescribed(entries, start)
     absent = [name for name in crc32 if name not in left]
     if absent:
         raise ValueError(f"the metadata list a checksum for {absent[0]!r}, which the file does not hold: it is corrupt")
     tensors: dict[str, StoredTensor] = {}
     described = dict[str, SparseForm | BitmaskForm](schema.tensors if schema else {})
-    for name, form in found_forms(entries, numbers).items():
+    for name, form in found_forms(entries, start).items():
         if name in described:
             raise ValueError(f"{name!r} is stored both as values with indices and as a bitmask: the file is corrupt")
         described[name] = form
@@ -379,35 +385,41 @@ def _tensors(entries: Mapping[str, Entry], schema: Schema | None, numbers: Numbe
     return dict(sorted(tensors.items(), key=lambda item: item[1].arrays[0].entry.start))
 
 
-def _check_undescribed(entries: Mapping[str, Entry]) -> None:
+def _check_undescribed(entries: Mapping[str, Entry], start: Start) -> None:
     """Raises ValueError for arrays that look like a stored sparse tensor, in a file without a schema."""
     for name, values in entries.items():
         stem = name.removesuffix(".values")
         indices = entries.get(stored_names(stem)[1])
-        if (
-            stem == name
-            or indices is None
-            or indices.dtype != "U8"
-            or (len(values.shape), len(indices.shape)) != (2, 2)
-        ):
+        if stem == name or indices is None or values.dtype not in _SPARSE_NAMES or indices.dtype != "U8":
             continue
-        (rows, kept), (index_rows, size) = values.shape, indices.shape
-        if bool(rows) == bool(index_rows) and index_rows <= rows and _are_indices(rows, kept, index_rows, size):
+        if (len(values.shape), len(indices.shape)) == (2, 2) and _are_indices(values.shape, indices, start):
             raise ValueError(
-                f"the file has lost the metadata that describe the sparse tensor {stem!r}: use the file as it was saved"
+                f"the file has lost the metadata that describe the sparse tensor {stem!r}: use the file as it was saved, "
+                f"or rename {name!r} if another program made it"
             )
 
 
-def _are_indices(rows: int, kept: int, windows: int, size: int) -> bool:
-    """Whether indices [windows, size] can belong to values [rows, kept]: 1, 2, 4 or 8 bits for each value, in lists for
-    one or more rows, or the form of V:N:M. See `louver.formats.codes`.
-    """
+def _are_indices(values: tuple[int, ...], indices: Entry, start: Start) -> bool:
+    """Whether indices [windows, size] can belong to values [rows, kept]. See `louver.formats.codes`."""
+    (rows, kept), (windows, size) = values, indices.shape
+    if windows == rows:
+        # Patterns of elements: a byte for each value, or codes.
+        return size == kept or _are_codes(kept, size, start(indices))
+    if not 0 < windows < rows:
+        return False
+    # Patterns of vectors: 1, 2, 4 or 8 bits for each value, or the form of V:N:M.
     if size in {-(-kept * bits // 8) for bits in (1, 2, 4, 8)}:
         return True
     groups = kept // LIFTED[0]
     codes = -(-groups // 2)
     heights = (divmod(size - -(-groups * LIFTED[1] * bits // 8), codes) for bits in (4, 8)) if codes else ()
     return any(not rest and 1 < height <= rows <= height * windows for height, rest in heights)
+
+
+def _are_codes(kept: int, size: int, start: bytes) -> bool:
+    """Whether rows of `size` bytes that begin with `start` can be codes of `kept` values, of 2:4 or 1:2."""
+    found = {code for byte in set(start) for code in (byte & 0xF, byte >> 4)}
+    return any(size == -(-kept // (2 * pattern.n)) and found <= codes.keys() for pattern, codes in NIBBLE_CODES.items())
 
 
 def _parts(form: SparseForm | BitmaskForm, name: str, arrays: dict[str, StoredArray]) -> tuple[StoredArray, ...]:

@@ -89,6 +89,14 @@ def test_groups_that_rows_cut_are_dense(tmp_path: Path, rng: np.random.Generator
     assert isinstance(loaded, np.ndarray) and same_bits(loaded, with_zeros(dense, mask))
 
 
+def test_rows_that_do_not_hold_2_of_4_are_dense(tmp_path: Path, rng: np.random.Generator) -> None:
+    dense = np.abs(rng.standard_normal((2, 8)).astype(np.float16)) + 1
+    mask = np.array([[1, 1, 1, 1, 0, 0, 0, 0], [1, 0, 0, 1, 1, 0, 1, 0]]) > 0
+    write_container(tmp_path / "t", parts_of("v", dense, mask), {})
+    loaded = louver.load(tmp_path / "t")["v.weight"]
+    assert isinstance(loaded, np.ndarray) and same_bits(loaded, with_zeros(dense, mask))
+
+
 def test_a_type_that_sparse_tensors_do_not_have(tmp_path: Path, rng: np.random.Generator) -> None:
     dense, mask = rng.standard_normal((3, 8)), two_of_four(rng, (3, 8))
     write_container(tmp_path / "t", parts_of("v", dense, mask), {})
@@ -149,6 +157,15 @@ def _changed(parts: dict[str, Any], name: str, change: Any) -> dict[str, Any]:
     return parts | {name: change(parts[name])}
 
 
+def _moved(bits: Any) -> Any:
+    """A bit of row 1 to row 2: the sum stays."""
+    bits = bits.copy()
+    kept, free = bits[1, 0] & -bits[1, 0].astype(np.int16), ~bits[2, 0] & -(~bits[2, 0]).astype(np.int16)
+    bits[1, 0] ^= kept
+    bits[2, 0] ^= free
+    return bits
+
+
 def _flipped(bits: Any) -> Any:
     bits = bits.copy()
     bits[2, 0] ^= 4
@@ -161,6 +178,7 @@ def _flipped(bits: Any) -> Any:
         ("v.bitmask", lambda b: b | np.uint8(15), "the bits up to row . keep more elements than there are values"),
         ("v.bitmask", lambda b: b & np.uint8(0), "the bits keep 0 elements, got 30 values"),
         ("v.bitmask", _flipped, "keep more elements than there are values|the bits keep 29 elements, got 30 values"),
+        ("v.bitmask", _moved, "the bits of row 1 keep 5 elements, got 6 values of the row"),
         ("v.bitmask", lambda b: b | np.array([0, 128], np.uint8), "the bits of row 0 go on past its end, column 12"),
         ("v.bitmask", lambda b: b[:, :1], r"of shape \[5, 12\] has v\.bitmask of U8 \[5, 2\], got U8 \[5, 1\]"),
         ("v.compressed", lambda v: v[:, :4], r"has v\.compressed of F16 \[5, 6\], got F16 \[5, 4\]"),
