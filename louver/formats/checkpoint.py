@@ -210,14 +210,14 @@ class TensorReader:
         axis, width, length = len(form.shape) - 1, 2 * unit.m, unit.length
         if isinstance(form, BitmaskForm):
             # Each piece begins with a byte of bits.
-            shapes = _piece_shapes(form.shape, axis, math.lcm(width, 8), length)
+            shapes = piece_shapes(form.shape, axis, math.lcm(width, 8), length)
             yield from self._of_bitmask(tensor, form, shapes)
             return
         readers = [_ArrayReader(self, tensor, array) for array in tensor.arrays]
         if isinstance(form, SparseForm):
             axis, length = form.axis, math.lcm(length, form.pattern.length)
             width = math.lcm(width, 2 * form.pattern.m)
-        for rows, columns in _piece_shapes(form.shape, axis, width, length):
+        for rows, columns in piece_shapes(form.shape, axis, width, length):
             if isinstance(form, DenseForm):
                 yield readers[0].take((rows, columns))
                 continue
@@ -315,7 +315,7 @@ class _ArrayReader:
         return array
 
 
-def _piece_shapes(shape: tuple[int, ...], axis: int, unit: int, length: int) -> Iterator[tuple[int, int]]:
+def piece_shapes(shape: tuple[int, ...], axis: int, unit: int, length: int) -> Iterator[tuple[int, int]]:
     """Rows and columns of consecutive pieces of an array that is read as rows along `axis` (-1: a scalar). Parts of a
     row start at multiples of `unit`. Pieces of several rows have whole windows of `length` rows.
     """
