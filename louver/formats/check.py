@@ -12,6 +12,7 @@ from louver.formats.dtypes import ElementType
 from louver.formats.pattern import Pattern
 from louver.formats.rows import Bits, Windows, normal_axis, on_gpu, sparse_operand, to_planes, to_rows
 from louver.formats.select import Mask, Slots, kept_of, largest, nonzero
+from louver.formats.torch_tensors import detached
 
 LISTED: Final = 8
 """Offending groups that a report names by default. All are counted."""
@@ -70,6 +71,7 @@ def check(w: Any, pattern: str | Pattern, *, axis: int = -1, exact: bool = False
     off counts as filled with zeros. exact: groups with fewer than N offend too. listed: how many offending groups are
     named. An array on a GPU is checked there. Raises ValueError for an unsupported element type, pattern or axis.
     """
+    w = detached(w)
     if (there := on_gpu(w)) is not None:
         return there.check(w, pattern, axis=axis, exact=exact, listed=listed)
     pattern = Pattern.parse(pattern)

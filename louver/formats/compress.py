@@ -17,6 +17,7 @@ from louver.formats.prune import prune
 from louver.formats.rows import Bits, Windows, normal_axis, on_gpu, sparse_operand, to_planes, to_rows
 from louver.formats.select import Mask, Slots, kept_of, largest
 from louver.formats.tensor import SparseTensor, empty_rows, frozen
+from louver.formats.torch_tensors import library_of
 from louver.formats.transposable import PATTERN as TRANSPOSABLE
 
 
@@ -31,6 +32,7 @@ def compress(
     index on. A -0.0 without a slot becomes +0.0 and is counted in `negative_zeros_dropped`. N:M@L keeps whole vectors
     (layout: `louver.prune`) by the same rules. A sparse axis that is not a multiple of M is filled with zeros; `shape`
     holds its true size. An array on a GPU is compressed there; the result's arrays are there too, of the same library.
+    Of a PyTorch tensor on the CPU, `dense()` is one too. A parameter is data, see `louver.prune`.
     Raises ValueError for an unsupported element type, pattern or axis, and for a group of more than N non-zeros.
     """
     if (there := on_gpu(w)) is not None:
@@ -49,7 +51,9 @@ def compress(
         stored[block] = tiles.reshape(-1, kept)[: block.stop - block.start]
         indices[lists] = encode(masks, windows)
         dropped += lost
-    return SparseTensor(pattern, element, array.shape, axis, frozen(values), frozen(indices), dropped)
+    return SparseTensor(
+        pattern, element, array.shape, axis, frozen(values), frozen(indices), dropped, library=library_of(w)
+    )
 
 
 def _kept(tiles: Bits, windows: Windows, element: ElementType, first: int) -> tuple[Bits, list[Mask], int]:
@@ -110,7 +114,7 @@ def from_indices(
     stored = empty_rows(windows.rows, expected[1], element)
     raw_bits(stored)[:] = np.take_along_axis(raw_bits(np.ascontiguousarray(array)), columns[of_rows], axis=1)
     packed = encode(_masks_of(keep.reshape(expected[0], windows.groups, pattern.m), windows), windows)
-    s = SparseTensor(pattern, element, sizes, axis, frozen(stored), frozen(packed))
+    s = SparseTensor(pattern, element, sizes, axis, frozen(stored), frozen(packed), library=library_of(values))
     s.validate()
     return s
 

@@ -30,7 +30,10 @@ class GatedTensor(SparseTensor):
         pitches = row_pitch(self.kept, self.dtype), self.indices.shape[1]
         arrays = zip((self.values, self.indices), pitches, strict=True)
         values, indices = (self._divided(array, pitch) for array, pitch in arrays)
-        gate, up = (SparseTensor(self.pattern, self.dtype, shape, 1, values[part], indices[part]) for part in (0, 1))
+        gate, up = (
+            SparseTensor(self.pattern, self.dtype, shape, 1, values[part], indices[part], library=self.library)
+            for part in (0, 1)
+        )
         return gate, up
 
     def _divided(self, array: Any, pitch: int) -> tuple[Any, Any]:
@@ -102,7 +105,7 @@ def gated(gate: SparseTensor, up: SparseTensor) -> GatedTensor:
         values = join(gate.values, up.values, GATE_ROWS, pitch)
         indices = join(gate.indices, up.indices, GATE_ROWS, gate.indices.shape[1])
     dropped = gate.negative_zeros_dropped + up.negative_zeros_dropped
-    return GatedTensor(gate.pattern, gate.dtype, (2 * rows, size), 1, values, indices, dropped)
+    return GatedTensor(gate.pattern, gate.dtype, (2 * rows, size), 1, values, indices, dropped, gate.library)
 
 
 def _interleaved(gate: NDArray[Any], up: NDArray[Any]) -> NDArray[Any]:

@@ -22,6 +22,7 @@ from louver.formats.rows import (
     to_rows,
 )
 from louver.formats.select import Mask, Norm, kept_elements, kept_of, largest, magnitude_keys, norm_keys
+from louver.formats.torch_tensors import like
 from louver.formats.transposable import PATTERN, SIDE
 from louver.formats.transposable import transposable as transposable_mask
 
@@ -46,7 +47,8 @@ def prune(
         the order of the elements. A sum that overflows is infinite. Single elements rank the same by either norm.
     transposable: the result keeps 2:4 along both of the last two axes; `axis` is one of them. Each 4 × 4 block keeps
         the mask with the largest sum of magnitudes (exact rule: `louver.formats.transposable`).
-    An array on a GPU is pruned there and gives an array of the same library; any other gives a NumPy array.
+    An array on a GPU is pruned there. The result has the library of `w`: PyTorch for a tensor on the CPU too, which
+    carries no gradient; NumPy for lists. A parameter is data, but not the result of an operation with a gradient.
     Raises ValueError for an element type, pattern, axis, method or norm that is not supported.
     """
     if (there := on_gpu(w)) is not None:
@@ -57,7 +59,7 @@ def prune(
     check_method(method, norm)
     if transposable:
         check_transposable(pattern, array.ndim, axis)
-        return _prune_blocks(array, element)
+        return like(w, _prune_blocks(array, element))
     rows = to_rows(array, axis)
     windows = Windows(array.shape, axis, pattern)
     pruned = np.empty_like(rows)
@@ -65,7 +67,7 @@ def prune(
         tiles = windows.tiles(rows[block])
         kept = tiles * _kept(tiles, pattern, element, norm)
         pruned[block] = kept.reshape(-1, windows.groups * pattern.m)[: block.stop - block.start, : rows.shape[1]]
-    return from_rows(pruned, array.shape, axis, element)
+    return like(w, from_rows(pruned, array.shape, axis, element))
 
 
 def _kept(tiles: Bits, pattern: Pattern, element: ElementType, norm: Norm) -> Mask:

@@ -12,9 +12,11 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from louver.formats.codes import decode, index_bytes
 from louver.formats.derived import DerivedForms
 from louver.formats.dtypes import SPARSE_TYPES, ElementType, element_type, raw_bits
+from louver.formats.given import shown
 from louver.formats.pattern import Pattern
 from louver.formats.rows import Windows, from_rows, row_count, sparse_operand
 from louver.formats.select import kept_elements
+from louver.formats.torch_tensors import Library, library_of, of_host
 
 ROW_ALIGNMENT: Final = 16
 """The row pitch of values is a multiple of this many bytes, so that bulk copies can read the rows in place."""
@@ -28,6 +30,7 @@ class SparseTensor:
     values: [rows, kept] of `dtype`; contiguous along a row, row pitch a multiple of 16 bytes.
     indices: contiguous uint8 [rows, index bytes], for N:M@L and V:N:M [windows, …]; see `louver.formats.codes`.
     negative_zeros_dropped: -0.0 of the dense tensor that became +0.0, because their group had no free slot.
+    library: of what `dense` makes on the host. By default that of values on a GPU, if it is PyTorch, else NumPy.
     device: the GPU's ordinal; None for NumPy arrays. derived: objects made from the tensor, such as device copies.
     A sparse axis that is not a multiple of M ends in a group that is filled with zeros.
 
@@ -47,6 +50,7 @@ class SparseTensor:
     values: Any
     indices: Any
     negative_zeros_dropped: int = 0
+    library: Library | None = None
     device: int | None = field(default=None, init=False)
     derived: DerivedForms = field(default_factory=DerivedForms, init=False)
 
@@ -63,6 +67,8 @@ class SparseTensor:
             )
         if any(size < 0 for size in self.shape):
             raise ValueError(f"dimensions are 0 or more, got shape {self.shape}")
+        if self.library not in (None, "numpy", "torch"):
+            raise ValueError(f'library is "numpy", "torch" or None, got {shown(self.library)}')
         if self.negative_zeros_dropped < 0:
             raise ValueError(f"negative_zeros_dropped is a count, got {self.negative_zeros_dropped}")
         on_host = isinstance(self.values, np.ndarray) and isinstance(self.indices, np.ndarray)
@@ -70,6 +76,8 @@ class SparseTensor:
         object.__setattr__(self, "values", values)
         object.__setattr__(self, "indices", indices)
         object.__setattr__(self, "device", device)
+        if self.library is None:
+            object.__setattr__(self, "library", library_of(values))
 
     def _owned_arrays(self) -> tuple[NDArray[Any], NDArray[np.uint8], None]:
         values, indices = self.values, self.indices
@@ -191,12 +199,17 @@ class SparseTensor:
 
     def dense(self) -> Any:
         """The dense array with the compressed bits, except for the -0.0 counted: `shape`, `dtype`, C order. A NumPy
-        array; for a tensor on a GPU an array there, of the values' library. Raises ValueError for illegal indices.
+        array, or a PyTorch tensor if the tensor was made of one; for a tensor on a GPU an array there, of the values'
+        library. Raises ValueError for illegal indices.
         """
         if self.device is not None:
             import louver
 
             return louver.streamed.dense(self)
+        dense = self._host_dense()
+        return of_host(dense) if self.library == "torch" else dense
+
+    def _host_dense(self) -> NDArray[Any]:
         out = np.empty((self.rows, self.size), self.dtype.bits_dtype)
         values = self.values
         for block, lists in self.windows.blocks():
@@ -262,13 +275,13 @@ class SparseTensor:
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
             raise ValueError("the dense array of a sparse tensor is a new one, got copy=False: leave it out")
-        dense = self.to("cpu").dense()
+        dense = self.to("cpu")._host_dense()
         return dense if dtype is None else dense.astype(dtype, copy=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         host = self.to("cpu")
         parts = (self.pattern, self.dtype, self.shape, self.axis, host.values, host.indices)
-        return type(self), (*parts, self.negative_zeros_dropped)
+        return type(self), (*parts, self.negative_zeros_dropped, self.library)
 
     def __copy__(self) -> SparseTensor:
         """A copy on the same device. `update_` of either leaves the other unchanged."""

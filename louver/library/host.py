@@ -102,7 +102,7 @@ class DenseWeight:
         array = self.array
         if array is None:
             with s.derived.lock:
-                array = self.array = s.to("cpu").dense().astype(reference.computed_in(s.dtype.numpy), copy=False)
+                array = self.array = np.asarray(s).astype(reference.computed_in(s.dtype.numpy), copy=False)
         _dense_weights().used(self)
         return array
 

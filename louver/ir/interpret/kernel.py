@@ -149,7 +149,7 @@ def _memory(name: str, type_: PointerType | DescriptorType, given: Argument) -> 
         if encoding is not None and str(given.pattern) != encoding.format.pattern:
             raise ValueError(f"{name!r} is sparse in {encoding.format.pattern}, got {given.pattern}")
         ones = replace(given, values=np.ones(given.values.shape, given.values.dtype))
-        given, stored = np.asarray(given), raw_bits(ones.dense()).reshape(-1) != 0
+        given, stored = np.asarray(given), raw_bits(np.asarray(ones)).reshape(-1) != 0
         given.flags.writeable = False
     elif encoding is not None:
         raise ValueError(f"{name!r} is a sparse tensor, {type_}, got {type(given).__name__}: compress it")
