@@ -28,7 +28,7 @@ def save(
     Tensors on a GPU are copied to the host one at a time. Raises ValueError for tensors, names and metadata that a file
     cannot hold, for two tensors with the same stored name, and for other than regular files.
     """
-    if not isinstance(tensors, Mapping):
+    if not isinstance(cast("object", tensors), Mapping):
         raise TypeError(
             f'save takes tensors by name, got {type(tensors).__name__}: give {{"w": …}}, a name for each tensor'
         )

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 
 def is_torch_tensor(x: object) -> bool:
+    """Whether `x` is a PyTorch tensor of any kind."""
     torch: Any = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)
 
@@ -24,7 +25,7 @@ def check_memory(x: Any) -> None:
     more: a plain type, strided, with no operation pending, and with a storage that holds all elements.
     """
     torch: Any = sys.modules["torch"]
-    kind = type(x)
+    kind: Any = type(x)
     if not _is_plain(kind, torch):
         raise TypeError(
             "a tensor is read in place if its type is torch.Tensor or a subclass that leaves PyTorch's operations as they "
@@ -117,6 +118,7 @@ Library = Literal["numpy", "torch"]
 
 
 def library_of(x: object) -> Library:
+    """The library of results that are made of `x` on the host."""
     return "torch" if is_torch_tensor(x) else "numpy"
 
 
@@ -140,7 +142,7 @@ def _bits(dtype: np.dtype[Any]) -> Any:
 
 
 @functools.lru_cache(maxsize=256)
-def _is_plain(kind: type, torch: Any) -> bool:
+def _is_plain(kind: Any, torch: Any) -> bool:
     """Whether tensors of a type are handled by PyTorch's own operations."""
     own = torch.Tensor
     function = getattr(kind.__torch_function__, "__func__", kind.__torch_function__)

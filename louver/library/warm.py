@@ -277,7 +277,7 @@ class WarmCalls(KnownCalls[WarmCall]):
             return True
         if not self.grad_enabled():
             return False
-        return any([type(each) in self.types and each.requires_grad for each in (x, out, *given)])
+        return any(type(each) in self.types and each.requires_grad for each in (x, out, *given))
 
     def keep(
         self, options: Hashable, arrays: tuple[Any, Given, Any], request: Request, out: ArrayView, placed: Placed
