@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from louver.formats.dynamo import opaque
 from louver.formats.dtypes import ElementType
 from louver.formats.pattern import Pattern
 from louver.formats.rows import Bits, Windows, normal_axis, on_gpu, sparse_operand, to_planes, to_rows
@@ -64,6 +65,7 @@ class CheckReport:
         return f"{rule} fails in {self.offending} of {self.groups} groups; first: {where}"
 
 
+@opaque
 def check(w: Any, pattern: str | Pattern, *, axis: int = -1, exact: bool = False, listed: int = LISTED) -> CheckReport:
     """Count the non-zeros of every group of M along `axis`, and report the groups with more than N. N:M@L counts
     vectors with a non-zero element; groups are in the order of their windows of L rows. In V:N:M a group offends with

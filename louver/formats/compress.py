@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from louver.formats.check import too_many_at
 from louver.formats.codes import encode, index_bytes
 from louver.formats.dtypes import ElementType, element_type, raw_bits
+from louver.formats.dynamo import opaque
 from louver.formats.given import integer
 from louver.formats.pattern import Pattern
 from louver.formats.prune import prune
@@ -21,6 +22,7 @@ from louver.formats.torch_tensors import library_of
 from louver.formats.transposable import PATTERN as TRANSPOSABLE
 
 
+@opaque
 def compress(
     w: Any, pattern: str | Pattern, *, axis: int = -1, method: Literal["magnitude"] | None = None
 ) -> SparseTensor:
@@ -72,6 +74,7 @@ def _kept(tiles: Bits, windows: Windows, element: ElementType, first: int) -> tu
     return tiles, masks, lost
 
 
+@opaque
 def from_indices(
     values: ArrayLike, indices: ArrayLike, pattern: str | Pattern, shape: Sequence[int], *, axis: int = -1
 ) -> SparseTensor:
@@ -137,6 +140,7 @@ def _masks_of(keep: Mask, windows: Windows) -> list[Mask]:
     return _kept(tiles, windows, element_type("u8"), 0)[1]
 
 
+@opaque
 def compress_both(w: Any) -> tuple[SparseTensor, SparseTensor]:
     """An array [..., M, K], pruned by transposable 2:4 masks, as two sparse tensors: along K and along M. `dense()` of
     either is the pruned array. An array on a GPU is read once. Raises ValueError as `prune` does.

@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from louver.formats.dynamo import opaque
 from louver.formats.checkpoint import open_checkpoint
 from louver.formats.regular import Target
 from louver.formats.schema import KEY, MARK, Tensor, form_of
@@ -17,6 +18,7 @@ from louver.formats.torch_tensors import host_array, is_torch_tensor
 from louver.formats.writer import writing
 
 
+@opaque
 def save(
     path: str | os.PathLike[str], tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
 ) -> None:
@@ -52,6 +54,7 @@ def _arrays(tensor: Tensor) -> tuple[NDArray[Any], ...]:
     return host.values, host.indices
 
 
+@opaque
 def load(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     """The tensors of a checkpoint by name: `SparseTensor` for those that Louver compressed, else arrays.
 

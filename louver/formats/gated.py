@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from louver.formats.dynamo import opaque
 from louver.formats.dtypes import raw_bits
 from louver.formats.tensor import SparseTensor, empty_rows, frozen, memory_text, resident, row_pitch
 
@@ -17,11 +17,13 @@ r and r + 8 of 16 rows: both factors of an output.
 """
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@opaque
 class GatedTensor(SparseTensor):
     """The sparse tensor [2·F, K] of a gated pair [F, K]: 8 rows of the gate, 8 of the up projection, and so on.
     `louver.gated` makes it; `louver.linear` and `matmul` give F outputs. `parts` gives the pair.
     """
+
+    __slots__ = ()
 
     def parts(self) -> tuple[SparseTensor, SparseTensor]:
         """The gate and the up projection, [F, K] each."""
@@ -67,6 +69,7 @@ def _no_matrix() -> TypeError:
     )
 
 
+@opaque
 def gated(gate: SparseTensor, up: SparseTensor) -> GatedTensor:
     """Both weights of a gated layer as one tensor.
 

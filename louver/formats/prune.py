@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from louver.formats.dtypes import ElementType, raw_bits
+from louver.formats.dynamo import opaque
 from louver.formats.given import shown
 from louver.formats.pattern import Pattern
 from louver.formats.rows import (
@@ -27,6 +28,7 @@ from louver.formats.transposable import PATTERN, SIDE
 from louver.formats.transposable import transposable as transposable_mask
 
 
+@opaque
 def prune(
     w: Any,
     pattern: str | Pattern,

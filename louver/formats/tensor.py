@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, NoReturn, cast
+from dataclasses import FrozenInstanceError, dataclass, field, replace
+from typing import Any, Final, NoReturn, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -12,16 +12,34 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from louver.formats.codes import decode, index_bytes
 from louver.formats.derived import DerivedForms
 from louver.formats.dtypes import SPARSE_TYPES, ElementType, element_type, raw_bits
+from louver.formats.dynamo import opaque
 from louver.formats.given import shown
 from louver.formats.pattern import Pattern
 from louver.formats.rows import Windows, from_rows, row_count, sparse_operand
 from louver.formats.select import kept_elements
 from louver.formats.torch_tensors import Library, library_of, of_host
 
+T = TypeVar("T")
+
 ROW_ALIGNMENT: Final = 16
 """The row pitch of values is a multiple of this many bytes, so that bulk copies can read the rows in place."""
 
 
+def _fixed(tensor: type[T]) -> type[T]:
+    """Clear errors for assignments. Those of a frozen dataclass with slots fail themselves for other names."""
+
+    def refuse(self: object, name: str, *value: object) -> NoReturn:
+        raise FrozenInstanceError(
+            f"a sparse tensor's attributes are fixed, got an assignment to {name!r}: update_(values) changes the values, "
+            "dataclasses.replace(s, …) makes another tensor"
+        )
+
+    tensor.__setattr__ = tensor.__delattr__ = refuse
+    return tensor
+
+
+@opaque
+@_fixed
 @dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
 class SparseTensor:
     """A structured-sparse tensor in its portable form.

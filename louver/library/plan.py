@@ -6,6 +6,7 @@ from math import prod
 from typing import Any
 
 from louver.formats.dtypes import ElementType, element_type
+from louver.formats.dynamo import opaque
 from louver.formats.gated import GatedTensor
 from louver.formats.given import shown
 from louver.formats.tensor import SparseTensor
@@ -43,6 +44,7 @@ _CHANGING = ("dense_bias", "dense_scale", "c", "alpha", "beta")
 """Options of a plan that its calls may replace."""
 
 
+@opaque
 class Plan:
     """A product of one sparse tensor on one device, made by `louver.plan`. It keeps the tensor, its operand and the
     options.
@@ -192,6 +194,7 @@ class Plan:
         return f"Plan({solved.kind} {m}×{k} {solved.a}, n={self.n}, {self.layout}, to {solved.out}, on {place})"
 
 
+@opaque
 def plan(
     kind: Kind,
     s: SparseTensor,

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from louver.formats.dynamo import opaque
 from louver.formats.tensor import SparseTensor
 from louver.library import prepare as ahead
 
 
+@opaque
 def prepare(s: SparseTensor, n: int | tuple[int, int] = (1, 8192), *, tune: bool = False, **options: Any) -> None:
     """Compile, load and upload everything that products of `s` use for a range of N, so that calls can be captured.
 

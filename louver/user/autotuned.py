@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from louver.formats.dynamo import opaque
 from louver.runtime.adapters import make_wait
 from louver.runtime.device import device
 from louver.user.arguments import Call, canonical, plain
@@ -44,6 +45,7 @@ class Attempt:
     ready: Ready
 
 
+@opaque
 class AutotunedKernel(JitKernel):
     """A kernel with decorators, see `louver.jit`. Threads may share it. A call on a GPU takes the fastest accepted
     config. Configs are timed once for each value of the `key` arguments, types, and patterns and shapes of sparse

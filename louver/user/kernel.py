@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
+from louver.formats.dynamo import opaque
 from louver.runtime.adapters import make_wait
 from louver.user.arguments import Call, Kind, bind, classify, plain
 from louver.user.compiled import Variant, Wanted, assembled, compile_wanted
@@ -30,6 +31,7 @@ Grid: TypeAlias = "Sequence[int] | Callable[[dict[str, Any]], Sequence[int]]"
 """Programs along each axis, or a function of the call's arguments by name that computes them."""
 
 
+@opaque
 class JitKernel:
     """A kernel that is launched by `self[grid](…)`. Threads may share it. Outputs are written in place. Arrays on a GPU
     are used in the order of the caller's stream. Libraries on different streams are rejected. Host arrays (NumPy) take
@@ -149,6 +151,7 @@ class JitKernel:
         return self._source.native is not None and all(array.kind == "torch" for array in call.arrays.values())
 
 
+@opaque
 @dataclass(frozen=True, slots=True)
 class Runner(Generic[T]):
     """`self[grid](…)` calls `run(grid, …)`."""

@@ -69,19 +69,37 @@ KINDS: dict[str, tuple[Callable[[], Any], str]] = {
     "function": (lambda: torch.randn(M, K).as_subclass(Scaled), "type is torch.Tensor .* got .*Scaled: give the plain"),
     "lazy": (lambda: torch.nn.UninitializedParameter(), "type is torch.Tensor .* got .*UninitializedParameter: give"),
     "meta": (lambda: torch.empty(M, K, device="meta"), "on a CUDA device or on the CPU, got meta: move"),
-    "functional": (lambda: torch._to_functional_tensor(torch.randn(M, K)), "memory of its own, got one that .* transform"),
+    "functional": (
+        lambda: torch._to_functional_tensor(torch.randn(M, K)),
+        "memory of its own, got one that .* transform",
+    ),
     "zero": (lambda: torch._efficientzerotensor((M, K)), "memory of its own, got one"),
     "coo": (lambda: torch.eye(M, K).to_sparse(), "only strided tensors .* got layout torch.sparse_coo: call to_dense"),
-    "csr": (lambda: torch.eye(M, K).to_sparse_csr(), "only strided tensors .* got layout torch.sparse_csr: call to_dense"),
-    "mkldnn": (lambda: torch.randn(M, K).to_mkldnn(), "only strided tensors .* got layout torch._mkldnn: call to_dense"),
-    "nested": (lambda: torch.nested.nested_tensor([torch.randn(M, K)] * 2), "got a nested tensor: call to_padded_tensor"),
+    "csr": (
+        lambda: torch.eye(M, K).to_sparse_csr(),
+        "only strided tensors .* got layout torch.sparse_csr: call to_dense",
+    ),
+    "mkldnn": (
+        lambda: torch.randn(M, K).to_mkldnn(),
+        "only strided tensors .* got layout torch._mkldnn: call to_dense",
+    ),
+    "nested": (
+        lambda: torch.nested.nested_tensor([torch.randn(M, K)] * 2),
+        "got a nested tensor: call to_padded_tensor",
+    ),
     "jagged": (
         lambda: torch.nested.nested_tensor([torch.randn(M, K)] * 2, layout=torch.jagged),
         "type is torch.Tensor .* got .*NestedTensor: give the plain",
     ),
     "quantized": (quantized, "quantized tensor's elements need its scale, got one: call dequantize"),
-    "negated": (lambda: torch.randn(M, K, dtype=torch.complex64).conj().imag, "negation is still pending: call resolve_neg"),
-    "conjugated": (lambda: torch.randn(M, K, dtype=torch.complex64).conj(), "conjugation is still pending: call resolve_c"),
+    "negated": (
+        lambda: torch.randn(M, K, dtype=torch.complex64).conj().imag,
+        "negation is still pending: call resolve_neg",
+    ),
+    "conjugated": (
+        lambda: torch.randn(M, K, dtype=torch.complex64).conj(),
+        "conjugation is still pending: call resolve_c",
+    ),
     "freed": (freed, r"storage must hold its elements, 1024 bytes, got a storage of 0 bytes: it was freed"),
     "freed with an offset": (lambda: freed(3), r"hold its elements, 1408 bytes, got a storage of 0 bytes"),
     "shrunk": (shrunk, r"hold its elements, 1024 bytes, got a storage of 1020 bytes"),
