@@ -9,8 +9,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.formats.dynamo import opaque
 from louver.formats.checkpoint import open_checkpoint
+from louver.formats.dynamo import opaque
 from louver.formats.regular import Target
 from louver.formats.schema import KEY, MARK, Tensor, form_of
 from louver.formats.tensor import SparseTensor

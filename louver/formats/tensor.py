@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from dataclasses import FrozenInstanceError, dataclass, field, replace
 from typing import Any, Final, NoReturn, TypeVar, cast
@@ -57,7 +58,8 @@ class SparseTensor:
     `__cuda_array_interface__`. They are used in place without synchronization; only another layout is copied, on the
     device. `to` moves a tensor; `update_` sets values. Tensors compare and hash by identity, as PyTorch's modules do;
     `numpy.array_equal` compares elements. `s @ b` and `x @ s.T` are `louver.matmul` and `louver.linear`. NumPy's
-    functions see the dense array on the host. A pickled tensor is loaded to the host.
+    functions see the dense array on the host; `numpy.dot` is the sparse product. A pickled tensor is loaded to the
+    host. Transposed views that are pickled or deeply copied together share their values afterwards too.
     Raises TypeError or ValueError for parts that do not match; `validate` also checks the contents.
     """
 
@@ -159,12 +161,22 @@ class SparseTensor:
                 f"{self.axis}: compress the transposed dense array"
             )
         *batch, rows, columns = self.shape
-        view = replace(self, shape=(*batch, columns, rows), axis=2 * self.ndim - 3 - self.axis)
+        return self._view((*batch, columns, rows), 2 * self.ndim - 3 - self.axis)
+
+    def _view(self, shape: tuple[int, ...], axis: int) -> SparseTensor:
+        """The tensor with another order of its axes, and the same values and derived objects."""
+        view = replace(self, shape=shape, axis=axis)
         with self.derived.lock:
             object.__setattr__(view, "values", self.values)
             object.__setattr__(view, "derived", self.derived)
             self.derived.views |= {self, view}
         return view
+
+    def _first_view(self) -> SparseTensor:
+        """One of the views that share the values, the same for all of them: copies and pickles of the others refer to
+        it.
+        """
+        return min((self, *self.derived.views), key=id)
 
     def to(self, device: object) -> SparseTensor:
         """The tensor on another device, as a new tensor. The result is the tensor itself if it is already there.
@@ -290,6 +302,14 @@ class SparseTensor:
     def __getitem__(self, index: object) -> NoReturn:
         raise TypeError(f"a sparse tensor cannot be indexed, got s[{index!r}]: use s.dense()[…]")
 
+    def __array_function__(
+        self, function: Any, types: object, arguments: tuple[Any, ...], options: dict[str, Any]
+    ) -> Any:
+        """NumPy's functions of the dense array; `numpy.dot` is the sparse product, as `@` is."""
+        if function is np.dot:
+            return _dot(*arguments, **options)
+        return function(*_densified(arguments), **_densified(options))
+
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
             raise ValueError("the dense array of a sparse tensor is a new one, got copy=False: leave it out")
@@ -297,6 +317,9 @@ class SparseTensor:
         return dense if dtype is None else dense.astype(dtype, copy=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        first = self._first_view()
+        if first is not self:
+            return _view_of, (first, self.shape, self.axis)
         host = self.to("cpu")
         parts = (self.pattern, self.dtype, self.shape, self.axis, host.values, host.indices)
         return type(self), (*parts, self.negative_zeros_dropped, self.library)
@@ -305,11 +328,45 @@ class SparseTensor:
         """A copy on the same device. `update_` of either leaves the other unchanged."""
         return replace(self) if self.device is None else replace(self, values=resident().copied(self.values))
 
-    def __deepcopy__(self, memo: object) -> SparseTensor:
-        return self.__copy__()
+    def __deepcopy__(self, memo: dict[int, Any]) -> SparseTensor:
+        """As `copy.copy`; transposed views that are copied together share their values again."""
+        first = self._first_view()
+        return self.__copy__() if first is self else copy.deepcopy(first, memo)._view(self.shape, self.axis)
 
     def __repr__(self) -> str:
         return f"SparseTensor({self.pattern} {self.dtype} {list(self.shape)}, axis {self.axis}, {memory_text(self)})"
+
+
+def _dot(a: Any, b: Any, out: Any = None) -> Any:
+    """`numpy.dot` with a sparse operand. Raises ValueError where it differs from `louver.matmul`."""
+    import louver
+
+    if isinstance(a, SparseTensor) and np.ndim(b) == 1:
+        return louver.linear(b, a, out=out)
+    if any(np.ndim(each) != 2 for each in (a, b) if isinstance(each, SparseTensor)) or (
+        isinstance(a, SparseTensor) and np.ndim(b) != 2
+    ):
+        raise ValueError(
+            f"numpy.dot with a sparse tensor takes matrices, got shapes {list(np.shape(a))} and {list(np.shape(b))}: use "
+            "louver.matmul, whose leading axes are a batch"
+        )
+    return louver.matmul(a, b, out=out)
+
+
+def _densified(x: Any) -> Any:
+    """Arguments of a function of NumPy with dense arrays for sparse tensors, in lists and tuples too."""
+    if isinstance(x, SparseTensor):
+        return np.asarray(x)
+    if isinstance(x, dict):
+        return {name: _densified(each) for name, each in cast("dict[str, Any]", x).items()}
+    if type(x) in (list, tuple):
+        return type(x)(_densified(each) for each in cast("list[Any]", x))
+    return x
+
+
+def _view_of(s: SparseTensor, shape: tuple[int, ...], axis: int) -> SparseTensor:
+    """A pickled view of `s`."""
+    return s._view(shape, axis)  # pyright: ignore[reportPrivateUsage]
 
 
 def row_pitch(kept: int, element: ElementType) -> int:

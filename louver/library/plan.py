@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import Any, NoReturn
 
 from louver.formats.dtypes import ElementType, element_type
 from louver.formats.dynamo import opaque
@@ -187,6 +187,12 @@ class Plan:
                 f"got shape {list(asked.dense.shape)}, strides {list(asked.dense.strides)} and address "
                 f"{asked.dense.address:#x}: pad the rows, or call louver.matmul or linear, which copy"
             )
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a plan belongs to its process and device, and cannot be copied or pickled: pickle the sparse tensor, and call "
+            "louver.plan where it is used"
+        )
 
     def __repr__(self) -> str:
         (m, k), solved = self._s.shape[-2:], self.problem

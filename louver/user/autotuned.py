@@ -70,6 +70,8 @@ class AutotunedKernel(JitKernel):
         if given.ordinal is None:
             self._on_host(grid, given, lambda call, _, sizes: interpret(self._source, call, sizes))
             return
+        if self._is_empty(grid, given):
+            return
         _wait(given)
         attempt = self._chosen(grid, given, send=True)
         if attempt is None:
@@ -88,6 +90,8 @@ class AutotunedKernel(JitKernel):
         if given.ordinal is None:
             raise ValueError("prepare needs arrays on a GPU: move them there")
         ordinal, given = given.ordinal, self._completed(given)
+        if self._is_empty(grid, given):
+            return
         # Timed launches and hooks write to the arrays, so their contents are restored.
         writes = self._layers.hooked or self._remembered(given) is None
         if writes:
@@ -132,6 +136,11 @@ class AutotunedKernel(JitKernel):
         layers = self._layers
         configs = layers.configs(given.args, given.kwargs)
         return [layers.candidate(config, given.args, given.kwargs) for config in configs]
+
+    def _is_empty(self, grid: Grid, given: Given) -> bool:
+        """Whether the grid has no program, by the first config. Nothing is timed then."""
+        call, _ = self._bound(self._candidates(given)[0], given)
+        return 0 in grid_sizes(grid, call.given)
 
     def _bound(self, candidate: Candidate, given: Given) -> tuple[Call, Hints]:
         """The call of the kernel beneath. Warps given to `louver.jit` precede those of configs."""

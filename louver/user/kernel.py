@@ -46,7 +46,7 @@ class JitKernel:
         self._compiled: dict[str, CompiledKernel] = {}
 
     def __getitem__(self, grid: Grid) -> Callable[..., None]:
-        """A launcher over a grid: up to three sizes, or a function of the call's arguments."""
+        """A launcher over a grid: up to three sizes, or a function of the call's arguments. A size of 0 launches nothing."""
         return partial(self._launch, grid)
 
     @property
@@ -78,6 +78,8 @@ class JitKernel:
         if ordinal is None:
             interpret(self._source, call, sizes)
             return
+        if 0 in sizes:
+            return
         if not call.sparse and self._is_tritons(call):
             launch_dense(self._source, hints, call, sizes)
             return
@@ -94,9 +96,12 @@ class JitKernel:
         ordinal, stream = place(self._source.name, call.arrays, call.sparse)
         if ordinal is None:
             raise ValueError("prepare needs arrays on a GPU: move them there")
+        sizes = grid_sizes(grid, call.given)
+        if 0 in sizes:
+            return
         from louver.user.launch import ready
 
-        ready(self._source, hints, call, grid_sizes(grid, call.given), ordinal, stream)
+        ready(self._source, hints, call, sizes, ordinal, stream)
 
     def _emulate(self, grid: Grid, *args: Any, **kwargs: Any) -> Report:
         call, hints = self._call(args, kwargs)
@@ -163,14 +168,14 @@ class Runner(Generic[T]):
 
 
 def grid_sizes(grid: Grid, given: dict[str, Any]) -> tuple[int, ...]:
-    """The grid's sizes. Raises ValueError for an invalid grid."""
+    """The grid's sizes, 0 in any of which launches nothing. Raises ValueError for an invalid grid."""
     sizes: Any = grid(given) if callable(grid) else grid
     try:
         found = tuple(operator.index(plain(each)) for each in cast("Sequence[Any]", sizes))
     except TypeError:
         found = ()
-    if not 1 <= len(found) <= 3 or min(found) < 1:
-        raise ValueError(f"a grid has 1 to 3 axes of at least one program, each an integer, got {sizes!r}")
+    if not 1 <= len(found) <= 3 or min(found) < 0:
+        raise ValueError(f"a grid has 1 to 3 axes, each a number of programs from 0 on, got {sizes!r}")
     return found
 
 
