@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from louver.formats.dtypes import ElementType
 from louver.formats.dynamo import opaque
+from louver.formats.given import check_switch
 from louver.formats.pattern import Pattern
 from louver.formats.rows import Bits, Windows, normal_axis, on_gpu, sparse_operand, to_planes, to_rows
 from louver.formats.select import Mask, Slots, kept_of, largest, nonzero
@@ -73,6 +74,7 @@ def check(w: Any, pattern: str | Pattern, *, axis: int = -1, exact: bool = False
     off counts as filled with zeros. exact: groups with fewer than N offend too. listed: how many offending groups are
     named. An array on a GPU is checked there. Raises ValueError for an unsupported element type, pattern or axis.
     """
+    check_switch("exact", exact)
     w = detached(w)
     if (there := on_gpu(w)) is not None:
         return there.check(w, pattern, axis=axis, exact=exact, listed=listed)

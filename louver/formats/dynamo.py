@@ -12,7 +12,6 @@ import functools
 import importlib.util
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import is_dataclass
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import CodeType, FunctionType, ModuleType
@@ -34,9 +33,10 @@ def opaque(marked: T) -> T:
             _skip(function.__code__)
         else:
             _waiting().codes.append(function.__code__)
-    if isinstance(marked, type) and is_dataclass(marked):
+    about = getattr(marked, "__dataclass_params__", None)
+    if about is not None:
         # Dynamo takes frozen dataclasses apart, and would make another object of traced fields.
-        about: Any = copy.copy(cast("Any", marked).__dataclass_params__)
+        about = copy.copy(about)
         about.frozen = False
         cast("Any", marked).__dataclass_params__ = about
     return marked

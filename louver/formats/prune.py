@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from louver.formats.dtypes import ElementType, raw_bits
 from louver.formats.dynamo import opaque
-from louver.formats.given import shown
+from louver.formats.given import check_switch, shown
 from louver.formats.pattern import Pattern
 from louver.formats.rows import (
     Bits,
@@ -48,11 +48,12 @@ def prune(
     norm: "l1", the sum of magnitudes, or "l2", the sum of squares, which loses the least of ‖w‖. Sums are in f32, in
         the order of the elements. A sum that overflows is infinite. Single elements rank the same by either norm.
     transposable: the result keeps 2:4 along both of the last two axes; `axis` is one of them. Each 4 × 4 block keeps
-        the mask with the largest sum of magnitudes (exact rule: `louver.formats.transposable`).
+        the mask with the largest sum of magnitudes (exact rule: `louver.formats.transposable`), whatever the norm.
     An array on a GPU is pruned there. The result has the library of `w`: PyTorch for a tensor on the CPU too, which
     carries no gradient; NumPy for lists. A parameter is data, but not the result of an operation with a gradient.
     Raises ValueError for an element type, pattern, axis, method or norm that is not supported.
     """
+    check_switch("transposable", transposable)
     if (there := on_gpu(w)) is not None:
         return there.prune(w, pattern, axis=axis, method=method, norm=norm, transposable=transposable)
     pattern = Pattern.parse(pattern)

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from louver.formats.dtypes import ElementType, element_type
 from louver.formats.dynamo import opaque
 from louver.formats.gated import GatedTensor
-from louver.formats.given import shown
+from louver.formats.given import check_switch
 from louver.formats.tensor import SparseTensor
 from louver.frontend.epilogue import Activation
 from louver.frontend.problem import Batch, BLayout, Kind, Problem
@@ -255,8 +255,8 @@ def plan(
     kind, s = turned(kind, s)
     check_sparse(s, accumulate)
     check_kernel(s)
-    if type(dependent) is not bool:
-        raise TypeError(f"dependent is True or False, got {shown(dependent)}")
+    check_switch("batch_invariant", batch_invariant)
+    check_switch("dependent", dependent)
     n, _ = size_range((n, n))
     example = None if like is None else operand_view(kind, s, like)
     if example is not None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from louver.formats.dynamo import opaque
+from louver.formats.given import check_switch
 from louver.formats.tensor import SparseTensor
 from louver.library import prepare as ahead
 
@@ -22,6 +23,7 @@ def prepare(s: SparseTensor, n: int | tuple[int, int] = (1, 8192), *, tune: bool
     Raises ValueError or TypeError for arguments without a product, NoDeviceError without a GPU, CannotMeasureError if
     tuning cannot run, RuntimeError while the stream for the timings is being captured.
     """
+    check_switch("tune", tune)
     wanted = ahead.preparation(s, n, **options)
     if tune:
         _tune(wanted)
