@@ -138,8 +138,10 @@ class AutotunedKernel(JitKernel):
         return [layers.candidate(config, given.args, given.kwargs) for config in configs]
 
     def _is_empty(self, grid: Grid, given: Given) -> bool:
-        """Whether the grid has no program, by the first config. Nothing is timed then."""
-        call, _ = self._bound(self._candidates(given)[0], given)
+        """Whether the grid has no program, by the first config before any pruning. Nothing is timed then."""
+        layers = self._layers
+        first = None if layers.tuner is None else layers.tuner.configs[0]
+        call, _ = self._bound(layers.candidate(first, given.args, given.kwargs), given)
         return 0 in grid_sizes(grid, call.given)
 
     def _bound(self, candidate: Candidate, given: Given) -> tuple[Call, Hints]:

@@ -175,7 +175,7 @@ def grid_sizes(grid: Grid, given: dict[str, Any]) -> tuple[int, ...]:
     except TypeError:
         found = ()
     if not 1 <= len(found) <= 3 or min(found) < 0:
-        raise ValueError(f"a grid has 1 to 3 axes, each a number of programs from 0 on, got {sizes!r}")
+        raise ValueError(f"a grid has 1 to 3 axes of 0 or more programs, each an integer, got {sizes!r}")
     return found
 
 
