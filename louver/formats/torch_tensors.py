@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import ml_dtypes
 import numpy as np
@@ -25,7 +25,7 @@ def check_memory(x: Any) -> None:
     more: a plain type, strided, with no operation pending, and with a storage that holds all elements.
     """
     torch: Any = sys.modules["torch"]
-    kind: Any = type(x)
+    kind = type(cast("object", x))
     if not _is_plain(kind, torch):
         raise TypeError(
             "a tensor is read in place if its type is torch.Tensor or a subclass that leaves PyTorch's operations as they "
