@@ -156,7 +156,7 @@ def _storage_bytes(x: Any) -> int | None:
         storage = x.untyped_storage()
         # An error, where a transform stands in for the storage.
         storage.data_ptr()
-    except (NotImplementedError, RuntimeError):
+    except RuntimeError:
         return None
     return storage.nbytes()
 

@@ -200,7 +200,7 @@ class Tensor:
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
-        raise NotImplementedError
+        raise RuntimeError
 
     def __init__(
         self,

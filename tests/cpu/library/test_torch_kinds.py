@@ -26,7 +26,7 @@ class Wrapped(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        raise NotImplementedError
+        raise RuntimeError
 
 
 class Scaled(torch.Tensor):
