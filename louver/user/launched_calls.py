@@ -20,6 +20,8 @@ RECENT_CALLS = 512
 RECENT_STREAMS = 16
 """Streams for which a call keeps launches."""
 
+_RECORDED = "PyTorch records the call for a gradient"
+
 
 @dataclass(frozen=True, slots=True)
 class LaunchedCall:
@@ -69,12 +71,12 @@ class LaunchedCalls(KnownCalls[LaunchedCall]):
 
     def find(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> LaunchedCall | None:
         """The call with these arguments; None for a call that must be checked."""
-        if not self.calls:
+        if not self.calls or self.modes() or self.trace() is not None:
             return None
         try:
             found = self.calls.get(self._key(args, kwargs))
         except (RuntimeError, TypeError, AttributeError):
-            # Tensors without strides and arrays of other libraries: the checks explain them.
+            # Tensors without strides or memory, or with gradients, and arrays of other libraries: the checks explain them.
             return None
         return found if found is not None and found.alive else None
 
@@ -87,7 +89,7 @@ class LaunchedCalls(KnownCalls[LaunchedCall]):
 
     def _key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Hashable:
         """Everything that the checks read. Raises for arguments that only the checks can judge."""
-        types = self.types
+        types, grad_enabled = self.types, self.grad_enabled
         # The number of positional arguments separates a positional text from a keyword.
         facts: list[Hashable] = [len(args)]
         for value in args:
@@ -96,6 +98,8 @@ class LaunchedCalls(KnownCalls[LaunchedCall]):
                 facts.append(value)
             elif kind in types:
                 # Inlined: a function call for each argument would cost as much as the launch.
+                if value.requires_grad and grad_enabled():
+                    raise TypeError(_RECORDED)
                 facts.append(
                     (
                         value.data_ptr(),
@@ -120,6 +124,8 @@ class LaunchedCalls(KnownCalls[LaunchedCall]):
         if kind is SparseTensor:
             return ("sparse", id(value))
         if kind in self.types:
+            if value.requires_grad and self.grad_enabled():
+                raise TypeError(_RECORDED)
             return (
                 value.data_ptr(),
                 value.dtype,
