@@ -69,12 +69,12 @@ class AutotunedKernel(JitKernel):
             self._on_host(grid, given, lambda call, _, sizes: interpret(self._source, call, sizes))
             return
         _wait(given)
+        reads = self._source.reads
         attempt = self._chosen(grid, given, send=True)
         if attempt is None:
             return
         attempt.ready.launch()
-        launch, constants = attempt.ready.launch, self._source.constants
-        recent = LaunchedCall.of(launch, attempt.sizes, attempt.call, constants, given.ordinal)
+        recent = LaunchedCall.of(attempt.ready.launch, attempt.sizes, attempt.call, reads, given.ordinal)
         if attempt.candidate.hook is None:
             self._recent.keep(args, kwargs, recent)
         else:

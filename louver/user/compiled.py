@@ -237,13 +237,19 @@ def record_of(wanted: Wanted) -> KernelRecord:
     """The kernel's record from the cache, built if missing. Needs no GPU, so another process may build it in advance."""
     cache = kernel_cache()
 
+    key = wanted.key
+
     def build() -> KernelRecord:
         record = build_record(wanted)
+        if wanted.key != key:
+            raise RuntimeError(
+                f"{wanted.source.name} is compiled of globals that stay as they are, got a change while it was compiled: call it again"
+            )
         if is_product(record):
             cache.put(wanted.product_key, record)
         return record
 
-    return cache.get(wanted.product_key) or cache.get_or_build(wanted.key, build)
+    return cache.get(wanted.product_key) or cache.get_or_build(key, build)
 
 
 def is_product(record: KernelRecord) -> bool:
