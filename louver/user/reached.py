@@ -37,10 +37,13 @@ _MUTABLE = Read(object, None)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reached:
-    """key: a hash of all that was reached. reads: what must be unchanged for the key to be the same."""
+    """key: a hash of all that was reached. reads: what must be unchanged for the key to be the same. files: those with the
+    text of the jit functions, Triton's own too.
+    """
 
     key: str
     reads: tuple[Read, ...]
+    files: tuple[str, ...]
 
 
 def unchanged(reads: tuple[Read, ...]) -> bool:
@@ -55,7 +58,8 @@ def reached(value: Any) -> Reached:
     """All that a jit function, or a constant that may hold jit functions, reaches."""
     walk = _Walk()
     facts = walk.of(value)
-    return Reached(hashlib.sha256(repr(facts).encode()).hexdigest(), tuple(walk.reads.values()))
+    key = hashlib.sha256(repr(facts).encode()).hexdigest()
+    return Reached(key, tuple(walk.reads.values()), tuple(sorted(walk.files)))
 
 
 def is_function(value: Any) -> bool:
@@ -70,6 +74,7 @@ class _Walk:
 
     def __init__(self) -> None:
         self.reads: dict[tuple[int, str], Read] = {}
+        self.files: set[str] = set()
         self._seen: dict[int, int] = {}
         # An object that lives keeps its identity.
         self._kept: list[Any] = []
@@ -79,6 +84,8 @@ class _Walk:
         kind = cast("type[Any]", type(value))
         if value is None or value is _MISSING or kind in (bool, int, float, complex, str, bytes):
             return kind.__name__, repr(value) if value is not _MISSING else ""
+        if is_function(value):
+            self.files.add(str(value.fn.__code__.co_filename))
         if (package := _package(value)) is not None:
             return "package", package, _name(value)
         if _is_type(value):

@@ -16,6 +16,7 @@ from louver.frontend.triton import triton_to_tile_ir, triton_to_ttir
 from louver.ir.tile.multiples import MULTIPLE
 from louver.user.arguments import POINTEES
 from louver.user.decorators import Layers, unwrap
+from louver.user.reached import reached
 
 _MARK = f":{MULTIPLE}"
 """Suffix of the type of a multiple of 16, as in Triton's command that compiles kernels."""
@@ -99,9 +100,10 @@ def kernel_source(kernel: Any, given: KernelArguments, target: str, config: int 
         return triton_to_ttir(kernel, given.signature, given.constexprs, sparse=given.sparse, target=target)
 
     multiples = (*given.arrays, *given.multiples)
-    return user_source(
-        str(getattr(kernel, "__name__", kernel)), tile, target, ttir, multiples=multiples, apart=given.arrays
-    )
+    name = str(getattr(kernel, "__name__", kernel))
+    constants = tuple(given.constexprs.values())
+    files = (*reached(kernel).files, *reached(constants).files)
+    return user_source(name, tile, target, ttir, multiples=multiples, apart=given.arrays, files=files)
 
 
 def _completed(layers: Layers, constants: Mapping[str, Any], config: int) -> dict[str, Any]:
