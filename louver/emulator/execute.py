@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from louver.emulator.decode import Step
-from louver.emulator.errors import ConvergenceError, EmulationError, UninitialisedError
+from louver.emulator.errors import ConvergenceError, EmulationError, MisalignedError, UninitialisedError
 from louver.emulator.masks import same, some
 from louver.emulator.warp import Frame
 from louver.isa.instruction import LANES, STORAGE, Effect, Operand
@@ -100,7 +100,8 @@ def _check_range(step: Step, operand: Operand, value: Any, active: Mask) -> None
     wrong = active & ((value < values[0]) | (value > values[-1]) | (value % values.step != 0))
     if some(wrong):
         lane = int(np.flatnonzero(wrong)[0])
-        raise EmulationError(f"{operand.name} of {step.name} {operand.rule}, got {int(value[lane])}", lane=lane)
+        error = MisalignedError if int(value[lane]) % values.step else EmulationError
+        raise error(f"{operand.name} of {step.name} {operand.rule}, got {int(value[lane])}", lane=lane)
 
 
 def _advance(warp: Warp) -> None:

@@ -13,14 +13,14 @@ import numpy as np
 
 from louver.isa.instruction import LANES, SM90, Bits, Effect, Operand, Pure
 from louver.isa.machine import RANK_ONE, SHARED_CLUSTER_BIT, Outcome, WarpState
-from louver.isa.targets import MAX_ARRIVALS
+from louver.isa.targets import MBARRIER_MAX_ARRIVALS
 
 
 def _address(name: str = "addr") -> Operand:
     return Operand(name, "in", "b32", kind="address")
 
 
-_COUNT = Operand("count", "in", "b32", values=range(1, MAX_ARRIVALS + 1))
+_COUNT = Operand("count", "in", "b32", values=range(1, MBARRIER_MAX_ARRIVALS + 1))
 """Arrivals at an mbarrier."""
 
 

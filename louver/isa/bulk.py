@@ -13,7 +13,7 @@ import numpy as np
 
 from louver.isa.instruction import LANES, SM90, Bits, Effect, Operand, Pure, Requirement
 from louver.isa.machine import GENERIC_PARAMETERS, Outcome, WarpState
-from louver.isa.targets import MAX_ARRIVALS, MAX_PENDING_COPIES
+from louver.isa.targets import MAX_PENDING_COPIES, MBARRIER_MAX_TRANSACTION_BYTES
 
 MAX_RANK = 5
 """Greatest number of dimensions of a tensor map."""
@@ -187,7 +187,7 @@ class BulkLoad(Effect):
     takes = (
         Operand("dst", "in", "b32", kind="address"),
         Operand("src", "in", "b64", kind="address"),
-        Operand("size", "in", "b32", values=range(0, MAX_ARRIVALS + 1, 16)),
+        Operand("size", "in", "b32", values=range(0, MBARRIER_MAX_TRANSACTION_BYTES + 1, 16)),
         Operand("mbar", "in", "b32", kind="address"),
     )
     needs = SM90

@@ -26,9 +26,6 @@ WARPGROUP_THREADS = 128
 
 FP8 = ("e4m3", "e5m2")
 
-MAX_ARRIVALS = 2**20 - 1
-"""The largest count of an mbarrier's phase, in arrivals and in bytes of copies. Source: PTX ISA, mbarrier.init."""
-
 MAX_PENDING_COPIES = 63
 """Groups of copies that a wait leaves at most. A larger number is assembled as 63, and from 256 on as its low 8 bits."""
 

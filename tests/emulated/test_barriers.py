@@ -297,9 +297,9 @@ def test_too_many_arrivals():
 def test_counts_have_limits():
     def zero(k):
         with k.thread(0):
-            k.init(BAR, 0)
+            k.emit(MbarrierInit(), smem(BAR), k.mov(0))
 
-    _expect(BarrierError, "counts 1 to 1048575 arrivals, got 0", zero)
+    _expect(EmulationError, "count of mbarrier.init.* is from 1 to 1048575, got 0", zero)
 
     def bytes_(k):
         with k.thread(0):
