@@ -161,7 +161,7 @@ def _kernel(
 
     given = KernelArguments.parse(arg, const, sparse)
     if not place.endswith(IR_SUFFIXES):
-        return kernel_source(load_kernel(place), given, target, config)
+        return kernel_source(load_kernel(place), given, target, config, place)
     if config is not None:
         raise ValueError(f"--config is for kernels under triton.autotune, got --config {config} with {place}")
     if arg or const:

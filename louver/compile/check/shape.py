@@ -6,9 +6,10 @@ Each rule is checked before the roles run, so that damaged schedule IR is refuse
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
-from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, StringAttr
-from xdsl.ir import Operation
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, IntegerType, StringAttr
+from xdsl.ir import Attribute, Operation
 
 from louver.compile.check.refuse import ProtocolError
 from louver.ir.sched import ops
@@ -56,19 +57,19 @@ def check_shape(kernel: ops.KernelOp) -> None:
                     raise ProtocolError(f"{name} of {op.name} is one of {known}", f"@{symbol}", _first_line(op))
 
 
-def _numbers(value: object) -> Iterator[int]:
+def _numbers(value: Attribute) -> Iterator[int]:
     if isinstance(value, IntegerAttr):
-        yield value.value.data
+        yield cast("IntegerAttr[IntegerType]", value).value.data
     elif isinstance(value, ArrayAttr):
-        for each in value.data:
+        for each in cast("ArrayAttr[Attribute]", value):
             yield from _numbers(each)
 
 
-def _symbols(value: object) -> Iterator[str]:
+def _symbols(value: Attribute) -> Iterator[str]:
     if isinstance(value, StringAttr):
         yield value.data
     elif isinstance(value, ArrayAttr):
-        for each in value.data:
+        for each in cast("ArrayAttr[Attribute]", value):
             yield from _symbols(each)
 
 
