@@ -40,6 +40,11 @@ class TileSource(Protocol):
         """A hash of the kernel's source, of all that it reaches as it is now, and of its compiler's version."""
         ...
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The Python files of its functions. Messages quote their lines."""
+        ...
+
     def tile_ir(
         self, signature: Mapping[str, str], constexprs: Mapping[str, Any], sparse: Mapping[str, str], target: str
     ) -> ModuleOp:
@@ -104,6 +109,10 @@ class TritonSource:
     @property
     def reads(self) -> tuple[Read, ...]:
         return self._reached().reads
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return self._reached().files
 
     def _reached(self) -> Reached:
         """What the kernel reaches now. It is walked again only after a change."""

@@ -101,6 +101,7 @@ class StyleSource:
     name: str = "styled"
     native: Any = None
     reads: tuple[Read, ...] = ()
+    files: tuple[str, ...] = ()
     asked: list[dict[str, Any]] = field(default_factory=list, compare=False)
 
     @property

@@ -42,6 +42,7 @@ class KeptSource:
     constexprs: tuple[str, ...] = ()
     native: Any = None
     reads: tuple[Read, ...] = ()
+    files: tuple[str, ...] = ()
     asked: list[tuple[dict[str, str], dict[str, Any]]] = field(default_factory=list, compare=False)
 
     @classmethod

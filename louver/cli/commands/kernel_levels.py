@@ -70,6 +70,7 @@ class Text:
     name: str
     read: Callable[[], ModuleOp]
     key: str = "printed"
+    files: tuple[str, ...] = ()
 
     def tile_ir(
         self, signature: Mapping[str, str], constexprs: Mapping[str, Any], sparse: Mapping[str, str], target: str
@@ -88,7 +89,7 @@ def user_source(
     files: tuple[str, ...] = (),
 ) -> Source:
     """A user's kernel with the choices of `louver.jit` for its tile. multiples, apart: see `Wanted`. files: `Source`."""
-    wanted = Wanted(Text(name, tile), Kind((), (), (), ()), Hints(), "bulk", target, multiples, apart)
+    wanted = Wanted(Text(name, tile, files=files), Kind((), (), (), ()), Hints(), "bulk", target, multiples, apart)
     return Source(tile, lambda: assembled(wanted).kernel, ttir, files)
 
 

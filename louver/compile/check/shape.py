@@ -41,7 +41,10 @@ def check_shape(kernel: ops.KernelOp) -> None:
     body = kernel.body.block.ops
     rings = [op.sym_name.data for op in body if isinstance(op, ops.RingOp)]
     barriers = [op.sym_name.data for op in body if isinstance(op, ops.BarriersOp)]
-    declared = dict.fromkeys(_RINGS, rings) | dict.fromkeys(_BARRIERS, barriers)
+    declared: dict[str, list[str]] = {}
+    for names, found in ((_RINGS, rings), (_BARRIERS, barriers)):
+        for name in names:
+            declared[name] = found
     for op in kernel.walk():
         if not op.name.startswith("sched."):
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import linecache
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -253,3 +254,19 @@ def test_a_change_while_a_kernel_is_compiled_is_refused(
     monkeypatch.setattr(compiled, "build_record", build)
     with pytest.raises(RuntimeError, match="kernel is compiled of globals that stay .* call it again"):
         compiled.record_of(Wanted.of(source, Hints(), call, "bulk", "sm_90a"))
+
+
+REFUSED = """
+@triton.jit
+def kernel(out, x, K):
+    rows, columns = tl.arange(0, 64)[:, None] * (K // 64), tl.arange(0, 64)[None, :] * (K // 32)
+    tl.store(out + rows + columns, tl.load(x + rows + columns))
+"""
+
+
+def test_a_refusal_quotes_the_user_s_line(modules: Any) -> None:
+    module = modules(HEAD + REFUSED)
+    arrays = {"out": np.zeros(4096, np.float32), "x": np.zeros(4096, np.float16), "K": 64}
+    said = str(louver.jit(module.kernel).explain(**arrays))
+    assert re.search(r"got at .*kernels_of_user.py:\d+:\d+: tl\.store\(out \+ rows", said)
+    assert "tt." not in said.splitlines()[0] and "as a constexpr" not in said
