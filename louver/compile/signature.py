@@ -55,6 +55,9 @@ _TAKEN = re.compile(rf"({'|'.join((*OWN, *RANGES, *RESERVED))}|(batch_)?pitch_.*
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]*|_[A-Za-z0-9_]+")
 """The form of a name in PTX."""
 
+_PARTS = re.compile(r"[A-Za-z0-9_.]*")
+"""An argument that keeps its letters."""
+
 
 def parameter_name(argument: str) -> str:
     """The name of the parameter for an argument of an epilogue.
@@ -63,7 +66,7 @@ def parameter_name(argument: str) -> str:
     an element of a tuple, such as `sizes.rows`, it contains the lengths of the parts: `own5_sizes4_rows`. Two arguments
     never get the same parameter, and no argument gets the name of a pitch.
     """
-    if not argument.isascii():
+    if not _PARTS.fullmatch(argument):
         return f"ownx{argument.encode().hex()}"
     if "." in argument:
         return "own" + "".join(f"{len(part)}_{part}" for part in argument.split("."))

@@ -72,12 +72,12 @@ class AutotunedKernel(JitKernel):
         if self._is_empty(grid, given):
             return
         _wait(given)
+        reads = self._source.reads
         attempt = self._chosen(grid, given, send=True)
         if attempt is None:
             return
         attempt.ready.launch()
-        launch, constants = attempt.ready.launch, self._source.constants
-        recent = LaunchedCall.of(launch, attempt.sizes, attempt.call, constants, given.ordinal)
+        recent = LaunchedCall.of(attempt.ready.launch, attempt.sizes, attempt.call, reads, given.ordinal)
         if attempt.candidate.hook is None:
             self._recent.keep(args, kwargs, recent)
         else:

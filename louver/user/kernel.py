@@ -90,11 +90,12 @@ class JitKernel:
             return
         from louver.user.launch import ready
 
+        reads = self._source.reads
         bound = ready(self._source, hints, call, sizes, ordinal, stream)
         for array in call.arrays.values():
             make_wait(array, stream)
         bound.launch()
-        self._recent.keep(args, kwargs, LaunchedCall.of(bound.launch, sizes, call, self._source.constants, ordinal))
+        self._recent.keep(args, kwargs, LaunchedCall.of(bound.launch, sizes, call, reads, ordinal))
 
     def _prepare(self, grid: Grid, *args: Any, **kwargs: Any) -> None:
         call, hints = self._call(args, kwargs)

@@ -12,7 +12,7 @@ from louver.formats.tensor import SparseTensor
 from louver.runtime.known_calls import KnownCalls, keep_recent
 from louver.runtime.module import BoundLaunch
 from louver.user.arguments import Call
-from louver.user.source import Constant
+from louver.user.reached import Read, reads_of, unchanged
 
 RECENT_CALLS = 512
 """Calls that a kernel remembers. At this number it forgets all of them."""
@@ -28,32 +28,31 @@ class LaunchedCall:
     """A call that was checked and launched.
 
     first: its launch. grid: programs along each axis. meta: numbers and constants, for computed grids. sparse: its
-        sparse tensors (same objects). constants: compiled-in globals. ordinal: the device. sent: launches by stream.
+        sparse tensors (same objects). reads: what its functions read. ordinal: the device. sent: launches by stream.
     """
 
     first: BoundLaunch
     grid: tuple[int, ...]
     meta: dict[str, Any]
     sparse: tuple[weakref.ref[SparseTensor], ...]
-    constants: tuple[Constant, ...]
+    reads: tuple[Read, ...]
     ordinal: int
     sent: dict[int, BoundLaunch] = field(default_factory=dict[int, BoundLaunch])
 
     @classmethod
     def of(
-        cls, launch: BoundLaunch, grid: tuple[int, ...], call: Call, constants: tuple[Constant, ...], ordinal: int
+        cls, launch: BoundLaunch, grid: tuple[int, ...], call: Call, reads: tuple[Read, ...], ordinal: int
     ) -> LaunchedCall:
-        """The record of a call, without its arrays."""
+        """The record of a call, without its arrays. reads: of the kernel; those of its constants are added."""
         meta = {name: value for name, value in call.given.items() if name not in call.held}
         sparse = tuple(weakref.ref(each) for each in call.sparse.values())
-        return cls(launch, grid, meta, sparse, constants, ordinal)
+        compiled_in = reads_of(value for _, value in call.kind.constexprs)
+        return cls(launch, grid, meta, sparse, (*reads, *compiled_in), ordinal)
 
     @property
     def alive(self) -> bool:
-        """Whether its sparse tensors are alive (a new tensor may have a dead one's identity) and its globals unchanged."""
-        if self.constants and any(each.changed for each in self.constants):
-            return False
-        return all(each() is not None for each in self.sparse)
+        """Whether its sparse tensors are alive (a new tensor may have a dead one's identity) and its reads unchanged."""
+        return unchanged(self.reads) and all(each() is not None for each in self.sparse)
 
     def launch(self, stream: int) -> None:
         launch = self.sent.get(stream)

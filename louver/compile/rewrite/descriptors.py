@@ -8,7 +8,7 @@ from typing import cast
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import IntegerType, i32, i64
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from louver.analysis.access import Access, Dimension, Entry
 from louver.analysis.affine import Affine
@@ -147,10 +147,23 @@ def _multiple(value: SSAValue, factor: int, op: Operation) -> SSAValue:
     return insert_before(op, arith.MuliOp(value, constant))
 
 
+def _is_argument(leaf: object) -> bool:
+    return isinstance(leaf, BlockArgument)
+
+
 def contiguous_last(found: Access, op: Operation) -> list[Dimension]:
     """The dimensions of a tile in the order of a descriptor, with a contiguous one last."""
     contiguous = [each for each in found.dimensions if each.stride == Polynomial.number(1)]
     if not contiguous:
-        raise unsupported("one dimension of a tile must be contiguous", op, "pass its stride, 1, as a constexpr")
+        strides = [each.stride for each in found.dimensions]
+        named = any(
+            stride == Polynomial.atom(leaf) for stride in strides for leaf in stride.leaves if _is_argument(leaf)
+        )
+        advice = (
+            "pass its stride, 1, as a constexpr"
+            if named
+            else "no argument is its stride: make a contiguous copy of the operand"
+        )
+        raise unsupported("one dimension of a tile must be contiguous", op, advice)
     last = contiguous[-1]
     return [*(each for each in found.dimensions if each is not last), last]
