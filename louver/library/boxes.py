@@ -33,8 +33,7 @@ class Held(NamedTuple):
 def tensor_map(box: BoxParameter, place: Held, numbers: Numbers) -> TensorMap:
     """The tensor map of an array. A dimension without a size in the kernel ends where the array ends.
 
-    Raises ValueError if bulk copies cannot read the boxes: strides are not whole chunks, the array is empty, or the
-    boxes reach beyond the array.
+    Raises ValueError if bulk copies cannot read the boxes: strides are not whole chunks, or the array is empty.
     """
     strides = [each.value(numbers) for each in box.strides]
     whole = place.nbytes // box.element_bytes
@@ -42,22 +41,16 @@ def tensor_map(box: BoxParameter, place: Held, numbers: Numbers) -> TensorMap:
         # Legal codes follow each row and the last row, so boxes may read beyond them.
         sizes = [strides[0] + METADATA_SLACK, (whole - METADATA_SLACK) // max(1, strides[0])]
     else:
+        # Without a size, a dimension has every index that an element of the array can have. What no mask excludes is in
+        # the array, so a box that reaches beyond the map or the array is one of lanes that a mask excludes.
         known = [None if size is None else size.value(numbers) for size in box.sizes]
-        steps = [1, *strides]
-        last = sum((size - 1) * step for size, step in zip(known, steps, strict=True) if size is not None)
-        # Each unknown size is the most for which all elements are in the array. The stride of an outer dimension may be
-        # shorter than an inner dimension is long.
         sizes = [
-            (whole - 1 - last) // max(1, step) + 1 if size is None else size
-            for size, step in zip(known, steps, strict=True)
+            (whole - 1) // max(1, step) + 1 if size is None else size
+            for size, step in zip(known, [1, *strides], strict=True)
         ]
     apart = tuple(stride * box.element_bytes for stride in strides)
     shape = copied_box(box, numbers)
-    found = TensorMap(place.address, box.element_bytes, tuple(sizes), apart, shape, box.swizzle, adds=box.adds)
-    reached = sizes[0] + sum((size - 1) * stride for size, stride in zip(sizes[1:], strides, strict=True))
-    if reached > whole:
-        raise ValueError(f"boxes of {box.argument!r} reach {reached} elements, got an array of {whole}")
-    return found
+    return TensorMap(place.address, box.element_bytes, tuple(sizes), apart, shape, box.swizzle, adds=box.adds)
 
 
 def copied_box(box: BoxParameter, numbers: Numbers) -> tuple[int, ...]:

@@ -1,0 +1,53 @@
+"""Pointers that move while their mask stays, and masks wider than a row: every element is read, by boxes or without."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import numpy as np
+import pytest
+
+import louver
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("Triton is not installed: pip install 'louver[triton]'", allow_module_level=True)
+
+from support.triton import fixed_masks
+
+TILE = {"TM": 64, "TN": 64, "TK": 64}
+
+
+@pytest.mark.parametrize("emulated", [True, False])
+@pytest.mark.parametrize(
+    ("name", "m", "k", "limit"),
+    [
+        ("fixed_k_mask", 64, 128, 128),
+        ("fixed_k_mask", 100, 256, 256),
+        ("fixed_k_mask", 100, 192, 32),
+        ("fixed_k_mask", 100, 192, 64),
+        ("fixed_row_mask", 128, 128, None),
+        ("fixed_row_mask", 192, 72, None),
+        ("fixed_row_mask", 48, 80, None),
+        ("wide_mask", 128, 128, 192),
+        ("wide_mask", 64, 192, 128),
+        ("wide_mask", 64, 192, 250),
+    ],
+)
+def test_every_tile_is_summed(
+    rng: np.random.Generator, emulated: bool, name: str, m: int, k: int, limit: int | None
+) -> None:
+    n = 128
+    x = rng.integers(-3, 4, (m, k)).astype(np.float16)
+    w = louver.prune(rng.integers(-3, 4, (n, k)).astype(np.float16), "2:4")
+    y = np.full((m, n), np.nan, np.float32)
+    given: dict[str, Any] = {"x": x, "w": louver.compress(w, "2:4"), "y": y, "M": m, "N": n, "K": k, "LIMIT": limit}
+    given |= {"sxm": k, "swn": k, "sym": n} | TILE
+    kernel = louver.jit(getattr(fixed_masks, name))
+    grid = (2,) if name == "fixed_row_mask" else (-(-m // 64), 2)
+    start = (kernel.emulate if emulated else kernel)[grid]
+    start(**{each: given[each] for each in getattr(fixed_masks, name).arg_names})
+    read = x.astype(np.float64)
+    if limit is not None:
+        read[:, (np.arange(k) % 64 if name == "fixed_k_mask" else np.arange(k)) >= limit] = 0
+    np.testing.assert_array_equal(y, read @ w.T.astype(np.float64))
