@@ -33,8 +33,14 @@ class Held(NamedTuple):
 def tensor_map(box: BoxParameter, place: Held, numbers: Numbers) -> TensorMap:
     """The tensor map of an array. A dimension without a size in the kernel ends where the array ends.
 
-    Raises ValueError if bulk copies cannot read the boxes: strides are not whole chunks, or the array is empty.
+    Raises ValueError if bulk copies cannot read the boxes: an index may be below 0, strides are not whole chunks, or the
+    array is empty.
     """
+    below = next((each for each in box.least if each.value(numbers) < 0), None)
+    if below is not None:
+        raise ValueError(
+            f"boxes of {box.argument!r} begin in the array if {below} is at least 0, got {below.value(numbers)}"
+        )
     strides = [each.value(numbers) for each in box.strides]
     whole = place.nbytes // box.element_bytes
     if box.part == "metadata":
@@ -48,6 +54,16 @@ def tensor_map(box: BoxParameter, place: Held, numbers: Numbers) -> TensorMap:
             (whole - 1) // max(1, step) + 1 if size is None else size
             for size, step in zip(known, [1, *strides], strict=True)
         ]
+    if box.free is not None:
+        steps = [1, *strides]
+        step = steps.pop(box.free)
+        last = sum(
+            (size - 1) * each for size, each in zip(sizes[: box.free] + sizes[box.free + 1 :], steps, strict=True)
+        )
+        if last >= step:
+            raise ValueError(
+                f"boxes of {box.argument!r} begin anywhere along a dimension, whose neighbours are then {last + 1} elements apart, got {step}"
+            )
     apart = tuple(stride * box.element_bytes for stride in strides)
     shape = copied_box(box, numbers)
     return TensorMap(place.address, box.element_bytes, tuple(sizes), apart, shape, box.swizzle, adds=box.adds)
@@ -86,7 +102,7 @@ class RecentMaps:
         if known is None:
             array = self._arrays.setdefault(replace(box, name="", along=None, tailed=False), next(self._count))
             sizes = (size for size in (*box.sizes, *box.strides) if size is not None)
-            leaves = dict.fromkeys(leaf for size in sizes for leaf in size.leaves)
+            leaves = dict.fromkeys(leaf for size in (*sizes, *box.least) for leaf in size.leaves)
             known = self._numbers[box.name] = array, operator.itemgetter(*leaves)
         array, of_box = known
         key = (array, place, copied_box(box, numbers), of_box(numbers))

@@ -1,0 +1,142 @@
+"""Compares the boxes of a kernel's loads with the addresses and masks that the interpreter computes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import BlockArgument, Operation, SSAValue
+
+from louver.compile.passes import run_passes
+from louver.compile.signature import BoxParameter
+from louver.compile.tiles import DECOMPOSE, DESCRIBE, TilesState
+from louver.ir.interpret import program
+from louver.ir.interpret.program import Program
+from louver.ir.interpret.values import Memory, Pointers, Value
+from louver.ir.tile import FuncOp, LoadOp
+from louver.ir.tile.types import tensor_of
+from louver.isa.targets import target
+from louver.isa.tensormap import TensorMap
+from louver.library.boxes import Held, tensor_map
+from support.random_access import Launch, RandomAccess
+
+Array = NDArray[Any]
+
+DESCRIBED = next(index for index, each in enumerate(DESCRIBE, 1) if each.name == "describe-boxes")
+
+ADDRESS = 1 << 20
+
+
+@dataclass(frozen=True)
+class Read:
+    """A tile that a program loads: offsets and mask of its elements; the box and the place of its first element, outermost first."""
+
+    argument: str
+    offsets: Array
+    inside: Array
+    box: BoxParameter | None
+    place: tuple[int, ...]
+
+    @property
+    def last(self) -> int:
+        return int(self.offsets[self.inside].max(initial=-1))
+
+
+@dataclass(frozen=True)
+class Described:
+    """A kernel with the boxes of its loads."""
+
+    module: ModuleOp
+    boxes: Mapping[SSAValue, BoxParameter]
+
+    @classmethod
+    def of(cls, module: ModuleOp) -> Described:
+        state = TilesState(module, target("sm_90a"), 4, True, None)
+        run_passes((*DECOMPOSE, *DESCRIBE[:DESCRIBED]), state)
+        arguments = state.kernel.body.block.args
+        return cls(state.module, dict(zip(arguments[len(arguments) - len(state.maps) :], state.maps, strict=True)))
+
+    def reads(self, launch: Launch) -> list[Read]:
+        """All tiles that the programs of a launch load."""
+        (function,) = (op for op in self.module.body.ops if isinstance(op, FuncOp))
+        found: list[Read] = []
+
+        def load(op: LoadOp, values: Sequence[Any]) -> Sequence[Value]:
+            pointers = cast(Pointers, values[0])
+            if pointers.single.name == "loaded":
+                return (pointers.single.elements[pointers.offsets],)
+            inside = np.ones(pointers.offsets.shape, np.bool_) if op.mask is None else np.asarray(values[1])
+            box = None if op.box is None else self.boxes[op.box]
+            place = tuple(int(each) for each in values[len(values) - len(op.place) :])
+            found.append(Read(pointers.single.name, pointers.offsets, inside, box, place))
+            return (np.zeros(tensor_of(op.result).get_shape(), np.float16),)
+
+        store = lambda op, values: ()  # noqa: E731
+        handlers: dict[type[Operation], Any] = {LoadOp: load, program.tt.StoreOp: store}
+        names = function.argument_names
+        values = [self._value(each, names.get(each, ""), launch) for each in function.body.block.args]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(program, "_HANDLERS", {**program._HANDLERS, **handlers})
+            for z, y, x in np.ndindex(launch.grid[::-1]):
+                list(Program((x, y, z), launch.grid, lambda value, op: None).run(function.body.block, values))
+        return found
+
+    def _value(self, argument: BlockArgument, name: str, launch: Launch) -> Any:
+        if name in launch.numbers:
+            return np.asarray(launch.numbers[name], np.int32)
+        elements = launch.loaded if name == "loaded" else np.zeros(0)
+        return Pointers(Memory(name, elements), np.asarray(0, np.int64))
+
+
+def box_of(read: Read, map_: TensorMap, *, turned: bool) -> tuple[Array, Array]:
+    """Which elements of the tile are inside of the map, and the offset of each in the array, in elements.
+
+    turned: whether neighbours are along the tile's first dimension.
+    """
+    shape = read.offsets.shape[::-1] if turned else read.offsets.shape
+    *entry, rows, columns = read.place
+    indices = [columns + np.arange(shape[1])[None, :], rows + np.arange(shape[0])[:, None], *map(np.asarray, entry)]
+    inside, offset = np.ones(shape, np.bool_), np.zeros(shape, np.int64)
+    steps = (1, *(each // map_.element_bytes for each in map_.strides))
+    for index, size, step in zip(indices, map_.shape, steps, strict=True):
+        inside = inside & (index >= 0) & (index < size)
+        offset = offset + index * step
+    return (inside.T, offset.T) if turned else (inside, offset)
+
+
+def differences(kernel: RandomAccess, described: Described, launch: Launch, slack: int = 0) -> tuple[int, list[str]]:
+    """The number of tiles that boxes bring, and what is wrong with them. None are brought for a launch that reads before an
+    array. slack: elements of an array behind the last one that is read.
+    """
+    reads = described.reads(launch)
+    if any(read.offsets[read.inside].min(initial=0) < 0 for read in reads):
+        return 0, []
+    last = {name: max((read.last for read in reads if read.argument == name), default=-1) for name in "xy"}
+    numbers = {**launch.numbers, **{f"programs {axis}": n for axis, n in zip("xyz", launch.grid, strict=True)}}
+    operands = {each.name: each for each in kernel.operands}
+    count, wrong = 0, list[str]()
+    for read in reads:
+        if read.box is None:
+            continue
+        try:
+            map_ = tensor_map(read.box, Held(ADDRESS, 2 * (last[read.argument] + 1 + slack)), numbers)
+        except ValueError:
+            continue
+        count += 1
+        operand = operands[read.argument]
+        turned = operand.across == (read.argument == "x")
+        inside, offset = box_of(read, map_, turned=turned)
+        wanted = read.inside
+        if operand.wrap != "none":
+            # Rows that wrap have zeros. No store writes what they compute.
+            at = read.place[-1 if operand.across else -2] + np.arange(read.offsets.shape[1 - operand.k_axis])
+            beyond = np.expand_dims(at >= launch.numbers["W"], operand.k_axis)
+            inside, wanted = inside & ~beyond, wanted & ~beyond
+        if (inside != wanted).any() or (offset != read.offsets)[wanted].any():
+            wrong.append(f"{read.argument} at {read.place} of {map_}: {read.box}")
+    return count, wrong
