@@ -20,8 +20,8 @@ from support.random_epilogue import Writer
 
 Array = NDArray[Any]
 
-TILE = {"m": 16, "n": 16, "k": 32}
-"""Elements of a tile along each axis of a product."""
+TILES = {"m": 16, "n": 16, "k": 32}, {"m": 64, "n": 32, "k": 64}
+"""Elements of a tile along each axis of a product: of warps, of a warpgroup."""
 
 LENGTHS = {"K": (1, 100), "LIMIT": (1, 140), "R": (1, 60), "E": (1, 4), "W": (1, 60)}
 """Ranges of the arguments that masks compare with: K, any other limit of K, limits of rows, of matrices, of rows that wrap."""
@@ -55,6 +55,7 @@ class Operand:
     numbered: str
     unsigned: bool
     limit: str
+    tile: Mapping[str, int]
 
     @property
     def mn(self) -> str:
@@ -62,7 +63,7 @@ class Operand:
 
     @property
     def shape(self) -> tuple[int, int]:
-        sides = (TILE[self.mn], TILE["k"])
+        sides = (self.tile[self.mn], self.tile["k"])
         return sides if self.name == "x" else sides[::-1]
 
     @property
@@ -98,28 +99,28 @@ class RandomAccess:
         if rng.integers(3) == 0:
             numbers["sx"] = numbers["sy"] = -(-numbers["K"] // 8) * 8
         grid = tuple(int(rng.integers(1, 4)) for _ in "xyz")
-        return Launch(numbers, grid, rng.integers(0, 3, 4).astype(np.int32), np.random.default_rng([self.seed, index]))
+        return Launch(numbers, grid, rng.integers(-1, 3, 4).astype(np.int32), (self.seed, index))
 
 
 @dataclass(frozen=True)
 class Launch:
-    """Numbers by argument, a grid, the numbers of matrices that kernels load, and what draws elements."""
+    """Numbers by argument, a grid, the numbers of matrices that kernels load, and the seed of its elements."""
 
     numbers: Mapping[str, int]
     grid: tuple[int, ...]
     loaded: Array
-    rng: np.random.Generator
+    seed: tuple[int, int]
 
 
-def random_access(seed: int) -> RandomAccess:
+def random_access(seed: int, tile: Mapping[str, int] = TILES[0]) -> RandomAccess:
     """The kernel of a seed."""
     w = Writer(np.random.default_rng([seed, 0]))
-    operands = _operand(w, "x"), _operand(w, "y")
+    operands = _operand(w, "x", tile), _operand(w, "y", tile)
     loop = w.pick("elements", "elements", "steps", "from a number", "twice")
-    return RandomAccess(seed, operands, loop, _Kernel(w, operands, loop).text())
+    return RandomAccess(seed, operands, loop, _Kernel(w, operands, loop, tile).text())
 
 
-def _operand(w: Writer, name: str) -> Operand:
+def _operand(w: Writer, name: str, tile: Mapping[str, int]) -> Operand:
     steps = w.pick("computed", "carried", "carried")
     return Operand(
         name,
@@ -136,6 +137,7 @@ def _operand(w: Writer, name: str) -> Operand:
         numbered=w.pick("plain", "plain", "grouped", "reversed", "remainder"),
         unsigned=w.pick(False, False, True),
         limit=w.pick("K", "K", "LIMIT", "48"),
+        tile=tile,
     )
 
 
@@ -146,6 +148,7 @@ class _Kernel:
     w: Writer
     operands: tuple[Operand, Operand]
     loop: str
+    tile: Mapping[str, int]
     first: dict[str, str] = field(default_factory=dict)
 
     def text(self) -> str:
@@ -162,10 +165,10 @@ class _Kernel:
     def _body(self) -> None:
         w = self.w
         self.program = {axis: w.put(f"tt.get_program_id {axis} : i32") for axis in "xyz"}
-        self.zero, tile = w.number(0), w.number(TILE["k"])
+        self.zero, tile = w.number(0), w.number(self.tile["k"])
         for each in self.operands:
             self.first[each.name] = self._first(each)
-        m, n = TILE["m"], TILE["n"]
+        m, n = self.tile["m"], self.tile["n"]
         total = w.put(f"arith.constant dense<0.0> : tensor<{m}x{n}xf32>", "none")
         loops = 2 if self.loop == "twice" else 1
         for _ in range(loops):
@@ -192,10 +195,10 @@ class _Kernel:
                 program = w.put(f"arith.remsi {program}, {w.number(2)} : i32")
             case _:
                 pass
-        return w.binary("muli", program, w.number(TILE[each.mn]))
+        return w.binary("muli", program, w.number(self.tile[each.mn]))
 
     def _sum(self, total: str, tile: str) -> str:
-        w, m, n, k = self.w, TILE["m"], TILE["n"], TILE["k"]
+        w, m, n, k = self.w, self.tile["m"], self.tile["n"], self.tile["k"]
         start, end, step = self.zero, "%K", tile
         if self.loop == "steps":
             end = w.put(f"arith.divsi {w.binary('addi', '%K', w.number(k - 1))}, {tile} : i32")
@@ -297,7 +300,7 @@ class _Kernel:
             case "argument":
                 return "%E"
             case "iteration" if counter is not None:
-                return counter if self.loop == "steps" else self.w.put(f"arith.divsi {counter}, {self.w.number(TILE['k'])} : i32")
+                return counter if self.loop == "steps" else self.w.put(f"arith.divsi {counter}, {self.w.number(self.tile['k'])} : i32")
             case _:
                 at = self.w.put(f"tt.addptr %loaded, {self.program['z']} : !tt.ptr<i32>, i32")
                 return self.w.put(f"tt.load {at} : !tt.ptr<i32>")
@@ -308,9 +311,9 @@ class _Kernel:
             case "MOVE":
                 step = "%MOVE"
             case "rows":
-                step = w.number(TILE[each.mn])
+                step = w.number(self.tile[each.mn])
             case by:
-                step = w.number(TILE["k"] if by == "tile" else int(by))
+                step = w.number(self.tile["k"] if by == "tile" else int(by))
         if each.across != (each.by == "rows"):
             step = w.binary("muli", step, f"%s{each.name}")
         return w.put(f"tt.addptr {pointers}, {self._splat(each, step)} : {self._type(each)}, {self._whole(each)}")
@@ -358,7 +361,7 @@ class _Kernel:
 
     def _store(self, total: str) -> None:
         """The sums of each program behind each other. Rows that wrap are left out."""
-        w, m, n = self.w, TILE["m"], TILE["n"]
+        w, m, n = self.w, self.tile["m"], self.tile["n"]
         program = self.program["x"]
         for axis in "yz":
             count = w.put(f"tt.get_num_programs {axis} : i32")

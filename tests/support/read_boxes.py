@@ -42,10 +42,6 @@ class Read:
     box: BoxParameter | None
     place: tuple[int, ...]
 
-    @property
-    def last(self) -> int:
-        return int(self.offsets[self.inside].max(initial=-1))
-
 
 @dataclass(frozen=True)
 class Described:
@@ -109,22 +105,47 @@ def box_of(read: Read, map_: TensorMap, *, turned: bool) -> tuple[Array, Array]:
     return (inside.T, offset.T) if turned else (inside, offset)
 
 
+@dataclass(frozen=True)
+class Reads:
+    """What a launch reads. elements: of the arrays x and y, as far as a mask lets them through."""
+
+    tiles: Sequence[Read]
+    elements: Mapping[str, Array]
+
+    @classmethod
+    def of(cls, described: Described, launch: Launch) -> Reads | None:
+        """None if it reads before an array."""
+        tiles = described.reads(launch)
+        found: dict[str, Array] = {}
+        for name in "xy":
+            offsets = [each.offsets[each.inside] for each in tiles if each.argument == name]
+            found[name] = np.unique(np.concatenate(offsets)) if offsets else np.zeros(0, np.int64)
+        return None if any(each.min(initial=0) < 0 for each in found.values()) else cls(tiles, found)
+
+    def size(self, name: str, slack: int = 0) -> int:
+        """Elements of an array: up to the last one that is read."""
+        return int(self.elements[name].max(initial=0)) + 1 + slack
+
+
+def numbers_of(launch: Launch) -> dict[str, int | float]:
+    """The numbers of a launch and of its grid."""
+    return {**launch.numbers, **{f"programs {axis}": n for axis, n in zip("xyz", launch.grid, strict=True)}}
+
+
 def differences(kernel: RandomAccess, described: Described, launch: Launch, slack: int = 0) -> tuple[int, list[str]]:
     """The number of tiles that boxes bring, and what is wrong with them. None are brought for a launch that reads before an
     array. slack: elements of an array behind the last one that is read.
     """
-    reads = described.reads(launch)
-    if any(read.offsets[read.inside].min(initial=0) < 0 for read in reads):
+    reads = Reads.of(described, launch)
+    if reads is None:
         return 0, []
-    last = {name: max((read.last for read in reads if read.argument == name), default=-1) for name in "xy"}
-    numbers = {**launch.numbers, **{f"programs {axis}": n for axis, n in zip("xyz", launch.grid, strict=True)}}
     operands = {each.name: each for each in kernel.operands}
     count, wrong = 0, list[str]()
-    for read in reads:
+    for read in reads.tiles:
         if read.box is None:
             continue
         try:
-            map_ = tensor_map(read.box, Held(ADDRESS, 2 * (last[read.argument] + 1 + slack)), numbers)
+            map_ = tensor_map(read.box, Held(ADDRESS, 2 * reads.size(read.argument, slack)), numbers_of(launch))
         except ValueError:
             continue
         count += 1
@@ -140,3 +161,14 @@ def differences(kernel: RandomAccess, described: Described, launch: Launch, slac
         if (inside != wanted).any() or (offset != read.offsets)[wanted].any():
             wrong.append(f"{read.argument} at {read.place} of {map_}: {read.box}")
     return count, wrong
+
+
+def arguments_of(reads: Reads, launch: Launch, tile: Mapping[str, int]) -> dict[str, Any]:
+    """The arguments of a launch. Elements that it does not read, and sums that it does not write, are NaN."""
+    rng = np.random.default_rng(launch.seed)
+    found: dict[str, Any] = {}
+    for name in "xy":
+        array = found[name] = np.full(reads.size(name), np.nan, np.float16)
+        array[reads.elements[name]] = rng.integers(-3, 4, reads.elements[name].size)
+    sums = np.full((int(np.prod(launch.grid)), tile["m"], tile["n"]), np.nan, np.float32)
+    return found | {"d": sums, "loaded": launch.loaded} | launch.numbers
