@@ -160,7 +160,9 @@ class _Kernel:
         strides = ["MOVE", *(f"{part}{name}" for name in "xy" for part in "seo")]
         arguments += [f"%{name}: i32" for name in numbers] + [f"%{name}: i32 {marked}" for name in strides]
         self._body()
-        return "\n  ".join([f"module {{\n tt.func public @k({', '.join(arguments)}) {{", *w.lines, "tt.return\n }\n}\n"])
+        return "\n  ".join(
+            [f"module {{\n tt.func public @k({', '.join(arguments)}) {{", *w.lines, "tt.return\n }\n}\n"]
+        )
 
     def _body(self) -> None:
         w = self.w
@@ -207,7 +209,10 @@ class _Kernel:
             start = "%START"
         carried = [each for each in self.operands if each.steps == "carried"]
         begins = {
-            each.name: (self._pointers(each, start if self.loop == "from a number" else self.zero, None), self._type(each))
+            each.name: (
+                self._pointers(each, start if self.loop == "from a number" else self.zero, None),
+                self._type(each),
+            )
             for each in carried
         }
         acc, result, counter = f"%acc_{w.count}", f"%r_{w.count}", f"%i_{w.count}"
@@ -217,7 +222,9 @@ class _Kernel:
         types = ", ".join(type_ for _, _, type_ in inits)
         many = f":{len(inits)}" if len(inits) > 1 else ""
         names = {each.name: inits[1 + place][0] for place, each in enumerate(carried)}
-        w.say(f"{result}{many} = scf.for {counter} = {start} to {end} step {step} iter_args({given}) -> ({types}) : i32 {{")
+        w.say(
+            f"{result}{many} = scf.for {counter} = {start} to {end} step {step} iter_args({given}) -> ({types}) : i32 {{"
+        )
         at = w.binary("muli", counter, tile) if self.loop == "steps" else counter
         tiles = []
         for each in self.operands:
@@ -240,7 +247,9 @@ class _Kernel:
         w, size = self.w, each.shape[axis]
         value = w.put(f"tt.make_range {{end = {size} : i32, start = 0 : i32}} : tensor<{size}xi32>")
         for start in starts:
-            value = w.binary("addi", w.put(f"tt.splat {start} : i32 -> tensor<{size}xi32>"), value, f"tensor<{size}xi32>")
+            value = w.binary(
+                "addi", w.put(f"tt.splat {start} : i32 -> tensor<{size}xi32>"), value, f"tensor<{size}xi32>"
+            )
         return self._spread(each, value, axis)
 
     def _spread(self, each: Operand, value: str, axis: int) -> str:
@@ -300,7 +309,11 @@ class _Kernel:
             case "argument":
                 return "%E"
             case "iteration" if counter is not None:
-                return counter if self.loop == "steps" else self.w.put(f"arith.divsi {counter}, {self.w.number(self.tile['k'])} : i32")
+                return (
+                    counter
+                    if self.loop == "steps"
+                    else self.w.put(f"arith.divsi {counter}, {self.w.number(self.tile['k'])} : i32")
+                )
             case _:
                 at = self.w.put(f"tt.addptr %loaded, {self.program['z']} : !tt.ptr<i32>, i32")
                 return self.w.put(f"tt.load {at} : !tt.ptr<i32>")
@@ -375,7 +388,9 @@ class _Kernel:
 
         def spread(value: str, axis: int) -> str:
             size, one = (m, n)[axis], f"{m}x1" if axis == 0 else f"1x{n}"
-            wide = w.put(f"tt.expand_dims {value} {{axis = {1 - axis} : i32}} : tensor<{size}xi32> -> tensor<{one}xi32>")
+            wide = w.put(
+                f"tt.expand_dims {value} {{axis = {1 - axis} : i32}} : tensor<{size}xi32> -> tensor<{one}xi32>"
+            )
             return w.put(f"tt.broadcast {wide} : tensor<{one}xi32> -> {whole}")
 
         flat = w.binary("addi", w.put(f"tt.splat {place} : i32 -> {whole}"), spread(lanes[1], 1), whole)
@@ -389,7 +404,9 @@ class _Kernel:
                 size = (m, n)[axis]
                 lane = lanes[axis]
                 for start in (self.first[each.name], *self._shift(each, each.mn_shift)):
-                    lane = w.binary("addi", w.put(f"tt.splat {start} : i32 -> tensor<{size}xi32>"), lane, f"tensor<{size}xi32>")
+                    lane = w.binary(
+                        "addi", w.put(f"tt.splat {start} : i32 -> tensor<{size}xi32>"), lane, f"tensor<{size}xi32>"
+                    )
                 limit = w.put(f"tt.splat %W : i32 -> {whole}")
                 masks.append(w.put(f"arith.cmpi slt, {spread(lane, axis)}, {limit} : {whole}"))
         while len(masks) > 1:

@@ -42,7 +42,7 @@ def describe_sparse_tiles(module: ModuleOp) -> None:
             _check_block(describer, op)
             if _is_block(describer, op):
                 return None
-            found = describer.access(op)
+            found = describer.access(op, follow=True)
             describer.check_rows(op, found)
             return op, found
 

@@ -51,3 +51,32 @@ def test_every_tile_is_summed(
     if limit is not None:
         read[:, (np.arange(k) % 64 if name == "fixed_k_mask" else np.arange(k)) >= limit] = 0
     np.testing.assert_array_equal(y, read @ w.T.astype(np.float64))
+
+
+def steps(rng: np.random.Generator, m: int, n: int, k: int, *, both: bool) -> tuple[Any, dict[str, Any], Any]:
+    """A kernel whose mask stays, its arguments, and what it computes. x has one row more than the kernel multiplies."""
+    x = rng.integers(-3, 4, (m + 1, k)).astype(np.float16)
+    w = louver.prune(rng.integers(-3, 4, (n, k)).astype(np.float16), "2:4")
+    given: dict[str, Any] = {"x": x, "w": louver.compress(w, "2:4"), "y": np.full((m, n), np.nan, np.float32)}
+    given |= {"M": m, "N": n, "K": k, "sxm": k, "swn": k, "sym": n, "BOTH": both} | TILE
+    return louver.jit(fixed_masks.whole_steps), given, x[:m].astype(np.float64) @ w.T.astype(np.float64)
+
+
+@pytest.mark.parametrize("both", [True, False])
+@pytest.mark.parametrize("k", [32, 64, 192])
+def test_a_mask_that_stays_is_that_of_each_step_of_whole_steps(rng: np.random.Generator, both: bool, k: int) -> None:
+    kernel, given, expected = steps(rng, 100, 72, k, both=both)
+    assert kernel.explain(**given).family == "product"
+    kernel.emulate[(2, 2)](**given)
+    np.testing.assert_array_equal(given["y"], expected)
+
+
+def test_a_mask_that_stays_in_other_steps_is_not_that_of_each(rng: np.random.Generator) -> None:
+    """The kernel reads what follows in memory, and multiplies it with zeros, or it is refused."""
+    kernel, given, expected = steps(rng, 100, 72, 104, both=False)
+    kernel.emulate[(2, 2)](**given)
+    np.testing.assert_array_equal(given["y"], expected)
+    kernel, given, _ = steps(rng, 100, 72, 104, both=True)
+    rule = "whose mask stays, so K is at most 64 or a multiple, got 104: compare with the index"
+    with pytest.raises(ValueError, match=rule):
+        kernel.emulate[(2, 2)](**given)

@@ -54,3 +54,26 @@ def wide_mask(x, w, y, N, K, LIMIT, sxm, swn, sym, TM: tl.constexpr, TN: tl.cons
         weights = tl.load(w + columns[None, :] * swn + k + ks[:, None], mask=k + ks[:, None] < K, other=0.0)
         total = tl.dot(tile, weights, total)
     tl.store(y + rows[:, None] * sym + columns[None, :], total, mask=columns[None, :] < N)
+
+
+@triton.jit
+def whole_steps(
+    x, w, y, M, N, K, sxm, swn, sym, BOTH: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr
+):
+    """The mask of K is that of the first tile, of one operand or of both: right if K is whole tiles, or in one."""
+    rows = tl.program_id(0) * TM + tl.arange(0, TM)
+    columns = tl.program_id(1) * TN + tl.arange(0, TN)
+    ks = tl.arange(0, TK)
+    x_at = x + rows[:, None] * sxm + ks[None, :]
+    w_at = w + columns[None, :] * swn + ks[:, None]
+    x_in = (rows[:, None] < M) & (ks[None, :] < K)
+    total = tl.zeros((TM, TN), dtype=tl.float32)
+    for i in range(tl.cdiv(K, TK)):
+        if BOTH:
+            w_in = (columns[None, :] < N) & (ks[:, None] < K)
+        else:
+            w_in = (columns[None, :] < N) & (i * TK + ks[:, None] < K)
+        total = tl.dot(tl.load(x_at, mask=x_in, other=0.0), tl.load(w_at, mask=w_in, other=0.0), total)
+        x_at += TK
+        w_at += TK
+    tl.store(y + rows[:, None] * sym + columns[None, :], total, mask=(rows[:, None] < M) & (columns[None, :] < N))
