@@ -108,6 +108,9 @@ def access(
     repeated = tuple(number for number in wide if repeats and number not in lanes(offset))
     starts = [_strided(offset, number, shape[number], op) for number in wide if number not in repeated]
     found, outside = _starts(starts, offset, op)
+    # A bound of all lanes says nothing of a tile that moves.
+    fixed = [each.number for each in found if each.first.constant is not None]
+    bounds = [each for each in bounds if not each.always(shape) or lanes(each.value) <= {*fixed}]
     limited = [_narrowed(bound.within(shape), wide) for bound in bounds]
     unsigned = [_narrowed(bound.unsigned, wide) for bound in bounds if bound.unsigned is not None]
     within = tuple(each for each in limited if len(lanes(each)) == 1 and lanes(each) <= {*repeated})

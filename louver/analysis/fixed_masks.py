@@ -21,7 +21,8 @@ def moving(
 ) -> tuple[list[Bound], list[Stepped]]:
     """The bounds of a load or store, where each that compares lanes with the size of its loop compares indices instead.
 
-    Both are the same for a size that is at most one step or a multiple of it. Those sizes are the second result.
+    Both are the same for a size that is at most one step or a multiple of it. Those sizes are the second result. Both are
+    true in a loop that has only the whole steps of a size.
     """
     found, sizes = list[Bound](), list[Stepped]()
     for bound in bounds:
@@ -32,7 +33,9 @@ def moving(
         (number,) = lanes(bound.value)
         move = Polynomial.atom(Iteration(loop)) * shape[number]
         found.append(replace(bound, value=bound.value + move, each=(bound.value + move,), unsigned=None))
-        sizes.append((Polynomial.atom(Lane(number)) - bound.value, shape[number]))
+        size, extent = Polynomial.atom(Lane(number)) - bound.value, shape[number]
+        if affine.times(loop) != size // extent:
+            sizes.append((size, extent))
     return found, sizes
 
 
@@ -48,7 +51,7 @@ def _loop(bound: Bound, pointer: Elements, shape: Sequence[int], affine: Affine)
     strides = [part for term in pointer.offset if (part := Polynomial(frozenset([term])).quotient(lane)) is not None]
     for loop in {atom.loop for atom in pointer.offset.atoms if isinstance(atom, Iteration)}:
         moves = [each * Polynomial.atom(Iteration(loop)) * extent for each in strides]
-        steps = affine.times(loop)
-        if moves and all(move.terms <= pointer.offset.terms for move in moves) and steps == size.ceil(extent):
+        goes_through = affine.times(loop) in (size.ceil(extent), size // extent)
+        if moves and goes_through and all(move.terms <= pointer.offset.terms for move in moves):
             return loop
     return None

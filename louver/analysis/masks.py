@@ -35,6 +35,10 @@ class Bound:
         wanted = [value for value in self.each if not _is_implied(value, shape)]
         return wanted[0] if len(wanted) == 1 else self.value
 
+    def always(self, shape: Sequence[int]) -> bool:
+        """Whether a tile's shape implies the bound."""
+        return all(_is_implied(value, shape) for value in self.each)
+
     def moved(self, where: Callable[[int], int]) -> Bound:
         """The bound with renumbered dimensions."""
         unsigned = None if self.unsigned is None else moved(self.unsigned, where)

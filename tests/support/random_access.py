@@ -382,7 +382,7 @@ class _Kernel:
         place = w.binary("muli", program, w.number(m * n))
         whole = f"tensor<{m}x{n}xi32>"
         lanes = []
-        for axis, size in enumerate((m, n)):
+        for size in (m, n):
             lane = w.put(f"tt.make_range {{end = {size} : i32, start = 0 : i32}} : tensor<{size}xi32>")
             lanes.append(lane)
 

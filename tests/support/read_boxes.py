@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -14,8 +14,8 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from louver.compile.passes import run_passes
 from louver.compile.signature import BoxParameter
-from louver.compile.tiles import DECOMPOSE, DESCRIBE, TilesState
-from louver.ir.interpret import program
+from louver.compile.tiles import DECOMPOSE, DESCRIBE, CompiledTiles, TilesState, compile_tiles
+from louver.ir.interpret import program, run_kernel
 from louver.ir.interpret.program import Program
 from louver.ir.interpret.values import Memory, Pointers, Value
 from louver.ir.tile import FuncOp, LoadOp
@@ -23,7 +23,7 @@ from louver.ir.tile.types import tensor_of
 from louver.isa.targets import target
 from louver.isa.tensormap import TensorMap
 from louver.library.boxes import Held, tensor_map
-from support.random_access import Launch, RandomAccess
+from support.random_access import TILES, Launch, RandomAccess, random_access
 
 Array = NDArray[Any]
 
@@ -172,3 +172,33 @@ def arguments_of(reads: Reads, launch: Launch, tile: Mapping[str, int]) -> dict[
         array[reads.elements[name]] = rng.integers(-3, 4, reads.elements[name].size)
     sums = np.full((int(np.prod(launch.grid)), tile["m"], tile["n"]), np.nan, np.float32)
     return found | {"d": sums, "loaded": launch.loaded} | launch.numbers
+
+
+MOST_PROGRAMS = 4
+
+MOST_LAUNCHES = 20
+
+
+def check_whole(seed: int, run: Callable[[CompiledTiles, Launch, dict[str, Any]], None]) -> CompiledTiles | None:
+    """Run a random kernel at the first launch that stays in its arrays, and compare it with the interpreter.
+
+    run: launches the kernel, and brings sums back. Raises ValueError if bulk copies cannot read its boxes: then the next launch
+    is drawn. Returns the kernel; None if no launch was run.
+    """
+    tile = TILES[seed % len(TILES)]
+    kernel = random_access(seed, tile)
+    described, compiled = Described.of(kernel.module), compile_tiles(kernel.module)
+    for index in range(MOST_LAUNCHES):
+        launch = kernel.launch(index)
+        reads = Reads.of(described, launch) if np.prod(launch.grid) <= MOST_PROGRAMS else None
+        if reads is None:
+            continue
+        expected, found = arguments_of(reads, launch, tile), arguments_of(reads, launch, tile)
+        try:
+            run(compiled, launch, found)
+        except ValueError:
+            continue
+        run_kernel(kernel.module, launch.grid, expected)
+        np.testing.assert_array_equal(found["d"], expected["d"], err_msg=f"{kernel.operands} {kernel.loop} {launch}")
+        return compiled
+    return None
