@@ -47,8 +47,8 @@ def tensor_map(box: BoxParameter, place: Held, numbers: Numbers) -> TensorMap:
         # Legal codes follow each row and the last row, so boxes may read beyond them.
         sizes = [strides[0] + METADATA_SLACK, (whole - METADATA_SLACK) // max(1, strides[0])]
     else:
-        # Without a size, a dimension has every index that an element of the array can have. What no mask excludes is in
-        # the array, so a box that reaches beyond the map or the array is one of lanes that a mask excludes.
+        # Without a size, a dimension has every index that an element of the array can have. The map may reach beyond the
+        # array. No load does, and a box has only what its load reads.
         known = [None if size is None else size.value(numbers) for size in box.sizes]
         sizes = [
             (whole - 1) // max(1, step) + 1 if size is None else size

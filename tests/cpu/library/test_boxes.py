@@ -42,6 +42,24 @@ def test_every_row_with_an_element_of_the_array_is_in_the_map(columns: int) -> N
     assert found.shape == (columns, 10)
 
 
+def test_boxes_that_may_begin_before_the_array_are_an_error() -> None:
+    box = replace(BOX, least=sizes("K - 8", "S"))
+    assert tensor_map(box, Held(4096, 2 * 640), {"K": 8, "S": 64}).shape == (8, 10)
+    with pytest.raises(ValueError, match=r"boxes of 'x' begin in the array if K - 8 is at least 0, got -1"):
+        tensor_map(box, Held(4096, 2 * 640), {"K": 7, "S": 64})
+
+
+@pytest.mark.parametrize(("columns", "rule"), [(64, None), (65, "whose neighbours are then 65 elements apart, got 64")])
+def test_rows_that_begin_anywhere_do_not_overlap(columns: int, rule: str | None) -> None:
+    """Else a row below 0 may have elements of the array."""
+    box, numbers = replace(BOX, free=1), {"K": columns, "S": 64}
+    if rule is None:
+        assert tensor_map(box, Held(4096, 2 * 640), numbers).shape == (64, 10)
+        return
+    with pytest.raises(ValueError, match=f"boxes of 'x' begin anywhere along a dimension, {rule}"):
+        tensor_map(box, Held(4096, 2 * 640), numbers)
+
+
 def test_heads_may_be_nearer_to_each_other_than_their_rows_reach() -> None:
     """Heads of T·64 elements, found at head·64 times T: the last one ends with the array."""
     heads = BoxParameter("k_box", "k", "address", 2, sizes("64", "T", None), sizes("64", "T"), (64, 64, 1), 128)
