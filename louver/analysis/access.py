@@ -259,7 +259,8 @@ def _bounded(each: Dimension, sizes: Sequence[Polynomial], op: Operation) -> tup
     shared = [term for term in each.first if term in size.terms]
     moved = _with_fellows([term for term in shared if _inner(term[0]) or _goes_to_matrix(term, each, size)], each.first)
     size, first = size - moved, each.first - moved
-    if any(isinstance(atom, Iteration) for atom in size.leaves):
+    # A lower bound contains the terms.
+    if (moved and each.floored) or any(isinstance(atom, Iteration) for atom in size.leaves):
         raise unsupported(
             "a mask must compare the index that the offsets use with a size", op, "use one expression for both"
         )

@@ -93,7 +93,7 @@ class RandomAccess:
         numbers = {name: size(*ends) for name, ends in LENGTHS.items()}
         if rng.integers(3) == 0:
             numbers["LIMIT"] = numbers["K"]
-        numbers |= {"START": pick((0, 0, 8, 32)), "MOVE": pick((8, 32, 48, 64))}
+        numbers |= {"START": pick((0, 0, 8, 32, -8)), "MOVE": pick((8, 32, 48, 64))}
         for each in "xy":
             numbers |= {f"s{each}": pick(STRIDES), f"e{each}": pick(MATRICES), f"o{each}": pick(OFFSETS)}
         if rng.integers(3) == 0:
@@ -116,8 +116,12 @@ def random_access(seed: int, tile: Mapping[str, int] = TILES[0]) -> RandomAccess
     """The kernel of a seed."""
     w = Writer(np.random.default_rng([seed, 0]))
     operands = _operand(w, "x", tile), _operand(w, "y", tile)
-    loop = w.pick("elements", "elements", "steps", "from a number", "twice")
-    return RandomAccess(seed, operands, loop, _Kernel(w, operands, loop, tile).text())
+    return written(w, seed, operands, w.pick("elements", "elements", "steps", "from a number", "twice"))
+
+
+def written(w: Writer, seed: int, operands: tuple[Operand, Operand], loop: str) -> RandomAccess:
+    """The kernel with these operands and this loop."""
+    return RandomAccess(seed, operands, loop, _Kernel(w, operands, loop, operands[0].tile).text())
 
 
 def _operand(w: Writer, name: str, tile: Mapping[str, int]) -> Operand:
@@ -127,7 +131,7 @@ def _operand(w: Writer, name: str, tile: Mapping[str, int]) -> Operand:
         across=w.pick(False, False, True),
         steps=steps,
         by="tile" if steps == "computed" else w.pick("tile", "tile", "tile", "8", "64", "MOVE", "rows"),
-        k_mask=w.pick("none", "fixed", "moving", "moving", "least"),
+        k_mask=w.pick("none", "fixed", "moving", "moving", "least", "floored", "floored fixed"),
         mn_mask=w.pick("none", "fixed", "moving", "moving", "floored"),
         entry_mask=w.pick(False, True),
         k_shift=w.pick("none", "none", "none", "known", "unknown", "number"),
@@ -343,15 +347,19 @@ class _Kernel:
         known = [shift for kind in (each.k_shift,) if kind != "unknown" for shift in self._shift(each, kind)]
         limit = f"%{each.limit}" if each.limit.isalpha() else w.number(int(each.limit))
         match each.k_mask:
-            case "fixed":
+            case "fixed" | "floored fixed":
                 masks.append(self._bound(each, self._lanes(each, each.k_axis, *known), limit))
-            case "moving":
+            case "moving" | "floored":
                 masks.append(self._bound(each, self._lanes(each, each.k_axis, at, *known), limit))
             case "least":
                 least = w.put(f"arith.minsi {limit}, %LIMIT : i32")
                 masks.append(self._bound(each, self._lanes(each, each.k_axis, at, *known), least))
             case _:
                 pass
+        if each.k_mask.startswith("floored"):
+            none = w.put(f"arith.constant dense<0> : {self._whole(each)}")
+            lanes = self._lanes(each, each.k_axis, at, *known)
+            masks.append(w.put(f"arith.cmpi sge, {lanes}, {none} : {self._whole(each)}"))
         known = [shift for kind in (each.mn_shift,) if kind != "unknown" for shift in self._shift(each, kind)]
         limit = "%R" if each.wrap == "none" else "%W"
         if each.mn_mask != "none":

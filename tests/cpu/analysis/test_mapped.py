@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from louver.compile.signature import BoxParameter
@@ -12,7 +13,8 @@ from louver.ir.polynomial import Numbers
 from louver.isa.tensormap import TensorMap
 from louver.library.boxes import Held, tensor_map
 from support import read_boxes
-from support.random_access import random_access
+from support.random_access import TILES, Launch, Operand, random_access, written
+from support.random_epilogue import Writer
 from support.read_boxes import Described, differences
 
 KERNELS = 5
@@ -64,10 +66,52 @@ def without(**changes: object) -> Map:
     return lambda box, place, numbers: tensor_map(replace(box, **changes), place, numbers)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("change", "seeds"), [(as_many_as_fit, (1, 49)), (without(least=()), (49,)), (without(free=None), (31,))]
+PLAIN = Operand(
+    "x",
+    across=False,
+    steps="computed",
+    by="tile",
+    k_mask="moving",
+    mn_mask="moving",
+    entry_mask=False,
+    k_shift="none",
+    mn_shift="number",
+    wrap="none",
+    entry="none",
+    numbered="plain",
+    unsigned=False,
+    limit="K",
+    tile=TILES[0],
 )
-def test_every_condition_is_needed(monkeypatch: pytest.MonkeyPatch, change: Map, seeds: tuple[int, ...]) -> None:
-    assert not any(differing(seed)[1] for seed in seeds)
+
+NUMBERS = {"K": 64, "LIMIT": 64, "R": 40, "E": 1, "W": 40, "START": 0, "MOVE": 8}
+NUMBERS |= {"sx": 64, "sy": 64, "ex": 64, "ey": 64, "ox": -8, "oy": -8}
+
+
+@pytest.mark.parametrize(
+    ("change", "of_x"),
+    [
+        (as_many_as_fit, {"steps": "carried", "k_mask": "fixed"}),
+        (without(least=()), {"k_shift": "known"}),
+        (without(free=None), {"entry": "loaded"}),
+    ],
+    ids=["a mask stays", "columns begin before a row", "a matrix is before the array"],
+)
+def test_every_condition_is_needed(monkeypatch: pytest.MonkeyPatch, change: Map, of_x: dict[str, str]) -> None:
+    operands = replace(PLAIN, **of_x), replace(PLAIN, name="y")  # type: ignore[arg-type]
+    kernel = written(Writer(np.random.default_rng(0)), 0, operands, "elements")
+    described, launch = Described.of(kernel.module), Launch(NUMBERS, (2, 1, 1), np.full(4, -1, np.int32), (0, 0))
+    assert len(described.boxes) == 2
+    count, wrong = differences(kernel, described, launch)
+    assert not wrong
     monkeypatch.setattr(read_boxes, "tensor_map", change)
-    assert all(differing(seed)[1] for seed in seeds)
+    more, wrong = differences(kernel, described, launch)
+    assert wrong and more >= count > 0
+
+
+def test_a_lower_bound_moves_with_the_pointer_and_its_size() -> None:
+    """The size bounds lanes, the lower bound indices: no map has both."""
+    of_x = {"steps": "carried", "k_mask": "floored fixed", "k_shift": "known"}
+    operands = replace(PLAIN, **of_x), replace(PLAIN, name="y")  # type: ignore[arg-type]
+    found = Described.of(written(Writer(np.random.default_rng(0)), 0, operands, "elements").module)
+    assert {each.argument for each in found.boxes.values()} == {"y"}
