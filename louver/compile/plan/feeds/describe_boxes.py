@@ -1,9 +1,9 @@
 """describe-boxes: finds loads in loops that read a box of an array, and records the box, so that ring-copies can use
 bulk copies.
 
-A load reads a box if the addresses of its tile are rows of neighbours, and its mask is the edges of the array. Elements
-outside of the array are zeros. The launch makes the tensor map, so it must be able to compute sizes and strides. The
-load keeps its addresses and mask. It uses them if its loop gets no ring, or if the target has no bulk copies.
+A load reads a box if the addresses of its tile are rows of neighbours, and `louver.analysis.mapped` proves that a tensor
+map has exactly its elements. The launch makes the map, so it must be able to compute sizes and strides. The load keeps
+its addresses and mask. It uses them if its loop gets no ring, or if the target has no bulk copies.
 
 Input and output are valid tile IR without sparse types, descriptors and block pointers (after expand-blocks). The
 function gets a descriptor argument for each tensor map, after its other arguments.
