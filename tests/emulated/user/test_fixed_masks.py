@@ -80,3 +80,16 @@ def test_a_mask_that_stays_in_other_steps_is_not_that_of_each(rng: np.random.Gen
     rule = "whose mask stays, so K is at most 64 or a multiple, got 104: compare with the index"
     with pytest.raises(ValueError, match=rule):
         kernel.emulate[(2, 2)](**given)
+
+
+@pytest.mark.parametrize("shift", [-64, -8, 0, 8])
+def test_columns_may_begin_in_the_row_before(rng: np.random.Generator, shift: int) -> None:
+    m, n, k = 80, 72, 128
+    x = rng.integers(-3, 4, (m + 1, k)).astype(np.float16)
+    w = louver.prune(rng.integers(-3, 4, (n, k)).astype(np.float16), "2:4")
+    y = np.full((m, n), np.nan, np.float32)
+    given: dict[str, Any] = {"x": x, "w": louver.compress(w, "2:4"), "y": y, "M": m, "N": n, "K": k, "SHIFT": shift}
+    louver.jit(fixed_masks.shifted).emulate[(2, 2)](**given | {"sxm": k, "swn": k, "sym": n} | TILE)
+    at = np.arange(k) + shift
+    read = np.where(at < k, x.reshape(-1)[(1 + np.arange(m))[:, None] * k + np.minimum(at, k - 1)], 0)
+    np.testing.assert_array_equal(y, read.astype(np.float64) @ w.T.astype(np.float64))

@@ -77,3 +77,22 @@ def whole_steps(
         x_at += TK
         w_at += TK
     tl.store(y + rows[:, None] * sym + columns[None, :], total, mask=(rows[:, None] < M) & (columns[None, :] < N))
+
+
+@triton.jit
+def shifted(x, w, y, M, N, K, SHIFT, sxm, swn, sym, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr):
+    """Rows of x from the second one on, from column SHIFT on. Below 0, they begin in the row before."""
+    rows = tl.program_id(0) * TM + tl.arange(0, TM)
+    columns = tl.program_id(1) * TN + tl.arange(0, TN)
+    ks = tl.arange(0, TK)
+    total = tl.zeros((TM, TN), dtype=tl.float32)
+    for k in range(0, K, TK):
+        at = k + SHIFT + ks
+        tile = tl.load(
+            x + (1 + rows[:, None]) * sxm + at[None, :], mask=(rows[:, None] < M) & (at[None, :] < K), other=0.0
+        )
+        weights = tl.load(
+            w + columns[None, :] * swn + k + ks[:, None], mask=(columns[None, :] < N) & (k + ks[:, None] < K), other=0.0
+        )
+        total = tl.dot(tile, weights, total)
+    tl.store(y + rows[:, None] * sym + columns[None, :], total, mask=(rows[:, None] < M) & (columns[None, :] < N))
