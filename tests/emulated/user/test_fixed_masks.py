@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import louver
+from louver.user.hints import REGISTER_TILES
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed: pip install 'louver[triton]'", allow_module_level=True)
@@ -18,7 +19,7 @@ from support.triton import fixed_masks
 TILE = {"TM": 64, "TN": 64, "TK": 64}
 
 
-@pytest.mark.parametrize("emulated", [True, False])
+@pytest.mark.parametrize("way", ["as it is", "register tiles", "interpreted"])
 @pytest.mark.parametrize(
     ("name", "m", "k", "limit"),
     [
@@ -34,18 +35,16 @@ TILE = {"TM": 64, "TN": 64, "TK": 64}
         ("wide_mask", 64, 192, 250),
     ],
 )
-def test_every_tile_is_summed(
-    rng: np.random.Generator, emulated: bool, name: str, m: int, k: int, limit: int | None
-) -> None:
+def test_every_tile_is_summed(rng: np.random.Generator, way: str, name: str, m: int, k: int, limit: int | None) -> None:
     n = 128
     x = rng.integers(-3, 4, (m, k)).astype(np.float16)
     w = louver.prune(rng.integers(-3, 4, (n, k)).astype(np.float16), "2:4")
     y = np.full((m, n), np.nan, np.float32)
     given: dict[str, Any] = {"x": x, "w": louver.compress(w, "2:4"), "y": y, "M": m, "N": n, "K": k, "LIMIT": limit}
     given |= {"sxm": k, "swn": k, "sym": n} | TILE
-    kernel = louver.jit(getattr(fixed_masks, name))
+    kernel = louver.jit(getattr(fixed_masks, name), **({"family": REGISTER_TILES} if way == "register tiles" else {}))
     grid = (2,) if name == "fixed_row_mask" else (-(-m // 64), 2)
-    start = (kernel.emulate if emulated else kernel)[grid]
+    start = (kernel if way == "interpreted" else kernel.emulate)[grid]
     start(**{each: given[each] for each in getattr(fixed_masks, name).arg_names})
     read = x.astype(np.float64)
     if limit is not None:
