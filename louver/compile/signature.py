@@ -172,6 +172,7 @@ class BoxParameter:
     part: "address", "values" or "metadata", as for an `ArgumentParameter`, or "matrix", an operand of a product.
     sizes: None for a dimension in which the kernel does not bound the array.
     strides: the strides of all dimensions but the first.
+    least, free: conditions for the map, see `louver.analysis.mapped.Mapped`.
     adds: the element type of an output to which results are added.
     along: a size of the launch. The box has only the rows that whole boxes leave of it. None for a whole box.
     tailed: where rows of the array end inside a box, copies may be by its `tail`. The kernel knows `sizes[1]` then, by a
@@ -189,6 +190,8 @@ class BoxParameter:
     adds: str | None = None
     along: Size | None = None
     tailed: bool = False
+    least: tuple[Size, ...] = ()
+    free: int | None = None
 
     def __post_init__(self) -> None:
         if self.part not in ARRAYS:

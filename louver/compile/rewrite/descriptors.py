@@ -10,7 +10,7 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import IntegerType, i32, i64
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
-from louver.analysis.access import Access, Dimension, Entry
+from louver.analysis.access import EVERY, Access, Dimension, Entry
 from louver.analysis.affine import Affine
 from louver.analysis.atoms import Iteration
 from louver.analysis.integers import constant_integer
@@ -21,9 +21,6 @@ from louver.ir.arith import ExtSIOp, TruncIOp
 from louver.ir.polynomial import Part, Polynomial
 from louver.ir.refusal import unsupported
 from louver.ir.tile import GetProgramIdOp, Index, MakeTensorDescriptorOp
-
-EVERY = (1 << 31) - 1
-"""The size of a dimension without a bound. A load without a mask is inside of its tensor."""
 
 
 @dataclass(slots=True)
