@@ -68,21 +68,22 @@ class StoredTensor:
 class CheckpointFile:
     """A safetensors file of a checkpoint.
 
-    tensors: in the order of their data. metadata: without Louver's keys. identity: size, time of the last change and a
-        hash of the header; a different value means that the file was changed.
+    tensors: in the order of their data. metadata: without Louver's keys. identity: size, time of the last change of the
+        content, inode, time of the last change of the state (which no program can set back), and a hash of the header.
+        A file of the same identity has the same content.
     """
 
     path: Path
     tensors: Mapping[str, StoredTensor]
     metadata: Mapping[str, str]
-    identity: tuple[int, int, str]
+    identity: tuple[int, int, int, int, str]
     data_start: int
 
     @contextmanager
     def open(self) -> Generator[TensorReader]:
         """Open the file to read tensors. Raises FormatError if it was changed since its header was read."""
         with RegularFile.open(self.path) as file:
-            if (file.size, file.status.st_mtime_ns) != self.identity[:2]:
+            if (file.size, file.status.st_mtime_ns, file.status.st_ino) != self.identity[:3]:
                 raise FormatError(f"{self.path}: the file was changed while it was read: start again")
             yield TensorReader(file, self.data_start)
 
@@ -273,8 +274,9 @@ def _open(file: RegularFile, path: Path) -> CheckpointFile:
     except ValueError as error:
         raise FormatError(f"{path}: {error}") from error
     metadata = {key: text for key, text in header.metadata.items() if key not in (KEY, MARK)}
-    digest = hashlib.sha256(file.read(0, header.data_start)).hexdigest()
-    return CheckpointFile(path, tensors, metadata, (file.size, file.status.st_mtime_ns, digest), header.data_start)
+    status, digest = file.status, hashlib.sha256(file.read(0, header.data_start)).hexdigest()
+    identity = (file.size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns, digest)
+    return CheckpointFile(path, tensors, metadata, identity, header.data_start)
 
 
 def _tensors(entries: Mapping[str, Entry], schema: Schema | None) -> dict[str, StoredTensor]:

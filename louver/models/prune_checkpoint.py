@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,9 +25,10 @@ from louver.formats.regular import TOKEN_DIGITS, Target
 from louver.formats.schema import DenseForm, Form, SparseForm
 from louver.formats.select import Norm
 from louver.formats.writer import FileWriter, arranged, writing
-from louver.models.journal import Journal, Run, Written, finish_interrupted, journal_path
+from louver.models.journal import Journal, Place, Run, Written, finish_moving, journal_path, refuse_others
 from louver.models.layer_row import LayerRow
 from louver.models.selection import Selection
+from louver.models.stamp import Stamp
 from louver.models.weights import layer_row, prune_piece, selected, written_element
 
 Progress = Callable[[float], object]
@@ -83,7 +86,7 @@ def prune_checkpoint(source: Path, out: Path, options: PruneOptions, progress: P
     request = _digits(
         louver.__version__, str(source.resolve()), str(out.resolve()), repr(replace(options, force=False))
     )
-    finished = finish_interrupted(out)
+    finished = finish_moving(out)
     checkpoint = open_checkpoint(source)
     is_folder = out.is_dir() or (checkpoint.index is not None and out.suffix != ".json")
     target = out / checkpoint.path.name if is_folder else out
@@ -96,26 +99,35 @@ def prune_checkpoint(source: Path, out: Path, options: PruneOptions, progress: P
             return _result(target, journal)
     output = _output(checkpoint, target, options)
     made = _make_folder(checkpoint, output.folder)
+    run = Run(key, request, output.names)
     journal: Journal | None = None
-    try:
-        targets = [Target.of(output.folder / name) for name in output.names]
-        _check_targets(targets, options.force)
-        journal = Journal(journal_path(output.folder, output.names[-1]))
-        journal.begin(Run(key, request, output.names))
-        _write_files(checkpoint, output, targets, options, journal, progress)
-        journal.finish()
-    except Exception:
-        if journal is not None and journal.complete:
-            # Some files have their final names; the rest is left for the next run.
-            journal.close(keep=True)
+    with ExitStack() as held:
+        try:
+            targets = [Target.of(output.folder / name) for name in output.names]
+            _check_targets(targets, options.force)
+            before = [Stamp.of(target.path) for target in targets]
+            journal = Journal(journal_path(output.folder, output.names[-1]))
+            complete = journal.run == run and journal.sealed is not None and set(journal.places()) == {Place.WAITS}
+            if not complete:
+                journal.begin(run)
+                refuse_others(journal)
+                _write_files(checkpoint, output, targets, options, journal, progress, held)
+                journal.seal(before)
+            if os.name == "nt":
+                held.close()
+            journal.place()
+        except Exception:
+            if journal is not None and journal.sealed is not None and journal.is_moving:
+                # Some files have their final names; the rest is left for the next run.
+                journal.close(keep=True)
+                raise
+            # The next run would fail in the same way. Only an interrupted run can continue.
+            if journal is not None:
+                journal.remove_parts()
+                journal.close(keep=False)
+            if made:
+                output.folder.rmdir()
             raise
-        # The next run would fail in the same way. Only an interrupted run can continue.
-        if journal is not None:
-            journal.remove_parts()
-            journal.close(keep=False)
-        if made:
-            output.folder.rmdir()
-        raise
     return _result(target, journal)
 
 
@@ -171,7 +183,9 @@ def _write_files(
     options: PruneOptions,
     journal: Journal,
     progress: Progress,
+    held: ExitStack,
 ) -> None:
+    """Write the unfinished files. `held` keeps them open and locked."""
     assert journal.run is not None
     key = journal.run.key
     for target in targets:
@@ -179,7 +193,8 @@ def _write_files(
     total = sum(tensor.nbytes for tensor in checkpoint.tensors.values()) or 1
     done = 0
     for source, target, forms in zip(checkpoint.files, targets, output.forms, strict=False):
-        with source.open() as reader, writing(target, key, forms, source.metadata) as writer:
+        writer = held.enter_context(writing(target, key, forms, source.metadata))
+        with source.open() as reader:
             for tensor in source.tensors.values():
                 written = journal.written.get(tensor.name)
                 if written is None or not writer.has(tensor.name, written.crc32):
@@ -188,7 +203,7 @@ def _write_files(
                 progress(done / total)
             writer.seal({name: _counted(form, journal.written[name]) for name, form in forms.items()})
     if output.index is not None:
-        targets[-1].fill_part(key, output.index.text().encode())
+        held.enter_context(targets[-1].fill_part(key, output.index.text().encode()))
     for source in checkpoint.files:
         with source.open():
             """Raises an error if the file changed since it was read."""

@@ -442,3 +442,50 @@ def test_a_journal_that_is_not_ours(line: dict[str, Any], checkpoint: Path, tmp_
     prune_checkpoint(checkpoint, out, options(), quiet)
     assert content(out).keys() == content(checkpoint).keys()
     assert {path.name for path in tmp_path.iterdir()} == {checkpoint.name, out.name}
+
+
+def killed_before_placing(run: Callable[[], object]) -> None:
+    """Kill a run that has sealed its journal, before it replaces a file."""
+    with pytest.MonkeyPatch.context() as patch:
+
+        def killed(*_: object) -> None:
+            raise KilledError
+
+        patch.setattr("louver.models.journal.Journal.place", killed)
+        with pytest.raises(KilledError):
+            run()
+
+
+def test_a_killed_run_does_not_replace_a_file_that_came_later(cli: Cli, checkpoint: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.safetensors"
+    killed_before_placing(lambda: prune_checkpoint(checkpoint, out, options(force=False), quiet))
+    out.write_bytes(b"the user's")
+    assert "--force" in cli.refused("prune", checkpoint, out)
+    assert out.read_bytes() == b"the user's"
+    assert cli("prune", checkpoint, out, "--force").exit_code == 0
+    prune_checkpoint(checkpoint, tmp_path / "fresh", options(), quiet)
+    assert out.read_bytes() == (tmp_path / "fresh").read_bytes() and not list(tmp_path.glob(".*"))
+
+
+def test_a_killed_run_in_place_does_not_replace_a_newer_input(
+    checkpoint: Path, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    killed_before_placing(lambda: prune_checkpoint(checkpoint, checkpoint, options(), quiet))
+    newer = {"encoder.query.weight": rng.standard_normal((37, 70)).astype(np.float32)}
+    louver.save(checkpoint, newer)
+    prune_checkpoint(checkpoint, checkpoint, options(), quiet)
+    after = louver.load(checkpoint)
+    assert after.keys() == newer.keys()
+    np.testing.assert_array_equal(
+        np.asarray(after["encoder.query.weight"]), louver.prune(newer["encoder.query.weight"], "2:4")
+    )
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_killed_run_that_was_complete_is_not_written_again(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out.safetensors"
+    killed_before_placing(lambda: prune_checkpoint(checkpoint, out, options(), quiet))
+    monkeypatch.setattr(prune_run, "prune_piece", None)
+    assert prune_checkpoint(checkpoint, out, options(), quiet).rows and louver.load(out)
