@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from louver.formats.checkpoint import Checkpoint, open_checkpoint
@@ -15,7 +14,7 @@ from louver.models.evidence import names, siblings
 from louver.models.evidence.config import Config, read_config
 from louver.models.evidence.found import Found, is_float, is_fp8
 from louver.models.roles import Evidence, ModelFacts, Role, Scale, TensorFacts
-from louver.models.selection import Choice, any_matches
+from louver.models.selection import DEFAULT, Choice, any_matches
 
 ALL: Final = tuple(Evidence)
 
@@ -53,7 +52,7 @@ class _Tensor:
 
 def analyze(
     path: str | os.PathLike[str],
-    choice: Choice = Choice(),
+    choice: Choice = DEFAULT,
     pattern: Pattern | str | None = None,
     *,
     evidence: Collection[Evidence] = ALL,
@@ -79,7 +78,7 @@ def decide(
     forms: Mapping[str, Form],
     config: Config,
     metadata: Mapping[str, str],
-    choice: Choice = Choice(),
+    choice: Choice = DEFAULT,
     pattern: Pattern | str | None = None,
     *,
     evidence: Collection[Evidence] = ALL,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Final
 
 EMBEDDINGS = ("*embed*", "*wte*", "*wpe*")
 """Names of look-up tables. They are 2-D, but no product reads them, so they are excluded by default."""
@@ -46,6 +47,10 @@ class Choice:
     def excludes(self, name: str) -> bool:
         """Whether the user leaves the tensor."""
         return any_matches(self.exclude, name)
+
+
+DEFAULT: Final = Choice()
+"""No changes."""
 
 
 @dataclass(frozen=True, slots=True)
