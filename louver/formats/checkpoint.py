@@ -28,9 +28,11 @@ from louver.formats.schema import (
     MARK,
     DenseForm,
     Form,
+    RawForm,
     Schema,
     SparseForm,
     Tensor,
+    array_form,
     crc32_text,
     start_crc32,
     stored_names,
@@ -39,6 +41,12 @@ from louver.formats.tensor import SparseTensor, frozen
 
 PIECE: Final = 1 << 22
 """Elements of a piece."""
+
+NAMED: Final = 8
+"""Most names in a note."""
+
+_BYTES: Final = np.dtype(np.uint8)
+"""How arrays of a type that NumPy does not hold are copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +60,7 @@ class StoredArray:
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A tensor of a file. arrays: the array of a dense tensor; values and indices of a sparse tensor."""
+    """A tensor of a file. arrays: the array of a dense tensor or of raw bytes; values and indices of a sparse tensor."""
 
     name: str
     form: Form
@@ -101,6 +109,28 @@ class Checkpoint:
         return {name: tensor for file in self.files for name, tensor in file.tensors.items()}
 
     @property
+    def unlisted(self) -> tuple[str, ...]:
+        """Names of the tensors that their file holds and the index does not list."""
+        if self.index is None:
+            return ()
+        listed = self.index.weight_map.keys()
+        return tuple(
+            name for name, tensor in self.tensors.items() if listed.isdisjoint(array.name for array in tensor.arrays)
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know about the files as they are."""
+        names = self.unlisted
+        if not names:
+            return ()
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        return (
+            f"{self.path.name} does not list {', '.join(map(repr, names[:NAMED]))}{more}, which its files hold: they are copied "
+            "and stay unlisted",
+        )
+
+    @property
     def metadata(self) -> dict[str, str]:
         """The metadata of all files, without Louver's keys. Of different values for a key the first file's wins."""
         return {key: text for file in reversed(self.files) for key, text in file.metadata.items()}
@@ -108,7 +138,7 @@ class Checkpoint:
 
 def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     """Read the headers of a safetensors file, of the files of an index, or of the only checkpoint in a folder. Raises
-    FormatError for damage and for an index that disagrees with its files, and OSError.
+    FormatError for damage and for an index that lists what its files lack, and OSError.
     """
     found = find(Path(path))
     with _no_collection():
@@ -145,22 +175,25 @@ class TensorReader:
     data_start: int
 
     def read(self, tensor: StoredTensor) -> Tensor:
-        """A whole tensor. Raises FormatError for damage, MemoryError for a tensor that does not fit in memory."""
+        """A whole tensor. Raises FormatError for damage and for a type that NumPy does not hold, MemoryError for a tensor
+        that does not fit in memory.
+        """
+        form = self._readable(tensor)
         try:
             arrays = [_ArrayReader(self, tensor, array).whole() for array in tensor.arrays]
         except MemoryError as error:
             need = f"{self.file.path}: {tensor.name!r} needs {tensor.nbytes} bytes of memory"
             raise MemoryError(f"{need}: `louver prune` and `louver inspect` read it in pieces") from error
-        if isinstance(tensor.form, DenseForm):
+        if isinstance(form, DenseForm):
             return arrays[0]
-        return self._sparse(tensor, tensor.form.shape, tensor.form.axis, arrays)
+        return self._sparse(tensor, form.shape, form.axis, arrays)
 
     def pieces(self, tensor: StoredTensor, unit: Pattern) -> Iterator[Tensor]:
         """A tensor's rows along its sparse or last axis, in order, as matrices of at most about `PIECE` elements. A
         piece has whole windows of `unit` and of the tensor's own pattern, from one or more matrices. For element
         patterns it can be part of a row, at a multiple of both M (below `PIECE`) and of a byte of indices.
         """
-        form = tensor.form
+        form = self._readable(tensor)
         readers = [_ArrayReader(self, tensor, array) for array in tensor.arrays]
         axis, width, length = len(form.shape) - 1, 2 * unit.m, unit.length
         if isinstance(form, SparseForm):
@@ -191,6 +224,15 @@ class TensorReader:
             for _ in self.chunks(tensor):
                 """Reading all chunks compares the checksums."""
 
+    def _readable(self, tensor: StoredTensor) -> DenseForm | SparseForm:
+        """The tensor's form. Raises FormatError if NumPy does not hold its elements."""
+        if isinstance(tensor.form, RawForm):
+            raise FormatError(
+                f"{self.file.path}: {tensor.name!r} has elements of type {tensor.form.dtype}, of which NumPy has no arrays: "
+                "`louver inspect` lists the file, and `louver prune` copies such a tensor"
+            )
+        return tensor.form
+
     def _sparse(
         self, tensor: StoredTensor, shape: tuple[int, ...], axis: int, arrays: Sequence[NDArray[Any]]
     ) -> SparseTensor:
@@ -213,7 +255,7 @@ class _ArrayReader:
         self.file = reader.file
         self.tensor = tensor
         self.array = array
-        self.dtype = DTYPES[array.entry.dtype]
+        self.dtype = DTYPES.get(array.entry.dtype, _BYTES)
         self.left = array.entry.nbytes // self.dtype.itemsize
         self.stop = reader.data_start + array.entry.stop
         self.crc = None if array.crc32 is None else start_crc32(array.entry)
@@ -301,7 +343,7 @@ def _tensors(entries: Mapping[str, Entry], schema: Schema | None) -> dict[str, S
     for name, array in left.items():
         if name in tensors:
             raise ValueError(f"a tensor is either sparse or dense, got both for {name!r}: the file is corrupt")
-        tensors[name] = StoredTensor(name, DenseForm(array.entry.dtype, array.entry.shape), (array,))
+        tensors[name] = StoredTensor(name, array_form(array.entry), (array,))
     return dict(sorted(tensors.items(), key=lambda item: item[1].arrays[0].entry.start))
 
 
@@ -344,7 +386,7 @@ def _parts(form: SparseForm, name: str, arrays: dict[str, StoredArray]) -> tuple
         raise ValueError(f"the file holds no {' and no '.join(missing)}")
     parts = tuple(arrays.pop(stored) for stored in wanted)
     for part, array in zip(parts, wanted.values(), strict=True):
-        if (part.entry.dtype, part.entry.shape) != (array.dtype, array.shape):
+        if array_form(part.entry) != array:
             raise ValueError(
                 f"{form.pattern} {form.dtype} of shape {list(form.shape)} along axis {form.axis} has {part.name} of "
                 f"{array.dtype} {list(array.shape)}, got {part.entry.dtype} {list(part.entry.shape)}"
@@ -353,13 +395,11 @@ def _parts(form: SparseForm, name: str, arrays: dict[str, StoredArray]) -> tuple
 
 
 def _check_shard(path: Path, index: Index, name: str, file: CheckpointFile) -> None:
-    """Raises FormatError unless a file holds exactly the arrays that the index lists for it."""
+    """Raises FormatError unless a file holds the arrays that the index lists for it. It may hold others."""
     mapped = {array for array, shard in index.weight_map.items() if shard == name}
     held = {array.name for tensor in file.tensors.values() for array in tensor.arrays}
     for array in sorted(mapped - held):
         raise FormatError(f"{path}: the index says that {name} holds {array!r}, which it does not")
-    for array in sorted(held - mapped):
-        raise FormatError(f"{path}: {name} holds {array!r}, which the index does not list")
 
 
 def _check_names(path: Path, files: Sequence[CheckpointFile]) -> None:

@@ -44,12 +44,49 @@ class DenseForm:
     dtype: str
     shape: tuple[int, ...]
 
-    def arrays(self, name: str) -> dict[str, DenseForm]:
+    def arrays(self, name: str) -> dict[str, ArrayForm]:
         return {name: self}
 
     @property
+    def itemsize(self) -> int:
+        return DTYPES[self.dtype].itemsize
+
+    @property
     def nbytes(self) -> int:
-        return math.prod(self.shape) * DTYPES[self.dtype].itemsize
+        return math.prod(self.shape) * self.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class RawForm:
+    """An array of a type that NumPy does not hold, without data: `nbytes` bytes, which are copied but never read.
+
+    dtype: the file's name of the element type, such as "F4". shape: in elements, which may have less than a byte.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+
+    def arrays(self, name: str) -> dict[str, ArrayForm]:
+        return {name: self}
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of the units in which the data are aligned: of an element, if that is a whole power of two, else 1."""
+        count = math.prod(self.shape)
+        size, rest = divmod(self.nbytes, count) if count else (1, 0)
+        return size if not rest and size.bit_count() == 1 else 1
+
+
+ArrayForm: TypeAlias = DenseForm | RawForm
+"""The form of one stored array."""
+
+
+def array_form(entry: Entry) -> ArrayForm:
+    """The form of a stored array."""
+    if entry.dtype in DTYPES:
+        return DenseForm(entry.dtype, entry.shape)
+    return RawForm(entry.dtype, entry.shape, entry.nbytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +110,7 @@ class SparseForm:
         if not self.dtype.sparse:
             raise ValueError(f"{self.dtype} is a type of results or of numbers, not of sparse tensors")
 
-    def arrays(self, name: str) -> dict[str, DenseForm]:
+    def arrays(self, name: str) -> dict[str, ArrayForm]:
         """The stored arrays by name: values and indices."""
         windows = Windows(self.shape, self.axis, self.pattern)
         values, indices = stored_names(name)
@@ -108,7 +145,7 @@ class SparseForm:
         return cls(Pattern.parse(pattern), element_type(dtype), tuple(cast("list[int]", shape)), axis, dropped)
 
 
-Form: TypeAlias = DenseForm | SparseForm
+Form: TypeAlias = DenseForm | RawForm | SparseForm
 
 
 @dataclass(frozen=True, slots=True)
