@@ -199,7 +199,7 @@ class TensorReader:
         if isinstance(form, SparseForm):
             axis, length = form.axis, math.lcm(length, form.pattern.length)
             width = math.lcm(width, 2 * form.pattern.m)
-        for rows, columns in _piece_shapes(form.shape, axis, width, length):
+        for rows, columns in piece_shapes(form.shape, axis, width, length):
             if isinstance(form, DenseForm):
                 yield readers[0].take((rows, columns))
                 continue
@@ -221,8 +221,14 @@ class TensorReader:
     def verify(self, tensor: StoredTensor) -> None:
         """Compare a tensor's checksums, if the file has them. Raises FormatError."""
         if any(array.crc32 is not None for array in tensor.arrays):
-            for _ in self.chunks(tensor):
-                """Reading all chunks compares the checksums."""
+            self.checksums(tensor)
+
+    def checksums(self, tensor: StoredTensor) -> tuple[int, ...]:
+        """The CRC-32 of each stored array, as in the metadata. Reads the tensor. Raises FormatError for damage."""
+        found = [start_crc32(array.entry) for array in tensor.arrays]
+        for parts in self.chunks(tensor):
+            found = [zlib.crc32(array_bytes(part), crc) for part, crc in zip(parts, found, strict=True)]
+        return tuple(found)
 
     def _readable(self, tensor: StoredTensor) -> DenseForm | SparseForm:
         """The tensor's form. Raises FormatError if NumPy does not hold its elements."""
@@ -287,7 +293,7 @@ class _ArrayReader:
         return array
 
 
-def _piece_shapes(shape: tuple[int, ...], axis: int, unit: int, length: int) -> Iterator[tuple[int, int]]:
+def piece_shapes(shape: tuple[int, ...], axis: int, unit: int, length: int) -> Iterator[tuple[int, int]]:
     """Rows and columns of consecutive pieces of an array that is read as rows along `axis` (-1: a scalar). Parts of a
     row start at multiples of `unit`. Pieces of several rows have whole windows of `length` rows.
     """

@@ -29,7 +29,7 @@ _TOKEN: Final = "journal"
 class Run:
     """A run. key: digits of its inputs, options and outputs. request: the same without the inputs' content.
 
-    names: the output's files in its folder. With several files, the last one is the index.
+    names: the output's files by their paths in its folder. A reader of several files starts at the last one: the index.
     """
 
     key: str
@@ -40,17 +40,21 @@ class Run:
         for key in (self.key, self.request):
             if len(key) != TOKEN_DIGITS or set(key) - set("0123456789abcdef"):
                 raise ValueError(f"a run's keys have {TOKEN_DIGITS} hexadecimal digits, got {key!r}")
-        if not self.names or not all(is_file_name(name) for name in self.names):
-            raise ValueError(f"a run's files have plain names, got {list(self.names)}")
+        if not self.names or not all(is_file_name(part) for name in self.names for part in name.split("/")):
+            raise ValueError(f"a run's files have plain names in a folder, got {list(self.names)}")
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A complete tensor. crc32: of its stored arrays. dropped: number of -0.0 without a slot. row: None if copied."""
+    """A complete tensor. crc32: of its stored arrays. source: of the stored arrays that were read to write it.
+
+    dropped: number of -0.0 without a slot. row: None if copied.
+    """
 
     name: str
     crc32: tuple[str, ...]
     nbytes: int
+    source: tuple[str, ...]
     dropped: int = 0
     row: LayerRow | None = None
 
@@ -199,7 +203,7 @@ class Journal:
                 raise ValueError("a complete run has stamps of all files")
             self.sealed = Sealed(parts, before)
         else:
-            line["crc32"] = tuple(line["crc32"])
+            line["crc32"], line["source"] = tuple(line["crc32"]), tuple(line["source"])
             if line["row"] is not None:
                 line["row"]["shape"] = tuple(line["row"]["shape"])
                 line["row"] = LayerRow(**line["row"])
@@ -246,11 +250,10 @@ def finish_moving(out: Path) -> list[Journal]:
     return finished
 
 
-def refuse_others(journal: Journal) -> None:
-    """Raises BlockingIOError while another process writes one of this run's files under another index. Removes the
+def refuse_others(journal: Journal, run: Run) -> None:
+    """Raises BlockingIOError while another process writes one of the run's files under another index. Removes the
     remains of such a run that ended.
     """
-    assert journal.run is not None
     for path in sorted(journal.path.parent.glob(f".*{_TOKEN}.part")):
         if path == journal.path:
             continue
@@ -259,10 +262,10 @@ def refuse_others(journal: Journal) -> None:
         except BlockingIOError:
             lines = list(_lines(path.read_bytes()))
             # A journal without a first line is of a run that begins now.
-            if not lines or set(lines[0][0].get("names", ())) & set(journal.run.names):
+            if not lines or set(lines[0][0].get("names", ())) & set(run.names):
                 raise
             continue
-        if other.run is not None and not set(other.run.names) & set(journal.run.names):
+        if other.run is not None and not set(other.run.names) & set(run.names):
             other.close(keep=True)
             continue
         if other.sealed is not None and other.is_moving:
