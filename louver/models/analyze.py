@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from louver.formats.checkpoint import Checkpoint, open_checkpoint
 from louver.formats.pattern import Pattern
 from louver.formats.schema import DenseForm, Form
-from louver.models.evidence import names, siblings
+from louver.models.evidence import model, names, siblings
 from louver.models.evidence.config import Config, read_config
 from louver.models.evidence.found import Found, is_float, is_fp8
+from louver.models.evidence.model import ModelEvidence
 from louver.models.roles import Evidence, ModelFacts, Role, Scale, TensorFacts
 from louver.models.selection import DEFAULT, Choice, any_matches
 
@@ -30,6 +31,9 @@ _DENSE: Final[Mapping[Role, str]] = {
 _NAMEABLE: Final = frozenset((Role.WEIGHT, *_DENSE))
 """Roles that a user can ask to prune."""
 
+
+_FED: Final = (Role.HEAD, Role.ROUTER)
+"""Weights by what their products' results feed."""
 
 _STRICTNESS: Final = (*(role for role in Role if role not in (*_DENSE, Role.WEIGHT)), *reversed(_DENSE), Role.WEIGHT)
 """Roles from the strictest to the loosest: the strictest use of a parameter decides."""
@@ -88,12 +92,11 @@ def decide(
     known = config if Evidence.CONFIG in evidence else Config()
     aliases = {alias: name for alias, name in metadata.items() if name in forms and alias not in forms}
     everything = {**forms, **{alias: forms[name] for alias, name in aliases.items()}}
-    kinds: list[dict[str, Found]] = []
-    if Evidence.SIBLINGS in evidence:
-        kinds.append(siblings.find(everything))
-    kinds.append(names.find(everything, known))
-    found = {name: next(kind[name] for kind in kinds if name in kind) for name in everything}
-    ties = _ties(everything, found, aliases, known)
+    ran = model.find(forms, config) if Evidence.MODEL in evidence else model.ModelEvidence({})
+    parts = siblings.find(everything) if Evidence.SIBLINGS in evidence else {}
+    guessed = names.find(everything, known)
+    found = {name: _first(name, ran, parts, guessed) for name in everything}
+    ties = _ties(everything, found, (*aliases.items(), *ran.ties), known)
     group = Pattern.parse(pattern).m if pattern is not None else 1
     tensors: dict[str, TensorFacts] = {}
     for name in forms:
@@ -102,7 +105,16 @@ def decide(
         scale = siblings.scale_of(name, forms, config) if is_fp8(forms[name]) else None
         tensors[name] = _facts(_Tensor(name, forms[name], strictest, scale, tied), choice, group)
     _check_choice(tensors, choice)
-    return ModelFacts(tensors, notes)
+    return ModelFacts(tensors, (*notes, *ran.notes))
+
+
+def _first(name: str, ran: ModelEvidence, parts: Mapping[str, Found], guessed: Mapping[str, Found]) -> Found:
+    """The first evidence that knows the tensor. What a tensor's product feeds is known only if the whole model ran."""
+    other = parts.get(name, guessed[name])
+    own = ran.found.get(name)
+    if own is None:
+        return other
+    return other if name in ran.partial and own.role is Role.WEIGHT and other.role in _FED else own
 
 
 def _facts(tensor: _Tensor, choice: Choice, group: int) -> TensorFacts:
@@ -156,12 +168,12 @@ def _chosen_axis(tensor: _Tensor, choice: Choice) -> int | None:
 
 
 def _ties(
-    forms: Mapping[str, Form], found: Mapping[str, Found], aliases: Mapping[str, str], config: Config
+    forms: Mapping[str, Form], found: Mapping[str, Found], groups: Iterable[Iterable[str]], config: Config
 ) -> dict[str, tuple[str, ...]]:
-    """The names of each parameter that has several: aliases in the metadata, and the head of a model whose
-    configuration ties it to the embedding.
+    """The names of each parameter that has several: the given groups, and the head of a model whose configuration ties it
+    to the embedding.
     """
-    groups = [{alias, name} for alias, name in aliases.items()]
+    groups = [set(group) for group in groups]
     if config.tied:
         ends = [name for name, each in found.items() if each.role in (Role.HEAD, Role.EMBEDDING)]
         shapes = {forms[name].shape for name in ends if found[name].role is Role.HEAD}

@@ -1,0 +1,225 @@
+"""Builds a model of Transformers with fake tensors, loads a checkpoint's shapes into it, and runs it, whole or in parts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any, Final
+
+import torch
+import transformers
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from louver.models.evidence.inputs import tries
+from louver.models.evidence.lineage import Watch
+
+_KEPT_MESSAGES: Final = 200
+
+
+def built(fields: dict[str, Any]) -> Any:
+    """The model of a configuration, on the meta device. Raises ValueError for an unknown architecture."""
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    for name in ("quantization_config", "compression_config", "auto_map"):
+        fields.pop(name, None)
+    kind = fields.get("model_type")
+    if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
+        raise ValueError(f"transformers {transformers.__version__} does not know the architecture {kind!r}")
+    config = CONFIG_MAPPING[kind].from_dict(fields)
+    config._attn_implementation = "eager"
+    if hasattr(config, "_experts_implementation"):
+        config._experts_implementation = "batched_mm"
+    chosen = _class_of(config, fields.get("architectures"))
+    with ExitStack() as stack:
+        for context in chosen.get_init_context(torch.float32, False, False, None):
+            stack.enter_context(context)
+        return chosen(config).eval()
+
+
+def _class_of(config: Any, architectures: object) -> Any:
+    """The model's class: the one that the configuration names, else the architecture's own."""
+    for name in architectures if isinstance(architectures, list) else []:
+        found = getattr(transformers, str(name), None)
+        if isinstance(found, type) and issubclass(found, transformers.PreTrainedModel):
+            return found
+    from transformers.models.auto import modeling_auto
+
+    for mapping in (modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING, modeling_auto.MODEL_MAPPING):
+        if type(config) in mapping:
+            return mapping[type(config)]
+    raise ValueError(f"transformers has no model for the configuration {type(config).__name__}")
+
+
+class _Lazy:
+    """A tensor that is loaded without an operation, also by another thread: the loader slices it and converts it."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+        self.dtype = tensor.dtype
+        self.shape = tensor.shape
+
+    def __getitem__(self, item: object) -> _Lazy:
+        return self
+
+    def to(self, *args: object, **kwargs: object) -> torch.Tensor:
+        return self.tensor
+
+
+class Run:
+    """One run of a model.
+
+    watch: what was seen. read: tensors of the checkpoint that the model uses. ties: names of the same parameter.
+    partial: tensors whose module ran, but not the model. convolutions: tensors that belong to convolutions.
+    """
+
+    def __init__(self, model: Any, mode: FakeTensorMode, vocabularies: frozenset[int]) -> None:
+        self.model = model
+        self.mode = mode
+        self.vocabularies = vocabularies
+        self.watch = Watch()
+        self.ties: tuple[tuple[str, ...], ...] = ()
+        self.partial: frozenset[str] = frozenset()
+        self.convolutions: set[str] = set()
+        self.notes: tuple[str, ...] = ()
+
+    @property
+    def read(self) -> list[str]:
+        """The tensors that the model was seen to use."""
+        return [name for name, uses in self.watch.uses.items() if uses.contracted or uses.convolved or uses.kinds]
+
+    def load(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Load fake tensors under the checkpoint's names by the model's own rules."""
+        from transformers.conversion_mapping import get_model_conversion_mapping
+        from transformers.core_model_loading import convert_and_load_state_dict_in_model
+        from transformers.modeling_utils import LoadStateDictConfig
+
+        self._from_meta()
+        tensors = {name: torch.empty(shape) for name, shape in shapes.items()}
+        for name, tensor in tensors.items():
+            self.watch.name(tensor, name)
+        config = LoadStateDictConfig(weight_mapping=get_model_conversion_mapping(self.model), dtype=torch.float32)
+        with self.watch, torch.no_grad():
+            convert_and_load_state_dict_in_model(
+                self.model, {name: _Lazy(tensor) for name, tensor in tensors.items()}, config
+            )
+            before = dict(self.model.named_parameters(remove_duplicate=False))
+            self.model.tie_weights()
+        self.ties = self._ties(before)
+        for module in self.model.modules():
+            if isinstance(module, nn.modules.conv._ConvNd):
+                self.convolutions |= self.watch.names_of(module.weight)
+
+    def _from_meta(self) -> None:
+        """Fake tensors on the CPU in place of the model's meta tensors."""
+        for module in self.model.modules():
+            for name, parameter in module._parameters.items():
+                if parameter is not None and parameter.is_meta:
+                    module._parameters[name] = nn.Parameter(torch.empty(parameter.shape), parameter.requires_grad)
+            for name, buffer in module._buffers.items():
+                if buffer is not None and buffer.is_meta:
+                    module._buffers[name] = torch.empty(buffer.shape, dtype=buffer.dtype)
+
+    def _ties(self, before: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
+        """Groups of checkpoint names that are one parameter after tying."""
+        groups: defaultdict[int, set[str]] = defaultdict(set)
+        for name, parameter in self.model.named_parameters(remove_duplicate=False):
+            for each in (before.get(name), parameter):
+                names = self.watch.names_of(each)
+                groups[id(parameter)] |= names if len(names) == 1 else set()
+        return tuple(tuple(sorted(group)) for group in groups.values() if len(group) > 1)
+
+    def forward(self) -> None:
+        """Run the model, then its unread models by themselves, then unread modules one by one."""
+        whole = self._try(self.model)
+        if self._unread():
+            for module in self.model.modules():
+                if module is not self.model and isinstance(module, transformers.PreTrainedModel):
+                    if self._unread_in(module):
+                        self._try(module)
+        reached = set(self.read)
+        for module in self.model.modules():
+            if self._unread_in(module, recurse=False):
+                self._run_alone(module)
+        alone = set(self.read) - reached
+        self.partial = frozenset(self.read if whole else alone)
+        if not whole:
+            self.notes = (f"the model did not run as a whole ({self._message}): its parts ran one by one", *self.notes)
+        elif alone:
+            self.notes = (*self.notes, f"{len(alone)} tensors are read only when their modules run alone")
+        head = self.model.get_output_embeddings() if hasattr(self.model, "get_output_embeddings") else None
+        for name in self.watch.names_of(getattr(head, "weight", None)):
+            self.watch.uses[name].head = True
+
+    _message = "no inputs are known"
+
+    def _try(self, module: Any) -> bool:
+        """Run a model with the inputs that its arguments ask for. Whether one run came to its end."""
+        done = False
+        for arguments in tries(module, module.config):
+            try:
+                self._call(module, arguments)
+                done = True
+            except Exception as error:  # A model raises anything for inputs that it does not take.
+                self._message = " ".join(f"{type(error).__name__}: {error}".split())[:_KEPT_MESSAGES]
+                continue
+            if not self._unread_in(module):
+                break
+        return done
+
+    def _call(self, module: Any, arguments: dict[str, Any]) -> None:
+        fed: dict[str, Any] = {}
+        for name, value in arguments.items():
+            fed[name] = value
+            if value.is_floating_point():
+                fed[name] = torch.empty(value.shape)
+                self.watch.feed(fed[name])
+        with self.watch, torch.no_grad():
+            out = module(**fed)
+        self._outputs(out)
+
+    def _outputs(self, out: Any) -> None:
+        """Products whose results are scores."""
+        fields = out.items() if isinstance(out, dict) else []
+        for key, value in fields:
+            if "logits" in key:
+                for name in self.watch.results(value):
+                    self.watch.uses[name].head = True
+
+    def _unread(self) -> bool:
+        return any(True for _ in self._missing(self.model, True))
+
+    def _unread_in(self, module: Any, recurse: bool = True) -> bool:
+        return any(True for _ in self._missing(module, recurse))
+
+    def _missing(self, module: Any, recurse: bool) -> Iterator[str]:
+        for parameter in module.parameters(recurse=recurse):
+            if parameter.dim() > 1:
+                for name in self.watch.names_of(parameter):
+                    uses = self.watch.uses.get(name)
+                    if uses is None or not (uses.contracted or uses.convolved or uses.kinds):
+                        yield name
+
+    def _run_alone(self, module: Any) -> None:
+        """Run one module on data of the sizes that its parameters have."""
+        sizes = {size for parameter in module.parameters(recurse=False) for size in parameter.shape}
+        shapes: list[tuple[int, ...]] = [(1, 3, size) for size in sizes] + [(1, size, 64) for size in sizes]
+        shapes += [(1, size, 64, 64) for size in sizes] + [(1, size, 16, 64, 64) for size in sizes]
+        groups = getattr(module, "groups", 1)
+        shapes += [(1, size * groups, 64) for size in sizes if groups > 1]
+        shapes += [(1, size * groups, 64, 64) for size in sizes if groups > 1]
+        for shape in shapes:
+            data = torch.empty(shape)
+            self.watch.feed(data)
+            try:
+                with self.watch, torch.no_grad():
+                    module(data)
+                return
+            except Exception:  # noqa: S112
+                continue
+        try:
+            with self.watch, torch.no_grad():
+                module(torch.zeros(1, 3, dtype=torch.long))
+        except Exception:
+            return
