@@ -107,7 +107,7 @@ def _others(source: Path, checkpoint: Checkpoint, out: Path) -> Iterator[tuple[P
             path = folder / name
             if path in own or name.startswith("."):
                 continue
-            holds_weights = path.suffix.lower() in WEIGHTS or name.endswith(SUFFIX) or name.endswith(".bin.index.json")
+            holds_weights = path.suffix.lower() in WEIGHTS or name.endswith((SUFFIX, ".bin.index.json"))
             real = Path(os.path.realpath(path))
             inside = homes[0] in real.parents or real.parent == homes[1]
             regular = real.exists() and stat.S_ISREG(real.stat().st_mode)

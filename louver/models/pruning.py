@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from louver.formats.container import DTYPES, type_name
 from louver.formats.dtypes import ElementType, element_type
 from louver.formats.pattern import Pattern
 from louver.formats.prune import prune as prune_array
-from louver.formats.schema import DenseForm, Form, SparseForm
+from louver.formats.schema import DenseForm, SparseForm
 from louver.formats.select import Norm
 from louver.models.analyze import analyze
 from louver.models.layer_row import LayerRow
@@ -24,7 +24,7 @@ from louver.models.output import listed
 from louver.models.regions import Region, regions
 from louver.models.rewrite import Plan, Progress, Rewritten, rewrite
 from louver.models.roles import ModelFacts, Role, Scale, TensorFacts
-from louver.models.selection import Choice
+from louver.models.selection import DEFAULT, Choice
 from louver.models.source import Source
 from louver.models.steps import Tally
 from louver.models.weights import COMPRESSED, convert, known_element
@@ -40,7 +40,7 @@ class PruneOptions:
 
     pattern: Pattern
     dtype: str | None = None
-    choice: Choice = Choice()
+    choice: Choice = DEFAULT
     compressed: bool = False
     norm: Norm = "l2"
 
@@ -76,7 +76,8 @@ def prune_plan(checkpoint: Checkpoint, facts: ModelFacts, options: PruneOptions)
             compressed = options.compressed and each.name not in aliased
             steps[each.name] = PruneStep.of(each, options, compressed)
     if not steps:
-        why = "; ".join(f"{name}: {each.reason}" for name, each in list(facts.tensors.items())[:3])
+        largest = sorted(facts.tensors.values(), key=lambda each: -each.form.nbytes)[:3]
+        why = "; ".join(f"{each.name}: {each.reason}" for each in largest)
         raise ValueError(
             f"none of {len(facts.tensors)} tensors is pruned ({why}): see --dry-run for all reasons, name tensors with --include"
         )
@@ -151,11 +152,10 @@ class PruneStep:
                 yield sparse.values, sparse.indices
 
     def row(self, name: str, tally: Tally) -> LayerRow:
-        element = self.form.dtype if isinstance(self.form, SparseForm) else DTYPES[self.form.dtype]
-        known = known_element(self.form) if isinstance(self.form, DenseForm) else self.form.dtype
-        dense = DenseForm(type_name(getattr(element, "numpy", element)), self.form.shape).nbytes
-        dtype = DTYPES[self.stored.dtype].name if known is None else known.name
-        return tally.row(name, self.form.shape, dtype, (dense, self.form.nbytes))
+        sparse = self.form.dtype if isinstance(self.form, SparseForm) else known_element(self.form)
+        dtype = DTYPES[self.stored.dtype] if sparse is None else sparse.numpy
+        sizes = DenseForm(type_name(dtype), self.form.shape).nbytes, self.form.nbytes
+        return tally.row(name, self.form.shape, dtype.name if sparse is None else sparse.name, sizes)
 
     def _prune(self, name: str, stored: NDArray[Any], axis: int, factor: NDArray[Any] | None) -> NDArray[Any]:
         """The pruned elements in the written type, of stored elements. The magnitude of an element includes its scale."""

@@ -258,20 +258,19 @@ def test_memory_does_not_grow_with_the_file(
     """Pieces of 16 Ki elements, and files of 1 and 32 MiB."""
     from louver.cli.commands.inspect import inspect_file
     from louver.formats.pattern import Pattern
-    from louver.models.prune_checkpoint import PruneOptions, prune_checkpoint
-    from louver.models.selection import Selection
+    from louver.models.pruning import PruneOptions, prune
 
     monkeypatch.setattr(checkpoint, "PIECE", 1 << 14)
     monkeypatch.setattr("louver.formats.writer.PIECE", 1 << 14)
     monkeypatch.setattr("louver.formats.rows.BLOCK", 1 << 14)
-    given = PruneOptions(Pattern(2, 4), None, Selection(), compressed=True, force=True)
+    given = PruneOptions(Pattern(2, 4), compressed=True)
     peaks: list[int] = []
     for rows in (64, 2048):
         path = tmp_path / f"{rows}.safetensors"
         louver.save(path, {"w": rng.random((rows, 4096), np.float32), "other": rng.random((rows, 2, 64), np.float32)})
         tracemalloc.start()
         inspect_file(path, "2:4")
-        prune_checkpoint(path, tmp_path / "out", given, lambda share: None)
+        prune(path, tmp_path / "out", given, force=True)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.5 * peaks[0] < 2 << 20
