@@ -1,4 +1,4 @@
-"""Commands for files of weights: inspect, prune, demo."""
+"""Commands for files of weights: inspect, prune, compress, decompress, demo."""
 
 from __future__ import annotations
 
@@ -70,6 +70,57 @@ def prune(
     if out is None:
         raise click.UsageError("OUT is missing: name a file or a folder, or give --dry-run")
     return prune_file(source, out, options, force)
+
+
+@click.command()
+@click.argument("source", metavar="IN", type=PATH)
+@click.argument("out", metavar="OUT", type=PATH)
+@pattern_option
+@include_option
+@exclude_option
+@only_option
+@axis_option
+@click.option(
+    "--to",
+    type=click.Choice(["louver", "sparse24_bitmask"]),
+    default="louver",
+    help="louver (values and indices) or sparse24_bitmask (compressed-tensors). Default: louver.",
+)
+@click.option("--force", is_flag=True, help="Replace files that exist.")
+@result_command
+def compress(
+    source: Path,
+    out: Path,
+    pattern: str,
+    include: tuple[str, ...],
+    exclude: tuple[str, ...],
+    only: tuple[str, ...],
+    axis: int | None,
+    to: Literal["louver", "sparse24_bitmask"],
+    force: bool,
+) -> Result:
+    """Compress the weights of a checkpoint that hold a pattern already. Reads IN and writes OUT, as prune does.
+
+    Kept values stay bit for bit. Weights that do not hold the pattern are copied and named.
+    """
+    from louver.cli.commands.prune import compress_file
+    from louver.formats.pattern import Pattern
+    from louver.models.compressing import CompressOptions
+
+    options = CompressOptions(Pattern.parse(pattern), Choice(include, exclude, only, axis), to)
+    return compress_file(source, out, options, force)
+
+
+@click.command()
+@click.argument("source", metavar="IN", type=PATH)
+@click.argument("out", metavar="OUT", type=PATH)
+@click.option("--force", is_flag=True, help="Replace files that exist.")
+@result_command
+def decompress(source: Path, out: Path, force: bool) -> Result:
+    """Write the compressed weights of a checkpoint dense, with zeros. Reads IN and writes OUT, as prune does."""
+    from louver.cli.commands.prune import decompress_file
+
+    return decompress_file(source, out, force)
 
 
 @click.command()

@@ -21,9 +21,10 @@ from louver.formats.select import Norm
 from louver.models.analyze import analyze
 from louver.models.layer_row import LayerRow
 from louver.models.output import listed
-from louver.models.regions import Region, regions
+from louver.models.regions import regions
 from louver.models.rewrite import Plan, Progress, Rewritten, rewrite
 from louver.models.roles import ModelFacts, Role, Scale, TensorFacts
+from louver.models.scaled import Factors
 from louver.models.selection import DEFAULT, Choice
 from louver.models.source import Source
 from louver.models.steps import Tally
@@ -93,10 +94,10 @@ def left_notes(facts: ModelFacts) -> tuple[str, ...]:
     notes: list[str] = []
     for role, what in ((Role.PACKED, "packed"), (Role.UNKNOWN, "of unknown use")):
         names = tuple(name for name, each in facts.tensors.items() if each.role is role and not each.prune)
-        if names:
-            plural = "tensors are" if len(names) > 1 else "tensor is"
+        for name in names[:1]:
+            stay = "tensors are" if len(names) > 1 else "tensor is"
             notes.append(
-                f"{len(names)} {plural} {what} and stay byte for byte ({facts.tensors[names[0]].reason}): {listed(names)}"
+                f"{len(names)} {stay} {what}, left byte for byte ({facts.tensors[name].reason}): {listed(names)}"
             )
     return tuple(notes)
 
@@ -121,11 +122,10 @@ class PruneStep:
                 f"{facts.name} is quantized, with scales in {facts.scale.name}: it keeps its element type, leave out --dtype or --exclude it"
             )
         element = written_element(facts.form, options.dtype, compressed)
-        form = DenseForm(facts.form.dtype, facts.form.shape) if element is None else None
-        if element is not None:
-            dense = DenseForm(type_name(element.numpy), facts.form.shape)
-            form = SparseForm(options.pattern, element, facts.form.shape, facts.axis) if compressed else dense
-        assert form is not None
+        form = facts.form if element is None else DenseForm(type_name(element.numpy), facts.form.shape)
+        if compressed:
+            assert element is not None
+            form = SparseForm(options.pattern, element, facts.form.shape, facts.axis)
         return cls(form, facts.form, facts.axis, options.pattern, options.norm, facts.scale)
 
     @property
@@ -133,17 +133,14 @@ class PruneStep:
         return () if self.scale is None else (self.scale.name,)
 
     def pieces(self, source: Source, name: str, tally: Tally) -> Iterator[Sequence[NDArray[Any]]]:
-        factors = None if self.scale is None else Factors.of(source, self.scale, self.form.shape)
-        by_rows = isinstance(self.form, SparseForm)
+        shape, by_rows = self.form.shape, isinstance(self.form, SparseForm)
+        factors = None if self.scale is None else Factors.of(source.array(self.scale.name), self.scale, shape)
         with source.open(name) as (reader, tensor):
-            for region in regions(self.form.shape, self.axis, self.pattern, by_rows=by_rows):
+            for region in regions(shape, self.axis, self.pattern, by_rows=by_rows):
                 stored = region.read(reader, tensor)
-                factor = None if factors is None else factors.at(region)
+                factor = None if factors is None else factors.at(region.rows, region.columns).reshape(region.shape)
                 pruned = self._prune(name, stored, region.axis, factor)
-                if factor is None:
-                    tally.add(stored, pruned)
-                else:
-                    tally.add(_times(stored, factor), _times(pruned, factor))
+                tally.add(_numbers(stored, factor), _numbers(pruned, factor))
                 if not by_rows:
                     yield (pruned,)
                     continue
@@ -163,9 +160,17 @@ class PruneStep:
         converted = stored if written is None else convert(name, stored, written)
         if factor is None and written is not None:
             return prune_array(converted, self.pattern, axis=axis, norm=self.norm)
-        numbers = stored.astype(np.float32) if factor is None else _times(stored, factor)
+        numbers = _numbers(stored, factor).astype(np.float32, copy=False)
         kept = prune_array(numbers, self.pattern, axis=axis, norm=self.norm).view(np.uint32) != 0
         return np.where(kept, converted, np.zeros((), converted.dtype))
+
+
+def _numbers(stored: NDArray[Any], factor: NDArray[np.float32] | None) -> NDArray[Any]:
+    """The numbers that stored elements are."""
+    if factor is None:
+        return stored
+    with np.errstate(over="ignore", invalid="ignore"):
+        return stored.astype(np.float32) * factor
 
 
 def written_element(form: DenseForm, dtype: str | None, compressed: bool) -> ElementType | None:
@@ -180,29 +185,3 @@ def written_element(form: DenseForm, dtype: str | None, compressed: bool) -> Ele
         return known
     own = DTYPES[form.dtype].name if known is None else known.name
     return element_type(COMPRESSED.get(own, own))
-
-
-@dataclass(frozen=True, slots=True)
-class Factors:
-    """The scales of a quantized weight. scales: float32, one axis for each of the weight's. shape: of the weight."""
-
-    scales: NDArray[np.float32]
-    block: tuple[int, ...]
-    shape: tuple[int, ...]
-
-    @classmethod
-    def of(cls, source: Source, scale: Scale, shape: tuple[int, ...]) -> Factors:
-        counts = tuple(-(-size // block) for size, block in zip(shape, scale.block, strict=True))
-        return cls(source.array(scale.name).astype(np.float32).reshape(counts), scale.block, shape)
-
-    def at(self, region: Region) -> NDArray[np.float32]:
-        """The factor of each element of a region."""
-        coordinates = np.unravel_index(np.array(region.rows), self.shape[:-1])
-        places = tuple(each // block for each, block in zip(coordinates, self.block[:-1], strict=True))
-        columns = np.array(region.columns) // self.block[-1]
-        return self.scales[places][:, columns].reshape(region.shape)
-
-
-def _times(stored: NDArray[Any], factor: NDArray[np.float32]) -> NDArray[np.float32]:
-    with np.errstate(over="ignore", invalid="ignore"):
-        return stored.astype(np.float32) * factor

@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from io import FileIO
 from pathlib import Path
 
@@ -18,6 +18,8 @@ from louver.formats.index import Index
 from louver.formats.regular import TOKEN_DIGITS, RegularFile, Target
 from louver.formats.schema import Form, SparseForm
 from louver.formats.writer import FileWriter, arranged, writing
+from louver.models.config_after import config_after
+from louver.models.evidence.config import NAME, read_config
 from louver.models.journal import Journal, Place, Run, Written, finish_moving, journal_path, refuse_others
 from louver.models.layer_row import LayerRow
 from louver.models.output import Output, output_of
@@ -31,14 +33,10 @@ Progress = Callable[[float], object]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is done with a checkpoint. steps: by name; all other tensors are copied. notes: what a user should know.
-
-    texts: files that an output folder gets instead of the source's, such as `config.json`.
-    """
+    """What is done with a checkpoint. steps: by name; all other tensors are copied. notes: what a user should know."""
 
     steps: Mapping[str, Step]
     notes: tuple[str, ...] = ()
-    texts: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +79,8 @@ def rewrite(
         if journal.run.request == request and output.target.exists() and checkpoint.path.samefile(output.target):
             return _result(output, journal, ())
     planned = plan(checkpoint)
-    output = output.with_texts(planned.texts)
+    if source.is_dir():
+        output = output.with_texts(_texts_after(checkpoint, planned.steps))
     files = [repr(file.identity) for file in checkpoint.files]
     others = [repr((name, Stamp.of(x) if isinstance(x, Path) else x)) for name, x in output.beside.items()]
     key = _digits(request, repr(checkpoint.index), *files, *others, repr(planned))
@@ -212,6 +211,18 @@ class _Run:
         crc32 = writer.checksums(name)
         read = crc32 if isinstance(step, Copy) else self.source.checksums((name, *step.reads))
         return Written(name, crc32, step.form.nbytes, read, tally.negative_zeros, step.row(name, tally))
+
+
+def _texts_after(checkpoint: Checkpoint, steps: Mapping[str, Step]) -> dict[str, bytes]:
+    """The configuration of an output folder, if it must say something else about the stored forms. Raises ValueError
+    for forms that it cannot describe.
+    """
+    config, _ = read_config(checkpoint.path.parent)
+    if config.path is None:
+        return {}
+    forms = {name: steps[name].form if name in steps else each.form for name, each in checkpoint.tensors.items()}
+    after = config_after(config.fields, forms)
+    return {} if after == config.fields else {NAME: (json.dumps(after, indent=2) + "\n").encode()}
 
 
 def _named(path: str | os.PathLike[str]) -> Path:

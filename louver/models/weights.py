@@ -17,7 +17,7 @@ from louver.formats.dtypes import ElementType, element_type
 from louver.formats.file import load
 from louver.formats.pattern import Pattern
 from louver.formats.prune import prune
-from louver.formats.schema import DenseForm, Tensor, form_of
+from louver.formats.schema import BitmaskForm, DenseForm, Tensor, form_of
 from louver.formats.tensor import SparseTensor
 from louver.models.layer_row import LayerRow
 from louver.models.roles import TensorFacts
@@ -79,7 +79,7 @@ def convert(name: str, weight: NDArray[Any], element: ElementType) -> NDArray[An
     return converted
 
 
-def known_element(form: DenseForm) -> ElementType | None:
+def known_element(form: DenseForm | BitmaskForm) -> ElementType | None:
     """The element type; None if sparse tensors cannot have it."""
     try:
         element = element_type(DTYPES[form.dtype])

@@ -75,7 +75,8 @@ def run_demo(weights: Path | None, out: Path, choice: Choice) -> Result:
     with warnings.catch_warnings():
         # The demo reports where its products run.
         warnings.filterwarnings("ignore", message="louver computes by the reference path")
-        compiled = compile_stages(pruned.largest, pruned.weights[pruned.largest].row.shape, DTYPE, out)
+        rows, columns = pruned.weights[pruned.largest].dense.shape
+        compiled = compile_stages(pruned.largest, (rows, columns), DTYPE, out)
         products = run_products(checkpoint.tensors, pruned)
         if not has_kernels(current_device()):
             note("running a slice of that product's PTX on the emulator")

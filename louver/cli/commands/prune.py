@@ -11,6 +11,7 @@ from louver.measure.report.layers import layers_json, layers_table, size_text
 from louver.measure.report.result import Result
 from louver.measure.report.table import NAME, Column, Table
 from louver.models.analyze import analyze
+from louver.models.compressing import CompressOptions, compress, decompress
 from louver.models.pruning import PruneOptions, prune
 from louver.models.rewrite import Rewritten
 from louver.models.roles import TensorFacts
@@ -25,6 +26,21 @@ def prune_file(source: Path, out: Path, options: PruneOptions, force: bool) -> R
     form = "values and indices" if options.compressed else "dense with zeros"
     facts = {"pattern": str(options.pattern), "compressed": options.compressed}
     return _result("prune", source, done, form, f"{options.pattern} by magnitude", facts)
+
+
+def compress_file(source: Path, out: Path, options: CompressOptions, force: bool) -> Result:
+    """`louver.models.compress` with its results as a table. Raises ValueError and OSError for unusable input."""
+    with progress("compressing") as shown:
+        done = compress(source, out, options, force=force, progress=shown)
+    facts = {"pattern": str(options.pattern), "to": options.to}
+    return _result("compress", source, done, options.to, f"{options.pattern}, compressed", facts)
+
+
+def decompress_file(source: Path, out: Path, force: bool) -> Result:
+    """`louver.models.decompress` with its results as a table. Raises ValueError and OSError for unusable input."""
+    with progress("decompressing") as shown:
+        done = decompress(source, out, force=force, progress=shown)
+    return _result("decompress", source, done, "dense with zeros", "decompressed", {})
 
 
 def _result(kind: str, source: Path, done: Rewritten, form: str, title: str, facts: Mapping[str, Any]) -> Result:
@@ -57,8 +73,12 @@ def facts_file(source: Path, options: PruneOptions) -> Result:
     rows = [_cells(each) for each in facts.tensors.values()]
     columns = tuple(Column(name, least=NAME if name == "tensor" else 0) for name in FACTS)
     footer = (f"{len(rows)} tensors", "", "", "", f"{len(facts.pruned)} are pruned")
-    data = {"source": str(source), "pattern": str(options.pattern), "notes": list(facts.notes)}
-    data["tensors"] = [_fields(each) for each in facts.tensors.values()]
+    data = {
+        "source": str(source),
+        "pattern": str(options.pattern),
+        "notes": list(facts.notes),
+        "tensors": [_fields(each) for each in facts.tensors.values()],
+    }
     return Result("facts", data, [Table(f"{source}: {options.pattern}", columns, rows, footer=footer)])
 
 

@@ -18,7 +18,7 @@ import louver
 from louver.formats import checkpoint
 from louver.formats.checkpoint import open_checkpoint
 from louver.formats.regular import FormatError
-from support.containers import entry, raw_file
+from support.containers import entry, raw_file, write_container
 from support.sparse import bits_of, random_bits
 
 INDEX = "model.safetensors.index.json"
@@ -304,3 +304,34 @@ def test_many_tensors(tmp_path: Path) -> None:
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = status
     assert status == 0 and usage.ru_utime < 5
+
+
+@pytest.mark.parametrize(
+    ("values", "indices"),
+    [
+        (np.ones((6, 8), np.float64), np.zeros((6, 8), np.uint8)),
+        (np.ones((6, 8), np.int32), np.full((6, 2), 0x44, np.uint8)),
+        (np.ones((6, 8), np.float16), np.arange(12, dtype=np.uint8).reshape(6, 2)),
+        (np.ones((6, 8), np.float16), np.arange(24, dtype=np.uint8).reshape(6, 4)),
+        (np.ones((6, 8), np.float16), np.full((6, 3), 0x44, np.uint8)),
+        (np.ones((6, 8), np.float16), np.full((7, 2), 0x44, np.uint8)),
+        (np.ones((6, 8), np.float16), np.full((6, 2), 0x44, np.int64)),
+        (np.ones((6, 8), np.float16), np.full((6, 2, 1), 0x44, np.uint8)),
+        (np.ones((0, 8), np.float16), np.full((6, 2), 0x44, np.uint8)),
+    ],
+)
+def test_values_and_indices_of_other_programs(values: Any, indices: Any, tmp_path: Path) -> None:
+    write_container(tmp_path / "t", {"a.values": values, "a.indices": indices}, {})
+    assert louver.load(tmp_path / "t").keys() == {"a.values", "a.indices"}
+
+
+@pytest.mark.parametrize("pattern", ["2:4", "1:2", "3:8", "1:4", "2:4@4", "2:8@V4"])
+@pytest.mark.parametrize("shape", [(6, 24), (8, 22)])
+def test_a_lost_description(pattern: str, shape: tuple[int, int], tmp_path: Path, rng: np.random.Generator) -> None:
+    s = louver.compress(louver.prune(random_bits(rng, shape, "e4m3"), pattern), pattern)
+    arrays = {"a.values": np.ascontiguousarray(s.values), "a.indices": s.indices}
+    write_container(tmp_path / "t", arrays, {})
+    with pytest.raises(
+        FormatError, match=r"sparse tensor 'a': use the file as .* or rename 'a\.values' if another program"
+    ):
+        louver.load(tmp_path / "t")
