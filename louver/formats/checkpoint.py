@@ -100,7 +100,8 @@ class CheckpointFile:
     def open(self) -> Generator[TensorReader]:
         """Open the file to read tensors. Raises FormatError if it was changed since its header was read."""
         with RegularFile.open(self.path) as file:
-            if (file.size, file.status.st_mtime_ns, file.status.st_ino) != self.identity[:3]:
+            # The state may change without the content: by a new link, or by other rights.
+            if _seen(file)[:3] != self.identity[:3]:
                 raise FormatError(f"{self.path}: the file was changed while it was read: start again")
             yield TensorReader(file, self.data_start)
 
@@ -355,9 +356,13 @@ def _open(file: RegularFile, path: Path) -> CheckpointFile:
     except ValueError as error:
         raise FormatError(f"{path}: {error}") from error
     metadata = {key: text for key, text in header.metadata.items() if key not in (KEY, MARK)}
-    status, digest = file.status, hashlib.sha256(file.read(0, header.data_start)).hexdigest()
-    identity = (file.size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns, digest)
+    identity = (*_seen(file), hashlib.sha256(file.read(0, header.data_start)).hexdigest())
     return CheckpointFile(path, tensors, metadata, identity, header.data_start)
+
+
+def _seen(file: RegularFile) -> tuple[int, int, int, int]:
+    status = file.status
+    return file.size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns
 
 
 def _tensors(entries: Mapping[str, Entry], schema: Schema | None, start: Start) -> dict[str, StoredTensor]:

@@ -46,9 +46,7 @@ def raw(path: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("piece", [256, 1 << 22])
-def test_there_and_back(
-    piece: int, cli: Cli, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_there_and_back(piece: int, cli: Cli, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("louver.formats.checkpoint.PIECE", piece)
     monkeypatch.setattr("louver.models.regions.PIECE", piece)
     there, back = tmp_path / "there", tmp_path / "back"

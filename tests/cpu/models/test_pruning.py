@@ -181,7 +181,9 @@ def test_infinities_and_nans_are_counted(cli: Cli, tmp_path: Path, rng: np.rando
     assert json.loads(result.stdout)["tensors"][0]["nonfinite"] == 3
 
 
-@pytest.mark.parametrize(("options", "type_after"), [({}, "F64"), ({"dtype": "f32"}, "F32"), ({"compressed": True}, "f16")])
+@pytest.mark.parametrize(
+    ("options", "type_after"), [({}, "F64"), ({"dtype": "f32"}, "F32"), ({"compressed": True}, "f16")]
+)
 def test_float64(options: dict[str, Any], type_after: str, tmp_path: Path, rng: np.random.Generator) -> None:
     weight = rng.standard_normal((16, 32))
     louver.save(tmp_path / "in", {"w": weight})
@@ -218,7 +220,9 @@ def test_packed_weights_are_left_and_named(cli: Cli, tmp_path: Path, rng: np.ran
     }
     louver.save(tmp_path / "in", tensors)
     result = cli("prune", tmp_path / "in", tmp_path / "out")
-    assert result.exit_code == 0 and "packed, left byte for byte" in result.stderr and "0.q_proj.qweight" in result.stderr
+    assert (
+        result.exit_code == 0 and "packed, left byte for byte" in result.stderr and "0.q_proj.qweight" in result.stderr
+    )
     after = louver.load(tmp_path / "out")
     assert all(np.array_equal(np.asarray(after[name]), tensors[name]) == ("k_proj" not in name) for name in tensors)
     del tensors["0.k_proj.weight"]
