@@ -144,15 +144,22 @@ def _truth(tensor: Any, place: Any, contracted: Any, other: Any, heads: set[int]
             if a is None or b is None or a[0] is not b[0]:
                 continue
             key = id(a[0])
-            kinds.add(
-                "head" if key in heads else "gate" if key in gates else other.get(key, "weight" if contracted.get(key) else "other")
-            )
+            kinds.add(_kind(key, contracted, other, heads, gates))
             moved = {i for i, (x, y) in enumerate(zip(a[1], b[1], strict=True)) if x != y}
             if len(moved) == 1 and moved <= contracted.get(key, set()):
                 axes.add(axis)
             break
     kind = "head" if "head" in kinds else "lookup" if "lookup" in kinds else min(kinds) if len(kinds) == 1 else "mixed" if kinds else "unmeasured"
     return Truth(frozenset(axes), kind)
+
+
+def _kind(key: int, contracted: Any, other: Any, heads: set[int], gates: set[int]) -> str:
+    if key in heads:
+        return "head"
+    if key in gates:
+        return "gate"
+    use = other.get(key, "unmeasured")
+    return "weight" if contracted.get(key) and use in ("read", "unmeasured") else use
 
 
 def _gates(model: Any) -> set[int]:
@@ -175,7 +182,7 @@ def judged(facts: ModelFacts, truth: dict[str, Truth]) -> Verdict:
         is_weight = each.kind == "weight" and bool(each.axes)
         verdict.weights += is_weight
         verdict.unmeasured += each.kind == "unmeasured"
-        if fact.prune and (not is_weight or fact.axis not in each.axes):
+        if fact.prune and each.kind != "unmeasured" and (not is_weight or fact.axis not in each.axes):
             verdict.pruned.append(f"{name} {list(fact.form.shape)}: {fact.role} along {fact.axis}, not {each}")
         if is_weight and not fact.prune:
             verdict.left.append(f"{name} {list(fact.form.shape)}: {fact.role} ({fact.reason}), not {each}")

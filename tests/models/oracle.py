@@ -67,7 +67,7 @@ def probed(node: Any, index: int, axis: int, leaves: list[torch.Tensor]) -> dict
     axes: dict[int, set[int]] = {}
     if shape[axis] < 2:
         return axes
-    for _ in range(6):
+    for _ in range(3):
         first = [int(rng.integers(size)) for size in shape]
         first[axis] = int(rng.integers(shape[axis] - 1))
         second = list(first)
@@ -93,13 +93,16 @@ def measured(outputs: list[torch.Tensor]) -> tuple[dict[int, set[int]], dict[int
     other: dict[int, str] = {}
     for node in nodes_of(outputs):
         name = node.name()
+        if hasattr(node, "variable"):
+            other.setdefault(id(node.variable), "read")
         edges = node.next_functions
         if name == "EmbeddingBackward0" and edges[0][0] is not None:
             for leaf in leaves_of(edges[0][0]) or []:
                 other[id(leaf)] = "lookup"
-        if name == "IndexBackward0" and edges[0][0] is not None and hasattr(edges[0][0], "variable"):
-            if edges[0][0].variable.dim() == 2:
-                other[id(edges[0][0].variable)] = "lookup"
+        if name in ("IndexBackward0", "IndexSelectBackward0") and edges[0][0] is not None:
+            for leaf in leaves_of(edges[0][0]) or []:
+                if leaf.dim() == 2:
+                    other[id(leaf)] = "lookup"
         if name == "ConvolutionBackward0" and edges[1][0] is not None:
             for leaf in leaves_of(edges[1][0]) or []:
                 other[id(leaf)] = "convolution"

@@ -11,7 +11,7 @@ import contextlib
 import importlib.util
 import logging
 import warnings
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -53,8 +53,9 @@ def _run(forms: Mapping[str, Form], config: Config) -> ModelEvidence:
 
     from louver.models.evidence import running
 
+    assert config.path is not None
     with torch.random.fork_rng(devices=[]):
-        model = running.built(dict(config.fields))
+        model = running.built(config.path, config.fields)
         with FakeTensorMode(allow_non_fake_inputs=True) as mode:
             run = running.Run(model, mode, config.vocabularies)
             run.load({name: tuple(form.shape) for name, form in forms.items() if _is_parameter(form)})
@@ -134,7 +135,3 @@ def _quiet() -> Generator[None]:
         if bars:
             transformers_logging.enable_progress_bar()
 
-
-def joined(groups: Iterable[Iterable[str]]) -> tuple[tuple[str, ...], ...]:
-    """Groups of two names or more."""
-    return tuple(tuple(sorted(set(group))) for group in groups if len(set(group)) > 1)
