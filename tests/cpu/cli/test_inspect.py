@@ -19,10 +19,10 @@ def line_of(output: str, name: str) -> str:
 def test_dense_tensors(cli: Cli, checkpoint: Path) -> None:
     result = cli("inspect", checkpoint)
     assert result.exit_code == 0, result.output
-    query = line_of(result.output, "encoder.query.weight")
+    query = line_of(result.output, "encoder.0.query.weight")
     # 70 columns make 18 groups a row; the last has 2 elements, so only it can hold the pattern.
     assert "37×70" in query and "dense" in query and "f32" in query and f"no: {37 * 17} of {37 * 18}" in query
-    assert "–" in line_of(result.output, "encoder.dense.bias")
+    assert "–" in line_of(result.output, "encoder.0.dense.bias")
     assert "int64" in line_of(result.output, "position_ids")
     assert "format: pt" in result.output
 

@@ -65,8 +65,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("documents")
     rng = np.random.default_rng(7)
     weights = {
-        "encoder.query.weight": rng.standard_normal((40, 72)).astype(np.float32),
-        "encoder.query.bias": rng.standard_normal(40).astype(np.float32),
+        "encoder.0.query.weight": rng.standard_normal((40, 72)).astype(np.float32),
+        "encoder.0.query.bias": rng.standard_normal(40).astype(np.float32),
     }
     for name in ("FILE.safetensors", "IN"):
         louver.save(path / name, weights)
