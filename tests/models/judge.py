@@ -64,7 +64,10 @@ def run_really(model: Any) -> tuple[dict[int, set[int]], dict[int, str], set[int
             if part is model:
                 logits = [value for name, value in out.items() if "logits" in name and torch.is_tensor(value)]
                 for key, result in outs.items():
-                    if any(value.numel() == result.numel() and torch.equal(value.flatten(), result.flatten()) for value in logits):
+                    if any(
+                        value.numel() == result.numel() and torch.equal(value.flatten(), result.flatten())
+                        for value in logits
+                    ):
                         heads.add(key)
             break
     for hook in hooks:
@@ -121,7 +124,7 @@ def truths(model: Any, folder: Path) -> dict[str, Truth]:
     found: dict[str, Truth] = {}
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, "np") as file:
-            for name in file.keys():
+            for name in sorted(file.keys()):
                 tensor = file.get_tensor(name)
                 if tensor.ndim >= 2 and tensor.dtype.kind == "f":
                     found[name] = _truth(tensor, place, contracted, other, heads, gates, named)
@@ -149,7 +152,17 @@ def _truth(tensor: Any, place: Any, contracted: Any, other: Any, heads: set[int]
             if len(moved) == 1 and moved <= contracted.get(key, set()):
                 axes.add(axis)
             break
-    kind = "head" if "head" in kinds else "lookup" if "lookup" in kinds else min(kinds) if len(kinds) == 1 else "mixed" if kinds else "unmeasured"
+    kind = (
+        "head"
+        if "head" in kinds
+        else "lookup"
+        if "lookup" in kinds
+        else min(kinds)
+        if len(kinds) == 1
+        else "mixed"
+        if kinds
+        else "unmeasured"
+    )
     return Truth(frozenset(axes), kind)
 
 
@@ -165,7 +178,7 @@ def _kind(key: int, contracted: Any, other: Any, heads: set[int], gates: set[int
 def _gates(model: Any) -> set[int]:
     """Parameters that choose experts or gate them, by the names of the modules around them."""
     found: set[int] = set()
-    for name, module in model.named_modules():
+    for module in model.modules():
         children = dict(module.named_children())
         if not any("experts" in child for child in children):
             continue

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
+from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 FEW = 4
@@ -50,25 +49,50 @@ def _field(name: str, value: Any, factor: int, vocabulary: int) -> Any:
         return min(value, FEW if "per" not in name else 2)
     if name in ("n_group", "topk_group"):
         return 1
-    if "image_size" in name or "patch" in name or "kernel" in name or "stride" in name or "channels" in name or "position" in name:
+    if (
+        "image_size" in name
+        or "patch" in name
+        or "kernel" in name
+        or "stride" in name
+        or "channels" in name
+        or "position" in name
+    ):
         return value
     return max(value // factor, 8) if value >= 64 else value
 
 
-def tiny_model(kind: str, cls: Any, factor: int = 8) -> Any:
-    """A model with random weights that all differ."""
+FACTORS = (64, 32, 16, 8, 4)
+MOST = 6_000_000
+"""Parameters of a tiny model."""
+
+
+def tiny_model(kind: str, cls: Any, factor: int) -> Any:
+    """A model with random weights that all differ. Raises ValueError for one that is not tiny."""
     config = tiny_config(kind, factor)
-    torch.manual_seed(0)
-    model = cls(copy.deepcopy(config)).eval()
-    size = sum(parameter.numel() for parameter in model.parameters())
-    if size > 40_000_000:
+    with torch.device("meta"):
+        size = sum(parameter.numel() for parameter in cls(copy.deepcopy(config)).parameters())
+    if size > MOST:
         raise ValueError(f"{kind} has {size} parameters")
+    torch.manual_seed(0)
+    model = cls(config).eval().float()
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.is_floating_point():
                 parameter.copy_(torch.randn(parameter.shape) * 0.05)
-    return model.float()
+    return model
 
 
-def save(model: Any, folder: Path) -> None:
-    model.save_pretrained(folder)
+def architectures() -> dict[str, str]:
+    """The class of each architecture that Transformers knows, by its kind: the first task of a list that has one."""
+    found: dict[str, str] = {}
+    for task in TASKS:
+        for kind, name in getattr(modeling_auto, f"MODEL_{task}MAPPING_NAMES").items():
+            found.setdefault(kind, name if isinstance(name, str) else name[0])
+    return found
+
+
+TASKS = (
+    "FOR_CAUSAL_LM_", "FOR_SEQ_TO_SEQ_CAUSAL_LM_", "FOR_IMAGE_TEXT_TO_TEXT_", "FOR_MASKED_LM_", "FOR_IMAGE_CLASSIFICATION_",
+    "FOR_CTC_", "FOR_SPEECH_SEQ_2_SEQ_", "FOR_AUDIO_CLASSIFICATION_", "FOR_OBJECT_DETECTION_", "FOR_SEMANTIC_SEGMENTATION_",
+    "FOR_DEPTH_ESTIMATION_", "FOR_ZERO_SHOT_IMAGE_CLASSIFICATION_", "",
+)  # fmt: skip

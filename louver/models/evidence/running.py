@@ -136,9 +136,9 @@ class Run:
         whole = self._try(self.model)
         if self._unread():
             for module in self.model.modules():
-                if module is not self.model and isinstance(module, transformers.PreTrainedModel):
-                    if self._unread_in(module):
-                        self._try(module)
+                inner = module is not self.model and isinstance(module, transformers.PreTrainedModel)
+                if inner and self._unread_in(module):
+                    self._try(module)
         reached = set(self.read)
         for module in self.model.modules():
             if self._unread_in(module, recurse=False):
@@ -217,7 +217,7 @@ class Run:
                 with self.watch, torch.no_grad():
                     module(data)
                 return
-            except Exception:  # noqa: S112
+            except Exception:
                 continue
         try:
             with self.watch, torch.no_grad():
