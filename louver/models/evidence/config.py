@@ -37,6 +37,16 @@ class Config:
         return frozenset(size for key, size in self._sizes() if "experts" in key and "per" not in key)
 
     @property
+    def repeats(self) -> dict[str, int]:
+        """How often parts of the model are repeated: numbers of layers, blocks and experts."""
+        parts = ("layer", "expert", "block", "depth", "stage")
+        return {
+            key: size
+            for key, size in self._sizes()
+            if any(part in key for part in parts) and key.startswith(("n", "depth", "encoder_l", "decoder_l"))
+        }
+
+    @property
     def tied(self) -> bool:
         """Whether the head and the embedding are one parameter."""
         return any(key == "tie_word_embeddings" and value is True for key, value in _items(self.fields))

@@ -11,14 +11,17 @@ import contextlib
 import importlib.util
 import logging
 import warnings
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from louver.formats.schema import DenseForm, Form
-from louver.models.evidence.config import Config
+from louver.models.evidence.config import NAME, Config
 from louver.models.evidence.found import Found, is_float, is_fp8, words
 from louver.models.roles import Evidence, Role
+
+_FEW: Final = 256
+"""Layers or experts that are never too many."""
 
 _LONGEST: Final = 200
 """Most characters of another library's message in a note."""
@@ -40,6 +43,9 @@ def find(forms: Mapping[str, Form], config: Config) -> ModelEvidence:
         return ModelEvidence({})
     if not all(importlib.util.find_spec(name) for name in ("torch", "transformers")):
         return ModelEvidence({}, notes=("the model was not run: it needs the packages torch and transformers",))
+    larger = _larger(forms, config)
+    if larger is not None:
+        return ModelEvidence({}, notes=(f"the model was not run: {larger}",))
     try:
         with _quiet():
             return _run(forms, config)
@@ -53,14 +59,25 @@ def _run(forms: Mapping[str, Form], config: Config) -> ModelEvidence:
 
     from louver.models.evidence import running
 
+    assert config.path is not None
     with torch.random.fork_rng(devices=[]):
-        model = running.built(dict(config.fields))
+        model = running.built(config.path, config.fields)
         with FakeTensorMode(allow_non_fake_inputs=True) as mode:
             run = running.Run(model, mode, config.vocabularies)
             run.load({name: tuple(form.shape) for name, form in forms.items() if _is_parameter(form)})
             run.forward()
     found = {name: _found(name, forms[name], run) for name in run.read}
     return ModelEvidence(found, run.ties, run.partial, run.notes)
+
+
+def _larger(forms: Mapping[str, Form], config: Config) -> str | None:
+    """Why the configuration describes a model of more parts than the checkpoint can hold; None if it does not."""
+    most = max(len(forms), *(max(form.shape, default=1) for form in forms.values()), _FEW)
+    for name, count in config.repeats.items():
+        limit = most if "expert" in name else max(len(forms), _FEW)
+        if count > limit:
+            return f"{NAME} says {name} = {count}, but the checkpoint has {len(forms)} tensors"
+    return None
 
 
 def _is_parameter(form: Form) -> bool:
@@ -133,8 +150,3 @@ def _quiet() -> Generator[None]:
         transformers_logging.set_verbosity(level)
         if bars:
             transformers_logging.enable_progress_bar()
-
-
-def joined(groups: Iterable[Iterable[str]]) -> tuple[tuple[str, ...], ...]:
-    """Groups of two names or more."""
-    return tuple(tuple(sorted(set(group))) for group in groups if len(set(group)) > 1)

@@ -15,8 +15,11 @@ from louver.models.evidence.config import Config
 from louver.models.evidence.found import Found, in_block, is_float, is_fp8, module_of, words
 from louver.models.roles import Evidence, Role
 
-_TABLES = ("embed", "emb", "wte", "wpe", "position", "pos", "relative", "rel", "token", "shared", "codebook", "lookup")
+_TABLES = ("embed", "position", "relative", "codebook", "lookup", "wte", "wpe")
 """Starts of words in names of tables whose rows are looked up or added."""
+
+_WHOLE_TABLES = frozenset(("emb", "pos", "rel", "token", "tokens", "shared"))
+"""Whole words in such names."""
 
 _PROJECTIONS = ("proj", "dense", "linear", "fc", "mlp", "attn", "attention", "project", "projection", "projector")
 """Starts of words in names of products."""
@@ -62,7 +65,7 @@ def _role(name: str, form: Form, names: Names) -> Found:
     stacked = _stacked_experts(name, form, names)
     if stacked is not None:
         return stacked
-    if last != "weight":
+    if last != "weight" and not (last.endswith("_weight") and _bias_name(name) in names.forms):
         return _found(Role.UNKNOWN, f"a parameter named {last!r}: what reads it is not known")
     if len(form.shape) == 2:
         return _matrix(name, form, names)
@@ -73,26 +76,26 @@ def _matrix(name: str, form: Form, names: Names) -> Found:
     """The role of a parameter `weight` with two axes."""
     module = module_of(name)
     rows = form.shape[0]
-    if _starts(module, _TABLES) and not _starts(module.rpartition(".")[2], _PROJECTIONS):
+    last = module.rpartition(".")[2]
+    if (_starts(last, _TABLES) or words(last) & _WHOLE_TABLES) and not _starts(last, _PROJECTIONS):
         return _found(Role.EMBEDDING, "a table, by its name")
     if rows in names.config.vocabularies and not in_block(name):
         role = Role.HEAD if _starts(module, _HEADS) else Role.EMBEDDING
         text = f"it has a row for each of {rows} tokens"
         return Found(role, Evidence.CONFIG, text, 1 if role is Role.HEAD else None)
-    last = module.rpartition(".")[2]
-    count = _experts_beside(module, names.experts)
-    if count and _starts(last, _ROUTERS) and rows in (count, 1):
+    count, below = _experts_beside(module, names.experts)
+    if count and _starts(below, _ROUTERS) and rows in (count, 1):
         return _found(Role.ROUTER, f"it gives {rows} numbers beside {count} experts", 1)
     if _starts(last, _HEADS) and not in_block(name):
         return _found(Role.HEAD, "a head, by its name and outside the blocks", 1)
-    biased = f"{module}.bias" in names.forms
+    biased = _bias_name(name) in names.forms
     if not (biased or in_block(name) or _starts(last, _PROJECTIONS)):
         return _found(Role.UNKNOWN, "a matrix outside the blocks: a table or a weight")
     return _linear(name, form, names)
 
 
 def _linear(name: str, form: Form, names: Names) -> Found:
-    bias = names.forms.get(f"{module_of(name)}.bias")
+    bias = names.forms.get(_bias_name(name))
     if bias is None:
         return _found(Role.WEIGHT, "a weight stored [out, in], by its name and shape", 1)
     rows, columns = form.shape
@@ -104,6 +107,11 @@ def _linear(name: str, form: Form, names: Names) -> Found:
     if transposed:
         return _found(Role.WEIGHT, "a weight stored [in, out], as biases show", 0)
     return _found(Role.WEIGHT, "a weight stored [out, in], as biases show", 1)
+
+
+def _bias_name(name: str) -> str:
+    """The name of the bias beside a weight."""
+    return f"{name.removesuffix('weight')}bias"
 
 
 def _convolution(form: Form) -> Found:
@@ -149,12 +157,20 @@ def _known_axes(module: str, names: Names) -> Iterator[tuple[str, int]]:
 
 
 def _members(module: str, forms: Mapping[str, Form]) -> list[tuple[str, Form]]:
-    return [(name, form) for name, form in forms.items() if module_of(name) == module and len(form.shape) == 3]
+    """The tensors of three axes in the layer of experts that a module belongs to."""
+    whole = f"{module.partition('.experts')[0]}.experts"
+    return [(name, form) for name, form in forms.items() if name.startswith(whole) and len(form.shape) == 3]
 
 
-def _experts_beside(module: str, experts: Mapping[str, int]) -> int:
-    """Experts of the layer that a module stands in; 0 if there are none."""
-    return experts.get(module_of(module), 0)
+def _experts_beside(module: str, experts: Mapping[str, int]) -> tuple[int, str]:
+    """Experts of the innermost layer of experts around a module, and the module's name in it; 0 if there are none."""
+    parts = module.split(".")
+    for end in range(len(parts) - 1, 0, -1):
+        count = experts.get(".".join(parts[:end]), 0)
+        if count:
+            below = parts[end:]
+            return (0, "") if "experts" in below else (count, ".".join(below))
+    return 0, ""
 
 
 def _expert_counts(forms: Mapping[str, Form]) -> dict[str, int]:

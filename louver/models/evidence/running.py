@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -18,16 +19,16 @@ from louver.models.evidence.lineage import Watch
 _KEPT_MESSAGES: Final = 200
 
 
-def built(fields: dict[str, Any]) -> Any:
-    """The model of a configuration, on the meta device. Raises ValueError for an unknown architecture."""
+def built(path: Path, fields: Mapping[str, Any]) -> Any:
+    """The model of a configuration file, on the meta device. Raises ValueError for an unknown architecture."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-    for name in ("quantization_config", "compression_config", "auto_map"):
-        fields.pop(name, None)
     kind = fields.get("model_type")
     if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
         raise ValueError(f"transformers {transformers.__version__} does not know the architecture {kind!r}")
-    config = CONFIG_MAPPING[kind].from_dict(fields)
+    config = CONFIG_MAPPING[kind].from_pretrained(path.parent, local_files_only=True)
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
     config._attn_implementation = "eager"
     if hasattr(config, "_experts_implementation"):
         config._experts_implementation = "batched_mm"
@@ -135,9 +136,9 @@ class Run:
         whole = self._try(self.model)
         if self._unread():
             for module in self.model.modules():
-                if module is not self.model and isinstance(module, transformers.PreTrainedModel):
-                    if self._unread_in(module):
-                        self._try(module)
+                inner = module is not self.model and isinstance(module, transformers.PreTrainedModel)
+                if inner and self._unread_in(module):
+                    self._try(module)
         reached = set(self.read)
         for module in self.model.modules():
             if self._unread_in(module, recurse=False):
@@ -216,7 +217,7 @@ class Run:
                 with self.watch, torch.no_grad():
                     module(data)
                 return
-            except Exception:  # noqa: S112
+            except Exception:
                 continue
         try:
             with self.watch, torch.no_grad():

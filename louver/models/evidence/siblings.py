@@ -18,7 +18,10 @@ from louver.models.roles import Evidence, Role, Scale
 _SCALES = frozenset(("scale", "scales", "scb", "absmax", "zero", "zeros", "qzeros", "amax", "quant"))
 """Words in the last part of the names of what quantization stores beside a weight."""
 
-_FACTORS = frozenset(("inv", "scale"))
+_OTHERS = frozenset(("g", "idx"))
+"""Words in names of what else quantization stores: the order of columns."""
+
+_FACTORS = frozenset(("inv", "scale", ""))
 """Words that the name of a weight's scales adds to the weight's own name."""
 
 
@@ -33,27 +36,22 @@ def find(forms: Mapping[str, Form]) -> dict[str, Found]:
 
 def scale_of(name: str, forms: Mapping[str, Form], config: Config) -> Scale | str | None:
     """The scales of an fp8 weight; None if it has none; a text that says why they cannot be used."""
-    shape = forms[name].shape
-    found = [
-        other
-        for other, form in forms.items()
-        if other.startswith((f"{name}_", f"{name}.")) and is_scale(form) and words(other[len(name) + 1 :]) <= _FACTORS
-    ]
-    swapped = f"{module_of(name)}.scale_{name.rpartition('.')[2]}"
-    found += [swapped] if swapped in forms and is_scale(forms[swapped]) else []
-    if not found:
+    shape, module, last = forms[name].shape, module_of(name), name.rpartition(".")[2]
+    beside = [f"{module}.scale_{last}", *(other for other in forms if other.startswith((f"{name}_", f"{name}.")))]
+    parts = [other for other in beside if other in forms and words(other.rpartition(".")[2]) & (_SCALES | _OTHERS)]
+    if not parts:
         return None
-    if len(found) > 1:
-        return f"several tensors may be its scales: {', '.join(found)}"
-    block = _block(shape, forms[found[0]].shape, config.block)
-    if block is None:
-        return f"its scales {found[0]} of shape {list(forms[found[0]].shape)} do not fit its shape {list(shape)}"
-    return Scale(found[0], block)
+    if len(parts) > 1 or not words(parts[0].rpartition(".")[2].replace(last, "")) <= _FACTORS:
+        return f"a quantized weight whose numbers are more than its elements times one scale: {', '.join(parts)}"
+    block = _block(shape, forms[parts[0]].shape, config.block)
+    if block is None or not is_scale(forms[parts[0]]):
+        return f"a quantized weight of shape {list(shape)} whose scales {parts[0]} of shape {list(forms[parts[0]].shape)} do not fit it"
+    return Scale(parts[0], block)
 
 
 def is_scale(form: Form) -> bool:
-    """Whether the form can be that of scales: numbers, or powers of two."""
-    return is_float(form) or (isinstance(form, DenseForm) and form.dtype == "F8_E8M0")
+    """Whether the form can be that of scales: numbers, or exponents of two."""
+    return is_float(form) or (isinstance(form, DenseForm) and form.dtype in ("F8_E8M0", "U8"))
 
 
 def _modules(forms: Iterable[str]) -> dict[str, list[str]]:
@@ -108,23 +106,17 @@ def _biases(names: Sequence[str], forms: Mapping[str, Form]) -> dict[str, Found]
 def _block(shape: Sequence[int], scales: Sequence[int], announced: tuple[int, ...] | None) -> tuple[int, ...] | None:
     """Elements of a weight that share a scale along each axis. None if the shapes do not determine them.
 
-    announced: the configuration's block along the last axes. Fewer axes of scales stand for the first ones.
+    announced: the configuration's block along the last axes. Without it an axis has one scale, or one for each element.
+    Fewer axes of scales stand for the first ones.
     """
     if math.prod(scales) == 1:
         return tuple(max(size, 1) for size in shape)
     if len(scales) > len(shape):
         return None
     counts = (*scales, *(1 for _ in range(len(shape) - len(scales))))
-    told = (*(0 for _ in range(len(shape) - len(announced or ()))), *(announced or ()))
-    block = [_part(size, count, part) for size, count, part in zip(shape, counts, told, strict=True)]
-    return None if 0 in block else tuple(block)
-
-
-def _part(size: int, count: int, announced: int) -> int:
-    """Elements along an axis that share one of `count` scales; 0 if there is no such number."""
-    powers = [1 << bit for bit in range(size.bit_length())]
-    exact = [size // count] if count and size % count == 0 else []
-    fitting = [part for part in (announced, *powers, *exact) if part and -(-size // part) == count]
-    if count == 1:
-        return max(size, 1)
-    return 1 if count == size else fitting[0] if fitting else 0
+    told = (*(1 for _ in range(len(shape) - len(announced or ()))), *(announced or ()))[-len(shape) :]
+    if announced and all(-(-size // part) == count for size, part, count in zip(shape, told, counts, strict=True)):
+        return told
+    if any(count not in (1, size) for size, count in zip(shape, counts, strict=True)):
+        return None
+    return tuple(1 if count == size else size for size, count in zip(shape, counts, strict=True))
