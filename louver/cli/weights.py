@@ -68,7 +68,7 @@ def prune(
     if dry_run:
         return facts_file(source, options)
     if out is None:
-        raise click.UsageError("OUT is missing: name a file or a folder, or give --dry-run")
+        raise click.UsageError("Missing argument 'OUT'.")
     return prune_file(source, out, options, force)
 
 

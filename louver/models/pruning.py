@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,16 +18,17 @@ from louver.formats.pattern import Pattern
 from louver.formats.prune import prune as prune_array
 from louver.formats.schema import DenseForm, SparseForm
 from louver.formats.select import Norm
+from louver.formats.tensor import SparseTensor
 from louver.models.analyze import analyze
 from louver.models.layer_row import LayerRow
 from louver.models.output import listed
-from louver.models.regions import regions
+from louver.models.regions import Region, regions
 from louver.models.rewrite import Plan, Progress, Rewritten, rewrite
 from louver.models.roles import ModelFacts, Role, Scale, TensorFacts
 from louver.models.scaled import Factors
 from louver.models.selection import DEFAULT, Choice
 from louver.models.source import Source
-from louver.models.steps import Tally
+from louver.models.steps import Piece, Tally, placed, sparse_pieces
 from louver.models.weights import COMPRESSED, convert, known_element
 
 
@@ -132,7 +133,19 @@ class PruneStep:
     def reads(self) -> tuple[str, ...]:
         return () if self.scale is None else (self.scale.name,)
 
-    def pieces(self, source: Source, name: str, tally: Tally) -> Iterator[Sequence[NDArray[Any]]]:
+    def pieces(self, source: Source, name: str, tally: Tally) -> Iterator[Piece]:
+        if isinstance(self.form, SparseForm):
+            yield from sparse_pieces(self._compressed(source, name, tally))
+        else:
+            yield from (placed(*pruned) for pruned in self._pruned(source, name, tally))
+
+    def row(self, name: str, tally: Tally) -> LayerRow:
+        sparse = self.form.dtype if isinstance(self.form, SparseForm) else known_element(self.form)
+        dtype = DTYPES[self.stored.dtype] if sparse is None else sparse.numpy
+        sizes = DenseForm(type_name(dtype), self.form.shape).nbytes, self.form.nbytes
+        return tally.row(name, self.form.shape, dtype.name if sparse is None else sparse.name, sizes)
+
+    def _pruned(self, source: Source, name: str, tally: Tally) -> Iterator[tuple[Region, NDArray[Any]]]:
         shape, by_rows = self.form.shape, isinstance(self.form, SparseForm)
         factors = None if self.scale is None else Factors.of(source.array(self.scale.name), self.scale, shape)
         with source.open(name) as (reader, tensor):
@@ -141,18 +154,13 @@ class PruneStep:
                 factor = None if factors is None else factors.at(region.rows, region.columns).reshape(region.shape)
                 pruned = self._prune(name, stored, region.axis, factor)
                 tally.add(_numbers(stored, factor), _numbers(pruned, factor))
-                if not by_rows:
-                    yield (pruned,)
-                    continue
-                sparse = compress(pruned, self.pattern, axis=region.axis)
-                tally.negative_zeros += sparse.negative_zeros_dropped
-                yield sparse.values, sparse.indices
+                yield region, pruned
 
-    def row(self, name: str, tally: Tally) -> LayerRow:
-        sparse = self.form.dtype if isinstance(self.form, SparseForm) else known_element(self.form)
-        dtype = DTYPES[self.stored.dtype] if sparse is None else sparse.numpy
-        sizes = DenseForm(type_name(dtype), self.form.shape).nbytes, self.form.nbytes
-        return tally.row(name, self.form.shape, dtype.name if sparse is None else sparse.name, sizes)
+    def _compressed(self, source: Source, name: str, tally: Tally) -> Iterator[tuple[Region, SparseTensor]]:
+        for region, pruned in self._pruned(source, name, tally):
+            sparse = compress(pruned, self.pattern, axis=region.axis)
+            tally.negative_zeros += sparse.negative_zeros_dropped
+            yield region, sparse
 
     def _prune(self, name: str, stored: NDArray[Any], axis: int, factor: NDArray[Any] | None) -> NDArray[Any]:
         """The pruned elements in the written type, of stored elements. The magnitude of an element includes its scale."""

@@ -51,7 +51,7 @@ def pruned(path: Path, out: Path, facts: ModelFacts, **changed: Any) -> Rewritte
 
 @pytest.mark.parametrize("piece", [256, 1 << 22])
 @pytest.mark.parametrize("compressed", [False, True], ids=["dense", "compressed"])
-@pytest.mark.parametrize("pattern", ["2:4", "1:2", "3:7", "2:8@4", "2:8@V4", "2:6@V16"])
+@pytest.mark.parametrize("pattern", ["2:4", "1:2", "3:7", "2:8@4", "2:8@V4", "2:6@V16", "1:3@64", "2:5@V99"])
 @pytest.mark.parametrize(
     ("shape", "axis"),
     [((37, 70), 1), ((70, 37), 0), ((3, 18, 26), 2), ((3, 26, 18), 1), ((5, 12, 3, 3), 1), ((2, 40, 45, 6), 1)],
