@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from louver.formats.bitmask import packed_pieces, written_form
 from louver.formats.check import CheckReport, check, joined
 from louver.formats.checkpoint import Checkpoint
-from louver.formats.compress import compress as compress_array
+from louver.formats.compress import compress
 from louver.formats.container import DTYPES, type_name
 from louver.formats.pattern import Pattern
 from louver.formats.schema import BitmaskForm, DenseForm, Form, SparseForm
@@ -52,7 +52,7 @@ class CompressOptions:
             raise ValueError(f"sparse24_bitmask holds {UNIT}, got {self.pattern}: write Louver's own form")
 
 
-def compress(
+def compress_checkpoint(
     source: str | os.PathLike[str],
     out: str | os.PathLike[str],
     options: CompressOptions,
@@ -71,7 +71,7 @@ def compress(
     return rewrite(source, out, plan, request=repr(options), force=force, progress=progress)
 
 
-def decompress(
+def decompress_checkpoint(
     source: str | os.PathLike[str],
     out: str | os.PathLike[str],
     *,
@@ -174,7 +174,7 @@ class Compression:
         with source.open(name) as (reader, tensor):
             for region in regions(self.form.shape, self.axis, self.pattern, by_rows=True):
                 dense = region.read(reader, tensor)
-                sparse = compress_array(dense, self.pattern, axis=region.axis)
+                sparse = compress(dense, self.pattern, axis=region.axis)
                 tally.add(dense, dense)
                 tally.negative_zeros += sparse.negative_zeros_dropped
                 yield region, sparse

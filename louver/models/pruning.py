@@ -15,7 +15,7 @@ from louver.formats.compress import compress
 from louver.formats.container import DTYPES, type_name
 from louver.formats.dtypes import ElementType, element_type
 from louver.formats.pattern import Pattern
-from louver.formats.prune import prune as prune_array
+from louver.formats.prune import prune
 from louver.formats.schema import DenseForm, SparseForm
 from louver.formats.select import Norm
 from louver.formats.tensor import SparseTensor
@@ -47,7 +47,7 @@ class PruneOptions:
     norm: Norm = "l2"
 
 
-def prune(
+def prune_checkpoint(
     source: str | os.PathLike[str],
     out: str | os.PathLike[str],
     options: PruneOptions,
@@ -167,9 +167,9 @@ class PruneStep:
         written = self.form.dtype if isinstance(self.form, SparseForm) else known_element(self.form)
         converted = stored if written is None else convert(name, stored, written)
         if factor is None and written is not None:
-            return prune_array(converted, self.pattern, axis=axis, norm=self.norm)
+            return prune(converted, self.pattern, axis=axis, norm=self.norm)
         numbers = _numbers(stored, factor).astype(np.float32, copy=False)
-        kept = prune_array(numbers, self.pattern, axis=axis, norm=self.norm).view(np.uint32) != 0
+        kept = prune(numbers, self.pattern, axis=axis, norm=self.norm).view(np.uint32) != 0
         return np.where(kept, converted, np.zeros((), converted.dtype))
 
 

@@ -258,7 +258,7 @@ def test_memory_does_not_grow_with_the_file(
     """Pieces of 16 Ki elements, and files of 1 and 32 MiB."""
     from louver.cli.commands.inspect import inspect_file
     from louver.formats.pattern import Pattern
-    from louver.models.pruning import PruneOptions, prune
+    from louver.models.pruning import PruneOptions, prune_checkpoint
 
     monkeypatch.setattr(checkpoint, "PIECE", 1 << 14)
     monkeypatch.setattr("louver.formats.writer.PIECE", 1 << 14)
@@ -270,7 +270,7 @@ def test_memory_does_not_grow_with_the_file(
         louver.save(path, {"w": rng.random((rows, 4096), np.float32), "other": rng.random((rows, 2, 64), np.float32)})
         tracemalloc.start()
         inspect_file(path, "2:4")
-        prune(path, tmp_path / "out", given, force=True)
+        prune_checkpoint(path, tmp_path / "out", given, force=True)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.5 * peaks[0] < 2 << 20

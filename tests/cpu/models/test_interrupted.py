@@ -18,7 +18,7 @@ from louver.formats.pattern import Pattern
 from louver.formats.regular import FormatError, Target
 from louver.models import pruning
 from louver.models.journal import Journal
-from louver.models.pruning import PruneOptions, prune
+from louver.models.pruning import PruneOptions, prune_checkpoint
 from louver.models.rewrite import Rewritten
 
 INDEX = "model.safetensors.index.json"
@@ -32,7 +32,7 @@ class KilledError(BaseException):
 def run(
     source: Path, out: Path, force: bool = True, progress: Callable[[float], Any] = lambda share: None
 ) -> Rewritten:
-    return prune(source, out, PruneOptions(Pattern(2, 4)), force=force, progress=progress)
+    return prune_checkpoint(source, out, PruneOptions(Pattern(2, 4)), force=force, progress=progress)
 
 
 def model(folder: Path, seed: int, index: str = INDEX) -> Path:

@@ -23,7 +23,7 @@ import louver
 from louver.formats.pattern import Pattern
 from louver.formats.regular import write_all
 from louver.models import pruning
-from louver.models.pruning import PruneOptions, prune
+from louver.models.pruning import PruneOptions
 from louver.models.rewrite import Rewritten
 from support.sparse import bits_of
 
@@ -40,7 +40,7 @@ def options(force: bool = True, **changed: Any) -> tuple[PruneOptions, bool]:
 def prune_checkpoint(
     source: Path, out: Path, given: tuple[PruneOptions, bool], progress: Callable[[float], None]
 ) -> Rewritten:
-    return prune(source, out, given[0], force=given[1], progress=progress)
+    return pruning.prune_checkpoint(source, out, given[0], force=given[1], progress=progress)
 
 
 def quiet(share: float) -> None:

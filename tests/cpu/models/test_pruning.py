@@ -14,7 +14,7 @@ import pytest
 import louver
 from louver.formats.checkpoint import open_checkpoint
 from louver.formats.pattern import Pattern
-from louver.models.pruning import PruneOptions, prune, prune_plan
+from louver.models.pruning import PruneOptions, prune_checkpoint, prune_plan
 from louver.models.rewrite import Rewritten, rewrite
 from louver.models.roles import Evidence, ModelFacts, Role, Scale, TensorFacts
 from support.sparse import bits_of
@@ -245,6 +245,6 @@ def test_a_dry_run_writes_nothing(cli: Cli, checkpoint: Path, tmp_path: Path) ->
 @pytest.mark.parametrize("paths", [("", "out"), ("in", "")])
 def test_empty_paths_are_refused(paths: tuple[str, str], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="IN and OUT are paths, got an empty text"):
-        prune(*paths, PruneOptions(Pattern(2, 4)), force=True)
+        prune_checkpoint(*paths, PruneOptions(Pattern(2, 4)), force=True)
     with pytest.raises(ValueError, match="got an empty path"):
         louver.save("", {"a": np.ones(3)})
