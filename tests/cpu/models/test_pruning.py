@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -90,6 +91,28 @@ def test_any_axis_is_pruned_as_in_memory(
     wide, lost = weight.astype(float), weight.astype(float) - expected.astype(float)
     (row,) = done.rows
     assert row.error == pytest.approx(np.linalg.norm(lost) / np.linalg.norm(wide)) and row.shape == shape
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("compressed", [False, True], ids=["dense", "compressed"])
+def test_memory_does_not_grow_with_windows(
+    compressed: bool, axis: int, tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("checkpoint.PIECE", "writer.PIECE", "rows.BLOCK"):
+        monkeypatch.setattr(f"louver.formats.{name}", 1 << 17)
+    monkeypatch.setattr("louver.models.regions.PIECE", 1 << 17)
+    monkeypatch.setattr("louver.models.steps.BLOCK", 1 << 17)
+    peaks: list[int] = []
+    for rows in (128, 2048):
+        weight = rng.standard_normal((rows, 1024)).astype(np.float16)
+        louver.save(tmp_path / "in", {"w": weight if axis == 1 else weight.T})
+        facts = decided(tmp_path / "in", {"w": axis})
+        tracemalloc.start()
+        pattern = Pattern.parse(f"2:8@V{rows}")
+        pruned(tmp_path / "in", tmp_path / f"{rows}", facts, pattern=pattern, compressed=compressed)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.5 * peaks[0] < 16 << 20, "a window has 2 Mi elements"
 
 
 def scaled_weight(rng: np.random.Generator, shape: tuple[int, ...], block: tuple[int, ...]) -> tuple[Any, Any, Any]:
@@ -240,6 +263,20 @@ def test_a_dry_run_writes_nothing(cli: Cli, checkpoint: Path, tmp_path: Path) ->
     assert checkpoint.read_bytes() == before and len(list(tmp_path.iterdir())) == 1
     assert "2 are pruned" in cli("prune", checkpoint, tmp_path / "out", "--dry-run").output
     assert not (tmp_path / "out").exists()
+
+
+def test_python_does_what_the_command_does(cli: Cli, checkpoint: Path, tmp_path: Path) -> None:
+    import louver.models
+
+    assert cli("prune", checkpoint, tmp_path / "a", "--compressed", "--exclude", "*query*").exit_code == 0
+    done = louver.models.prune(checkpoint, tmp_path / "b", compressed=True, exclude=["*query*"])
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() and done.target == tmp_path / "b"
+    louver.models.decompress(tmp_path / "b", tmp_path / "c")
+    done = louver.models.compress(tmp_path / "c", tmp_path / "d", only=["*dense.weight"])
+    assert (tmp_path / "d").read_bytes() == (tmp_path / "a").read_bytes() and not done.notes
+    assert len(louver.models.analyze(checkpoint).pruned) == 2
+    with pytest.raises(AttributeError, match="its public names are analyze, compress, decompress, prune"):
+        louver.models.inspect  # noqa: B018  # pyright: ignore
 
 
 @pytest.mark.parametrize("paths", [("", "out"), ("in", "")])
