@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import oracle
 import torch
+import transformers
 from safetensors import safe_open
+from tiny import FACTORS, architectures, tiny_model
 from torch import nn
 
 from louver.models.analyze import analyze
@@ -32,6 +34,7 @@ class Verdict:
     left: list[str] = field(default_factory=list)
     notes: tuple[str, ...] = ()
     unmeasured: int = 0
+    by_model: int = 0
 
 
 def run_really(model: Any) -> tuple[dict[int, set[int]], dict[int, str], set[int]]:
@@ -178,7 +181,9 @@ def _kind(key: int, contracted: Any, other: Any, heads: set[int], gates: set[int
 def _gates(model: Any) -> set[int]:
     """Parameters that choose experts or gate them, by the names of the modules around them."""
     found: set[int] = set()
-    for module in model.modules():
+    for path, module in model.named_modules():
+        if "router" in path.split("."):
+            found |= {id(parameter) for parameter in module.parameters() if parameter.dim() == 2}
         children = dict(module.named_children())
         if not any("experts" in child for child in children):
             continue
@@ -194,6 +199,7 @@ def judged(facts: ModelFacts, truth: dict[str, Truth]) -> Verdict:
         fact = facts.tensors[name]
         is_weight = each.kind == "weight" and bool(each.axes)
         verdict.weights += is_weight
+        verdict.by_model += is_weight and fact.evidence is Evidence.MODEL
         verdict.unmeasured += each.kind == "unmeasured"
         if fact.prune and each.kind != "unmeasured" and (not is_weight or fact.axis not in each.axes):
             verdict.pruned.append(f"{name} {list(fact.form.shape)}: {fact.role} along {fact.axis}, not {each}")
@@ -202,9 +208,20 @@ def judged(facts: ModelFacts, truth: dict[str, Truth]) -> Verdict:
     return verdict
 
 
-def verdicts(model: Any, folder: Path) -> tuple[Verdict, Verdict]:
-    """With the model itself, and by evidence 2 to 4 alone."""
-    model.save_pretrained(folder)
-    truth = truths(model, folder)
+def smallest(kind: str) -> Any:
+    """The smallest model of an architecture that runs. Raises the last model's error if none does."""
+    failed: Exception = ValueError(f"no architecture {kind!r}")
+    for factor in FACTORS:
+        try:
+            model = tiny_model(kind, getattr(transformers, architectures()[kind]), factor)
+            run_really(model)
+            return model
+        except Exception as error:
+            failed = error
+    raise failed
+
+
+def verdicts(folder: Path, truth: dict[str, Truth]) -> tuple[Verdict, Verdict]:
+    """On a folder of a model: with the model itself, and by evidence 2 to 4 alone."""
     rest = tuple(kind for kind in Evidence if kind is not Evidence.MODEL)
     return judged(analyze(folder), truth), judged(analyze(folder, evidence=rest), truth)

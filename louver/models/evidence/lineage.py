@@ -274,6 +274,8 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: Seque
     if any(isinstance(leaf, FakeTensor) for leaf in leaves):
         if name == "_local_scalar_dense":
             return _scalar(leaves[0].dtype)
+        if name == "split_with_sizes":
+            args = (args[0], _fitting(args[1], args[0].shape[(args[2:] or (0,))[0]]), *args[2:])
         return func(*args, **kwargs)
     if leaves:
         with _disable_current_modes():
@@ -288,6 +290,13 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: Seque
 def _scalar(dtype: torch.dtype) -> bool | int | float:
     """A number in place of one that depends on weights."""
     return False if dtype is torch.bool else 1.0 if dtype.is_floating_point else 1
+
+
+def _fitting(sizes: Sequence[int], total: int) -> list[int]:
+    """Sizes of parts with the given sum: sizes that depend on weights are not known."""
+    if sum(sizes) == total:
+        return list(sizes)
+    return [min(1, max(0, total - place)) for place in range(len(sizes) - 1)] + [max(0, total - len(sizes) + 1)]
 
 
 def _moved(name: str, args: tuple[Any, ...], own: Lineage, old: Sequence[int], new: Sequence[int]) -> Lineage | None:
