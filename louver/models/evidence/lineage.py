@@ -274,6 +274,10 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: Seque
     if any(isinstance(leaf, FakeTensor) for leaf in leaves):
         if name == "_local_scalar_dense":
             return _scalar(leaves[0].dtype)
+        if name == "nonzero":
+            return _everywhere(leaves[0])
+        if name == "index":
+            args = (args[0], [place for index in args[1] for place in _places(index)])
         if name == "split_with_sizes":
             args = (args[0], _fitting(args[1], args[0].shape[(args[2:] or (0,))[0]]), *args[2:])
         return func(*args, **kwargs)
@@ -290,6 +294,19 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: Seque
 def _scalar(dtype: torch.dtype) -> bool | int | float:
     """A number in place of one that depends on weights."""
     return False if dtype is torch.bool else 1.0 if dtype.is_floating_point else 1
+
+
+def _everywhere(mask: torch.Tensor) -> torch.Tensor:
+    """Where a mask that depends on weights holds: everywhere."""
+    with _disable_current_modes():
+        return torch.ones(mask.shape, dtype=torch.bool).nonzero()
+
+
+def _places(index: Any) -> tuple[Any, ...]:
+    """An index without masks that depend on weights."""
+    if isinstance(index, FakeTensor) and index.dtype is torch.bool:
+        return _everywhere(index).unbind(1)
+    return (index,)
 
 
 def _fitting(sizes: Sequence[int], total: int) -> list[int]:

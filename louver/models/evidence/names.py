@@ -69,6 +69,8 @@ def _role(name: str, form: Form, names: Names) -> Found:
         return _found(Role.UNKNOWN, f"a parameter named {last!r}: what reads it is not known")
     if len(form.shape) == 2:
         return _matrix(name, form, names)
+    if last != "weight":
+        return _found(Role.UNKNOWN, f"a parameter named {last!r} with {len(form.shape)} axes: what reads it is not known")
     return _convolution(form)
 
 

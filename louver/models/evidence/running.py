@@ -16,7 +16,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from louver.models.evidence.inputs import tries
 from louver.models.evidence.lineage import Watch
 
-_KEPT_MESSAGES: Final = 200
+_LONGEST: Final = 200
+"""Most characters of another library's message in a note."""
 
 
 def built(path: Path, fields: Mapping[str, Any]) -> Any:
@@ -84,6 +85,7 @@ class Run:
         self.partial: frozenset[str] = frozenset()
         self.convolutions: set[str] = set()
         self.notes: tuple[str, ...] = ()
+        self._message = ""
 
     @property
     def read(self) -> list[str]:
@@ -146,14 +148,12 @@ class Run:
         alone = set(self.read) - reached
         self.partial = frozenset(self.read if whole else alone)
         if not whole:
-            self.notes = (f"the model did not run as a whole ({self._message}): its parts ran one by one", *self.notes)
+            self.notes = (f"the model did not run as a whole ({self._message or 'its inputs are not known'}): its parts ran one by one", *self.notes)
         elif alone:
             self.notes = (*self.notes, f"{len(alone)} tensors are read only when their modules run alone")
         head = self.model.get_output_embeddings() if hasattr(self.model, "get_output_embeddings") else None
         for name in self.watch.names_of(getattr(head, "weight", None)):
             self.watch.uses[name].head = True
-
-    _message = "no inputs are known"
 
     def _try(self, module: Any) -> bool:
         """Run a model with the inputs that its arguments ask for. Whether one run came to its end."""
@@ -163,7 +163,7 @@ class Run:
                 self._call(module, arguments)
                 done = True
             except Exception as error:  # A model raises anything for inputs that it does not take.
-                self._message = " ".join(f"{type(error).__name__}: {error}".split())[:_KEPT_MESSAGES]
+                self._message = self._message or " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST]
                 continue
             if not self._unread_in(module):
                 break
