@@ -18,7 +18,7 @@ from louver.models.roles import Evidence, Role
 _TABLES = ("embed", "position", "relative", "codebook", "lookup", "wte", "wpe")
 """Starts of words in names of tables whose rows are looked up or added."""
 
-_WHOLE_TABLES = frozenset(("emb", "pos", "rel", "token", "tokens", "shared"))
+_WHOLE_TABLES = frozenset(("emb", "pos", "rel", "token", "tokens"))
 """Whole words in such names."""
 
 _PROJECTIONS = ("proj", "dense", "linear", "fc", "mlp", "attn", "attention", "project", "projection", "projector")
@@ -79,7 +79,7 @@ def _matrix(name: str, form: Form, names: Names) -> Found:
     module = module_of(name)
     rows = form.shape[0]
     last = module.rpartition(".")[2]
-    if (_starts(last, _TABLES) or words(last) & _WHOLE_TABLES) and not _starts(last.rpartition("_")[2], _PROJECTIONS):
+    if (_starts(last, _TABLES) or words(last) & _WHOLE_TABLES or last == "shared") and not _starts(last.rpartition("_")[2], _PROJECTIONS):
         return _found(Role.EMBEDDING, "a table, by its name")
     if rows in names.config.vocabularies and not in_block(name):
         role = Role.HEAD if _starts(module, _HEADS) else Role.EMBEDDING
