@@ -1,6 +1,6 @@
 """`louver.models.analyze` on tiny random models of every architecture that Transformers builds by one rule.
 
-`--results FILE.json` of the judge's script keeps the table: see `benchmarks/README.md`.
+`benchmarks/judge_architectures.py` judges all that it can build, and writes the record.
 """
 
 from __future__ import annotations
@@ -12,16 +12,13 @@ import pytest
 
 transformers: Any = pytest.importorskip("transformers", reason="needs transformers and torch: make test-models")
 
-from judge import smallest, truths, verdicts  # noqa: E402
-
-from louver.models.analyze import analyze  # noqa: E402
-from louver.models.roles import Evidence, Role  # noqa: E402
+from support.architectures.judge import smallest, truths, verdicts  # noqa: E402
 
 KINDS = (
     "llama", "gpt2", "mixtral", "qwen3_moe", "gpt_oss", "deepseek_v3", "gemma3", "phi3", "mamba", "bloom", "t5", "bart", "bert",
     "switch_transformers", "jetmoe", "xlnet", "whisper", "vit", "clip", "wav2vec2", "rwkv", "gpt_bigcode", "qwen2_vl", "detr",
 )  # fmt: skip
-"""One or two architectures of each family; `tests/models/record_architectures.py` runs all that it can build."""
+"""One or two architectures of each family."""
 
 
 @pytest.fixture(scope="module")

@@ -56,7 +56,7 @@ _RECURRENT: Final = ("lstm", "gru", "rnn_tanh", "rnn_relu", "mkldnn_rnn_layer")
 _LOOKUPS: Final = frozenset(
     ("embedding", "index", "index_select", "gather", "_embedding_bag", "_embedding_bag_forward_only", "take")
 )
-_CHOICES: Final = frozenset(("topk", "sort", "argmax", "max", "argsort", "kthvalue"))
+_CHOICES: Final = frozenset(("topk", "sort", "argmax", "argsort"))
 _MADE_ANEW: Final = frozenset(("empty_like", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_empty", "new_full", "sym_size", "sym_stride", "is_contiguous"))  # fmt: skip
 
 

@@ -25,7 +25,7 @@ _PROJECTIONS = ("proj", "dense", "linear", "fc", "mlp", "attn", "attention", "pr
 """Starts of words in names of products."""
 
 _NORMS = ("norm", "ln", "layernorm", "rmsnorm", "batchnorm", "bn")
-_HEADS = ("head", "classifier", "score", "logits", "output")
+_HEADS = ("head", "classifier", "score", "logits")
 _ROUTERS = ("gate", "router", "switch")
 
 
@@ -70,7 +70,9 @@ def _role(name: str, form: Form, names: Names) -> Found:
     if len(form.shape) == 2:
         return _matrix(name, form, names)
     if last != "weight":
-        return _found(Role.UNKNOWN, f"a parameter named {last!r} with {len(form.shape)} axes: what reads it is not known")
+        return _found(
+            Role.UNKNOWN, f"a parameter named {last!r} with {len(form.shape)} axes: what reads it is not known"
+        )
     return _convolution(form)
 
 
@@ -79,7 +81,9 @@ def _matrix(name: str, form: Form, names: Names) -> Found:
     module = module_of(name)
     rows = form.shape[0]
     last = module.rpartition(".")[2]
-    if (_starts(last, _TABLES) or words(last) & _WHOLE_TABLES or last == "shared") and not _starts(last.rpartition("_")[2], _PROJECTIONS):
+    if (_starts(last, _TABLES) or words(last) & _WHOLE_TABLES or last == "shared") and not _starts(
+        last.rpartition("_")[2], _PROJECTIONS
+    ):
         return _found(Role.EMBEDDING, "a table, by its name")
     if rows in names.config.vocabularies and not in_block(name):
         role = Role.HEAD if _starts(module, _HEADS) else Role.EMBEDDING
@@ -90,7 +94,8 @@ def _matrix(name: str, form: Form, names: Names) -> Found:
         return _found(Role.ROUTER, f"it gives {rows} numbers beside {count} experts", 1)
     if _router_layer(name) is not None:
         return _found(Role.ROUTER, "a router, by its name", 1)
-    if _starts(last, _HEADS) and not in_block(name):
+    # Heads may begin with products from width to width.
+    if not in_block(name) and (_starts(last, _HEADS) or (_starts(module, _HEADS) and rows != form.shape[1])):
         return _found(Role.HEAD, "a head, by its name and outside the blocks", 1)
     biased = _bias_name(name) in names.forms
     if not (biased or in_block(name) or _starts(last, _PROJECTIONS)):

@@ -146,9 +146,12 @@ class Run:
             if self._unread_in(module, recurse=False):
                 self._run_alone(module)
         alone = set(self.read) - reached
-        self.partial = frozenset(self.read if whole else alone)
+        self.partial = frozenset(alone if whole else self.read)
         if not whole:
-            self.notes = (f"the model did not run as a whole ({self._message or 'its inputs are not known'}): its parts ran one by one", *self.notes)
+            self.notes = (
+                f"the model did not run as a whole ({self._message or 'its inputs are not known'}): its parts ran one by one",
+                *self.notes,
+            )
         elif alone:
             self.notes = (*self.notes, f"{len(alone)} tensors are read only when their modules run alone")
         head = self.model.get_output_embeddings() if hasattr(self.model, "get_output_embeddings") else None

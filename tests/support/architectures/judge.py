@@ -7,22 +7,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import oracle
 import torch
 import transformers
 from safetensors import safe_open
-from tiny import FACTORS, architectures, tiny_model
 from torch import nn
 
 from louver.models.analyze import analyze
 from louver.models.evidence.inputs import tries
 from louver.models.roles import Evidence, ModelFacts
+from support.architectures import oracle
+from support.architectures.tiny import FACTORS, architectures, tiny_model
 
 GATES = ("gate", "router", "wg", "shared_expert_gate", "classifier", "switch")
 """Last names of modules that choose or gate experts, beside a module `experts`."""
 
-HEADS = ("lm_head", "score", "classifier", "qa_outputs", "head", "cls_classifier")
-"""Last names of modules outside the blocks that give a model's scores."""
+HEADS = ("score", "classifier", "head", "head_linear")
+"""Names of modules outside the blocks that give scores."""
+
+MORE_HEADS = ("cls.predictions.dense.weight",)
+"""MobileBERT's head is this weight and the embedding, one after the other."""
 
 
 @dataclass
@@ -107,7 +110,12 @@ def truths(model: Any, folder: Path) -> dict[str, Truth]:
     head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
     if getattr(head, "weight", None) is not None:
         heads.add(id(head.weight))
+    for name, module in model.named_modules():
+        parts = name.split(".")
+        if isinstance(module, nn.Linear) and set(parts) & set(HEADS) and not any(part.isdecimal() for part in parts):
+            heads.add(id(module.weight))
     parameters = dict(model.named_parameters())
+    heads |= {id(parameters[name]) for name in MORE_HEADS if name in parameters}
     gates = _gates(model)
     named = {id(p): name for name, p in parameters.items()}
     values = np.concatenate([p.detach().numpy().ravel() for p in parameters.values()])
@@ -129,7 +137,7 @@ def truths(model: Any, folder: Path) -> dict[str, Truth]:
         with safe_open(path, "np") as file:
             for name in sorted(file.keys()):
                 tensor = file.get_tensor(name)
-                if tensor.ndim >= 2 and tensor.dtype.kind == "f":
+                if tensor.ndim >= 2 and tensor.dtype.kind == "f" and tensor.size:
                     found[name] = _truth(tensor, place, contracted, other, heads, gates, named)
     return found
 

@@ -1,6 +1,6 @@
 """Writes `tests/cpu/models/listings`: configurations, names, shapes and types of tiny models, without data.
 
-Run with `PYTHONPATH=. python tests/models/keep_listings.py`. The tests of names and shapes read them without Transformers.
+Run with `PYTHONPATH=tests python -m support.architectures.keep tests/cpu/models/listings`. The tests of names and shapes read them without Transformers.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import tempfile
 from pathlib import Path
 
 import transformers
-from judge import smallest, truths
 
 from louver.formats.checkpoint import open_checkpoint
+from support.architectures.judge import smallest, truths
 
 KEPT = ("llama", "gpt2", "qwen3_moe", "gpt_oss", "t5", "mamba")
 
