@@ -21,11 +21,11 @@ from support.architectures.tiny import FACTORS, architectures, tiny_model
 GATES = ("gate", "router", "wg", "shared_expert_gate", "classifier", "switch")
 """Last names of modules that choose or gate experts, beside a module `experts`."""
 
-HEADS = ("score", "classifier", "head", "head_linear")
+HEADS = ("score", "classifier", "head")
 """Names of modules outside the blocks that give scores."""
 
-MORE_HEADS = ("cls.predictions.dense.weight",)
-"""MobileBERT's head is this weight and the embedding, one after the other."""
+MORE_HEADS = ("cls.predictions.dense.weight", "classifier.linear.weight", "classifier_distill.linear.weight")
+"""MobileBERT's head is its first weight here and the embedding, side by side; LeViT's scores are a mean of two."""
 
 
 @dataclass
@@ -112,7 +112,7 @@ def truths(model: Any, folder: Path) -> dict[str, Truth]:
         heads.add(id(head.weight))
     for name, module in model.named_modules():
         parts = name.split(".")
-        if isinstance(module, nn.Linear) and set(parts) & set(HEADS) and not any(part.isdecimal() for part in parts):
+        if isinstance(module, nn.Linear) and parts[-1] in HEADS and not any(part.isdecimal() for part in parts):
             heads.add(id(module.weight))
     parameters = dict(model.named_parameters())
     heads |= {id(parameters[name]) for name in MORE_HEADS if name in parameters}
