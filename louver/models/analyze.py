@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from louver.formats.checkpoint import Checkpoint, open_checkpoint
@@ -95,7 +95,7 @@ def decide(
     ran = model.find(forms, config) if Evidence.MODEL in evidence else model.ModelEvidence({})
     parts = siblings.find(everything) if Evidence.SIBLINGS in evidence else {}
     guessed = names.find(everything, known)
-    found = {name: _first(name, ran, parts, guessed) for name in everything}
+    found = _whole_routers({name: _first(name, ran, parts, guessed) for name in everything})
     ties = _ties(everything, found, (*aliases.items(), *ran.ties), known)
     group = Pattern.parse(pattern).m if pattern is not None else 1
     tensors: dict[str, TensorFacts] = {}
@@ -115,6 +115,25 @@ def _first(name: str, ran: ModelEvidence, parts: Mapping[str, Found], guessed: M
     if own is None:
         return other
     return other if name in ran.partial and own.role is Role.WEIGHT and other.role in _FED else own
+
+
+def _whole_routers(found: dict[str, Found]) -> dict[str, Found]:
+    """All products of a module beside experts that holds a router are the router's."""
+    layers = {name.partition(".experts")[0] for name in found if ".experts" in name}
+    routers: set[str] = set()
+    for name, each in found.items():
+        parts = name.split(".")
+        if each.role is Role.ROUTER:
+            ends = [
+                end for end in range(1, len(parts) - 1) if ".".join(parts[:end]) in layers and parts[end] != "experts"
+            ]
+            routers |= {".".join(parts[: end + 1]) + "." for end in ends[-1:]}
+    return {
+        name: replace(each, role=Role.ROUTER, reason="a product inside a router")
+        if each.role is Role.WEIGHT and any(name.startswith(router) for router in routers)
+        else each
+        for name, each in found.items()
+    }
 
 
 def _facts(tensor: _Tensor, choice: Choice, group: int) -> TensorFacts:

@@ -1,5 +1,8 @@
 """Inputs for one run of a model, from its configuration and the names of its arguments."""
 
+# Torch has no complete types.
+# pyright: basic, reportMissingImports=false
+
 from __future__ import annotations
 
 import inspect

@@ -5,10 +5,13 @@ own axes comes from. Views, casts, joins, choices of experts, and steps that kee
 depends on the model's inputs is *data*. Data remember the products that gave them, until the next product.
 """
 
+# Torch has no complete types.
+# pyright: basic, reportMissingImports=false
+
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -56,13 +59,13 @@ _RECURRENT: Final = ("lstm", "gru", "rnn_tanh", "rnn_relu", "mkldnn_rnn_layer")
 _LOOKUPS: Final = frozenset(
     ("embedding", "index", "index_select", "gather", "_embedding_bag", "_embedding_bag_forward_only", "take")
 )
-_CHOICES: Final = frozenset(("topk", "sort", "argmax", "max", "argsort", "kthvalue"))
+_CHOICES: Final = frozenset(("topk", "sort", "argmax", "argsort"))
 _MADE_ANEW: Final = frozenset(("empty_like", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_empty", "new_full", "sym_size", "sym_stride", "is_contiguous"))  # fmt: skip
 
 
 @dataclass(slots=True)
 class Uses:
-    """What a model does with a parameter. contracted: its axes in products. outputs: axes that remain in their results.
+    """What a model does with a parameter. contracted, convolved: its axes that products and convolutions contract.
 
     kinds: other uses: bias, norm, factor, lookup, other. head, router: where the product's result goes.
     """
@@ -121,7 +124,7 @@ class Watch(TorchDispatchMode):
         # An id stays a tensor's own only while the tensor lives.
         self._kept.append(tensor)
 
-    def _follow(self, name: str, args: tuple[Any, ...], leaves: Sequence[Any], outs: Sequence[Any]) -> None:
+    def _follow(self, name: str, args: Sequence[Any], leaves: Sequence[Any], outs: Sequence[Any]) -> None:
         is_data = any(id(leaf) in self._data for leaf in leaves)
         made = [leaf for leaf in leaves if id(leaf) in self._lineages]
         results: frozenset[str] = frozenset()
@@ -141,7 +144,7 @@ class Watch(TorchDispatchMode):
         if name not in _PRODUCTS and name not in _CONVOLUTIONS:
             results = self._passed_on(name, leaves)
         for out in outs:
-            if is_data or any(self._is_lookup(name, leaf) for leaf in made):
+            if is_data or (made and name in _LOOKUPS):
                 self._data.add(id(out))
             if results:
                 self._results[id(out)] = results
@@ -157,7 +160,7 @@ class Watch(TorchDispatchMode):
                 self.uses[each].router = True
         return results
 
-    def _product(self, name: str, args: tuple[Any, ...], outs: Sequence[Any]) -> frozenset[str]:
+    def _product(self, name: str, args: Sequence[Any], outs: Sequence[Any]) -> frozenset[str]:
         (first, first_axis), (second, second_axis) = _PRODUCTS[name]
         a, b = args[first], args[second]
         if name in ("addmm", "baddbmm", "addmv", "addmm_"):
@@ -170,7 +173,7 @@ class Watch(TorchDispatchMode):
             return self._contract(b, second_axis, self._uses_contracted)
         return self._contract(a, first_axis, self._uses_contracted)
 
-    def _convolution(self, args: tuple[Any, ...]) -> frozenset[str]:
+    def _convolution(self, args: Sequence[Any]) -> frozenset[str]:
         weight, transposed = args[1], len(args) > 6 and args[6]
         if len(args) > 2:
             self._use(args[2], "bias")
@@ -194,11 +197,8 @@ class Watch(TorchDispatchMode):
         for name in self._lineages.get(id(tensor), {}):
             self.uses[name].kinds.add(kind)
 
-    def _is_lookup(self, name: str, tensor: Any) -> bool:
-        return name in _LOOKUPS
-
     def _kept_lineage(
-        self, name: str, args: tuple[Any, ...], made: Sequence[Any], is_data: bool, outs: Sequence[Any]
+        self, name: str, args: Sequence[Any], made: Sequence[Any], is_data: bool, outs: Sequence[Any]
     ) -> list[Lineage] | None:
         """The lineages of the results, or None if they are not parameters any more."""
         if name in _LOOKUPS:
@@ -208,7 +208,7 @@ class Watch(TorchDispatchMode):
         if name in _FACTORS and not is_data:
             lineage = self._factors(args, outs[0])
             return None if lineage is None else [lineage]
-        first = args[0] if args else None
+        first: Any = args[0] if args else None
         if id(first) in self._lineages and len(made) == 1:
             own = self._lineages[id(first)]
             moved = [_moved(name, args, own, first.shape, out.shape) for out in outs]
@@ -227,7 +227,7 @@ class Watch(TorchDispatchMode):
             self._use(leaf, kind)
         return None
 
-    def _looked_up(self, name: str, args: tuple[Any, ...], outs: Sequence[Any]) -> list[Lineage] | None:
+    def _looked_up(self, name: str, args: Sequence[Any], outs: Sequence[Any]) -> list[Lineage] | None:
         """A choice of matrices keeps their lineage; a choice of vectors is a look-up."""
         table, out = args[0], outs[0]
         own = self._lineages.get(id(table))
@@ -241,7 +241,7 @@ class Watch(TorchDispatchMode):
             return None
         return [{name: tuple(_NONE if axis is None else each[axis] for axis in axes) for name, each in own.items()}]
 
-    def _joined(self, name: str, args: tuple[Any, ...], out: Any) -> Lineage:
+    def _joined(self, name: str, args: Sequence[Any], out: Any) -> Lineage:
         """Of tensors of the same axes: each result's axis holds the operands' axes."""
         joined: Lineage = {}
         axis = int(args[1]) if len(args) > 1 else 0
@@ -251,11 +251,11 @@ class Watch(TorchDispatchMode):
                     place = axis % (len(axes) + 1)
                     axes = (*axes[:place], _NONE, *axes[place:])
                 if len(axes) == out.dim():
-                    before = joined.get(source, (_NONE,) * out.dim())
+                    before = joined.get(source) or (_NONE,) * out.dim()
                     joined[source] = tuple(a | b for a, b in zip(before, axes, strict=True))
         return joined
 
-    def _factors(self, args: tuple[Any, ...], out: Any) -> Lineage | None:
+    def _factors(self, args: Sequence[Any], out: Any) -> Lineage | None:
         """Of a product of parameters: each factor of the result's shape, whose zeros the result keeps."""
         kept: Lineage = {}
         for place, tensor in enumerate(args[:2]):
@@ -274,6 +274,12 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: Seque
     if any(isinstance(leaf, FakeTensor) for leaf in leaves):
         if name == "_local_scalar_dense":
             return _scalar(leaves[0].dtype)
+        if name == "nonzero":
+            return _everywhere(leaves[0])
+        if name == "index":
+            args = (args[0], [place for index in args[1] for place in _places(index)])
+        if name == "split_with_sizes":
+            args = (args[0], _fitting(args[1], args[0].shape[(args[2:] or (0,))[0]]), *args[2:])
         return func(*args, **kwargs)
     if leaves:
         with _disable_current_modes():
@@ -290,7 +296,27 @@ def _scalar(dtype: torch.dtype) -> bool | int | float:
     return False if dtype is torch.bool else 1.0 if dtype.is_floating_point else 1
 
 
-def _moved(name: str, args: tuple[Any, ...], own: Lineage, old: Sequence[int], new: Sequence[int]) -> Lineage | None:
+def _everywhere(mask: torch.Tensor) -> torch.Tensor:
+    """Where a mask that depends on weights holds: everywhere."""
+    with _disable_current_modes():
+        return torch.ones(mask.shape, dtype=torch.bool).nonzero()
+
+
+def _places(index: Any) -> tuple[Any, ...]:
+    """An index without masks that depend on weights."""
+    if isinstance(index, FakeTensor) and index.dtype is torch.bool:
+        return _everywhere(index).unbind(1)
+    return (index,)
+
+
+def _fitting(sizes: Sequence[int], total: int) -> list[int]:
+    """Sizes of parts with the given sum: sizes that depend on weights are not known."""
+    if sum(sizes) == total:
+        return list(sizes)
+    return [min(1, max(0, total - place)) for place in range(len(sizes) - 1)] + [max(0, total - len(sizes) + 1)]
+
+
+def _moved(name: str, args: Sequence[Any], own: Lineage, old: Sequence[int], new: Sequence[int]) -> Lineage | None:
     """The lineage behind a view or a step that keeps zeros; None for other operations."""
     order = _order(name, args, len(old), old, new)
     if order is None:
@@ -302,7 +328,7 @@ def _moved(name: str, args: tuple[Any, ...], own: Lineage, old: Sequence[int], n
 
 
 def _order(
-    name: str, args: tuple[Any, ...], count: int, old: Sequence[int], new: Sequence[int]
+    name: str, args: Sequence[Any], count: int, old: Sequence[int], new: Sequence[int]
 ) -> list[tuple[int, ...]] | None:
     """For each axis of the result, the operand's axes that it holds."""
     axes = [(axis,) for axis in range(count)]
@@ -357,7 +383,7 @@ def _regrouped(old: Sequence[int], new: Sequence[int]) -> list[tuple[int, ...]]:
     return order
 
 
-def _indexed(name: str, args: tuple[Any, ...], count: int, result: int) -> list[int | None]:
+def _indexed(name: str, args: Sequence[Any], count: int, result: int) -> list[int | None]:
     """The table's axis behind each axis of the result; None for an axis of the indices."""
     if name == "embedding":
         return [*(None for _ in range(result - 1)), 1]
@@ -372,15 +398,3 @@ def _indexed(name: str, args: tuple[Any, ...], count: int, result: int) -> list[
     before: list[int | None] = [axis for axis in kept if axis < place]
     after: list[int | None] = [axis for axis in kept if axis >= place]
     return [*before, *(None for _ in range(result - len(kept))), *after]
-
-
-def merged(uses: Iterable[Uses]) -> Uses:
-    """All uses of one parameter under several names."""
-    whole = Uses()
-    for each in uses:
-        whole.contracted |= each.contracted
-        whole.convolved |= each.convolved
-        whole.kinds |= each.kinds
-        whole.head |= each.head
-        whole.router |= each.router
-    return whole

@@ -7,11 +7,8 @@ failure is a note: evidence 2 to 4 decides then.
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
-import logging
-import warnings
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -47,25 +44,18 @@ def find(forms: Mapping[str, Form], config: Config) -> ModelEvidence:
     if larger is not None:
         return ModelEvidence({}, notes=(f"the model was not run: {larger}",))
     try:
-        with _quiet():
-            return _run(forms, config)
+        return _run(forms, config)
     except Exception as error:  # Other libraries raise anything for a model that they cannot build.
         return ModelEvidence({}, notes=(f"the model was not run: {_text(error)}",))
 
 
 def _run(forms: Mapping[str, Form], config: Config) -> ModelEvidence:
-    import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
+    # It imports torch and Transformers.
     from louver.models.evidence import running
 
     assert config.path is not None
-    with torch.random.fork_rng(devices=[]):
-        model = running.built(config.path, config.fields)
-        with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-            run = running.Run(model, mode, config.vocabularies)
-            run.load({name: tuple(form.shape) for name, form in forms.items() if _is_parameter(form)})
-            run.forward()
+    shapes = {name: tuple(form.shape) for name, form in forms.items() if _is_parameter(form)}
+    run = running.run(config.path, config.fields, shapes)
     found = {name: _found(name, forms[name], run) for name in run.read}
     return ModelEvidence(found, run.ties, run.partial, run.notes)
 
@@ -123,30 +113,3 @@ def _model(role: Role, reason: str, axis: int | None = None) -> Found:
 def _text(error: BaseException) -> str:
     text = " ".join(f"{type(error).__name__}: {error}".split())
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
-
-
-@contextlib.contextmanager
-def _quiet() -> Generator[None]:
-    """No messages, progress bars and downloads of other libraries, until the end."""
-    import huggingface_hub.constants as hub
-    from transformers.utils import logging as transformers_logging
-
-    level, bars, offline = (
-        transformers_logging.get_verbosity(),
-        transformers_logging.is_progress_bar_enabled(),
-        hub.HF_HUB_OFFLINE,
-    )
-    disabled = logging.root.manager.disable
-    try:
-        logging.disable(logging.CRITICAL)
-        transformers_logging.disable_progress_bar()
-        hub.HF_HUB_OFFLINE = True
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        hub.HF_HUB_OFFLINE = offline
-        logging.disable(disabled)
-        transformers_logging.set_verbosity(level)
-        if bars:
-            transformers_logging.enable_progress_bar()

@@ -18,14 +18,14 @@ from louver.models.roles import Evidence, Role
 _TABLES = ("embed", "position", "relative", "codebook", "lookup", "wte", "wpe")
 """Starts of words in names of tables whose rows are looked up or added."""
 
-_WHOLE_TABLES = frozenset(("emb", "pos", "rel", "token", "tokens", "shared"))
+_WHOLE_TABLES = frozenset(("emb", "pos", "rel", "token", "tokens"))
 """Whole words in such names."""
 
 _PROJECTIONS = ("proj", "dense", "linear", "fc", "mlp", "attn", "attention", "project", "projection", "projector")
 """Starts of words in names of products."""
 
 _NORMS = ("norm", "ln", "layernorm", "rmsnorm", "batchnorm", "bn")
-_HEADS = ("head", "classifier", "score", "logits", "output")
+_HEADS = ("head", "classifier", "score", "logits")
 _ROUTERS = ("gate", "router", "switch")
 
 
@@ -69,6 +69,10 @@ def _role(name: str, form: Form, names: Names) -> Found:
         return _found(Role.UNKNOWN, f"a parameter named {last!r}: what reads it is not known")
     if len(form.shape) == 2:
         return _matrix(name, form, names)
+    if last != "weight":
+        return _found(
+            Role.UNKNOWN, f"a parameter named {last!r} with {len(form.shape)} axes: what reads it is not known"
+        )
     return _convolution(form)
 
 
@@ -77,7 +81,9 @@ def _matrix(name: str, form: Form, names: Names) -> Found:
     module = module_of(name)
     rows = form.shape[0]
     last = module.rpartition(".")[2]
-    if (_starts(last, _TABLES) or words(last) & _WHOLE_TABLES) and not _starts(last, _PROJECTIONS):
+    if (_starts(last, _TABLES) or words(last) & _WHOLE_TABLES or last == "shared") and not _starts(
+        last.rpartition("_")[2], _PROJECTIONS
+    ):
         return _found(Role.EMBEDDING, "a table, by its name")
     if rows in names.config.vocabularies and not in_block(name):
         role = Role.HEAD if _starts(module, _HEADS) else Role.EMBEDDING
@@ -86,7 +92,10 @@ def _matrix(name: str, form: Form, names: Names) -> Found:
     count, below = _experts_beside(module, names.experts)
     if count and _starts(below, _ROUTERS) and rows in (count, 1):
         return _found(Role.ROUTER, f"it gives {rows} numbers beside {count} experts", 1)
-    if _starts(last, _HEADS) and not in_block(name):
+    if _router_layer(name) is not None:
+        return _found(Role.ROUTER, "a router, by its name", 1)
+    # Heads may begin with products from width to width.
+    if not in_block(name) and (_starts(last, _HEADS) or (_starts(module, _HEADS) and rows != form.shape[1])):
         return _found(Role.HEAD, "a head, by its name and outside the blocks", 1)
     biased = _bias_name(name) in names.forms
     if not (biased or in_block(name) or _starts(last, _PROJECTIONS)):
@@ -122,12 +131,12 @@ def _convolution(form: Form) -> Found:
 
 def _stacked_experts(name: str, form: Form, names: Names) -> Found | None:
     """The role of a parameter that holds all experts of a layer; None for other parameters."""
-    parts = name.split(".")
-    if "experts" not in words(module_of(name)) or len(form.shape) != 3:
-        return None
-    if any(part.isdecimal() for part in parts[parts.index("experts") if "experts" in parts else len(parts) :]):
-        return None
     module = module_of(name)
+    layer, is_named, after = module.partition(".experts")
+    if len(form.shape) != 3 or any(part.isdecimal() for part in after.split(".")):
+        return None
+    if not is_named and names.experts.get(module_of(layer)) != form.shape[0]:
+        return None
     axes = {axis for other, axis in _known_axes(module, names) if other == name}
     if len(axes) == 1:
         axis = axes.pop()
@@ -158,7 +167,8 @@ def _known_axes(module: str, names: Names) -> Iterator[tuple[str, int]]:
 
 def _members(module: str, forms: Mapping[str, Form]) -> list[tuple[str, Form]]:
     """The tensors of three axes in the layer of experts that a module belongs to."""
-    whole = f"{module.partition('.experts')[0]}.experts"
+    layer, is_named, _ = module.partition(".experts")
+    whole = f"{layer}.experts" if is_named else f"{module_of(layer)}."
     return [(name, form) for name, form in forms.items() if name.startswith(whole) and len(form.shape) == 3]
 
 
@@ -177,6 +187,9 @@ def _expert_counts(forms: Mapping[str, Form]) -> dict[str, int]:
     """The number of experts by the name of the module that holds `experts`."""
     counts: dict[str, int] = {}
     for name, form in forms.items():
+        layer = _router_layer(name)
+        if layer is not None and len(form.shape) == 2:
+            counts[layer] = max(counts.get(layer, 0), form.shape[0])
         before, found, after = name.partition(".experts.")
         if not found:
             continue
@@ -184,6 +197,13 @@ def _expert_counts(forms: Mapping[str, Form]) -> dict[str, int]:
         count = int(first) + 1 if first.isdecimal() else form.shape[0] if len(form.shape) == 3 else 0
         counts[before] = max(counts.get(before, 0), count)
     return counts
+
+
+def _router_layer(name: str) -> str | None:
+    """The layer whose router the tensor belongs to by its name; None for other tensors."""
+    parts = name.split(".")
+    places = [place for place, part in enumerate(parts[:-1]) if "router" in words(part)]
+    return ".".join(parts[: places[0]]) if places else None
 
 
 def _stored_transposed(forms: Mapping[str, Form]) -> bool | None:

@@ -1,13 +1,19 @@
 """Builds a model of Transformers with fake tensors, loads a checkpoint's shapes into it, and runs it, whole or in parts."""
 
+# Torch and Transformers have no complete types.
+# pyright: basic, reportMissingImports=false
+
 from __future__ import annotations
 
+import logging
+import warnings
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import huggingface_hub.constants as hub
 import torch
 import transformers
 from torch import nn
@@ -16,7 +22,38 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from louver.models.evidence.inputs import tries
 from louver.models.evidence.lineage import Watch
 
-_KEPT_MESSAGES: Final = 200
+_LONGEST: Final = 200
+"""Most characters of another library's message in a note."""
+
+
+def run(path: Path, fields: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> Run:
+    """Run the model of a configuration file with tensors of the checkpoint's names and shapes."""
+    with _quiet(), torch.random.fork_rng(devices=[]):
+        model = built(path, fields)
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            made = Run(model)
+            made.load(shapes)
+            made.forward()
+    return made
+
+
+@contextmanager
+def _quiet() -> Generator[None]:
+    """No messages, progress bars and downloads of other libraries, until the end."""
+    bars, offline = transformers.utils.logging.is_progress_bar_enabled(), hub.HF_HUB_OFFLINE
+    disabled = logging.root.manager.disable
+    try:
+        logging.disable(logging.CRITICAL)
+        transformers.utils.logging.disable_progress_bar()
+        hub.HF_HUB_OFFLINE = True
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        hub.HF_HUB_OFFLINE = offline
+        logging.disable(disabled)
+        if bars:
+            transformers.utils.logging.enable_progress_bar()
 
 
 def built(path: Path, fields: Mapping[str, Any]) -> Any:
@@ -26,7 +63,7 @@ def built(path: Path, fields: Mapping[str, Any]) -> Any:
     kind = fields.get("model_type")
     if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
         raise ValueError(f"transformers {transformers.__version__} does not know the architecture {kind!r}")
-    config = CONFIG_MAPPING[kind].from_pretrained(path.parent, local_files_only=True)
+    config: Any = CONFIG_MAPPING[kind].from_pretrained(path.parent, local_files_only=True)
     if hasattr(config, "quantization_config"):
         del config.quantization_config
     config._attn_implementation = "eager"
@@ -75,15 +112,14 @@ class Run:
     partial: tensors whose module ran, but not the model. convolutions: tensors that belong to convolutions.
     """
 
-    def __init__(self, model: Any, mode: FakeTensorMode, vocabularies: frozenset[int]) -> None:
+    def __init__(self, model: Any) -> None:
         self.model = model
-        self.mode = mode
-        self.vocabularies = vocabularies
         self.watch = Watch()
         self.ties: tuple[tuple[str, ...], ...] = ()
         self.partial: frozenset[str] = frozenset()
         self.convolutions: set[str] = set()
         self.notes: tuple[str, ...] = ()
+        self._message = ""
 
     @property
     def read(self) -> list[str]:
@@ -100,7 +136,8 @@ class Run:
         tensors = {name: torch.empty(shape) for name, shape in shapes.items()}
         for name, tensor in tensors.items():
             self.watch.name(tensor, name)
-        config = LoadStateDictConfig(weight_mapping=get_model_conversion_mapping(self.model), dtype=torch.float32)
+        mapping: Any = get_model_conversion_mapping(self.model)
+        config = LoadStateDictConfig(weight_mapping=mapping, dtype=torch.float32)
         with self.watch, torch.no_grad():
             convert_and_load_state_dict_in_model(
                 self.model, {name: _Lazy(tensor) for name, tensor in tensors.items()}, config
@@ -144,16 +181,17 @@ class Run:
             if self._unread_in(module, recurse=False):
                 self._run_alone(module)
         alone = set(self.read) - reached
-        self.partial = frozenset(self.read if whole else alone)
+        self.partial = frozenset(alone if whole else self.read)
         if not whole:
-            self.notes = (f"the model did not run as a whole ({self._message}): its parts ran one by one", *self.notes)
+            self.notes = (
+                f"the model did not run as a whole ({self._message or 'its inputs are not known'}): its parts ran one by one",
+                *self.notes,
+            )
         elif alone:
             self.notes = (*self.notes, f"{len(alone)} tensors are read only when their modules run alone")
         head = self.model.get_output_embeddings() if hasattr(self.model, "get_output_embeddings") else None
         for name in self.watch.names_of(getattr(head, "weight", None)):
             self.watch.uses[name].head = True
-
-    _message = "no inputs are known"
 
     def _try(self, module: Any) -> bool:
         """Run a model with the inputs that its arguments ask for. Whether one run came to its end."""
@@ -163,7 +201,7 @@ class Run:
                 self._call(module, arguments)
                 done = True
             except Exception as error:  # A model raises anything for inputs that it does not take.
-                self._message = " ".join(f"{type(error).__name__}: {error}".split())[:_KEPT_MESSAGES]
+                self._message = self._message or " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST]
                 continue
             if not self._unread_in(module):
                 break
@@ -203,24 +241,23 @@ class Run:
                         yield name
 
     def _run_alone(self, module: Any) -> None:
-        """Run one module on data of the sizes that its parameters have."""
+        """Run one module on data of the sizes that its parameters have: sequences, then channels of signals and images."""
         sizes = {size for parameter in module.parameters(recurse=False) for size in parameter.shape}
-        shapes: list[tuple[int, ...]] = [(1, 3, size) for size in sizes] + [(1, size, 64) for size in sizes]
-        shapes += [(1, size, 64, 64) for size in sizes] + [(1, size, 16, 64, 64) for size in sizes]
-        groups = getattr(module, "groups", 1)
-        shapes += [(1, size * groups, 64) for size in sizes if groups > 1]
-        shapes += [(1, size * groups, 64, 64) for size in sizes if groups > 1]
+        sizes |= {size * module.groups for size in sizes if getattr(module, "groups", 1) > 1}
+        shapes: list[tuple[int, ...]] = [(1, 3, size) for size in sizes]
+        for sides in ((64,), (64, 64), (16, 64, 64)):
+            shapes += [(1, size, *sides) for size in sizes]
         for shape in shapes:
             data = torch.empty(shape)
             self.watch.feed(data)
-            try:
-                with self.watch, torch.no_grad():
-                    module(data)
+            if self._runs(module, data):
                 return
-            except Exception:
-                continue
+        self._runs(module, torch.zeros(1, 3, dtype=torch.long))
+
+    def _runs(self, module: Any, data: torch.Tensor) -> bool:
         try:
             with self.watch, torch.no_grad():
-                module(torch.zeros(1, 3, dtype=torch.long))
-        except Exception:
-            return
+                module(data)
+        except Exception:  # A module raises anything for data that it does not take.
+            return False
+        return True

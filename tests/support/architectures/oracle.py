@@ -1,7 +1,7 @@
 """What real runs say about a model's parameters, independent of Louver: the graph of gradients of a tiny real model.
 
 A product's operand that comes from parameters alone is probed with one-hot gradients: each arrives at one element of the
-parameter. Two neighbours along the contracted axis of the operand arrive at two neighbours along the parameter's axis.
+parameter. Two elements along the contracted axis of the operand arrive at two places along the parameter's axis.
 """
 
 from __future__ import annotations
@@ -69,9 +69,8 @@ def probed(node: Any, index: int, axis: int, leaves: list[torch.Tensor]) -> dict
         return axes
     for _ in range(3):
         first = [int(rng.integers(size)) for size in shape]
-        first[axis] = int(rng.integers(shape[axis] - 1))
         second = list(first)
-        second[axis] += 1
+        first[axis], second[axis] = (int(at) for at in rng.choice(shape[axis], 2, replace=False))
         places = []
         for at in (first, second):
             seed = torch.zeros(shape)
@@ -83,7 +82,7 @@ def probed(node: Any, index: int, axis: int, leaves: list[torch.Tensor]) -> dict
         for leaf, a, b in zip(leaves, *places, strict=True):
             if a and b and len(a) == len(b) == 1:
                 moved = {place for place, (x, y) in enumerate(zip(a[0], b[0], strict=True)) if x != y}
-                axes.setdefault(id(leaf), set()).update({max(moved)} if moved else set())
+                axes.setdefault(id(leaf), set()).update(moved)
     return axes
 
 

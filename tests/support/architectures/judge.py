@@ -7,20 +7,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import oracle
 import torch
+import transformers
 from safetensors import safe_open
 from torch import nn
 
 from louver.models.analyze import analyze
 from louver.models.evidence.inputs import tries
 from louver.models.roles import Evidence, ModelFacts
+from support.architectures import oracle
+from support.architectures.tiny import FACTORS, architectures, tiny_model
 
 GATES = ("gate", "router", "wg", "shared_expert_gate", "classifier", "switch")
 """Last names of modules that choose or gate experts, beside a module `experts`."""
 
-HEADS = ("lm_head", "score", "classifier", "qa_outputs", "head", "cls_classifier")
-"""Last names of modules outside the blocks that give a model's scores."""
+HEADS = ("score", "classifier", "head")
+"""Names of modules outside the blocks that give scores."""
+
+MORE_HEADS = ("cls.predictions.dense.weight", "classifier.linear.weight", "classifier_distill.linear.weight")
+"""MobileBERT's head is its first weight here and the embedding, side by side; LeViT's scores are a mean of two."""
 
 
 @dataclass
@@ -32,6 +37,7 @@ class Verdict:
     left: list[str] = field(default_factory=list)
     notes: tuple[str, ...] = ()
     unmeasured: int = 0
+    by_model: int = 0
 
 
 def run_really(model: Any) -> tuple[dict[int, set[int]], dict[int, str], set[int]]:
@@ -104,7 +110,12 @@ def truths(model: Any, folder: Path) -> dict[str, Truth]:
     head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
     if getattr(head, "weight", None) is not None:
         heads.add(id(head.weight))
+    for name, module in model.named_modules():
+        parts = name.split(".")
+        if isinstance(module, nn.Linear) and parts[-1] in HEADS and not any(part.isdecimal() for part in parts):
+            heads.add(id(module.weight))
     parameters = dict(model.named_parameters())
+    heads |= {id(parameters[name]) for name in MORE_HEADS if name in parameters}
     gates = _gates(model)
     named = {id(p): name for name, p in parameters.items()}
     values = np.concatenate([p.detach().numpy().ravel() for p in parameters.values()])
@@ -126,7 +137,7 @@ def truths(model: Any, folder: Path) -> dict[str, Truth]:
         with safe_open(path, "np") as file:
             for name in sorted(file.keys()):
                 tensor = file.get_tensor(name)
-                if tensor.ndim >= 2 and tensor.dtype.kind == "f":
+                if tensor.ndim >= 2 and tensor.dtype.kind == "f" and tensor.size:
                     found[name] = _truth(tensor, place, contracted, other, heads, gates, named)
     return found
 
@@ -178,7 +189,9 @@ def _kind(key: int, contracted: Any, other: Any, heads: set[int], gates: set[int
 def _gates(model: Any) -> set[int]:
     """Parameters that choose experts or gate them, by the names of the modules around them."""
     found: set[int] = set()
-    for module in model.modules():
+    for path, module in model.named_modules():
+        if "router" in path.split("."):
+            found |= {id(parameter) for parameter in module.parameters() if parameter.dim() == 2}
         children = dict(module.named_children())
         if not any("experts" in child for child in children):
             continue
@@ -194,6 +207,7 @@ def judged(facts: ModelFacts, truth: dict[str, Truth]) -> Verdict:
         fact = facts.tensors[name]
         is_weight = each.kind == "weight" and bool(each.axes)
         verdict.weights += is_weight
+        verdict.by_model += is_weight and fact.evidence is Evidence.MODEL
         verdict.unmeasured += each.kind == "unmeasured"
         if fact.prune and each.kind != "unmeasured" and (not is_weight or fact.axis not in each.axes):
             verdict.pruned.append(f"{name} {list(fact.form.shape)}: {fact.role} along {fact.axis}, not {each}")
@@ -202,9 +216,20 @@ def judged(facts: ModelFacts, truth: dict[str, Truth]) -> Verdict:
     return verdict
 
 
-def verdicts(model: Any, folder: Path) -> tuple[Verdict, Verdict]:
-    """With the model itself, and by evidence 2 to 4 alone."""
-    model.save_pretrained(folder)
-    truth = truths(model, folder)
+def smallest(kind: str) -> Any:
+    """The smallest model of an architecture that runs. Raises the last model's error if none does."""
+    failed: Exception = ValueError(f"no architecture {kind!r}")
+    for factor in FACTORS:
+        try:
+            model = tiny_model(kind, getattr(transformers, architectures()[kind]), factor)
+            run_really(model)
+            return model
+        except Exception as error:
+            failed = error
+    raise failed
+
+
+def verdicts(folder: Path, truth: dict[str, Truth]) -> tuple[Verdict, Verdict]:
+    """On a folder of a model: with the model itself, and by evidence 2 to 4 alone."""
     rest = tuple(kind for kind in Evidence if kind is not Evidence.MODEL)
     return judged(analyze(folder), truth), judged(analyze(folder, evidence=rest), truth)

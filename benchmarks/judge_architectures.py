@@ -1,0 +1,92 @@
+"""Judges `louver.models.analyze` on tiny models of all architectures of Transformers that one rule builds, and keeps the table.
+
+    PYTHONPATH=tests python benchmarks/judge_architectures.py RECORD.json [KIND...]
+
+The truth is measured: `tests/support/architectures/oracle.py`. Needs the extra `models-test`; about ten minutes.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from support.architectures.judge import smallest, truths, verdicts
+from support.architectures.tiny import architectures
+
+SECONDS = 100
+COUNTED = (
+    "weights",
+    "by_model",
+    "unmeasured",
+    "wrongly_pruned",
+    "wrongly_left",
+    "without_model_wrongly_pruned",
+    "without_model_left",
+)
+
+
+def row(kind: str, folder: Path) -> dict[str, Any]:
+    model = smallest(kind)
+    model.save_pretrained(folder)
+    truth = truths(model, folder)
+    with_model, without = verdicts(folder, truth)
+    return {
+        "kind": kind,
+        "class": type(model).__name__,
+        "weights": with_model.weights,
+        "by_model": with_model.by_model,
+        "unmeasured": with_model.unmeasured,
+        "wrongly_pruned": with_model.pruned,
+        "wrongly_left": with_model.left,
+        "without_model_wrongly_pruned": without.pruned,
+        "without_model_left": without.left,
+        "notes": list(with_model.notes),
+    }
+
+
+def late(*_: object) -> None:
+    raise TimeoutError(f"more than {SECONDS} seconds")
+
+
+def main(record: Path, kinds: list[str]) -> None:
+    signal.signal(signal.SIGALRM, late)
+    rows: list[dict[str, Any]] = []
+    skipped: dict[str, str] = {}
+    for kind in kinds or architectures():
+        with tempfile.TemporaryDirectory() as folder:
+            signal.alarm(SECONDS)
+            try:
+                rows.append(row(kind, Path(folder)))
+            except Exception as error:  # The rule does not fit every configuration.
+                skipped[kind] = " ".join(f"{type(error).__name__}: {error}".split())[:160]
+            finally:
+                signal.alarm(0)
+        print(kind, "skipped" if kind in skipped else _counts(rows[-1]), flush=True)
+    total = {key: sum(_count(each[key]) for each in rows) for key in COUNTED}
+    versions = {"python": sys.version.split()[0], "torch": torch.__version__, "transformers": transformers.__version__}
+    data = {"versions": versions, "architectures": len(rows), "total": total, "rows": rows, "skipped": skipped}
+    record.write_text(json.dumps(data, indent=1) + "\n")
+    print(len(rows), "architectures", total)
+
+
+def _count(value: int | list[str]) -> int:
+    return len(value) if isinstance(value, list) else value
+
+
+def _counts(each: dict[str, Any]) -> str:
+    return " ".join(f"{key}={_count(each[key])}" for key in COUNTED)
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    main(Path(sys.argv[1]), sys.argv[2:])
