@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,22 +72,33 @@ def prune_plan(checkpoint: Checkpoint, facts: ModelFacts, options: PruneOptions)
     unlisted = frozenset(checkpoint.unlisted)
     aliased = {name for name in checkpoint.metadata.values() if name in facts.tensors}
     steps: dict[str, PruneStep] = {}
+    dense: list[str] = []
     for each in facts.pruned:
-        if each.name not in unlisted:
-            # An alias names a stored array, which a compressed tensor has not.
-            compressed = options.compressed and each.name not in aliased
-            steps[each.name] = PruneStep.of(each, options, compressed)
+        if each.name in unlisted:
+            continue
+        why = _why_dense(each, options, aliased) if options.compressed else ""
+        steps[each.name] = PruneStep.of(each, options, options.compressed and not why)
+        dense += [f"{each.name} ({why})"] if why else []
     if not steps:
         largest = sorted(facts.tensors.values(), key=lambda each: -each.form.nbytes)[:3]
         why = "; ".join(f"{each.name}: {each.reason}" for each in largest)
         raise ValueError(
             f"none of {len(facts.tensors)} tensors is pruned ({why}): see --dry-run for all reasons, name tensors with --include"
         )
-    dense = tuple(name for name, step in steps.items() if options.compressed and isinstance(step.form, DenseForm))
     notes = (*facts.notes, *left_notes(facts))
     if dense:
-        notes += (f"pruned, but stored dense, because another name in the metadata stands for them: {listed(dense)}",)
+        notes += (f"pruned, but stored dense: {listed(tuple(dense))}",)
     return Plan(steps, notes)
+
+
+def _why_dense(facts: TensorFacts, options: PruneOptions, aliased: Collection[str]) -> str:
+    """Why a pruned tensor is not compressed; an empty text if it is."""
+    if facts.name in aliased:
+        # The alias names a stored array, which a compressed tensor has not.
+        return "another name in the metadata stands for it"
+    assert isinstance(facts.form, DenseForm)
+    known = options.dtype or known_element(facts.form) or DTYPES[facts.form.dtype].name in COMPRESSED
+    return "" if known else f"sparse tensors have no elements of type {facts.form.dtype}"
 
 
 def left_notes(facts: ModelFacts) -> tuple[str, ...]:

@@ -218,6 +218,22 @@ def test_float64(options: dict[str, Any], type_after: str, tmp_path: Path, rng: 
         np.testing.assert_array_equal(np.asarray(louver.load(tmp_path / "out")["w"]), np.where(kept, weight, 0))
 
 
+@pytest.mark.parametrize("scaled", [False, True])
+def test_element_types_that_sparse_tensors_cannot_have(scaled: bool, tmp_path: Path, rng: np.random.Generator) -> None:
+    fnuz = np.dtype(ml_dtypes.float8_e4m3fnuz)
+    stored = rng.standard_normal((8, 32)).astype(np.float32).astype(fnuz)
+    scales = np.exp(rng.normal(0, 3, (8, 16))).astype(np.float32)
+    louver.save(tmp_path / "in", {"w": stored, "w_scale": scales})
+    facts = decided(tmp_path / "in", {"w": 1}, {"w": Scale("w_scale", (1, 2))} if scaled else None)
+    done = pruned(tmp_path / "in", tmp_path / "out", facts, compressed=True)
+    assert done.notes == ("pruned, but stored dense: w (sparse tensors have no elements of type F8_E4M3FNUZ)",)
+    numbers = stored.astype(np.float32) * (np.repeat(scales, 2, axis=1) if scaled else 1)
+    kept = louver.prune(numbers.astype(np.float32), "2:4") != 0
+    after = np.asarray(louver.load(tmp_path / "out")["w"])
+    assert after.dtype == fnuz
+    np.testing.assert_array_equal(after.view(np.uint8), np.where(kept, stored.view(np.uint8), 0))
+
+
 def test_a_tensor_with_an_alias_stays_readable_by_it(cli: Cli, tmp_path: Path, rng: np.random.Generator) -> None:
     import safetensors.numpy
 
@@ -225,7 +241,7 @@ def test_a_tensor_with_an_alias_stays_readable_by_it(cli: Cli, tmp_path: Path, r
     safetensors.numpy.save_file(weights, tmp_path / "in", {"copy.0.q_proj.weight": "0.q_proj.weight", "format": "pt"})
     result = cli("prune", tmp_path / "in", tmp_path / "out", "--compressed")
     assert result.exit_code == 0, result.output
-    assert "stored dense, because another name in the metadata stands for them: 0.q_proj.weight" in result.stderr
+    assert "stored dense: 0.q_proj.weight (another name in the metadata stands for it)" in result.stderr
     after = open_checkpoint(tmp_path / "out")
     assert after.metadata["copy.0.q_proj.weight"] == "0.q_proj.weight"
     np.testing.assert_array_equal(
