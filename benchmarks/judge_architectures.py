@@ -2,7 +2,7 @@
 
     PYTHONPATH=tests python benchmarks/judge_architectures.py RECORD.json [KIND...]
 
-The truth is measured: `tests/support/architectures/oracle.py`. Needs the extra `models-test`; about ten minutes.
+With kinds, the other rows of an existing record stay. The truth is measured: `tests/support/architectures/oracle.py`. Needs the extra `models-test`; about ten minutes.
 """
 
 from __future__ import annotations
@@ -52,20 +52,25 @@ def row(kind: str, folder: Path) -> dict[str, Any]:
     }
 
 
+class Late(BaseException):
+    """It passes handlers of ordinary errors."""
+
+
 def late(*_: object) -> None:
-    raise TimeoutError(f"more than {SECONDS} seconds")
+    raise Late(f"more than {SECONDS} seconds")
 
 
 def main(record: Path, kinds: list[str]) -> None:
     signal.signal(signal.SIGALRM, late)
-    rows: list[dict[str, Any]] = []
-    skipped: dict[str, str] = {}
+    before = json.loads(record.read_text()) if kinds and record.exists() else {"rows": [], "skipped": {}}
+    rows: list[dict[str, Any]] = [each for each in before["rows"] if each["kind"] not in kinds]
+    skipped: dict[str, str] = {kind: why for kind, why in before["skipped"].items() if kind not in kinds}
     for kind in kinds or architectures():
         with tempfile.TemporaryDirectory() as folder:
             signal.alarm(SECONDS)
             try:
                 rows.append(row(kind, Path(folder)))
-            except Exception as error:  # The rule does not fit every configuration.
+            except (Exception, Late) as error:  # The rule does not fit every configuration.
                 skipped[kind] = " ".join(f"{type(error).__name__}: {error}".split())[:160]
             finally:
                 signal.alarm(0)

@@ -32,9 +32,6 @@ _NAMEABLE: Final = frozenset((Role.WEIGHT, *_DENSE))
 """Roles that a user can ask to prune."""
 
 
-_FED: Final = (Role.HEAD, Role.ROUTER)
-"""Weights by what their products' results feed."""
-
 _STRICTNESS: Final = (*(role for role in Role if role not in (*_DENSE, Role.WEIGHT)), *reversed(_DENSE), Role.WEIGHT)
 """Roles from the strictest to the loosest: the strictest use of a parameter decides."""
 
@@ -109,12 +106,15 @@ def decide(
 
 
 def _first(name: str, ran: ModelEvidence, parts: Mapping[str, Found], guessed: Mapping[str, Found]) -> Found:
-    """The first evidence that knows the tensor. What a tensor's product feeds is known only if the whole model ran."""
+    """The first evidence that knows the tensor. What a tensor's product feeds is known only if the whole model ran, and
+    a router may choose by a table instead of its result.
+    """
     other = parts.get(name, guessed[name])
     own = ran.found.get(name)
     if own is None:
         return other
-    return other if name in ran.partial and own.role is Role.WEIGHT and other.role in _FED else own
+    feeds = other.role is Role.ROUTER or (other.role is Role.HEAD and name in ran.partial)
+    return other if own.role is Role.WEIGHT and feeds else own
 
 
 def _whole_routers(found: dict[str, Found]) -> dict[str, Found]:

@@ -18,7 +18,7 @@ from support.architectures.judge import smallest, truths, verdicts  # noqa: E402
 
 KINDS = (
     "llama", "gpt2", "mixtral", "qwen3_moe", "gpt_oss", "deepseek_v3", "gemma3", "phi3", "mamba", "bloom", "t5", "bart", "bert",
-    "switch_transformers", "jetmoe", "xlnet", "whisper", "vit", "clip", "wav2vec2", "rwkv", "gpt_bigcode", "qwen2_vl", "detr",
+    "switch_transformers", "jetmoe", "xlnet", "whisper", "vit", "clip", "wav2vec2", "rwkv", "gpt_bigcode", "llava", "segformer",
 )  # fmt: skip
 """One or two architectures of each family."""
 

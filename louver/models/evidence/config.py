@@ -32,6 +32,14 @@ class Config:
         return frozenset(size for key, size in self._sizes() if key in ("hidden_size", "d_model", "n_embd", "dim"))
 
     @property
+    def inner(self) -> frozenset[int]:
+        """Sizes of anything inside the model: not a vocabulary's, and no number of classes."""
+        parts = ("size", "dim", "width", "d_model", "embd")
+        return frozenset(
+            size for key, size in self._sizes() if "vocab" not in key and any(part in key for part in parts)
+        )
+
+    @property
     def experts(self) -> frozenset[int]:
         """Numbers of experts."""
         return frozenset(size for key, size in self._sizes() if "experts" in key and "per" not in key)

@@ -94,8 +94,9 @@ def _matrix(name: str, form: Form, names: Names) -> Found:
         return _found(Role.ROUTER, f"it gives {rows} numbers beside {count} experts", 1)
     if _router_layer(name) is not None:
         return _found(Role.ROUTER, "a router, by its name", 1)
-    # Heads may begin with products from width to width.
-    if not in_block(name) and (_starts(last, _HEADS) or (_starts(module, _HEADS) and rows != form.shape[1])):
+    # Heads may begin with products that give another width of the model.
+    inner = rows == form.shape[1] or rows in names.config.inner
+    if not in_block(name) and (_starts(last, _HEADS) or (_starts(module, _HEADS) and not inner)):
         return _found(Role.HEAD, "a head, by its name and outside the blocks", 1)
     biased = _bias_name(name) in names.forms
     if not (biased or in_block(name) or _starts(last, _PROJECTIONS)):

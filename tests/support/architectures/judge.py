@@ -24,8 +24,11 @@ GATES = ("gate", "router", "wg", "shared_expert_gate", "classifier", "switch")
 HEADS = ("score", "classifier", "head")
 """Names of modules outside the blocks that give scores."""
 
-MORE_HEADS = ("cls.predictions.dense.weight", "classifier.linear.weight", "classifier_distill.linear.weight")
-"""MobileBERT's head is its first weight here and the embedding, side by side; LeViT's scores are a mean of two."""
+MORE_HEADS = {
+    "MobileBertForMaskedLM": ("cls.predictions.dense.weight",),
+    "LevitForImageClassification": ("classifier.linear.weight",),
+}
+"""MobileBERT's head is this weight and the embedding, side by side; LeViT's is a linear module inside another."""
 
 
 @dataclass
@@ -115,7 +118,7 @@ def truths(model: Any, folder: Path) -> dict[str, Truth]:
         if isinstance(module, nn.Linear) and parts[-1] in HEADS and not any(part.isdecimal() for part in parts):
             heads.add(id(module.weight))
     parameters = dict(model.named_parameters())
-    heads |= {id(parameters[name]) for name in MORE_HEADS if name in parameters}
+    heads |= {id(parameters[name]) for name in MORE_HEADS.get(type(model).__name__, ())}
     gates = _gates(model)
     named = {id(p): name for name, p in parameters.items()}
     values = np.concatenate([p.detach().numpy().ravel() for p in parameters.values()])

@@ -43,7 +43,13 @@ def _field(name: str, value: Any, factor: int, vocabulary: int) -> Any:
         return vocabulary
     if name.endswith(("_token_id", "token_index")) or name in ("image_token_id", "video_token_id"):
         return value % vocabulary
-    if "layers" in name or name in ("n_layer", "num_blocks", "depth", "n_layers", "num_hidden_layers"):
+    if ("layers" in name and "feat" not in name) or name in (
+        "n_layer",
+        "num_blocks",
+        "depth",
+        "n_layers",
+        "num_hidden_layers",
+    ):
         return min(value, FEW)
     if "expert" in name and "size" not in name and "dim" not in name and "intermediate" not in name:
         return min(value, FEW if "per" not in name else 2)
