@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,8 @@ import pytest
 import louver
 from louver.formats.checkpoint import open_checkpoint
 from louver.formats.schema import BitmaskForm
+from louver.models import compress, decompress
+from support.killed import killed_after
 from support.sparse import bits_of
 
 if TYPE_CHECKING:
@@ -123,6 +127,22 @@ def test_bitmasks(cli: Cli, model: Path, tmp_path: Path) -> None:
     assert cli("decompress", tmp_path / "there", tmp_path / "there", "--force").exit_code == 0
     assert raw(tmp_path / "there") == raw(model)
     assert json.loads((tmp_path / "there" / "config.json").read_text()) == CONFIG
+
+
+def test_a_run_in_place_killed_anywhere_goes_on(model: Path, tmp_path: Path) -> None:
+    """With the configuration, which says what the weights are stored as."""
+    compress(model, tmp_path / "there", only=["*[qk]_proj.weight"], to="sparse24_bitmask")
+    for limit in itertools.count():
+        here = tmp_path / str(limit)
+        shutil.copytree(tmp_path / "there", here)
+        killed = killed_after(limit, lambda here=here: decompress(here, here, force=True))
+        if killed:
+            decompress(here, here, force=True)
+        assert raw(here) == raw(model) and json.loads((here / "config.json").read_text()) == CONFIG
+        assert {path.name for path in here.iterdir()} == {"model.safetensors", "config.json"}
+        if not killed:
+            break
+    assert limit > 15
 
 
 def test_what_cannot_be_done_is_said(cli: Cli, model: Path, tmp_path: Path) -> None:

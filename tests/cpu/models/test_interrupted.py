@@ -20,13 +20,10 @@ from louver.models import pruning
 from louver.models.journal import Journal
 from louver.models.pruning import PruneOptions, prune_checkpoint
 from louver.models.rewrite import Rewritten
+from support.killed import KilledError
 
 INDEX = "model.safetensors.index.json"
 SECOND = "2.safetensors"
-
-
-class KilledError(BaseException):
-    """Ends a run at once, as SIGKILL does."""
 
 
 def run(
