@@ -258,7 +258,11 @@ def finish_moving(out: Path) -> list[Journal]:
     for path in paths:
         if not path.exists():
             continue
-        journal = Journal(path)
+        try:
+            journal = Journal(path)
+        except BlockingIOError:
+            # Its process is alive. `refuse_others` looks whether it is in the way.
+            continue
         placed = journal.sealed is not None and set(journal.places()) == {Place.PLACED}
         if placed or (journal.sealed is not None and journal.is_moving):
             journal.place()

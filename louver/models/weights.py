@@ -1,4 +1,4 @@
-"""Selects a checkpoint's weights and prunes them, whole or in pieces."""
+"""Weights of a checkpoint in memory: conversion, pruning and compression of whole tensors."""
 
 from __future__ import annotations
 

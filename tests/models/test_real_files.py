@@ -148,7 +148,7 @@ def llama_of(file: Path) -> Any:
             # GGUF keeps the two halves of a head's rotation side by side.
             numbers = numbers.reshape(heads, -1, 2, numbers.shape[1]).swapaxes(1, 2).reshape(numbers.shape)
         if name:
-            state[name] = torch.from_numpy(np.ascontiguousarray(numbers)).half()
+            state[name] = torch.from_numpy(np.array(numbers, np.float16))
     model = transformers.LlamaForCausalLM(config).half()
     missing = model.load_state_dict(state, strict=False)
     assert missing.missing_keys == ["lm_head.weight"] and not missing.unexpected_keys

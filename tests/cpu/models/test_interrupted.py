@@ -236,6 +236,17 @@ def test_two_runs_in_one_folder_under_two_indexes(tmp_path: Path) -> None:
     assert content(out) == content(tmp_path / "fresh")
 
 
+def test_runs_to_other_files_of_a_folder_go_on(tmp_path: Path) -> None:
+    source, out = model(tmp_path / "a", 1), tmp_path / "out"
+    out.mkdir()
+
+    def meanwhile(share: float) -> None:
+        run(source / SECOND, out)
+
+    run(source / "1.safetensors", out, progress=meanwhile)
+    assert {path.name for path in out.iterdir()} == {"1.safetensors", SECOND}
+
+
 def test_the_remains_of_a_run_under_another_index_are_removed(tmp_path: Path) -> None:
     first, second = model(tmp_path / "a", 1), model(tmp_path / "b", 2)
     out = tmp_path / "out"
