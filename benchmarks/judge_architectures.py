@@ -74,8 +74,8 @@ def main(record: Path, kinds: list[str]) -> None:
                 skipped[kind] = " ".join(f"{type(error).__name__}: {error}".split())[:160]
             finally:
                 signal.alarm(0)
+        record.write_text(text(rows, skipped))
         print(kind, "skipped" if kind in skipped else _counts(rows[-1]), flush=True)
-    record.write_text(text(rows, skipped))
     print(len(rows), "architectures", totals(rows))
 
 

@@ -10,7 +10,6 @@ import click
 from louver.cli.options import FLOATS, axis_option, exclude_option, include_option, only_option, pattern_option
 from louver.cli.output import PATH, result_command
 from louver.measure.report.result import Result
-from louver.models.selection import Choice
 
 DTYPE_HELP = f"Type of pruned weights: {', '.join(FLOATS.choices)}. Default: unchanged, but f16 for compressed f32."
 
@@ -63,12 +62,13 @@ def prune(
     from louver.cli.commands.prune import facts_file, prune_file
     from louver.formats.pattern import Pattern
     from louver.models.pruning import PruneOptions
+    from louver.models.selection import Choice
 
     options = PruneOptions(Pattern.parse(pattern), dtype, Choice(include, exclude, only, axis), compressed, norm)
     if dry_run:
         return facts_file(source, options)
     if out is None:
-        raise click.UsageError("OUT is missing: name a file or a folder, or give --dry-run")
+        raise click.UsageError("Missing argument 'OUT'.")
     return prune_file(source, out, options, force)
 
 
@@ -106,6 +106,7 @@ def compress(
     from louver.cli.commands.prune import compress_file
     from louver.formats.pattern import Pattern
     from louver.models.compressing import CompressOptions
+    from louver.models.selection import Choice
 
     options = CompressOptions(Pattern.parse(pattern), Choice(include, exclude, only, axis), to)
     return compress_file(source, out, options, force)
@@ -135,5 +136,6 @@ def demo(
 ) -> Result:
     """Prune, compile, run and check real weights, and compare sentences. Writes the sparse file, a plot and a report."""
     from louver.cli.commands.demo import run_demo
+    from louver.models.selection import Choice
 
     return run_demo(weights, out, Choice(include, exclude, only))

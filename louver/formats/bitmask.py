@@ -106,10 +106,14 @@ def dense_pieces(
     """
     values, bits, *_ = sources
     rows, columns = form.shape
+    if not columns:
+        # There may be any number of rows: nothing has their length.
+        yield from (np.empty(shape, DTYPES[form.dtype]) for shape in shapes)
+        return
     counts = np.zeros(rows, np.int64)
     done = 0
     for height, width in shapes:
-        row = done // max(1, columns)
+        row = done // columns
         mask = _unpacked(bits.take((height, -(-width // 8))), width, row)
         counts[row : row + height] += np.count_nonzero(mask, axis=1)
         done += mask.size

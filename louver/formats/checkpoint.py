@@ -19,14 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from louver.formats.bitmask import Start, dense_pieces, found_forms, loaded
-from louver.formats.codes import NIBBLE_CODES
-from louver.formats.container import DTYPES, Entry, array_bytes, header_of, type_name
-from louver.formats.dtypes import ELEMENT_TYPES
+from louver.formats.container import DTYPES, Entry, array_bytes, header_of
 from louver.formats.index import Index, find, read_index, shard_paths
-from louver.formats.pattern import LIFTED, Pattern
+from louver.formats.pattern import Pattern
 from louver.formats.regular import FormatError, RegularFile
 from louver.formats.rows import Windows
 from louver.formats.schema import (
+    BITMASK_PARTS,
     KEY,
     MARK,
     BitmaskForm,
@@ -39,9 +38,9 @@ from louver.formats.schema import (
     array_form,
     crc32_text,
     start_crc32,
-    stored_names,
 )
 from louver.formats.tensor import SparseTensor, frozen
+from louver.formats.undescribed import check_undescribed
 
 PIECE: Final = 1 << 22
 """Elements of a piece."""
@@ -51,8 +50,6 @@ NAMED: Final = 8
 
 START: Final = 1 << 12
 """Most bytes that opening a file reads of an array, to tell what it is."""
-
-_SPARSE_NAMES: Final = {type_name(element.numpy) for element in ELEMENT_TYPES.values() if element.sparse}
 
 _BYTES: Final = np.dtype(np.uint8)
 """How arrays of a type that NumPy does not hold are copied."""
@@ -100,7 +97,8 @@ class CheckpointFile:
     def open(self) -> Generator[TensorReader]:
         """Open the file to read tensors. Raises FormatError if it was changed since its header was read."""
         with RegularFile.open(self.path) as file:
-            if (file.size, file.status.st_mtime_ns, file.status.st_ino) != self.identity[:3]:
+            # The state may change without the content: by a new link, or by other rights.
+            if _seen(file)[:3] != self.identity[:3]:
                 raise FormatError(f"{self.path}: the file was changed while it was read: start again")
             yield TensorReader(file, self.data_start)
 
@@ -130,19 +128,30 @@ class Checkpoint:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a user should know about the files as they are."""
-        names = self.unlisted
-        if not names:
-            return ()
-        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-        return (
-            f"{self.path.name} does not list {', '.join(map(repr, names[:NAMED]))}{more}, which its files hold: they are copied "
-            "and stay unlisted",
-        )
+        notes: list[str] = []
+        if self.unlisted:
+            notes.append(
+                f"{self.path.name} does not list {_listed(self.unlisted)}, which its files hold: they are copied and stay "
+                "unlisted"
+            )
+        names = self.tensors.keys()
+        stems = [name.removesuffix(BITMASK_PARTS.bits) for name in names if name.endswith(BITMASK_PARTS.bits)]
+        split = [stem for stem in stems if stem + BITMASK_PARTS.values in names]
+        if split:
+            notes.append(
+                f"bitmask and values of {_listed(split)} are not beside a shape in one file: they stay as they are stored"
+            )
+        return tuple(notes)
 
     @property
     def metadata(self) -> dict[str, str]:
         """The metadata of all files, without Louver's keys. Of different values for a key the first file's wins."""
         return {key: text for file in reversed(self.files) for key, text in file.metadata.items()}
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(map(repr, names[:NAMED])) + more
 
 
 def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
@@ -355,9 +364,13 @@ def _open(file: RegularFile, path: Path) -> CheckpointFile:
     except ValueError as error:
         raise FormatError(f"{path}: {error}") from error
     metadata = {key: text for key, text in header.metadata.items() if key not in (KEY, MARK)}
-    status, digest = file.status, hashlib.sha256(file.read(0, header.data_start)).hexdigest()
-    identity = (file.size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns, digest)
+    identity = (*_seen(file), hashlib.sha256(file.read(0, header.data_start)).hexdigest())
     return CheckpointFile(path, tensors, metadata, identity, header.data_start)
+
+
+def _seen(file: RegularFile) -> tuple[int, int, int, int]:
+    status = file.status
+    return file.size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns
 
 
 def _tensors(entries: Mapping[str, Entry], schema: Schema | None, start: Start) -> dict[str, StoredTensor]:
@@ -371,7 +384,7 @@ def _tensors(entries: Mapping[str, Entry], schema: Schema | None, start: Start) 
             raise ValueError(f"{name!r} has no checksum in the metadata: the file is corrupt")
         left[name] = StoredArray(name, entry, crc32.get(name))
     if schema is None:
-        _check_undescribed(entries, start)
+        check_undescribed(entries, start)
     absent = [name for name in crc32 if name not in left]
     if absent:
         raise ValueError(f"the metadata list a checksum for {absent[0]!r}, which the file does not hold: it is corrupt")
@@ -391,43 +404,6 @@ def _tensors(entries: Mapping[str, Entry], schema: Schema | None, start: Start) 
             raise ValueError(f"a tensor is either sparse or dense, got both for {name!r}: the file is corrupt")
         tensors[name] = StoredTensor(name, array_form(array.entry), (array,))
     return dict(sorted(tensors.items(), key=lambda item: item[1].arrays[0].entry.start))
-
-
-def _check_undescribed(entries: Mapping[str, Entry], start: Start) -> None:
-    """Raises ValueError for arrays that look like a stored sparse tensor, in a file without a schema."""
-    for name, values in entries.items():
-        stem = name.removesuffix(".values")
-        indices = entries.get(stored_names(stem)[1])
-        if stem == name or indices is None or values.dtype not in _SPARSE_NAMES or indices.dtype != "U8":
-            continue
-        if (len(values.shape), len(indices.shape)) == (2, 2) and _are_indices(values.shape, indices, start):
-            raise ValueError(
-                f"the file has lost the metadata that describe the sparse tensor {stem!r}: use the file as it was saved, "
-                f"or rename {name!r} if another program made it"
-            )
-
-
-def _are_indices(values: tuple[int, ...], indices: Entry, start: Start) -> bool:
-    """Whether indices [windows, size] can belong to values [rows, kept]. See `louver.formats.codes`."""
-    (rows, kept), (windows, size) = values, indices.shape
-    if windows == rows:
-        # Patterns of elements: a byte for each value, or codes.
-        return size == kept or _are_codes(kept, size, start(indices))
-    if not 0 < windows < rows:
-        return False
-    # Patterns of vectors: 1, 2, 4 or 8 bits for each value, or the form of V:N:M.
-    if size in {-(-kept * bits // 8) for bits in (1, 2, 4, 8)}:
-        return True
-    groups = kept // LIFTED[0]
-    codes = -(-groups // 2)
-    heights = (divmod(size - -(-groups * LIFTED[1] * bits // 8), codes) for bits in (4, 8)) if codes else ()
-    return any(not rest and 1 < height <= rows <= height * windows for height, rest in heights)
-
-
-def _are_codes(kept: int, size: int, start: bytes) -> bool:
-    """Whether rows of `size` bytes that begin with `start` can be codes of `kept` values, of 2:4 or 1:2."""
-    found = {code for byte in set(start) for code in (byte & 0xF, byte >> 4)}
-    return any(size == -(-kept // (2 * pattern.n)) and found <= codes.keys() for pattern, codes in NIBBLE_CODES.items())
 
 
 def _parts(form: SparseForm | BitmaskForm, name: str, arrays: dict[str, StoredArray]) -> tuple[StoredArray, ...]:

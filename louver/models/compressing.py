@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from louver.formats.bitmask import packed_pieces, written_form
 from louver.formats.check import CheckReport, check, joined
 from louver.formats.checkpoint import Checkpoint
-from louver.formats.compress import compress as compress_array
+from louver.formats.compress import compress
 from louver.formats.container import DTYPES, type_name
 from louver.formats.pattern import Pattern
 from louver.formats.schema import BitmaskForm, DenseForm, Form, SparseForm
@@ -25,12 +25,12 @@ from louver.formats.tensor import SparseTensor
 from louver.models.analyze import analyze
 from louver.models.layer_row import LayerRow
 from louver.models.output import listed
-from louver.models.regions import regions
+from louver.models.regions import Region, regions
 from louver.models.rewrite import Plan, Progress, Rewritten, rewrite
 from louver.models.roles import ModelFacts, TensorFacts
 from louver.models.selection import DEFAULT, Choice
 from louver.models.source import Source
-from louver.models.steps import Step, Tally
+from louver.models.steps import Piece, Step, Tally, sparse_pieces
 from louver.models.weights import known_element
 
 To: TypeAlias = Literal["louver", "sparse24_bitmask"]
@@ -52,7 +52,7 @@ class CompressOptions:
             raise ValueError(f"sparse24_bitmask holds {UNIT}, got {self.pattern}: write Louver's own form")
 
 
-def compress(
+def compress_checkpoint(
     source: str | os.PathLike[str],
     out: str | os.PathLike[str],
     options: CompressOptions,
@@ -71,7 +71,7 @@ def compress(
     return rewrite(source, out, plan, request=repr(options), force=force, progress=progress)
 
 
-def decompress(
+def decompress_checkpoint(
     source: str | os.PathLike[str],
     out: str | os.PathLike[str],
     *,
@@ -159,25 +159,25 @@ class Compression:
     pattern: Pattern
     reads: tuple[str, ...] = ()
 
-    def pieces(self, source: Source, name: str, tally: Tally) -> Iterator[Sequence[NDArray[Any]]]:
+    def pieces(self, source: Source, name: str, tally: Tally) -> Iterator[Piece]:
         sparse = self._sparse(source, name, tally)
         if isinstance(self.form, BitmaskForm):
-            yield from packed_pieces(self.form, sparse)
+            yield from packed_pieces(self.form, (each for _, each in sparse))
         else:
-            yield from ((piece.values, piece.indices) for piece in sparse)
+            yield from sparse_pieces(sparse)
 
     def row(self, name: str, tally: Tally) -> LayerRow:
         dense = _dense(self.form)
         return tally.row(name, dense.shape, _type(self.form), (dense.nbytes, self.form.nbytes))
 
-    def _sparse(self, source: Source, name: str, tally: Tally) -> Iterator[SparseTensor]:
+    def _sparse(self, source: Source, name: str, tally: Tally) -> Iterator[tuple[Region, SparseTensor]]:
         with source.open(name) as (reader, tensor):
             for region in regions(self.form.shape, self.axis, self.pattern, by_rows=True):
                 dense = region.read(reader, tensor)
-                sparse = compress_array(dense, self.pattern, axis=region.axis)
+                sparse = compress(dense, self.pattern, axis=region.axis)
                 tally.add(dense, dense)
                 tally.negative_zeros += sparse.negative_zeros_dropped
-                yield sparse
+                yield region, sparse
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ class Decompression:
     def form(self) -> Form:
         return _dense(self.stored)
 
-    def pieces(self, source: Source, name: str, tally: Tally) -> Iterator[Sequence[NDArray[Any]]]:
+    def pieces(self, source: Source, name: str, tally: Tally) -> Iterator[Piece]:
         tally.negative_zeros = self.stored.negative_zeros_dropped if isinstance(self.stored, SparseForm) else 0
         for piece in self._in_order(self._rows(source, name)):
             tally.add(piece, piece)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from louver.formats.schema import WEIGHT, BitmaskForm, Form
+from louver.formats.schema import BITMASK_PARTS, Form
 
 _ENTRIES: Final = ("quantization_config", "compression_config")
 """Where compressed-tensors describes a checkpoint; its first releases used the second name."""
@@ -34,7 +34,7 @@ def config_after(config: Mapping[str, Any], forms: Mapping[str, Form]) -> dict[s
     where = next((name for name in _ENTRIES if config.get(name)), _ENTRIES[0])
     entry = dict(cast("Mapping[str, Any]", config.get(where) or {}))
     method = entry.get("quant_method", "compressed-tensors")
-    bitmasks = {name: form for name, form in forms.items() if isinstance(form, BitmaskForm)}
+    bitmasks = _bitmasks(forms)
     if bitmasks and method != "compressed-tensors":
         raise ValueError(
             f"bitmasks are a form of compressed-tensors, got a checkpoint of {method!r}, as its config.json says: write "
@@ -53,14 +53,22 @@ def config_after(config: Mapping[str, Any], forms: Mapping[str, Form]) -> dict[s
     return {**rest, where: entry} if keeps else rest
 
 
-def _announced(bitmasks: Mapping[str, BitmaskForm]) -> dict[str, Any]:
-    kinds = {form.kept is None for form in bitmasks.values()}
-    if len(kinds) > 1:
-        names = [next(name for name, form in bitmasks.items() if (form.kept is None) == kind) for kind in (True, False)]
+def _bitmasks(forms: Mapping[str, Form]) -> dict[str, bool]:
+    """The modules whose weights are stored with a bitmask, also in parts of different files. Of each, whether two of four
+    elements are kept: then the values are a matrix.
+    """
+    arrays = {stored: array for name, form in forms.items() for stored, array in form.arrays(name).items()}
+    stems = [stored.removesuffix(BITMASK_PARTS.bits) for stored in arrays if stored.endswith(BITMASK_PARTS.bits)]
+    values = {stem: arrays.get(stem + BITMASK_PARTS.values) for stem in stems}
+    return {stem: len(array.shape) == 2 for stem, array in values.items() if array is not None}
+
+
+def _announced(bitmasks: Mapping[str, bool]) -> dict[str, Any]:
+    if len({*bitmasks.values()}) > 1:
+        names = [next(name for name, each in bitmasks.items() if each is kind) for kind in (True, False)]
         raise ValueError(
-            f"a checkpoint's bitmasks have one format, got {' and '.join(_FORMATS[kind][0] for kind in (True, False))} "
-            f"for {names[0]!r} and {names[1]!r}: write dense tensors"
+            f"a checkpoint's bitmasks have one format, got {_FORMATS[True][0]} and {_FORMATS[False][0]} for {names[0]!r} and "
+            f"{names[1]!r}: write dense tensors"
         )
-    kind, structure = _FORMATS[kinds.pop()]
-    modules = sorted(name.removesuffix(WEIGHT) for name in bitmasks)
-    return {"format": kind, "sparsity_structure": structure, "targets": modules, "ignore": []}
+    kind, structure = _FORMATS[next(iter(bitmasks.values()))]
+    return {"format": kind, "sparsity_structure": structure, "targets": sorted(bitmasks), "ignore": []}

@@ -67,6 +67,15 @@ class Sealed:
     before: tuple[Stamp | None, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A complete file, and the one that it replaces."""
+
+    target: Target
+    part: Stamp
+    before: Stamp | None
+
+
 class Place(Enum):
     """Where a complete file is."""
 
@@ -126,9 +135,7 @@ class Journal:
 
     def places(self) -> tuple[Place, ...]:
         """Where the complete files are."""
-        assert self.sealed is not None
-        found = zip(self._targets(), self.sealed.parts, self.sealed.before, strict=True)
-        return tuple(self._place(target, part, before) for target, part, before in found)
+        return tuple(self._place(file) for file in self._files())
 
     @property
     def is_moving(self) -> bool:
@@ -144,16 +151,16 @@ class Journal:
         The index is removed first and added last, so that nobody reads old and new files as one checkpoint. Raises
         FormatError, and replaces no file that was changed.
         """
-        self._check(self.places())
-        *others, last = self._targets()
-        if others and last.part(self._key).exists():
-            last.path.unlink(missing_ok=True)
-        for number, target in enumerate((*others, last)):
-            places = self.places()
-            self._check(places)
-            if places[number] is Place.WAITS:
-                target.replace(self._key)
-        self._check(self.places())
+        files = self._files()
+        self._check(files)
+        *others, last = files
+        if others and last.target.part(self._key).exists():
+            last.target.path.unlink(missing_ok=True)
+        for file in others:
+            self._place_one(file)
+        self._check(files)
+        self._place_one(last)
+        self._check(files)
         self.close(keep=False)
 
     def remove_parts(self) -> None:
@@ -176,16 +183,27 @@ class Journal:
         assert self.run is not None
         return [Target.resolved(self.path.parent / name) for name in self.run.names]
 
-    def _place(self, target: Target, part: Stamp, before: Stamp | None) -> Place:
-        unfinished, now = Stamp.of(target.part(self._key)), Stamp.of(target.path)
-        if unfinished is None:
-            return Place.PLACED if part.renamed(now) else Place.CHANGED
-        return Place.WAITS if unfinished == part and now in (None, before) else Place.CHANGED
+    def _files(self) -> list[_File]:
+        assert self.sealed is not None
+        found = zip(self._targets(), self.sealed.parts, self.sealed.before, strict=True)
+        return [_File(target, part, before) for target, part, before in found]
 
-    def _check(self, places: Sequence[Place]) -> None:
+    def _place(self, file: _File) -> Place:
+        unfinished, now = Stamp.of(file.target.part(self._key)), Stamp.of(file.target.path)
+        if unfinished is None:
+            return Place.PLACED if file.part.renamed(now) else Place.CHANGED
+        return Place.WAITS if unfinished == file.part and now in (None, file.before) else Place.CHANGED
+
+    def _place_one(self, file: _File) -> None:
+        self._check([file])
+        if file.target.part(self._key).exists():
+            file.target.replace(self._key)
+
+    def _check(self, files: Sequence[_File]) -> None:
         """Raises FormatError if a file is not the one that this run wrote, or that it was told to replace."""
-        for target, place in zip(self._targets(), places, strict=True):
-            if place is not Place.CHANGED:
+        for file in files:
+            target = file.target
+            if self._place(file) is not Place.CHANGED:
                 continue
             what = f"{target.path}: another program changed or removed this file, or {target.part(self._key).name}"
             if self.is_moving:

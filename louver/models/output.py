@@ -12,6 +12,7 @@ from typing import Final
 
 from louver.formats.checkpoint import Checkpoint
 from louver.formats.index import SUFFIX
+from louver.formats.regular import Target
 
 WEIGHTS: Final = frozenset(
     (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf", ".onnx", ".onnx_data", ".h5", ".msgpack", ".npz", ".xml")
@@ -46,6 +47,15 @@ class Output:
         """The output with texts for files of its folder. A single file gets none."""
         return replace(self, beside={**self.beside, **texts}) if self.is_folder else self
 
+    def check(self, force: bool) -> None:
+        """Raises ValueError for a file that would be replaced by another one, unless by `force`."""
+        for name in self.names:
+            path, content = self.folder / name, self.beside.get(name)
+            status = Target.of(path).status
+            is_copy = status is not None and isinstance(content, Path) and filecmp.cmp(content, path, shallow=False)
+            if status is not None and not force and not is_copy:
+                raise ValueError(f"{path} exists: choose another name, or replace it with --force")
+
     @property
     def target(self) -> Path:
         return self.folder / self.names[-1]
@@ -79,10 +89,10 @@ def output_of(source: Path, checkpoint: Checkpoint, out: Path) -> Output:
     if source.is_dir() and is_folder and not _same(source, out):
         for path, copied in _others(source, checkpoint, out):
             relative = path.relative_to(source).as_posix()
-            if not copied:
-                left.append(relative)
-            elif not _is_copy(path, out / relative):
+            if copied:
                 beside[relative] = path
+            else:
+                left.append(relative)
     shards = tuple(file.path.name for file in checkpoint.files) if is_index else (name,)
     return Output(folder, is_folder, shards, name if is_index else None, beside, tuple(left))
 
@@ -116,7 +126,3 @@ def _others(source: Path, checkpoint: Checkpoint, out: Path) -> Iterator[tuple[P
 
 def _same(one: Path, other: Path) -> bool:
     return one.exists() and other.exists() and one.samefile(other)
-
-
-def _is_copy(path: Path, other: Path) -> bool:
-    return other.is_file() and filecmp.cmp(path, other, shallow=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,19 +15,20 @@ from louver.formats.compress import compress
 from louver.formats.container import DTYPES, type_name
 from louver.formats.dtypes import ElementType, element_type
 from louver.formats.pattern import Pattern
-from louver.formats.prune import prune as prune_array
+from louver.formats.prune import prune
 from louver.formats.schema import DenseForm, SparseForm
 from louver.formats.select import Norm
+from louver.formats.tensor import SparseTensor
 from louver.models.analyze import analyze
 from louver.models.layer_row import LayerRow
 from louver.models.output import listed
-from louver.models.regions import regions
+from louver.models.regions import Region, regions
 from louver.models.rewrite import Plan, Progress, Rewritten, rewrite
 from louver.models.roles import ModelFacts, Role, Scale, TensorFacts
 from louver.models.scaled import Factors
 from louver.models.selection import DEFAULT, Choice
 from louver.models.source import Source
-from louver.models.steps import Tally
+from louver.models.steps import Piece, Tally, placed, sparse_pieces
 from louver.models.weights import COMPRESSED, convert, known_element
 
 
@@ -46,7 +47,7 @@ class PruneOptions:
     norm: Norm = "l2"
 
 
-def prune(
+def prune_checkpoint(
     source: str | os.PathLike[str],
     out: str | os.PathLike[str],
     options: PruneOptions,
@@ -71,22 +72,33 @@ def prune_plan(checkpoint: Checkpoint, facts: ModelFacts, options: PruneOptions)
     unlisted = frozenset(checkpoint.unlisted)
     aliased = {name for name in checkpoint.metadata.values() if name in facts.tensors}
     steps: dict[str, PruneStep] = {}
+    dense: list[str] = []
     for each in facts.pruned:
-        if each.name not in unlisted:
-            # An alias names a stored array, which a compressed tensor has not.
-            compressed = options.compressed and each.name not in aliased
-            steps[each.name] = PruneStep.of(each, options, compressed)
+        if each.name in unlisted:
+            continue
+        why = _why_dense(each, options, aliased) if options.compressed else ""
+        steps[each.name] = PruneStep.of(each, options, options.compressed and not why)
+        dense += [f"{each.name} ({why})"] if why else []
     if not steps:
         largest = sorted(facts.tensors.values(), key=lambda each: -each.form.nbytes)[:3]
         why = "; ".join(f"{each.name}: {each.reason}" for each in largest)
         raise ValueError(
             f"none of {len(facts.tensors)} tensors is pruned ({why}): see --dry-run for all reasons, name tensors with --include"
         )
-    dense = tuple(name for name, step in steps.items() if options.compressed and isinstance(step.form, DenseForm))
     notes = (*facts.notes, *left_notes(facts))
     if dense:
-        notes += (f"pruned, but stored dense, because another name in the metadata stands for them: {listed(dense)}",)
+        notes += (f"pruned, but stored dense: {listed(tuple(dense))}",)
     return Plan(steps, notes)
+
+
+def _why_dense(facts: TensorFacts, options: PruneOptions, aliased: Collection[str]) -> str:
+    """Why a pruned tensor is not compressed; an empty text if it is."""
+    if facts.name in aliased:
+        # The alias names a stored array, which a compressed tensor has not.
+        return "another name in the metadata stands for it"
+    assert isinstance(facts.form, DenseForm)
+    known = options.dtype or known_element(facts.form) or DTYPES[facts.form.dtype].name in COMPRESSED
+    return "" if known else f"sparse tensors have no elements of type {facts.form.dtype}"
 
 
 def left_notes(facts: ModelFacts) -> tuple[str, ...]:
@@ -132,7 +144,19 @@ class PruneStep:
     def reads(self) -> tuple[str, ...]:
         return () if self.scale is None else (self.scale.name,)
 
-    def pieces(self, source: Source, name: str, tally: Tally) -> Iterator[Sequence[NDArray[Any]]]:
+    def pieces(self, source: Source, name: str, tally: Tally) -> Iterator[Piece]:
+        if isinstance(self.form, SparseForm):
+            yield from sparse_pieces(self._compressed(source, name, tally))
+        else:
+            yield from (placed(*pruned) for pruned in self._pruned(source, name, tally))
+
+    def row(self, name: str, tally: Tally) -> LayerRow:
+        sparse = self.form.dtype if isinstance(self.form, SparseForm) else known_element(self.form)
+        dtype = DTYPES[self.stored.dtype] if sparse is None else sparse.numpy
+        sizes = DenseForm(type_name(dtype), self.form.shape).nbytes, self.form.nbytes
+        return tally.row(name, self.form.shape, dtype.name if sparse is None else sparse.name, sizes)
+
+    def _pruned(self, source: Source, name: str, tally: Tally) -> Iterator[tuple[Region, NDArray[Any]]]:
         shape, by_rows = self.form.shape, isinstance(self.form, SparseForm)
         factors = None if self.scale is None else Factors.of(source.array(self.scale.name), self.scale, shape)
         with source.open(name) as (reader, tensor):
@@ -141,27 +165,22 @@ class PruneStep:
                 factor = None if factors is None else factors.at(region.rows, region.columns).reshape(region.shape)
                 pruned = self._prune(name, stored, region.axis, factor)
                 tally.add(_numbers(stored, factor), _numbers(pruned, factor))
-                if not by_rows:
-                    yield (pruned,)
-                    continue
-                sparse = compress(pruned, self.pattern, axis=region.axis)
-                tally.negative_zeros += sparse.negative_zeros_dropped
-                yield sparse.values, sparse.indices
+                yield region, pruned
 
-    def row(self, name: str, tally: Tally) -> LayerRow:
-        sparse = self.form.dtype if isinstance(self.form, SparseForm) else known_element(self.form)
-        dtype = DTYPES[self.stored.dtype] if sparse is None else sparse.numpy
-        sizes = DenseForm(type_name(dtype), self.form.shape).nbytes, self.form.nbytes
-        return tally.row(name, self.form.shape, dtype.name if sparse is None else sparse.name, sizes)
+    def _compressed(self, source: Source, name: str, tally: Tally) -> Iterator[tuple[Region, SparseTensor]]:
+        for region, pruned in self._pruned(source, name, tally):
+            sparse = compress(pruned, self.pattern, axis=region.axis)
+            tally.negative_zeros += sparse.negative_zeros_dropped
+            yield region, sparse
 
     def _prune(self, name: str, stored: NDArray[Any], axis: int, factor: NDArray[Any] | None) -> NDArray[Any]:
         """The pruned elements in the written type, of stored elements. The magnitude of an element includes its scale."""
         written = self.form.dtype if isinstance(self.form, SparseForm) else known_element(self.form)
         converted = stored if written is None else convert(name, stored, written)
         if factor is None and written is not None:
-            return prune_array(converted, self.pattern, axis=axis, norm=self.norm)
+            return prune(converted, self.pattern, axis=axis, norm=self.norm)
         numbers = _numbers(stored, factor).astype(np.float32, copy=False)
-        kept = prune_array(numbers, self.pattern, axis=axis, norm=self.norm).view(np.uint32) != 0
+        kept = prune(numbers, self.pattern, axis=axis, norm=self.norm).view(np.uint32) != 0
         return np.where(kept, converted, np.zeros((), converted.dtype))
 
 

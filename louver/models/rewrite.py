@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from io import FileIO
 from pathlib import Path
@@ -83,7 +83,7 @@ def rewrite(
         output = output.with_texts(_texts_after(checkpoint, planned.steps))
     files = [repr(file.identity) for file in checkpoint.files]
     others = [repr((name, Stamp.of(x) if isinstance(x, Path) else x)) for name, x in output.beside.items()]
-    key = _digits(request, repr(checkpoint.index), *files, *others, repr(planned))
+    key = _digits(request, repr(checkpoint.index), *files, *others, repr(planned.steps))
     notes = (*checkpoint.notes, *planned.notes, *output.notes)
     for journal in finished:
         assert journal.run is not None
@@ -115,8 +115,8 @@ class _Run:
         journal: Journal | None = None
         with ExitStack() as held:
             try:
+                self.output.check(force)
                 targets = [Target.of(self.output.folder / name) for name in run.names]
-                _check_targets(targets, force)
                 before = [Stamp.of(target.path) for target in targets]
                 journal = Journal(journal_path(self.output.folder, run.names[-1]))
                 refuse_others(journal, run)
@@ -143,7 +143,9 @@ class _Run:
                     journal.remove_parts()
                     journal.close(keep=False)
                 for folder in reversed(made):
-                    folder.rmdir()
+                    # Another program may have put a file there.
+                    with suppress(OSError):
+                        folder.rmdir()
                 raise
         return journal
 
@@ -254,13 +256,6 @@ def _copy(path: Path, part: FileIO, target: Target) -> None:
     with RegularFile.open(path) as file:
         shutil.copyfileobj(file.raw, part)
     target.adopt(part)
-
-
-def _check_targets(targets: Iterable[Target], force: bool) -> None:
-    """Refuse to replace a file without --force."""
-    for target in targets:
-        if target.status is not None and not force:
-            raise ValueError(f"{target.path} exists: choose another name, or replace it with --force")
 
 
 def _counted(form: Form, written: Written) -> Form:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from louver.formats.codes import joined_indices
 from louver.formats.schema import Form, SparseForm
+from louver.formats.tensor import SparseTensor
+from louver.formats.writer import Placed
 from louver.models.layer_row import LayerRow
+from louver.models.regions import Region
 from louver.models.source import Source
 
 BLOCK = 1 << 18
@@ -46,6 +50,34 @@ class Tally:
         return LayerRow(name, shape, dtype, *sizes, error, self.nonfinite, self.negative_zeros)
 
 
+Piece: TypeAlias = "Sequence[NDArray[Any] | Placed]"
+"""The next part of each stored array, or a part with its place."""
+
+
+def placed(region: Region, dense: NDArray[Any]) -> Piece:
+    """A region of a dense tensor as it is written."""
+    return (dense if region.part is None else Placed(dense, region.rows.start, region.columns.start),)
+
+
+def sparse_pieces(parts: Iterable[tuple[Region, SparseTensor]]) -> Iterator[Piece]:
+    """Values and indices of the regions of a tensor, by rows. Indices of long windows wait for their last part."""
+    waiting: list[SparseTensor] = []
+    for region, sparse in parts:
+        if region.part is None:
+            yield sparse.values, sparse.indices
+            continue
+        row, first, size = region.part
+        pattern = sparse.pattern
+        waiting.append(sparse)
+        values = Placed(sparse.values, row, first // pattern.m * pattern.n)
+        if first + sparse.size < size:
+            yield values, np.empty(0, np.uint8)
+            continue
+        indices = joined_indices([each.indices for each in waiting], [each.windows for each in waiting])
+        waiting.clear()
+        yield values, indices
+
+
 class Step(Protocol):
     """What is done with one tensor. Its `repr` says all that the written bytes depend on, beside the source's bytes."""
 
@@ -59,7 +91,7 @@ class Step(Protocol):
         """The tensors that it reads beside its own."""
         ...
 
-    def pieces(self, source: Source, name: str, tally: Tally) -> Iterator[Sequence[NDArray[Any]]]:
+    def pieces(self, source: Source, name: str, tally: Tally) -> Iterator[Piece]:
         """The next part of each stored array, until all are complete."""
         ...
 
@@ -75,7 +107,7 @@ class Copy:
     form: Form
     reads: tuple[str, ...] = ()
 
-    def pieces(self, source: Source, name: str, tally: Tally) -> Iterator[Sequence[NDArray[Any]]]:
+    def pieces(self, source: Source, name: str, tally: Tally) -> Iterator[Piece]:
         tally.negative_zeros = self.form.negative_zeros_dropped if isinstance(self.form, SparseForm) else 0
         with source.open(name) as (reader, tensor):
             yield from reader.chunks(tensor)

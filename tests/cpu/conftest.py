@@ -38,7 +38,7 @@ def checkpoint(tmp_path: Path, rng: np.random.Generator) -> Path:
         "encoder.0.query.weight": rng.standard_normal((37, 70)).astype(np.float32),
         "encoder.0.dense.weight": rng.standard_normal((9, 128)).astype(np.float32),
         "encoder.0.dense.bias": rng.standard_normal(9).astype(np.float32),
-        "embeddings.word.weight": rng.standard_normal((11, 24)).astype(np.float32),
+        "embeddings.word_embeddings.weight": rng.standard_normal((11, 24)).astype(np.float32),
         "embeddings.position_ids": np.arange(12).reshape(1, 12),
     }
     louver.save(path, tensors, {"format": "pt"})

@@ -11,8 +11,8 @@ from louver.measure.report.layers import layers_json, layers_table, size_text
 from louver.measure.report.result import Result
 from louver.measure.report.table import NAME, Column, Table
 from louver.models.analyze import analyze
-from louver.models.compressing import CompressOptions, compress, decompress
-from louver.models.pruning import PruneOptions, prune
+from louver.models.compressing import CompressOptions, compress_checkpoint, decompress_checkpoint
+from louver.models.pruning import PruneOptions, prune_checkpoint
 from louver.models.rewrite import Rewritten
 from louver.models.roles import TensorFacts
 
@@ -20,26 +20,26 @@ FACTS = ("tensor", "shape", "role", "decision", "reason")
 
 
 def prune_file(source: Path, out: Path, options: PruneOptions, force: bool) -> Result:
-    """`louver.models.prune` with its results as a table. Raises ValueError and OSError for unusable input."""
+    """`louver prune` with its results as a table. Raises ValueError and OSError for unusable input."""
     with progress("pruning") as shown:
-        done = prune(source, out, options, force=force, progress=shown)
+        done = prune_checkpoint(source, out, options, force=force, progress=shown)
     form = "values and indices" if options.compressed else "dense with zeros"
     facts = {"pattern": str(options.pattern), "compressed": options.compressed}
     return _result("prune", source, done, form, f"{options.pattern} by magnitude", facts)
 
 
 def compress_file(source: Path, out: Path, options: CompressOptions, force: bool) -> Result:
-    """`louver.models.compress` with its results as a table. Raises ValueError and OSError for unusable input."""
+    """`louver compress` with its results as a table. Raises ValueError and OSError for unusable input."""
     with progress("compressing") as shown:
-        done = compress(source, out, options, force=force, progress=shown)
+        done = compress_checkpoint(source, out, options, force=force, progress=shown)
     facts = {"pattern": str(options.pattern), "to": options.to}
     return _result("compress", source, done, options.to, f"{options.pattern}, compressed", facts)
 
 
 def decompress_file(source: Path, out: Path, force: bool) -> Result:
-    """`louver.models.decompress` with its results as a table. Raises ValueError and OSError for unusable input."""
+    """`louver decompress` with its results as a table. Raises ValueError and OSError for unusable input."""
     with progress("decompressing") as shown:
-        done = decompress(source, out, force=force, progress=shown)
+        done = decompress_checkpoint(source, out, force=force, progress=shown)
     return _result("decompress", source, done, "dense with zeros", "decompressed", {})
 
 

@@ -61,7 +61,7 @@ def test_a_wrong_product_is_found_and_fails(
 
 
 def test_include_narrows_the_work(cli: Cli, checkpoint: Path, tmp_path: Path) -> None:
-    result = cli("demo", "--weights", checkpoint, "--out", tmp_path / "out", "--include", "*query*")
+    result = cli("demo", "--weights", checkpoint, "--out", tmp_path / "out", "--only", "*query*")
     assert result.exit_code == 0, result.output
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert [entry["name"] for entry in report["layers"]["tensors"]] == ["encoder.0.query.weight"]
@@ -69,7 +69,8 @@ def test_include_narrows_the_work(cli: Cli, checkpoint: Path, tmp_path: Path) ->
 
 def test_errors_are_one_line(cli: Cli, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "nowhere" in cli.refused("demo", "--weights", tmp_path / "nowhere", "--out", tmp_path / "out")
-    assert "no dense 2-D" in cli.refused("demo", "--weights", checkpoint, "--out", tmp_path / "o", "--include", "none")
+    line = cli.refused("demo", "--weights", checkpoint, "--out", tmp_path / "o", "--include", "none")
+    assert "'none' names none of 5 tensors" in line
     assert "exists" in cli.refused("demo", "--weights", checkpoint, "--out", checkpoint).lower()
 
 

@@ -82,6 +82,8 @@ def test_inspect_as_json(cli: Cli, checkpoint: Path, names: set[str]) -> None:
         "groups": report.groups,
         "offending": report.offending,
         "histogram": list(report.histogram),
+        "role": "weight",
+        "axis": 1,
     }
     bias = next(tensor for tensor in found["tensors"] if tensor["name"] == "encoder.0.dense.bias")
     assert bias["holds"] is bias["groups"] is bias["offending"] is bias["histogram"] is None

@@ -18,7 +18,7 @@ from louver.formats.regular import FormatError
 from louver.formats.schema import BitmaskForm
 from support.bitmasks import parts_of, two_of_four, write_bitmask
 from support.command_line import Cli
-from support.containers import read_container, write_container
+from support.containers import entry, raw_file, read_container, write_container
 from support.sparse import bits_of, random_bits, same_bits
 
 # Written by compressed-tensors 0.14.0 (Apache-2.0) from random weights, which it holds as `expected.NAME`: `sparse-24-bitmask`
@@ -250,21 +250,47 @@ def test_other_tensors_of_such_names_are_dense(change: Any, tmp_path: Path, rng:
     assert loaded.keys() == parts.keys() and all(same_bits(np.asarray(loaded[name]), parts[name]) for name in parts)
 
 
-def test_commands(cli: Cli, tmp_path: Path) -> None:
+def test_parts_in_different_files(tmp_path: Path, rng: np.random.Generator) -> None:
+    """Other programs cut checkpoints between any two arrays."""
+    parts = parts_of("v", rng.standard_normal((5, 12)).astype(np.float16), two_of_four(rng, (5, 12)))
+    files = {name: "b" if name == "v.bitmask" else "a" for name in parts}
+    for file in "ab":
+        write_container(tmp_path / file, {name: array for name, array in parts.items() if files[name] == file}, {})
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": files}))
+    loaded = louver.load(tmp_path)
+    assert loaded.keys() == parts.keys() and all(same_bits(np.asarray(loaded[name]), parts[name]) for name in parts)
+    (note,) = open_checkpoint(tmp_path).notes
+    assert note == "bitmask and values of 'v' are not beside a shape in one file: they stay as they are stored"
+
+
+def test_commands(cli: Cli, tmp_path: Path, rng: np.random.Generator) -> None:
     """`inspect` reads the weights, and `prune` copies them bit for bit."""
     rows = {row["name"]: row for row in json.loads(cli("inspect", FILE, "--json").stdout)["tensors"]}
     assert (rows["half.weight"]["form"], rows["half.weight"]["holds"]) == ("bitmask", True)
     assert (rows["half.weight"]["shape"], rows["half.weight"]["dtype"]) == ([5, 12], "f16")
-    assert cli("prune", FILE, tmp_path / "out").exit_code == 0
-    before, _ = read_container(FILE)
-    after, _ = read_container(tmp_path / "out")
+    before = {name: array for name, array in read_container(FILE)[0].items() if not name.startswith("expected")}
+    source, out = tmp_path / "in", tmp_path / "out"
+    write_container(source, {**before, "fc.weight": rng.standard_normal((8, 8)).astype(np.float16)}, {})
+    assert cli("prune", source, out).exit_code == 0
+    after, _ = read_container(out)
     for name, array in before.items():
-        if not name.startswith("expected"):
-            assert same_bits(after[name], array)
-    content = bytearray((tmp_path / "out").read_bytes())
+        assert same_bits(after[name], array)
+    content = bytearray(out.read_bytes())
     content[content.index(before["half.compressed"].tobytes())] ^= 1
-    (tmp_path / "out").write_bytes(content)
-    assert "do not have the checksum" in cli.refused("inspect", tmp_path / "out")
+    out.write_bytes(content)
+    assert "do not have the checksum" in cli.refused("inspect", out)
+
+
+def test_rows_of_nothing_cost_nothing(tmp_path: Path) -> None:
+    rows = 1 << 40
+    shape = np.array([[rows], [0]], np.int64)
+    header = {
+        "v.compressed": entry("F16", [rows, 0], [0, 0]),
+        "v.bitmask": entry("U8", [rows, 0], [0, 0]),
+        "v.shape": entry("I64", [2, 1], [0, 16]),
+    }
+    raw_file(tmp_path / "t", header, shape.tobytes())
+    assert louver.load(tmp_path / "t")["v.weight"].shape == (rows, 0)
 
 
 def test_more_than_a_block(tmp_path: Path, rng: np.random.Generator) -> None:

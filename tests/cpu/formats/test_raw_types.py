@@ -18,6 +18,8 @@ from louver.formats.schema import RawForm, array_form
 from support.command_line import Cli
 from support.containers import entry, raw_file
 
+WEIGHT = "fc.weight"
+
 RAW = {
     "F4": ((6, 10), 30),
     "F6_E2M3": ((4, 8), 24),
@@ -31,12 +33,12 @@ RAW = {
 
 
 def file_with(path: Path, rng: np.random.Generator, weight: np.ndarray[Any, Any]) -> dict[str, bytes]:
-    """A file of a weight `w` and of a tensor of each raw type. Returns the bytes of each."""
-    parts = {"w": weight.tobytes()} | {name: rng.bytes(nbytes) for name, (_, nbytes) in RAW.items()}
+    """A file of a weight and of a tensor of each raw type. Returns the bytes of each."""
+    parts = {WEIGHT: weight.tobytes()} | {name: rng.bytes(nbytes) for name, (_, nbytes) in RAW.items()}
     header: dict[str, Any] = {}
     start = 0
     for name, data in parts.items():
-        dtype, shape = ("F16", weight.shape) if name == "w" else (name, RAW[name][0])
+        dtype, shape = ("F16", weight.shape) if name == WEIGHT else (name, RAW[name][0])
         header[name] = entry(dtype, shape, (start, start + len(data)))
         start += len(data)
     raw_file(path, header, b"".join(parts.values()))
@@ -70,9 +72,9 @@ def test_prune_copies_them(
     for name in RAW:
         described, data = written[name]
         assert (described["dtype"], tuple(described["shape"]), data) == (name, RAW[name][0], parts[name])
-    assert written.keys() == ({"w.values", "w.indices", *RAW} if arguments else parts.keys())
+    assert written.keys() == ({f"{WEIGHT}.values", f"{WEIGHT}.indices", *RAW} if arguments else parts.keys())
     if not arguments:
-        assert np.array_equal(np.frombuffer(written["w"][1], np.float16).reshape(6, 16), louver.prune(weight, "2:4"))
+        assert np.array_equal(np.frombuffer(written[WEIGHT][1], np.float16).reshape(6, 16), louver.prune(weight, "2:4"))
 
 
 def test_inspect_lists_them(cli: Cli, tmp_path: Path, rng: np.random.Generator, weight: np.ndarray[Any, Any]) -> None:
@@ -84,7 +86,7 @@ def test_inspect_lists_them(cli: Cli, tmp_path: Path, rng: np.random.Generator, 
         row = listed[name]
         assert (row["dtype"], row["shape"], row["bytes"], row["form"]) == (name, list(shape), nbytes, "bytes")
         assert row["holds"] is None
-    assert listed["w"]["form"] == "dense"
+    assert listed[WEIGHT]["form"] == "dense"
 
 
 def test_load_names_the_first_of_them(tmp_path: Path, rng: np.random.Generator, weight: np.ndarray[Any, Any]) -> None:
@@ -95,7 +97,7 @@ def test_load_names_the_first_of_them(tmp_path: Path, rng: np.random.Generator, 
         louver.load(tmp_path / "in.safetensors")
     (file,) = open_checkpoint(tmp_path / "in.safetensors").files
     with file.open() as reader:
-        assert reader.read(file.tensors["w"]).tobytes() == weight.tobytes()
+        assert reader.read(file.tensors[WEIGHT]).tobytes() == weight.tobytes()
         with pytest.raises(FormatError, match="'B1' has elements of type B1"):
             next(reader.pieces(file.tensors["B1"], louver.Pattern(2, 4)))
 
@@ -129,7 +131,7 @@ def test_what_the_safetensors_package_writes(cli: Cli, tmp_path: Path, weight: n
     bits = torch.randint(0, 256, (6, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(3))
     tensors = {name: bits.clone().view(getattr(torch, name)) for name in names}
     source, out = tmp_path / "in.safetensors", tmp_path / "out.safetensors"
-    save_file({**tensors, "w": torch.from_numpy(weight)}, source)
+    save_file({**tensors, WEIGHT: torch.from_numpy(weight)}, source)
     assert cli("prune", source, out).exit_code == 0
     written = load_file(out)
     for name, tensor in tensors.items():

@@ -69,8 +69,18 @@ def test_bitmasks_are_announced() -> None:
     assert (kept["format"], kept["sparsity_structure"]) == ("sparse-bitmask", "unstructured")
 
 
+def test_bitmasks_in_parts_of_different_files_stay_announced() -> None:
+    parts = {
+        "a.compressed": DenseForm("F16", (4, 4)),
+        "a.bitmask": DenseForm("U8", (4, 1)),
+        "b.bitmask": DenseForm("U8", (4, 1)),
+    }
+    after = config_after(config(quant_method="compressed-tensors", sparsity_config=ANNOUNCED), parts)
+    assert after["quantization_config"]["sparsity_config"]["targets"] == ["a"]
+
+
 def test_what_cannot_be_announced() -> None:
     with pytest.raises(ValueError, match="got a checkpoint of 'gptq', as its config.json says: write dense tensors"):
         config_after(config(quant_method="gptq"), BITMASKS)
-    with pytest.raises(ValueError, match="sparse-24-bitmask and sparse-bitmask for 'b.weight' and 'c.weight'"):
+    with pytest.raises(ValueError, match="sparse-24-bitmask and sparse-bitmask for 'b' and 'c'"):
         config_after({}, {**BITMASKS, "c.weight": BitmaskForm("F16", (4, 8), 3)})

@@ -21,10 +21,10 @@ from safetensors import safe_open
 
 import louver
 from louver.formats.pattern import Pattern
-from louver.formats.regular import write_all
 from louver.models import pruning
-from louver.models.pruning import PruneOptions, prune
+from louver.models.pruning import PruneOptions
 from louver.models.rewrite import Rewritten
+from support.killed import KilledError, killed_after
 from support.sparse import bits_of
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def options(force: bool = True, **changed: Any) -> tuple[PruneOptions, bool]:
 def prune_checkpoint(
     source: Path, out: Path, given: tuple[PruneOptions, bool], progress: Callable[[float], None]
 ) -> Rewritten:
-    return prune(source, out, given[0], force=given[1], progress=progress)
+    return pruning.prune_checkpoint(source, out, given[0], force=given[1], progress=progress)
 
 
 def quiet(share: float) -> None:
@@ -318,34 +318,6 @@ def test_a_failure_while_files_take_their_places_loses_nothing(
     assert cli("prune", sharded, sharded, "--force").exit_code == 0
     assert content(sharded) == content(tmp_path / "expected")
     assert not list(sharded.glob(".*"))
-
-
-class KilledError(BaseException):
-    """Ends a run at once, as SIGKILL does: no clean-up that catches an Exception runs."""
-
-
-def killed_after(limit: int, run: Callable[[], object]) -> bool:
-    """Whether a run was killed, which happens when it changes files for the time after `limit`."""
-    count = itertools.count()
-
-    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **named: Any) -> Any:
-            if next(count) >= limit:
-                raise KilledError
-            return real(*arguments, **named)
-
-        return call
-
-    with pytest.MonkeyPatch.context() as patch:
-        for module in ("louver.formats.writer", "louver.formats.regular", "louver.models.journal"):
-            patch.setattr(f"{module}.write_all", counted(write_all))
-        for owner, name in ((Path, "replace"), (Path, "unlink"), (os, "fsync")):
-            patch.setattr(owner, name, counted(getattr(owner, name)))
-        try:
-            run()
-        except KilledError:
-            return True
-    return False
 
 
 @pytest.mark.parametrize("compressed", [False, True], ids=["dense", "compressed"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ import pytest
 import louver
 from louver.formats.checkpoint import open_checkpoint
 from louver.formats.pattern import Pattern
-from louver.models.pruning import PruneOptions, prune, prune_plan
+from louver.models.pruning import PruneOptions, prune_checkpoint, prune_plan
 from louver.models.rewrite import Rewritten, rewrite
 from louver.models.roles import Evidence, ModelFacts, Role, Scale, TensorFacts
 from support.sparse import bits_of
@@ -51,7 +52,7 @@ def pruned(path: Path, out: Path, facts: ModelFacts, **changed: Any) -> Rewritte
 
 @pytest.mark.parametrize("piece", [256, 1 << 22])
 @pytest.mark.parametrize("compressed", [False, True], ids=["dense", "compressed"])
-@pytest.mark.parametrize("pattern", ["2:4", "1:2", "3:7", "2:8@4", "2:8@V4", "2:6@V16"])
+@pytest.mark.parametrize("pattern", ["2:4", "1:2", "3:7", "2:8@4", "2:8@V4", "2:6@V16", "1:3@64", "2:5@V99"])
 @pytest.mark.parametrize(
     ("shape", "axis"),
     [((37, 70), 1), ((70, 37), 0), ((3, 18, 26), 2), ((3, 26, 18), 1), ((5, 12, 3, 3), 1), ((2, 40, 45, 6), 1)],
@@ -90,6 +91,28 @@ def test_any_axis_is_pruned_as_in_memory(
     wide, lost = weight.astype(float), weight.astype(float) - expected.astype(float)
     (row,) = done.rows
     assert row.error == pytest.approx(np.linalg.norm(lost) / np.linalg.norm(wide)) and row.shape == shape
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("compressed", [False, True], ids=["dense", "compressed"])
+def test_memory_does_not_grow_with_windows(
+    compressed: bool, axis: int, tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("checkpoint.PIECE", "writer.PIECE", "rows.BLOCK"):
+        monkeypatch.setattr(f"louver.formats.{name}", 1 << 17)
+    monkeypatch.setattr("louver.models.regions.PIECE", 1 << 17)
+    monkeypatch.setattr("louver.models.steps.BLOCK", 1 << 17)
+    peaks: list[int] = []
+    for rows in (128, 2048):
+        weight = rng.standard_normal((rows, 1024)).astype(np.float16)
+        louver.save(tmp_path / "in", {"w": weight if axis == 1 else weight.T})
+        facts = decided(tmp_path / "in", {"w": axis})
+        tracemalloc.start()
+        pattern = Pattern.parse(f"2:8@V{rows}")
+        pruned(tmp_path / "in", tmp_path / f"{rows}", facts, pattern=pattern, compressed=compressed)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.5 * peaks[0] < 16 << 20, "a window has 2 Mi elements"
 
 
 def scaled_weight(rng: np.random.Generator, shape: tuple[int, ...], block: tuple[int, ...]) -> tuple[Any, Any, Any]:
@@ -181,7 +204,9 @@ def test_infinities_and_nans_are_counted(cli: Cli, tmp_path: Path, rng: np.rando
     assert json.loads(result.stdout)["tensors"][0]["nonfinite"] == 3
 
 
-@pytest.mark.parametrize(("options", "type_after"), [({}, "F64"), ({"dtype": "f32"}, "F32"), ({"compressed": True}, "f16")])
+@pytest.mark.parametrize(
+    ("options", "type_after"), [({}, "F64"), ({"dtype": "f32"}, "F32"), ({"compressed": True}, "f16")]
+)
 def test_float64(options: dict[str, Any], type_after: str, tmp_path: Path, rng: np.random.Generator) -> None:
     weight = rng.standard_normal((16, 32))
     louver.save(tmp_path / "in", {"w": weight})
@@ -193,6 +218,22 @@ def test_float64(options: dict[str, Any], type_after: str, tmp_path: Path, rng: 
         np.testing.assert_array_equal(np.asarray(louver.load(tmp_path / "out")["w"]), np.where(kept, weight, 0))
 
 
+@pytest.mark.parametrize("scaled", [False, True])
+def test_element_types_that_sparse_tensors_cannot_have(scaled: bool, tmp_path: Path, rng: np.random.Generator) -> None:
+    fnuz = np.dtype(ml_dtypes.float8_e4m3fnuz)
+    stored = rng.standard_normal((8, 32)).astype(np.float32).astype(fnuz)
+    scales = np.exp(rng.normal(0, 3, (8, 16))).astype(np.float32)
+    louver.save(tmp_path / "in", {"w": stored, "w_scale": scales})
+    facts = decided(tmp_path / "in", {"w": 1}, {"w": Scale("w_scale", (1, 2))} if scaled else None)
+    done = pruned(tmp_path / "in", tmp_path / "out", facts, compressed=True)
+    assert done.notes == ("pruned, but stored dense: w (sparse tensors have no elements of type F8_E4M3FNUZ)",)
+    numbers = stored.astype(np.float32) * (np.repeat(scales, 2, axis=1) if scaled else 1)
+    kept = louver.prune(numbers.astype(np.float32), "2:4") != 0
+    after = np.asarray(louver.load(tmp_path / "out")["w"])
+    assert after.dtype == fnuz
+    np.testing.assert_array_equal(after.view(np.uint8), np.where(kept, stored.view(np.uint8), 0))
+
+
 def test_a_tensor_with_an_alias_stays_readable_by_it(cli: Cli, tmp_path: Path, rng: np.random.Generator) -> None:
     import safetensors.numpy
 
@@ -200,7 +241,7 @@ def test_a_tensor_with_an_alias_stays_readable_by_it(cli: Cli, tmp_path: Path, r
     safetensors.numpy.save_file(weights, tmp_path / "in", {"copy.0.q_proj.weight": "0.q_proj.weight", "format": "pt"})
     result = cli("prune", tmp_path / "in", tmp_path / "out", "--compressed")
     assert result.exit_code == 0, result.output
-    assert "stored dense, because another name in the metadata stands for them: 0.q_proj.weight" in result.stderr
+    assert "stored dense: 0.q_proj.weight (another name in the metadata stands for it)" in result.stderr
     after = open_checkpoint(tmp_path / "out")
     assert after.metadata["copy.0.q_proj.weight"] == "0.q_proj.weight"
     np.testing.assert_array_equal(
@@ -218,7 +259,9 @@ def test_packed_weights_are_left_and_named(cli: Cli, tmp_path: Path, rng: np.ran
     }
     louver.save(tmp_path / "in", tensors)
     result = cli("prune", tmp_path / "in", tmp_path / "out")
-    assert result.exit_code == 0 and "packed, left byte for byte" in result.stderr and "0.q_proj.qweight" in result.stderr
+    assert (
+        result.exit_code == 0 and "packed, left byte for byte" in result.stderr and "0.q_proj.qweight" in result.stderr
+    )
     after = louver.load(tmp_path / "out")
     assert all(np.array_equal(np.asarray(after[name]), tensors[name]) == ("k_proj" not in name) for name in tensors)
     del tensors["0.k_proj.weight"]
@@ -238,9 +281,23 @@ def test_a_dry_run_writes_nothing(cli: Cli, checkpoint: Path, tmp_path: Path) ->
     assert not (tmp_path / "out").exists()
 
 
+def test_python_does_what_the_command_does(cli: Cli, checkpoint: Path, tmp_path: Path) -> None:
+    import louver.models
+
+    assert cli("prune", checkpoint, tmp_path / "a", "--compressed", "--exclude", "*query*").exit_code == 0
+    done = louver.models.prune(checkpoint, tmp_path / "b", compressed=True, exclude=["*query*"])
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() and done.target == tmp_path / "b"
+    louver.models.decompress(tmp_path / "b", tmp_path / "c")
+    done = louver.models.compress(tmp_path / "c", tmp_path / "d", only=["*dense.weight"])
+    assert (tmp_path / "d").read_bytes() == (tmp_path / "a").read_bytes() and not done.notes
+    assert len(louver.models.analyze(checkpoint).pruned) == 2
+    with pytest.raises(AttributeError, match="its public names are analyze, compress, decompress, prune"):
+        louver.models.inspect  # noqa: B018  # pyright: ignore
+
+
 @pytest.mark.parametrize("paths", [("", "out"), ("in", "")])
 def test_empty_paths_are_refused(paths: tuple[str, str], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="IN and OUT are paths, got an empty text"):
-        prune(*paths, PruneOptions(Pattern(2, 4)), force=True)
+        prune_checkpoint(*paths, PruneOptions(Pattern(2, 4)), force=True)
     with pytest.raises(ValueError, match="got an empty path"):
         louver.save("", {"a": np.ones(3)})

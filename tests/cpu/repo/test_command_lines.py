@@ -70,6 +70,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     for name in ("FILE.safetensors", "IN"):
         louver.save(path / name, weights)
+    louver.save(path / "PRUNED", {name: louver.prune(weight, "2:4") for name, weight in weights.items()})
     shutil.copy(ROOT / "tests/golden/ttir/3.6/weight_descriptors.ttir", path / "kernel.ttir")
     shutil.copy(ROOT / "benchmarks/results/h200/gemm.json", path / "RECORD.json")
     shutil.copytree(ROOT / "examples", path / "examples")
