@@ -74,12 +74,21 @@ def main(record: Path, kinds: list[str]) -> None:
                 skipped[kind] = " ".join(f"{type(error).__name__}: {error}".split())[:160]
             finally:
                 signal.alarm(0)
+        record.write_text(text(rows, skipped))
         print(kind, "skipped" if kind in skipped else _counts(rows[-1]), flush=True)
-    total = {key: sum(_count(each[key]) for each in rows) for key in COUNTED}
+    print(len(rows), "architectures", totals(rows))
+
+
+def totals(rows: list[dict[str, Any]]) -> dict[str, int]:
+    return {key: sum(_count(each.get(key, 0)) for each in rows) for key in COUNTED}
+
+
+def text(rows: list[dict[str, Any]], skipped: dict[str, str]) -> str:
+    """The record as JSON, a row a line, without empty lists."""
     versions = {"python": sys.version.split()[0], "torch": torch.__version__, "transformers": transformers.__version__}
-    data = {"versions": versions, "architectures": len(rows), "total": total, "rows": rows, "skipped": skipped}
-    record.write_text(json.dumps(data, indent=1) + "\n")
-    print(len(rows), "architectures", total)
+    head = {"versions": versions, "architectures": len(rows), "total": totals(rows), "skipped": skipped}
+    lines = [json.dumps({key: value for key, value in each.items() if value != []}) for each in rows]
+    return json.dumps(head)[:-1] + ', "rows": [\n' + ",\n".join(lines) + "\n]}\n"
 
 
 def _count(value: int | list[str]) -> int:
@@ -87,7 +96,7 @@ def _count(value: int | list[str]) -> int:
 
 
 def _counts(each: dict[str, Any]) -> str:
-    return " ".join(f"{key}={_count(each[key])}" for key in COUNTED)
+    return " ".join(f"{key}={_count(each.get(key, 0))}" for key in COUNTED)
 
 
 if __name__ == "__main__":

@@ -95,12 +95,12 @@ def decide(
     found = _whole_routers({name: _first(name, ran, parts, guessed) for name in everything})
     ties = _ties(everything, found, (*aliases.items(), *ran.ties), known)
     group = Pattern.parse(pattern).m if pattern is not None else 1
+    scales = siblings.scales(forms, config)
     tensors: dict[str, TensorFacts] = {}
     for name in forms:
         tied = ties.get(name, (name,))
         strictest = min((found[other] for other in tied), key=lambda each: _STRICTNESS.index(each.role))
-        scale = siblings.scale_of(name, forms, config) if is_fp8(forms[name]) else None
-        tensors[name] = _facts(_Tensor(name, forms[name], strictest, scale, tied), choice, group)
+        tensors[name] = _facts(_Tensor(name, forms[name], strictest, scales.get(name), tied), choice, group)
     _check_choice(tensors, choice)
     return ModelFacts(tensors, (*notes, *ran.notes))
 

@@ -34,11 +34,22 @@ def find(forms: Mapping[str, Form]) -> dict[str, Found]:
     return found
 
 
-def scale_of(name: str, forms: Mapping[str, Form], config: Config) -> Scale | str | None:
-    """The scales of an fp8 weight; None if it has none; a text that says why they cannot be used."""
-    shape, module, last = forms[name].shape, module_of(name), name.rpartition(".")[2]
-    beside = [f"{module}.scale_{last}", *(other for other in forms if other.startswith((f"{name}_", f"{name}.")))]
-    parts = [other for other in beside if other in forms and words(other.rpartition(".")[2]) & (_SCALES | _OTHERS)]
+def scales(forms: Mapping[str, Form], config: Config) -> dict[str, Scale | str]:
+    """The scales of each fp8 weight that has some; a text that says why they cannot be used."""
+    found: dict[str, Scale | str] = {}
+    for names in _modules(forms).values():
+        for name in names:
+            scale = _scale(name, names, forms, config) if is_fp8_weight(name, forms) else None
+            if scale is not None:
+                found[name] = scale
+    return found
+
+
+def _scale(name: str, beside: Sequence[str], forms: Mapping[str, Form], config: Config) -> Scale | str | None:
+    shape, last = forms[name].shape, name.rpartition(".")[2]
+    starts = (f"{name}_", f"{name}.", f"{module_of(name)}.scale_{last}")
+    parts = [other for other in beside if other.startswith(starts)]
+    parts = [other for other in parts if words(other.rpartition(".")[2]) & (_SCALES | _OTHERS)]
     if not parts:
         return None
     if len(parts) > 1 or not words(parts[0].rpartition(".")[2].replace(last, "")) <= _FACTORS:
