@@ -158,6 +158,8 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     """Read the headers of a safetensors file, of the files of an index, or of the only checkpoint in a folder. Raises
     FormatError for damage and for an index that lists what its files lack, and OSError.
     """
+    if not os.fspath(path):
+        raise ValueError("a checkpoint has a path, got an empty text: name a file or a folder (is a variable unset?)")
     found = find(Path(path))
     with _no_collection():
         with RegularFile.open(found) as file:

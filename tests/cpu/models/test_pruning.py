@@ -299,5 +299,8 @@ def test_python_does_what_the_command_does(cli: Cli, checkpoint: Path, tmp_path:
 def test_empty_paths_are_refused(paths: tuple[str, str], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="IN and OUT are paths, got an empty text"):
         prune_checkpoint(*paths, PruneOptions(Pattern(2, 4)), force=True)
+    for read in (louver.load, louver.models.analyze):
+        with pytest.raises(ValueError, match="a checkpoint has a path, got an empty text"):
+            read("")
     with pytest.raises(ValueError, match="got an empty path"):
         louver.save("", {"a": np.ones(3)})
