@@ -267,7 +267,10 @@ def test_memory_does_not_grow_with_the_file(
     peaks: list[int] = []
     for rows in (64, 2048):
         path = tmp_path / f"{rows}.safetensors"
-        louver.save(path, {"0.proj.weight": rng.random((rows, 4096), np.float32), "other": rng.random((rows, 2, 64), np.float32)})
+        louver.save(
+            path,
+            {"0.proj.weight": rng.random((rows, 4096), np.float32), "other": rng.random((rows, 2, 64), np.float32)},
+        )
         tracemalloc.start()
         inspect_file(path, "2:4")
         prune_checkpoint(path, tmp_path / "out", given, force=True)
