@@ -106,15 +106,14 @@ def decide(
 
 
 def _first(name: str, ran: ModelEvidence, parts: Mapping[str, Found], guessed: Mapping[str, Found]) -> Found:
-    """The first evidence that knows the tensor. What a tensor's product feeds is known only if the whole model ran, and
-    a router may choose by a table instead of its result.
+    """The first evidence that knows the tensor. That a product of the model feeds no choice and no score is no evidence: a
+    router may choose by a table, and a part of the model may have run alone.
     """
     other = parts.get(name, guessed[name])
     own = ran.found.get(name)
     if own is None:
         return other
-    feeds = other.role is Role.ROUTER or (other.role is Role.HEAD and name in ran.partial)
-    return other if own.role is Role.WEIGHT and feeds else own
+    return other if own.role is Role.WEIGHT and other.role in (Role.ROUTER, Role.HEAD) else own
 
 
 def _whole_routers(found: dict[str, Found]) -> dict[str, Found]:

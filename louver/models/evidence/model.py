@@ -84,22 +84,21 @@ def _found(name: str, form: Form, run: Any) -> Found:
     if uses.convolved:
         return _model(Role.CONVOLUTION, "the model convolves with it", min(min(axes) for axes in uses.convolved))
     if uses.contracted:
-        return _product(form, uses, name in run.convolutions)
+        return _product(uses, name in run.convolutions)
     if "norm" in uses.kinds or (uses.kinds & {"factor", "bias"} and len(form.shape) == 1):
         role = Role.BIAS if uses.kinds == {"bias"} else Role.NORM
         return _model(role, f"a {role} of the model: no product contracts it")
     return _model(Role.STATE, "the model reads it, but no product contracts it")
 
 
-def _product(form: Form, uses: Any, convolution: bool) -> Found:
+def _product(uses: Any, convolution: bool) -> Found:
     axes = {max(each) for each in uses.contracted}
     if convolution:
         return _model(Role.CONVOLUTION, "a convolution that the model runs as a product", 1)
     if len(axes) > 1:
         return _model(Role.UNKNOWN, f"products of the model contract its axes {sorted(axes)}, not one")
     axis = axes.pop()
-    outputs = [size for place, size in enumerate(form.shape) if place != axis]
-    if uses.router or (len(form.shape) == 2 and outputs == [1] and not uses.head):
+    if uses.router:
         return _model(Role.ROUTER, "a product of the model whose result chooses or gates", axis)
     if uses.head:
         return _model(Role.HEAD, "the product of the model that gives its scores", axis)

@@ -80,7 +80,7 @@ def _matrix(name: str, form: Form, names: Names) -> Found:
     """The role of a parameter `weight` with two axes."""
     module = module_of(name)
     rows = form.shape[0]
-    last = module.rpartition(".")[2]
+    last = next((part for part in reversed(module.split(".")) if not part.isdecimal()), "")
     if (_starts(last, _TABLES) or words(last) & _WHOLE_TABLES or last == "shared") and not _starts(
         last.rpartition("_")[2], _PROJECTIONS
     ):
@@ -96,7 +96,8 @@ def _matrix(name: str, form: Form, names: Names) -> Found:
         return _found(Role.ROUTER, "a router, by its name", 1)
     # Heads may begin with products that give another width of the model.
     inner = rows == form.shape[1] or rows in names.config.inner
-    if not in_block(name) and (_starts(last, _HEADS) or (_starts(module, _HEADS) and not inner)):
+    before = module[: module.rfind(last)]
+    if not in_block(before) and (_starts(last, _HEADS) or (_starts(module, _HEADS) and not inner)):
         return _found(Role.HEAD, "a head, by its name and outside the blocks", 1)
     biased = _bias_name(name) in names.forms
     if not (biased or in_block(name) or _starts(last, _PROJECTIONS)):

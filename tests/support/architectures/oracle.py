@@ -126,6 +126,8 @@ def known_modules(model: Any) -> tuple[dict[int, set[int]], dict[int, str]]:
     for module in model.modules():
         if isinstance(module, nn.Linear):
             contracted[id(module.weight)] = {1}
+        elif isinstance(module, nn.RNNBase):
+            contracted |= {id(weight): {1} for weight in module.parameters() if weight.dim() == 2}
         elif type(module).__name__ == "Conv1D":
             contracted[id(module.weight)] = {0}
         elif isinstance(module, nn.modules.conv._ConvNd):
