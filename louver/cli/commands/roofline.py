@@ -17,11 +17,11 @@ DEVICE = "NVIDIA H200"
 """The device of the roofline."""
 
 LEGEND = (
-    "ks: depth of a step in columns of A; ws: kept columns of it. KiB: shared memory of a step. columns of A: share of A's columns "
-    "that the weight's rows need. FLOP/B: products for each byte that a step loads, by equation (3) of NM-SpMM; C once: with the "
-    "output counted once; packed: with only the needed columns of A loaded. packs: whether packing helps. limit: memory, or FMA "
-    "(the CUDA cores). bound: TFLOP/s of kept products at that limit; no kernel is faster. CMAR: products for each load from "
-    "shared memory, equation (6)."
+    "ks: depth of a step in columns of A; ws: kept columns of it. KiB: shared memory of a step.",
+    "columns of A: share of A's columns that the weight's rows need. packs: whether packing only these helps.",
+    "FLOP/B: products for each byte that a step loads, equation (3) of NM-SpMM; C once: with the output counted once;",
+    "packed: with only the needed columns of A loaded. CMAR: products for each load from shared memory, equation (6).",
+    "limit: memory, or FMA (the CUDA cores). bound: TFLOP/s of kept products at that limit; no kernel is faster.",
 )
 """The meaning of the columns."""
 
@@ -113,7 +113,7 @@ def roofline(patterns: Sequence[str], blockings: Sequence[str], k: int) -> Resul
     )
     columns = (Column("pattern"), Column("blocking"), *(Column(heading, right=True) for heading in headings))
     title = f"f32 on CUDA cores of {DEVICE}, K = {k}; memory is the limit below {ridge:.1f} FLOP/B"
-    return Result("roofline", data, [Table(title, columns, [_cells(row, roof) for row in rows]), LEGEND])
+    return Result("roofline", data, [Table(title, columns, [_cells(row, roof) for row in rows]), *LEGEND])
 
 
 def _cells(row: Row, roof: Roof) -> tuple[str, ...]:

@@ -101,10 +101,16 @@ def test_headers_that_cannot_be_used(header: Any, message: str, tmp_path: Path) 
         _header(path)
 
 
-@pytest.mark.parametrize("content", [b"", b"\1", b"\0" * 8, (1 << 60).to_bytes(8, "little") + b"{}", b"PK\3\4" * 40])
+@pytest.mark.parametrize("content", [b"", b"\1", b"\0" * 8, (1 << 60).to_bytes(8, "little") + b"{}"])
 def test_files_of_another_kind(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "t").write_bytes(content)
     with pytest.raises(FormatError, match="not a safetensors file, or truncated"):
+        louver.load(tmp_path / "t")
+
+
+def test_a_file_of_torch_save_is_named(tmp_path: Path) -> None:
+    (tmp_path / "t").write_bytes(b"PK\3\4" * 40)
+    with pytest.raises(FormatError, match=r"a file of torch\.save, .*: convert it once, by safetensors"):
         louver.load(tmp_path / "t")
 
 
