@@ -12,7 +12,7 @@ from louver.formats.tensor import SparseTensor
 from louver.frontend.problem import Problem, accumulator_of
 from louver.library.compiled import BuiltKernel, find, loaded
 from louver.library.demand import Demand
-from louver.library.forms import DeviceForm, Form, Operand, ProductForms, forms_of, on_device, operand_of
+from louver.library.forms import DeviceForm, Form, Operand, ProductForms, Values, forms_of, on_device, operand_of
 from louver.library.launch import Launcher
 from louver.library.ranges import Cutting
 from louver.library.warm import WarmCalls
@@ -42,6 +42,19 @@ class TensorState:
         with self._lock:
             for form in self._forms.values():
                 form.refresh(s)
+
+    def copies_values(self) -> bool:
+        """Whether a form on a device is a copy of the tensor's values."""
+        return any(form.form != Values() and form.form.of_values for form in list(self._forms.values()))
+
+    def lend(self, other: TensorState) -> None:
+        """Let the state of another tensor on the same GPU, with equal indices, pattern, shape and element type, read
+        the forms of the indices too.
+        """
+        with self._lock:
+            lent = {key: form for key, form in self._forms.items() if not form.form.of_values}
+        with other._lock:
+            other._forms.update(lent)
 
     def launcher(
         self,
