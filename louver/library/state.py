@@ -45,7 +45,11 @@ class TensorState:
 
     def copies_values(self) -> bool:
         """Whether a form on a device is a copy of the tensor's values."""
-        return any(form.form != Values() and form.form.of_values for form in list(self._forms.values()))
+        return any(form.form != Values() and form.form.of_values for form in self.forms())
+
+    def forms(self) -> list[DeviceForm]:
+        """All forms on devices."""
+        return list(self._forms.values())
 
     def lend(self, other: TensorState) -> None:
         """Let the state of another tensor on the same GPU, with equal indices, pattern, shape and element type, read

@@ -1,1 +1,28 @@
 """Louver in PyTorch: operators on plain tensors, modules with sparse weights, and the swap of a model's weights."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from louver.torch.linear import SparseLinear, SparseWeight
+    from louver.torch.verify import verify
+
+__all__ = ["SparseLinear", "SparseWeight", "verify"]
+
+# A name's module is imported when the name is first used: `import louver.torch` imports no torch.
+_HOMES = {"SparseLinear": "linear", "SparseWeight": "linear", "verify": "verify"}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"louver.torch has no attribute {name!r}; its public names are {', '.join(__all__)}")
+    value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
