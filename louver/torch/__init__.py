@@ -7,12 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from louver.torch.linear import SparseLinear, SparseWeight
+    from louver.torch.report import Report
+    from louver.torch.swap import compress_, decompress_, prune_
     from louver.torch.verify import verify
 
-__all__ = ["SparseLinear", "SparseWeight", "verify"]
+__all__ = ["Report", "SparseLinear", "SparseWeight", "compress_", "decompress_", "prune_", "verify"]
 
 # A name's module is imported when the name is first used: `import louver.torch` imports no torch.
-_HOMES = {"SparseLinear": "linear", "SparseWeight": "linear", "verify": "verify"}
+_HOMES = {
+    "Report": "report",
+    "SparseLinear": "linear",
+    "SparseWeight": "linear",
+    "compress_": "swap",
+    "decompress_": "swap",
+    "prune_": "swap",
+    "verify": "verify",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -147,6 +147,7 @@ class SparseLinear(nn.Module):
     ) -> None:
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
+        self.dense_class: type[nn.Module] = nn.Linear
         self.weight = SparseWeight(out_features, in_features, pattern, device=device, dtype=dtype)
         made = torch.empty(out_features, device=device, dtype=dtype) if bias else None
         self.register_parameter("bias", None if made is None else nn.Parameter(made))
@@ -154,25 +155,35 @@ class SparseLinear(nn.Module):
             self.reset_parameters()
 
     @classmethod
-    def of(cls, layer: nn.Linear, pattern: str | Pattern = "2:4", *, prune: bool = False) -> SparseLinear:
+    def of(cls, layer: Any, pattern: str | Pattern = "2:4", *, prune: bool = False) -> SparseLinear:
         """The sparse module of a dense layer whose weight keeps a pattern. They share the bias.
+
+        layer: a `torch.nn.Linear`, or Transformers' Conv1D, whose weight is [in, out].
 
         prune: prune the weight first, by magnitude.
 
         Raises ValueError for a group of too many non-zeros.
         """
-        made = cls(layer.in_features, layer.out_features, False, pattern, device="meta", dtype=layer.weight.dtype)
-        made.weight = SparseWeight.of(layer.weight, pattern, prune=prune)
+        turned = not isinstance(layer, nn.Linear)
+        weight = layer.weight.t() if turned else layer.weight
+        made = cls(weight.shape[1], weight.shape[0], False, pattern, device="meta", dtype=weight.dtype)
+        made.weight = SparseWeight.of(weight, pattern, prune=prune)
         made.bias = layer.bias
+        made.dense_class = type(layer)
         return made.train(layer.training)
 
-    def linear(self) -> nn.Linear:
-        """The dense layer of equal values. They share the bias."""
-        kind = self.weight.dtype
-        made = nn.Linear(self.in_features, self.out_features, False, device="meta", dtype=kind)
+    def linear(self) -> Any:
+        """The dense layer of equal values, of the class of the layer that this one was made from. They share the
+        bias.
+        """
+        kind, turned = self.dense_class, self.dense_class is not nn.Linear
+        sizes = (self.out_features, self.in_features) if turned else (self.in_features, self.out_features)
+        with torch.inference_mode(False), torch.no_grad(), torch.device("meta"):
+            made: Any = kind(*sizes)
         with torch.inference_mode(False), torch.no_grad():
-            made.weight = nn.Parameter(self.weight.dense(), self.weight.values.requires_grad)
-        made.bias = self.bias  # pyright: ignore[reportAttributeAccessIssue]
+            weight = self.weight.dense()
+            made.weight = nn.Parameter(weight.t().contiguous() if turned else weight, self.weight.values.requires_grad)
+        made.bias = self.bias
         return made.train(self.training)
 
     def reset_parameters(self) -> None:
