@@ -9,14 +9,16 @@ if TYPE_CHECKING:
     from louver.torch.linear import SparseLinear, SparseWeight
     from louver.torch.report import Report
     from louver.torch.swap import compress_, decompress_, prune_
+    from louver.torch.tensor import SparseTensor
     from louver.torch.verify import verify
 
-__all__ = ["Report", "SparseLinear", "SparseWeight", "compress_", "decompress_", "prune_", "verify"]
+__all__ = ["Report", "SparseLinear", "SparseTensor", "SparseWeight", "compress_", "decompress_", "prune_", "verify"]
 
 # A name's module is imported when the name is first used: `import louver.torch` imports no torch.
 _HOMES = {
     "Report": "report",
     "SparseLinear": "linear",
+    "SparseTensor": "tensor",
     "SparseWeight": "linear",
     "compress_": "swap",
     "decompress_": "swap",

@@ -16,7 +16,7 @@ from louver.formats.codes import index_bytes
 from louver.formats.pattern import Pattern
 from louver.torch.columns import windows_of
 from louver.torch.core import compressed, cores
-from louver.torch.operators import OPS, product
+from louver.torch.operators import OPS, needs_operator, product
 
 
 class SparseWeight(nn.Module):
@@ -202,20 +202,8 @@ class SparseLinear(nn.Module):
             kind = torch.get_autocast_dtype(x.device.type)
             x, values = (each.to(kind) if each.dtype.itemsize > 1 else each for each in (x, values))
             bias = None if bias is None else bias.to(kind)
-        run = OPS.linear if _needs_operator(x, values, bias) else product
+        run = OPS.linear if needs_operator(x, values, bias) else product
         return run(x, values, weight.indices, bias, None, None, weight.pattern)
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
-
-
-def _needs_operator(x: Tensor, values: Tensor, bias: Tensor | None) -> bool:
-    """Whether a tracer or autograd must see the product. Otherwise a call below the dispatcher takes less time."""
-    if torch.compiler.is_compiling() or type(x) not in _PLAIN or x.is_meta:
-        return True
-    if not torch.is_grad_enabled():
-        return False
-    return x.requires_grad or values.requires_grad or (bias is not None and bias.requires_grad)
-
-
-_PLAIN = (Tensor, nn.Parameter)

@@ -71,6 +71,18 @@ def product(
     )
 
 
+def needs_operator(x: Tensor, values: Tensor, bias: Tensor | None) -> bool:
+    """Whether a tracer or autograd must see a product. Otherwise `product` takes less time than the operator."""
+    if torch.compiler.is_compiling() or type(x) not in _PLAIN or x.is_meta:
+        return True
+    if not torch.is_grad_enabled():
+        return False
+    return x.requires_grad or values.requires_grad or (bias is not None and bias.requires_grad)
+
+
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+
 def output_dtype(operand: torch.dtype, *, epilogue: bool) -> torch.dtype:
     """The type of a product's output by default, see `louver.matmul`."""
     if not operand.is_floating_point:

@@ -23,8 +23,8 @@ class Row:
     pattern: str = ""
     bytes: tuple[int, int] = (0, 0)
     negative_zeros_dropped: int = 0
-    dense_us: Mapping[int, float] = field(default_factory=dict)
-    sparse_us: Mapping[int, float] = field(default_factory=dict)
+    dense_us: Mapping[int, float] = field(default_factory=dict[int, float])
+    sparse_us: Mapping[int, float] = field(default_factory=dict[int, float])
 
     def __post_init__(self) -> None:
         if self.done not in ("sparse", "dense", "pruned"):

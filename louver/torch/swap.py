@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Final
@@ -140,7 +140,7 @@ class _Swapper:
             return _row(layer, "dense", reason, str(pattern))
         sparse = SparseLinear.of(layer.module, pattern)
         dropped = _negative_zeros(layer.weight) - _negative_zeros(sparse.weight.values)
-        row = _row(layer, "sparse", "force=True", str(pattern))
+        row = _row(layer, "sparse", f"it keeps {pattern}; swapped without timing", str(pattern))
         if not self._force:
             gain = self._gain(layer, sparse)
             slower = gain.relative >= 1
@@ -168,7 +168,7 @@ class _Swapper:
 
 
 @contextlib.contextmanager
-def _undone_on_error(model: nn.Module, rows: list[Row]) -> Iterator[None]:
+def _undone_on_error(model: nn.Module, rows: list[Row]) -> Generator[None]:
     """Make the swapped layers dense again if an error ends the block."""
     try:
         yield
