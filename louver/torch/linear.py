@@ -164,11 +164,21 @@ class SparseLinear(nn.Module):
 
         Raises ValueError for a group of too many non-zeros.
         """
-        turned = not isinstance(layer, nn.Linear)
-        weight = layer.weight.t() if turned else layer.weight
-        made = cls(weight.shape[1], weight.shape[0], False, pattern, device="meta", dtype=weight.dtype)
-        made.weight = SparseWeight.of(weight, pattern, prune=prune)
+        made = cls.like(layer, pattern)
+        turned = made.dense_class is not nn.Linear
+        made.weight = SparseWeight.of(layer.weight.t() if turned else layer.weight, pattern, prune=prune)
         made.bias = layer.bias
+        return made
+
+    @classmethod
+    def like(cls, layer: Any, pattern: str | Pattern = "2:4", *, dtype: torch.dtype | None = None) -> SparseLinear:
+        """The sparse module of a dense layer, with parameters on the meta device, to be loaded."""
+        turned = not isinstance(layer, nn.Linear)
+        rows, columns = layer.weight.shape[::-1] if turned else layer.weight.shape
+        kind = dtype or layer.weight.dtype
+        made = cls(columns, rows, layer.bias is not None, pattern, device="meta", dtype=kind)
+        if made.bias is not None:
+            made.bias = nn.Parameter(made.bias.to(layer.bias.dtype), layer.bias.requires_grad)
         made.dense_class = type(layer)
         return made.train(layer.training)
 

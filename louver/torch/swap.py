@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
+import sys
 from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -93,6 +95,7 @@ def compress_(
         # A choice holds its dense layer, so it is dropped before the next one is swapped.
         for _ in range(len(choices)):
             rows.append(swapper.row(choices.pop(0)))
+    _describe(model)
     return Report(tuple(rows))
 
 
@@ -111,7 +114,15 @@ def decompress_(model: nn.Module) -> Report:
         size = sparse.in_features * sparse.out_features * sparse.weight.dtype.itemsize
         shape = (sparse.out_features, sparse.in_features)
         rows.append(Row(layer.name, "dense", "decompressed", shape, sparse.weight.pattern, (_nbytes(sparse), size)))
+    _describe(model)
     return Report(tuple(rows))
+
+
+def _describe(model: nn.Module) -> None:
+    """Keep the configuration of a model of Transformers true to its layers, so that `save_pretrained` writes it."""
+    loaded: Any = sys.modules.get("transformers.modeling_utils")
+    if loaded is not None and isinstance(model, loaded.PreTrainedModel):
+        importlib.import_module("louver.torch.transformers").describe_(model)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,10 +40,12 @@ class SparseTensor(Tensor):
     turned: bool
 
     @staticmethod
-    def __new__(cls, values: Tensor, indices: Tensor, pattern: str, columns: int, turned: bool = False) -> SparseTensor:
+    def __new__(
+        cls: Any, values: Tensor, indices: Tensor, pattern: str, columns: int, turned: bool = False
+    ) -> SparseTensor:
         check_arrays(values, indices, Pattern.parse(pattern), columns)
         shape, strides = (values.shape[0], columns), (columns, 1)
-        made = Tensor._make_wrapper_subclass(
+        made: Any = Tensor._make_wrapper_subclass(
             cls,
             shape[::-1] if turned else shape,
             strides=strides[::-1] if turned else strides,
@@ -106,7 +108,7 @@ class SparseTensor(Tensor):
         if call is not None and not (kwargs and "out" in kwargs) and not torch.compiler.is_exporting():
             return call(*args, **(kwargs or {}))
         # The class method of `Tensor` would make sparse tensors of dense results.
-        with torch._C.DisableTorchFunctionSubclass():
+        with torch._C.DisableTorchFunctionSubclass():  # pyright: ignore[reportPrivateUsage]
             return func(*args, **(kwargs or {}))
 
     @classmethod
@@ -145,6 +147,10 @@ def _matmul(a: Any, b: Any) -> Tensor:
     raise _no_product()
 
 
+def _rmatmul(b: Any, a: Any) -> Tensor:
+    return _matmul(a, b)
+
+
 def _addmm(bias: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Tensor:
     if bias.dim() == 1 and isinstance(b, SparseTensor) and b.turned and (alpha, beta) == (1, 1):
         return _linear(a, b.t(), bias)
@@ -161,7 +167,7 @@ def _no_product() -> NotImplementedError:
 _PRODUCTS: dict[Any, Callable[..., Tensor]] = {
     functional.linear: _linear,
     **dict.fromkeys((torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.mm, Tensor.mm), _matmul),
-    Tensor.__rmatmul__: lambda b, a: _matmul(a, b),
+    Tensor.__rmatmul__: _rmatmul,
     **dict.fromkeys((torch.addmm, Tensor.addmm), _addmm),
 }
 """Products without a way through the dispatcher."""
