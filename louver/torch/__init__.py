@@ -7,12 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from louver.torch.linear import SparseLinear, SparseWeight
+    from louver.torch.ready import prepare
     from louver.torch.report import Report
     from louver.torch.swap import compress_, decompress_, prune_
     from louver.torch.tensor import SparseTensor
     from louver.torch.verify import verify
 
-__all__ = ["Report", "SparseLinear", "SparseTensor", "SparseWeight", "compress_", "decompress_", "prune_", "verify"]
+__all__ = [
+    "Report",
+    "SparseLinear",
+    "SparseTensor",
+    "SparseWeight",
+    "compress_",
+    "decompress_",
+    "prepare",
+    "prune_",
+    "verify",
+]
 
 # A name's module is imported when the name is first used: `import louver.torch` imports no torch.
 _HOMES = {
@@ -22,6 +33,7 @@ _HOMES = {
     "SparseWeight": "linear",
     "compress_": "swap",
     "decompress_": "swap",
+    "prepare": "ready",
     "prune_": "swap",
     "verify": "verify",
 }

@@ -12,6 +12,9 @@ from torch.nn import functional
 from louver.formats.codes import NIBBLE_CODES, index_bits, index_bytes
 from louver.formats.pattern import Pattern
 from louver.formats.rows import Windows
+from louver.formats.tensor import ROW_ALIGNMENT
+from louver.library.streaming.launches import COUNTER_BYTES, Stored, dense_into
+from louver.runtime.arrays import view
 
 
 def check_arrays(values: Tensor, indices: Tensor, pattern: Pattern, size: int) -> None:
@@ -52,9 +55,11 @@ def columns(indices: Tensor, pattern: Pattern, rows: int, size: int) -> Tensor:
 
 
 def expanded(values: Tensor, indices: Tensor, pattern: Pattern, size: int) -> Tensor:
-    """The dense matrix [rows, size] of the stored values."""
+    """The dense matrix [rows, size] of the stored values. Nothing waits for a GPU."""
     check_arrays(values, indices, pattern, size)
     rows = values.shape[0]
+    if values.is_cuda and _has_kernel(values, indices, pattern):
+        return _by_kernel(values, indices, pattern, size)
     bits = _bits(values)
     full = bits.new_zeros(rows, pattern.groups(size) * pattern.m)
     full.scatter_(1, columns(indices, pattern, rows, size), bits)
@@ -69,6 +74,23 @@ def taken(dense: Tensor, indices: Tensor, pattern: Pattern) -> Tensor:
     padding = pattern.groups(size) * pattern.m - size
     wide = functional.pad(_bits(dense), (0, padding))
     return wide.gather(1, columns(indices, pattern, rows, size)).view(dense.dtype)
+
+
+def _has_kernel(values: Tensor, indices: Tensor, pattern: Pattern) -> bool:
+    """Whether the streaming kernel reads arrays on a GPU in place."""
+    row = values.stride(0) * values.itemsize
+    aligned = row % ROW_ALIGNMENT == 0 and values.data_ptr() % ROW_ALIGNMENT == 0 and values.stride(1) == 1
+    return len(pattern.levels) == 1 and aligned and indices.is_contiguous()
+
+
+def _by_kernel(values: Tensor, indices: Tensor, pattern: Pattern, size: int) -> Tensor:
+    out = values.new_empty(values.shape[0], size)
+    # Counts illegal indices. Reading the count would wait for the kernel, and `verify` finds such indices.
+    counters = torch.zeros(COUNTER_BYTES // 8, dtype=torch.int64, device=values.device)
+    stored = Stored(values.data_ptr(), values.stride(0) * values.itemsize, indices.data_ptr())
+    to = view(out)
+    dense_into(stored, to, pattern, counters.data_ptr()).send(to.device or 0, to.stream or 0)
+    return out
 
 
 def _bits(x: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ class SparseWeight(nn.Module):
     """A sparse weight [rows, columns] as two plain parameters, named as in Louver's files.
 
     values: [rows, kept]. indices: uint8 (`louver.formats.codes`), without gradient. pattern: as text.
+    negative_zeros_dropped: -0.0 of the dense matrix that `of` made +0.0.
 
     Device forms of the weight follow `load_state_dict`, `to`, `copy_` and every write that PyTorch counts. Writes
     through `.data`, DLPack or a replayed graph are not counted: call `refresh_` after them.
@@ -43,7 +44,7 @@ class SparseWeight(nn.Module):
     ) -> None:
         super().__init__()
         found = Pattern.parse(pattern)
-        self.pattern, self.shape = str(found), torch.Size((rows, columns))
+        self.pattern, self.shape, self.negative_zeros_dropped = str(found), torch.Size((rows, columns)), 0
         windows = windows_of(rows, columns, found)
         codes = index_bytes(found, windows.groups, windows.height)
         values = torch.empty(rows, windows.groups * found.n, device=device, dtype=dtype)
@@ -62,7 +63,7 @@ class SparseWeight(nn.Module):
         made = cls(rows, columns, pattern, device="meta", dtype=w.dtype, requires_grad=w.requires_grad)
         # A tensor that is made in inference mode counts no writes.
         with torch.inference_mode(False), torch.no_grad():
-            values, indices, _ = compressed(w, made.pattern, prune=prune)
+            values, indices, made.negative_zeros_dropped = compressed(w, made.pattern, prune=prune)
             made.values = nn.Parameter(values, made.values.requires_grad)
             made.indices = nn.Parameter(indices, False)
         return made

@@ -150,7 +150,6 @@ class _Swapper:
             reason = f"{layer.weight.device}: only a GPU multiplies sparse weights fast; force=True swaps anyway"
             return _row(layer, "dense", reason, str(pattern))
         sparse = SparseLinear.of(layer.module, pattern)
-        dropped = _negative_zeros(layer.weight) - _negative_zeros(sparse.weight.values)
         row = _row(layer, "sparse", f"it keeps {pattern}; swapped without timing", str(pattern))
         if not self._force:
             gain = self._gain(layer, sparse)
@@ -161,7 +160,9 @@ class _Swapper:
             if slower:
                 return replace(row, done="dense")
         layer.put(sparse)
-        return replace(row, bytes=(row.bytes[0], _nbytes(sparse)), negative_zeros_dropped=dropped)
+        return replace(
+            row, bytes=(row.bytes[0], _nbytes(sparse)), negative_zeros_dropped=sparse.weight.negative_zeros_dropped
+        )
 
     def _gain(self, layer: Layer, sparse: SparseLinear) -> Gain:
         weight = layer.weight
@@ -249,13 +250,6 @@ def _pruned(w: Tensor, pattern: Pattern) -> Tensor:
         return louver.prune(w, pattern)
     pruned = np.ascontiguousarray(louver.prune(_host(w), pattern))
     return torch.from_numpy(pruned.view(np.uint8)).view(w.dtype).reshape(w.shape)
-
-
-def _negative_zeros(w: Tensor) -> int:
-    if not w.is_floating_point():
-        return 0
-    wide = w.detach().float()
-    return int(((wide == 0) & wide.signbit()).sum())
 
 
 def _nbytes(sparse: SparseLinear) -> int:
