@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from louver.torch.report import Report
     from louver.torch.swap import compress_, decompress_, prune_
     from louver.torch.tensor import SparseTensor
-    from louver.torch.verify import verify
+    from louver.torch.stale import verify
 
 __all__ = [
     "Report",
@@ -35,7 +35,7 @@ _HOMES = {
     "decompress_": "swap",
     "prepare": "ready",
     "prune_": "swap",
-    "verify": "verify",
+    "verify": "stale",
 }
 
 

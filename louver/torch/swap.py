@@ -102,13 +102,13 @@ def compress_(
 def decompress_(model: nn.Module) -> Report:
     """Swap each `SparseLinear` of a model for the dense layer of equal values, of the class that it was before.
 
-    Returns a report. Raises ValueError if there is none.
+    Returns a report of these layers.
     """
-    layers = sparse_layers(model)
-    if not layers:
-        raise ValueError(f"a model to decompress has layers of louver.torch.SparseLinear, got {type(model).__name__}")
     rows: list[Row] = []
-    for layer in layers:
+    layers = sparse_layers(model)
+    # A layer holds its sparse weight, so it is dropped before the next one is swapped.
+    for _ in range(len(layers)):
+        layer = layers.pop(0)
         sparse = layer.module
         layer.put(sparse.linear())
         size = sparse.in_features * sparse.out_features * sparse.weight.dtype.itemsize

@@ -10,7 +10,7 @@ torch: Any = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference path")
 
 from louver.torch.linear import SparseLinear  # noqa: E402
-from louver.torch.verify import verify  # noqa: E402
+from louver.torch.stale import verify  # noqa: E402
 
 
 @pytest.fixture
