@@ -4,7 +4,7 @@ A generated block is a fence below a comment that says the command, and which li
 
     <!-- louver compile FILE --emit sched | lines 1-9, from "sched.role @producer" to "sched.advance", with "mma" -->
 
-`louver …` runs the command line, `show FILE` prints a file. `lines A-B` counts from 1. `from "…" to "…"` goes from each line that
+`louver …` runs the command line, `show FILE` prints a file, `call MODULE:FUNCTION` prints the text that a function of Louver returns. `lines A-B` counts from 1. `from "…" to "…"` goes from each line that
 contains the first text to the next that contains the second. `with "…"` is each line that contains it, `first "…"` the first of them.
 Without any of these the whole output stands there. What is left out leaves a `…`: lines, and the middle of lines that are too long.
 What all lines are indented by goes.
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import importlib
 import re
 import shlex
 import sys
@@ -31,7 +32,7 @@ DOCUMENTS = ROOT / "docs"
 WIDTH, END = 220, 60
 """Characters of a line at most, and how many of a longer line's end are kept: operands and types stand there."""
 
-_BLOCK = re.compile(r"^<!-- ((?:louver|show) .*?) -->\n(```\w*\n)(.*?)^```$", re.M | re.S)
+_BLOCK = re.compile(r"^<!-- ((?:louver|show|call) .*?) -->\n(```\w*\n)(.*?)^```$", re.M | re.S)
 _RULE = re.compile(r'lines (\d+)-(\d+)|from "([^"]+)" to "([^"]+)"|(with|first) "([^"]+)"')
 
 
@@ -59,6 +60,9 @@ def printed(call: str) -> tuple[str, ...]:
         if program == "show":
             (file,) = arguments
             return tuple(Path(file).read_text(encoding="utf-8").splitlines())
+        if program == "call":
+            module, _, function = arguments[0].partition(":")
+            return tuple(getattr(importlib.import_module(module), function)().splitlines())
         result = CliRunner().invoke(app, arguments, env={"COLUMNS": None})  # tables as wide as they are
     if result.exit_code != 0:
         raise ValueError(f"{call} ends with {result.exit_code}: {result.output or result.exception}")

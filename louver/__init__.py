@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from louver.formats.check import check
     from louver.formats.compress import compress, compress_both, from_indices
+    from louver.formats.coverage import NoKernelWarning
     from louver.formats.file import load, save
     from louver.formats.gated import GatedTensor, gated
     from louver.formats.pattern import Pattern
@@ -27,6 +28,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Epilogue",
     "GatedTensor",
+    "NoKernelWarning",
     "Pattern",
     "Plan",
     "SparseTensor",
@@ -50,6 +52,7 @@ __all__ = [
 _HOMES = {
     "Epilogue": "louver.frontend.epilogue",
     "GatedTensor": "louver.formats.gated",
+    "NoKernelWarning": "louver.formats.coverage",
     "Pattern": "louver.formats.pattern",
     "Plan": "louver.library.plan",
     "SparseTensor": "louver.formats.tensor",

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from louver.formats.coverage import has_kernels
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import MAX_GROUP, Pattern, lifted_pattern
 from louver.frontend.problem import PRODUCTS
-from louver.ir.product import has_unit, unit_of
+from louver.ir.product import unit_of
 from random_products.options import Rng, Setting, draw_options, entries, is_rounding
 
 EDGES = (1, 2, 7, 8, 9, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1024, 1025)
@@ -108,7 +109,7 @@ def _group(rng: Rng, index: int, vectors: float) -> Group:
     if rng.random() < vectors:
         pattern = _vectors(rng)
         # Each way of gathering as often as the others: 8-bit types have many pairs.
-        ways = [pairs for pairs in _PAIRS.values() if has_unit(pattern, pairs[0][0])]
+        ways = [pairs for pairs in _PAIRS.values() if has_kernels("products", pattern, pairs[0][0])]
         pairs = ways[int(rng.integers(len(ways)))]
         operands = pairs[int(rng.integers(len(pairs)))]
     setting = Setting(kind, *operands, str(rng.choice(PRODUCTS[operands])), pattern)

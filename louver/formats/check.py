@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from louver.formats.dtypes import ElementType
 from louver.formats.pattern import Pattern
-from louver.formats.rows import Bits, Windows, normal_axis, on_gpu, sparse_operand, to_planes, to_rows
+from louver.formats.rows import Bits, Block, Windows, normal_axis, on_gpu, sparse_operand, to_planes, to_rows
 from louver.formats.select import Mask, Slots, kept_of, largest, nonzero
 
 LISTED: Final = 8
@@ -79,38 +79,41 @@ def check(w: Any, pattern: str | Pattern, *, axis: int = -1, exact: bool = False
     histogram = np.zeros(pattern.m + 1, np.int64)
     first: list[Group] = []
     seen = offending = dropped = 0
-    for block, _ in windows.blocks():
-        tiles = windows.tiles(rows[block])
+    for block in windows.blocks():
+        part = rows[block.rows, block.columns]
+        tiles = block.inside.tiles(part)
         slots = Slots.of(to_planes(tiles), element)
         counts = slots.counts
         histogram += np.bincount(counts, minlength=pattern.m + 1)
         bad = counts != pattern.shared if exact else counts > pattern.shared
         dropped += slots.negative_zeros_lost(pattern.shared)
         if len(pattern.levels) > 1:
-            of_rows, crowded = _rows(tiles, windows, element, block.stop - block.start, exact=exact)
+            of_rows, crowded = _rows(tiles, pattern, element, len(part), exact=exact)
             dropped += _lost_in_rows(tiles, slots, pattern, element)
         else:
             of_rows = crowded = np.zeros((len(counts), 0), np.bool_)
         offends = bad | crowded.any(axis=1)
         offending += int(np.count_nonzero(offends))
         for group in np.flatnonzero(offends).tolist()[: listed - len(first)] if listed else ():
+            number = block.number(group, windows)
             if bad[group]:
-                first.append(Group(windows.start(seen + group), int(counts[group])))
+                first.append(Group(windows.start(number), int(counts[group])))
                 continue
             row = int(np.argmax(crowded[group]))
-            first.append(Group(windows.start(seen + group, row), int(of_rows[group, row]), in_row=True))
+            first.append(Group(windows.start(number, row), int(of_rows[group, row]), in_row=True))
         seen += len(counts)
     return CheckReport(pattern, exact, seen, offending, tuple(first), tuple(int(n) for n in histogram), dropped)
 
 
 def _rows(
-    tiles: Bits, windows: Windows, element: ElementType, count: int, *, exact: bool
+    tiles: Bits, pattern: Pattern, element: ElementType, count: int, *, exact: bool
 ) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
     """By group of a block of `count` rows: the non-zeros of each row, and whether they are too many, [groups, height]."""
     counts = np.count_nonzero(nonzero(tiles, element), axis=3)
-    bad = counts != windows.pattern.n if exact else counts > windows.pattern.n
-    past = np.arange(len(tiles) * windows.height).reshape(len(tiles), windows.height, 1) >= count
-    by_group = (len(tiles) * windows.groups, windows.height)
+    windows, height, groups = (int(size) for size in tiles.shape[:3])
+    bad = counts != pattern.n if exact else counts > pattern.n
+    past = np.arange(windows * height).reshape(windows, height, 1) >= count
+    by_group = (windows * groups, height)
     return counts.transpose(0, 2, 1).reshape(by_group), (bad & ~past).transpose(0, 2, 1).reshape(by_group)
 
 
@@ -140,9 +143,9 @@ def too_many(windows: Windows, group: int, nonzeros: int, row: int | None = None
     )
 
 
-def too_many_at(windows: Windows, first: int, level: Pattern, counts: NDArray[np.uint16]) -> ValueError:
-    """`too_many` for the first group with more than N non-zeros. counts: of one level, from window `first` on."""
+def too_many_at(windows: Windows, block: Block, level: Pattern, counts: NDArray[np.uint16]) -> ValueError:
+    """`too_many` for the first group of a block with more than N non-zeros. counts: of one level."""
     bad = int(np.argmax(counts > level.n))
-    tile, group = divmod(bad, windows.groups)
+    tile, group = divmod(bad, block.inside.groups)
     window, row = (tile, None) if level.length > 1 or level == windows.pattern else divmod(tile, windows.height)
-    return too_many(windows, (first + window) * windows.groups + group, int(counts[bad]), row)
+    return too_many(windows, block.number(window * block.inside.groups + group, windows), int(counts[bad]), row)

@@ -9,7 +9,7 @@ import hashlib
 import math
 import os
 import zlib
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,27 +18,41 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from louver.formats.bitmask import Start, dense_pieces, found_forms, loaded
 from louver.formats.container import DTYPES, Entry, array_bytes, header_of
 from louver.formats.index import Index, find, read_index, shard_paths
-from louver.formats.pattern import LIFTED, Pattern
+from louver.formats.pattern import Pattern
 from louver.formats.regular import FormatError, RegularFile
 from louver.formats.rows import Windows
 from louver.formats.schema import (
+    BITMASK_PARTS,
     KEY,
     MARK,
+    BitmaskForm,
     DenseForm,
     Form,
+    RawForm,
     Schema,
     SparseForm,
     Tensor,
+    array_form,
     crc32_text,
     start_crc32,
-    stored_names,
 )
 from louver.formats.tensor import SparseTensor, frozen
+from louver.formats.undescribed import check_undescribed
 
 PIECE: Final = 1 << 22
 """Elements of a piece."""
+
+NAMED: Final = 8
+"""Most names in a note."""
+
+START: Final = 1 << 12
+"""Most bytes that opening a file reads of an array, to tell what it is."""
+
+_BYTES: Final = np.dtype(np.uint8)
+"""How arrays of a type that NumPy does not hold are copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +66,7 @@ class StoredArray:
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A tensor of a file. arrays: the array of a dense tensor; values and indices of a sparse tensor."""
+    """A tensor of a file. arrays: the array of a dense tensor or of raw bytes; values and indices of a sparse tensor."""
 
     name: str
     form: Form
@@ -100,14 +114,47 @@ class Checkpoint:
         return {name: tensor for file in self.files for name, tensor in file.tensors.items()}
 
     @property
+    def unlisted(self) -> tuple[str, ...]:
+        """Names of the tensors that their file holds and the index does not list."""
+        if self.index is None:
+            return ()
+        listed = self.index.weight_map.keys()
+        return tuple(
+            name for name, tensor in self.tensors.items() if listed.isdisjoint(array.name for array in tensor.arrays)
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know about the files as they are."""
+        notes: list[str] = []
+        if self.unlisted:
+            notes.append(
+                f"{self.path.name} does not list {_listed(self.unlisted)}, which its files hold: they are copied and stay "
+                "unlisted"
+            )
+        names = self.tensors.keys()
+        stems = [name.removesuffix(BITMASK_PARTS.bits) for name in names if name.endswith(BITMASK_PARTS.bits)]
+        split = [stem for stem in stems if stem + BITMASK_PARTS.values in names]
+        if split:
+            notes.append(
+                f"bitmask and values of {_listed(split)} are not beside a shape in one file: they stay as they are stored"
+            )
+        return tuple(notes)
+
+    @property
     def metadata(self) -> dict[str, str]:
         """The metadata of all files, without Louver's keys. Of different values for a key the first file's wins."""
         return {key: text for file in reversed(self.files) for key, text in file.metadata.items()}
 
 
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(map(repr, names[:NAMED])) + more
+
+
 def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     """Read the headers of a safetensors file, of the files of an index, or of the only checkpoint in a folder. Raises
-    FormatError for damage and for an index that disagrees with its files, and OSError.
+    FormatError for damage and for an index that lists what its files lack, and OSError.
     """
     found = find(Path(path))
     with _no_collection():
@@ -144,28 +191,41 @@ class TensorReader:
     data_start: int
 
     def read(self, tensor: StoredTensor) -> Tensor:
-        """A whole tensor. Raises FormatError for damage, MemoryError for a tensor that does not fit in memory."""
+        """A whole tensor. A bitmask gives a sparse tensor if its element type may be one's and its rows hold 2:4, else a
+        dense array. Raises FormatError for damage and for a type that NumPy does not hold, MemoryError for a tensor
+        that does not fit in memory.
+        """
+        form = self._readable(tensor)
         try:
+            if isinstance(form, BitmaskForm):
+                (dense,) = self._of_bitmask(tensor, form, [form.shape])
+                return loaded(form, dense)
             arrays = [_ArrayReader(self, tensor, array).whole() for array in tensor.arrays]
         except MemoryError as error:
             need = f"{self.file.path}: {tensor.name!r} needs {tensor.nbytes} bytes of memory"
             raise MemoryError(f"{need}: `louver prune` and `louver inspect` read it in pieces") from error
-        if isinstance(tensor.form, DenseForm):
+        if isinstance(form, DenseForm):
             return arrays[0]
-        return self._sparse(tensor, tensor.form.shape, tensor.form.axis, arrays)
+        return self._sparse(tensor, form.shape, form.axis, arrays)
 
     def pieces(self, tensor: StoredTensor, unit: Pattern) -> Iterator[Tensor]:
         """A tensor's rows along its sparse or last axis, in order, as matrices of at most about `PIECE` elements. A
         piece has whole windows of `unit` and of the tensor's own pattern, from one or more matrices. For element
-        patterns it can be part of a row, at a multiple of both M (below `PIECE`) and of a byte of indices.
+        patterns it can be part of a row, at a multiple of both M (below `PIECE`) and of a byte of indices. Pieces of a
+        bitmask are dense.
         """
-        form = tensor.form
-        readers = [_ArrayReader(self, tensor, array) for array in tensor.arrays]
+        form = self._readable(tensor)
         axis, width, length = len(form.shape) - 1, 2 * unit.m, unit.length
+        if isinstance(form, BitmaskForm):
+            # Each piece begins with a byte of bits.
+            shapes = piece_shapes(form.shape, axis, math.lcm(width, 8), length)
+            yield from self._of_bitmask(tensor, form, shapes)
+            return
+        readers = [_ArrayReader(self, tensor, array) for array in tensor.arrays]
         if isinstance(form, SparseForm):
             axis, length = form.axis, math.lcm(length, form.pattern.length)
             width = math.lcm(width, 2 * form.pattern.m)
-        for rows, columns in _piece_shapes(form.shape, axis, width, length):
+        for rows, columns in piece_shapes(form.shape, axis, width, length):
             if isinstance(form, DenseForm):
                 yield readers[0].take((rows, columns))
                 continue
@@ -190,6 +250,25 @@ class TensorReader:
             for _ in self.chunks(tensor):
                 """Reading all chunks compares the checksums."""
 
+    def _readable(self, tensor: StoredTensor) -> DenseForm | SparseForm | BitmaskForm:
+        """The tensor's form. Raises FormatError if NumPy does not hold its elements."""
+        if isinstance(tensor.form, RawForm):
+            raise FormatError(
+                f"{self.file.path}: {tensor.name!r} has elements of type {tensor.form.dtype}, of which NumPy has no arrays: "
+                "`louver inspect` lists the file, and `louver prune` copies such a tensor"
+            )
+        return tensor.form
+
+    def _of_bitmask(
+        self, tensor: StoredTensor, form: BitmaskForm, shapes: Iterable[tuple[int, ...]]
+    ) -> Iterator[NDArray[Any]]:
+        try:
+            yield from dense_pieces(form, [_ArrayReader(self, tensor, array) for array in tensor.arrays], shapes)
+        except FormatError:
+            raise
+        except ValueError as error:
+            raise FormatError(f"{self.file.path}: {tensor.name!r} cannot be read: {error}") from error
+
     def _sparse(
         self, tensor: StoredTensor, shape: tuple[int, ...], axis: int, arrays: Sequence[NDArray[Any]]
     ) -> SparseTensor:
@@ -212,7 +291,7 @@ class _ArrayReader:
         self.file = reader.file
         self.tensor = tensor
         self.array = array
-        self.dtype = DTYPES[array.entry.dtype]
+        self.dtype = DTYPES.get(array.entry.dtype, _BYTES)
         self.left = array.entry.nbytes // self.dtype.itemsize
         self.stop = reader.data_start + array.entry.stop
         self.crc = None if array.crc32 is None else start_crc32(array.entry)
@@ -244,7 +323,7 @@ class _ArrayReader:
         return array
 
 
-def _piece_shapes(shape: tuple[int, ...], axis: int, unit: int, length: int) -> Iterator[tuple[int, int]]:
+def piece_shapes(shape: tuple[int, ...], axis: int, unit: int, length: int) -> Iterator[tuple[int, int]]:
     """Rows and columns of consecutive pieces of an array that is read as rows along `axis` (-1: a scalar). Parts of a
     row start at multiples of `unit`. Pieces of several rows have whole windows of `length` rows.
     """
@@ -269,7 +348,11 @@ def _open(file: RegularFile, path: Path) -> CheckpointFile:
     header = header_of(file)
     try:
         schema = Schema.of_metadata(header.metadata)
-        tensors = _tensors(header.entries, schema)
+
+        def start(entry: Entry) -> bytes:
+            return file.read(header.data_start + entry.start, min(entry.nbytes, START))
+
+        tensors = _tensors(header.entries, schema, start)
     except ValueError as error:
         raise FormatError(f"{path}: {error}") from error
     metadata = {key: text for key, text in header.metadata.items() if key not in (KEY, MARK)}
@@ -277,8 +360,10 @@ def _open(file: RegularFile, path: Path) -> CheckpointFile:
     return CheckpointFile(path, tensors, metadata, (file.size, file.status.st_mtime_ns, digest), header.data_start)
 
 
-def _tensors(entries: Mapping[str, Entry], schema: Schema | None) -> dict[str, StoredTensor]:
-    """The tensors of the entries in the order of their data. Raises ValueError where the schema does not match."""
+def _tensors(entries: Mapping[str, Entry], schema: Schema | None, start: Start) -> dict[str, StoredTensor]:
+    """The tensors of the entries in the order of their data. Raises ValueError where the schema, or the shape that a
+    bitmask names, does not match.
+    """
     crc32: Mapping[str, str] = {} if schema is None else schema.crc32
     left: dict[str, StoredArray] = {}
     for name, entry in sorted(entries.items(), key=lambda item: item[1].start):
@@ -286,12 +371,17 @@ def _tensors(entries: Mapping[str, Entry], schema: Schema | None) -> dict[str, S
             raise ValueError(f"{name!r} has no checksum in the metadata: the file is corrupt")
         left[name] = StoredArray(name, entry, crc32.get(name))
     if schema is None:
-        _check_undescribed(entries)
+        check_undescribed(entries, start)
     absent = [name for name in crc32 if name not in left]
     if absent:
         raise ValueError(f"the metadata list a checksum for {absent[0]!r}, which the file does not hold: it is corrupt")
     tensors: dict[str, StoredTensor] = {}
-    for name, form in schema.tensors.items() if schema else ():
+    described = dict[str, SparseForm | BitmaskForm](schema.tensors if schema else {})
+    for name, form in found_forms(entries, start).items():
+        if name in described:
+            raise ValueError(f"{name!r} is stored both as values with indices and as a bitmask: the file is corrupt")
+        described[name] = form
+    for name, form in described.items():
         try:
             tensors[name] = StoredTensor(name, form, _parts(form, name, left))
         except ValueError as error:
@@ -299,42 +389,11 @@ def _tensors(entries: Mapping[str, Entry], schema: Schema | None) -> dict[str, S
     for name, array in left.items():
         if name in tensors:
             raise ValueError(f"a tensor is either sparse or dense, got both for {name!r}: the file is corrupt")
-        tensors[name] = StoredTensor(name, DenseForm(array.entry.dtype, array.entry.shape), (array,))
+        tensors[name] = StoredTensor(name, array_form(array.entry), (array,))
     return dict(sorted(tensors.items(), key=lambda item: item[1].arrays[0].entry.start))
 
 
-def _check_undescribed(entries: Mapping[str, Entry]) -> None:
-    """Raises ValueError for arrays that look like a stored sparse tensor, in a file without a schema."""
-    for name, values in entries.items():
-        stem = name.removesuffix(".values")
-        indices = entries.get(stored_names(stem)[1])
-        if (
-            stem == name
-            or indices is None
-            or indices.dtype != "U8"
-            or (len(values.shape), len(indices.shape)) != (2, 2)
-        ):
-            continue
-        (rows, kept), (index_rows, size) = values.shape, indices.shape
-        if bool(rows) == bool(index_rows) and index_rows <= rows and _are_indices(rows, kept, index_rows, size):
-            raise ValueError(
-                f"the file has lost the metadata that describe the sparse tensor {stem!r}: use the file as it was saved"
-            )
-
-
-def _are_indices(rows: int, kept: int, windows: int, size: int) -> bool:
-    """Whether indices [windows, size] can belong to values [rows, kept]: 1, 2, 4 or 8 bits for each value, in lists for
-    one or more rows, or the form of V:N:M. See `louver.formats.codes`.
-    """
-    if size in {-(-kept * bits // 8) for bits in (1, 2, 4, 8)}:
-        return True
-    groups = kept // LIFTED[0]
-    codes = -(-groups // 2)
-    heights = (divmod(size - -(-groups * LIFTED[1] * bits // 8), codes) for bits in (4, 8)) if codes else ()
-    return any(not rest and 1 < height <= rows <= height * windows for height, rest in heights)
-
-
-def _parts(form: SparseForm, name: str, arrays: dict[str, StoredArray]) -> tuple[StoredArray, ...]:
+def _parts(form: SparseForm | BitmaskForm, name: str, arrays: dict[str, StoredArray]) -> tuple[StoredArray, ...]:
     """The arrays of a sparse tensor, removed from `arrays`. Raises ValueError for arrays that differ from the form."""
     wanted = form.arrays(name)
     missing = [stored for stored in wanted if stored not in arrays]
@@ -342,22 +401,20 @@ def _parts(form: SparseForm, name: str, arrays: dict[str, StoredArray]) -> tuple
         raise ValueError(f"the file holds no {' and no '.join(missing)}")
     parts = tuple(arrays.pop(stored) for stored in wanted)
     for part, array in zip(parts, wanted.values(), strict=True):
-        if (part.entry.dtype, part.entry.shape) != (array.dtype, array.shape):
+        if array_form(part.entry) != array:
             raise ValueError(
-                f"{form.pattern} {form.dtype} of shape {list(form.shape)} along axis {form.axis} has {part.name} of "
-                f"{array.dtype} {list(array.shape)}, got {part.entry.dtype} {list(part.entry.shape)}"
+                f"{form} has {part.name} of {array.dtype} {list(array.shape)}, got {part.entry.dtype} "
+                f"{list(part.entry.shape)}"
             )
     return parts
 
 
 def _check_shard(path: Path, index: Index, name: str, file: CheckpointFile) -> None:
-    """Raises FormatError unless a file holds exactly the arrays that the index lists for it."""
+    """Raises FormatError unless a file holds the arrays that the index lists for it. It may hold others."""
     mapped = {array for array, shard in index.weight_map.items() if shard == name}
     held = {array.name for tensor in file.tensors.values() for array in tensor.arrays}
     for array in sorted(mapped - held):
         raise FormatError(f"{path}: the index says that {name} holds {array!r}, which it does not")
-    for array in sorted(held - mapped):
-        raise FormatError(f"{path}: {name} holds {array!r}, which the index does not list")
 
 
 def _check_names(path: Path, files: Sequence[CheckpointFile]) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from louver.formats.pattern import Pattern
-from louver.formats.rows import Windows
+from louver.formats.rows import Block, Windows
 from louver.formats.select import Mask
 
 Indices = NDArray[np.uint8]
@@ -67,9 +67,32 @@ def encode(masks: Sequence[Mask], windows: Windows) -> Indices:
     return np.concatenate([of_windows, *(each.reshape(count, height * each.shape[1]) for each in of_rows)], axis=1)
 
 
-def decode(indices: Indices, windows: Windows, first: int = 0) -> list[Mask]:
-    """The inverse of `encode`: for each level a mask [lists, groups, M]. Raises ValueError for illegal indices. first:
-    the number of the first window, for errors.
+def encode_into(indices: Indices, masks: Sequence[Mask], block: Block, windows: Windows) -> None:
+    """Write the indices of a block to its place in those of all windows. masks: as for `encode`."""
+    for into, mask, level in zip(_within(indices, block, windows), masks, windows.pattern.levels, strict=True):
+        into[...] = _encode(mask, level).reshape(into.shape)
+
+
+def decode_block(indices: Indices, block: Block, windows: Windows) -> list[Mask]:
+    """`decode` of a block's part of the indices of all windows."""
+    parts = [part.reshape(len(part), -1) for part in _within(indices, block, windows)]
+    return decode(np.concatenate(parts, axis=1), block.inside, block.lists.start, block.groups)
+
+
+def _within(indices: Indices, block: Block, windows: Windows) -> list[Indices]:
+    """A block's part of the lists of each level, as views [windows, lists of a window, bytes]."""
+    levels, found, begin = windows.pattern.levels, list[Indices](), 0
+    for level, lists in zip(levels, (1, windows.height), strict=False):
+        size, first = _list_bytes(level, windows.groups), _list_bytes(level, block.groups)
+        whole = indices[block.lists, begin : begin + lists * size].reshape(-1, lists, size)
+        found.append(whole[:, :, first : first + _list_bytes(level, block.inside.groups)])
+        begin += lists * size
+    return found
+
+
+def decode(indices: Indices, windows: Windows, first: int = 0, group: int = 0) -> list[Mask]:
+    """The inverse of `encode`: for each level a mask [lists, groups, M]. Raises ValueError for illegal indices. first,
+    group: the numbers of the first window and of its first group, for errors.
     """
     levels, height = windows.pattern.levels, windows.height
     kind = "row" if windows.pattern.length == 1 else "window"
@@ -82,7 +105,7 @@ def decode(indices: Indices, windows: Windows, first: int = 0) -> list[Mask]:
 
     parts, places = parts_of(indices, windows), (of_window, of_row)
     return [
-        _decode(part, windows.groups, level, place)
+        _decode(part, windows.groups, level, place, group)
         for part, level, place in zip(parts, levels, places[: len(levels)], strict=True)
     ]
 
@@ -108,9 +131,9 @@ def _encode(mask: Mask, pattern: Pattern) -> Indices:
     return codes[:, 0::2] | codes[:, 1::2] * np.uint8(16)
 
 
-def _decode(indices: Indices, groups: int, pattern: Pattern, place: Place) -> Mask:
+def _decode(indices: Indices, groups: int, pattern: Pattern, place: Place, first: int) -> Mask:
     if pattern not in NIBBLE_CODES:
-        return _mask_of_lists(indices, groups, pattern, place)
+        return _mask_of_lists(indices, groups, pattern, place, first)
     lists = len(indices)
     codes = np.empty((lists, groups + groups % 2), np.uint8)
     np.bitwise_and(indices, 0xF, out=codes[:, 0::2])
@@ -127,8 +150,8 @@ def _decode(indices: Indices, groups: int, pattern: Pattern, place: Place) -> Ma
         bad = int(np.argmin(found != 0))
         legal = ", ".join(f"{code:#x}" for code in NIBBLE_CODES[pattern])
         raise ValueError(
-            f"a code of {pattern} is one of {legal}, got {codes[bad]:#x} in {place(bad // groups)}, group {bad % groups}: the indices are "
-            "corrupt"
+            f"a code of {pattern} is one of {legal}, got {codes[bad]:#x} in {place(bad // groups)}, group {first + bad % groups}: the "
+            "indices are corrupt"
         )
     return found.view(np.bool_).reshape(lists, groups, pattern.m)
 
@@ -147,7 +170,7 @@ def _unpacked(packed: Indices, bits: int) -> Indices:
     return (each & np.uint8((1 << bits) - 1)).reshape(len(packed), packed.shape[1] * (8 // bits))
 
 
-def _mask_of_lists(indices: Indices, groups: int, pattern: Pattern, place: Place) -> Mask:
+def _mask_of_lists(indices: Indices, groups: int, pattern: Pattern, place: Place, first: int) -> Mask:
     unpacked = _unpacked(indices, index_bits(pattern))
     unused = unpacked[:, groups * pattern.n :].any(axis=1)
     if unused.any():
@@ -161,7 +184,7 @@ def _mask_of_lists(indices: Indices, groups: int, pattern: Pattern, place: Place
         bad = int(np.argmin(legal))
         raise ValueError(
             f"the indices of a group of {pattern} increase and are under {pattern.m}, got {kept[bad].tolist()} "
-            f"in {place(bad // groups)}, group {bad % groups}: the indices are corrupt"
+            f"in {place(bad // groups)}, group {first + bad % groups}: the indices are corrupt"
         )
     mask = np.zeros((len(kept), pattern.m), np.bool_)
     np.put_along_axis(mask, kept.astype(np.intp), True, axis=1)

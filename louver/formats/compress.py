@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from louver.formats.check import too_many_at
-from louver.formats.codes import encode, index_bytes
+from louver.formats.codes import encode, encode_into, index_bytes
 from louver.formats.dtypes import ElementType, element_type, raw_bits
 from louver.formats.given import integer
 from louver.formats.pattern import Pattern
 from louver.formats.prune import prune
-from louver.formats.rows import Bits, Windows, normal_axis, on_gpu, sparse_operand, to_planes, to_rows
+from louver.formats.rows import Bits, Block, Windows, normal_axis, on_gpu, sparse_operand, to_planes, to_rows
 from louver.formats.select import Mask, Slots, kept_of, largest
 from louver.formats.tensor import SparseTensor, empty_rows, frozen
 from louver.formats.transposable import PATTERN as TRANSPOSABLE
@@ -44,25 +44,30 @@ def compress(
     indices = np.empty((windows.count, index_bytes(pattern, windows.groups, windows.height)), np.uint8)
     stored = raw_bits(values)
     dropped = 0
-    for block, lists in windows.blocks():
-        tiles, masks, lost = _kept(windows.tiles(rows[block]), windows, element, lists.start)
-        stored[block] = tiles.reshape(-1, kept)[: block.stop - block.start]
-        indices[lists] = encode(masks, windows)
+    for block in windows.blocks():
+        part = rows[block.rows, block.columns]
+        tiles, masks, lost = _kept(block.inside.tiles(part), windows, element, block)
+        own, first = block.inside.groups * pattern.n, block.groups * pattern.n
+        stored[block.rows, first : first + own] = tiles.reshape(-1, own)[: len(part)]
+        encode_into(indices, masks, block, windows)
         dropped += lost
     return SparseTensor(pattern, element, array.shape, axis, frozen(values), frozen(indices), dropped)
 
 
-def _kept(tiles: Bits, windows: Windows, element: ElementType, first: int) -> tuple[Bits, list[Mask], int]:
+def _kept(
+    tiles: Bits, windows: Windows, element: ElementType, block: Block | None = None
+) -> tuple[Bits, list[Mask], int]:
     """The kept elements of tiles [windows, height, groups, M], each level's mask [lists, groups, M], and how many -0.0
-    are lost. first: the number of the first window. Raises ValueError for a group with more than N non-zeros.
+    are lost. block: that of the tiles; None for tiles that keep the pattern. Raises ValueError for a group with more
+    than N non-zeros.
     """
     masks, lost = list[Mask](), 0
     for level in windows.pattern.levels:
         slots = Slots.of(to_planes(tiles), element)
-        if slots.counts.max(initial=0) > level.n:
-            raise too_many_at(windows, first, level, slots.counts)
+        if block is not None and slots.counts.max(initial=0) > level.n:
+            raise too_many_at(windows, block, level, slots.counts)
         keep: Mask = np.ascontiguousarray(largest(slots.keys, level.n).T)
-        masks.append(keep.reshape(len(tiles), windows.groups, level.m))
+        masks.append(keep.reshape(len(tiles), tiles.shape[2], level.m))
         tiles = kept_of(tiles, masks[-1], level.n)
         lost += slots.negative_zeros_lost(level.n)
     return tiles, masks, lost
@@ -130,7 +135,7 @@ def _masks_of(keep: Mask, windows: Windows) -> list[Mask]:
             f"the rows of a window of {pattern} keep elements of {pattern.shared} vectors of each group, got {vectors[window, group]} in window "
             f"{window}, group {group}: give all rows of a window indices among the same {pattern.shared}"
         )
-    return _kept(tiles, windows, element_type("u8"), 0)[1]
+    return _kept(tiles, windows, element_type("u8"))[1]
 
 
 def compress_both(w: Any) -> tuple[SparseTensor, SparseTensor]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,20 +38,32 @@ DTYPES: Final[dict[str, np.dtype[Any]]] = {
     "F8_E4M3": np.dtype(ml_dtypes.float8_e4m3fn),
     "F8_E5M2": np.dtype(ml_dtypes.float8_e5m2),
     "F8_E8M0": np.dtype(ml_dtypes.float8_e8m0fnu),
+    "F8_E4M3FNUZ": np.dtype(ml_dtypes.float8_e4m3fnuz),
+    "F8_E5M2FNUZ": np.dtype(ml_dtypes.float8_e5m2fnuz),
     "F16": np.dtype("<f2"),
     "BF16": np.dtype(ml_dtypes.bfloat16),
     "F32": np.dtype("<f4"),
     "F64": np.dtype("<f8"),
     "C64": np.dtype("<c8"),
 }
-"""The container's element types and their NumPy dtypes."""
+"""The container's element types that NumPy holds. Arrays of any other type are bytes that a header describes."""
+
+MAX_TYPE_NAME: Final = 32
+"""Most characters of an element type's name."""
+
+MAX_ELEMENT: Final = 64
+"""Most bytes of an element of a type that NumPy does not hold."""
+
+_TYPE_NAME: Final = re.compile(f"[A-Z][A-Z0-9_]{{0,{MAX_TYPE_NAME - 1}}}", re.ASCII)
 
 _NAMES: Final = {dtype: name for name, dtype in DTYPES.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An array of a file. dtype: the container's name. start, stop: its byte range, counted from the end of the header."""
+    """An array of a file. dtype: the container's name, in `DTYPES` or not. start, stop: its byte range, counted from the
+    end of the header. Elements of a type that is not in `DTYPES` may have less than a byte.
+    """
 
     dtype: str
     shape: tuple[int, ...]
@@ -59,7 +72,7 @@ class Entry:
 
     def __post_init__(self) -> None:
         check_array(self.dtype, self.shape)
-        if self.stop - self.start != math.prod(self.shape) * DTYPES[self.dtype].itemsize:
+        if not _can_fill(self.dtype, math.prod(self.shape), self.nbytes):
             raise ValueError(f"{self.dtype} of shape {list(self.shape)} cannot fill bytes {self.start} to {self.stop}")
 
     @property
@@ -77,16 +90,28 @@ class Header:
 
 
 def check_array(dtype: str, shape: tuple[int, ...]) -> None:
-    """Raises ValueError unless a file and NumPy can hold the array. Allocates nothing, also for huge sizes."""
-    if dtype not in DTYPES:
-        raise ValueError(f"the element type is one of {', '.join(DTYPES)}, got {dtype!r}")
+    """Raises ValueError unless a file and NumPy can hold the array, or its bytes if NumPy does not hold the type.
+    Allocates nothing, also for huge sizes.
+    """
+    if dtype not in DTYPES and not _TYPE_NAME.fullmatch(dtype):
+        raise ValueError(
+            f"an element type's name is capital letters, digits and _, got {dtype!r}: the header is corrupt"
+        )
     if len(shape) > MAX_DIMENSIONS:
         raise ValueError(f"an array has at most {MAX_DIMENSIONS} dimensions, got {len(shape)}")
     if shape and min(shape) < 0:
         raise ValueError(f"dimensions are 0 or more, got shape {list(shape)}")
     # NumPy ignores zeros when it checks whether a size is too large.
-    if math.prod(filter(None, shape)) * DTYPES[dtype].itemsize >= 1 << 63:
+    if math.prod(filter(None, shape)) * (DTYPES[dtype].itemsize if dtype in DTYPES else 1) >= 1 << 63:
         raise ValueError(f"an array has less than 2**63 bytes, without dimensions of 0, got shape {list(shape)}")
+
+
+def _can_fill(dtype: str, count: int, nbytes: int) -> bool:
+    """Whether `count` elements can have so many bytes."""
+    if dtype in DTYPES:
+        return nbytes == count * DTYPES[dtype].itemsize
+    # At least a bit an element.
+    return -(-count // 8) <= nbytes <= count * MAX_ELEMENT
 
 
 def check_name(name: object) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from louver.formats.coverage import KERNELS, kind_of
 from louver.formats.dtypes import raw_bits
 from louver.formats.tensor import SparseTensor, empty_rows, frozen, memory_text, resident, row_pitch
 
@@ -82,7 +83,7 @@ def gated(gate: SparseTensor, up: SparseTensor) -> GatedTensor:
             raise ValueError(f"{name} must be a matrix that is sparse along its last axis, got {s!r}")
     if (gate.shape, gate.dtype, gate.pattern) != (up.shape, up.dtype, up.pattern):
         raise ValueError(f"gate and up must have one shape, element type and pattern, got {gate!r} and {up!r}")
-    if gate.pattern.length > 1:
+    if kind_of(gate.pattern) not in KERNELS["gated products"]:
         raise ValueError(
             f"a gated pair has a pattern of elements, N:M, for its rows are of two weights by turns, got {gate.pattern}: multiply by both"
         )

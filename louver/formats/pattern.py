@@ -16,6 +16,7 @@ _DIGITS: Final = 18
 """Most digits of a number in a pattern's text. Python refuses to convert texts of several thousand digits."""
 
 _TEXT = re.compile(r"([1-9][0-9]*):([1-9][0-9]*)(?:@(V?)([1-9][0-9]*))?", re.ASCII)
+_VENOM = re.compile(r"([1-9][0-9]*):(2:[1-9][0-9]*)", re.ASCII)
 
 LIFTED: Final = (2, 4)
 """V:N:M: each row keeps 2 of the 4 vectors that the rows of a window share. Tensor cores read this 2:4 part."""
@@ -60,17 +61,18 @@ class Pattern:
 
     @classmethod
     def parse(cls, text: object) -> Pattern:
-        """The pattern of a text such as "2:4", "1:2", "N:M", "N:M@L" or "2:M@VL". A `Pattern` is returned unchanged.
-        Raises TypeError for other types, ValueError for a text that is not a pattern.
+        """The pattern of a text such as "2:4", "1:2", "N:M", "N:M@L" or "2:M@VL", which may also be written as in VENOM,
+        "L:2:M". A `Pattern` is returned unchanged. Raises TypeError for other types, ValueError for a text that is not
+        a pattern.
         """
         if isinstance(text, Pattern):
             return text
         if not isinstance(text, str):
             raise TypeError(f'a pattern is a text such as "2:4", or a louver.Pattern, got {type(text).__name__}')
-        match = _TEXT.fullmatch(text)
+        match = _TEXT.fullmatch(_VENOM.sub(r"\2@V\1", text) if _VENOM.fullmatch(text) else text)
         if match is None:
             raise ValueError(
-                f'a pattern is written "N:M" or "N:M@L" with positive integers, such as "2:4", or "2:M@V64", got {text!r}'
+                f'a pattern is written "N:M" or "N:M@L" with positive integers, such as "2:4", or "2:M@V64" (also "64:2:M"), got {text!r}'
             )
         parts = match.groups(default="1")
         numbers = (*parts[:2], parts[3])

@@ -61,10 +61,12 @@ def prune(
     rows = to_rows(array, axis)
     windows = Windows(array.shape, axis, pattern)
     pruned = np.empty_like(rows)
-    for block, _ in windows.blocks():
-        tiles = windows.tiles(rows[block])
+    for block in windows.blocks():
+        part = rows[block.rows, block.columns]
+        tiles = block.inside.tiles(part)
         kept = tiles * _kept(tiles, pattern, element, norm)
-        pruned[block] = kept.reshape(-1, windows.groups * pattern.m)[: block.stop - block.start, : rows.shape[1]]
+        kept = kept.reshape(-1, block.inside.groups * pattern.m)
+        pruned[block.rows, block.columns] = kept[: part.shape[0], : part.shape[1]]
     return from_rows(pruned, array.shape, axis, element)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -110,6 +110,29 @@ def row_blocks(rows: int, row_size: int) -> Iterator[slice]:
         yield slice(start, min(start + step, rows))
 
 
+PART: Final = 16 * BLOCK
+"""Elements of a part of a window. Norms are added row by row, so narrower parts take more steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Some windows of an array, or some groups of one window. rows, columns: of the array as rows along the sparse axis.
+
+    lists: the windows. inside: the windows of the block alone. groups: the first group of a window that is in the block.
+    """
+
+    rows: slice
+    columns: slice
+    lists: slice
+    inside: Windows
+    groups: int
+
+    def number(self, group: int, of: Windows) -> int:
+        """The number of a group among all groups of `of`. group: its number in the block."""
+        window, along = divmod(group, self.inside.groups)
+        return (self.lists.start + window) * of.groups + self.groups + along
+
+
 @dataclass(frozen=True, slots=True)
 class Windows:
     """The windows of an array: `pattern.length` rows of one matrix that keep the same elements.
@@ -162,15 +185,27 @@ class Windows:
         """The place of each row in the sequence of whole windows, where a cut window is filled up."""
         return self.of_rows() * self.height + np.arange(self.rows) % max(self.across, 1) % self.height
 
-    def blocks(self) -> Iterator[tuple[slice, slice]]:
-        """Consecutive slices of rows, about `BLOCK` elements each, and of their windows. Only a last window can be cut."""
-        height, size = self.height, self.shape[self.axis]
+    def blocks(self) -> Iterator[Block]:
+        """Consecutive blocks: whole windows of about `BLOCK` elements, or parts of a window of more than `PART`. The indices
+        of a part are whole bytes. Only a last window can be cut.
+        """
+        height, size, m = self.height, self.shape[self.axis], self.pattern.m
         run = self.across if self.across % height else self.rows
+        # Indices below 17 have 1 to 8 bits, so those of 8 groups fill bytes. Others fill bytes, and codes half a byte.
+        unit = (8 if m <= 16 else 2) * m
+        width = size if height * size <= PART else max(1, PART // height // unit) * unit
         for begin in range(0, self.rows, max(run, 1)):
             before = begin // self.across * self.of_matrix
             for block in row_blocks(-(-run // height), height * size):
                 rows = slice(begin + block.start * height, begin + min(block.stop * height, run))
-                yield rows, slice(before + block.start, before + block.stop)
+                lists = slice(before + block.start, before + block.stop)
+                for start in range(0, size, width):
+                    columns = slice(start, min(start + width, size))
+                    yield Block(rows, columns, lists, self._part(columns.stop - start), start // m)
+
+    def _part(self, size: int) -> Windows:
+        """Windows of some groups: of an array of this size along the sparse axis."""
+        return replace(self, shape=(*self.shape[: self.axis], size, *self.shape[self.axis + 1 :]))
 
     def tiles(self, rows: Bits) -> Bits:
         """Rows of a block as [windows, height, groups, M]; zeros past the end of a matrix or of the sparse axis."""

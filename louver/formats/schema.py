@@ -44,12 +44,49 @@ class DenseForm:
     dtype: str
     shape: tuple[int, ...]
 
-    def arrays(self, name: str) -> dict[str, DenseForm]:
+    def arrays(self, name: str) -> dict[str, ArrayForm]:
         return {name: self}
 
     @property
+    def itemsize(self) -> int:
+        return DTYPES[self.dtype].itemsize
+
+    @property
     def nbytes(self) -> int:
-        return math.prod(self.shape) * DTYPES[self.dtype].itemsize
+        return math.prod(self.shape) * self.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class RawForm:
+    """An array of a type that NumPy does not hold, without data: `nbytes` bytes, which are copied but never read.
+
+    dtype: the file's name of the element type, such as "F4". shape: in elements, which may have less than a byte.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+
+    def arrays(self, name: str) -> dict[str, ArrayForm]:
+        return {name: self}
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of the units in which the data are aligned: of an element, if that is a whole power of two, else 1."""
+        count = math.prod(self.shape)
+        size, rest = divmod(self.nbytes, count) if count else (1, 0)
+        return size if not rest and size.bit_count() == 1 else 1
+
+
+ArrayForm: TypeAlias = DenseForm | RawForm
+"""The form of one stored array."""
+
+
+def array_form(entry: Entry) -> ArrayForm:
+    """The form of a stored array."""
+    if entry.dtype in DTYPES:
+        return DenseForm(entry.dtype, entry.shape)
+    return RawForm(entry.dtype, entry.shape, entry.nbytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +110,7 @@ class SparseForm:
         if not self.dtype.sparse:
             raise ValueError(f"{self.dtype} is a type of results or of numbers, not of sparse tensors")
 
-    def arrays(self, name: str) -> dict[str, DenseForm]:
+    def arrays(self, name: str) -> dict[str, ArrayForm]:
         """The stored arrays by name: values and indices."""
         windows = Windows(self.shape, self.axis, self.pattern)
         values, indices = stored_names(name)
@@ -97,6 +134,9 @@ class SparseForm:
             "negative_zeros_dropped": self.negative_zeros_dropped,
         }
 
+    def __str__(self) -> str:
+        return f"{self.pattern} {self.dtype} of shape {list(self.shape)} along axis {self.axis}"
+
     @classmethod
     def of_fields(cls, fields: object) -> SparseForm:
         """The inverse of `fields`. Raises ValueError or TypeError for other content."""
@@ -108,7 +148,66 @@ class SparseForm:
         return cls(Pattern.parse(pattern), element_type(dtype), tuple(cast("list[int]", shape)), axis, dropped)
 
 
-Form: TypeAlias = DenseForm | SparseForm
+WEIGHT: Final = ".weight"
+"""The end of the names of tensors that a bitmask can hold. Its arrays have other ends instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class _BitmaskParts:
+    """The ends of the names of a bitmask's arrays."""
+
+    values: str = ".compressed"
+    bits: str = ".bitmask"
+    shape: str = ".shape"
+    offsets: str = ".row_offsets"
+
+
+BITMASK_PARTS: Final = _BitmaskParts()
+
+
+@dataclass(frozen=True, slots=True)
+class BitmaskForm:
+    """A weight in a form of compressed-tensors, without data: values, a bit for each element, and the shape. See
+    `louver.formats.bitmask`.
+
+    dtype: the container's name of the element type. shape: of the dense weight, [rows, columns].
+    kept: values of `sparse-bitmask`; None for `sparse-24-bitmask`, which keeps half of the elements.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    kept: int | None = None
+
+    def __post_init__(self) -> None:
+        rows, columns = self.shape
+        if min(self.shape) < 0:
+            raise ValueError(f"dimensions are 0 or more, got shape {list(self.shape)}")
+        if self.kept is None and columns % 2:
+            raise ValueError(f"rows of sparse-24-bitmask keep half of their elements, got {columns} columns")
+        if self.kept is not None and not 0 <= self.kept <= rows * columns:
+            raise ValueError(f"a weight of shape {list(self.shape)} cannot keep {self.kept} values")
+
+    def arrays(self, name: str) -> dict[str, ArrayForm]:
+        """The stored arrays by name: values, bits, shape, and of `sparse-bitmask` each row's first value."""
+        rows, columns = self.shape
+        stem, names = name.removesuffix(WEIGHT), BITMASK_PARTS
+        bits = {stem + names.bits: DenseForm("U8", (rows, -(-columns // 8)))}
+        if self.kept is None:
+            values, shape = DenseForm(self.dtype, (rows, columns // 2)), DenseForm("I64", (2, 1))
+            return {stem + names.values: values, **bits, stem + names.shape: shape}
+        values, shape, offsets = DenseForm(self.dtype, (self.kept,)), DenseForm("I64", (2,)), DenseForm("I64", (rows,))
+        return {stem + names.values: values, **bits, stem + names.shape: shape, stem + names.offsets: offsets}
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self.arrays("").values())
+
+    def __str__(self) -> str:
+        kind = "sparse-24-bitmask" if self.kept is None else "sparse-bitmask"
+        return f"{kind} {self.dtype} of shape {list(self.shape)}"
+
+
+Form: TypeAlias = DenseForm | RawForm | SparseForm | BitmaskForm
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ from typing import Any, Final, NoReturn, cast
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from louver.formats.codes import decode, index_bytes
+from louver.formats.codes import decode, decode_block, index_bytes
 from louver.formats.derived import DerivedForms
 from louver.formats.dtypes import SPARSE_TYPES, ElementType, element_type, raw_bits
 from louver.formats.pattern import Pattern
-from louver.formats.rows import Windows, from_rows, row_count, sparse_operand
+from louver.formats.rows import Block, Windows, from_rows, row_count, sparse_operand
 from louver.formats.select import kept_elements
 
 ROW_ALIGNMENT: Final = 16
@@ -199,8 +199,8 @@ class SparseTensor:
             return louver.streamed.dense(self)
         out = np.empty((self.rows, self.size), self.dtype.bits_dtype)
         values = self.values
-        for block, lists in self.windows.blocks():
-            out[block] = self._expand(values, block, lists)[:, : self.size]
+        for block in self.windows.blocks():
+            out[block.rows, block.columns] = self._expand(values, block)[:, : block.columns.stop - block.columns.start]
         return from_rows(out, self.shape, self.axis, self.dtype)
 
     def validate(self) -> None:
@@ -208,12 +208,12 @@ class SparseTensor:
         tensor on a GPU is copied to the host first.
         """
         host = self.to("cpu")
-        for block, lists in self.windows.blocks():
-            outside = host._expand(host.values, block, lists)[:, self.size :].any(axis=1)
+        for block in self.windows.blocks():
+            outside = host._expand(host.values, block)[:, block.columns.stop - block.columns.start :].any(axis=1)
             if outside.any():
                 raise ValueError(
                     f"only +0.0 may be stored past the end of the sparse axis, got another value in row "
-                    f"{block.start + int(np.argmax(outside))}: the values or the indices are corrupt"
+                    f"{block.rows.start + int(np.argmax(outside))}: the values or the indices are corrupt"
                 )
 
     def unpacked_indices(self) -> NDArray[np.int32]:
@@ -226,14 +226,14 @@ class SparseTensor:
             kept = kept.reshape(len(kept) * windows.height, 1, *kept.shape[2:])[windows.places()]
         return np.nonzero(kept)[-1].astype(np.int32).reshape(len(kept), self.kept)
 
-    def _expand(self, values: NDArray[Any], block: slice, lists: slice) -> NDArray[Any]:
-        """Raw bits [rows, groups * M] of the dense rows of a block. lists: their windows."""
-        count, columns = block.stop - block.start, self.groups * self.pattern.m
-        windows = self.windows
-        kept = kept_elements(decode(self.indices[lists], windows, lists.start), windows.height)
+    def _expand(self, values: NDArray[Any], block: Block) -> NDArray[Any]:
+        """Raw bits [rows, groups * M] of a block of the dense rows."""
+        count, windows, n = block.rows.stop - block.rows.start, block.inside, self.pattern.n
+        columns, first = windows.groups * self.pattern.m, block.groups * n
+        kept = kept_elements(decode_block(self.indices, block, self.windows), windows.height)
         full = np.zeros((count, columns), self.dtype.bits_dtype)
         of_rows = np.broadcast_to(kept, (len(kept), windows.height, *kept.shape[2:])).reshape(-1, columns)
-        full[of_rows[:count]] = raw_bits(values)[block].ravel()
+        full[of_rows[:count]] = raw_bits(values)[block.rows, first : first + windows.groups * n].ravel()
         return full
 
     def __matmul__(self, b: Any) -> Any:
@@ -279,6 +279,15 @@ class SparseTensor:
 
     def __repr__(self) -> str:
         return f"SparseTensor({self.pattern} {self.dtype} {list(self.shape)}, axis {self.axis}, {memory_text(self)})"
+
+
+def stored_elements(s: SparseTensor) -> NDArray[np.bool_]:
+    """The elements that a tensor stores, the zeros that fill up a group included: bool, of the shape of `s`. Raises
+    ValueError for illegal indices.
+    """
+    host = s.to("cpu")
+    ones = replace(host, values=np.ones(host.values.shape, host.values.dtype))
+    return raw_bits(ones.dense()) != 0
 
 
 def row_pitch(kept: int, element: ElementType) -> int:

@@ -15,9 +15,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from louver.formats.checkpoint import PIECE
-from louver.formats.container import DTYPES, Entry, array_bytes, check_metadata, check_name, header_text
+from louver.formats.container import Entry, array_bytes, check_metadata, check_name, header_text
 from louver.formats.regular import Target, write_all
-from louver.formats.schema import NO_CRC, Form, Schema, SparseForm, crc32_text, start_crc32
+from louver.formats.schema import NO_CRC, ArrayForm, Form, Schema, SparseForm, crc32_text, start_crc32
 
 
 class FileWriter:
@@ -114,7 +114,7 @@ def writing(
 
 def arranged(forms: Mapping[str, Form]) -> dict[str, Entry]:
     """The place of each stored array. Raises ValueError for names that a file cannot hold, or that two tensors need."""
-    arrays: dict[str, Any] = {}
+    arrays: dict[str, ArrayForm] = {}
     for name, form in forms.items():
         check_name(name)
         for stored, array in form.arrays(name).items():
@@ -124,7 +124,7 @@ def arranged(forms: Mapping[str, Form]) -> dict[str, Entry]:
     entries: dict[str, Entry] = {}
     start = 0
     # Wide elements come first, so that every array starts at a multiple of its element size.
-    for name in sorted(arrays, key=lambda name: (-DTYPES[arrays[name].dtype].itemsize, name)):
+    for name in sorted(arrays, key=lambda name: (-arrays[name].itemsize, name)):
         stop = start + arrays[name].nbytes
         entries[name] = Entry(arrays[name].dtype, arrays[name].shape, start, stop)
         start = stop

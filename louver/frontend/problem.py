@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from louver.formats.coverage import Operation, has_kernels, without_kernels
 from louver.formats.dtypes import multiplied_as
 from louver.formats.pattern import Pattern, lifted_pattern
 from louver.frontend.epilogue import ADDENDS, NO_EPILOGUE, Epilogue
-from louver.ir.product import Unit, has_unit, selection_of, unit_of
+from louver.ir.product import Unit, selection_of, unit_of
 from louver.isa.wgmma import ACCUMULATORS, FP8, INTEGER, TRANSPOSABLE
 
 Kind = Literal["matmul", "linear"]
@@ -104,8 +105,9 @@ class Problem:
         _member("b_layout", self.b_layout, ("k_major", "n_major"))
         _member("bias", self.bias, (None, "row"))
         _member("batch", self.batch, (None, "dense", "sparse", "both"))
-        if not has_unit(self.pattern, self.a):
-            raise ValueError(f"the tensor cores multiply {self.a} as {lifted_pattern(self.a)}, got {self.pattern}")
+        products: Operation = "gated products" if self.epilogue.gated else "products"
+        if self.pattern is not None and not has_kernels(products, self.pattern, self.a):
+            raise ValueError(without_kernels(products, self.pattern, self.a))
         _member("out", self.out, outputs)
         self._settle("accumulate", modes_of(self.a), accumulator_of(self.a))
         if self.accumulate == "fast":

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from louver.formats.pattern import LIFTED_PATTERNS, Pattern, lifted_pattern
+from louver.formats.pattern import LIFTED_PATTERNS, Pattern
 from louver.ir.conditions import NO_CONDITIONS, Conditions
 from louver.ir.polynomial import Size
 from louver.isa.wgmma import TRANSPOSABLE
@@ -82,13 +82,6 @@ def unit_of(pattern: str | None, element: str) -> Unit:
     """The unit for a left operand with this pattern and element type."""
     selection = selection_of(pattern)
     return "fma" if element == "f32" and selection.indexed and not selection.lifted else "wgmma"
-
-
-def has_unit(pattern: str | None, element: str) -> bool:
-    """Whether a unit multiplies this pattern and element type. Metadata lifts only one pattern of each element type."""
-    return not selection_of(pattern).lifted or Pattern.parse(pattern).levels[-1] == Pattern.parse(
-        lifted_pattern(element)
-    )
 
 
 def turns(pattern: str | None, element: str) -> bool:

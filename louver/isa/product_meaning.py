@@ -10,15 +10,23 @@ from numpy.typing import NDArray
 TF32_MASK = np.uint32(0xFFFFE000)
 """Bits of a float32 that a tf32 product reads."""
 
+SIGN, EXPONENT = np.uint32(0x80000000), np.uint32(0x7F800000)
+"""Bits of a float32."""
+
 TF32_HALF = np.uint32(0x1000)
 """Half of the lowest bit in `TF32_MASK`."""
 
 
 def widen(values: NDArray[Any], name: str) -> NDArray[np.float64]:
-    """The values that the tensor core reads: exact, but tf32 drops the lowest 13 bits."""
-    if name == "tf32":
-        values = (np.ascontiguousarray(values).view(np.uint32) & TF32_MASK).view(np.float32)
-    return values.astype(np.float64)
+    """The values that the tensor core reads: exact, but f32 as `read_tf32`."""
+    return (read_tf32(values) if name == "tf32" else values).astype(np.float64)
+
+
+def read_tf32(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """float32 as tf32 products read it: the lowest 13 bits are dropped. Subnormal numbers are zeros of their sign."""
+    bits = np.ascontiguousarray(values).view(np.uint32)
+    kept = np.where(bits & EXPONENT, TF32_MASK, SIGN)
+    return (bits & kept).view(np.float32)
 
 
 def f32_to_tf32(values: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -12,10 +12,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.formats.dtypes import element_type
-from louver.formats.tensor import SparseTensor
+from louver.formats.coverage import NoKernelWarning
+from louver.formats.dtypes import element_type, multiplied_as
+from louver.formats.tensor import SparseTensor, stored_elements
+from louver.ir.product import unit_of
+from louver.isa.product_meaning import f32_to_tf32, read_tf32
 from louver.library import reference
-from louver.library.request import Request, has_kernel
+from louver.library.request import Request, broken_rule
 from louver.runtime.arrays import ArrayView, empty_like_kind, view
 from louver.runtime.callers import callers_level
 from louver.runtime.device import Device, NoDevice, current_device, device
@@ -26,29 +29,33 @@ KEPT_BYTES: Final = 1 << 30
 
 def usable_device(s: SparseTensor) -> Device | None:
     """The device for host arrays: that of `s`, else the current one. None, with one warning, if it has no kernel for
-    `s`.
+    `s`. The warning is a NoKernelWarning if no GPU has one.
     """
+    rule = broken_rule(s)
+    if rule is not None:
+        _say_once(rule, NoKernelWarning)
+        return None
     found = current_device() if s.device is None else device(s.device)
     if isinstance(found, NoDevice):
         _say_once(str(found))
     elif found.target != "sm_90a":
         _say_once(f"{found} has no kernel yet")
-    elif not has_kernel(s):
-        _say_once(f"products of {s.pattern} and {s.dtype} have no kernel")
     else:
         return found
     return None
 
 
 @functools.cache
-def _say_once(reason: str) -> None:
-    warnings.warn(f"louver computes by the reference path on the CPU: {reason}", stacklevel=callers_level())
+def _say_once(reason: str, category: type[Warning] = UserWarning) -> None:
+    warnings.warn(f"louver computes by the reference path on the CPU: {reason}", category, stacklevel=callers_level())
 
 
 def by_reference(asked: Request, out: Any) -> Any:
     """The product of host arrays by `louver.library.reference`, written to `out` if the caller gave one."""
     fused, linear = asked.fused, asked.kind == "linear"
     x = asked.dense.to_numpy()
+    if as_tf32(asked.s):
+        x = read_tf32(x)
     reads: dict[str, NDArray[Any] | float] = {name: array.to_numpy() for name, array in fused.arrays.items()}
     bias = reads.pop("bias", None)
     c = reads.pop("c", None)
@@ -58,6 +65,8 @@ def by_reference(asked: Request, out: Any) -> Any:
     leading = asked.weights if linear else asked.shape[:-2]
     batch = prod(leading)
     weights = asked.s.derived.of(DenseWeight).of(asked.s).reshape(-1, m, k)
+    # Elements that are not stored are not multiplied, which only infinities and NaN show.
+    stored = None if np.isfinite(x).all() else stored_elements(asked.s).reshape(-1, m, k)
     dense = x[None] if x.ndim == 2 else x.reshape((batch, -1, k) if linear else (batch, k, x.shape[-1]))
     added = None if c is None else np.asarray(c).reshape(batch, -1, asked.shape[-1])
     results: list[NDArray[Any]] = []
@@ -73,6 +82,7 @@ def by_reference(asked: Request, out: Any) -> Any:
             fused.epilogue,
             reads,
             asked.accumulate,
+            None if stored is None else stored[entry % len(stored)],
         )
         results.append(y.T if linear else y)
     return _deliver(np.stack(results).reshape(asked.shape), asked.dense, out)
@@ -87,9 +97,15 @@ def _deliver(y: NDArray[Any], like: ArrayView, out: Any) -> Any:
     return made
 
 
+def as_tf32(s: SparseTensor) -> bool:
+    """Whether the kernels of products of `s` read its values and the dense operand as tf32."""
+    pattern, dtype = str(s.pattern), s.dtype.name
+    return multiplied_as(dtype) == "tf32" and broken_rule(s) is None and unit_of(pattern, dtype) == "wgmma"
+
+
 class DenseWeight:
-    """The dense form of one sparse tensor, `s.derived.of(DenseWeight)`, in the type in which the reference path
-    computes.
+    """The dense form of one sparse tensor, `s.derived.of(DenseWeight)`: the values that kernels multiply, in the type in
+    which the reference path computes.
     """
 
     def __init__(self) -> None:
@@ -102,7 +118,8 @@ class DenseWeight:
         array = self.array
         if array is None:
             with s.derived.lock:
-                array = self.array = s.to("cpu").dense().astype(reference.computed_in(s.dtype.numpy), copy=False)
+                array = s.to("cpu").dense().astype(reference.computed_in(s.dtype.numpy), copy=False)
+                self.array = array = read_tf32(f32_to_tf32(array)) if as_tf32(s) else array
         _dense_weights().used(self)
         return array
 

@@ -80,8 +80,9 @@ def matmul(
 
     On a GPU, the call sends its work to the caller's current stream and does not wait. Host arrays are copied to the
     GPU and back. The first call of its kind compiles and uploads. This is not possible while a stream is captured: call
-    `louver.prepare` before. Without a GPU, the slow reference path computes the same product, and warns once. Without
-    tokens, columns or entries the result is empty, and nothing is launched.
+    `louver.prepare` before. Without a GPU, the slow reference path computes the same product, and warns once: by
+    `louver.NoKernelWarning` if GPUs refuse the product. Without tokens, columns or entries the result is empty, and
+    nothing is launched.
 
     Raises ValueError or TypeError with the rule, before anything is launched or written.
     """

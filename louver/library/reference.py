@@ -33,6 +33,7 @@ def product(
     epilogue: Epilogue = NO_EPILOGUE,
     reads: Reads | None = None,
     accumulate: str = "auto",
+    stored: NDArray[np.bool_] | None = None,
 ) -> Array:
     """`a [M, K] @ b [K, N] (+ bias [M] by rows)` and the epilogue, [M, N], rounded once to `out`. The steps are those
     of the kernels.
@@ -40,6 +41,8 @@ def product(
     a: b's element type or another type of its size, or already the type of `computed_in`.
     accumulate: "f16" rounds the sum to float16 after the columns of K of each instruction: 32 for 16-bit operands, 64
         for 8-bit operands. Such sums overflow like float16. All other modes are computed in float32.
+    stored: [M, K], the elements of a sparse `a` that are multiplied. Others matter only where b is infinite or NaN, so
+        None, for all of them, does for a finite b.
 
     Floating-point operands accumulate in float32. Integers, with an integer bias, accumulate exactly and wrap to int32.
     8-bit outputs saturate. A gated product has the shape [M / 2, N].
@@ -54,11 +57,9 @@ def product(
             return _rounded(wrapped.astype(np.float64), out)
         y = wrapped.astype(np.float32)
     elif accumulate == "f16":
-        y = _summed_in_f16(a, b)
+        y = _summed_in_f16(a, b, stored)
     else:
-        # Sums may overflow, like those on a device.
-        with np.errstate(over="ignore", invalid="ignore"):
-            y = a.astype(wide, copy=False) @ b.astype(wide)
+        y = _sums(a.astype(wide, copy=False), b.astype(wide), stored)
     return _rounded(_finished(y, bias, epilogue, reads or {}).astype(np.float64), out)
 
 
@@ -70,15 +71,30 @@ def computed_in(operand: np.dtype[Any]) -> type[np.floating[Any]]:
     return np.float64 if np.issubdtype(operand, np.integer) else np.float32
 
 
-def _summed_in_f16(a: Array, b: Array) -> Array:
+def _sums(a: Array, b: Array, stored: NDArray[np.bool_] | None) -> Array:
+    """a @ b over the stored elements of a, in their type. Sums may overflow, like those on a device."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = a @ b
+        if stored is not None:
+            columns = np.flatnonzero(~np.isfinite(b).all(axis=0))
+            some = b[:, columns]
+            for row, kept in enumerate(stored):
+                # Unlike a product of BLAS, `einsum` never skips a zero, which makes NaN of an infinity.
+                total[row, columns] = np.einsum("k,kn->n", a[row, kept], some[kept])
+    return total
+
+
+def _summed_in_f16(a: Array, b: Array, stored: NDArray[np.bool_] | None) -> Array:
     """The product in float16 arithmetic, as f32 [M, N]: each instruction adds its exact part to the sum, and rounds the
     sum.
     """
     columns = 64 // b.dtype.itemsize
     total = np.zeros((a.shape[0], b.shape[1]), np.float16)
-    with np.errstate(over="ignore", invalid="ignore"):
-        for k in range(0, a.shape[1], columns):
-            part = a[:, k : k + columns].astype(np.float64) @ b[k : k + columns].astype(np.float64)
+    for k in range(0, a.shape[1], columns):
+        step = slice(k, k + columns)
+        own = None if stored is None else stored[:, step]
+        part = _sums(a[:, step].astype(np.float64), b[step].astype(np.float64), own)
+        with np.errstate(over="ignore", invalid="ignore"):
             total = (total.astype(np.float64) + part).astype(np.float16)
     return total.astype(np.float32)
 

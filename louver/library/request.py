@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
 
+from louver.formats.coverage import Operation, has_kernels, without_kernels
 from louver.formats.dtypes import ElementType, ElementTypeError, element_type
 from louver.formats.gated import GatedTensor
 from louver.formats.given import shown
 from louver.formats.tensor import SparseTensor
 from louver.frontend.epilogue import NO_EPILOGUE, Activation, Epilogue
 from louver.frontend.problem import PRODUCTS, Batch, BLayout, Kind, Problem, modes_of
-from louver.ir.product import has_unit, selection_of
+from louver.ir.product import selection_of
 from louver.isa.wgmma import TRANSPOSABLE
 from louver.library.dense import check_output, named_view
 from louver.library.fused import Fused, Given, Target, fuse
@@ -155,17 +156,19 @@ def check_kernel(s: SparseTensor) -> None:
     """Raises ValueError if no kernel multiplies the pattern and element type of `s`. Only the host computes such
     products.
     """
-    if not has_kernel(s):
+    rule = broken_rule(s)
+    if rule is not None:
         raise ValueError(
-            f"GPUs multiply 2:4 and V:N:M of 16 and 8 bits, 1:2 of f32, and any pattern but these, got {s.pattern} {s.dtype}: convert the "
-            "weight before compress, as w.astype(np.float16) does, or by `louver prune --compressed --dtype f16`, prune it to another "
-            "pattern, or give arrays on the host"
+            f"{rule}: convert the weight before compress, as w.astype(np.float16) does, or by `louver prune --compressed --dtype f16`, prune "
+            "it to another pattern, or give arrays on the host"
         )
 
 
-def has_kernel(s: SparseTensor) -> bool:
-    """Whether a kernel multiplies the pattern and element type of `s` on a GPU."""
-    return has_unit(str(s.pattern), s.dtype.name)
+def broken_rule(s: SparseTensor) -> str | None:
+    """The rule that `s` breaks if no kernel multiplies its pattern and element type on a GPU, else None."""
+    products: Operation = "gated products" if isinstance(s, GatedTensor) else "products"
+    pattern, element = str(s.pattern), s.dtype.name
+    return None if has_kernels(products, pattern, element) else without_kernels(products, pattern, element)
 
 
 _SIDES = {

@@ -56,12 +56,15 @@ class PruneOptions:
 
 @dataclass(frozen=True, slots=True)
 class PruneResult:
-    """The written files. target: file or index. rows: pruned weights. copied: other tensors. nbytes: of all tensors."""
+    """The written files. target: file or index. rows: pruned weights. copied: other tensors. nbytes: of all tensors.
+    notes: what a user should know about the input.
+    """
 
     target: Path
     rows: tuple[LayerRow, ...]
     copied: int
     nbytes: int
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,7 @@ def prune_checkpoint(source: Path, out: Path, options: PruneOptions, progress: P
         # A file that replaced its source has another source now.
         in_place = journal.run.request == request and checkpoint.path.samefile(target)
         if in_place or journal.run.key == key:
-            return _result(target, journal)
+            return _result(target, journal, checkpoint)
     output = _output(checkpoint, target, options)
     made = _make_folder(checkpoint, output.folder)
     journal: Journal | None = None
@@ -116,13 +119,15 @@ def prune_checkpoint(source: Path, out: Path, options: PruneOptions, progress: P
         if made:
             output.folder.rmdir()
         raise
-    return _result(target, journal)
+    return _result(target, journal, checkpoint)
 
 
 def _output(checkpoint: Checkpoint, target: Path, options: PruneOptions) -> _Output:
     """The output of the run. Raises ValueError if no weight is selected, or if two tensors need one name."""
     folder, name = target.parent, target.name
-    chosen = set(selected({name: tensor.form for name, tensor in checkpoint.tensors.items()}, options.selection))
+    unlisted = set(checkpoint.unlisted)
+    listed = {name: tensor.form for name, tensor in checkpoint.tensors.items() if name not in unlisted}
+    chosen = set(selected(listed, options.selection))
     forms = tuple(
         {tensor.name: _written_form(tensor, chosen, options) for tensor in file.tensors.values()}
         for file in checkpoint.files
@@ -134,7 +139,8 @@ def _output(checkpoint: Checkpoint, target: Path, options: PruneOptions) -> _Out
     weight_map: dict[str, str] = {}
     total = 0
     for shard, tensors in zip(shards, forms, strict=True):
-        for stored, entry in arranged(tensors).items():
+        arranged(tensors)
+        for stored, entry in arranged({name: form for name, form in tensors.items() if name not in unlisted}).items():
             if weight_map.setdefault(stored, shard) != shard:
                 raise ValueError(f"two tensors need the stored name {stored!r}: --exclude one")
             total += entry.nbytes
@@ -228,10 +234,11 @@ def _counted(form: Form, written: Written) -> Form:
     return replace(form, negative_zeros_dropped=written.dropped) if isinstance(form, SparseForm) else form
 
 
-def _result(target: Path, journal: Journal) -> PruneResult:
+def _result(target: Path, journal: Journal, checkpoint: Checkpoint) -> PruneResult:
     written = journal.written.values()
     rows = tuple(tensor.row for tensor in written if tensor.row is not None)
-    return PruneResult(target, rows, len(written) - len(rows), sum(tensor.nbytes for tensor in written))
+    nbytes = sum(tensor.nbytes for tensor in written)
+    return PruneResult(target, rows, len(written) - len(rows), nbytes, checkpoint.notes)
 
 
 def _digits(*texts: str) -> str:

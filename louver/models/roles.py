@@ -48,14 +48,13 @@ class Evidence(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How stored elements of a quantized weight become numbers: element · scale, or element / scale if `inverse`.
+    """How stored elements of a quantized weight become numbers: element · scale. See `louver.models.scaled`.
 
-    name: of the scales' tensor. block: elements of the weight that share a scale, along each axis of the weight.
+    name: of the scales' tensor; "inv" in it, as in `weight_scale_inv`, does not mean a division. block: elements of the weight that share a scale, along each axis of the weight.
     """
 
     name: str
     block: tuple[int, ...]
-    inverse: bool = False
 
     def __post_init__(self) -> None:
         if any(size < 1 for size in self.block):

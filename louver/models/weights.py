@@ -17,7 +17,7 @@ from louver.formats.dtypes import ElementType, element_type
 from louver.formats.file import load
 from louver.formats.pattern import Pattern
 from louver.formats.prune import prune
-from louver.formats.schema import DenseForm, Form, Tensor, form_of
+from louver.formats.schema import BitmaskForm, DenseForm, Form, Tensor, form_of
 from louver.formats.select import Norm
 from louver.formats.tensor import SparseTensor
 from louver.models.layer_row import LayerRow
@@ -127,7 +127,7 @@ def written_element(form: DenseForm, dtype: str | None, compressed: bool) -> Ele
     return element_type(dtype or (COMPRESSED.get(own.name, own.name) if compressed else own.name))
 
 
-def known_element(form: DenseForm) -> ElementType | None:
+def known_element(form: DenseForm | BitmaskForm) -> ElementType | None:
     """The element type; None if sparse tensors cannot have it."""
     try:
         element = element_type(DTYPES[form.dtype])

@@ -20,7 +20,6 @@ from louver.user.device_and_stream import refuse_capture
 from louver.user.explanation import Explanation
 from louver.user.hints import Hints
 from louver.user.hook_copies import rehearsed
-from louver.user.interpreted import interpret
 from louver.user.kernel import Grid, JitKernel, computes, grid_sizes
 from louver.user.launched_calls import LaunchedCall, LaunchedCalls
 from louver.user.refused import Refused, is_refusal
@@ -66,7 +65,7 @@ class AutotunedKernel(JitKernel):
             return
         given = self._completed(given)
         if given.ordinal is None:
-            self._on_host(grid, given, lambda call, _, sizes: interpret(self._source, call, sizes))
+            self._on_host(grid, given, self._interpreted)
             return
         _wait(given)
         attempt = self._chosen(grid, given, send=True)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
+from louver.formats.coverage import NoKernelWarning, has_kernels
 from louver.runtime.adapters import make_wait
+from louver.runtime.callers import callers_level
 from louver.user.arguments import Call, Kind, bind, classify, plain
 from louver.user.compiled import Variant, Wanted, assembled, compile_wanted
 from louver.user.dense import launch_dense
@@ -33,7 +36,8 @@ Grid: TypeAlias = "Sequence[int] | Callable[[dict[str, Any]], Sequence[int]]"
 class JitKernel:
     """A kernel that is launched by `self[grid](…)`. Threads may share it. Outputs are written in place. Arrays on a GPU
     are used in the order of the caller's stream. Libraries on different streams are rejected. Host arrays (NumPy) take
-    the reference path, which interprets the kernel one program at a time; `emulate` runs the compiled kernel instead.
+    the reference path, which interprets the kernel one program at a time, with one `louver.NoKernelWarning` for a kernel
+    that GPUs refuse for its sparse arguments; `emulate` runs the compiled kernel instead.
     """
 
     def __init__(self, source: KernelSource, hints: Hints) -> None:
@@ -42,6 +46,7 @@ class JitKernel:
         self._parameters = source.parameters
         self._recent = LaunchedCalls()
         self._compiled: dict[str, CompiledKernel] = {}
+        self._judged: set[tuple[Kind, Hints]] = set()
 
     def __getitem__(self, grid: Grid) -> Callable[..., None]:
         """A launcher over a grid: up to three sizes, or a function of the call's arguments."""
@@ -74,7 +79,7 @@ class JitKernel:
         ordinal, stream = place(self._source.name, call.arrays, call.sparse)
         sizes = grid_sizes(grid, call.given)
         if ordinal is None:
-            interpret(self._source, call, sizes)
+            self._interpreted(call, hints, sizes)
             return
         if not call.sparse and self._is_tritons(call):
             launch_dense(self._source, hints, call, sizes)
@@ -111,6 +116,21 @@ class JitKernel:
             return self._compile(Wanted.of(self._source, hints, asked, variant, TARGET, sizes, schedule=schedule))
 
         return emulate(self._source.name, hints, compiled, call, sizes)
+
+    def _interpreted(self, call: Call, hints: Hints, sizes: tuple[int, ...]) -> None:
+        """Interpret a call, with one warning for a kernel that GPUs refuse. Only products have kernels for other
+        patterns than those of register tiles, and not every kernel is a product.
+        """
+        tiles = all(has_kernels("register tiles", str(s.pattern), s.dtype.name) for s in call.sparse.values())
+        if not tiles and (call.kind, hints) not in self._judged:
+            self._judged.add((call.kind, hints))
+            try:
+                compile_wanted(Wanted.of(self._source, hints, call, "bulk", TARGET, sizes))
+            except ValueError as error:
+                why = "\n".join((str(error), *getattr(error, "__notes__", ())))
+                text = f"louver interprets {self._source.name} on the CPU, and GPUs have no kernel for it: {why}"
+                warnings.warn(text, NoKernelWarning, stacklevel=callers_level())
+        interpret(self._source, call, sizes)
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """How a call with these arguments runs on any grid: its kernel family, its schedule, and the reasons."""

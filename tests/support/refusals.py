@@ -93,7 +93,7 @@ REFUSALS = (
     Refusal("axis", "matmul", lambda xp, out: louver.matmul(sparse(axis=0), _b(xp), out=out), "along K, its last axis"),
     Refusal("out without s's batch", "matmul", lambda xp, out: louver.matmul(sparse(shape=(2, M, K)), _b(xp), out=out), r"shape \[2, 70, 24\], got \[70, 24\]"),
     Refusal("s without rows", "matmul", lambda xp, out: louver.matmul(sparse(shape=(0, K)), _b(xp), out=out), "at least one row"),
-    Refusal("type of s", "matmul", lambda xp, out: louver.matmul(sparse("f32"), xp.full((K, N), "f32"), out=out), r"GPUs multiply 2:4 and V:N:M of 16 and 8 bits, 1:2 of f32, .*, got 2:4 f32: convert the weight before compress, as w\.astype\(np\.float16\)", device_only=True),
+    Refusal("type of s", "matmul", lambda xp, out: louver.matmul(sparse("f32"), xp.full((K, N), "f32"), out=out), r"GPUs have products of 2:4 for f16, .*; and of f32 for 1:2, N:M, N:M@L, got 2:4 f32: convert the weight before compress, as w\.astype\(np\.float16\)", device_only=True),
     Refusal("accumulate", "matmul", lambda xp, out: louver.matmul(sparse(), _b(xp), out=out, accumulate="promoted"), "accumulate"),
     Refusal("out_dtype", "matmul", lambda xp, out: louver.matmul(sparse(), _b(xp), out=out, out_dtype="s32"), "out_dtype must be"),
     Refusal("out and out_dtype", "matmul", lambda xp, out: louver.matmul(sparse(), _b(xp), out=out, out_dtype="f32"), "out must have element type f32, got f16"),

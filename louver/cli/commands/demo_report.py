@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import louver
-from louver.cli.commands.demo_sentences import PATTERN, Embedded
+from louver.cli.commands.demo_sentences import PATTERN, PATTERNS, Embedded
+from louver.formats.coverage import has_kernels
 from louver.formats.regular import Target
 from louver.measure.report.layers import layers_json, layers_table
 from louver.measure.report.plots import plot_layers
@@ -21,6 +22,11 @@ from louver.runtime.device import current_device
 
 PLOT = "plot.png"
 
+DTYPE = "f16"
+"""The element type of the pruned weights."""
+
+MULTIPLIED = ", ".join(str(each) for each in PATTERNS if each != PATTERN and has_kernels("products", str(each), DTYPE))
+
 MEANINGS = f"""
 | column | meaning |
 |---|---|
@@ -29,7 +35,8 @@ MEANINGS = f"""
 | rank corr. | Spearman's, of the similarities of all pairs of sentences by these weights and by the stored ones |
 | finds paraphrase | sentences whose nearest neighbour, of all others, is the sentence that says the same |
 
-`louver.linear` multiplies the {PATTERN} weights. NumPy multiplies the others, dense with zeros, because products take {PATTERN} only.
+`louver.linear` multiplies the {PATTERN} weights. NumPy multiplies the others, dense with zeros: only their accuracy is compared here. GPUs also
+multiply {DTYPE} weights of {MULTIPLIED}.
 No weights are retrained. A model that is to be used is retrained after pruning.
 """
 

@@ -13,7 +13,7 @@ from louver.formats.check import CheckReport, check
 from louver.formats.checkpoint import StoredTensor, TensorReader, open_checkpoint
 from louver.formats.container import DTYPES
 from louver.formats.pattern import Pattern
-from louver.formats.schema import SparseForm, Tensor
+from louver.formats.schema import BitmaskForm, RawForm, SparseForm, Tensor
 from louver.formats.tensor import SparseTensor
 from louver.measure.report.layers import size_text
 from louver.measure.report.result import Result
@@ -23,7 +23,7 @@ from louver.models.weights import known_element
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One tensor. form: "dense" or the pattern of a sparse tensor. report: None if no pattern applies."""
+    """One tensor. form: "dense", "bytes", "bitmask" or the pattern of a sparse tensor. report: None if no pattern applies."""
 
     name: str
     dtype: str
@@ -47,11 +47,12 @@ def inspect_file(file: Path, pattern: str) -> Result:
         "tensors": [entry_json(entry) for entry in entries],
         "total_bytes": sum(entry.stored for entry in entries),
         "metadata": checkpoint.metadata,
+        "notes": list(checkpoint.notes),
     }
     described = [f"{key}: {text}" for key, text in checkpoint.metadata.items()]
     files = f" in {len(checkpoint.files)} files" if checkpoint.index is not None else ""
     title = f"{checkpoint.path.name}: {len(entries)} tensors{files}"
-    return Result("inspect", data, [entries_table(entries, parsed, title), *described])
+    return Result("inspect", data, [entries_table(entries, parsed, title), *described, *checkpoint.notes])
 
 
 def examine(reader: TensorReader, tensor: StoredTensor, pattern: Pattern) -> Entry:
@@ -59,9 +60,12 @@ def examine(reader: TensorReader, tensor: StoredTensor, pattern: Pattern) -> Ent
     form = tensor.form
     if isinstance(form, SparseForm):
         dtype, kind, checked = form.dtype.name, str(form.pattern), True
+    elif isinstance(form, RawForm):
+        dtype, kind, checked = form.dtype, "bytes", False
     else:
         element = known_element(form)
-        dtype, kind = DTYPES[form.dtype].name if element is None else element.name, "dense"
+        dtype = DTYPES[form.dtype].name if element is None else element.name
+        kind = "bitmask" if isinstance(form, BitmaskForm) else "dense"
         checked = element is not None and len(form.shape) >= 2
     report = None
     if checked:

@@ -14,6 +14,8 @@ def prune_file(source: Path, out: Path, options: PruneOptions) -> Result:
     """`prune_checkpoint` with its results as a table. Raises ValueError and OSError for unusable input."""
     with progress("pruning") as shown:
         done = prune_checkpoint(source, out, options, shown)
+    for line in done.notes:
+        note(line)
     form = "values and indices" if options.compressed else "dense with zeros"
     note(f"wrote {done.target} ({form}, {size_text(done.nbytes)})")
     data = {

@@ -23,9 +23,9 @@ from louver.compile.generate.places import place
 from louver.compile.plan.layout import dense_layout, output_layout, require_picks, values_layout
 from louver.compile.plan.schedule import Schedule, check_registers, lists_of, register_split, steps_of
 from louver.compile.signature import RANGES, TAIL_MAP, kernel_name, parameter_name
+from louver.formats.coverage import has_kernels, without_kernels
 from louver.formats.dtypes import multiplied_as
-from louver.formats.pattern import lifted_pattern
-from louver.ir.product import Batch, ProductNest, has_unit, require_rows, unit_of
+from louver.ir.product import Batch, ProductNest, require_rows, unit_of
 from louver.ir.sched import ops, staged
 from louver.ir.sched.types import MapType, PointerType, SizeType, WgmmaAttr
 from louver.ir.tile.elements import element_attribute
@@ -46,11 +46,8 @@ def generate(nest: ProductNest, schedule: Schedule, target: Target) -> ModuleOp:
         )
     require_rows(nest)
     selection = nest.a.selection
-    if not has_unit(nest.a.pattern, nest.a.element):
-        lifted = lifted_pattern(nest.a.element)
-        raise ValueError(
-            f"products of {nest.a.element} take the pattern {lifted} or vectors N:M@L, got {nest.a.pattern}"
-        )
+    if nest.a.pattern is not None and not has_kernels("products", nest.a.pattern, nest.a.element):
+        raise ValueError(without_kernels("products", nest.a.pattern, nest.a.element))
     unit = unit_of(nest.a.pattern, nest.a.element)
     steps = steps_of(nest.a.element, unit, lifted=selection.lifted)
     if schedule.tile.k not in steps:

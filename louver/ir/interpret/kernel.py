@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice, product
 from typing import Any, TypeAlias, cast
 
@@ -14,8 +13,8 @@ from numpy.typing import NDArray
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, Operation
 
-from louver.formats.dtypes import element_type, raw_bits
-from louver.formats.tensor import SparseTensor
+from louver.formats.dtypes import element_type
+from louver.formats.tensor import SparseTensor, stored_elements
 from louver.ir.interpret.fault import Fault, InterpretationError
 from louver.ir.interpret.program import Program, Turns, require_known
 from louver.ir.interpret.values import Memory, Pointers, Shaded, Value, View, dtype_of
@@ -148,8 +147,7 @@ def _memory(name: str, type_: PointerType | DescriptorType, given: Argument) -> 
     if isinstance(given, SparseTensor):
         if encoding is not None and str(given.pattern) != encoding.format.pattern:
             raise ValueError(f"{name!r} is sparse in {encoding.format.pattern}, got {given.pattern}")
-        ones = replace(given, values=np.ones(given.values.shape, given.values.dtype))
-        given, stored = np.asarray(given), raw_bits(ones.dense()).reshape(-1) != 0
+        given, stored = np.asarray(given), stored_elements(given).reshape(-1)
         given.flags.writeable = False
     elif encoding is not None:
         raise ValueError(f"{name!r} is a sparse tensor, {type_}, got {type(given).__name__}: compress it")

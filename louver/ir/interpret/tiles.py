@@ -18,12 +18,10 @@ from louver.ir.interpret.values import Array, Memory, Pointers, Shaded, Value, V
 from louver.ir.llvm import AssumeOp
 from louver.ir.tile.syntax import Literals, join_indices
 from louver.ir.tile.types import loaded_type
+from louver.isa.product_meaning import read_tf32
 
 NAN_PADDING = 2
 """The number in Triton for NaN outside of a tensor. 1 is for zeros, which are the default too."""
-
-TF32_BITS = np.uint32(0xFFFFE000)
-"""Mask of the bits of a float32 that tensor cores read as tf32."""
 
 
 def _shaped(change: Any) -> Handler:
@@ -104,7 +102,7 @@ def _sums(a: Array, b: Array, *operands: Value) -> Array:
 def _operand(value: Array, op: tt.DotOp) -> Array:
     precision = "tf32" if op.input_precision is None else op.input_precision.data
     if value.dtype == np.float32 and precision == "tf32":
-        value = (np.ascontiguousarray(value).view(np.uint32) & TF32_BITS).view(np.float32)
+        value = read_tf32(value)
     return value.astype(np.float64)
 
 

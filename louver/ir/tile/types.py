@@ -17,6 +17,7 @@ from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
+from louver.formats.coverage import KERNELS, kind_of
 from louver.formats.pattern import Pattern
 from louver.ir.tile.elements import ELEMENTS
 from louver.ir.tile.encodings import Encoding
@@ -84,16 +85,13 @@ class SparseFormat:
 
 
 FORMATS: dict[str, SparseFormat] = {
-    "NV24": SparseFormat("2:4", 4, ("f16", "bf16", "e4m3", "e5m2", "s8", "u8")),
-    "NV12": SparseFormat("1:2", 2, ("f32",)),
+    "NV24": SparseFormat("2:4", 4, KERNELS["register tiles"]["2:4"]),
+    "NV12": SparseFormat("1:2", 2, KERNELS["register tiles"]["1:2"]),
 }
 """Sparse encodings that the hardware multiplies, by name.
 
 Source: PTX ISA, sparse matrix storage of wgmma (tf32 is 1:2, all others are 2:4).
 """
-
-VECTOR_ELEMENTS = ("f32", "f16", "bf16", "e4m3", "e5m2", "s8", "u8")
-"""Element types of vector patterns. Instructions do not restrict them."""
 
 
 def vector_format(name: str) -> SparseFormat | None:
@@ -108,7 +106,7 @@ def vector_format(name: str) -> SparseFormat | None:
         return None
     if str(pattern) != name or any(format_.pattern == name for format_ in FORMATS.values()):
         return None
-    return SparseFormat(name, pattern.m, VECTOR_ELEMENTS, pattern.length)
+    return SparseFormat(name, pattern.m, KERNELS["products"][kind_of(pattern)], pattern.length)
 
 
 @irdl_attr_definition

@@ -18,7 +18,7 @@ def test_demo_goes_all_the_way(cli: Cli, checkpoint: Path, tmp_path: Path) -> No
     out = tmp_path / "deep" / "out"
     result = cli("demo", "--weights", checkpoint, "--out", out)
     assert result.exit_code == 0, result.output
-    assert result.output.splitlines()[-1] == "All 3 products are within the bound."
+    assert "All 3 products are within the bound." in result.output.splitlines()[-2:]
     report = json.loads((out / "report.json").read_text())
     names = sorted(entry["name"] for entry in report["layers"]["tensors"])
     assert names == ["encoder.dense.weight", "encoder.query.weight"]
@@ -100,3 +100,13 @@ def test_biases_go_with_their_weights(rng: np.random.Generator) -> None:
     assert demo_products.bias_of("a.weight", {"a.bias": bias[:5]}, sparse) is None
     assert demo_products.bias_of("a.weight", {"b.bias": bias}, sparse) is None
     assert demo_products.bias_of("a", {"a": bias}, sparse) is None
+
+
+@pytest.mark.parametrize("found", [None, "/somewhere/louver"])
+def test_the_last_line_says_how_to_call_louver(
+    cli: Cli, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: str | None
+) -> None:
+    monkeypatch.setattr(demo.shutil, "which", lambda name: found)
+    last = cli("demo", "--weights", checkpoint, "--out", tmp_path / "out").output.splitlines()[-1]
+    assert last.startswith("`louver` is not on the PATH: type `") == (found is None)
+    assert (" first." in last) == (found is None)

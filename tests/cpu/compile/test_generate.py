@@ -194,7 +194,7 @@ def test_a_left_operand_that_no_unit_multiplies_is_refused() -> None:
     nest = nest_of(Problem(), Schedule())
     with pytest.raises(ValueError, match="the left operand must have K contiguous, got M contiguous in a"):
         generate(replace(nest, a=replace(nest.a, k_major=False)), Schedule(), SM_90A)
-    with pytest.raises(ValueError, match="products of f16 take the pattern 2:4 .* got 1:2"):
+    with pytest.raises(ValueError, match="GPUs have products of 1:2 for f32; and of f16 for 2:4, .*, got 1:2 f16"):
         generate(replace(nest, a=replace(nest.a, pattern="1:2")), Schedule(), SM_90A)
 
 

@@ -17,6 +17,7 @@ import louver
 from louver.cli.commands.inspect import inspect_file
 from louver.formats.index import Index
 from louver.formats.regular import FormatError
+from support.bitmasks import write_bitmask
 from support.containers import raw_file, write_container
 from support.sparse import random_bits
 
@@ -51,6 +52,12 @@ def foreign(folder: Path, rng: np.random.Generator) -> dict[str, Any]:
         folder / "model.safetensors", {name: np.asarray(t) for name, t in tensors.items()}, {"format": "pt"}
     )
     return tensors
+
+
+def bitmasks(folder: Path, rng: np.random.Generator) -> dict[str, Any]:
+    weight = sparse(rng, (3, 12), "e4m3", "2:4")
+    write_bitmask(folder / "model.safetensors", {"x.weight": weight.dense()})
+    return {"x.weight": weight}
 
 
 def sharded(folder: Path, rng: np.random.Generator) -> dict[str, Any]:
@@ -134,14 +141,14 @@ def check_message(error: Exception, folder: Path, names: set[str], data_only: bo
     assert str(folder) in text, "names the file"
     assert text.isprintable()
     if data_only:
-        assert any(name in text for name in names), "names the tensor"
+        assert any(name.removesuffix(".weight") in text for name in names), "names the tensor"
 
 
 @pytest.mark.sampled(20)
 @pytest.mark.parametrize("seed", range(20))
 def test_damaged_files(seed: int, tmp_path: Path, rng: np.random.Generator) -> None:
     chance = random.Random(seed)
-    kinds: tuple[Callable[[Path, np.random.Generator], dict[str, Any]], ...] = (ours, ours, foreign, sharded)
+    kinds: tuple[Callable[[Path, np.random.Generator], dict[str, Any]], ...] = (ours, ours, foreign, sharded, bitmasks)
     loaded = refused = 0
     for case in range(CASES):
         folder = tmp_path / str(case)
@@ -160,6 +167,10 @@ def test_damaged_files(seed: int, tmp_path: Path, rng: np.random.Generator) -> N
         except (FormatError, OSError) as error:
             refused += 1
             check_message(error, folder, set(tensors), data_only)
+            if kind is foreign and "of which NumPy has no arrays" in str(error):
+                # A damaged type name may be that of another type, which is listed.
+                inspect_file(folder, "2:4")
+                continue
             with pytest.raises((FormatError, OSError)):
                 inspect_file(folder, "2:4")
         else:

@@ -13,6 +13,7 @@ def test_parse() -> None:
     assert Pattern.parse("8:32@16") == Pattern(8, 32, 16)
     assert Pattern.parse("2:4@1") == Pattern(2, 4)
     assert Pattern.parse(Pattern(6, 8)) == Pattern(6, 8)
+    assert Pattern.parse("64:2:8") == Pattern.parse("2:8@V64") and str(Pattern.parse("64:2:8")) == "2:8@V64"
     assert Pattern.parse("2:8@V64") == Pattern(2, 8, 64, shared=4) != Pattern(2, 8, 64)
 
 

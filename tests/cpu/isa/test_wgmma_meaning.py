@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from louver.formats.dtypes import element_type
 from louver.isa.descriptor import describe
+from louver.isa.product_meaning import read_tf32
 from louver.isa.swizzle import Swizzle, Tile
 from louver.isa.wgmma import ACCUMULATORS, FP8, INTEGER, Wgmma
-from support.warpgroup import integers, make_product, normals, shared_image, starting
+from support.warpgroup import integers, make_product, normals, shared_image, starting, tiny_operand
 
 TYPES = [(a, b, d) for (a, b), accumulators in ACCUMULATORS.items() for d in accumulators]
 
@@ -195,3 +197,20 @@ def test_a_product_cannot_leave_its_swizzle_span(rng):
         make = make_product(form, rng, swizzle_b=32)
         step, a, b_desc, meta = make.steps[0]
         step.meaning(np.zeros((4, 128), np.uint32), a, b_desc, meta, True, make.window)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("sparse", [True, False], ids=["sparse", "dense"])
+def test_tf32_reads_subnormals_as_zeros(rng, sparse, which):
+    product = make_product(Wgmma(8, "tf32", "tf32", "f32", sparse), rng, values_of=tiny_operand(which))
+    got = product.meaning(None)
+    a, b = (np.where(np.abs(each) < 2.0**-126, 0, each) for each in (product.values, product.b))
+    assert np.array_equal(got, replace(product, values=a, b=b).reference(None)) and got.any()
+    assert not np.array_equal(got, product.reference(None))
+
+
+def test_tf32_keeps_what_is_not_a_number(rng):
+    given = np.array([np.inf, -np.inf, np.nan, -0.0, -1e-40, 2.0**-126, 1 + 2.0**-11], np.float32)
+    read = read_tf32(given)
+    np.testing.assert_array_equal(read, np.array([np.inf, -np.inf, np.nan, 0, 0, 2.0**-126, 1], np.float32))
+    assert np.signbit(read[3:5]).all()

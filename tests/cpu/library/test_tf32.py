@@ -11,6 +11,8 @@ from louver.frontend.problem import Problem
 from louver.isa.product_meaning import f32_to_tf32
 from louver.library.forms import Metadata, RoundedValues, forms_of
 
+pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference path")
+
 
 def sparse(rng: np.random.Generator, m: int = 64, k: int = 96) -> louver.SparseTensor:
     return louver.compress(louver.prune(rng.standard_normal((m, k)).astype(np.float32), "1:2"), "1:2")
@@ -43,17 +45,43 @@ def test_products_read_rounded_values_and_the_tensor_keeps_its_own(rng: np.rando
     assert (s.values.view(np.uint32) & 0x1FFF).any()
 
 
-def test_the_reference_path_computes_in_f32(rng: np.random.Generator) -> None:
-    s, x = sparse(rng), rng.standard_normal((5, 96)).astype(np.float32)
-    y = louver.linear(x, s)
-    assert y.dtype == np.float32
-    np.testing.assert_allclose(y, x.astype(np.float64) @ s.dense().T.astype(np.float64), atol=1e-4)
-    np.testing.assert_array_equal(louver.matmul(s, np.ascontiguousarray(x.T)).shape, (64, 5))
-
-
 def test_a_problem_s_pattern_goes_with_its_type() -> None:
-    with pytest.raises(ValueError, match="the tensor cores multiply f32 as 1:2, got 2:4"):
+    with pytest.raises(
+        ValueError, match="GPUs have products of 2:4 for f16, .*, u8; and of f32 for 1:2, N:M, N:M@L, got 2:4 f32"
+    ):
         Problem("linear", "f32", "f32", "f32", pattern="2:4")
     assert Problem("linear", "f32", "f32", "f32").pattern == "1:2" and Problem().pattern == "2:4"
-    with pytest.raises(ValueError, match="the tensor cores multiply f16 as 2:4, got 1:2"):
+    with pytest.raises(ValueError, match="GPUs have products of 1:2 for f32; and of f16 for 2:4, .*, got 1:2 f16"):
         Problem("linear", pattern="1:2")
+
+
+@pytest.mark.parametrize("tiny", ["neither", "tokens", "weight"])
+@pytest.mark.parametrize("kind", ["linear", "matmul"])
+def test_the_reference_path_reads_operands_as_the_kernel_does(rng: np.random.Generator, kind: str, tiny: str) -> None:
+    """Values rounded, tokens cut, subnormal numbers zeros: so an error measured on the host predicts the device's."""
+    w, x = np.asarray(sparse(rng).dense()), rng.standard_normal((5, 96)).astype(np.float32)
+    if tiny != "neither":
+        factors = (np.float32(2.0**100), np.float32(2.0**-127))
+        w, x = (each * factor for each, factor in zip((w, x), factors[:: 1 if tiny == "tokens" else -1], strict=True))
+    s = louver.compress(w, "1:2")
+    y = louver.linear(x, s) if kind == "linear" else louver.matmul(s, np.ascontiguousarray(x.T)).T
+    assert y.dtype == np.float32
+    cut = (x.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+    cut, rounded = (np.where(np.abs(each) < 2.0**-126, 0, each).astype(np.float64) for each in (cut, f32_to_tf32(w)))
+    exact, magnitude = x.astype(np.float64) @ w.T, np.abs(x).astype(np.float64) @ np.abs(w).T
+    assert (np.abs(y - cut @ rounded.T) <= 2.0**-20 * magnitude).all()
+    assert (np.abs(y - exact) > 2.0**-16 * magnitude).any()
+
+
+@pytest.mark.parametrize("pattern", ["1:3", "2:8@4"])
+def test_patterns_on_cuda_cores_read_f32_itself(rng: np.random.Generator, pattern: str) -> None:
+    w = rng.standard_normal((64, 96)).astype(np.float32)
+    s, x = louver.compress(w, pattern, method="magnitude"), rng.standard_normal((5, 96)).astype(np.float32)
+    np.testing.assert_allclose(louver.linear(x, s), x.astype(np.float64) @ s.dense().T.astype(np.float64), atol=2e-5)
+
+
+def test_new_values_are_rounded_again(rng: np.random.Generator) -> None:
+    s, x = sparse(rng), np.eye(96, dtype=np.float32)
+    louver.linear(x, s)
+    s.update_(np.asarray(s.values) * np.float32(3))
+    np.testing.assert_array_equal(louver.linear(x, s).T, f32_to_tf32(np.asarray(s.dense())))

@@ -215,6 +215,25 @@ def test_parts_of_sparse_tensors_are_not_pruned_again(cli: Cli, checkpoint: Path
         )
 
 
+@pytest.mark.parametrize("arguments", [[], ["--compressed"]])
+def test_a_tensor_that_the_index_does_not_list_is_copied(
+    arguments: list[str], cli: Cli, sharded: Path, tmp_path: Path
+) -> None:
+    fields = json.loads((sharded / INDEX).read_text())
+    left_out = "a.weight"
+    shard = fields["weight_map"].pop(left_out)
+    fields["metadata"].pop("louver_crc32", None)
+    (sharded / INDEX).write_text(json.dumps(fields))
+    out = tmp_path / "out"
+    done = cli("prune", sharded, out, *arguments)
+    assert done.exit_code == 0 and f"{INDEX} does not list 'a.weight'" in done.stderr
+    assert not any(name.startswith(left_out) for name in json.loads((out / INDEX).read_text())["weight_map"])
+    with safe_open(out / shard, "np") as file:
+        assert file.get_tensor(left_out).tobytes() == content(sharded)[left_out]
+    listed = cli("inspect", out)
+    assert listed.exit_code == 0 and f"{INDEX} does not list 'a.weight'" in listed.stdout
+
+
 def test_a_sharded_checkpoint(cli: Cli, sharded: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     before = louver.load(sharded)

@@ -168,5 +168,5 @@ def test_what_the_model_chooses_assembles_without_spills(pattern: str, n: int, k
 def test_what_is_refused() -> None:
     with pytest.raises(ValueError, match="gathered rows are no multicast, got cluster 2"):
         compile_product(problem_of("2:8@V64"), NARROW.changed(cluster=2))
-    with pytest.raises(ValueError, match="the tensor cores multiply f32 as 1:2, got 2:8@V64"):
+    with pytest.raises(ValueError, match="and of f32 for 1:2, N:M, N:M@L, got 2:8@V64 f32"):
         problem_of("2:8@V64", a="f32", b="f32", out="f32")

@@ -95,6 +95,36 @@ def test_tokens_by_k_are_refused(rng: np.random.Generator) -> None:
     assert any("rows of K are gathered from a dense operand" in note for note in caught.value.__notes__)
 
 
+def test_the_interpreter_warns_once_of_what_gpus_refuse(rng: np.random.Generator) -> None:
+    kernel, call, known, outs = given("mm, sparse right", rng)
+    jitted = louver.jit(kernel)
+    with pytest.warns(
+        louver.NoKernelWarning, match=r"(?s)GPUs have no kernel for it: .*, not 2:8.*rows of K are gathered"
+    ) as seen:
+        jitted[call.grid](**known)
+        jitted[call.grid](**known)
+    assert len(seen) == 1 and seen[0].filename == __file__
+    (y,) = outs.values()
+    assert np.isfinite(y.astype(np.float32)).all() and y.any()
+
+
+def test_the_interpreter_says_nothing_of_a_product(rng: np.random.Generator, recwarn: pytest.WarningsRecorder) -> None:
+    kernel, call, known, _ = given("mm, sparse left", rng)
+    louver.jit(kernel)[call.grid](**known)
+    assert not [each for each in recwarn if each.category is louver.NoKernelWarning]
+
+
+def test_types_that_no_product_has(rng: np.random.Generator) -> None:
+    kernel, call, known, _ = given("mm, sparse left", rng, "2:8@V64")
+    known["a"] = louver.compress(known["a"].dense().astype(np.float32), "2:8@V64")
+    known["b"] = known["b"].astype(np.float32)
+    rule = "is for elements of f16, bf16, e4m3, e5m2, s8, u8, got f32"
+    with pytest.raises(ValueError, match=rule):
+        louver.jit(kernel).emulate[call.grid](**known)
+    with pytest.warns(louver.NoKernelWarning, match=rule):
+        louver.jit(kernel)[call.grid](**known)
+
+
 def test_rows_that_are_not_whole_16_bytes_are_refused(rng: np.random.Generator) -> None:
     """A gather copies 16 bytes at a time, and there are no register tiles to go to."""
     kernel, call, known, _ = given("mm, sparse left", rng)

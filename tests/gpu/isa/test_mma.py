@@ -10,7 +10,7 @@ import pytest
 from louver.formats.dtypes import element_type
 from louver.isa.mma import FP8, INTEGER, Mma
 from support.warp_products import TYPES, WarpProduct, make_product, place, run_on_gpu, shapes, starting
-from support.warpgroup import contributing, integers, normals
+from support.warpgroup import contributing, integers, normals, tiny_operand
 
 pytestmark = pytest.mark.usefixtures("lovelace")
 
@@ -113,3 +113,11 @@ def test_tf32_truncates_and_f16_keeps_subnormals(rng):
     zero = np.zeros((64, 8), np.float32)
     for product, got in zip(products, run_on_gpu(products, [zero] * len(products)), strict=True):
         assert np.array_equal(got, product.meaning(zero)), product.form
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_tf32_reads_subnormals_as_zeros(rng, which):
+    products = [make_product(form, rng, values_of=tiny_operand(which)) for form in shapes() if form.a == "tf32"]
+    zero = np.zeros((64, 8), np.float32)
+    for product, got in zip(products, run_on_gpu(products, [zero] * len(products)), strict=True):
+        assert np.array_equal(got, product.meaning(zero)) and got.any(), product.form

@@ -9,7 +9,7 @@ import pytest
 
 from louver.isa.wgmma import FP8, INTEGER, Wgmma
 from support import warpgroup_cases as cases
-from support.warpgroup import Product, contributing, make_product, normals, starting
+from support.warpgroup import Product, contributing, make_product, normals, starting, tiny_operand
 from support.warpgroup_kernel import run_on_gpu
 
 pytestmark = pytest.mark.usefixtures("hopper")
@@ -130,3 +130,24 @@ def test_tf32_truncates_and_f16_keeps_subnormals(rng):
     ]
     for product, got in zip(products, run_on_gpu(products, [None] * len(products)), strict=True):
         assert np.array_equal(got, product.meaning(None)), product.form
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("sparse", [True, False], ids=["sparse", "dense"])
+def test_tf32_reads_subnormals_as_zeros(rng, sparse, which):
+    product = make_product(Wgmma(32, "tf32", "tf32", "f32", sparse), rng, values_of=tiny_operand(which))
+    (got,) = run_on_gpu([product], [None])
+    assert np.array_equal(got, product.meaning(None)) and got.any()
+
+
+def test_tf32_reads_the_upper_bits_of_nan(rng):
+    """A NaN whose payload is in the dropped bits reads as an infinity."""
+
+    def nan(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:
+        values = np.ones(shape, np.float32)
+        values[0, 0] = np.uint32(0x7F800001).view(np.float32)
+        return values
+
+    product = make_product(Wgmma(32, "tf32", "tf32", "f32", False), rng, values_of=nan)
+    (got,) = run_on_gpu([product], [None])
+    np.testing.assert_array_equal(got, product.meaning(None))

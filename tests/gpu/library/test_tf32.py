@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 import louver
+from louver.library import host
 from louver.library.numerics import compare
 from louver.library.reference import exact_product
+from louver.runtime.device import NoDevice
 from support.device_products import to_numpy, to_torch
 
 SIZES = {"whole": (512, 512, 1024), "odd": (300, 333, 1001), "few": (1024, 1, 4096), "tiny": (1, 1, 1)}
@@ -41,3 +43,21 @@ def test_the_bound_is_kept_and_the_bits_repeat(rng: np.random.Generator, torch: 
         y.fill_(float("nan"))
         louver.linear(tokens, s, out=y)
         assert torch.equal(y, first)
+
+
+@pytest.mark.filterwarnings("ignore:louver computes by the reference path")
+@pytest.mark.parametrize("tiny", [False, True])
+def test_the_host_reads_operands_as_the_device_does(
+    rng: np.random.Generator, torch: Any, monkeypatch: pytest.MonkeyPatch, tiny: bool
+) -> None:
+    """The two differ by the rounding of sums only, subnormal operands included."""
+    w = louver.prune(rng.standard_normal((128, 96)).astype(np.float32), "1:2")
+    x = rng.standard_normal((40, 96)).astype(np.float32)
+    if tiny:
+        w, x = w * np.float32(2.0**100), x * np.float32(2.0**-127)
+    s = louver.compress(w, "1:2")
+    found = to_numpy(louver.linear(to_torch(x), s))
+    monkeypatch.setattr(host, "current_device", lambda: NoDevice("none for this test"))
+    expected = louver.linear(x, s)
+    scale = np.abs(x.astype(np.float64)) @ np.abs(w.astype(np.float64)).T
+    assert (np.abs(found - expected) <= 2.0**-18 * scale).all()
