@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from louver.torch.linear import SparseLinear, SparseWeight
     from louver.torch.ready import prepare
     from louver.torch.report import Report
+    from louver.torch.stale import verify
     from louver.torch.swap import compress_, decompress_, prune_
     from louver.torch.tensor import SparseTensor
-    from louver.torch.stale import verify
 
 __all__ = [
     "Report",
