@@ -117,7 +117,7 @@ class SparseTensor(Tensor):
     ) -> Any:
         handler = _TABLE.get(func)
         if handler is None:
-            raise TypeError(f"{func} takes no sparse tensor: call to_dense() on it first")
+            raise RuntimeError(f"{func} takes no sparse tensor: call to_dense() on it first")
         return handler(*args, **(kwargs or {}))
 
 
@@ -157,8 +157,8 @@ def _addmm(bias: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> T
     return beta * bias + alpha * _matmul(a, b)
 
 
-def _no_product() -> TypeError:
-    return TypeError(
+def _no_product() -> RuntimeError:
+    return RuntimeError(
         "products of a sparse matrix s [out, in] are F.linear(x, s), x @ s.t() and s @ b with a dense x or b, along the axis of the "
         "pattern: call to_dense() for another one"
     )
