@@ -23,6 +23,9 @@ from louver.ir.polynomial import ONE, Compound, Extreme, Monomial, Polynomial, d
 from louver.ir.refusal import unsupported
 from louver.ir.tile import FuncOp
 
+EVERY = (1 << 31) - 1
+"""The size of a dimension without a bound. A load without a mask is inside of its tensor."""
+
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
@@ -30,7 +33,7 @@ class Dimension:
 
     number: in the tile. extent: the tile's. stride: between neighbours in memory. first: the tile's first index. size:
         of the whole tensor; None without a mask or shape. wrapped: indices from `size` on start again at 0. floored: a
-        mask excludes indices below 0.
+        mask excludes indices below 0. unsigned: so does a mask that compares indices as unsigned.
     """
 
     number: int
@@ -40,6 +43,7 @@ class Dimension:
     size: Polynomial | None
     wrapped: bool = False
     floored: bool = False
+    unsigned: bool = False
 
     @property
     def begins_before(self) -> bool:
@@ -52,12 +56,14 @@ class Dimension:
 class Entry:
     """The matrix of a batch that holds a tile. index: of the matrix. stride: between matrices, in elements. size:
     number of matrices from a mask. strides: of a batch with several dimensions, multiples of `stride` without gaps.
+    unsigned: the mask compares the index as unsigned.
     """
 
     index: Polynomial
     stride: Polynomial
     size: Polynomial | None = None
     strides: tuple[Polynomial, ...] = ()
+    unsigned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,16 +108,24 @@ def access(
     repeated = tuple(number for number in wide if repeats and number not in lanes(offset))
     starts = [_strided(offset, number, shape[number], op) for number in wide if number not in repeated]
     found, outside = _starts(starts, offset, op)
+    # A bound of all lanes says nothing of a tile that moves.
+    fixed = [each.number for each in found if each.first.constant is not None]
+    bounds = [each for each in bounds if not each.always(shape) or lanes(each.value) <= {*fixed}]
     limited = [_narrowed(bound.within(shape), wide) for bound in bounds]
+    unsigned = [_narrowed(bound.unsigned, wide) for bound in bounds if bound.unsigned is not None]
     within = tuple(each for each in limited if len(lanes(each)) == 1 and lanes(each) <= {*repeated})
     whole = [each for each in limited if not lanes(each)]
     limits = [_limit(found, each, op) for each in limited if each not in within and each not in whole]
     for place, each in enumerate(found):
         own = [size for number, size in (limit for limit in limits if limit) if number == each.number]
         sizes = [size for size in own if size is not None]
-        found[place], terms = _bounded(replace(each, floored=None in own), sizes, op)
+        limited_each, terms = _bounded(replace(each, floored=None in own), sizes, op)
+        index = Polynomial.atom(Lane(each.number)) + limited_each.first
+        found[place] = replace(limited_each, unsigned=index in unsigned)
         outside += terms
     entry = _limited_entry(batch_entry(outside, op, gapless=gapless), whole, op)
+    if entry is not None:
+        entry = replace(entry, unsigned=entry.index in unsigned)
     return Access(pointer.base, tuple(found), entry, repeated, within)
 
 
@@ -245,7 +259,8 @@ def _bounded(each: Dimension, sizes: Sequence[Polynomial], op: Operation) -> tup
     shared = [term for term in each.first if term in size.terms]
     moved = _with_fellows([term for term in shared if _inner(term[0]) or _goes_to_matrix(term, each, size)], each.first)
     size, first = size - moved, each.first - moved
-    if any(isinstance(atom, Iteration) for atom in size.leaves):
+    # A lower bound contains the terms.
+    if (moved and each.floored) or any(isinstance(atom, Iteration) for atom in size.leaves):
         raise unsupported(
             "a mask must compare the index that the offsets use with a size", op, "use one expression for both"
         )

@@ -23,19 +23,26 @@ class Bound:
     """`value` is below 0 wherever a mask is true. Dimensions are numbered as in the mask.
 
     each: the parts of the bound, all below 0 with it: several if an index is compared with a minimum.
+    unsigned: a number that is at least 0 too wherever the mask is true, because it is compared as unsigned; None if none is.
     """
 
     value: Polynomial
     each: tuple[Polynomial, ...]
+    unsigned: Polynomial | None = None
 
     def within(self, shape: Sequence[int]) -> Polynomial:
         """The bound for a tile: the only part that its shape does not imply, else the whole."""
         wanted = [value for value in self.each if not _is_implied(value, shape)]
         return wanted[0] if len(wanted) == 1 else self.value
 
+    def always(self, shape: Sequence[int]) -> bool:
+        """Whether a tile's shape implies the bound."""
+        return all(_is_implied(value, shape) for value in self.each)
+
     def moved(self, where: Callable[[int], int]) -> Bound:
         """The bound with renumbered dimensions."""
-        return Bound(moved(self.value, where), tuple(moved(value, where) for value in self.each))
+        unsigned = None if self.unsigned is None else moved(self.unsigned, where)
+        return Bound(moved(self.value, where), tuple(moved(value, where) for value in self.each), unsigned)
 
 
 def _is_implied(value: Polynomial, shape: Sequence[int]) -> bool:
@@ -85,20 +92,22 @@ def _bound(affine: Affine, condition: SSAValue, user: Operation) -> list[Bound]:
     op = condition.owner
     if isinstance(op, CmpiOp):
         match op.name_of_predicate:
-            case "slt" | "ult":
-                return [_below(affine, op.lhs, op.rhs, 0)]
-            case "sgt" | "ugt":
-                return [_below(affine, op.rhs, op.lhs, 0)]
-            case "sle" | "ule":
-                return [_below(affine, op.lhs, op.rhs, 1)]
-            case "sge" | "uge":
-                return [_below(affine, op.rhs, op.lhs, 1)]
+            case "slt" | "ult" as name:
+                return [_below(affine, op.lhs, op.rhs, 0, name)]
+            case "sgt" | "ugt" as name:
+                return [_below(affine, op.rhs, op.lhs, 0, name)]
+            case "sle" | "ule" as name:
+                return [_below(affine, op.lhs, op.rhs, 1, name)]
+            case "sge" | "uge" as name:
+                return [_below(affine, op.rhs, op.lhs, 1, name)]
             case _:
                 pass
     culprit = op if isinstance(op, Operation) else user
     raise unsupported("a mask must consist of upper bounds (offsets < size), joined by &", culprit)
 
 
-def _below(affine: Affine, low: SSAValue, high: SSAValue, less: int) -> Bound:
-    start = affine.integer(low) - Polynomial.number(less)
-    return Bound(start - affine.integer(high), tuple(start - affine.integer(each) for each in least_of(high)))
+def _below(affine: Affine, low: SSAValue, high: SSAValue, less: int, predicate: str) -> Bound:
+    lowest = affine.integer(low)
+    start = lowest - Polynomial.number(less)
+    each = tuple(start - affine.integer(part) for part in least_of(high))
+    return Bound(start - affine.integer(high), each, lowest if predicate.startswith("u") else None)

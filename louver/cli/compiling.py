@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 TYPES = ("f16", "bf16", "e4m3", "e5m2", "s8", "u8")
 """Element types of both operands of compiled products."""
 
+IR_SUFFIXES = (".ttir", ".mlir")
+"""Suffixes of IR files: TTIR as printed by Triton, and tile IR as printed by Louver."""
+
 LEVELS = ("ttir", "tile", "canonical", "decomposed", "encoded", "sched", "ptx", "sass", "all")
 """The levels to print. docs/compiler.md lists the levels of each family."""
 
@@ -72,6 +75,14 @@ LEVELS = ("ttir", "tile", "canonical", "decomposed", "encoded", "sched", "ptx", 
 @click.option(
     "--html", "page", type=PATH, metavar="FILE", help="With --emit all: write one page that links all levels to FILE."
 )
+@click.option(
+    "--source",
+    "files",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    multiple=True,
+    help="With --html, of a file of IR: a Python file whose lines the page may show. May be repeated.",
+)
 @output_option
 def compile_(
     kernel: str | None,
@@ -86,6 +97,7 @@ def compile_(
     sparse: tuple[str, ...],
     config: int | None,
     page: Path | None,
+    files: tuple[Path, ...],
     output: Path | None,
 ) -> None:
     """Compile a kernel and print one level. Needs no GPU.
@@ -95,14 +107,17 @@ def compile_(
     if (kernel is None) == (problem is None):
         raise ValueError("compile takes a kernel, FILE.py:name or a file of IR, or --problem M,N,K, one of the two")
     _check_page(page, emit, output)
+    if files and (page is None or kernel is None or not kernel.endswith(IR_SUFFIXES)):
+        raise ValueError(f"--source is for the page of a file of IR, got --source {files[0]}: give --html and the file")
+    read = dict(enumerate(files)) | ({} if kernel is None else {-1: Path(kernel.rpartition(":")[0] or kernel)})
     for written in (output, page):
-        check_output(written, {} if kernel is None else {"kernel": Path(kernel.rpartition(":")[0] or kernel)})
+        check_output(written, read)
     if kernel is None:
         if config is not None:
             raise ValueError(f"--config is for kernels under triton.autotune, got --config {config} with --problem")
         source = _product(str(problem), dtype, product, target, accumulate, arg or const or sparse)
     else:
-        source = _kernel(kernel, target, arg, const, sparse, config)
+        source = _kernel(kernel, target, arg, const, sparse, config, files)
     if page is not None:
         from louver.cli.page import levels_of, page_text
 
@@ -133,16 +148,22 @@ def _product(problem: str, dtype: str, product: str, target: str, accumulate: st
 
 
 def _kernel(
-    place: str, target: str, arg: Sequence[str], const: Sequence[str], sparse: Sequence[str], config: int | None
+    place: str,
+    target: str,
+    arg: Sequence[str],
+    const: Sequence[str],
+    sparse: Sequence[str],
+    config: int | None,
+    files: Sequence[Path],
 ) -> Source:
-    from louver.cli.commands.compile_ir import ir_source, is_ir
+    from louver.cli.commands.compile_ir import ir_source
     from louver.cli.commands.compile_kernel import KernelArguments, kernel_source, load_kernel
 
     given = KernelArguments.parse(arg, const, sparse)
-    if not is_ir(place):
-        return kernel_source(load_kernel(place), given, target, config)
+    if not place.endswith(IR_SUFFIXES):
+        return kernel_source(load_kernel(place), given, target, config, place)
     if config is not None:
         raise ValueError(f"--config is for kernels under triton.autotune, got --config {config} with {place}")
     if arg or const:
         raise ValueError(f"a file of IR says its types and constants itself, got {[*arg, *const][0]} with {place}")
-    return ir_source(place, given.sparse, target)
+    return ir_source(place, given.sparse, target, [str(file) for file in files])

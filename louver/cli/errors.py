@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import click
 
 from louver.cli.commands.notes import note
+from louver.formats.extras import explained
 from louver.formats.regular import FormatError
 from louver.ptx.assembler import AssemblerMissingError
 from louver.ptx.sass import DisassemblerMissingError
@@ -70,7 +71,7 @@ def _say(text: str, status: int) -> int:
 
 
 def _message(error: Exception) -> str:
-    text = str(error)
+    text = explained(error) if isinstance(error, ImportError) else str(error)
     if isinstance(error, OSError) and error.strerror:
         text = error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
     return " ".join(" ".join([text, *getattr(error, "__notes__", ())]).split())

@@ -43,7 +43,7 @@ def result_command(command: Callable[..., Result]) -> Callable[..., None]:
     return printing
 
 
-def check_output(output: Path | None, given: Mapping[str, Any]) -> None:
+def check_output(output: Path | None, given: Mapping[Any, Any]) -> None:
     """Refuse, before any work, a file that cannot be written or that is another argument's."""
     if output is None:
         return

@@ -58,13 +58,14 @@ class Choice:
     ctas: int | None = None
     refused: str | None = None
     boxes: bool = True
+    line: Callable[[str], str | None] = lambda place: None
 
     def product(self, reading: Reading) -> CompiledKernel | ValueError:
         """The kernel as a product, or the error."""
         try:
             return CompiledKernel(compile_tile_ir(reading(), self.schedule, self.target))
         except ValueError as error:
-            return error
+            return self._quoted(error)
 
     def tiles(self, reading: Reading, refusal: ValueError) -> CompiledKernel | ValueError:
         """The kernel of register tiles, or the error.
@@ -74,17 +75,21 @@ class Choice:
         try:
             module = reading()
         except ValueError as error:
-            return error
+            return self._quoted(error)
         self._mark(module)
         try:
             made = compile_tiles(module, self.target, warps=self.warps, boxes=self.boxes, ctas=self.ctas)
             return CompiledKernel(made, str(refusal))
-        except UnsupportedKernelError as error:
+        except UnsupportedKernelError as found:
+            error = found.quoted(self.line)
             if str(refusal) != str(error):
                 error.add_note(f"As a warpgroup product it is refused too: {refusal}")
             return error
         except ValueError as error:
             return error
+
+    def _quoted(self, error: ValueError) -> ValueError:
+        return error.quoted(self.line) if isinstance(error, UnsupportedKernelError) else error
 
     def _mark(self, module: ModuleOp) -> None:
         for function in module.body.ops:

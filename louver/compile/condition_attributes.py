@@ -14,7 +14,7 @@ from louver.ir.tile import FuncOp
 from louver.ir.tile.function import text_of
 
 EQUAL, MULTIPLE, PROGRAMS, REACH = "louver.equal", "louver.multiple", "louver.programs", "louver.reach"
-SPLIT = "louver.split"
+SPLIT, STEPS = "louver.split", "louver.steps"
 ROWS_APART, WHOLE = "louver.rows_apart", "louver.whole"
 POSITIVE, GUARDED = "louver.positive", "louver.guarded"
 
@@ -27,6 +27,11 @@ def require_equal(function: FuncOp, one: Size, other: Size) -> None:
 def require_multiple(function: FuncOp, argument: str, of: int) -> None:
     """Require that an argument is a multiple of a number."""
     _add(function, MULTIPLE, _array([argument, of]))
+
+
+def require_steps(function: FuncOp, size: Size, step: int) -> None:
+    """Require that a size is at most one step, or whole steps."""
+    _add(function, STEPS, _array([str(size), step]))
 
 
 def require_reach(function: FuncOp, reach: Reach) -> None:
@@ -82,6 +87,7 @@ def conditions(function: FuncOp) -> Conditions:
     return Conditions(
         equal=tuple((_size(one), _size(other)) for one, other in _rows(function, EQUAL)),
         multiples=tuple((str(name), int(of)) for name, of in _rows(function, MULTIPLE)),
+        steps=tuple((_size(size), int(step)) for size, step in _rows(function, STEPS)),
         positive=tuple(str(argument) for (argument,) in _rows(function, POSITIVE)),
         programs=programs.value.data if isinstance(programs, IntegerAttr) else None,
         guarded=GUARDED in function.attributes,

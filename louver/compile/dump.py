@@ -1,6 +1,6 @@
 """Writes the result of each pass to a folder for each kernel below `LOUVER_DUMP`.
 
-The name of a folder has the kernel's name and a hash of its tile IR. The name of a file has the position and the name
+The name of a folder has the kernel's name, made safe, and a hash of its tile IR. The name of a file has the position and the name
 of the pass. A file is moved to its name when it is complete, so several processes may compile the same kernel at the
 same time.
 """
@@ -17,6 +17,7 @@ from typing import Protocol
 
 from xdsl.dialects.builtin import ModuleOp
 
+from louver.formats.regular import file_name
 from louver.ir.tile import FuncOp
 
 VARIABLE = "LOUVER_DUMP"
@@ -61,7 +62,11 @@ class Dump:
             return NOWHERE
         kernels = [op.sym_name.data for op in module.body.ops if isinstance(op, FuncOp) and op.is_public]
         digest = hashlib.sha256(str(module).encode()).hexdigest()[:8]
-        return cls(Path(named).expanduser() / f"{kernels[0] if kernels else 'module'}-{digest}", tuple(passes), prefix)
+        return cls(
+            Path(named).expanduser() / f"{file_name(kernels[0] if kernels else 'module')}-{digest}",
+            tuple(passes),
+            prefix,
+        )
 
     def write(self, name: str, made: object) -> None:
         """Write the text of the result of the pass `name`. Raises OSError if the folder cannot be written."""

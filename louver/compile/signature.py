@@ -55,6 +55,9 @@ _TAKEN = re.compile(rf"({'|'.join((*OWN, *RANGES, *RESERVED))}|(batch_)?pitch_.*
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]*|_[A-Za-z0-9_]+")
 """The form of a name in PTX."""
 
+_PARTS = re.compile(r"[A-Za-z0-9_.]*")
+"""An argument that keeps its letters."""
+
 
 def parameter_name(argument: str) -> str:
     """The name of the parameter for an argument of an epilogue.
@@ -63,7 +66,7 @@ def parameter_name(argument: str) -> str:
     an element of a tuple, such as `sizes.rows`, it contains the lengths of the parts: `own5_sizes4_rows`. Two arguments
     never get the same parameter, and no argument gets the name of a pitch.
     """
-    if not argument.isascii():
+    if not _PARTS.fullmatch(argument):
         return f"ownx{argument.encode().hex()}"
     if "." in argument:
         return "own" + "".join(f"{len(part)}_{part}" for part in argument.split("."))
@@ -169,6 +172,7 @@ class BoxParameter:
     part: "address", "values" or "metadata", as for an `ArgumentParameter`, or "matrix", an operand of a product.
     sizes: None for a dimension in which the kernel does not bound the array.
     strides: the strides of all dimensions but the first.
+    least, free: conditions for the map, see `louver.analysis.mapped.Mapped`.
     adds: the element type of an output to which results are added.
     along: a size of the launch. The box has only the rows that whole boxes leave of it. None for a whole box.
     tailed: where rows of the array end inside a box, copies may be by its `tail`. The kernel knows `sizes[1]` then, by a
@@ -186,6 +190,8 @@ class BoxParameter:
     adds: str | None = None
     along: Size | None = None
     tailed: bool = False
+    least: tuple[Size, ...] = ()
+    free: int | None = None
 
     def __post_init__(self) -> None:
         if self.part not in ARRAYS:

@@ -47,8 +47,8 @@ class ProductRegisters:
 class Step:
     """A step of the flat program.
 
-    position: index of the node in program order. inputs: a getter for each input operand. sources: register slots that
-    each input reads. outputs: slots written, in operand order, vectors grouped. product: of a wgmma. compute: of a pure
+    position: index of the node in program order. inputs: a getter for each input operand. ranged: the inputs that have
+    values of their own. sources: register slots that each input reads. outputs: slots written, in operand order, vectors grouped. product: of a wgmma. compute: of a pure
     instruction. result: the only slot written, if it is one scalar register. plain: a pure instruction without a guard,
     with a `result`, and with no register of a wgmma. watched_reads, watched_writes: slots that some wgmma uses; see
     `hazards.py`. target: where "if", "else" and "repeat" jump to. condition: predicate slot of a guard or branch.
@@ -64,6 +64,7 @@ class Step:
     condition: int | None = None
     negated: bool = False
     inputs: tuple[Getter, ...] = ()
+    ranged: tuple[tuple[int, Operand], ...] = ()
     sources: tuple[tuple[int, ...], ...] = ()
     outputs: tuple[tuple[int, ...], ...] = ()
     compute: Callable[..., tuple[Any, ...]] | None = None
@@ -174,6 +175,7 @@ class _Decoder:
             condition=None if node.guard is None else self.slot(node.guard),
             negated=node.guard_negated,
             inputs=tuple(self.getter(node.op, o, a) for o, a in ins),
+            ranged=tuple((index, o) for index, (o, _) in enumerate(ins) if o.values is not None),
             sources=tuple(self.registers(a) for _, a in ins),
             outputs=tuple(self.registers(a) for _, a in outs),
             compute=node.op.compute if isinstance(node.op, Pure) else None,

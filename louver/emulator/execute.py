@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from louver.emulator.decode import Step
-from louver.emulator.errors import ConvergenceError, EmulationError, UninitialisedError
+from louver.emulator.errors import ConvergenceError, EmulationError, MisalignedError, UninitialisedError
 from louver.emulator.masks import same, some
 from louver.emulator.warp import Frame
-from louver.isa.instruction import LANES, STORAGE, Effect
+from louver.isa.instruction import LANES, STORAGE, Effect, Operand
 from louver.isa.machine import Mask, Suspend
 
 if TYPE_CHECKING:
@@ -82,6 +82,8 @@ def _instruction(warp: Warp, step: Step) -> bool:
         _write(warp, step, step.compute(*inputs))
         _advance(warp)
         return True
+    for index, operand in step.ranged:
+        _check_range(step, operand, inputs[index], active)
     result = cast(Effect, step.op).execute(warp, *inputs)
     if isinstance(result, Suspend):
         assert warp.sleeps_on is not None
@@ -90,6 +92,16 @@ def _instruction(warp: Warp, step: Step) -> bool:
     _write(warp, step, result or ())
     _advance(warp)
     return True
+
+
+def _check_range(step: Step, operand: Operand, value: Any, active: Mask) -> None:
+    values = operand.values
+    assert values is not None
+    wrong = active & ((value < values[0]) | (value > values[-1]) | (value % values.step != 0))
+    if some(wrong):
+        lane = int(np.flatnonzero(wrong)[0])
+        error = MisalignedError if int(value[lane]) % values.step else EmulationError
+        raise error(f"{operand.name} of {step.name} {operand.rule}, got {int(value[lane])}", lane=lane)
 
 
 def _advance(warp: Warp) -> None:

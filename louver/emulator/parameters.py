@@ -12,7 +12,7 @@ from louver.emulator.memory import Allocation, GlobalMemory
 from louver.emulator.shared import WINDOW_START
 from louver.emulator.tiles import Tensor
 from louver.isa.instruction import Bits
-from louver.isa.machine import U8, Mask
+from louver.isa.machine import GENERIC_PARAMETERS, U8, Mask
 from louver.isa.tensormap import TensorMap
 from louver.ptx.module import Kernel, Param
 from louver.ptx.validate import SHARED_SYMBOL
@@ -51,8 +51,12 @@ class Parameters:
         return self._tensors[tensor_map]
 
     def at(self, address: int) -> Argument:
-        """The argument of the parameter at `address`."""
-        index, offset = divmod(address - FIRST_ADDRESS, STEP)
+        """The argument of the parameter at a generic address."""
+        index, offset = divmod(address - GENERIC_PARAMETERS - FIRST_ADDRESS, STEP)
+        if 0 <= (address - FIRST_ADDRESS) // STEP < len(self._values):
+            raise OutOfBoundsError(
+                f"a tensor map has a generic address, got {address:#x} of the space .param: convert it by cvta.param"
+            )
         if not 0 <= index < len(self._values) or offset:
             raise OutOfBoundsError(f"no parameter is at address {address:#x}")
         return self._values[index]

@@ -37,13 +37,14 @@ class Tensor:
 
     @classmethod
     def bind(cls, tensor_map: TensorMap, memory: GlobalMemory) -> Tensor:
-        """Find the allocation. Raises LaunchError if the tensor is not in one."""
-        last = tensor_map.shape[0] * tensor_map.element_bytes - 1
-        last += sum((n - 1) * stride for n, stride in zip(tensor_map.shape[1:], tensor_map.strides, strict=True))
+        """Find the allocation. Raises LaunchError if the tensor does not begin in one.
+
+        The hardware does not know where an array ends. The tensor may reach beyond it, boxes may not.
+        """
         try:
-            return cls(tensor_map, memory.find(tensor_map.address, tensor_map.address + last))
+            return cls(tensor_map, memory.find(tensor_map.address, tensor_map.address))
         except OutOfBoundsError as error:
-            raise LaunchError(f"the tensor map {tensor_map} leaves its array: {error.problem}") from None
+            raise LaunchError(f"the tensor map {tensor_map} begins in no array: {error.problem}") from None
 
     def load(self, coordinates: Sequence[int]) -> U8:
         """The box at `coordinates` (innermost first): uint8 [box_bytes], not swizzled, zeros outside the tensor."""
@@ -124,7 +125,13 @@ class Tensor:
             start += low * stride
             sizes.append(high - low)
             slices.append(slice(low - c, high - c))
-        step = data.itemsize
+        held, step = self.allocation.size, data.itemsize
+        end = start + self.map.element_bytes + sum((n - 1) * by for n, by in zip(sizes, strides, strict=True))
+        if end > held:
+            raise OutOfBoundsError(
+                f"the box at {tuple(coordinates)} of {self.map} leaves {self.allocation.name} ({held} bytes): "
+                f"{end - held} bytes past the end"
+            )
         view = as_strided(
             data[start:],
             (*sizes[::-1], self.map.element_bytes),

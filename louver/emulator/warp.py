@@ -194,7 +194,13 @@ class Warp:
     def barrier_any(self, index: int, threads: int, value: Mask) -> Mask | Suspend:
         return self.cta.named.any(self, index, threads, value)
 
-    def warp_sync(self) -> None:
+    def warp_sync(self, mask: Bits) -> None:
+        lanes = sum(1 << lane for lane in self.active_lanes().tolist())
+        if wrong := [lane for lane in self.active_lanes().tolist() if int(mask[lane]) != lanes]:
+            raise ConvergenceError(
+                f"the mask of bar.warp.sync names the lanes that execute it, {lanes:#010x}, got {int(mask[wrong[0]]):#010x}",
+                lane=wrong[0],
+            )
         self.clock.join(self.clock.most(self.active), self.active)
 
     def cluster_arrive(self) -> None:

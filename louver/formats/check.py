@@ -9,9 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from louver.formats.dtypes import ElementType
+from louver.formats.dynamo import opaque
+from louver.formats.given import check_switch
 from louver.formats.pattern import Pattern
 from louver.formats.rows import Bits, Block, Windows, normal_axis, on_gpu, sparse_operand, to_planes, to_rows
 from louver.formats.select import Mask, Slots, kept_of, largest, nonzero
+from louver.formats.torch_tensors import detached
 
 LISTED: Final = 8
 """Offending groups that a report names by default. All are counted."""
@@ -63,6 +66,7 @@ class CheckReport:
         return f"{rule} fails in {self.offending} of {self.groups} groups; first: {where}"
 
 
+@opaque
 def check(w: Any, pattern: str | Pattern, *, axis: int = -1, exact: bool = False, listed: int = LISTED) -> CheckReport:
     """Count the non-zeros of every group of M along `axis`, and report the groups with more than N. N:M@L counts
     vectors with a non-zero element; groups are in the order of their windows of L rows. In V:N:M a group offends with
@@ -70,6 +74,8 @@ def check(w: Any, pattern: str | Pattern, *, axis: int = -1, exact: bool = False
     off counts as filled with zeros. exact: groups with fewer than N offend too. listed: how many offending groups are
     named. An array on a GPU is checked there. Raises ValueError for an unsupported element type, pattern or axis.
     """
+    check_switch("exact", exact)
+    w = detached(w)
     if (there := on_gpu(w)) is not None:
         return there.check(w, pattern, axis=axis, exact=exact, listed=listed)
     pattern = Pattern.parse(pattern)

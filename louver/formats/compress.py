@@ -11,15 +11,18 @@ from numpy.typing import ArrayLike
 from louver.formats.check import too_many_at
 from louver.formats.codes import encode, encode_into, index_bytes
 from louver.formats.dtypes import ElementType, element_type, raw_bits
+from louver.formats.dynamo import opaque
 from louver.formats.given import integer
 from louver.formats.pattern import Pattern
 from louver.formats.prune import prune
 from louver.formats.rows import Bits, Block, Windows, normal_axis, on_gpu, sparse_operand, to_planes, to_rows
 from louver.formats.select import Mask, Slots, kept_of, largest
 from louver.formats.tensor import SparseTensor, empty_rows, frozen
+from louver.formats.torch_tensors import library_of
 from louver.formats.transposable import PATTERN as TRANSPOSABLE
 
 
+@opaque
 def compress(
     w: Any, pattern: str | Pattern, *, axis: int = -1, method: Literal["magnitude"] | None = None
 ) -> SparseTensor:
@@ -31,6 +34,7 @@ def compress(
     index on. A -0.0 without a slot becomes +0.0 and is counted in `negative_zeros_dropped`. N:M@L keeps whole vectors
     (layout: `louver.prune`) by the same rules. A sparse axis that is not a multiple of M is filled with zeros; `shape`
     holds its true size. An array on a GPU is compressed there; the result's arrays are there too, of the same library.
+    Of a PyTorch tensor on the CPU, `dense()` is one too. A parameter is data, see `louver.prune`.
     Raises ValueError for an unsupported element type, pattern or axis, and for a group of more than N non-zeros.
     """
     if (there := on_gpu(w)) is not None:
@@ -51,7 +55,9 @@ def compress(
         stored[block.rows, first : first + own] = tiles.reshape(-1, own)[: len(part)]
         encode_into(indices, masks, block, windows)
         dropped += lost
-    return SparseTensor(pattern, element, array.shape, axis, frozen(values), frozen(indices), dropped)
+    return SparseTensor(
+        pattern, element, array.shape, axis, frozen(values), frozen(indices), dropped, library=library_of(w)
+    )
 
 
 def _kept(
@@ -73,6 +79,7 @@ def _kept(
     return tiles, masks, lost
 
 
+@opaque
 def from_indices(
     values: ArrayLike, indices: ArrayLike, pattern: str | Pattern, shape: Sequence[int], *, axis: int = -1
 ) -> SparseTensor:
@@ -115,7 +122,7 @@ def from_indices(
     stored = empty_rows(windows.rows, expected[1], element)
     raw_bits(stored)[:] = np.take_along_axis(raw_bits(np.ascontiguousarray(array)), columns[of_rows], axis=1)
     packed = encode(_masks_of(keep.reshape(expected[0], windows.groups, pattern.m), windows), windows)
-    s = SparseTensor(pattern, element, sizes, axis, frozen(stored), frozen(packed))
+    s = SparseTensor(pattern, element, sizes, axis, frozen(stored), frozen(packed), library=library_of(values))
     s.validate()
     return s
 
@@ -138,6 +145,7 @@ def _masks_of(keep: Mask, windows: Windows) -> list[Mask]:
     return _kept(tiles, windows, element_type("u8"))[1]
 
 
+@opaque
 def compress_both(w: Any) -> tuple[SparseTensor, SparseTensor]:
     """An array [..., M, K], pruned by transposable 2:4 masks, as two sparse tensors: along K and along M. `dense()` of
     either is the pruned array. An array on a GPU is read once. Raises ValueError as `prune` does.

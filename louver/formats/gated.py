@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 import numpy as np
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 
 from louver.formats.coverage import KERNELS, kind_of
 from louver.formats.dtypes import raw_bits
+from louver.formats.dynamo import opaque
 from louver.formats.tensor import SparseTensor, empty_rows, frozen, memory_text, resident, row_pitch
 
 GATE_ROWS: Final = 8
@@ -18,11 +18,13 @@ r and r + 8 of 16 rows: both factors of an output.
 """
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@opaque
 class GatedTensor(SparseTensor):
     """The sparse tensor [2·F, K] of a gated pair [F, K]: 8 rows of the gate, 8 of the up projection, and so on.
     `louver.gated` makes it; `louver.linear` and `matmul` give F outputs. `parts` gives the pair.
     """
+
+    __slots__ = ()
 
     def parts(self) -> tuple[SparseTensor, SparseTensor]:
         """The gate and the up projection, [F, K] each."""
@@ -31,7 +33,10 @@ class GatedTensor(SparseTensor):
         pitches = row_pitch(self.kept, self.dtype), self.indices.shape[1]
         arrays = zip((self.values, self.indices), pitches, strict=True)
         values, indices = (self._divided(array, pitch) for array, pitch in arrays)
-        gate, up = (SparseTensor(self.pattern, self.dtype, shape, 1, values[part], indices[part]) for part in (0, 1))
+        gate, up = (
+            SparseTensor(self.pattern, self.dtype, shape, 1, values[part], indices[part], library=self.library)
+            for part in (0, 1)
+        )
         return gate, up
 
     def _divided(self, array: Any, pitch: int) -> tuple[Any, Any]:
@@ -65,6 +70,7 @@ def _no_matrix() -> TypeError:
     )
 
 
+@opaque
 def gated(gate: SparseTensor, up: SparseTensor) -> GatedTensor:
     """Both weights of a gated layer as one tensor.
 
@@ -103,7 +109,7 @@ def gated(gate: SparseTensor, up: SparseTensor) -> GatedTensor:
         values = join(gate.values, up.values, GATE_ROWS, pitch)
         indices = join(gate.indices, up.indices, GATE_ROWS, gate.indices.shape[1])
     dropped = gate.negative_zeros_dropped + up.negative_zeros_dropped
-    return GatedTensor(gate.pattern, gate.dtype, (2 * rows, size), 1, values, indices, dropped)
+    return GatedTensor(gate.pattern, gate.dtype, (2 * rows, size), 1, values, indices, dropped, gate.library)
 
 
 def _interleaved(gate: NDArray[Any], up: NDArray[Any]) -> NDArray[Any]:

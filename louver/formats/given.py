@@ -1,4 +1,4 @@
-"""Checks of integer arguments, and the text of a caller's value in an error."""
+"""Checks of integers and switches among arguments, and the text of a caller's value in an error."""
 
 from __future__ import annotations
 
@@ -27,6 +27,12 @@ def integer(value: object, rule: str) -> int:
     if number.bit_length() > MAX_BITS:
         raise ValueError(f"{rule}, got one of {number.bit_length()} bits")
     return number
+
+
+def check_switch(name: str, value: object) -> None:
+    """Raises TypeError unless a value is Python's True or False. name: of the option."""
+    if type(value) is not bool:
+        raise TypeError(f"{name} is True or False, got {shown(value)}")
 
 
 def shown(value: object) -> str:

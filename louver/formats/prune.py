@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from louver.formats.dtypes import ElementType, raw_bits
-from louver.formats.given import shown
+from louver.formats.dynamo import opaque
+from louver.formats.given import check_switch, shown
 from louver.formats.pattern import Pattern
 from louver.formats.rows import (
     Bits,
@@ -22,10 +23,12 @@ from louver.formats.rows import (
     to_rows,
 )
 from louver.formats.select import Mask, Norm, kept_elements, kept_of, largest, magnitude_keys, norm_keys
+from louver.formats.torch_tensors import like
 from louver.formats.transposable import PATTERN, SIDE
 from louver.formats.transposable import transposable as transposable_mask
 
 
+@opaque
 def prune(
     w: Any,
     pattern: str | Pattern,
@@ -45,10 +48,12 @@ def prune(
     norm: "l1", the sum of magnitudes, or "l2", the sum of squares, which loses the least of ‖w‖. Sums are in f32, in
         the order of the elements. A sum that overflows is infinite. Single elements rank the same by either norm.
     transposable: the result keeps 2:4 along both of the last two axes; `axis` is one of them. Each 4 × 4 block keeps
-        the mask with the largest sum of magnitudes (exact rule: `louver.formats.transposable`).
-    An array on a GPU is pruned there and gives an array of the same library; any other gives a NumPy array.
+        the mask with the largest sum of magnitudes (exact rule: `louver.formats.transposable`), whatever the norm.
+    An array on a GPU is pruned there. The result has the library of `w`: PyTorch for a tensor on the CPU too, which
+    carries no gradient; NumPy for lists. A parameter is data, but not the result of an operation with a gradient.
     Raises ValueError for an element type, pattern, axis, method or norm that is not supported.
     """
+    check_switch("transposable", transposable)
     if (there := on_gpu(w)) is not None:
         return there.prune(w, pattern, axis=axis, method=method, norm=norm, transposable=transposable)
     pattern = Pattern.parse(pattern)
@@ -57,7 +62,7 @@ def prune(
     check_method(method, norm)
     if transposable:
         check_transposable(pattern, array.ndim, axis)
-        return _prune_blocks(array, element)
+        return like(w, _prune_blocks(array, element))
     rows = to_rows(array, axis)
     windows = Windows(array.shape, axis, pattern)
     pruned = np.empty_like(rows)
@@ -67,7 +72,7 @@ def prune(
         kept = tiles * _kept(tiles, pattern, element, norm)
         kept = kept.reshape(-1, block.inside.groups * pattern.m)
         pruned[block.rows, block.columns] = kept[: part.shape[0], : part.shape[1]]
-    return from_rows(pruned, array.shape, axis, element)
+    return like(w, from_rows(pruned, array.shape, axis, element))
 
 
 def _kept(tiles: Bits, pattern: Pattern, element: ElementType, norm: Norm) -> Mask:

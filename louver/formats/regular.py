@@ -29,6 +29,13 @@ TOKEN_DIGITS: Final = 16
 """Hexadecimal digits that distinguish the unfinished files of different runs."""
 
 
+def file_name(text: str) -> str:
+    """A name for a file or folder, made of any text such as a kernel's name: never a path, hidden or empty. Two texts may
+    have one name.
+    """
+    return re.sub(r"[^\w.-]|^[.-]", "_", text, flags=re.ASCII)[:80] or "_"
+
+
 class FormatError(ValueError):
     """A file that cannot be used as its format requires. The message names the file."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -13,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from louver.formats.dtypes import SPARSE_TYPES, ElementType, element_type, raw_bits
 from louver.formats.given import integer
 from louver.formats.pattern import Pattern
+from louver.formats.torch_tensors import data_of, host_array, is_torch_tensor
 
 Bits = NDArray[Any]
 """Raw bits of elements, as unsigned integers of the same size."""
@@ -22,21 +22,22 @@ BLOCK: Final = 1 << 17
 
 
 def sparse_operand(array: ArrayLike) -> tuple[NDArray[Any], ElementType]:
-    """The array and its element type. A PyTorch tensor may be on any device and of a type that NumPy lacks. Raises
-    TypeError or ValueError for scalars, masked arrays and types that a sparse tensor cannot have.
+    """The array and its element type. A PyTorch tensor may be of a type that NumPy lacks; it is data, as for
+    `louver.formats.torch_tensors.data_of`. Raises TypeError or ValueError for scalars, masked arrays and types that a
+    sparse tensor cannot have.
     """
-    of_torch = _is_torch_tensor(array)
+    of_torch = is_torch_tensor(array)
     if isinstance(array, np.ma.MaskedArray):
         raise TypeError(
             "a sparse tensor is made of an array whose elements all have values, got a masked one: call filled(…)"
         )
-    operand: Any = array if of_torch else np.asarray(array)
+    operand: Any = data_of(array) if of_torch else np.asarray(array)
     if operand.dtype == object:
         raise TypeError(f"a sparse tensor is made of an array of numbers, got {type(array).__name__}: convert it first")
     if operand.ndim == 0:
         raise ValueError("a sparse tensor has at least one dimension, got a scalar: give an array")
     element = element_type(operand.dtype, among=SPARSE_TYPES)
-    return (_on_host(operand, element) if of_torch else operand), element
+    return (host_array(operand.cpu()) if of_torch else operand), element
 
 
 _GPU_MEMORY: Final = (2, 13)
@@ -49,7 +50,7 @@ def on_gpu(array: object) -> Any:
     """
     if isinstance(array, np.ndarray):
         return None
-    if _is_torch_tensor(array):
+    if is_torch_tensor(array):
         there = bool(getattr(array, "is_cuda", False))
     else:
         where = getattr(array, "__dlpack_device__", None)
@@ -59,16 +60,6 @@ def on_gpu(array: object) -> Any:
     import louver
 
     return louver.streamed
-
-
-def _is_torch_tensor(array: object) -> bool:
-    torch: Any = sys.modules.get("torch")
-    return torch is not None and isinstance(array, torch.Tensor)
-
-
-def _on_host(tensor: Any, element: ElementType) -> NDArray[Any]:
-    torch: Any = sys.modules["torch"]
-    return tensor.detach().cpu().contiguous().view(torch.uint8).numpy().view(element.numpy)
 
 
 def normal_axis(axis: object, ndim: int) -> int:

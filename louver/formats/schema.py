@@ -19,6 +19,7 @@ from louver.formats.gated import GatedTensor
 from louver.formats.pattern import Pattern
 from louver.formats.rows import Windows
 from louver.formats.tensor import SparseTensor
+from louver.formats.torch_tensors import detached, is_torch_tensor, numpy_dtype
 
 VERSION: Final = 1
 """The schema's version. Readers reject any other."""
@@ -271,11 +272,13 @@ def form_of(name: str, tensor: Tensor) -> Form:
         )
     if isinstance(tensor, SparseTensor):
         return SparseForm(tensor.pattern, tensor.dtype, tensor.shape, tensor.axis, tensor.negative_zeros_dropped)
-    array = np.asarray(tensor)
     try:
+        if is_torch_tensor(tensor):
+            return DenseForm(type_name(numpy_dtype(detached(tensor))), tuple(tensor.shape))
+        array = np.asarray(tensor)
         return DenseForm(type_name(array.dtype), array.shape)
-    except ValueError as error:
-        raise ValueError(f"{name!r} cannot be saved: {error}") from error
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{name!r} cannot be saved: {error}") from error
 
 
 def start_crc32(entry: Entry) -> int:

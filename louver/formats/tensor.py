@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, NoReturn, cast
+from dataclasses import FrozenInstanceError, dataclass, field, replace
+from typing import Any, Final, NoReturn, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -12,14 +13,34 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from louver.formats.codes import decode, decode_block, index_bytes
 from louver.formats.derived import DerivedForms
 from louver.formats.dtypes import SPARSE_TYPES, ElementType, element_type, raw_bits
+from louver.formats.dynamo import opaque
+from louver.formats.given import shown
 from louver.formats.pattern import Pattern
 from louver.formats.rows import Block, Windows, from_rows, row_count, sparse_operand
 from louver.formats.select import kept_elements
+from louver.formats.torch_tensors import Library, library_of, of_host
+
+T = TypeVar("T")
 
 ROW_ALIGNMENT: Final = 16
 """The row pitch of values is a multiple of this many bytes, so that bulk copies can read the rows in place."""
 
 
+def _fixed(tensor: type[T]) -> type[T]:
+    """Clear errors for assignments. Those of a frozen dataclass with slots fail themselves for other names."""
+
+    def refuse(self: object, name: str, *value: object) -> NoReturn:
+        raise FrozenInstanceError(
+            f"a sparse tensor's attributes are fixed, got an assignment to {name!r}: update_(values) changes the values, "
+            "dataclasses.replace(s, …) makes another tensor"
+        )
+
+    tensor.__setattr__ = tensor.__delattr__ = refuse
+    return tensor
+
+
+@opaque
+@_fixed
 @dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
 class SparseTensor:
     """A structured-sparse tensor in its portable form.
@@ -28,6 +49,7 @@ class SparseTensor:
     values: [rows, kept] of `dtype`; contiguous along a row, row pitch a multiple of 16 bytes.
     indices: contiguous uint8 [rows, index bytes], for N:M@L and V:N:M [windows, …]; see `louver.formats.codes`.
     negative_zeros_dropped: -0.0 of the dense tensor that became +0.0, because their group had no free slot.
+    library: of what `dense` makes on the host. By default that of values on a GPU, if it is PyTorch, else NumPy.
     device: the GPU's ordinal; None for NumPy arrays. derived: objects made from the tensor, such as device copies.
     A sparse axis that is not a multiple of M ends in a group that is filled with zeros.
 
@@ -36,7 +58,8 @@ class SparseTensor:
     `__cuda_array_interface__`. They are used in place without synchronization; only another layout is copied, on the
     device. `to` moves a tensor; `update_` sets values. Tensors compare and hash by identity, as PyTorch's modules do;
     `numpy.array_equal` compares elements. `s @ b` and `x @ s.T` are `louver.matmul` and `louver.linear`. NumPy's
-    functions see the dense array on the host. A pickled tensor is loaded to the host.
+    functions see the dense array on the host; `numpy.dot` is the sparse product. A pickled tensor is loaded to the
+    host. Transposed views that are pickled or deeply copied together share their values afterwards too.
     Raises TypeError or ValueError for parts that do not match; `validate` also checks the contents.
     """
 
@@ -47,6 +70,7 @@ class SparseTensor:
     values: Any
     indices: Any
     negative_zeros_dropped: int = 0
+    library: Library | None = None
     device: int | None = field(default=None, init=False)
     derived: DerivedForms = field(default_factory=DerivedForms, init=False)
 
@@ -63,6 +87,8 @@ class SparseTensor:
             )
         if any(size < 0 for size in self.shape):
             raise ValueError(f"dimensions are 0 or more, got shape {self.shape}")
+        if self.library not in (None, "numpy", "torch"):
+            raise ValueError(f'library is "numpy", "torch" or None, got {shown(self.library)}')
         if self.negative_zeros_dropped < 0:
             raise ValueError(f"negative_zeros_dropped is a count, got {self.negative_zeros_dropped}")
         on_host = isinstance(self.values, np.ndarray) and isinstance(self.indices, np.ndarray)
@@ -70,6 +96,8 @@ class SparseTensor:
         object.__setattr__(self, "values", values)
         object.__setattr__(self, "indices", indices)
         object.__setattr__(self, "device", device)
+        if self.library is None:
+            object.__setattr__(self, "library", library_of(values))
 
     def _owned_arrays(self) -> tuple[NDArray[Any], NDArray[np.uint8], None]:
         values, indices = self.values, self.indices
@@ -133,12 +161,22 @@ class SparseTensor:
                 f"{self.axis}: compress the transposed dense array"
             )
         *batch, rows, columns = self.shape
-        view = replace(self, shape=(*batch, columns, rows), axis=2 * self.ndim - 3 - self.axis)
+        return self._view((*batch, columns, rows), 2 * self.ndim - 3 - self.axis)
+
+    def _view(self, shape: tuple[int, ...], axis: int) -> SparseTensor:
+        """The tensor with another order of its axes, and the same values and derived objects."""
+        view = replace(self, shape=shape, axis=axis)
         with self.derived.lock:
             object.__setattr__(view, "values", self.values)
             object.__setattr__(view, "derived", self.derived)
             self.derived.views |= {self, view}
         return view
+
+    def _first_view(self) -> SparseTensor:
+        """One of the views that share the values, the same for all of them: copies and pickles of the others refer to
+        it.
+        """
+        return min((self, *self.derived.views), key=id)
 
     def to(self, device: object) -> SparseTensor:
         """The tensor on another device, as a new tensor. The result is the tensor itself if it is already there.
@@ -191,12 +229,17 @@ class SparseTensor:
 
     def dense(self) -> Any:
         """The dense array with the compressed bits, except for the -0.0 counted: `shape`, `dtype`, C order. A NumPy
-        array; for a tensor on a GPU an array there, of the values' library. Raises ValueError for illegal indices.
+        array, or a PyTorch tensor if the tensor was made of one; for a tensor on a GPU an array there, of the values'
+        library. Raises ValueError for illegal indices.
         """
         if self.device is not None:
             import louver
 
             return louver.streamed.dense(self)
+        dense = self._host_dense()
+        return of_host(dense) if self.library == "torch" else dense
+
+    def _host_dense(self) -> NDArray[Any]:
         out = np.empty((self.rows, self.size), self.dtype.bits_dtype)
         values = self.values
         for block in self.windows.blocks():
@@ -259,23 +302,36 @@ class SparseTensor:
     def __getitem__(self, index: object) -> NoReturn:
         raise TypeError(f"a sparse tensor cannot be indexed, got s[{index!r}]: use s.dense()[…]")
 
+    def __array_function__(
+        self, function: Any, types: object, arguments: tuple[Any, ...], options: dict[str, Any]
+    ) -> Any:
+        """NumPy's functions of the dense array; `numpy.dot` is the sparse product, as `@` is."""
+        if function is np.dot:
+            return _dot(*arguments, **options)
+        return function(*_densified(arguments), **_densified(options))
+
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
             raise ValueError("the dense array of a sparse tensor is a new one, got copy=False: leave it out")
-        dense = self.to("cpu").dense()
+        dense = self.to("cpu")._host_dense()
         return dense if dtype is None else dense.astype(dtype, copy=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        first = self._first_view()
+        if first is not self:
+            return _view_of, (first, self.shape, self.axis)
         host = self.to("cpu")
         parts = (self.pattern, self.dtype, self.shape, self.axis, host.values, host.indices)
-        return type(self), (*parts, self.negative_zeros_dropped)
+        return type(self), (*parts, self.negative_zeros_dropped, self.library)
 
     def __copy__(self) -> SparseTensor:
         """A copy on the same device. `update_` of either leaves the other unchanged."""
         return replace(self) if self.device is None else replace(self, values=resident().copied(self.values))
 
-    def __deepcopy__(self, memo: object) -> SparseTensor:
-        return self.__copy__()
+    def __deepcopy__(self, memo: dict[int, Any]) -> SparseTensor:
+        """As `copy.copy`; transposed views that are copied together share their values again."""
+        first = self._first_view()
+        return self.__copy__() if first is self else copy.deepcopy(first, memo)._view(self.shape, self.axis)
 
     def __repr__(self) -> str:
         return f"SparseTensor({self.pattern} {self.dtype} {list(self.shape)}, axis {self.axis}, {memory_text(self)})"
@@ -287,7 +343,39 @@ def stored_elements(s: SparseTensor) -> NDArray[np.bool_]:
     """
     host = s.to("cpu")
     ones = replace(host, values=np.ones(host.values.shape, host.values.dtype))
-    return raw_bits(ones.dense()) != 0
+    return raw_bits(np.asarray(ones)) != 0
+
+
+def _dot(a: Any, b: Any, out: Any = None) -> Any:
+    """`numpy.dot` with a sparse operand. Raises ValueError where it differs from `louver.matmul`."""
+    import louver
+
+    if isinstance(a, SparseTensor) and np.ndim(b) == 1:
+        return louver.linear(b, a, out=out)
+    if any(np.ndim(each) != 2 for each in (a, b) if isinstance(each, SparseTensor)) or (
+        isinstance(a, SparseTensor) and np.ndim(b) != 2
+    ):
+        raise ValueError(
+            f"numpy.dot with a sparse tensor takes matrices, got shapes {list(np.shape(a))} and {list(np.shape(b))}: use "
+            "louver.matmul, whose leading axes are a batch"
+        )
+    return louver.matmul(a, b, out=out)
+
+
+def _densified(x: Any) -> Any:
+    """Arguments of a function of NumPy with dense arrays for sparse tensors, in lists and tuples too."""
+    if isinstance(x, SparseTensor):
+        return np.asarray(x)
+    if isinstance(x, dict):
+        return {name: _densified(each) for name, each in cast("dict[str, Any]", x).items()}
+    if type(x) in (list, tuple):
+        return type(x)(_densified(each) for each in cast("list[Any]", x))
+    return x
+
+
+def _view_of(s: SparseTensor, shape: tuple[int, ...], axis: int) -> SparseTensor:
+    """A pickled view of `s`."""
+    return s._view(shape, axis)  # pyright: ignore[reportPrivateUsage]
 
 
 def row_pitch(kept: int, element: ElementType) -> int:

@@ -36,7 +36,17 @@ class UnsupportedKernelError(ValueError):
         where = "" if location is None else f" at {location}"
         more = [str(each) for each in others]
         helps = f": {advice}" if advice else ""
+        self.others = tuple(others)
         super().__init__("\nAlso: ".join([f"{rule}, got{where}: {operation}{helps}", *more]))
+
+    def quoted(self, line: Callable[[str], str | None]) -> UnsupportedKernelError:
+        """The same error with the user's lines in place of operations. line: the text at "file:line:column", or None."""
+        text = None if self.location is None else line(self.location)
+        others = [each.quoted(line) for each in self.others]
+        made = UnsupportedKernelError(self.rule, text or self.operation, self.location, self.advice, others)
+        for note in getattr(self, "__notes__", ()):
+            made.add_note(note)
+        return made
 
 
 def unsupported(rule: str, op: Operation, advice: str = "") -> UnsupportedKernelError:

@@ -13,6 +13,7 @@ import numpy as np
 
 from louver.isa.instruction import SM90, Bits, Effect, Operand, Requirement
 from louver.isa.machine import Outcome, WarpState
+from louver.isa.targets import MAX_PENDING_COPIES
 
 CopyBytes = Literal[4, 8, 16]
 """Bytes that a thread copies. Both addresses are multiples of them."""
@@ -86,8 +87,8 @@ class AsyncWait(Effect):
     opcode = "cp.async.wait_group {self.pending}"
 
     def __post_init__(self) -> None:
-        if self.pending < 0:
-            raise ValueError(f"a wait leaves 0 or more groups pending, got {self.pending}")
+        if not 0 <= self.pending <= MAX_PENDING_COPIES:
+            raise ValueError(f"a wait leaves 0 to {MAX_PENDING_COPIES} groups pending, got {self.pending}")
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         return warp.async_wait(self.pending)

@@ -13,10 +13,15 @@ import numpy as np
 
 from louver.isa.instruction import LANES, SM90, Bits, Effect, Operand, Pure
 from louver.isa.machine import RANK_ONE, SHARED_CLUSTER_BIT, Outcome, WarpState
+from louver.isa.targets import MBARRIER_MAX_ARRIVALS
 
 
 def _address(name: str = "addr") -> Operand:
     return Operand(name, "in", "b32", kind="address")
+
+
+_COUNT = Operand("count", "in", "b32", values=range(1, MBARRIER_MAX_ARRIVALS + 1))
+"""Arrivals at an mbarrier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +29,7 @@ class MbarrierInit(Effect):
     """`mbarrier.init.shared::cta.b64 [addr], count`: `count` arrivals complete a phase."""
 
     opcode = "mbarrier.init.shared::cta.b64"
-    takes = (_address(), Operand("count", "in", "b32"))
+    takes = (_address(), _COUNT)
     needs = SM90
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
@@ -49,7 +54,7 @@ class MbarrierArrive(Effect):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        return (_address(), Operand("count", "in", "b32")) if self.counted else (_address(),)
+        return (_address(), _COUNT) if self.counted else (_address(),)
 
     @property
     def mnemonic(self) -> str:
@@ -92,7 +97,7 @@ class MbarrierTryWait(Effect):
     """`mbarrier.try_wait.parity p, [addr], parity`: true once the phase of that parity is complete; may pause."""
 
     opcode = "mbarrier.try_wait.parity.shared::cta.b64"
-    takes = (Operand("p", "out", "pred", kind="register"), _address(), Operand("parity", "in", "b32"))
+    takes = (Operand("p", "out", "pred", kind="register"), _address(), Operand("parity", "in", "b32", values=range(2)))
     needs = SM90
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:

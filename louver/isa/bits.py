@@ -33,7 +33,11 @@ class ExtractField(Pure):
     type: Literal["u32", "s32"] = "u32"
 
     opcode = "bfe.{self.type}"
-    takes = _inputs("a", "position", "length")
+    takes = (
+        *_inputs("a"),
+        Operand("position", "in", "b32", values=range(256)),
+        Operand("length", "in", "b32", values=range(256)),
+    )
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         a, position, length = inputs[0], inputs[1] & 0xFF, inputs[2] & 0xFF

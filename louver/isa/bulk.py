@@ -12,7 +12,8 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 
 from louver.isa.instruction import LANES, SM90, Bits, Effect, Operand, Pure, Requirement
-from louver.isa.machine import Outcome, WarpState
+from louver.isa.machine import GENERIC_PARAMETERS, Outcome, WarpState
+from louver.isa.targets import MAX_PENDING_COPIES, MBARRIER_MAX_TRANSACTION_BYTES
 
 MAX_RANK = 5
 """Greatest number of dimensions of a tensor map."""
@@ -35,8 +36,7 @@ class GenericParameter(Pure):
     needs = Requirement((7, 7))
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
-        """The machine's addresses are already generic."""
-        return (inputs[0].copy(),)
+        return (inputs[0] + np.uint64(GENERIC_PARAMETERS),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class BulkTensorLoad(Effect):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        mask = (Operand("mask", "in", "b16"),) if self.multicast else ()
+        mask = (Operand("mask", "in", "b16", values=range(1 << 16)),) if self.multicast else ()
         policy = (Operand("policy", "in", "b64", kind="register"),) if self.cache_hint else ()
         return (
             Operand("dst", "in", "b32", kind="address"),
@@ -187,7 +187,7 @@ class BulkLoad(Effect):
     takes = (
         Operand("dst", "in", "b32", kind="address"),
         Operand("src", "in", "b64", kind="address"),
-        Operand("size", "in", "b32"),
+        Operand("size", "in", "b32", values=range(0, MBARRIER_MAX_TRANSACTION_BYTES + 1, 16)),
         Operand("mbar", "in", "b32", kind="address"),
     )
     needs = SM90
@@ -222,8 +222,8 @@ class BulkWait(Effect):
     needs = SM90
 
     def __post_init__(self) -> None:
-        if self.pending < 0:
-            raise ValueError(f"a wait leaves 0 or more groups pending, got {self.pending}")
+        if not 0 <= self.pending <= MAX_PENDING_COPIES:
+            raise ValueError(f"a wait leaves 0 to {MAX_PENDING_COPIES} groups pending, got {self.pending}")
 
     @property
     def mnemonic(self) -> str:

@@ -71,7 +71,7 @@ class ToF32(Pure):
     source: Half
 
     opcode = "cvt.f32.{self.source}"
-    takes = (_out("f32"), Operand("a", "in", "b16"))
+    takes = (_out("f32"), Operand("a", "in", "b16", kind="register"))
 
     @property
     def requires(self) -> Requirement:
@@ -114,7 +114,7 @@ class HalfPairFromFp8(Pure):
     source: Fp8
 
     opcode = "cvt.rn.f16x2.{self.source}x2"
-    takes = (_out("b32"), Operand("a", "in", "b16"))
+    takes = (_out("b32"), Operand("a", "in", "b16", kind="register"))
     needs = Requirement((7, 8), "sm_90")
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:

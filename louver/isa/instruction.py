@@ -47,7 +47,8 @@ class Operand:
 
     name: as in the PTX ISA. role: "in", "out" or "inout". type: register class. count: registers of a vector operand,
     `{a, b, …}`. braces: print a vector of one with braces. kind: "value" (register or constant), "register",
-    "immediate" (constant), "address" (register plus byte offset, in brackets).
+    "immediate" (constant), "address" (register plus byte offset, in brackets). values: those that it may have, if
+    they are not all of its class; the validator checks constants, the emulator registers of effects too.
     """
 
     name: str
@@ -56,6 +57,14 @@ class Operand:
     count: int = 1
     kind: Literal["value", "register", "immediate", "address"] = "value"
     braces: bool = False
+    values: range | None = None
+
+    @property
+    def rule(self) -> str:
+        """Its values, in words."""
+        assert self.values is not None
+        step = f", a multiple of {self.values.step}" if self.values.step > 1 else ""
+        return f"is from {self.values[0]} to {self.values[-1]}{step}"
 
     def __post_init__(self) -> None:
         if self.count < 1:

@@ -46,6 +46,10 @@ Outcome: TypeAlias = tuple[Bits, ...] | Suspend | None
 """Outputs of an instruction in operand order, None without outputs, or a `Suspend` to try again later."""
 
 
+GENERIC_PARAMETERS = 1 << 40
+"""Generic addresses of parameters, less their addresses in the space `.param`."""
+
+
 class WarpState(Protocol):
     """A warp of the running kernel, as instructions see it."""
 
@@ -106,8 +110,8 @@ class WarpState(Protocol):
         """`barrier.red.or`: whether `value` holds in any thread, once all have arrived."""
         ...
 
-    def warp_sync(self) -> None:
-        """`bar.warp.sync`: each active lane sees what the others have seen."""
+    def warp_sync(self, mask: Bits) -> None:
+        """`bar.warp.sync`: each active lane sees what the others have seen. The mask must name the active lanes."""
 
     def cluster_arrive(self) -> None: ...
 

@@ -200,7 +200,10 @@ class AtomicAdd(Effect):
     def operands(self) -> tuple[Operand, ...]:
         kind = ATOMIC_TYPES[self.type].register
         d = (Operand("d", "out", kind, kind="register"),) if self.returns else ()
-        return *d, Operand("a", "in", "b64", kind="address"), Operand("b", "in", kind)
+        # PTX has no constants of halves.
+        halves = "f16" in self.type
+        b = Operand("b", "in", kind, kind="register" if halves else "value")
+        return *d, Operand("a", "in", "b64", kind="address"), b
 
     @property
     def mnemonic(self) -> str:

@@ -19,7 +19,7 @@ PackedOp = Literal["add", "sub", "mul", "min", "max"]
 
 
 def _operands(*names: str) -> tuple[Operand, ...]:
-    return Operand("d", "out", "b32", kind="register"), *(Operand(name, "in", "b32") for name in names)
+    return Operand("d", "out", "b32", kind="register"), *(Operand(name, "in", "b32", kind="register") for name in names)
 
 
 def _apply(kind: Half, function: Callable[..., NDArray[Any]], inputs: tuple[Bits, ...]) -> Bits:

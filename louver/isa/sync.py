@@ -18,13 +18,16 @@ NAMED_BARRIERS = 16
 
 @dataclass(frozen=True, slots=True)
 class WarpSync(Effect):
-    """`bar.warp.sync mask`: the active lanes wait for each other and see each other's memory accesses."""
+    """`bar.warp.sync mask`: the lanes of the mask wait for each other and see each other's memory accesses.
+
+    Each lane of the mask must execute it, with the same mask; other lanes must not.
+    """
 
     opcode = "bar.warp.sync"
     takes = (Operand("mask", "in", "b32"),)
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
-        warp.warp_sync()
+        warp.warp_sync(inputs[0])
 
 
 def _check_barrier(index: int, threads: int) -> None:

@@ -26,6 +26,12 @@ WARPGROUP_THREADS = 128
 
 FP8 = ("e4m3", "e5m2")
 
+MAX_PENDING_COPIES = 63
+"""Groups of copies that a wait leaves at most. A larger number is assembled as 63, and from 256 on as its low 8 bits."""
+
+MAX_PENDING_PRODUCTS = 7
+"""Groups of wgmma that a wait leaves at most. A larger number is assembled as 7."""
+
 
 @dataclass(frozen=True, slots=True)
 class Target:

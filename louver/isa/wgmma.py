@@ -22,7 +22,7 @@ from louver.isa.instruction import Bits, Effect, Operand, RegType, Requirement
 from louver.isa.metadata import MAPS, MetadataMap
 from louver.isa.product_meaning import multiply
 from louver.isa.swizzle import CHUNK, Major
-from louver.isa.targets import FP8
+from louver.isa.targets import FP8, MAX_PENDING_PRODUCTS
 from louver.isa.wgmma_meaning import Shared, read
 
 if TYPE_CHECKING:
@@ -296,8 +296,8 @@ class WgmmaWait(_Ordering):
     opcode = "wgmma.wait_group.sync.aligned {self.pending}"
 
     def __post_init__(self) -> None:
-        if self.pending < 0:
-            raise ValueError(f"a wait leaves 0 or more groups pending, got {self.pending}")
+        if not 0 <= self.pending <= MAX_PENDING_PRODUCTS:
+            raise ValueError(f"a wait leaves 0 to {MAX_PENDING_PRODUCTS} groups pending, got {self.pending}")
 
     def execute(self, warp: WarpState, *inputs: Bits) -> Outcome:
         return warp.wgmma_wait(self.pending)

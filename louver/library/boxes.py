@@ -33,31 +33,40 @@ class Held(NamedTuple):
 def tensor_map(box: BoxParameter, place: Held, numbers: Numbers) -> TensorMap:
     """The tensor map of an array. A dimension without a size in the kernel ends where the array ends.
 
-    Raises ValueError if bulk copies cannot read the boxes: strides are not whole chunks, the array is empty, or the
-    boxes reach beyond the array.
+    Raises ValueError if bulk copies cannot read the boxes: an index may be below 0, strides are not whole chunks, or the
+    array is empty.
     """
+    below = next((each for each in box.least if each.value(numbers) < 0), None)
+    if below is not None:
+        raise ValueError(
+            f"boxes of {box.argument!r} begin in the array if {below} is at least 0, got {below.value(numbers)}"
+        )
     strides = [each.value(numbers) for each in box.strides]
     whole = place.nbytes // box.element_bytes
     if box.part == "metadata":
         # Legal codes follow each row and the last row, so boxes may read beyond them.
         sizes = [strides[0] + METADATA_SLACK, (whole - METADATA_SLACK) // max(1, strides[0])]
     else:
+        # Without a size, a dimension has every index that an element of the array can have. The map may reach beyond the
+        # array. No load does, and a box has only what its load reads.
         known = [None if size is None else size.value(numbers) for size in box.sizes]
-        steps = [1, *strides]
-        last = sum((size - 1) * step for size, step in zip(known, steps, strict=True) if size is not None)
-        # Each unknown size is the most for which all elements are in the array. The stride of an outer dimension may be
-        # shorter than an inner dimension is long.
         sizes = [
-            (whole - 1 - last) // max(1, step) + 1 if size is None else size
-            for size, step in zip(known, steps, strict=True)
+            (whole - 1) // max(1, step) + 1 if size is None else size
+            for size, step in zip(known, [1, *strides], strict=True)
         ]
+    if box.free is not None:
+        steps = [1, *strides]
+        step = steps.pop(box.free)
+        last = sum(
+            (size - 1) * each for size, each in zip(sizes[: box.free] + sizes[box.free + 1 :], steps, strict=True)
+        )
+        if last >= step:
+            raise ValueError(
+                f"boxes of {box.argument!r} begin anywhere along a dimension, whose neighbours are then {last + 1} elements apart, got {step}"
+            )
     apart = tuple(stride * box.element_bytes for stride in strides)
     shape = copied_box(box, numbers)
-    found = TensorMap(place.address, box.element_bytes, tuple(sizes), apart, shape, box.swizzle, adds=box.adds)
-    reached = sizes[0] + sum((size - 1) * stride for size, stride in zip(sizes[1:], strides, strict=True))
-    if reached > whole:
-        raise ValueError(f"boxes of {box.argument!r} reach {reached} elements, got an array of {whole}")
-    return found
+    return TensorMap(place.address, box.element_bytes, tuple(sizes), apart, shape, box.swizzle, adds=box.adds)
 
 
 def copied_box(box: BoxParameter, numbers: Numbers) -> tuple[int, ...]:
@@ -93,7 +102,7 @@ class RecentMaps:
         if known is None:
             array = self._arrays.setdefault(replace(box, name="", along=None, tailed=False), next(self._count))
             sizes = (size for size in (*box.sizes, *box.strides) if size is not None)
-            leaves = dict.fromkeys(leaf for size in sizes for leaf in size.leaves)
+            leaves = dict.fromkeys(leaf for size in (*sizes, *box.least) for leaf in size.leaves)
             known = self._numbers[box.name] = array, operator.itemgetter(*leaves)
         array, of_box = known
         key = (array, place, copied_box(box, numbers), of_box(numbers))

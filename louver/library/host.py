@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from louver.formats.coverage import NoKernelWarning
 from louver.formats.dtypes import element_type, multiplied_as
 from louver.formats.tensor import SparseTensor, stored_elements
+from louver.frontend.epilogue import Epilogue
 from louver.ir.product import unit_of
 from louver.isa.product_meaning import f32_to_tf32, read_tf32
 from louver.library import reference
@@ -71,21 +72,38 @@ def by_reference(asked: Request, out: Any) -> Any:
     added = None if c is None else np.asarray(c).reshape(batch, -1, asked.shape[-1])
     results: list[NDArray[Any]] = []
     for entry in range(batch):
-        b = dense[entry % len(dense)]
+        b = dense[entry % len(dense)].T if linear else dense[entry % len(dense)]
         if added is not None:
             reads["c"] = added[entry].T if linear else added[entry]
-        y = reference.product(
-            weights[entry % len(weights)],
-            b.T if linear else b,
-            None if bias is None else np.asarray(bias),
-            asked.element.numpy,
-            fused.epilogue,
-            reads,
-            asked.accumulate,
-            None if stored is None else stored[entry % len(stored)],
-        )
+        # One column at a time, each sum over K has the same order for any N.
+        parts = [slice(n, n + 1) for n in range(b.shape[1])] if asked.batch_invariant else [slice(None)]
+        columns = [
+            reference.product(
+                weights[entry % len(weights)],
+                b[:, part],
+                None if bias is None else np.asarray(bias),
+                asked.element.numpy,
+                fused.epilogue,
+                _of_columns(reads, fused.epilogue, part),
+                asked.accumulate,
+                None if stored is None else stored[entry % len(stored)],
+            )
+            for part in parts
+        ]
+        y = np.concatenate(columns, axis=1)
         results.append(y.T if linear else y)
     return _deliver(np.stack(results).reshape(asked.shape), asked.dense, out)
+
+
+def _of_columns(reads: reference.Reads, epilogue: Epilogue, part: slice) -> reference.Reads:
+    """The operands of an epilogue for some columns of the dense operand."""
+    own = dict(reads)
+    vectors = {"dense_bias": epilogue.dense_bias is not None, "dense_scale": epilogue.dense_scale == "column"}
+    for name in (each for each, given in vectors.items() if given):
+        own[name] = np.asarray(reads[name]).reshape(-1)[part]
+    if epilogue.c is not None:
+        own["c"] = np.asarray(reads["c"])[:, part]
+    return own
 
 
 def _deliver(y: NDArray[Any], like: ArrayView, out: Any) -> Any:
@@ -118,7 +136,7 @@ class DenseWeight:
         array = self.array
         if array is None:
             with s.derived.lock:
-                array = s.to("cpu").dense().astype(reference.computed_in(s.dtype.numpy), copy=False)
+                array = np.asarray(s).astype(reference.computed_in(s.dtype.numpy), copy=False)
                 self.array = array = read_tf32(f32_to_tf32(array)) if as_tf32(s) else array
         _dense_weights().used(self)
         return array

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import Any, NoReturn
 
 from louver.formats.dtypes import ElementType, element_type
+from louver.formats.dynamo import opaque
 from louver.formats.gated import GatedTensor
-from louver.formats.given import shown
+from louver.formats.given import check_switch
 from louver.formats.tensor import SparseTensor
 from louver.frontend.epilogue import Activation
 from louver.frontend.problem import Batch, BLayout, Kind, Problem
@@ -43,6 +44,7 @@ _CHANGING = ("dense_bias", "dense_scale", "c", "alpha", "beta")
 """Options of a plan that its calls may replace."""
 
 
+@opaque
 class Plan:
     """A product of one sparse tensor on one device, made by `louver.plan`. It keeps the tensor, its operand and the
     options.
@@ -186,12 +188,19 @@ class Plan:
                 f"{asked.dense.address:#x}: pad the rows, or call louver.matmul or linear, which copy"
             )
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a plan belongs to its process and device, and cannot be copied or pickled: pickle the sparse tensor, and call "
+            "louver.plan where it is used"
+        )
+
     def __repr__(self) -> str:
         (m, k), solved = self._s.shape[-2:], self.problem
         place = "the host, by the reference path" if self.device is None else self.device
         return f"Plan({solved.kind} {m}×{k} {solved.a}, n={self.n}, {self.layout}, to {solved.out}, on {place})"
 
 
+@opaque
 def plan(
     kind: Kind,
     s: SparseTensor,
@@ -246,8 +255,8 @@ def plan(
     kind, s = turned(kind, s)
     check_sparse(s, accumulate)
     check_kernel(s)
-    if type(dependent) is not bool:
-        raise TypeError(f"dependent is True or False, got {shown(dependent)}")
+    check_switch("batch_invariant", batch_invariant)
+    check_switch("dependent", dependent)
     n, _ = size_range((n, n))
     example = None if like is None else operand_view(kind, s, like)
     if example is not None:

@@ -8,7 +8,7 @@ from math import prod
 from typing import cast
 
 from louver.formats.gated import GatedTensor
-from louver.formats.given import integer
+from louver.formats.given import check_switch, integer
 from louver.formats.tensor import SparseTensor
 from louver.frontend.epilogue import NO_EPILOGUE, Epilogue
 from louver.frontend.problem import MAX_SIZE, Batch, BLayout, Kind, Problem
@@ -80,6 +80,8 @@ def preparation(
     kind, s = turned(kind, s)
     check_sparse(s, accumulate)
     check_kernel(s)
+    check_switch("bias", bias)
+    check_switch("batch_invariant", batch_invariant)
     low, high = size_range(n)
     if not isinstance(epilogue, Epilogue):
         raise TypeError(f"epilogue is a louver.Epilogue, got {type(epilogue).__name__}")

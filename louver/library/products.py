@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from louver.formats.dynamo import opaque
 from louver.formats.tensor import SparseTensor
 from louver.frontend.epilogue import Activation
 from louver.frontend.problem import Kind
@@ -14,6 +15,7 @@ from louver.library.state import TensorState, state_of
 from louver.runtime.arrays import view
 
 
+@opaque
 def matmul(
     a: Any,
     b: Any,
@@ -92,6 +94,7 @@ def matmul(
     return _product("matmul", a, b, given, activation, out, out_dtype, accumulate, batch_invariant)
 
 
+@opaque
 def linear(
     x: Any,
     s: SparseTensor,

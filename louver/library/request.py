@@ -10,7 +10,7 @@ from typing import Any, Literal
 from louver.formats.coverage import Operation, has_kernels, without_kernels
 from louver.formats.dtypes import ElementType, ElementTypeError, element_type
 from louver.formats.gated import GatedTensor
-from louver.formats.given import shown
+from louver.formats.given import check_switch, shown
 from louver.formats.tensor import SparseTensor
 from louver.frontend.epilogue import NO_EPILOGUE, Activation, Epilogue
 from louver.frontend.problem import PRODUCTS, Batch, BLayout, Kind, Problem, modes_of
@@ -98,8 +98,7 @@ def request(
     like: the expected epilogue, see `Target`.
     """
     check_sparse(s, accumulate)
-    if type(batch_invariant) is not bool:
-        raise TypeError(f"batch_invariant is True or False, got {shown(batch_invariant)}")
+    check_switch("batch_invariant", batch_invariant)
     dense = operand_view(kind, s, x)
     shape = output_shape(kind, s, dense)
     n = prod(shape[len(s.shape) - 2 : -1]) if kind == "linear" else shape[-1]

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from louver.formats.dtypes import ElementTypeError
 from louver.formats.given import shown
 from louver.formats.tensor import (
     ROW_ALIGNMENT,
@@ -23,6 +24,7 @@ from louver.formats.tensor import (
     frozen,
     row_pitch,
 )
+from louver.formats.torch_tensors import data_of, is_torch_tensor
 from louver.runtime.adapters import alias, empty_rows, kind_for
 from louver.runtime.arrays import ArrayView, overlaps, view
 from louver.runtime.copy2d import bound_copy, check_copies
@@ -170,11 +172,17 @@ def write_rows(
 
 def _seen(name: str, array: Any) -> ArrayView:
     try:
-        return view(array)
+        return view(data_of(array))
     except TypeError as error:
+        if is_torch_tensor(array):
+            raise TypeError(f"{name}: {error}") from None
         raise TypeError(
             f"{name} are a NumPy array or an array on a GPU, got {type(array).__name__}: convert them"
         ) from error
+    except ElementTypeError:
+        raise
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
 def _new_values(s: SparseTensor, values: Any) -> ArrayView:

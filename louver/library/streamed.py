@@ -22,6 +22,7 @@ from louver.formats.prune import check_method
 from louver.formats.rows import Windows, normal_axis
 from louver.formats.select import Norm
 from louver.formats.tensor import SparseTensor, row_pitch
+from louver.formats.torch_tensors import data_of
 from louver.formats.transposable import PATTERN as TRANSPOSABLE
 from louver.isa.prepack import WORDS, prepacked_shape
 from louver.library.forms import Metadata
@@ -132,13 +133,13 @@ def dense(s: SparseTensor) -> Any:
     """See `SparseTensor.dense`."""
     values, indices = view(s.values), view(s.indices)
     if _by_host(values, s.pattern):
-        return _moved(s.to("cpu").dense(), values)
+        return _moved(np.asarray(s), values)
     out = empty_like_kind(values, s.shape, s.dtype)
     counters = _Counters(values)
     stored = Stored(values.address, pitch_of(values), indices.address)
     _send(dense_into(stored, view(out), s.pattern, counters.buffer.address, axis=s.axis), values)
     # If an index is illegal, the host raises an error that names the index.
-    return _moved(s.to("cpu").dense(), values) if counters.read()[0] else out
+    return _moved(np.asarray(s), values) if counters.read()[0] else out
 
 
 class _Counters:
@@ -155,7 +156,7 @@ class _Counters:
 
 
 def _seen(w: Any) -> ArrayView:
-    found = view(w)
+    found = view(data_of(w))
     if not found.shape:
         raise ValueError("a sparse tensor has at least one dimension, got a scalar: give an array")
     element_type(found.element, SPARSE_TYPES)

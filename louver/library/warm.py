@@ -20,6 +20,7 @@ from itertools import compress
 from math import gcd
 from typing import Any
 
+from louver.formats.torch_tensors import check_memory
 from louver.library.bind import Sized
 from louver.library.copied import CopiedFirst, RowCopy
 from louver.library.dense import same_place
@@ -219,29 +220,47 @@ class WarmCalls(KnownCalls[WarmCall]):
         if call is None:
             return None
         made = call.empty() if out is None else out
-        places: tuple[Any, ...] = (x.data_ptr(), made.data_ptr(), self.stream(call.ordinal))
-        if given is not NOTHING:
-            types = self.types
-            # Written inline: a function call for each option would cost as much as the launch's arguments.
-            places += tuple(
-                [
-                    value.data_ptr() if type(value) in types else value or repr(value)
-                    for value in given
-                    if value is not None
-                ]
-            )
-        launch = call.launches.get(places) or call.bind(*places)
-        if launch is None:
+        try:
+            places: tuple[Any, ...] = (x.data_ptr(), made.data_ptr(), self.stream(call.ordinal))
+            if given is not NOTHING:
+                types = self.types
+                # Written inline: a function call for each option would cost as much as the launch's arguments.
+                places += tuple(
+                    [
+                        value.data_ptr() if type(value) in types else value or repr(value)
+                        for value in given
+                        if value is not None
+                    ]
+                )
+        except RuntimeError:
+            # Tensors without memory, such as those of a transform.
             return None
+        launch = call.launches.get(places)
+        if launch is None:
+            # New addresses. That of a tensor whose storage was freed is never kept.
+            launch = call.bind(*places) if self._in_memory(x, made, *given) else None
+            if launch is None:
+                return None
         code = launch.send()[0]
         if code:
             launch.recover(int(code))
         return made
 
+    def _in_memory(self, *arrays: Any) -> bool:
+        try:
+            for each in arrays:
+                if type(each) in self.types:
+                    check_memory(each)
+        except ValueError:
+            return False
+        return True
+
     def _find(self, options: Hashable, x: Any, given: Given, out: Any) -> WarmCall | None:
         """The call by its key, which becomes the latest one. Raises for arguments that only the checks can judge."""
         types, latest = self.types, self._latest
-        call = self.calls.get(_key(types, options, x, x.get_device(), given, out)) if type(x) in types else None
+        if type(x) not in types or self._recorded(x, given, out):
+            return None
+        call = self.calls.get(_key(types, options, x, x.get_device(), given, out))
         if call is not None and self.guard is not None:
             self._latest = call
             if call is latest:
@@ -251,6 +270,14 @@ class WarmCalls(KnownCalls[WarmCall]):
                 if call.missed % MISSES == 0:
                     call.guard(self.guard, types, x, given, out)
         return call
+
+    def _recorded(self, x: Any, given: Given, out: Any) -> bool:
+        """Whether PyTorch records the call, for a gradient or in a trace. The checks refuse it then."""
+        if self.modes() or self.trace() is not None:
+            return True
+        if not self.grad_enabled():
+            return False
+        return any(type(each) in self.types and each.requires_grad for each in (x, out, *given))
 
     def keep(
         self, options: Hashable, arrays: tuple[Any, Given, Any], request: Request, out: ArrayView, placed: Placed

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 import louver
+from louver.formats.extras import explained
 from louver.isa.targets import SM_90A
 from louver.ptx.assembler import ptxas_version
 from louver.runtime.device import NoDevice, current_device
@@ -34,7 +35,9 @@ def require_torch() -> Any:
     try:
         torch: Any = import_module("torch")
     except ImportError as error:
-        raise CannotMeasureError(f"benchmarks call the vendor's libraries through PyTorch ({error})") from error
+        raise CannotMeasureError(
+            f"benchmarks call the vendor's libraries through PyTorch ({explained(error)})"
+        ) from error
     if not torch.cuda.is_available():
         raise CannotMeasureError("benchmarks need a PyTorch that sees the GPU, got one built without CUDA or a driver")
     return torch

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from louver.formats.dynamo import opaque
+from louver.formats.given import check_switch
 from louver.formats.tensor import SparseTensor
 from louver.library import prepare as ahead
 
 
+@opaque
 def prepare(s: SparseTensor, n: int | tuple[int, int] = (1, 8192), *, tune: bool = False, **options: Any) -> None:
     """Compile, load and upload everything that products of `s` use for a range of N, so that calls can be captured.
 
@@ -20,6 +23,7 @@ def prepare(s: SparseTensor, n: int | tuple[int, int] = (1, 8192), *, tune: bool
     Raises ValueError or TypeError for arguments without a product, NoDeviceError without a GPU, CannotMeasureError if
     tuning cannot run, RuntimeError while the stream for the timings is being captured.
     """
+    check_switch("tune", tune)
     wanted = ahead.preparation(s, n, **options)
     if tune:
         _tune(wanted)

@@ -89,6 +89,8 @@ def _immediate_problem(operand: Operand, value: int | float) -> str:
         return f"takes {'a float' if operand.type == 'f32' else 'an int'}, got {value!r}"
     if isinstance(value, float):
         return ""
+    if operand.values is not None:
+        return "" if value in operand.values else f"{operand.rule}, got {value}"
     bits = REGISTER_BITS[operand.type]
     low = 0 if bits == 1 else -(1 << (bits - 1))
     return "" if low <= value < 1 << bits else f"holds {bits} bits, got {value}"

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from louver.formats.dtypes import ElementType, element_type
+from louver.formats.torch_tensors import check_operand, host_array, is_torch_tensor
 from louver.runtime import dlpack
 from louver.runtime.arrays import ArrayView, Kind, repeats
 from louver.runtime.driver import api, call
@@ -30,8 +31,7 @@ def adapt(x: Any) -> ArrayView:
     """See `louver.runtime.arrays.view`."""
     if isinstance(x, np.ndarray):
         return from_numpy(cast("NDArray[Any]", x))
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(x, torch.Tensor):
+    if is_torch_tensor(x):
         return from_torch(x)
     if isinstance(x, DeviceArray):
         return _from_louver(x)
@@ -100,8 +100,7 @@ def alias(x: Any) -> Any:
     """The same array, for Louver to keep. `x.data = …` can give a PyTorch tensor other memory, but does not change its
     alias.
     """
-    torch: Any = sys.modules.get("torch")
-    return x.detach() if torch is not None and isinstance(x, torch.Tensor) else x
+    return x.detach() if is_torch_tensor(x) else x
 
 
 def kind_for(ordinal: int) -> tuple[Kind, int]:
@@ -148,17 +147,15 @@ def from_numpy(x: NDArray[Any], kind: Kind = "numpy", owner: Any = None) -> Arra
 
 
 def from_torch(x: Any) -> ArrayView:
-    """The view of a torch tensor on the CPU or a CUDA device, in place, with torch's current stream."""
+    """The view of a torch tensor on the CPU or a CUDA device, in place, with torch's current stream.
+
+    Raises TypeError or ValueError for a tensor that is not plain memory, that needs a gradient, or under a trace.
+    """
     torch: Any = sys.modules["torch"]
-    if x.layout is not torch.strided:
-        raise ValueError(f"only strided tensors can be read in place, got layout {x.layout}: call to_dense() first")
+    check_operand(x)
     element = _element(x.dtype)
-    if x.is_neg():
-        raise ValueError("the tensor's negation is still pending: call resolve_neg() first")
     if not x.is_cuda:
-        if x.device.type != "cpu":
-            raise ValueError(f"tensors are on a CUDA device or on the CPU, got {x.device}")
-        return from_numpy(_torch_host(torch, x, element), "torch", x)
+        return from_numpy(host_array(x), "torch", x)
     ordinal = x.get_device()
     shape, strides = tuple(x.shape), x.stride()
     return ArrayView(
@@ -298,14 +295,6 @@ def _host_array(address: int, shape: tuple[int, ...], strides: tuple[int, ...], 
 def _torch_dtype(element: ElementType) -> Any:
     names = {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
     return getattr(sys.modules["torch"], names.get(element.name, element.numpy.name))
-
-
-def _torch_host(torch: Any, x: Any, element: ElementType) -> NDArray[Any]:
-    plain = x.detach()
-    if element.numpy.isbuiltin == 1:
-        return plain.numpy()
-    bits = {1: torch.uint8, 2: torch.int16}[element.bytes]
-    return plain.view(bits).numpy().view(element.numpy)
 
 
 @functools.cache

@@ -36,22 +36,30 @@ class KnownCalls(Generic[V]):
     types: PyTorch's types of plain tensors; empty before the first call is kept.
     stream: returns the current stream of a device.
     guard: makes a comparison with given tensors that is faster than a key; None if PyTorch has none.
+    grad_enabled: whether PyTorch records gradients. trace: the state of torch.jit.trace, or None. modes: how many modes
+        see PyTorch's operations, such as those of make_fx.
     """
 
-    __slots__ = ("calls", "guard", "stream", "types")
+    __slots__ = ("calls", "grad_enabled", "guard", "modes", "stream", "trace", "types")
 
     def __init__(self) -> None:
         self.calls: dict[Hashable, V] = {}
         self.types: tuple[type, ...] = ()
         self.stream: Callable[[int], int] = _no_stream
         self.guard: Callable[[Sequence[Any]], Same] | None = None
+        self.grad_enabled: Callable[[], bool] = never
+        self.trace: Callable[[], object] = _no_trace
+        self.modes: Callable[[], int] = never
 
     def know_torch(self) -> bool:
-        """Whether PyTorch is imported. If so, sets `types`, `stream` and `guard`."""
+        """Whether PyTorch is imported. If so, sets what is known of it."""
         torch: Any = sys.modules.get("torch")
         if torch is not None and not self.types:
             self.stream = torch_stream(torch)
             self.guard = _guard(torch)
+            self.grad_enabled = torch.is_grad_enabled
+            self.trace = torch._C._get_tracing_state
+            self.modes = torch._C._len_torch_dispatch_stack
             self.types = (torch.Tensor, torch.nn.Parameter)
         return torch is not None
 
@@ -59,6 +67,10 @@ class KnownCalls(Generic[V]):
 def never(*tensors: Any) -> bool:
     """A comparison that is always False."""
     return False
+
+
+def _no_trace() -> None:
+    return None
 
 
 def _no_stream(ordinal: int) -> int:
@@ -72,8 +84,14 @@ def _guard(torch: Any) -> Callable[[Sequence[Any]], Same] | None:
     if made is None:
         return None
 
+    grad_enabled = torch.is_grad_enabled
+
     def guard(tensors: Sequence[Any]) -> Same:
         sizes, strides = [list(each.shape) for each in tensors], [list(each.stride()) for each in tensors]
-        return made(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
+        check: Same = made(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
+        if not any(each.requires_grad for each in tensors):
+            return check
+        # The guards compare `requires_grad`, but not whether gradients are enabled.
+        return lambda *given: not grad_enabled() and check(*given)
 
     return guard

@@ -19,6 +19,7 @@ from louver.frontend.transposed import LENGTH, TRANSPOSED
 from louver.frontend.tuples import CONSTEXPR, EMPTY
 from louver.runtime.arrays import ArrayView, view
 from louver.user.descriptor import check_descriptor
+from louver.user.reached import is_function, reached
 from louver.user.source import Parameter
 
 POINTEES = {
@@ -221,7 +222,7 @@ def plain(value: Any) -> Any:
 
 def _is_constant(value: Any) -> bool:
     """Whether a tuple's element is always compiled in: a `tl.constexpr`, a jit function or a dtype."""
-    return hasattr(value, "cache_key") or type(value).__name__ in ("constexpr", "dtype")
+    return is_function(value) or type(value).__name__ in ("constexpr", "dtype")
 
 
 def canonical(value: Any) -> Any:
@@ -232,9 +233,10 @@ def canonical(value: Any) -> Any:
         # Equal numbers of different types, and 0 and -0, are different constants.
         return [type(value).__name__, repr(value)]
     if isinstance(value, tuple | list):
-        return ["tuple", *(canonical(plain(each)) for each in cast("Sequence[Any]", value))]
-    if hasattr(value, "cache_key"):
-        return ["function", value.cache_key]
+        names = getattr(cast("Any", value), "_fields", ())
+        return ["tuple", list(names), *(canonical(plain(each)) for each in cast("Sequence[Any]", value))]
+    if is_function(value):
+        return ["function", reached(value).key]
     if type(value).__name__ == "dtype":
         return ["dtype", str(value)]
     raise TypeError(

@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from louver.formats.dynamo import opaque
 from louver.runtime.adapters import make_wait
 from louver.runtime.device import device
 from louver.user.arguments import Call, canonical, plain
@@ -43,6 +44,7 @@ class Attempt:
     ready: Ready
 
 
+@opaque
 class AutotunedKernel(JitKernel):
     """A kernel with decorators, see `louver.jit`. Threads may share it. A call on a GPU takes the fastest accepted
     config. Configs are timed once for each value of the `key` arguments, types, and patterns and shapes of sparse
@@ -67,13 +69,15 @@ class AutotunedKernel(JitKernel):
         if given.ordinal is None:
             self._on_host(grid, given, self._interpreted)
             return
+        if self._is_empty(grid, given):
+            return
         _wait(given)
+        reads = self._source.reads
         attempt = self._chosen(grid, given, send=True)
         if attempt is None:
             return
         attempt.ready.launch()
-        launch, constants = attempt.ready.launch, self._source.constants
-        recent = LaunchedCall.of(launch, attempt.sizes, attempt.call, constants, given.ordinal)
+        recent = LaunchedCall.of(attempt.ready.launch, attempt.sizes, attempt.call, reads, given.ordinal)
         if attempt.candidate.hook is None:
             self._recent.keep(args, kwargs, recent)
         else:
@@ -85,6 +89,8 @@ class AutotunedKernel(JitKernel):
         if given.ordinal is None:
             raise ValueError("prepare needs arrays on a GPU: move them there")
         ordinal, given = given.ordinal, self._completed(given)
+        if self._is_empty(grid, given):
+            return
         # Timed launches and hooks write to the arrays, so their contents are restored.
         writes = self._layers.hooked or self._remembered(given) is None
         if writes:
@@ -129,6 +135,13 @@ class AutotunedKernel(JitKernel):
         layers = self._layers
         configs = layers.configs(given.args, given.kwargs)
         return [layers.candidate(config, given.args, given.kwargs) for config in configs]
+
+    def _is_empty(self, grid: Grid, given: Given) -> bool:
+        """Whether the grid has no program, by the first config before any pruning. Nothing is timed then."""
+        layers = self._layers
+        first = None if layers.tuner is None else layers.tuner.configs[0]
+        call, _ = self._bound(layers.candidate(first, given.args, given.kwargs), given)
+        return 0 in grid_sizes(grid, call.given)
 
     def _bound(self, candidate: Candidate, given: Given) -> tuple[Call, Hints]:
         """The call of the kernel beneath. Warps given to `louver.jit` precede those of configs."""

@@ -67,6 +67,13 @@ class CheckedCall:
                     f"{name} takes {argument} in multiples of {of}, got {numbers[argument]}: its tiles are whole, and sparse tiles begin "
                     "with whole rows and words of metadata"
                 )
+        for size, step in conditions.steps:
+            found = size.value(numbers)
+            if found > step and found % step:
+                raise PartError(
+                    f"{name} moves pointers by {step} in a loop to {size}, whose mask stays, so {size} is at most {step} or a multiple, "
+                    f"got {found}: compare with the index of each step"
+                )
         for argument in conditions.positive:
             array = self.call.arrays.get(argument)
             value = int(numbers[argument]) if array is None else array.address

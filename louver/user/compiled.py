@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import linecache
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -20,6 +21,7 @@ from louver.runtime.device import device
 from louver.runtime.module import LoadedKernel
 from louver.user.arguments import Call, Kind
 from louver.user.hints import Hints
+from louver.user.reached import reached
 from louver.user.retile import SM_COUNT, Sized, sized
 from louver.user.source import TileSource
 
@@ -130,8 +132,16 @@ def compile_wanted(wanted: Wanted) -> CompiledKernel:
         ctas=wanted.ctas,
         refused=UNALIGNED if wanted.variant == "tiles" else CHOSEN if wanted.hints.family else None,
         boxes=wanted.variant != "tiles",
+        line=functools.partial(_line, wanted),
     )
     return compile_kernel(readings, choice)
+
+
+def _line(wanted: Wanted, place: str) -> str | None:
+    """The user's line at "file:line:column", if the file is one of the kernel's functions. Constants may be functions, too."""
+    file, line, _ = place.rsplit(":", 2)
+    passed = reached(tuple(value for _, value in wanted.kind.constexprs)).files
+    return linecache.getline(file, int(line)).strip() if file in (*wanted.source.files, *passed) else None
 
 
 def _tile_ir(wanted: Wanted, kind: Kind) -> ModuleOp:
@@ -237,13 +247,19 @@ def record_of(wanted: Wanted) -> KernelRecord:
     """The kernel's record from the cache, built if missing. Needs no GPU, so another process may build it in advance."""
     cache = kernel_cache()
 
+    key = wanted.key
+
     def build() -> KernelRecord:
         record = build_record(wanted)
+        if wanted.key != key:
+            raise RuntimeError(
+                f"{wanted.source.name} is compiled of globals that stay as they are, got a change while it was compiled: call it again"
+            )
         if is_product(record):
             cache.put(wanted.product_key, record)
         return record
 
-    return cache.get(wanted.product_key) or cache.get_or_build(wanted.key, build)
+    return cache.get(wanted.product_key) or cache.get_or_build(key, build)
 
 
 def is_product(record: KernelRecord) -> bool:

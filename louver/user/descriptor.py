@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from louver.formats.dynamo import opaque
 from louver.formats.tensor import SparseTensor
 from louver.runtime.arrays import view
 from louver.runtime.dlpack import row_major
 
 
+@opaque
 @dataclass(slots=True)
 class TensorDescriptor:
     """A tensor in an array's memory that a kernel reads and writes in blocks.

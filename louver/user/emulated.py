@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -41,8 +42,10 @@ def emulate(
     """Run a kernel on the call's NumPy arrays, in place.
 
     compiled: the kernel for a kind of call, an alignment of arrays and a schedule (None: Louver's choice).
-    Raises ValueError for sizes, arrays and grid that do not match, and EmulationError for a detected misuse.
+    An empty grid runs nothing. Raises ValueError for sizes, arrays and grid that do not match, and EmulationError for a detected misuse.
     """
+    if 0 in grid:
+        return Report(Counter(), frozenset(), 0, 0, 0)
     memory = GlobalMemory()
     held: dict[str, Held] = {}
     for argument, array in call.arrays.items():

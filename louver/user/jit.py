@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from louver.formats.dynamo import opaque
 from louver.user.decorators import unwrap
 from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
 from louver.user.source import TritonSource
 
 
+@opaque
 def jit(kernel: Any, **hints: Any) -> JitKernel:
     """A Triton kernel that takes sparse tensors: `louver.jit(kernel)[grid](…)` with the kernel's own arguments.
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 from louver.formats.coverage import NoKernelWarning, has_kernels
+from louver.formats.dynamo import opaque
 from louver.runtime.adapters import make_wait
 from louver.runtime.callers import callers_level
 from louver.user.arguments import Call, Kind, bind, classify, plain
@@ -33,6 +34,7 @@ Grid: TypeAlias = "Sequence[int] | Callable[[dict[str, Any]], Sequence[int]]"
 """Programs along each axis, or a function of the call's arguments by name that computes them."""
 
 
+@opaque
 class JitKernel:
     """A kernel that is launched by `self[grid](…)`. Threads may share it. Outputs are written in place. Arrays on a GPU
     are used in the order of the caller's stream. Libraries on different streams are rejected. Host arrays (NumPy) take
@@ -49,7 +51,7 @@ class JitKernel:
         self._judged: set[tuple[Kind, Hints]] = set()
 
     def __getitem__(self, grid: Grid) -> Callable[..., None]:
-        """A launcher over a grid: up to three sizes, or a function of the call's arguments."""
+        """A launcher over a grid: up to three sizes, or a function of the call's arguments. A size of 0 launches nothing."""
         return partial(self._launch, grid)
 
     @property
@@ -81,25 +83,31 @@ class JitKernel:
         if ordinal is None:
             self._interpreted(call, hints, sizes)
             return
+        if 0 in sizes:
+            return
         if not call.sparse and self._is_tritons(call):
             launch_dense(self._source, hints, call, sizes)
             return
         from louver.user.launch import ready
 
+        reads = self._source.reads
         bound = ready(self._source, hints, call, sizes, ordinal, stream)
         for array in call.arrays.values():
             make_wait(array, stream)
         bound.launch()
-        self._recent.keep(args, kwargs, LaunchedCall.of(bound.launch, sizes, call, self._source.constants, ordinal))
+        self._recent.keep(args, kwargs, LaunchedCall.of(bound.launch, sizes, call, reads, ordinal))
 
     def _prepare(self, grid: Grid, *args: Any, **kwargs: Any) -> None:
         call, hints = self._call(args, kwargs)
         ordinal, stream = place(self._source.name, call.arrays, call.sparse)
         if ordinal is None:
             raise ValueError("prepare needs arrays on a GPU: move them there")
+        sizes = grid_sizes(grid, call.given)
+        if 0 in sizes:
+            return
         from louver.user.launch import ready
 
-        ready(self._source, hints, call, grid_sizes(grid, call.given), ordinal, stream)
+        ready(self._source, hints, call, sizes, ordinal, stream)
 
     def _emulate(self, grid: Grid, *args: Any, **kwargs: Any) -> Report:
         call, hints = self._call(args, kwargs)
@@ -169,6 +177,7 @@ class JitKernel:
         return self._source.native is not None and all(array.kind == "torch" for array in call.arrays.values())
 
 
+@opaque
 @dataclass(frozen=True, slots=True)
 class Runner(Generic[T]):
     """`self[grid](…)` calls `run(grid, …)`."""
@@ -180,14 +189,14 @@ class Runner(Generic[T]):
 
 
 def grid_sizes(grid: Grid, given: dict[str, Any]) -> tuple[int, ...]:
-    """The grid's sizes. Raises ValueError for an invalid grid."""
+    """The grid's sizes, 0 in any of which launches nothing. Raises ValueError for an invalid grid."""
     sizes: Any = grid(given) if callable(grid) else grid
     try:
         found = tuple(operator.index(plain(each)) for each in cast("Sequence[Any]", sizes))
     except TypeError:
         found = ()
-    if not 1 <= len(found) <= 3 or min(found) < 1:
-        raise ValueError(f"a grid has 1 to 3 axes of at least one program, each an integer, got {sizes!r}")
+    if not 1 <= len(found) <= 3 or min(found) < 0:
+        raise ValueError(f"a grid has 1 to 3 axes of 0 or more programs, each an integer, got {sizes!r}")
     return found
 
 

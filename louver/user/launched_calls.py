@@ -12,7 +12,7 @@ from louver.formats.tensor import SparseTensor
 from louver.runtime.known_calls import KnownCalls, keep_recent
 from louver.runtime.module import BoundLaunch
 from louver.user.arguments import Call
-from louver.user.source import Constant
+from louver.user.reached import Read, reads_of, unchanged
 
 RECENT_CALLS = 512
 """Calls that a kernel remembers. At this number it forgets all of them."""
@@ -20,38 +20,39 @@ RECENT_CALLS = 512
 RECENT_STREAMS = 16
 """Streams for which a call keeps launches."""
 
+_RECORDED = "PyTorch records the call for a gradient"
+
 
 @dataclass(frozen=True, slots=True)
 class LaunchedCall:
     """A call that was checked and launched.
 
     first: its launch. grid: programs along each axis. meta: numbers and constants, for computed grids. sparse: its
-        sparse tensors (same objects). constants: compiled-in globals. ordinal: the device. sent: launches by stream.
+        sparse tensors (same objects). reads: what its functions read. ordinal: the device. sent: launches by stream.
     """
 
     first: BoundLaunch
     grid: tuple[int, ...]
     meta: dict[str, Any]
     sparse: tuple[weakref.ref[SparseTensor], ...]
-    constants: tuple[Constant, ...]
+    reads: tuple[Read, ...]
     ordinal: int
     sent: dict[int, BoundLaunch] = field(default_factory=dict[int, BoundLaunch])
 
     @classmethod
     def of(
-        cls, launch: BoundLaunch, grid: tuple[int, ...], call: Call, constants: tuple[Constant, ...], ordinal: int
+        cls, launch: BoundLaunch, grid: tuple[int, ...], call: Call, reads: tuple[Read, ...], ordinal: int
     ) -> LaunchedCall:
-        """The record of a call, without its arrays."""
+        """The record of a call, without its arrays. reads: of the kernel; those of its constants are added."""
         meta = {name: value for name, value in call.given.items() if name not in call.held}
         sparse = tuple(weakref.ref(each) for each in call.sparse.values())
-        return cls(launch, grid, meta, sparse, constants, ordinal)
+        compiled_in = reads_of(value for _, value in call.kind.constexprs)
+        return cls(launch, grid, meta, sparse, (*reads, *compiled_in), ordinal)
 
     @property
     def alive(self) -> bool:
-        """Whether its sparse tensors are alive (a new tensor may have a dead one's identity) and its globals unchanged."""
-        if self.constants and any(each.changed for each in self.constants):
-            return False
-        return all(each() is not None for each in self.sparse)
+        """Whether its sparse tensors are alive (a new tensor may have a dead one's identity) and its reads unchanged."""
+        return unchanged(self.reads) and all(each() is not None for each in self.sparse)
 
     def launch(self, stream: int) -> None:
         launch = self.sent.get(stream)
@@ -69,12 +70,12 @@ class LaunchedCalls(KnownCalls[LaunchedCall]):
 
     def find(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> LaunchedCall | None:
         """The call with these arguments; None for a call that must be checked."""
-        if not self.calls:
+        if not self.calls or self.modes() or self.trace() is not None:
             return None
         try:
             found = self.calls.get(self._key(args, kwargs))
         except (RuntimeError, TypeError, AttributeError):
-            # Tensors without strides and arrays of other libraries: the checks explain them.
+            # Tensors without strides or memory, or with gradients, and arrays of other libraries: the checks explain them.
             return None
         return found if found is not None and found.alive else None
 
@@ -87,7 +88,7 @@ class LaunchedCalls(KnownCalls[LaunchedCall]):
 
     def _key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Hashable:
         """Everything that the checks read. Raises for arguments that only the checks can judge."""
-        types = self.types
+        types, grad_enabled = self.types, self.grad_enabled
         # The number of positional arguments separates a positional text from a keyword.
         facts: list[Hashable] = [len(args)]
         for value in args:
@@ -96,6 +97,8 @@ class LaunchedCalls(KnownCalls[LaunchedCall]):
                 facts.append(value)
             elif kind in types:
                 # Inlined: a function call for each argument would cost as much as the launch.
+                if value.requires_grad and grad_enabled():
+                    raise TypeError(_RECORDED)
                 facts.append(
                     (
                         value.data_ptr(),
@@ -120,6 +123,8 @@ class LaunchedCalls(KnownCalls[LaunchedCall]):
         if kind is SparseTensor:
             return ("sparse", id(value))
         if kind in self.types:
+            if value.requires_grad and self.grad_enabled():
+                raise TypeError(_RECORDED)
             return (
                 value.data_ptr(),
                 value.dtype,

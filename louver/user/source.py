@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
+
+from louver.user.reached import Reached, Read, reached, unchanged
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
@@ -27,20 +29,6 @@ class Parameter:
     by_value: bool = True
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Constant:
-    """A global of the kernel's module that is compiled in. module: all globals of the module."""
-
-    name: str
-    value: Any
-    module: Mapping[str, Any]
-
-    @property
-    def changed(self) -> bool:
-        """Whether its value has changed."""
-        return bool(self.name not in self.module or self.module[self.name] != self.value)
-
-
 class TileSource(Protocol):
     """The source from which a kernel is compiled."""
 
@@ -49,9 +37,12 @@ class TileSource(Protocol):
 
     @property
     def key(self) -> str:
-        """A hash of the kernel's source, of the functions that it calls, and of its compiler's version. Raises
-        RuntimeError if a compiled-in global has changed.
-        """
+        """A hash of the kernel's source, of all that it reaches as it is now, and of its compiler's version."""
+        ...
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The Python files of its functions. Messages quote their lines."""
         ...
 
     def tile_ir(
@@ -68,8 +59,8 @@ class KernelSource(TileSource, Protocol):
     def parameters(self) -> tuple[Parameter, ...]: ...
 
     @property
-    def constants(self) -> tuple[Constant, ...]:
-        """The compiled-in globals. They are known after `key` was read."""
+    def reads(self) -> tuple[Read, ...]:
+        """What must be unchanged for `key` to be the same."""
         ...
 
     @property
@@ -83,6 +74,7 @@ class TritonSource:
     """A function decorated with `triton.jit`. Raises ValueError for anything else."""
 
     kernel: Any
+    _known: list[Reached] = field(default_factory=list["Reached"], init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not hasattr(self.kernel, "params") or not hasattr(self.kernel, "fn"):
@@ -111,20 +103,25 @@ class TritonSource:
 
     @property
     def key(self) -> str:
-        """Triton's version and its hash of the function and of the functions that it calls."""
-        key = self.kernel.cache_key
-        for each in self.constants:
-            if each.changed:
-                raise RuntimeError(
-                    f"{self.name} was compiled with the global {each.name} = {each.value!r}, got "
-                    f"{each.module.get(each.name)!r} now: pass it as a tl.constexpr"
-                )
-        return f"triton {sys.modules['triton'].__version__} {key}"
+        """Triton's version and a hash of the function and of all that it reaches, see `louver.user.reached`."""
+        return f"triton {sys.modules['triton'].__version__} {self._reached().key}"
 
     @property
-    def constants(self) -> tuple[Constant, ...]:
-        found = self.kernel.used_global_vals.items()
-        return tuple(Constant(name, value, module) for (name, _), (value, module) in found)
+    def reads(self) -> tuple[Read, ...]:
+        return self._reached().reads
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return self._reached().files
+
+    def _reached(self) -> Reached:
+        """What the kernel reaches now. It is walked again only after a change."""
+        for known in self._known:
+            if unchanged(known.reads):
+                return known
+        found = reached(self.kernel)
+        self._known[:] = [found]
+        return found
 
     @property
     def native(self) -> Any:

@@ -10,6 +10,7 @@ from louver.emulator import (
     ConvergenceError,
     DeadlockError,
     Earliest,
+    EmulationError,
     ExitError,
     Latest,
     MisalignedError,
@@ -296,9 +297,9 @@ def test_too_many_arrivals():
 def test_counts_have_limits():
     def zero(k):
         with k.thread(0):
-            k.init(BAR, 0)
+            k.emit(MbarrierInit(), smem(BAR), k.mov(0))
 
-    _expect(BarrierError, "counts 1 to 1048575 arrivals, got 0", zero)
+    _expect(EmulationError, "count of mbarrier.init.* is from 1 to 1048575, got 0", zero)
 
     def bytes_(k):
         with k.thread(0):
@@ -388,3 +389,42 @@ def test_remote_waits_and_inits_are_refused():
 
     with pytest.raises(BarrierError, match="only barriers of the executing CTA can be waited for"):
         Bench().run(kernel(wait, cluster=2), Earliest(), 2)
+
+
+@pytest.mark.parametrize("parity", [2, 3, 0xFFFF_FFFF])
+def test_a_phase_has_the_parity_0_or_1(parity):
+    def write(k):
+        k.init_barriers({BAR: 1}, 32)
+        k.await_(BAR, k.mov(parity))
+
+    _expect(EmulationError, f"parity of mbarrier.try_wait.* is from 0 to 1, got {parity}", write)
+    with pytest.raises(ValueError, match="operand parity is from 0 to 1, got 2"):
+        kernel(lambda k: k.await_(BAR, 2))
+
+
+def test_a_count_of_arrivals_fits_a_phase():
+    for count in (0, 1 << 20):
+        message = f"count of mbarrier.init.* is from 1 to 1048575, got {count}"
+        _expect(EmulationError, message, lambda k, count=count: k.emit(MbarrierInit(), Address(k.base()), k.mov(count)))
+
+
+@pytest.mark.parametrize("mask", [0, 1, 0x7FFF_FFFF])
+def test_the_mask_of_a_warp_s_barrier_names_the_lanes_that_execute_it(mask):
+    error = _expect(
+        ConvergenceError,
+        f"names the lanes that execute it, 0xffffffff, got {mask:#010x}",
+        lambda k: k.emit(WarpSync(), mask),
+    )
+    assert error.place is not None and error.place.thread == 0
+
+
+def test_lanes_in_a_branch_name_themselves():
+    def write(mask):
+        def body(k):
+            with k.if_(k.setp("lt", "u32", k.and_(k.special("%tid.x"), 31), 8)):
+                k.emit(WarpSync(), mask)
+
+        return body
+
+    launch(kernel(write(0xFF)), Earliest())
+    _expect(ConvergenceError, "0x000000ff, got 0xffffffff", write(-1))

@@ -10,6 +10,7 @@ from louver.emulator import (
     ConvergenceError,
     DeadlockError,
     Earliest,
+    EmulationError,
     ExitError,
     LaunchError,
     MisalignedError,
@@ -20,7 +21,8 @@ from louver.emulator import (
     UseBeforeArrivalError,
 )
 from louver.isa.barrier import FenceMbarrierInit
-from louver.isa.bulk import BulkCommit, BulkLoad, BulkTensorLoad
+from louver.isa.bulk import BulkCommit, BulkLoad, BulkTensorLoad, TensorMapFetch
+from louver.isa.memory import SymbolAddress
 from louver.isa.tensormap import TensorMap
 from louver.ptx.module import Address
 from support.emulated import Bench, every_order, kernel, smem
@@ -461,3 +463,37 @@ def test_the_address_of_a_scalar_is_no_tensor_map():
 
     with pytest.raises(LaunchError, match="address of a tensor map is expected, got that of 7"):
         Bench(arguments={"n": 7}).run(kernel(write, n="u32"), Earliest())
+
+
+def test_a_tensor_map_is_named_by_its_generic_address(rng):
+    def write(convert):
+        def body(k):
+            place = k.reg("b64")
+            k.emit(SymbolAddress("b64"), place, Address("x"))
+            k.emit(TensorMapFetch(), Address(k.map("x") if convert else place))
+
+        return body
+
+    bench = Bench()
+    matrix(bench, "x", rng.integers(1, 9, (ROWS, COLUMNS), np.uint32))
+    bench.run(kernel(write(True), x="tensormap"), Earliest())
+    with pytest.raises(
+        OutOfBoundsError, match="generic address, got 0x.* of the space .param: convert it by cvta.param"
+    ):
+        bench.run(kernel(write(False), x="tensormap"), Earliest())
+
+
+@pytest.mark.parametrize("size", [8, 1 << 20])
+def test_a_bulk_copy_has_a_size_that_a_phase_can_count(rng, size):
+    def write(k):
+        k.init_barriers({FULL: 1}, 32)
+        with k.thread(0):
+            place = Address(k.ld_param("x"))
+            k.emit(BulkLoad(), Address(k.base()), place, k.mov(size), Address(k.add(k.base(), FULL)))
+
+    bench = Bench()
+    bench.input("x", rng.integers(1, 9, 64, np.uint32))
+    with pytest.raises(
+        EmulationError, match=f"size of cp.async.bulk.* is from 0 to 1048560, a multiple of 16, got {size}"
+    ):
+        bench.run(kernel(write, shared=SHARED, x="u64"), Earliest())

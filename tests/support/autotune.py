@@ -11,7 +11,8 @@ from xdsl.dialects.builtin import ModuleOp
 from louver.user.autotuned import AutotunedKernel
 from louver.user.decorators import unwrap
 from louver.user.hints import Hints
-from louver.user.source import Constant, Parameter
+from louver.user.reached import Read
+from louver.user.source import Parameter
 from support.compiled import read_copy
 from support.triton.cases import CASES, kept
 
@@ -99,7 +100,8 @@ class StyleSource:
 
     name: str = "styled"
     native: Any = None
-    constants: tuple[Constant, ...] = ()
+    reads: tuple[Read, ...] = ()
+    files: tuple[str, ...] = ()
     asked: list[dict[str, Any]] = field(default_factory=list, compare=False)
 
     @property

@@ -192,6 +192,15 @@ class Tensor:
 
     layout = "strided"
     is_cuda = True
+    is_nested = is_quantized = False
+    requires_grad = False
+    is_leaf = True
+    held = FAR
+    __torch_dispatch__ = None
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
+        raise RuntimeError
 
     def __init__(
         self,
@@ -240,6 +249,18 @@ class Tensor:
     def is_neg(self) -> bool:
         return self._negative
 
+    def is_conj(self) -> bool:
+        return False
+
+    def untyped_storage(self) -> Any:
+        return SimpleNamespace(data_ptr=lambda: self.address, nbytes=lambda: self.held)
+
+    def storage_offset(self) -> int:
+        return 0
+
+    def element_size(self) -> int:
+        return self.dtype.nbytes
+
 
 class Parameter(Tensor):
     pass
@@ -276,14 +297,19 @@ class TensorGuards:
 
 
 def _facts(tensor: Tensor) -> tuple[Any, ...]:
-    return type(tensor), tensor.dtype, tensor.shape, tensor.stride(), tensor.get_device(), tensor.is_neg()
+    facts = tensor.dtype, tensor.shape, tensor.stride(), tensor.get_device(), tensor.is_neg(), tensor.requires_grad
+    return type(tensor), *facts
 
 
 @dataclass
 class FakeTorch:
-    """Stands in for the module torch. stream: handle of the current stream."""
+    """Stands in for the module torch. stream: handle of the current stream. gradients: whether they are enabled.
+    tracing: the state of a trace, or None.
+    """
 
     stream: int = 0
+    gradients: bool = True
+    tracing: Any = None
     Tensor: type = Tensor
     nn: Any = field(default_factory=lambda: SimpleNamespace(Parameter=Parameter))
     strided: str = "strided"
@@ -291,7 +317,13 @@ class FakeTorch:
     def __post_init__(self) -> None:
         guards = SimpleNamespace(TensorGuards=TensorGuards)
         self._C = SimpleNamespace(
-            _cuda_getCurrentRawStream=lambda ordinal: self.stream, _dynamo=SimpleNamespace(guards=guards)
+            _cuda_getCurrentRawStream=lambda ordinal: self.stream,
+            _dynamo=SimpleNamespace(guards=guards),
+            _disabled_torch_function_impl=None,
+            _get_tracing_state=lambda: self.tracing,
+            _get_dispatch_mode=lambda mode: None,
+            _len_torch_dispatch_stack=lambda: 0,
+            _TorchDispatchModeKey=SimpleNamespace(PROXY=None),
         )
         for name, dtype in _DTYPES.items():
             setattr(self, name, dtype)
@@ -299,6 +331,9 @@ class FakeTorch:
 
     def __hash__(self) -> int:
         return id(self)
+
+    def is_grad_enabled(self) -> bool:
+        return self.gradients
 
     @staticmethod
     def device(kind: str, index: int) -> Any:

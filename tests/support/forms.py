@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
@@ -77,6 +77,7 @@ from louver.isa.sync import (
 )
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Address, Arg, Imm, Kernel, Param, Reg
+from louver.ptx.validate import check_arguments
 from support.scalar import STORAGE, WIDTH, random_floats, random_integers
 from support.warp_products import every_form as warp_products
 
@@ -174,16 +175,46 @@ def form_name(form: Instruction) -> str:
     return "k_" + "".join(c if c.isalnum() else "_" for c in repr(form))
 
 
-def statement_kernel(name: str, forms: list[Instruction]) -> Kernel:
-    """A kernel that only has to assemble: each form once, on initialised registers."""
+def _initialised(name: str, emit: Callable[[KernelBuilder, dict[str, list[Reg]]], None]) -> Kernel:
+    """A kernel of what `emit` writes on initialised registers of each class."""
     params = (Param("map", "tensormap"), Param("u32", "u32"), Param("u64", "u64"), Param("f32", "f32"))
     k = KernelBuilder(name, params, threads=128, dynamic_shared=1024)
     registers = {kind: [k.mov(number, kind=kind) for number in range(1, 6)] for kind in ("b16", "b32", "b64")}
     registers["f32"] = [k.mov(float(number), kind="f32") for number in range(5)]
     registers["pred"] = [k.mov(1, kind="pred")] * 5
-    for form in forms:
-        k.emit(form, *(_any_argument(form, operand, registers) for operand in form.operands))
+    emit(k, registers)
     return k.finish()
+
+
+def statement_kernel(name: str, forms: list[Instruction]) -> Kernel:
+    """A kernel that only has to assemble: each form once, on initialised registers."""
+
+    def emit(k: KernelBuilder, registers: dict[str, list[Reg]]) -> None:
+        for form in forms:
+            k.emit(form, *(_any_argument(form, operand, registers) for operand in form.operands))
+
+    return _initialised(name, emit)
+
+
+def constant_kernel(name: str, cases: Iterable[tuple[Instruction, int, int]]) -> tuple[Kernel, list[tuple[str, int]]]:
+    """A kernel with each form once for each constant that the validator takes, and these cases as texts: mnemonic and
+    operand, value. cases: a form, the number of an operand, a value. The place of an instruction is the number of its case.
+    """
+    taken: list[tuple[str, int]] = []
+
+    def emit(k: KernelBuilder, registers: dict[str, list[Reg]]) -> None:
+        for form, index, value in cases:
+            args = [_any_argument(form, operand, registers) for operand in form.operands]
+            args[index] = Imm(value)
+            try:
+                check_arguments(form, tuple(args))
+            except ValueError:
+                continue
+            with k.at(f"case:{len(taken)}:1"):
+                k.emit(form, *args)
+            taken.append((f"{form.mnemonic}: {form.operands[index].name}", value))
+
+    return _initialised(name, emit), taken
 
 
 def _any_argument(form: Instruction, operand: Operand, registers: dict[str, list[Reg]]) -> Arg:

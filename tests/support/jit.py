@@ -15,7 +15,8 @@ from louver.formats.dtypes import element_type
 from louver.user.descriptor import TensorDescriptor
 from louver.user.hints import Hints
 from louver.user.kernel import JitKernel, grid_sizes
-from louver.user.source import Constant, Parameter
+from louver.user.reached import Read
+from louver.user.source import Parameter
 from support.compiled import read_copy
 from support.triton.cases import BASE, BATCHES, CASES, Case, kept
 from support.triton.products import Given
@@ -40,7 +41,8 @@ class KeptSource:
     order: tuple[str, ...]
     constexprs: tuple[str, ...] = ()
     native: Any = None
-    constants: tuple[Constant, ...] = ()
+    reads: tuple[Read, ...] = ()
+    files: tuple[str, ...] = ()
     asked: list[tuple[dict[str, str], dict[str, Any]]] = field(default_factory=list, compare=False)
 
     @classmethod

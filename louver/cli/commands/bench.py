@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from louver.cli.commands.notes import note
+from louver.formats.extras import explained
 from louver.measure.ahead import compile_ahead
 from louver.measure.budget import Budget, spread_out
 from louver.measure.continued import read_continued
@@ -232,4 +233,4 @@ def picture(record: Path, path: Path) -> str:
     try:
         return f"wrote {draw(record, path)}"
     except ModuleNotFoundError as error:
-        return f"no picture ({error}); draw it elsewhere: louver plot {record} {path}"
+        return f"no picture ({explained(error)}); draw it elsewhere: louver plot {record} {path}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from xdsl.dialects.builtin import ModuleOp
@@ -11,17 +11,9 @@ from louver.cli.commands.kernel_levels import Source, user_source
 from louver.frontend.ttir import read_ttir
 from louver.ir.refusal import UnsupportedKernelError
 
-SUFFIXES = (".ttir", ".mlir")
-"""Suffixes of IR files: TTIR as printed by Triton, and tile IR as printed by Louver."""
 
-
-def is_ir(place: str) -> bool:
-    """Whether a kernel is in a file of IR."""
-    return place.endswith(SUFFIXES)
-
-
-def ir_source(file: str, sparse: Mapping[str, str], target: str) -> Source:
-    """The kernel in a file. sparse: patterns by argument, in addition to those of the text.
+def ir_source(file: str, sparse: Mapping[str, str], target: str, files: Sequence[str] = ()) -> Source:
+    """The kernel in a file. sparse: patterns by argument, in addition to those of the text. files: see `Source`.
 
     Raises ValueError for a file without a kernel, and UnsupportedKernelError for operations that tile IR does not have.
     """
@@ -29,7 +21,8 @@ def ir_source(file: str, sparse: Mapping[str, str], target: str) -> Source:
     text = _read(path)
     # Read once here, so that a file without IR is refused for every level.
     module = _parse(path, text, sparse)
-    return user_source(path.name, lambda: module, target, (lambda: text) if path.suffix == ".ttir" else None)
+    ttir = (lambda: text) if path.suffix == ".ttir" else None
+    return user_source(path.name, lambda: module, target, ttir, files=tuple(files))
 
 
 def _read(path: Path) -> str:

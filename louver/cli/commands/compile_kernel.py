@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shlex
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -12,10 +13,13 @@ from typing import Any
 from xdsl.dialects.builtin import ModuleOp
 
 from louver.cli.commands.kernel_levels import Source, user_source
+from louver.formats.extras import explained
 from louver.frontend.triton import triton_to_tile_ir, triton_to_ttir
 from louver.ir.tile.multiples import MULTIPLE
 from louver.user.arguments import POINTEES
 from louver.user.decorators import Layers, unwrap
+from louver.user.reached import reached
+from louver.user.source import TritonSource
 
 _MARK = f":{MULTIPLE}"
 """Suffix of the type of a multiple of 16, as in Triton's command that compiles kernels."""
@@ -28,21 +32,27 @@ _ELEMENTS = tuple(dict.fromkeys((*POINTEES.values(), *_OTHERS)))
 class KernelArguments:
     """The arguments for which a kernel is compiled. signature, constexprs: Triton's types and constants by argument.
 
-    sparse: patterns by argument. multiples: integers that are multiples of 16.
+    sparse: patterns by argument. multiples: integers that are multiples of 16. options: all of these as they were typed.
     """
 
     signature: Mapping[str, str]
     constexprs: Mapping[str, Any]
     sparse: Mapping[str, str]
     multiples: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, arguments: Iterable[str], constants: Iterable[str], sparse: Iterable[str]) -> KernelArguments:
         """Parse texts such as "a=*fp16", "K=i32:16", "BLOCK_M=128" and "a=2:4". Raises ValueError with the rule."""
+        given = {"--arg": [*arguments], "--const": [*constants], "--sparse": [*sparse]}
+        options = tuple(part for option, texts in given.items() for text in texts for part in (option, text))
+        arguments, constants, sparse = given.values()
         signature, patterns = (dict(_pair(text) for text in texts) for texts in (arguments, sparse))
         multiples = tuple(name for name, type_ in signature.items() if type_.endswith(_MARK))
         signature = {name: _type(name, type_.removesuffix(_MARK)) for name, type_ in signature.items()}
-        return cls(signature, {name: _constant(value) for name, value in map(_pair, constants)}, patterns, multiples)
+        return cls(
+            signature, {name: _constant(value) for name, value in map(_pair, constants)}, patterns, multiples, options
+        )
 
     @property
     def arrays(self) -> tuple[str, ...]:
@@ -71,7 +81,8 @@ def load_kernel(place: str) -> Any:
     try:
         spec.loader.exec_module(loaded)
     except Exception as error:
-        raise ValueError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+        text = explained(error) if isinstance(error, ImportError) else error
+        raise ValueError(f"{path} cannot be imported: {type(error).__name__}: {text}") from error
     finally:
         sys.path.remove(folder)
     if not hasattr(loaded, name):
@@ -79,18 +90,21 @@ def load_kernel(place: str) -> Any:
     return getattr(loaded, name)
 
 
-def kernel_source(kernel: Any, given: KernelArguments, target: str, config: int | None = None) -> Source:
+def kernel_source(
+    kernel: Any, given: KernelArguments, target: str, config: int | None = None, place: str = "FILE.py:NAME"
+) -> Source:
     """A `triton.jit` function, perhaps under `triton.autotune` and `triton.heuristics`. Its arrays are aligned to 16
     bytes and disjoint.
 
-    config: number of the config for constants that are not given; None: the first. Raises ValueError for an unknown
-    config, and for missing constants that heuristics compute. Levels raise errors of `triton_to_tile_ir`.
+    config: number of the config for constants that are not given; None: the first. place: where the kernel is, as it was
+    typed. Raises ValueError for an unknown config, for all arguments that are missing, and for missing constants that heuristics compute. Levels raise errors of `triton_to_tile_ir`.
     """
     kernel, layers = unwrap(kernel)
     if config is not None and (layers is None or layers.tuner is None):
         raise ValueError(f"--config is for kernels under triton.autotune, got --config {config}")
     if layers is not None:
         given = replace(given, constexprs=_completed(layers, given.constexprs, config or 0))
+    given = _with_defaults(kernel, given, place)
 
     def tile() -> ModuleOp:
         return triton_to_tile_ir(kernel, given.signature, given.constexprs, sparse=given.sparse, target=target)
@@ -99,9 +113,32 @@ def kernel_source(kernel: Any, given: KernelArguments, target: str, config: int 
         return triton_to_ttir(kernel, given.signature, given.constexprs, sparse=given.sparse, target=target)
 
     multiples = (*given.arrays, *given.multiples)
-    return user_source(
-        str(getattr(kernel, "__name__", kernel)), tile, target, ttir, multiples=multiples, apart=given.arrays
-    )
+    name = str(getattr(kernel, "__name__", kernel))
+    constants = tuple(given.constexprs.values())
+    files = (*reached(kernel).files, *reached(constants).files)
+    return user_source(name, tile, target, ttir, multiples=multiples, apart=given.arrays, files=files)
+
+
+def _with_defaults(kernel: Any, given: KernelArguments, place: str) -> KernelArguments:
+    """The arguments with the kernel's own defaults. Raises ValueError for all that are missing, with the command to type."""
+    named = {name.partition(".")[0] for name in (*given.signature, *given.constexprs)}
+    missing = [each for each in TritonSource(kernel).parameters if each.name not in named]
+    wanted = [each for each in missing if not each.has_default]
+    if wanted:
+        more = [
+            part
+            for each in wanted
+            for part in (
+                ("--const", f"{each.name}=VALUE") if each.constexpr else ("--arg", f"{each.name}={each.type or 'TYPE'}")
+            )
+        ]
+        raise ValueError(
+            f"each argument has a type or a value, got none for {', '.join(each.name for each in wanted)}: "
+            f"{shlex.join(['louver', 'compile', place, *given.options, *more])}, where TYPE is *fp16 for an array of f16, "
+            "i32 for an integer, fp32 for a float"
+        )
+    defaults = {each.name: each.default for each in missing}
+    return replace(given, constexprs={**given.constexprs, **defaults})
 
 
 def _completed(layers: Layers, constants: Mapping[str, Any], config: int) -> dict[str, Any]:

@@ -29,11 +29,15 @@ LEVELS = ("ttir", "tile", "canonical", "decomposed", "encoded", "sched", "ptx", 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The source of a kernel. ttir, tile: make its Triton IR and its tile IR. ttir is None without Triton IR."""
+    """The source of a kernel. ttir, tile: make its Triton IR and its tile IR. ttir is None without Triton IR.
+
+    files: the Python files whose lines a page may show: those that the user named, and those of the kernel's functions.
+    """
 
     tile: Callable[[], ModuleOp]
     compiled: Callable[[], CompiledKernel]
     ttir: Callable[[], str] | None = None
+    files: tuple[str, ...] = ()
 
     def text(self, emit: str) -> str:
         """One of `LEVELS`, or "all" existing levels, each below a line with its name. Raises ValueError with the broken
@@ -66,6 +70,7 @@ class Text:
     name: str
     read: Callable[[], ModuleOp]
     key: str = "printed"
+    files: tuple[str, ...] = ()
 
     def tile_ir(
         self, signature: Mapping[str, str], constexprs: Mapping[str, Any], sparse: Mapping[str, str], target: str
@@ -81,10 +86,11 @@ def user_source(
     *,
     multiples: tuple[str, ...] = (),
     apart: tuple[str, ...] = (),
+    files: tuple[str, ...] = (),
 ) -> Source:
-    """A user's kernel with the choices of `louver.jit` for its tile. multiples, apart: see `Wanted`."""
-    wanted = Wanted(Text(name, tile), Kind((), (), (), ()), Hints(), "bulk", target, multiples, apart)
-    return Source(tile, lambda: assembled(wanted).kernel, ttir)
+    """A user's kernel with the choices of `louver.jit` for its tile. multiples, apart: see `Wanted`. files: `Source`."""
+    wanted = Wanted(Text(name, tile, files=files), Kind((), (), (), ()), Hints(), "bulk", target, multiples, apart)
+    return Source(tile, lambda: assembled(wanted).kernel, ttir, files)
 
 
 def level_names(compiled: CompiledKernel) -> tuple[str, ...]:

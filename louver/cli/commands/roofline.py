@@ -10,11 +10,20 @@ from louver.formats.pattern import Pattern
 from louver.isa.targets import SM_90A
 from louver.library.blocking import F32, TABLE_I, Blocking, Step
 from louver.measure.report.result import Result
-from louver.measure.report.roofline import ROOFS
+from louver.measure.report.roofline import ROOFS, Roof
 from louver.measure.report.table import Column, Table
 
 DEVICE = "NVIDIA H200"
 """The device of the roofline."""
+
+LEGEND = (
+    "ks: depth of a step in columns of A; ws: kept columns of it. KiB: shared memory of a step. columns of A: share of A's columns "
+    "that the weight's rows need. FLOP/B: products for each byte that a step loads, by equation (3) of NM-SpMM; C once: with the "
+    "output counted once; packed: with only the needed columns of A loaded. packs: whether packing helps. limit: memory, or FMA "
+    "(the CUDA cores). bound: TFLOP/s of kept products at that limit; no kernel is faster. CMAR: products for each load from "
+    "shared memory, equation (6)."
+)
+"""The meaning of the columns."""
 
 
 def parse_blocking(text: str) -> Blocking:
@@ -51,6 +60,10 @@ class Row:
         """Whether to load only the kept columns of A: memory is the limit, and the savings exceed the lists of columns."""
         return self.whole < ridge and self.step.packing_saves
 
+    def bound(self, roof: Roof) -> float:
+        """The most TFLOP/s of kept products that the limit allows, in the better way."""
+        return min(self.packed * roof.bytes_per_second, roof.f32_ridge * roof.bytes_per_second) * 1e-12
+
     def limit(self, ridge: float) -> str:
         """The limit of the product in the better way."""
         return "memory" if self.packed < ridge else "FMA"
@@ -58,7 +71,8 @@ class Row:
 
 def roofline(patterns: Sequence[str], blockings: Sequence[str], k: int) -> Result:
     """The analysis of each pattern with each blocking. Raises ValueError for an illegal one."""
-    ridge = ROOFS[DEVICE].f32_ridge
+    roof = ROOFS[DEVICE]
+    ridge = roof.f32_ridge
     rows = [Row.of(name, Pattern.parse(pattern), k) for pattern in patterns for name in blockings]
     data = {
         "device": DEVICE,
@@ -78,19 +92,32 @@ def roofline(patterns: Sequence[str], blockings: Sequence[str], k: int) -> Resul
                 "intensity_packed": row.packed,
                 "packs": row.packs(ridge),
                 "limit": row.limit(ridge),
+                "bound_tflops": row.bound(roof),
                 "cmar": row.step.blocking.cmar(),
             }
             for row in rows
         ],
     }
-    headings = ("ks", "ws", "KiB (4)", "columns of A", "FLOP/B (3)", "C once", "packed", "packs", "limit", "CMAR (6)")
+    headings = (
+        "ks",
+        "ws",
+        "KiB (4)",
+        "columns of A",
+        "FLOP/B (3)",
+        "C once",
+        "packed",
+        "packs",
+        "limit",
+        "bound",
+        "CMAR (6)",
+    )
     columns = (Column("pattern"), Column("blocking"), *(Column(heading, right=True) for heading in headings))
     title = f"f32 on CUDA cores of {DEVICE}, K = {k}; memory is the limit below {ridge:.1f} FLOP/B"
-    return Result("roofline", data, [Table(title, columns, [_cells(row, ridge) for row in rows])])
+    return Result("roofline", data, [Table(title, columns, [_cells(row, roof) for row in rows]), LEGEND])
 
 
-def _cells(row: Row, ridge: float) -> tuple[str, ...]:
-    step = row.step
+def _cells(row: Row, roof: Roof) -> tuple[str, ...]:
+    step, ridge = row.step, roof.f32_ridge
     return (
         str(step.pattern),
         row.name,
@@ -101,5 +128,6 @@ def _cells(row: Row, ridge: float) -> tuple[str, ...]:
         *(f"{each:.1f}" for each in (row.printed, row.whole, row.packed)),
         "yes" if row.packs(ridge) else "no",
         row.limit(ridge),
+        f"{row.bound(roof):.1f}",
         f"{step.blocking.cmar():.1f}",
     )

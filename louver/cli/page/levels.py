@@ -91,7 +91,7 @@ def levels_of(source: Source) -> Levels:
     made = compiled.made
     tile = made.tile.clone()
     adopt_places(tile)
-    user = user_lines(sorted({place for place in text_places(tile) if place is not None}))
+    user = user_lines(sorted({place for place in text_places(tile) if place is not None}), source.files)
     if not user:
         number_places(tile, OWN)
     recorder, again = _again(made, tile)

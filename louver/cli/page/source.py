@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from louver.formats.regular import FormatError, RegularFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +27,25 @@ def line_of(place: str) -> tuple[str, int]:
     return file, int(line)
 
 
-def user_lines(places: Iterable[str]) -> list[SourceLine]:
-    """The functions with these places, file by file. Unreadable files are left out."""
+def user_lines(places: Iterable[str], files: Iterable[str]) -> list[SourceLine]:
+    """The functions with these places, file by file. Unreadable files are left out.
+
+    files: the only ones that are read. A place in another file stays text: anything may write a place.
+    """
+    readable = {os.path.realpath(file) for file in files}
     wanted: dict[str, set[int]] = defaultdict(set)
     for place in places:
         file, line = line_of(place)
         wanted[file].add(line)
     found: list[SourceLine] = []
     for file, lines in wanted.items():
+        # realpath refuses a text that no path can be, such as one with a zero byte.
+        if "\0" in file or os.path.realpath(file) not in readable:
+            continue
         try:
-            text = Path(file).read_text(encoding="utf-8").removesuffix("\n").split("\n")
-        except (OSError, UnicodeDecodeError):
+            with RegularFile.open(file) as opened:
+                text = opened.read(0, opened.size).decode().removesuffix("\n").split("\n")
+        except (OSError, FormatError, UnicodeDecodeError):
             continue
         found.append(SourceLine(file, 0, f"# {Path(file).name}"))
         for begin, end in _spans(text, lines):

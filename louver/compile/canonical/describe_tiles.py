@@ -19,14 +19,15 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from louver.analysis.access import Access, Dimension, Entry, access, without_moves
-from louver.analysis.affine import Affine, Tile
+from louver.analysis.affine import Affine, Elements, Tile
 from louver.analysis.atoms import Lane, lanes
+from louver.analysis.fixed_masks import moving
 from louver.analysis.integers import is_zero
 from louver.analysis.launch_size import launch_size
-from louver.analysis.masks import read_mask, some_bounds
+from louver.analysis.masks import Bound, read_mask, some_bounds
 from louver.analysis.wrapped_rows import Writing, check_wrapped_rows
 from louver.compile.canonical.turn_across import lengths_across
-from louver.compile.condition_attributes import require_rows_apart, require_whole
+from louver.compile.condition_attributes import require_rows_apart, require_steps, require_whole
 from louver.compile.rewrite.descriptors import Descriptors, contiguous_last
 from louver.compile.rewrite.insert import insert, insert_before
 from louver.compile.rewrite.materialize import places
@@ -95,7 +96,7 @@ class Describer:
 
     def rewrite(self, tiles: Sequence[TileAccess]) -> None:
         """Rewrite all accesses of the kernel."""
-        found = [(op, self.access(op)) for op in tiles]
+        found = [(op, self.access(op, follow=True)) for op in tiles]
         for op, each in found:
             if isinstance(op, tt.LoadOp):
                 # `read_nest` compares the rows that the store excludes with the operands.
@@ -174,8 +175,11 @@ class Describer:
             pairs = []
         return [(each, *pair) for each, pair in enumerate(pairs)]
 
-    def access(self, op: TileAccess) -> Access:
-        """The tile that an operation accesses. Rejects accesses that are not a tile of a matrix, alone or in a batch."""
+    def access(self, op: TileAccess, *, follow: bool = False) -> Access:
+        """The tile that an operation accesses. Rejects accesses that are not a tile of a matrix, alone or in a batch.
+
+        follow: whether the launch checks that a mask which stays in a loop is the one that moves with the pointer.
+        """
         shape = tile_shape(op)
         assert shape is not None
         if isinstance(op, tt.LoadOp):
@@ -188,12 +192,26 @@ class Describer:
         bounds = [] if op.mask is None else read_mask(self.affine, op.mask, op)
         dense = not isinstance(op, tt.LoadOp) or tt.sparse_encoding(op.result.type) is None
         repeats = isinstance(op, tt.LoadOp) and dense
-        found = access(self.affine.pointer(op.ptr), shape, bounds, op, repeats=repeats, gapless=not dense)
+        pointer = self.affine.pointer(op.ptr)
+        if follow and isinstance(pointer, Elements):
+            bounds = self._moving(pointer, shape, bounds)
+        found = access(pointer, shape, bounds, op, repeats=repeats, gapless=not dense)
         if found.base not in self.function.body.block.args:
             raise unsupported("the pointers of a tile must be computed from a pointer argument", op)
         if not found.dimensions:
             raise unsupported("a tile needs more than one element", op)
         return without_moves(found, op, sparse=not dense and found.base not in self.across)
+
+    def _moving(self, pointer: Elements, shape: Sequence[int], bounds: Sequence[Bound]) -> Sequence[Bound]:
+        """The bounds of indices, for the bounds of lanes in a loop."""
+        found, stepped = moving(bounds, pointer, shape, self.affine)
+        sizes = [(launch_size(size, self.function.argument_names), step) for size, step in stepped]
+        known = [(size, step) for size, step in sizes if size is not None]
+        if len(known) < len(sizes):
+            return bounds
+        for each in known:
+            require_steps(self.function, *each)
+        return found
 
     def require_one_row(self, base: SSAValue, entry: Entry, op: Operation) -> None:
         """Make the launch check that a batch of several dimensions is one sequence of matrices, `entry.stride` apart."""

@@ -27,6 +27,7 @@ from louver.compile.check.agents import Agent, Shared, warps_of
 from louver.compile.check.barriers import Barrier
 from louver.compile.check.events import Event, Item, Walk, words_a_step
 from louver.compile.check.refuse import ProtocolError, broken
+from louver.compile.check.shape import check_shape
 from louver.compile.check.stages import Stage
 from louver.ir.sched import ops, staged
 from louver.ir.sched.gathered import GatherOp
@@ -43,6 +44,7 @@ def check_protocol(module: ModuleOp) -> None:
     """Check every kernel of schedule IR with assigned shared memory. Raises ProtocolError with the rule that is broken."""
     for kernel in module.body.block.ops:
         if isinstance(kernel, ops.KernelOp):
+            check_shape(kernel)
             _check_memory(kernel)
             for role in kernel.roles:
                 _check_rows(role, kernel.tile.data[1].value.data)

@@ -190,6 +190,12 @@ class Walk:
             if self.step == end:
                 return
             yield from self._one(op)
+        if self.step != end:
+            # Without this, the walk of a body that never advances would not end.
+            text = str(block.parent_op()).splitlines()[0]
+            raise ValueError(
+                f"a body of a loop advances as many steps as it is unrolled, {steps}, got {steps - end + self.step}: {text}"
+            )
 
     def _one(self, op: Operation) -> Iterator[Event]:
         if isinstance(op, ops.AdvanceOp):

@@ -12,13 +12,12 @@ from typing import Literal
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
-from louver.analysis.access import Access, Dimension
+from louver.analysis.access import EVERY, Access, Dimension
 from louver.analysis.affine import Tile
 from louver.analysis.reach import reach
 from louver.compile.canonical.describe_batches import describe_moved
 from louver.compile.canonical.describe_tiles import Describer
 from louver.compile.condition_attributes import require_reach
-from louver.compile.rewrite.descriptors import EVERY
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir.conditions import Reach
 from louver.ir.polynomial import Polynomial
@@ -43,7 +42,7 @@ def describe_sparse_tiles(module: ModuleOp) -> None:
             _check_block(describer, op)
             if _is_block(describer, op):
                 return None
-            found = describer.access(op)
+            found = describer.access(op, follow=True)
             describer.check_rows(op, found)
             return op, found
 

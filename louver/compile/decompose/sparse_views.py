@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from xdsl.dialects import arith
 from xdsl.ir import Operation, SSAValue
 
+from louver.analysis.access import EVERY
 from louver.analysis.alignment import multiple_if
 from louver.analysis.launch_size import launch_size
 from louver.compile.decompose.memory import Axes, contiguous_axes, require_multiples
-from louver.compile.rewrite.descriptors import EVERY
 from louver.ir import tile as tt
 from louver.ir.conditions import SparseView
 from louver.ir.polynomial import Polynomial, Size

@@ -10,10 +10,10 @@ from xdsl.dialects.builtin import LocationAttr
 from xdsl.ir import BlockArgument, Operation, SSAValue
 from xdsl.traits import is_side_effect_free
 
+from louver.analysis.access import EVERY
 from louver.analysis.integers import literal
 from louver.analysis.launch_size import launch_size
 from louver.compile.canonical.make_host_descriptors import own_sizes
-from louver.compile.rewrite.descriptors import EVERY
 from louver.ir import tile as tt
 from louver.ir.arith import ExtSIOp, TruncIOp
 from louver.ir.polynomial import Size

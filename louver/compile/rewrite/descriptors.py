@@ -8,9 +8,9 @@ from typing import cast
 
 from xdsl.dialects import arith
 from xdsl.dialects.builtin import IntegerType, i32, i64
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import BlockArgument, Operation, SSAValue
 
-from louver.analysis.access import Access, Dimension, Entry
+from louver.analysis.access import EVERY, Access, Dimension, Entry
 from louver.analysis.affine import Affine
 from louver.analysis.atoms import Iteration
 from louver.analysis.integers import constant_integer
@@ -21,9 +21,6 @@ from louver.ir.arith import ExtSIOp, TruncIOp
 from louver.ir.polynomial import Part, Polynomial
 from louver.ir.refusal import unsupported
 from louver.ir.tile import GetProgramIdOp, Index, MakeTensorDescriptorOp
-
-EVERY = (1 << 31) - 1
-"""The size of a dimension without a bound. A load without a mask is inside of its tensor."""
 
 
 @dataclass(slots=True)
@@ -147,10 +144,23 @@ def _multiple(value: SSAValue, factor: int, op: Operation) -> SSAValue:
     return insert_before(op, arith.MuliOp(value, constant))
 
 
+def _is_argument(leaf: object) -> bool:
+    return isinstance(leaf, BlockArgument)
+
+
 def contiguous_last(found: Access, op: Operation) -> list[Dimension]:
     """The dimensions of a tile in the order of a descriptor, with a contiguous one last."""
     contiguous = [each for each in found.dimensions if each.stride == Polynomial.number(1)]
     if not contiguous:
-        raise unsupported("one dimension of a tile must be contiguous", op, "pass its stride, 1, as a constexpr")
+        strides = [each.stride for each in found.dimensions]
+        named = any(
+            stride == Polynomial.atom(leaf) for stride in strides for leaf in stride.leaves if _is_argument(leaf)
+        )
+        advice = (
+            "pass its stride, 1, as a constexpr"
+            if named
+            else "no argument is its stride: make a contiguous copy of the operand"
+        )
+        raise unsupported("one dimension of a tile must be contiguous", op, advice)
     last = contiguous[-1]
     return [*(each for each in found.dimensions if each is not last), last]

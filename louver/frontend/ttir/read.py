@@ -12,7 +12,9 @@ from xdsl.utils.exceptions import ParseError, VerifyException
 
 from louver.frontend.transposed import LENGTH, TRANSPOSED
 from louver.frontend.ttir.calls import inline_calls
+from louver.frontend.ttir.limits import check_shape, check_size
 from louver.frontend.ttir.locations import resolve_locations
+from louver.frontend.ttir.order import check_order
 from louver.frontend.ttir.returns import nest_returns
 from louver.frontend.ttir.spelled import OPERATIONS, spell
 from louver.ir.context import make_context, spell_for_xdsl
@@ -36,6 +38,9 @@ _INSTEAD = {
 
 _SIGN = re.compile(r"((?<!tensor)<(?:\d+x)+|tensor<(?:\d+x)+(?=s))[su](?=i\d)")
 """Triton's text before the integers of a descriptor's block; loaded tiles have none. `tensor<16xui8>` is tile IR's own."""
+
+_LONGEST = 300
+"""The largest number of characters of a line in a message, with its location."""
 
 _NUMBERS = re.compile(r"(_\d+)*")
 _LOCATION = re.compile(r' loc\("((?:[^"\\]|\\.)*)":(\d+):(\d+)\)\s*$')
@@ -62,7 +67,10 @@ def read_ttir(
     Raises UnsupportedKernelError with operation and source line for operations that tile IR lacks, ValueError for
     damaged text, `sparse` or `names`.
     """
-    resolved = _SIGN.sub(r"\1", spell_for_xdsl(resolve_locations(text)))
+    check_size(text)
+    resolved = resolve_locations(text)
+    check_shape(resolved)
+    resolved = _SIGN.sub(r"\1", spell_for_xdsl(resolved))
     context = make_context()
     context.load_dialect(cf.Cf)
     for each in OPERATIONS:
@@ -74,18 +82,20 @@ def read_ttir(
     ]
     if unknown:
         raise together(unknown)
+    parser = Parser(context, resolved, name)
     try:
-        module = Parser(context, resolved, name).parse_module()
+        module = parser.parse_module()
     except ParseError as error:
-        lines = resolved.splitlines()
-        # An error at the end of the text, such as an undefined value, lies past the last line.
-        line = min(resolved[: error.span.start].count("\n"), len(lines) - 1)
-        rule = f"a kernel's text must be tile IR ({error.span.input.name}: {error.msg})"
-        raise _refused(lines[line], rule) from error
+        raise _unreadable(resolved, name, error.span.start, error.msg) from error
+    except (VerifyException, ValueError, OverflowError) as error:
+        # An operation that cannot be made, such as a constant that its type does not hold.
+        # The next token is read already: the operation ends before it.
+        raise _unreadable(resolved, name, len(resolved[: parser.pos].rstrip()), str(error)) from error
     _drop_numbers(module)
     function = _kernel(module)
     inline_calls(module)
     nest_returns(function)
+    check_order(function)
     spell(module)
     _verify(module)
     if names is not None:
@@ -95,6 +105,14 @@ def read_ttir(
         _mark(function, sparse)
     _add_lengths(function)
     return module
+
+
+def _unreadable(text: str, name: str, position: int, reason: str) -> UnsupportedKernelError:
+    """The error for a text that is no tile IR, with the line at a position."""
+    lines = text.splitlines()
+    # An error at the end of the text, such as an undefined value, lies past the last line.
+    line = min(text[:position].count("\n"), len(lines) - 1)
+    return _refused(lines[line][:_LONGEST], f"a kernel's text must be tile IR ({name}: {reason})")
 
 
 def _drop_numbers(module: ModuleOp) -> None:

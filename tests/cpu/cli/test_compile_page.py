@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -51,7 +52,7 @@ def written(path: Path, *arguments: object) -> str:
 def levels() -> Levels:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)
-        return levels_of(ir_source(LAYER, {}, "sm_90a"))
+        return levels_of(ir_source(LAYER, {}, "sm_90a", [str(WEIGHTS)]))
 
 
 @pytest.fixture(scope="module")
@@ -212,7 +213,24 @@ def test_files_that_are_no_python_are_shown_whole(tmp_path: Path) -> None:
     (tmp_path / "k.txt").write_text("one (\ntwo\n", encoding="utf-8")
     (tmp_path / "bytes.py").write_bytes(b"\xff")
     places = [f"{tmp_path}/k.txt:2:1", f"{tmp_path}/bytes.py:1:1", f"{tmp_path}/nowhere.py:1:1"]
-    assert [line.text for line in user_lines(places)] == ["# k.txt", "one (", "two", ""]
+    files = [f"{tmp_path}/{name}" for name in ("k.txt", "bytes.py", "nowhere.py")]
+    assert [line.text for line in user_lines(places, files)] == ["# k.txt", "one (", "two", ""]
+
+
+def test_a_place_is_text_unless_the_user_named_its_file(tmp_path: Path) -> None:
+    """A location in a file of IR names any file; a FIFO there would block."""
+    secret, fifo, page = tmp_path / "secret", tmp_path / "fifo", tmp_path / "page.html"
+    secret.write_text("password\n", encoding="utf-8")
+    os.mkfifo(fifo)
+    text = (ROOT / LAYER).read_text(encoding="utf-8")
+    (name,) = set(re.findall(r'"([^"]*weights[.]py)"', text))
+    kernel = tmp_path / "kernel.ttir"
+    for place in (secret, fifo, "/dev/zero", "a\\00b", "x" * 5000):
+        kernel.write_text(text.replace(f'"{name}"', f'"{place}"'), encoding="utf-8")
+        shown = data_of(written(page, kernel))
+        assert "password" not in str(shown) and "tt.func" in "".join(shown["levels"][0]["lines"])
+    kernel.write_text(text.replace(f'"{name}"', f'"{secret}"'), encoding="utf-8")
+    assert data_of(written(page, kernel, "--source", secret))["levels"][0]["lines"] == ["# secret", "password", ""]
 
 
 def test_a_pass_that_runs_again_begins_anew() -> None:
@@ -241,6 +259,7 @@ def test_another_kernel_than_the_launched_one_is_never_shown(monkeypatch: pytest
         (("--emit", "all", "--html", "page.html", "-o", "text"), "--html writes the levels to page.html"),
         (("--emit", "all", "--html", "nowhere/page.html"), "nowhere"),
         (("--emit", "all", "--html", "."), "is a directory"),
+        (("--emit", "all", "--html", "page.html", "--source", __file__), "--source is for the page of a file of IR"),
     ],
 )
 def test_errors_are_one_line(

@@ -33,7 +33,7 @@ def chromium() -> Iterator[Browser]:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     kernels = {
-        "user": ["tests/golden/ttir/3.6/weight_descriptors.ttir"],
+        "user": ["tests/golden/ttir/3.6/weight_descriptors.ttir", "--source", "tests/support/triton/weights.py"],
         "tiles": [str(DOCUMENTED)],
         "product": ["--problem", "4096,4096,4096"],
     }

@@ -45,3 +45,11 @@ def test_the_table_and_other_sizes(cli: Cli) -> None:
 def test_bad_input(cli: Cli, arguments: tuple[str, ...], rule: str) -> None:
     result = cli("roofline", *arguments)
     assert result.exit_code == 2 and rule in result.output
+
+
+def test_the_text_has_the_bound_and_a_legend(cli: Cli) -> None:
+    output = cli("roofline", "2:8@128", "--blocking", "small", columns="300").output
+    assert "bound: TFLOP/s of kept products at that limit" in output
+    (row,) = json.loads(cli("roofline", "2:8@128", "--blocking", "small", "--json").output)["rows"]
+    assert row["limit"] == "memory" and row["bound_tflops"] == pytest.approx(row["intensity_packed"] * 4.3)
+    assert f"{row['bound_tflops']:.1f}" in output

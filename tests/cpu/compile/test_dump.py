@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from xdsl.dialects.builtin import StringAttr
 
 from louver.compile import tiles as compile_tiles
 from louver.compile.choose_family import Choice, compile_kernel, only
+from louver.compile.dump import Dump
 from louver.compile.passes import names
 from louver.compile.products import PASSES, CompiledProduct, compile_tile_ir
 from louver.ir.refusal import UnsupportedKernelError
+from louver.ir.tile import FuncOp
 from support.compiled import read_copy
 from support.triton.cases import kept
 from support.triton.products import SCHEDULE
@@ -35,6 +38,19 @@ def test_every_pass_writes_a_file_of_its_name_and_number(tmp_path: Path, monkeyp
     assert "#tt.sparse" not in texts["tile-ir"] and "#tt.sparse" in texts["propagate-sparsity"]
     assert "tt.descriptor_load" in texts["describe-tiles"] and "sched.kernel" in texts["generate-schedule"]
     assert "ProductNest" in texts["read-nest"]
+
+
+@pytest.mark.parametrize("name", ["../../evil", "/etc/evil", ".hidden", "a/b\x00c", "x" * 400, "..", "\u202ename"])
+def test_a_kernel_s_name_is_no_path(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inside = tmp_path / "a" / "b" / "dump"
+    monkeypatch.setenv("LOUVER_DUMP", str(inside))
+    module = read_copy(kept("made_descriptors"))
+    (kernel,) = (op for op in module.body.ops if isinstance(op, FuncOp))
+    kernel.properties["sym_name"] = StringAttr(name)
+    Dump.of(module, ("tile-ir",)).write("tile-ir", module)
+    assert {path.relative_to(tmp_path).parts[:3] for path in tmp_path.rglob("*.mlir")} == {("a", "b", "dump")}
+    (folder,) = inside.iterdir()
+    assert folder.name.isascii() and folder.name[0] not in ".-" and len(folder.name) < 100
 
 
 def test_a_refused_kernel_leaves_what_was_made_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

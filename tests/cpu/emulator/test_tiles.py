@@ -160,11 +160,15 @@ def test_coordinates_are_signed():
     assert signed_coordinates([0xFFFFFFFE, 5, 0x7FFFFFFF, -3]) == (-2, 5, 0x7FFFFFFF, -3)
 
 
-def test_a_map_must_lie_in_its_array():
+def test_a_map_may_leave_its_array_but_no_box_may():
     memory = GlobalMemory()
-    array = memory.add("x", np.zeros(1000, np.uint8))
-    with pytest.raises(LaunchError, match="leaves its array: .*outside x"):
-        Tensor.bind(TensorMap(array.address, 2, (64, 9), (128,), (8, 8)), memory)
+    array = memory.add("x", np.arange(250, dtype=np.float32))
+    tensor = Tensor.bind(TensorMap(array.address, 2, (64, 9), (128,), (8, 2)), memory)
+    assert tensor.load((0, 5)).tobytes() == array.data[640:656].tobytes() + array.data[768:784].tobytes()
+    with pytest.raises(OutOfBoundsError, match=r"the box at \(56, 7\) of .* leaves x \(1000 bytes\): 152 bytes past"):
+        tensor.load((56, 7))
+    with pytest.raises(LaunchError, match="begins in no array: .*past the end"):
+        Tensor.bind(TensorMap(array.address + 1008, 2, (64, 9), (128,), (8, 2)), memory)
 
 
 def test_unwritten_bytes_and_inputs_are_protected():

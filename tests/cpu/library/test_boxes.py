@@ -27,7 +27,6 @@ def test_rows_that_nothing_bounds_end_with_the_array() -> None:
         ({"K": 48, "S": 63}, 4096, "strides are multiples of 16 bytes"),
         ({"K": 48, "S": 64}, 4098, "the address must be a multiple of 16 bytes"),
         ({"K": 0, "S": 64}, 4096, "each dimension has 1 to"),
-        ({"K": 640, "S": 640}, 4096, "each dimension has 1 to"),
         ({"K": 48, "S": 0}, 4096, "strides are multiples of 16 bytes under 2.40, got 0"),
     ],
 )
@@ -36,17 +35,35 @@ def test_what_bulk_copies_cannot_read_is_an_error(numbers: dict[str, int], addre
         tensor_map(BOX, Held(address, 2 * (9 * 64 + 48)), numbers)
 
 
-def test_rows_end_where_the_last_whole_one_does() -> None:
-    assert tensor_map(BOX, Held(4096, 2 * (9 * 64 + 48)), {"K": 64, "S": 64}).shape == (64, 9)
+@pytest.mark.parametrize("columns", [48, 64, 192, 640])
+def test_every_row_with_an_element_of_the_array_is_in_the_map(columns: int) -> None:
+    """Whatever bounds the columns: a mask may be wider than a row, and a pointer may move past it."""
+    found = tensor_map(BOX, Held(4096, 2 * (9 * 64 + 48)), {"K": columns, "S": 64})
+    assert found.shape == (columns, 10)
+
+
+def test_boxes_that_may_begin_before_the_array_are_an_error() -> None:
+    box = replace(BOX, least=sizes("K - 8", "S"))
+    assert tensor_map(box, Held(4096, 2 * 640), {"K": 8, "S": 64}).shape == (8, 10)
+    with pytest.raises(ValueError, match=r"boxes of 'x' begin in the array if K - 8 is at least 0, got -1"):
+        tensor_map(box, Held(4096, 2 * 640), {"K": 7, "S": 64})
+
+
+@pytest.mark.parametrize(("columns", "rule"), [(64, None), (65, "whose neighbours are then 65 elements apart, got 64")])
+def test_rows_that_begin_anywhere_do_not_overlap(columns: int, rule: str | None) -> None:
+    """Else a row below 0 may have elements of the array."""
+    box, numbers = replace(BOX, free=1), {"K": columns, "S": 64}
+    if rule is None:
+        assert tensor_map(box, Held(4096, 2 * 640), numbers).shape == (64, 10)
+        return
+    with pytest.raises(ValueError, match=f"boxes of 'x' begin anywhere along a dimension, {rule}"):
+        tensor_map(box, Held(4096, 2 * 640), numbers)
 
 
 def test_heads_may_be_nearer_to_each_other_than_their_rows_reach() -> None:
     """Heads of T·64 elements, found at head·64 times T: the last one ends with the array."""
     heads = BoxParameter("k_box", "k", "address", 2, sizes("64", "T", None), sizes("64", "T"), (64, 64, 1), 128)
-    found = tensor_map(heads, Held(4096, 2 * 3 * 128 * 64), {"T": 128})
-    assert found.shape == (64, 128, 2 * 64 + 1)
-    with pytest.raises(ValueError, match="boxes of 'k' reach 8192 elements, got an array of 8191"):
-        tensor_map(replace(heads, sizes=sizes("64", "T", "1")), Held(4096, 2 * 8191), {"T": 128})
+    assert tensor_map(heads, Held(4096, 2 * 3 * 128 * 64), {"T": 128}).shape == (64, 128, 3 * 64)
 
 
 @pytest.mark.parametrize(("n", "rows"), [(1, 1), (31, 31), (32, 32), (33, 1), (100, 4)])

@@ -146,13 +146,13 @@ def test_threads_may_update_what_was_never_used(rng: np.random.Generator) -> Non
 
 def test_the_dense_form_is_made_once(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[SparseTensor] = []
-    dense = SparseTensor.dense
+    dense = SparseTensor._host_dense
 
     def counted(s: SparseTensor) -> Any:
         made.append(s)
         return dense(s)
 
-    monkeypatch.setattr(SparseTensor, "dense", counted)
+    monkeypatch.setattr(SparseTensor, "_host_dense", counted)
     s, x = weight(rng), rng.standard_normal((5, K)).astype(np.float16)
     for _ in range(3):
         louver.linear(x, s)

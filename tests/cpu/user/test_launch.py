@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import gc
-import sys
 import weakref
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,7 +23,7 @@ from louver.user import launch
 from louver.user.compiled import Wanted
 from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
-from louver.user.source import Constant, TritonSource
+from louver.user.reached import Read
 from support.fake_gpu import FakeGpu, FakeTorch, Map, Tensor
 from support.jit import KeptSource, kept_kernel, kept_source
 from support.triton.cases import CASES
@@ -188,7 +188,7 @@ def test_constants_of_triton_s_are_not_confused_either(gpu: FakeGpu, torch: Fake
 
 def test_globals_that_change_are_noticed(gpu: FakeGpu, torch: FakeTorch, s: louver.SparseTensor) -> None:
     module = {"GROUP": 8}
-    source = replace(kept_source("made_descriptors"), constants=(Constant("GROUP", 8, module),))
+    source = replace(kept_source("made_descriptors"), reads=(Read(partial(module.get, "GROUP"), module["GROUP"]),))
     kernel, known = JitKernel(source, Hints()), arguments(s)
     call(kernel, known)
     encoded = gpu.encoded
@@ -202,29 +202,8 @@ def test_globals_that_change_are_noticed(gpu: FakeGpu, torch: FakeTorch, s: louv
         encoded = gpu.encoded
 
 
-class Function:
-    """A function as Triton decorates it."""
-
-    params: tuple[Any, ...] = ()
-    cache_key = "abc"
-
-    def __init__(self, module: dict[str, Any]) -> None:
-        self.fn = len
-        self.used_global_vals = {("GROUP", id(module)): (8, module)}
-
-
-def test_the_key_of_a_kernel_is_refused_once_a_global_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "triton", SimpleNamespace(__version__="3.6.0"))
-    module = {"GROUP": 8}
-    source = TritonSource(Function(module))
-    assert source.key == "triton 3.6.0 abc"
-    module["GROUP"] = 4
-    with pytest.raises(RuntimeError, match="compiled with the global GROUP = 8, got 4 now"):
-        _ = source.key
-
-
 def test_what_is_no_kernel_is_refused() -> None:
-    for wrong in (SimpleNamespace(fn=Function({}), arg_names=["a"]), len):
+    for wrong in (SimpleNamespace(fn=len, arg_names=["a"]), len):
         rule = f"a function decorated with triton.jit, got {type(wrong).__name__}: .* only triton.autotune and triton.heuristics"
         with pytest.raises(ValueError, match=rule):
             louver.jit(wrong)

@@ -9,33 +9,21 @@ import pytest
 from xdsl.dialects.builtin import ModuleOp
 
 from louver.compile import tiles as pipeline
-from louver.compile.choose_family import CompiledKernel
 from louver.compile.plan.feeds.prefetch_loads import prefetch_loads
 from louver.compile.plan.feeds.split_addresses import split_addresses
-from louver.compile.signature import ARRAYS, ArgumentParameter
 from louver.compile.tiles import MAX_WARPS, CompiledTiles, compile_tiles
-from louver.formats.tensor import SparseTensor
 from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
-from louver.isa.instruction import LANES
-from louver.library.bind import bind_arguments, packed
-from louver.library.boxes import Held, encoded_map
-from louver.library.forms import tile_form
 from louver.runtime.device import Device, current_device
-from louver.runtime.memory import DeviceBuffer
-from louver.runtime.module import load
-from louver.user.occupancy import with_room
 from support.carried_tiles import FOR, NEXT, TYPES, WHILE
 from support.carried_tiles import draw as carried_tiles
 from support.carried_tiles import kernel as carrying
 from support.compiled import read_copy
+from support.device_tiles import launch_tiles
 from support.multiples import mark_arguments, marked
 from support.tile_operations import ATOMIC, ATOMICS, DTYPES, ELEMENTWISE, KEEP, SIZE, changed
 from support.triton.tile_cases import TILE_CASES, kept_tiles
 from support.triton.tile_runs import RUNS, Expected, Run, without_flag
-
-GUARD = 4096
-POISON = 0xA7
 
 
 @pytest.fixture(autouse=True)
@@ -45,54 +33,9 @@ def target() -> None:
         pytest.skip(f"these kernels are assembled for sm_90a, got {found}")
 
 
-class Placed:
-    """An array on the device between two guards."""
-
-    def __init__(self, array: np.ndarray[Any, Any]) -> None:
-        self.bytes = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
-        self.buffer = DeviceBuffer(self.bytes.size + 2 * GUARD)
-        self.buffer.fill(POISON)
-        self.buffer.write(self.bytes, offset=GUARD)
-
-    @property
-    def address(self) -> int:
-        return self.buffer.address + GUARD
-
-    def read(self, like: np.ndarray[Any, Any]) -> None:
-        """Copy the device's bytes into `like`."""
-        whole = self.buffer.read()
-        assert (whole[:GUARD] == POISON).all() and (whole[GUARD + self.bytes.size :] == POISON).all()
-        found = whole[GUARD : GUARD + self.bytes.size].view(like.dtype).reshape(like.shape)
-        like[...] = found
-
-
 def run_on_device(compiled: CompiledTiles, run: Run, *, own_warps: bool = False) -> None:
-    """Launch once, as `louver.jit` does; outputs are copied back into the run's arrays. own_warps: the test chose how many there are."""
-    warps = compiled.signature.threads // LANES if own_warps else None
-    found = with_room(CompiledKernel(compiled, ""), warps)
-    signature, assembly = found.kernel.made.signature, found.assembly
-    # Fewer warps than Louver would choose may have too few registers: who asks for them takes what is spilled.
-    assert assembly.clean or own_warps, assembly.warnings
-    assert not any(warning.performance_loss for warning in assembly.warnings), assembly.warnings
-    loaded = load(
-        assembly.cubin, signature.kernel, dynamic_shared=signature.shared_bytes, threads=signature.threads, ordinal=0
-    )
-    placed: dict[tuple[str, str], Placed] = {}
-    x, y, z = (*run.grid, 1, 1)[:3]
-    numbers: dict[str, int | float] = {"programs x": x, "programs y": y, "programs z": z}
-    for parameter in signature.parameters:
-        given, key = run.arguments[parameter.argument], (parameter.argument, parameter.part)
-        if isinstance(parameter, ArgumentParameter) and parameter.part not in ARRAYS:
-            numbers[parameter.number] = given
-        elif isinstance(parameter, ArgumentParameter) and key not in placed:
-            if isinstance(given, SparseTensor):
-                given = tile_form(given, parameter.part, parameter.element).host(given)
-            placed[key] = Placed(given)
-    held = {key: Held(array.address, array.bytes.size) for key, array in placed.items()}
-    pack = packed(signature.types, bind_arguments(signature, numbers, held, encoded_map))
-    loaded.launch((x, y, z), pack)
-    for name in run.expected:
-        placed[name, "address"].read(run.arguments[name])
+    """Launch once; outputs are copied back into the run's arrays. own_warps: the test chose how many there are."""
+    launch_tiles(compiled, run.grid, run.arguments, tuple(run.expected), own_warps=own_warps)
 
 
 @pytest.mark.parametrize("name", TILE_CASES)

@@ -1,9 +1,9 @@
 """describe-boxes: finds loads in loops that read a box of an array, and records the box, so that ring-copies can use
 bulk copies.
 
-A load reads a box if the addresses of its tile are rows of neighbours, and its mask is the edges of the array. Elements
-outside of the array are zeros. The launch makes the tensor map, so it must be able to compute sizes and strides. The
-load keeps its addresses and mask. It uses them if its loop gets no ring, or if the target has no bulk copies.
+A load reads a box if the addresses of its tile are rows of neighbours, and `louver.analysis.mapped` proves that a tensor
+map has exactly its elements. The launch makes the map, so it must be able to compute sizes and strides. The load keeps
+its addresses and mask. It uses them if its loop gets no ring, or if the target has no bulk copies.
 
 Input and output are valid tile IR without sparse types, descriptors and block pointers (after expand-blocks). The
 function gets a descriptor argument for each tensor map, after its other arguments.
@@ -25,12 +25,11 @@ from louver.analysis.access import Access, Dimension, access
 from louver.analysis.affine import loop_of
 from louver.analysis.atoms import Iteration
 from louver.analysis.elementwise import ELEMENTWISE
-from louver.analysis.launch_size import launch_size
+from louver.analysis.mapped import mapped
 from louver.compile.canonical.describe_tiles import Describer
 from louver.compile.decompose.expand_blocks import metadata_loads
-from louver.compile.rewrite.descriptors import EVERY
 from louver.compile.signature import ArgumentParameter, BoxParameter
-from louver.ir.polynomial import Monomial, Part, Polynomial, Size, divide
+from louver.ir.polynomial import Part, Polynomial
 from louver.ir.refusal import UnsupportedKernelError
 from louver.ir.tile import CompressOp, DecompressOp, DescriptorType, DotOp, FuncOp, LoadOp, TransOp
 from louver.ir.tile.shared import SharedLayout
@@ -125,8 +124,6 @@ class _Boxes:
         fits = columns.extent * size >= COPY_CHUNK and rows.extent <= TENSOR_MAP_MAX_BOX
         if not fits or self._multiple(counted[columns].first) * size % COPY_CHUNK:
             return
-        if not all(_begins_inside(each) for each in counted.values()):
-            return
         box = self._parameter(parameter, (counted[columns], counted[rows]), found, size)
         if box is None:
             return
@@ -167,43 +164,25 @@ class _Boxes:
         strides = [rows.stride, *([] if found.entry is None else [found.entry.stride])]
         if any(self._multiple(each) % KNOWN_STRIDE for each in strides):
             return None
-        steps = [launch_size(each, self.names) for each in strides]
-        sizes = (None, None) if array.part == "metadata" else self._sizes(columns, rows, found)
-        if None in steps or sizes is None or (array.part == "metadata" and found.entry is not None):
+        whole = mapped(found, ordered, self.describer.affine, self.names)
+        if whole is None or (array.part == "metadata" and found.entry is not None):
             return None
         layout = SharedLayout((rows.extent, columns.extent), 1, size)
         box = (layout.swizzle.width // size, rows.extent, *([] if found.entry is None else [1]))
+        tailed = rows.size is not None and whole.sizes[1] is not None and whole.above[1]
         return BoxParameter(
             self._name(array.name),
             array.argument,
             array.part,
             size,
-            sizes,
-            tuple(each for each in steps if each is not None),
+            (None, None) if array.part == "metadata" else whole.sizes,
+            whole.strides,
             box,
             layout.swizzle.span,
-            tailed=rows.size is not None and sizes[1] is not None and _has_tails(rows),
+            tailed=tailed and rows.extent & (rows.extent - 1) == 0,
+            least=whole.least,
+            free=None if array.part == "metadata" else whole.free,
         )
-
-    def _sizes(self, columns: Dimension, rows: Dimension, found: Access) -> tuple[Size | None, ...] | None:
-        """The sizes of the tensor; None for a dimension that ends with the array. None alone if the load reads no box."""
-        rows = replace(rows, size=None) if rows.size is not None and rows.size.constant == EVERY else rows
-        inner, along = self._end(columns), self._end(rows)
-        if inner is None or (along is None and (rows.size is not None or found.entry is not None)):
-            return None
-        if found.entry is None:
-            return inner, along
-        matrices = found.entry.size
-        if matrices is None or matrices.constant == EVERY:
-            return inner, along, None
-        size = launch_size(matrices, self.names)
-        return None if size is None else (inner, along, size)
-
-    def _end(self, each: Dimension) -> Size | None:
-        """The end of a dimension: its size, or the end of the loop's last tile. None if a launch cannot compute it."""
-        last = self.describer.affine.last(each.first) if each.size is None else None
-        end = each.size if last is None else last + each.extent
-        return None if end is None else launch_size(end, self.names)
 
     def _name(self, array: str) -> str:
         name = f"{array}_box"
@@ -255,33 +234,3 @@ class _Boxes:
         if parameter is None:
             return 1
         return COPY_CHUNK if parameter.part == "stride" else parameter.multiple
-
-
-def _has_tails(rows: Dimension) -> bool:
-    """Whether a kernel can find out which rows of a box are outside of the array.
-
-    A mask that also tests for rows below 0 allows boxes to begin there.
-    """
-    return not rows.floored and _is_least_zero(rows.first) and rows.extent & (rows.extent - 1) == 0
-
-
-def _begins_inside(each: Dimension) -> bool:
-    """Whether no tile begins below 0. A box has zeros there, but a mask may not test it."""
-    return each.floored or _is_least_zero(each.first)
-
-
-def _is_least_zero(value: Polynomial) -> bool:
-    """Whether a number is at least 0 if all arguments are."""
-    least = sum((_least(*term) for term in value), Polynomial.number(0))
-    return all(factor > 0 for _, factor in least)
-
-
-def _least(monomial: Monomial, factor: int) -> Polynomial:
-    """A lower bound of a term. A quotient times its divisor is at most the dividend."""
-    for quotient in sorted((atom for atom, _ in monomial if isinstance(atom, Part)), key=str):
-        by = quotient.by.constant
-        if factor < 0 and by and by > 0 and factor % by == 0 and _is_least_zero(quotient.whole):
-            others = divide(monomial, frozenset({(quotient, 1)}))
-            assert others is not None
-            return Polynomial.of({others: factor // by}) * quotient.whole
-    return Polynomial.of({monomial: factor})

@@ -28,6 +28,7 @@ class Choices:
     epilogue: steps in order. after: what follows the epilogue. y_turned: y is [Q, P]. store: how y is stored.
     numbering: of the tiles. batch: "" or which axis of the grid it is; shared: all entries of a batch have one w.
     constant: sizes are constants of the kernel.
+    fixed: what nothing masks is masked along K as in the first step.
     """
 
     seed: int
@@ -57,6 +58,7 @@ class Choices:
     batch: str
     shared: bool
     constant: bool
+    fixed: bool = False
 
     @property
     def dot(self) -> str:
@@ -125,6 +127,7 @@ def draw(seed: int, *, largest: int = 256, blocks: bool = False) -> Choices:
         batch=pick("", "", "", "", "y", "z"),
         shared=pick(True, False),
         constant=pick(False, False, False, True),
+        fixed=pick(False, True),
     )
     return _mended(found, blocks)
 

@@ -145,6 +145,8 @@ class _Writer:
             terms.append(f"({self._own(name, address=False)}{left} < {size})")
         if masked:
             terms.append(f"(({k}){right} < K)")
+        elif self.c.fixed and (name == "x" or not self.c.splits):
+            terms.append(f"(kk{right} < K)")
         other = "0" if (self.c.x if name == "x" else self.c.w) == "s8" else "0.0"
         return f", mask={' & '.join(terms)}, other={other}" if terms else ""
 

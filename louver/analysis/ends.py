@@ -1,0 +1,141 @@
+"""The least and the greatest value of a kernel's integers over all programs and iterations, as sizes of a launch."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Literal, TypeAlias, cast
+
+from xdsl.dialects import arith
+from xdsl.ir import SSAValue
+
+from louver.analysis.affine import Affine, loop_of
+from louver.analysis.atoms import Iteration
+from louver.analysis.launch_size import launch_size
+from louver.ir.arith import TruncIOp
+from louver.ir.comparisons import SelectOp
+from louver.ir.polynomial import Extreme, Monomial, Part, Polynomial, Size, programs
+from louver.ir.tile import GetProgramIdOp
+
+End: TypeAlias = Literal["least", "greatest"]
+
+_OTHER: Mapping[End, End] = {"least": "greatest", "greatest": "least"}
+_KIND: Mapping[End, Literal["min", "max"]] = {"least": "min", "greatest": "max"}
+
+
+@dataclass(slots=True)
+class Ends:
+    """Finds ends of integers. They hold for a launch if all sizes of `needs` are at least 0.
+
+    names: of the arguments that a launch knows.
+    """
+
+    affine: Affine
+    names: Mapping[SSAValue, str]
+    needs: list[Size] = field(default_factory=list[Size])
+
+    def of(self, value: Polynomial, end: End) -> Size | None:
+        """An end of a value, or a number beyond it. None if a launch cannot compute it."""
+        known = launch_size(value, self.names)
+        if known is not None:
+            return known
+        parts = [self._term(*term, end) for term in (self._rounded(value) if end == "least" else value)]
+        return None if None in parts else sum(cast("list[Size]", parts), Polynomial.number(0))
+
+    def require(self, value: Size | None, least: int = 0) -> bool:
+        """Record that a size must be at least this number. Returns False for a size that cannot be."""
+        if value is None or (value.constant is not None and value.constant < least):
+            return False
+        if value.constant is None:
+            self.needs.append(value - least)
+        return True
+
+    def _term(self, monomial: Monomial, factor: int, end: End) -> Size | None:
+        inner = end if factor > 0 else _OTHER[end]
+        single = sum(power for _, power in monomial) < 2
+        product = Polynomial.number(factor)
+        for atom, power in monomial:
+            found = self._atom(atom, inner)
+            # The ends of a product are the products of ends if no factor is negative.
+            if found is None or not (single or self.require(found if inner == "least" else self._atom(atom, "least"))):
+                return None
+            for _ in range(power):
+                product *= found
+        return product
+
+    def _atom(self, atom: Hashable, end: End) -> Size | None:
+        known = launch_size(Polynomial.atom(atom), self.names)
+        if known is not None:
+            return known
+        match atom:
+            case Iteration(loop):
+                times = None if end == "least" else self.affine.times(loop)
+                last = None if times is None else launch_size(times - 1, self.names)
+                return Polynomial.number(0) if end == "least" else last
+            case Part(whole, by):
+                return self._quotient(whole, by, end)
+            case Extreme(kind, one, other):
+                return self._extreme(kind, (one, other), end)
+            case _:
+                return self._value(cast(SSAValue, atom), end) if isinstance(atom, SSAValue) else None
+
+    def _value(self, value: SSAValue, end: End) -> Size | None:
+        loop = loop_of(value)
+        if loop is not None:
+            found = self.of(self.affine.integer(loop.lb if end == "least" else loop.ub), end)
+            return found if found is None or end == "least" else found - 1
+        match value.owner:
+            case GetProgramIdOp(axis=axis):
+                return Polynomial.number(0) if end == "least" else Polynomial.atom(programs(axis.value.data)) - 1
+            case arith.RemSIOp(lhs=whole, rhs=by) | arith.RemUIOp(lhs=whole, rhs=by):
+                # A remainder has the sign of the whole.
+                least = self.of(self.affine.integer(whole), "least")
+                if not self.require(least):
+                    return None
+                if end == "least":
+                    return Polynomial.number(0)
+                divisor = self.affine.integer(by)
+                known = self.require(self.of(divisor, "least"), 1)
+                return self.of(divisor if known else self.affine.integer(whole), end)
+            case arith.DivSIOp(lhs=whole, rhs=by) | arith.DivUIOp(lhs=whole, rhs=by):
+                return self._quotient(self.affine.integer(whole), self.affine.integer(by), end)
+            case arith.MinSIOp(lhs=one, rhs=other):
+                return self._extreme("min", (self.affine.integer(one), self.affine.integer(other)), end)
+            case arith.MaxSIOp(lhs=one, rhs=other):
+                return self._extreme("max", (self.affine.integer(one), self.affine.integer(other)), end)
+            case SelectOp(lhs=one, rhs=other):
+                return self._extreme(_KIND[end], (self.affine.integer(one), self.affine.integer(other)), end)
+            case TruncIOp(input=inner):
+                return self.of(self.affine.integer(inner), end)
+            case _:
+                return None
+
+    def _quotient(self, whole: Polynomial, by: Polynomial, end: End) -> Size | None:
+        least = self.of(by, "least")
+        if not self.require(self.of(whole, "least")) or not self.require(least, 1):
+            return None
+        if end == "least":
+            return Polynomial.number(0)
+        most = self.of(whole, "greatest")
+        return None if most is None or least is None else most // least
+
+    def _extreme(self, kind: Literal["min", "max"], parts: tuple[Polynomial, ...], end: End) -> Size | None:
+        found = [self.of(part, end) for part in parts]
+        known = [each for each in found if each is not None]
+        # The least number that is known is above no minimum, and the greatest one below no maximum.
+        if not known or (len(known) < len(found) and kind == _KIND[end]):
+            return None
+        return reduce(lambda one, other: Extreme(kind, one, one).made(one, other), known)
+
+    def _rounded(self, value: Polynomial) -> Polynomial:
+        """A lower bound in which no quotient times its divisor is subtracted: it is at most the dividend."""
+        found = Polynomial.number(0)
+        for monomial, factor in value:
+            alone = [atom for atom, _ in monomial if isinstance(atom, Part) and monomial == frozenset({(atom, 1)})]
+            by = next((part.by.constant for part in alone), None) or 0
+            if by > 0 > factor and factor % by == 0 and self.require(self.of(alone[0].whole, "least")):
+                found += alone[0].whole * (factor // by)
+            else:
+                found += Polynomial.of({monomial: factor})
+        return found

@@ -1,0 +1,65 @@
+"""The largest texts and kernels that are read. Kernels that people write stay far below; a text beyond a limit would take
+minutes, or more memory than there is. Each is checked before the work that it bounds.
+"""
+
+from __future__ import annotations
+
+import re
+from math import prod
+from typing import Final
+
+MAX_TEXT: Final = 4 << 20
+"""Characters of a text, with its locations."""
+
+MAX_DEPTH: Final = 48
+"""Brackets of any kind that are open at one place: each is a call of the parser in itself."""
+
+MAX_OPERATIONS: Final = 8_000
+"""Operations of a kernel after its calls were replaced by the functions' bodies."""
+
+MAX_CHAIN: Final = 400
+"""Operations in a row that each need the one before: questions about a value walk along them."""
+
+MAX_ELEMENTS: Final = 1 << 18
+"""Elements of a tile. All registers of an SM hold 2^16 words."""
+
+MAX_PLACES: Final = 200
+"""Locations within each other, as calls that were inlined leave them."""
+
+_BRACKET = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|->|[(\[{<]|[)\]}>]|"')
+_TILE = re.compile(r"(?:tensor|tensordesc|memref|vector)<((?:\d+x)+)")
+
+
+def check_size(text: str) -> None:
+    """Raises ValueError for a text with too many characters."""
+    if len(text) > MAX_TEXT:
+        raise ValueError(
+            f"the text of a kernel has at most {MAX_TEXT:,} characters, got {len(text):,}: make loops of what it repeats"
+        )
+
+
+def check_shape(text: str) -> None:
+    """Raises ValueError with the line for brackets that are nested too deep, for a quotation mark without its other one, and
+    for a tile that is too large.
+    """
+    depth = 0
+    for found in _BRACKET.finditer(text):
+        if found[0] == '"':
+            # The parser's pattern of a quoted text takes exponential time without its end.
+            line = text.count("\n", 0, found.start()) + 1
+            raise ValueError(f"a quoted text ends in its line, got none that ends in line {line}: close it")
+        depth += found[0] in "([{<"
+        depth -= found[0] in ")]}>"
+        if depth > MAX_DEPTH:
+            raise ValueError(
+                f"brackets of a kernel's text are nested at most {MAX_DEPTH} deep, got more in line "
+                f"{text.count(chr(10), 0, found.start()) + 1}: make a function of the inner part"
+            )
+    for found in _TILE.finditer(text):
+        sizes = [int(size) if len(size) < 10 else 1 << 32 for size in found[1][:-1].split("x")]
+        if prod(sizes) > MAX_ELEMENTS:
+            line = text.count("\n", 0, found.start()) + 1
+            shape = "×".join(size[:24] for size in found[1][:-1].split("x"))
+            raise ValueError(
+                f"a tile has at most {MAX_ELEMENTS:,} elements, got {shape[:80]} in line {line}: take smaller tiles in a loop"
+            )

@@ -1,0 +1,91 @@
+"""Ends of a kernel's integers, as sizes of a launch, against all values that the interpreter's arithmetic gives."""
+
+from __future__ import annotations
+
+import pytest
+from xdsl.dialects import arith, scf
+from xdsl.dialects.builtin import i32
+from xdsl.ir import Block, Operation, Region, SSAValue
+
+from louver.analysis.affine import Affine
+from louver.analysis.ends import Ends
+from louver.ir.polynomial import Polynomial
+from louver.ir.tile import GetNumProgramsOp, GetProgramIdOp
+
+BLOCK = Block(arg_types=[i32, i32, i32])
+M, N, UNKNOWN = BLOCK.args
+NAMES: dict[SSAValue, str] = {M: "M", N: "N"}
+NUMBERS = {"M": 70, "N": 4, "programs x": 10}
+
+KEPT: list[Operation] = []
+
+
+def put(op: Operation) -> SSAValue:
+    KEPT.append(op)
+    return op.results[0]
+
+
+def number(value: int) -> SSAValue:
+    return put(arith.ConstantOp.from_int_and_width(value, 32))
+
+
+X = put(GetProgramIdOp(0))
+PROGRAMS = put(GetNumProgramsOp(0))
+GROUP = put(arith.MuliOp(number(4), N))
+FIRST = put(arith.MuliOp(put(arith.DivSIOp(X, GROUP)), number(4)))
+HEIGHT = put(arith.MinSIOp(put(arith.SubiOp(PROGRAMS, FIRST)), number(4)))
+
+
+def loop() -> SSAValue:
+    """The counter of a loop from the program's number on."""
+    body = Block(arg_types=[i32])
+    body.add_op(scf.YieldOp())
+    KEPT.append(scf.ForOp(X, M, PROGRAMS, [], Region(body)))
+    return body.args[0]
+
+
+@pytest.mark.parametrize(
+    ("value", "least", "greatest", "needs"),
+    [
+        (put(arith.SubiOp(M, number(64))), "M - 64", "M - 64", []),
+        (put(arith.MuliOp(X, number(64))), "0", "64*programs x - 64", []),
+        (put(arith.SubiOp(PROGRAMS, X)), "1", "programs x", []),
+        (put(arith.MuliOp(X, M)), "0", "M*programs x - M", ["M"]),
+        (put(arith.RemSIOp(X, N)), "0", "N", ["N - 1"]),
+        (put(arith.RemSIOp(M, X)), "0", "M", ["M"]),
+        (put(arith.DivSIOp(X, N)), "0", "(programs x - 1)/N", ["N - 1"]),
+        (put(arith.MinSIOp(X, UNKNOWN)), None, "programs x - 1", []),
+        (put(arith.MaxSIOp(X, UNKNOWN)), "0", None, []),
+        (put(arith.MaxSIOp(X, N)), "max(0, N)", "max(programs x - 1, N)", []),
+        (loop(), "0", "M - 1", []),
+        (UNKNOWN, None, None, []),
+        (put(arith.AddiOp(X, UNKNOWN)), None, None, []),
+        (put(arith.RemSIOp(UNKNOWN, N)), None, None, []),
+        (put(arith.DivSIOp(X, UNKNOWN)), None, None, []),
+    ],
+)
+def test_ends(value: SSAValue, least: str | None, greatest: str | None, needs: list[str]) -> None:
+    affine = Affine()
+    for end, expected in (("least", least), ("greatest", greatest)):
+        ends = Ends(affine, NAMES)
+        found = ends.of(affine.integer(value), end)  # type: ignore[arg-type]
+        assert (None if found is None else str(found)) == expected
+        if expected is not None and end == "greatest":
+            assert {str(each) for each in ends.needs} == set(needs)
+
+
+def test_the_last_group_of_programs_may_be_smaller() -> None:
+    """The divisor is at least 1 for a grid that the groups cover, so no number is below 0."""
+    affine = Affine()
+    ends = Ends(affine, NAMES)
+    number = put(arith.DivSIOp(put(arith.RemSIOp(X, GROUP)), HEIGHT))
+    assert ends.of(affine.integer(number), "least") == Polynomial.number(0)
+    assert all(each.value(NUMBERS) >= 0 for each in ends.needs)
+    assert any(each.value(NUMBERS | {"N": 0}) < 0 for each in ends.needs)
+
+
+@pytest.mark.parametrize(("least", "holds"), [(0, True), (1, True), (2, False)])
+def test_a_number_is_compared_at_once(least: int, holds: bool) -> None:
+    ends = Ends(Affine(), NAMES)
+    assert ends.require(Polynomial.number(1), least) is holds and not ends.needs
+    assert not ends.require(None)
