@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 
 import louver
+from louver.formats.coverage import has_kernels, without_kernels
 from louver.formats.dtypes import SPARSE_TYPES, ElementTypeError, element_type
 from louver.formats.pattern import Pattern
-from louver.ir.product import has_unit
 from louver.runtime.arrays import view
 from louver.torch.gain import Gain, measure
 from louver.torch.layers import Layer, dense_layers, sparse_layers
@@ -200,8 +200,9 @@ def _choice(layer: Layer, patterns: Sequence[Pattern], skip: Collection[str]) ->
     reasons: list[str] = []
     for pattern in patterns:
         unfit = _unfit(layer, pattern)
-        if unfit is None and layer.weight.is_cuda and not has_unit(str(pattern), _element(layer.weight)):
-            unfit = f"no kernel multiplies {pattern} of {_element(layer.weight)}"
+        element = "" if unfit else element_type(layer.weight.dtype).name
+        if unfit is None and layer.weight.is_cuda and not has_kernels("products", str(pattern), element):
+            unfit = without_kernels("products", str(pattern), element)
         if unfit is None:
             w = layer.weight.detach()
             found = louver.check(w if w.is_cuda else _host(w), pattern)
@@ -234,10 +235,6 @@ def _unfit(layer: Layer, pattern: Pattern) -> str | None:
 def _multiplies_fast(weight: Tensor) -> bool:
     """Whether the device of a weight may gain."""
     return weight.is_cuda
-
-
-def _element(weight: Tensor) -> str:
-    return element_type(weight.dtype).name
 
 
 def _host(w: Tensor) -> Any:
