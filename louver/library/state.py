@@ -26,10 +26,14 @@ PRODUCT_FORMS = ProductForms()
 
 
 class TensorState:
-    """The derived objects of one sparse tensor, `s.derived.of(TensorState)`. They do not keep the tensor alive."""
+    """The derived objects of one sparse tensor, `s.derived.of(TensorState)`. They do not keep the tensor alive.
+
+    copies_values: whether a form on a device is a copy of the tensor's values.
+    """
 
     def __init__(self) -> None:
         self.warm = WarmCalls()
+        self.copies_values = False
         self._forms: dict[tuple[Form, int], DeviceForm] = {}
         self._offered: tuple[Form, ArrayView] | None = None
         self._launchers: dict[tuple[Problem, Schedule, int], Launcher] = {}
@@ -42,10 +46,6 @@ class TensorState:
         with self._lock:
             for form in self._forms.values():
                 form.refresh(s)
-
-    def copies_values(self) -> bool:
-        """Whether a form on a device is a copy of the tensor's values."""
-        return any(form.form != Values() and form.form.of_values for form in self.forms())
 
     def forms(self) -> list[DeviceForm]:
         """All forms on devices."""
@@ -115,6 +115,7 @@ class TensorState:
             if found is None:
                 found = (None if form.of_values else self._taken(form, ordinal)) or on_device(form, s, ordinal)
                 self._forms[form, ordinal] = found
+                self.copies_values |= form.of_values and form != Values()
             return found
 
     def offer(self, form: Form, memory: ArrayView) -> None:

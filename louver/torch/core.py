@@ -36,19 +36,25 @@ from louver.torch.columns import check_arrays
 
 
 class _Place:
-    """Memory of a tensor, and how often it was written. `version` is None for tensors whose writes are not counted."""
+    """Storage of a tensor, and how often it was written. `version` is None for tensors whose writes are not counted."""
 
-    __slots__ = ("address", "storage", "version")
+    __slots__ = ("storage", "version")
 
     def __init__(self, x: Tensor, ended: Callable[[object], None]) -> None:
         self.storage = weakref.ref(x.untyped_storage(), ended)
-        self.address = x.data_ptr()
-        self.version = None if x.is_inference() else x._version
+        self.version = _version(x)
 
     def holds(self, x: Tensor) -> bool:
-        """Whether `x` is in this memory, and has had no counted write since."""
-        version = None if x.is_inference() else x._version
-        return x.data_ptr() == self.address and version == self.version and x.untyped_storage() is self.storage()
+        """Whether `x` is in this storage, and has had no counted write since."""
+        return _version(x) == self.version and x.untyped_storage() is self.storage()
+
+
+def _version(x: Tensor) -> int | None:
+    try:
+        return x._version
+    except RuntimeError:
+        # A tensor that was made in inference mode.
+        return None
 
 
 class _Core:
@@ -76,10 +82,10 @@ class _Core:
         """Whether products of the tensor are those of these arrays now. The arrays are at the addresses of its key."""
         if not self.indices.holds(indices):
             return False
-        counted = not (self.trainable or values.requires_grad or self.values.version is None)
-        if counted and self.values.holds(values):
+        if not (self._copied or self._state.copies_values):
             return True
-        return not self._copied and not self._state.copies_values()
+        counted = not (self.trainable or values.requires_grad or self.values.version is None)
+        return counted and self.values.holds(values)
 
 
 class Cores:

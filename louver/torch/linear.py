@@ -16,7 +16,7 @@ from louver.formats.codes import index_bytes
 from louver.formats.pattern import Pattern
 from louver.torch.columns import windows_of
 from louver.torch.core import compressed, cores
-from louver.torch.operators import OPS, needs_operator, product
+from louver.torch.operators import OPS, multiply
 
 
 class SparseWeight(nn.Module):
@@ -207,14 +207,8 @@ class SparseLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x: [..., in_features], any strides. Returns [..., out_features]."""
-        weight, bias = self.weight, self.bias
-        values = weight.values
-        if not x.is_meta and torch.is_autocast_enabled(x.device.type):
-            kind = torch.get_autocast_dtype(x.device.type)
-            x, values = (each.to(kind) if each.dtype.itemsize > 1 else each for each in (x, values))
-            bias = None if bias is None else bias.to(kind)
-        run = OPS.linear if needs_operator(x, values, bias) else product
-        return run(x, values, weight.indices, bias, None, None, weight.pattern)
+        weight = self.weight
+        return multiply(x, weight.values, weight.indices, self.bias, weight.pattern)
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"

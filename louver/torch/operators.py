@@ -71,13 +71,22 @@ def product(
     )
 
 
-def needs_operator(x: Tensor, values: Tensor, bias: Tensor | None) -> bool:
-    """Whether a tracer or autograd must see a product. Otherwise `product` takes less time than the operator."""
-    if torch.compiler.is_compiling() or type(x) not in _PLAIN or x.is_meta:
-        return True
-    if not torch.is_grad_enabled():
-        return False
-    return x.requires_grad or values.requires_grad or (bias is not None and bias.requires_grad)
+def multiply(x: Tensor, values: Tensor, indices: Tensor, bias: Tensor | None, pattern: str) -> Tensor:
+    """`x @ w.T + bias` of a layer: under autocast as `torch.nn.functional.linear`, by the operator where a tracer or
+    autograd must see it, else by `product`, which takes less time.
+    """
+    if torch.compiler.is_compiling() or type(x) not in _PLAIN:
+        seen = True
+    else:
+        trains = x.requires_grad or values.requires_grad or (bias is not None and bias.requires_grad)
+        seen = (trains and torch.is_grad_enabled()) or x.is_meta
+    device = "cuda" if x.is_cuda else x.device.type
+    if device != "meta" and torch.is_autocast_enabled(device):
+        kind = torch.get_autocast_dtype(device)
+        x, values = (each.to(kind) if each.dtype.itemsize > 1 else each for each in (x, values))
+        bias = None if bias is None else bias.to(kind)
+    run = OPS.linear if seen else product
+    return run(x, values, indices, bias, None, None, pattern)
 
 
 _PLAIN = (Tensor, torch.nn.Parameter)

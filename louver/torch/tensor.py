@@ -16,7 +16,7 @@ from torch.nn import functional
 from louver.formats.pattern import Pattern
 from louver.torch.columns import check_arrays
 from louver.torch.core import compressed
-from louver.torch.operators import OPS, needs_operator, product
+from louver.torch.operators import OPS, multiply
 
 _ATEN: Any = torch.ops.aten
 
@@ -125,18 +125,13 @@ class SparseTensor(Tensor):
 def _linear(input: Any, weight: Any, bias: Any = None) -> Tensor:
     if not isinstance(weight, SparseTensor) or weight.turned or isinstance(input, SparseTensor):
         raise _no_product()
-    if weight.requires_grad and torch.is_grad_enabled():
+    # Asking for the property of a subclass takes longer than the rest.
+    if torch.is_grad_enabled() and weight.requires_grad:
         raise RuntimeError(
             "a SparseTensor has no gradient of its values, got one that requires grad: make the parameter with "
             "requires_grad=False, or train a louver.torch.SparseLinear"
         )
-    x, values = input, weight.values_
-    if not x.is_meta and torch.is_autocast_enabled(x.device.type):
-        kind = torch.get_autocast_dtype(x.device.type)
-        x, values = (each.to(kind) if each.dtype.itemsize > 1 else each for each in (x, values))
-        bias = None if bias is None else bias.to(kind)
-    run = OPS.linear if needs_operator(x, values, bias) else product
-    return run(x, values, weight.indices_, bias, None, None, weight.pattern)
+    return multiply(input, weight.values_, weight.indices_, bias, weight.pattern)
 
 
 def _matmul(a: Any, b: Any) -> Tensor:

@@ -33,7 +33,7 @@ def test_products_read_the_arrays_in_place_and_their_end_waits_for_nothing(
     louver.linear(x, s)
     state = s.derived.of(TensorState)
     assert {form.address for form in state.forms()} >= {view(tensor.values).address}
-    assert not state.copies_values()
+    assert not state.copies_values
     metadata = TensorState()
     state.lend(metadata)
     assert len(metadata.forms()) == len(state.forms()) - 1
@@ -62,4 +62,4 @@ def test_copies_of_values_are_known(gpu: FakeGpu, torch: FakeTorch, rng: np.rand
     owned = resident(louver.compress(rng.standard_normal((64, 64)).astype(np.float32), "1:2", method="magnitude"))
     s = borrowed(owned)
     louver.linear(on_gpu(rng.standard_normal((16, 64)).astype(np.float32)), s)
-    assert s.derived.of(TensorState).copies_values()
+    assert s.derived.of(TensorState).copies_values
