@@ -168,7 +168,7 @@ class SparseLinear(nn.Module):
         made = cls.like(layer, pattern)
         turned = made.dense_class is not nn.Linear
         made.weight = SparseWeight.of(layer.weight.t() if turned else layer.weight, pattern, prune=prune)
-        made.bias = layer.bias
+        made.register_parameter("bias", layer.bias)
         return made
 
     @classmethod
@@ -207,8 +207,10 @@ class SparseLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x: [..., in_features], any strides. Returns [..., out_features]."""
-        weight = self.weight
-        return multiply(x, weight.values, weight.indices, self.bias, weight.pattern)
+        # A module finds its attributes in these dictionaries too, which takes 1 to 2 µs for each.
+        weight: Any = self._modules["weight"]
+        arrays = weight._parameters
+        return multiply(x, arrays["values"], arrays["indices"], self._parameters["bias"], weight.pattern)
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
