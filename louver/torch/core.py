@@ -175,9 +175,8 @@ def core_of(values: Tensor, indices: Tensor, pattern: str, size: int, *, gated: 
 
 def fresh(values: Tensor, indices: Tensor, pattern: str, size: int) -> SparseTensor:
     """Louver's tensor of plain tensors, with forms of its own. It keeps the memory of arrays on a GPU alive."""
-    arrays = (values.detach(), indices.detach())
     host = values.device.type == "cpu"
-    parts: list[Any] = [view(x).to_numpy() if host else x for x in arrays]
+    parts: list[Any] = [view(x.detach().clone()).to_numpy() if host else x.detach() for x in (values, indices)]
     return SparseTensor(Pattern.parse(pattern), element_type(values.dtype), (values.shape[0], size), 1, *parts)
 
 
@@ -189,11 +188,11 @@ def _tensor(values: Tensor, indices: Tensor, pattern: Pattern, size: int, *, gat
             f"values and indices are in one place, got values on {values.device} and indices on {indices.device}: move one"
         )
     kind = GatedTensor if gated else SparseTensor
-    parts = [view(x.detach()) for x in (values, indices)]
     if values.device.type == "cpu":
-        arrays: list[Any] = [part.to_numpy() for part in parts]
+        # Not views: a storage that NumPy sees can no longer be freed by `resize_`, as FSDP does.
+        arrays: list[Any] = [view(x.detach().clone()).to_numpy() for x in (values, indices)]
     else:
-        arrays = [replace(part, owner=None) for part in parts]
+        arrays = [replace(view(x.detach()), owner=None) for x in (values, indices)]
     made = kind(pattern, element_type(values.dtype), (values.shape[0], size), 1, *arrays)
     return made, made.values is not arrays[0]
 

@@ -63,7 +63,7 @@ def product(
     return louver.linear(
         _plain(x),
         s,
-        None if bias is None else _plain(bias),
+        None if bias is None else _kept_free(bias),
         out_dtype=wanted,
         scale=None if scale is None else _plain(scale),
         dense_scale=None if dense_scale is None else _plain(dense_scale),
@@ -101,6 +101,11 @@ def output_dtype(operand: torch.dtype, *, epilogue: bool) -> torch.dtype:
 
 def _plain(x: Tensor) -> Tensor:
     return x.detach() if x.requires_grad else x
+
+
+def _kept_free(bias: Tensor) -> Tensor:
+    """A bias whose storage NumPy does not see, so that FSDP can free it."""
+    return bias.detach().clone() if bias.device.type == "cpu" else _plain(bias)
 
 
 def _depth(x: Tensor) -> int:

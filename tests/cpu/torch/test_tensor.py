@@ -172,9 +172,7 @@ def test_semi_structured_tensors_are_read_by_their_dense_form() -> None:
 
 def test_other_operations_name_to_dense() -> None:
     s = made()
-    with pytest.raises(
-        RuntimeError, match=r"aten.add.Tensor takes no sparse tensor: call to_dense\(\) on it first"
-    ):
+    with pytest.raises(RuntimeError, match=r"aten.add.Tensor takes no sparse tensor: call to_dense\(\) on it first"):
         s + 1
     for product in (lambda: torch.randn(3, ROWS) @ s, lambda: s.t() @ s, lambda: F.linear(s, torch.randn(3, SIZE))):
         with pytest.raises(RuntimeError, match=r"products of a sparse matrix s \[out, in\] are"):
