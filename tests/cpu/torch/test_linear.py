@@ -249,3 +249,21 @@ def test_export(layer: Any) -> None:
 def test_functional_call(layer: Any) -> None:
     x, other = tokens(), SparseLinear(SIZE, ROWS, dtype=torch.bfloat16)
     assert torch.equal(torch.func.functional_call(layer, dict(other.named_parameters()), (x,)), other(x))
+
+
+def test_transforms_of_functions_are_refused() -> None:
+    layer = SparseLinear(SIZE, ROWS)
+    layer.weight.values.requires_grad_(False)
+    layer.bias.requires_grad_(False)
+    with pytest.raises(ValueError, match="call Louver outside the transform"):
+        torch.func.vmap(layer)(torch.randn(4, 5, SIZE))
+    with pytest.raises(RuntimeError, match="functorch"):
+        torch.func.grad(lambda x: layer(x).sum())(torch.randn(5, SIZE))
+
+
+def test_activation_checkpoints() -> None:
+    layer, x = SparseLinear(SIZE, ROWS), torch.randn(3, SIZE).requires_grad_()
+    torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False).square().sum().backward()
+    again = x.detach().clone().requires_grad_()
+    layer(again).square().sum().backward()
+    assert torch.equal(x.grad, again.grad)

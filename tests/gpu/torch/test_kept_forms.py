@@ -90,7 +90,7 @@ def test_nothing_keeps_the_memory_of_a_weight(torch: Any, run: Any) -> None:
     run(right_x, *w.arrays)
     del w, right_x
     gc.collect()
-    assert torch.cuda.memory_allocated() - before < 1 << 20
+    assert torch.cuda.memory_allocated() - before < 8 << 20
 
 
 def test_uncounted_writes_after_refresh_and_verify(torch: Any, run: Any) -> None:
