@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -44,3 +46,8 @@ def test_illegal_indices_are_named(model: Any) -> None:
 
 def test_weights_without_data_have_nothing_to_compare() -> None:
     assert verify(SparseLinear(48, 24, device="meta")) == {}
+
+
+def test_the_room_imports_no_torch_until_a_name_is_used() -> None:
+    code = "import sys, louver.torch; assert 'torch' not in sys.modules; louver.torch.verify; assert 'torch' in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
