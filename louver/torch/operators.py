@@ -75,7 +75,7 @@ def multiply(x: Tensor, values: Tensor, indices: Tensor, bias: Tensor | None, pa
     """`x @ w.T + bias` of a layer: under autocast as `torch.nn.functional.linear`, by the operator where a tracer or
     autograd must see it, else by `product`, which takes less time.
     """
-    if torch.compiler.is_compiling() or type(x) not in _PLAIN:
+    if torch.compiler.is_compiling() or type(x) not in _PLAIN or _modes():
         seen = True
     else:
         trains = x.requires_grad or values.requires_grad or (bias is not None and bias.requires_grad)
@@ -90,6 +90,9 @@ def multiply(x: Tensor, values: Tensor, indices: Tensor, bias: Tensor | None, pa
 
 
 _PLAIN = (Tensor, torch.nn.Parameter)
+
+_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack  # pyright: ignore[reportPrivateUsage]
+"""The number of modes that see all operators: fake tensors, traces, counters of work."""
 
 
 def output_dtype(operand: torch.dtype, *, epilogue: bool) -> torch.dtype:

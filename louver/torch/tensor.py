@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,8 @@ from louver.torch.operators import OPS, multiply
 
 _ATEN: Any = torch.ops.aten
 
-Handler = TypeVar("Handler", bound=Callable[..., Any])
+# PyTorch 2.6 has no such question.
+_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", lambda: False)
 
 
 class SparseTensor(Tensor):
@@ -105,7 +106,7 @@ class SparseTensor(Tensor):
         cls, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         call = _PRODUCTS.get(func)
-        if call is not None and not (kwargs and "out" in kwargs) and not torch.compiler.is_exporting():
+        if call is not None and not (kwargs and "out" in kwargs) and not _exporting():
             return call(*args, **(kwargs or {}))
         # The class method of `Tensor` would make sparse tensors of dense results.
         with torch._C.DisableTorchFunctionSubclass():  # pyright: ignore[reportPrivateUsage]

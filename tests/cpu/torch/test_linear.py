@@ -267,3 +267,26 @@ def test_activation_checkpoints() -> None:
     again = x.detach().clone().requires_grad_()
     layer(again).square().sum().backward()
     assert torch.equal(x.grad, again.grad)
+
+
+def test_modes_see_the_operator(layer: Any) -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    seen = []
+
+    class Recorder(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    x = tokens()
+    expected = layer(x)
+    with Recorder():
+        assert torch.equal(layer(x), expected)
+    assert seen[0] == "louver.linear.default"
+    traced = make_fx(layer)(x)
+    assert "torch.ops.louver.linear.default" in traced.code and torch.equal(traced(2 * x), layer(2 * x))
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        assert layer(x).shape == (2, 3, ROWS)
