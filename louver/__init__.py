@@ -73,7 +73,7 @@ _HOMES = {
 }
 
 # Modules that an earlier room reaches by the package's name, since it may not import them; no part of the interface.
-_ROOMS = {"resident": "louver.library.resident", "streamed": "louver.library.streamed"}
+_ROOMS = {"models": "louver.models", "resident": "louver.library.resident", "streamed": "louver.library.streamed"}
 
 
 def __getattr__(name: str) -> Any:

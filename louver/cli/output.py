@@ -17,7 +17,17 @@ from louver.cli.errors import FAILED
 from louver.formats.regular import Target
 from louver.measure.report.result import Result
 
-PATH = click.Path(path_type=Path)
+
+class _NamedPath(click.Path):
+    """A path that is not empty. An unset variable of a shell gives an empty one, which would mean the current folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not os.fspath(value):
+            self.fail("a path is not empty: is a variable unset?", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+PATH = _NamedPath(path_type=Path)
 
 output_option = click.option("-o", "--output", type=PATH, metavar="FILE", help="Write the result to FILE.")
 

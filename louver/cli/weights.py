@@ -1,4 +1,4 @@
-"""Commands for files of weights: inspect, prune, demo."""
+"""Commands for files of weights: inspect, prune, compress, decompress, demo."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Literal
 
 import click
 
-from louver.cli.options import FLOATS, exclude_option, include_option, pattern_option
+from louver.cli.options import FLOATS, axis_option, exclude_option, include_option, only_option, pattern_option
 from louver.cli.output import PATH, result_command
 from louver.measure.report.result import Result
-from louver.models.selection import Selection
 
 DTYPE_HELP = f"Type of pruned weights: {', '.join(FLOATS.choices)}. Default: unchanged, but f16 for compressed f32."
 
@@ -28,39 +27,101 @@ def inspect(file: Path, pattern: str) -> Result:
 
 @click.command()
 @click.argument("source", metavar="IN", type=PATH)
-@click.argument("out", metavar="OUT", type=PATH)
+@click.argument("out", metavar="OUT", type=PATH, required=False)
 @pattern_option
 @click.option("--norm", type=click.Choice(["l1", "l2"]), default="l2", help="Norm of vectors: l1 or l2. Default: l2.")
 @click.option("--dtype", type=FLOATS, metavar="TYPE", help=DTYPE_HELP)
 @include_option
 @exclude_option
+@only_option
+@axis_option
 @click.option("--compressed/--dense", default=False, help="Write values and indices, or dense tensors with zeros.")
-@click.option("--force", is_flag=True, help="Replace OUT if it exists.")
+@click.option("--dry-run", is_flag=True, help="Only say what is pruned and why. Writes nothing, needs no OUT.")
+@click.option("--force", is_flag=True, help="Replace files that exist.")
 @result_command
 def prune(
     source: Path,
-    out: Path,
+    out: Path | None,
     pattern: str,
     norm: Literal["l1", "l2"],
     dtype: str | None,
     include: tuple[str, ...],
     exclude: tuple[str, ...],
+    only: tuple[str, ...],
+    axis: int | None,
     compressed: bool,
+    dry_run: bool,
     force: bool,
 ) -> Result:
-    """Prune the 2-D weights of a checkpoint by magnitude. Reads IN and writes OUT. All other tensors are copied.
+    """Prune the weights of a checkpoint by magnitude. Reads IN and writes OUT. All other tensors are copied.
 
-    IN is a safetensors file, the index of a sharded checkpoint, or a folder with one of these. OUT is a file, or a
-    folder for files of the same names. For a sharded checkpoint, OUT is an index (a name that ends in .json) or a
-    folder. The same command continues an interrupted run.
+    IN is a safetensors file, the index of a sharded checkpoint, or a folder with one of these. OUT is a folder if it
+    exists or IN is a folder or an index, else a file; a name that ends in .safetensors or .json is a file. A folder
+    gets the other files of a folder IN too. The same command continues an interrupted run.
     """
-    from louver.cli.commands.prune import prune_file
+    from louver.cli.commands.prune import facts_file, prune_file
     from louver.formats.pattern import Pattern
-    from louver.models.prune_checkpoint import PruneOptions
+    from louver.models.pruning import PruneOptions
+    from louver.models.selection import Choice
 
-    selection = Selection.of(include, exclude)
-    options = PruneOptions(Pattern.parse(pattern), dtype, selection, compressed, force, norm)
-    return prune_file(source, out, options)
+    options = PruneOptions(Pattern.parse(pattern), dtype, Choice(include, exclude, only, axis), compressed, norm)
+    if dry_run:
+        return facts_file(source, options)
+    if out is None:
+        raise click.UsageError("Missing argument 'OUT'.")
+    return prune_file(source, out, options, force)
+
+
+@click.command()
+@click.argument("source", metavar="IN", type=PATH)
+@click.argument("out", metavar="OUT", type=PATH)
+@pattern_option
+@include_option
+@exclude_option
+@only_option
+@axis_option
+@click.option(
+    "--to",
+    type=click.Choice(["louver", "sparse24_bitmask"]),
+    default="louver",
+    help="louver (values and indices) or sparse24_bitmask (compressed-tensors). Default: louver.",
+)
+@click.option("--force", is_flag=True, help="Replace files that exist.")
+@result_command
+def compress(
+    source: Path,
+    out: Path,
+    pattern: str,
+    include: tuple[str, ...],
+    exclude: tuple[str, ...],
+    only: tuple[str, ...],
+    axis: int | None,
+    to: Literal["louver", "sparse24_bitmask"],
+    force: bool,
+) -> Result:
+    """Compress the weights of a checkpoint that hold a pattern already. Reads IN and writes OUT, as prune does.
+
+    Kept values stay bit for bit. Weights that do not hold the pattern are copied and named.
+    """
+    from louver.cli.commands.prune import compress_file
+    from louver.formats.pattern import Pattern
+    from louver.models.compressing import CompressOptions
+    from louver.models.selection import Choice
+
+    options = CompressOptions(Pattern.parse(pattern), Choice(include, exclude, only, axis), to)
+    return compress_file(source, out, options, force)
+
+
+@click.command()
+@click.argument("source", metavar="IN", type=PATH)
+@click.argument("out", metavar="OUT", type=PATH)
+@click.option("--force", is_flag=True, help="Replace files that exist.")
+@result_command
+def decompress(source: Path, out: Path, force: bool) -> Result:
+    """Write the compressed weights of a checkpoint dense, with zeros. Reads IN and writes OUT, as prune does."""
+    from louver.cli.commands.prune import decompress_file
+
+    return decompress_file(source, out, force)
 
 
 @click.command()
@@ -68,9 +129,13 @@ def prune(
 @click.option("--out", type=PATH, metavar="DIR", default=Path("louver-demo"), help="Folder for the results.")
 @include_option
 @exclude_option
+@only_option
 @result_command
-def demo(weights: Path | None, out: Path, include: tuple[str, ...], exclude: tuple[str, ...]) -> Result:
+def demo(
+    weights: Path | None, out: Path, include: tuple[str, ...], exclude: tuple[str, ...], only: tuple[str, ...]
+) -> Result:
     """Prune, compile, run and check real weights, and compare sentences. Writes the sparse file, a plot and a report."""
     from louver.cli.commands.demo import run_demo
+    from louver.models.selection import Choice
 
-    return run_demo(weights, out, Selection.of(include, exclude))
+    return run_demo(weights, out, Choice(include, exclude, only))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -64,6 +65,18 @@ class CheckReport:
             f"{list(group.start)} has {group.nonzeros}{' in a row' if group.in_row else ''}" for group in self.first
         )
         return f"{rule} fails in {self.offending} of {self.groups} groups; first: {where}"
+
+
+def joined(reports: Iterable[CheckReport], pattern: Pattern) -> CheckReport:
+    """Join the reports on the parts of an array, without the list of groups."""
+    groups = offending = dropped = 0
+    histogram = [0] * (pattern.m + 1)
+    for report in reports:
+        groups += report.groups
+        offending += report.offending
+        dropped += report.negative_zeros_dropped
+        histogram = [a + b for a, b in zip(histogram, report.histogram, strict=True)]
+    return CheckReport(pattern, False, groups, offending, (), tuple(histogram), dropped)
 
 
 @opaque

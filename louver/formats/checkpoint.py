@@ -82,21 +82,23 @@ class StoredTensor:
 class CheckpointFile:
     """A safetensors file of a checkpoint.
 
-    tensors: in the order of their data. metadata: without Louver's keys. identity: size, time of the last change and a
-        hash of the header; a different value means that the file was changed.
+    tensors: in the order of their data. metadata: without Louver's keys. identity: size, time of the last change of the
+        content, inode, time of the last change of the state (which no program can set back), and a hash of the header.
+        A file of the same identity has the same content.
     """
 
     path: Path
     tensors: Mapping[str, StoredTensor]
     metadata: Mapping[str, str]
-    identity: tuple[int, int, str]
+    identity: tuple[int, int, int, int, str]
     data_start: int
 
     @contextmanager
     def open(self) -> Generator[TensorReader]:
         """Open the file to read tensors. Raises FormatError if it was changed since its header was read."""
         with RegularFile.open(self.path) as file:
-            if (file.size, file.status.st_mtime_ns) != self.identity[:2]:
+            # The state may change without the content: by a new link, or by other rights.
+            if _seen(file)[:3] != self.identity[:3]:
                 raise FormatError(f"{self.path}: the file was changed while it was read: start again")
             yield TensorReader(file, self.data_start)
 
@@ -156,6 +158,8 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     """Read the headers of a safetensors file, of the files of an index, or of the only checkpoint in a folder. Raises
     FormatError for damage and for an index that lists what its files lack, and OSError.
     """
+    if not os.fspath(path):
+        raise ValueError("a checkpoint has a path, got an empty text: name a file or a folder (is a variable unset?)")
     found = find(Path(path))
     with _no_collection():
         with RegularFile.open(found) as file:
@@ -247,8 +251,14 @@ class TensorReader:
     def verify(self, tensor: StoredTensor) -> None:
         """Compare a tensor's checksums, if the file has them. Raises FormatError."""
         if any(array.crc32 is not None for array in tensor.arrays):
-            for _ in self.chunks(tensor):
-                """Reading all chunks compares the checksums."""
+            self.checksums(tensor)
+
+    def checksums(self, tensor: StoredTensor) -> tuple[int, ...]:
+        """The CRC-32 of each stored array, as in the metadata. Reads the tensor. Raises FormatError for damage."""
+        found = [start_crc32(array.entry) for array in tensor.arrays]
+        for parts in self.chunks(tensor):
+            found = [zlib.crc32(array_bytes(part), crc) for part, crc in zip(parts, found, strict=True)]
+        return tuple(found)
 
     def _readable(self, tensor: StoredTensor) -> DenseForm | SparseForm | BitmaskForm:
         """The tensor's form. Raises FormatError if NumPy does not hold its elements."""
@@ -356,8 +366,13 @@ def _open(file: RegularFile, path: Path) -> CheckpointFile:
     except ValueError as error:
         raise FormatError(f"{path}: {error}") from error
     metadata = {key: text for key, text in header.metadata.items() if key not in (KEY, MARK)}
-    digest = hashlib.sha256(file.read(0, header.data_start)).hexdigest()
-    return CheckpointFile(path, tensors, metadata, (file.size, file.status.st_mtime_ns, digest), header.data_start)
+    identity = (*_seen(file), hashlib.sha256(file.read(0, header.data_start)).hexdigest())
+    return CheckpointFile(path, tensors, metadata, identity, header.data_start)
+
+
+def _seen(file: RegularFile) -> tuple[int, int, int, int]:
+    status = file.status
+    return file.size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns
 
 
 def _tensors(entries: Mapping[str, Entry], schema: Schema | None, start: Start) -> dict[str, StoredTensor]:

@@ -117,6 +117,14 @@ def parts_of(indices: Indices, windows: Windows) -> list[Indices]:
     return [indices[:, :of_window], *(rest.reshape(len(indices) * windows.height, size) for size in of_row)]
 
 
+def joined_indices(parts: Sequence[Indices], of: Sequence[Windows]) -> Indices:
+    """The indices of windows of which each part has some groups, in order. A part but the last has whole bytes."""
+    levels = zip(*(parts_of(part, windows) for part, windows in zip(parts, of, strict=True)), strict=True)
+    count = len(parts[0])
+    joined = [np.concatenate([each.reshape(count, -1, each.shape[1]) for each in level], axis=2) for level in levels]
+    return np.concatenate([each.reshape(count, -1) for each in joined], axis=1)
+
+
 def _list_bytes(level: Pattern, groups: int) -> int:
     return -(-groups // 2) if level in NIBBLE_CODES else -(-groups * level.n * index_bits(level) // 8)
 

@@ -56,6 +56,16 @@ MAX_ELEMENT: Final = 64
 
 _TYPE_NAME: Final = re.compile(f"[A-Z][A-Z0-9_]{{0,{MAX_TYPE_NAME - 1}}}", re.ASCII)
 
+CONVERT: Final = (
+    "a file of torch.save, which can run code when it is read: convert it once, by "
+    "safetensors.torch.save_file({k: v.clone() for k, v in torch.load(FILE, weights_only=True).items()}, "
+    '"model.safetensors")'
+)
+"""What to do about a checkpoint that is no safetensors file."""
+
+_PICKLE_STARTS: Final = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+"""Starts of the zip files and of the older pickles that torch.save writes."""
+
 _NAMES: Final = {dtype: name for name, dtype in DTYPES.items()}
 
 
@@ -163,6 +173,10 @@ def header_text(entries: Mapping[str, Entry], metadata: Mapping[str, str], lengt
 
 def header_of(file: RegularFile) -> Header:
     """The header of an open safetensors file, checked against the file's size. Raises FormatError."""
+    start = file.read(0, 8)
+    # The length of a header has four zeros there.
+    if start.startswith(_PICKLE_STARTS) and any(start[4:]):
+        raise FormatError(f"{file.path}: {CONVERT}")
     length = int.from_bytes(file.read(0, 8), "little")
     if file.size < 8 or not 2 <= length <= min(file.size - 8, MAX_HEADER):
         raise FormatError(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
-from louver.formats.container import check_name, is_text, without_repeats
+from louver.formats.container import CONVERT, check_name, is_text, without_repeats
 from louver.formats.regular import FormatError, RegularFile, check_regular
 from louver.formats.schema import MARK, crc32_of_json
 
@@ -19,6 +19,10 @@ MAX_INDEX: Final = 100_000_000
 """Most bytes of an index: the limit of headers."""
 
 SUFFIX: Final = ".safetensors.index.json"
+
+
+PICKLES: Final = (".bin", ".pt", ".pth", ".ckpt")
+"""Ends of the names of PyTorch's own files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,4 +115,7 @@ def find(path: Path) -> Path:
         if found:
             names = ", ".join(entry.name for entry in found[:8])
             raise FormatError(f"{path}: a directory with several checkpoints ({names}): name one of them")
+    pickles = sorted(entry.name for entry in path.iterdir() if entry.suffix in PICKLES and entry.is_file())
+    if pickles:
+        raise FormatError(f"{path / pickles[0]}: {CONVERT}")
     raise FormatError(f"{path}: a directory without an index (*{SUFFIX}) or a safetensors file: name a file")

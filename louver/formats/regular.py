@@ -9,7 +9,7 @@ import secrets
 import stat
 import zlib
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -93,16 +93,23 @@ class Target:
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> Self:
         """The target of a user's path. Raises ValueError unless it is a regular file or new, OSError without a folder."""
-        real = Path(os.path.realpath(path))
-        if not real.parent.is_dir():
-            raise FileNotFoundError(errno.ENOENT, "no such folder: make it first", str(real.parent))
+        target = cls.resolved(path)
+        if not target.path.parent.is_dir():
+            raise FileNotFoundError(errno.ENOENT, "no such folder: make it first", str(target.path.parent))
         try:
-            status = real.stat()
+            status = target.path.stat()
         except FileNotFoundError:
-            return cls(real, None)
+            return target
         if not stat.S_ISREG(status.st_mode):
             raise ValueError(f"{path} is {_kind(status)}: only a regular file is replaced, choose another name")
-        return cls(real, status)
+        return cls(target.path, status)
+
+    @classmethod
+    def resolved(cls, path: str | os.PathLike[str]) -> Self:
+        """The target of a path, without looking at the file. Raises ValueError for an empty path."""
+        if not os.fspath(path):
+            raise ValueError("a file to write has a name, got an empty path: name a file")
+        return cls(Path(os.path.realpath(path)), None)
 
     def part(self, token: str) -> Path:
         """The path of the unfinished file, beside the target. The length of its name is bounded."""
@@ -116,11 +123,17 @@ class Target:
         mode = 0o666 if self.status is None else stat.S_IMODE(self.status.st_mode)
         return open_alone(self.part(token), mode)
 
-    def fill_part(self, token: str, data: bytes) -> None:
-        with self.open_part(token) as part:
+    def fill_part(self, token: str, data: bytes) -> FileIO:
+        """Write the part's content, and return the part, which is open and locked."""
+        part = self.open_part(token)
+        try:
             part.truncate(len(data))
             write_all(part, 0, memoryview(data))
             self.adopt(part)
+        except BaseException:
+            part.close()
+            raise
+        return part
 
     def adopt(self, part: FileIO) -> None:
         """Give the part the mode and the owner of the file that it will replace, and sync it to the disk."""
@@ -155,7 +168,7 @@ class Target:
     def write(self, data: bytes) -> None:
         """Write the file atomically."""
         with self.replaced() as token:
-            self.fill_part(token, data)
+            self.fill_part(token, data).close()
 
     def remove_stale(self, keep: str = "") -> None:
         """Remove parts of this target that no process holds, except the part with the token `keep`."""
@@ -172,11 +185,16 @@ def open_alone(path: Path, mode: int = 0o666) -> FileIO:
     BlockingIOError while another process holds it.
     """
     flags = os.O_RDWR | os.O_CREAT | _FLAGS | getattr(os, "O_NOFOLLOW", 0)
-    file = FileIO(os.open(path, flags, mode), "r+")
-    if _lock(file.fileno()) is False:
+    while True:
+        file = FileIO(os.open(path, flags, mode), "r+")
+        if _lock(file.fileno()) is False:
+            file.close()
+            raise BlockingIOError(errno.EAGAIN, "another process is writing this file: wait for it", str(path))
+        # Another process may have removed the file before it was locked.
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(path, follow_symlinks=False)):
+                return file
         file.close()
-        raise BlockingIOError(errno.EAGAIN, "another process is writing this file: wait for it", str(path))
-    return file
 
 
 def write_all(part: FileIO, offset: int, data: memoryview) -> None:

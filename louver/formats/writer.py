@@ -8,7 +8,7 @@ import math
 import zlib
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from io import FileIO
 from typing import Any
 
@@ -18,6 +18,15 @@ from louver.formats.checkpoint import PIECE
 from louver.formats.container import Entry, array_bytes, check_metadata, check_name, header_text
 from louver.formats.regular import Target, write_all
 from louver.formats.schema import NO_CRC, ArrayForm, Form, Schema, SparseForm, crc32_text, start_crc32
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A part [rows, columns] of a stored matrix. row, column: of its first element in the matrix."""
+
+    data: NDArray[Any]
+    row: int
+    column: int
 
 
 class FileWriter:
@@ -40,21 +49,37 @@ class FileWriter:
         with self._naming("the file"):
             part.truncate(self._data_start + stop)
 
-    def write(self, name: str, pieces: Iterable[Sequence[NDArray[Any]]]) -> None:
-        """Write a tensor. Each piece has the next part of each of its arrays; together they have all elements."""
+    def write(self, name: str, pieces: Iterable[Sequence[NDArray[Any] | Placed]]) -> None:
+        """Write a tensor. Each piece has the next part of each of its arrays, or a part of a matrix with its place;
+        together they have all elements.
+        """
         stored = self._arrays[name]
-        places = [self._data_start + self.entries[array].start for array in stored]
-        checksums = [start_crc32(self.entries[array]) for array in stored]
+        entries = [self.entries[array] for array in stored]
+        places = [self._data_start + entry.start for entry in entries]
+        checksums = [start_crc32(entry) for entry in entries]
+        scattered = set[int]()
         for piece in pieces:
             for i, array in enumerate(piece):
+                if isinstance(array, Placed):
+                    scattered.add(i)
+                    self._write_rows(name, array, entries[i])
+                    places[i] += array.data.nbytes
+                    continue
                 data = array_bytes(array)
                 with self._naming(repr(name)):
                     write_all(self._part, places[i], data)
                 places[i] += len(data)
                 checksums[i] = zlib.crc32(data, checksums[i])
-        for array, place, crc in zip(stored, places, checksums, strict=True):
-            assert place == self._data_start + self.entries[array].stop, f"{array} is not complete"
-            self.crc32[array] = crc32_text(crc)
+        for i, (array, entry) in enumerate(zip(stored, entries, strict=True)):
+            assert places[i] == self._data_start + entry.stop, f"{array} is not complete"
+            self.crc32[array] = self._checksum(entry) if i in scattered else crc32_text(checksums[i])
+
+    def _write_rows(self, name: str, part: Placed, entry: Entry) -> None:
+        size = part.data.itemsize
+        first = self._data_start + entry.start + part.column * size
+        with self._naming(repr(name)):
+            for number, row in enumerate(part.data, part.row):
+                write_all(self._part, first + number * entry.shape[-1] * size, array_bytes(row))
 
     def has(self, name: str, checksums: Sequence[str]) -> bool:
         """Whether the file already holds the tensor with these checksums of its arrays. Then it need not be written."""

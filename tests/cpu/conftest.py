@@ -35,10 +35,10 @@ def checkpoint(tmp_path: Path, rng: np.random.Generator) -> Path:
     """Three matrices of odd sizes (one of them an embedding), a bias and integer positions."""
     path = tmp_path / "model.safetensors"
     tensors = {
-        "encoder.query.weight": rng.standard_normal((37, 70)).astype(np.float32),
-        "encoder.dense.weight": rng.standard_normal((9, 128)).astype(np.float32),
-        "encoder.dense.bias": rng.standard_normal(9).astype(np.float32),
-        "embeddings.word.weight": rng.standard_normal((11, 24)).astype(np.float32),
+        "encoder.0.query.weight": rng.standard_normal((37, 70)).astype(np.float32),
+        "encoder.0.dense.weight": rng.standard_normal((9, 128)).astype(np.float32),
+        "encoder.0.dense.bias": rng.standard_normal(9).astype(np.float32),
+        "embeddings.word_embeddings.weight": rng.standard_normal((11, 24)).astype(np.float32),
         "embeddings.position_ids": np.arange(12).reshape(1, 12),
     }
     louver.save(path, tensors, {"format": "pt"})

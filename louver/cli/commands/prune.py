@@ -1,32 +1,102 @@
-"""`louver prune`: writes a pruned copy of a checkpoint."""
+"""`louver prune`, `louver compress` and `louver decompress`: write a checkpoint in another form."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from louver.cli.commands.notes import note, progress
 from louver.measure.report.layers import layers_json, layers_table, size_text
 from louver.measure.report.result import Result
-from louver.models.prune_checkpoint import PruneOptions, prune_checkpoint
+from louver.measure.report.table import NAME, Column, Table
+from louver.models.analyze import analyze
+from louver.models.compressing import CompressOptions, compress_checkpoint, decompress_checkpoint
+from louver.models.pruning import PruneOptions, prune_checkpoint
+from louver.models.rewrite import Rewritten
+from louver.models.roles import TensorFacts
+
+FACTS = ("tensor", "shape", "role", "decision", "reason")
 
 
-def prune_file(source: Path, out: Path, options: PruneOptions) -> Result:
-    """`prune_checkpoint` with its results as a table. Raises ValueError and OSError for unusable input."""
+def prune_file(source: Path, out: Path, options: PruneOptions, force: bool) -> Result:
+    """`louver prune` with its results as a table. Raises ValueError and OSError for unusable input."""
     with progress("pruning") as shown:
-        done = prune_checkpoint(source, out, options, shown)
+        done = prune_checkpoint(source, out, options, force=force, progress=shown)
+    form = "values and indices" if options.compressed else "dense with zeros"
+    facts = {"pattern": str(options.pattern), "compressed": options.compressed}
+    return _result("prune", source, done, form, f"{options.pattern} by magnitude", facts)
+
+
+def compress_file(source: Path, out: Path, options: CompressOptions, force: bool) -> Result:
+    """`louver compress` with its results as a table. Raises ValueError and OSError for unusable input."""
+    with progress("compressing") as shown:
+        done = compress_checkpoint(source, out, options, force=force, progress=shown)
+    facts = {"pattern": str(options.pattern), "to": options.to}
+    return _result("compress", source, done, options.to, f"{options.pattern}, compressed", facts)
+
+
+def decompress_file(source: Path, out: Path, force: bool) -> Result:
+    """`louver decompress` with its results as a table. Raises ValueError and OSError for unusable input."""
+    with progress("decompressing") as shown:
+        done = decompress_checkpoint(source, out, force=force, progress=shown)
+    return _result("decompress", source, done, "dense with zeros", "decompressed", {})
+
+
+def _result(kind: str, source: Path, done: Rewritten, form: str, title: str, facts: Mapping[str, Any]) -> Result:
     for line in done.notes:
         note(line)
-    form = "values and indices" if options.compressed else "dense with zeros"
+    for row in done.rows:
+        if row.nonfinite:
+            note(f"warning: {row.name} holds {row.nonfinite} infinities or NaNs: they count as the largest magnitudes")
+    dropped = sum(row.negative_zeros for row in done.rows)
+    if dropped:
+        note(f"{dropped} elements -0.0 that are not stored became +0.0")
     note(f"wrote {done.target} ({form}, {size_text(done.nbytes)})")
     data = {
         "source": str(source),
         "target": str(done.target),
-        "pattern": str(options.pattern),
-        "compressed": options.compressed,
-        "copied": done.copied,
+        **facts,
+        "copied": len(done.copied),
         "written_bytes": done.nbytes,
+        "notes": list(done.notes),
         **layers_json(done.rows),
     }
-    return Result(
-        "prune", data, [layers_table(done.rows, f"{options.pattern} by magnitude; {done.copied} tensors copied")]
-    )
+    return Result(kind, data, [layers_table(done.rows, f"{title}; {len(done.copied)} tensors copied")])
+
+
+def facts_file(source: Path, options: PruneOptions) -> Result:
+    """What `louver prune` would do with each tensor, and why."""
+    facts = analyze(source, options.choice, options.pattern)
+    for line in facts.notes:
+        note(line)
+    rows = [_cells(each) for each in facts.tensors.values()]
+    columns = tuple(Column(name, least=NAME if name == "tensor" else 0) for name in FACTS)
+    footer = (f"{len(rows)} tensors", "", "", "", f"{len(facts.pruned)} are pruned")
+    data = {
+        "source": str(source),
+        "pattern": str(options.pattern),
+        "notes": list(facts.notes),
+        "tensors": [_fields(each) for each in facts.tensors.values()],
+    }
+    return Result("facts", data, [Table(f"{source}: {options.pattern}", columns, rows, footer=footer)])
+
+
+def _cells(facts: TensorFacts) -> tuple[str, ...]:
+    shape = "×".join(str(size) for size in facts.form.shape) or "scalar"
+    decision = f"pruned along axis {facts.axis}" if facts.prune else "left"
+    return facts.name, shape, facts.role, decision, f"{facts.reason} ({facts.evidence})"
+
+
+def _fields(facts: TensorFacts) -> dict[str, Any]:
+    return {
+        "name": facts.name,
+        "shape": list(facts.form.shape),
+        "role": facts.role.value,
+        "axis": facts.axis,
+        "prune": facts.prune,
+        "reason": facts.reason,
+        "evidence": facts.evidence.value,
+        "ties": list(facts.ties),
+        "scale": None if facts.scale is None else facts.scale.name,
+    }

@@ -16,7 +16,7 @@ def total(rows: Sequence[LayerRow]) -> tuple[int, int, float]:
     """Dense bytes, stored bytes, and the root mean square of the errors, weighted by elements."""
     dense = sum(row.dense_bytes for row in rows)
     stored = sum(row.stored_bytes for row in rows)
-    weights = [row.shape[0] * row.shape[1] for row in rows]
+    weights = [row.elements for row in rows]
     squares = sum(weight * row.error**2 for weight, row in zip(weights, rows, strict=True))
     return dense, stored, (squares / sum(weights)) ** 0.5 if sum(weights) else 0.0
 
@@ -25,7 +25,7 @@ def cells(row: LayerRow) -> tuple[str, ...]:
     """A row as text, in the order of `HEADINGS`."""
     return (
         row.name,
-        f"{row.shape[0]}×{row.shape[1]}",
+        "×".join(str(size) for size in row.shape),
         row.dtype,
         size_text(row.dense_bytes),
         size_text(row.stored_bytes),

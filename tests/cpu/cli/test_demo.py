@@ -21,13 +21,13 @@ def test_demo_goes_all_the_way(cli: Cli, checkpoint: Path, tmp_path: Path) -> No
     assert "All 3 products are within the bound." in result.output.splitlines()[-2:]
     report = json.loads((out / "report.json").read_text())
     names = sorted(entry["name"] for entry in report["layers"]["tensors"])
-    assert names == ["encoder.dense.weight", "encoder.query.weight"]
+    assert names == ["encoder.0.dense.weight", "encoder.0.query.weight"]
     assert all(row["ok"] and row["worst"] <= 1 for row in report["products"])
     assert {row["path"] for row in report["products"]} in ({"reference", "emulator"}, {"GPU"})
     assert (out / "plot.png").read_bytes().startswith(b"\x89PNG")
     assert "wgmma.mma_async.sp" in (out / "product.ptx").read_text()
     assert (out / "product.cubin").read_bytes().startswith(b"\x7fELF")
-    assert "encoder.query.weight" in (out / "report.md").read_text()
+    assert "encoder.0.query.weight" in (out / "report.md").read_text()
 
 
 def test_demo_saves_the_whole_checkpoint(cli: Cli, checkpoint: Path, tmp_path: Path) -> None:
@@ -35,7 +35,7 @@ def test_demo_saves_the_whole_checkpoint(cli: Cli, checkpoint: Path, tmp_path: P
     before, after = louver.load(checkpoint), louver.load(tmp_path / "out" / "sparse.safetensors")
     assert before.keys() == after.keys()
     sparse = {name: tensor for name, tensor in after.items() if isinstance(tensor, louver.SparseTensor)}
-    assert set(sparse) == {"encoder.query.weight", "encoder.dense.weight"}
+    assert set(sparse) == {"encoder.0.query.weight", "encoder.0.dense.weight"}
     for name, tensor in sparse.items():
         expected = louver.prune(np.asarray(before[name]).astype(np.float16), "2:4")
         np.testing.assert_array_equal(tensor.dense(), expected)
@@ -54,22 +54,23 @@ def test_a_wrong_product_is_found_and_fails(
     monkeypatch.setattr(demo_products.louver, "linear", wrong)
     result = cli("demo", "--weights", checkpoint, "--out", tmp_path / "out")
     assert result.exit_code == 1
-    closing = "Out of bounds, which is a bug: encoder.dense.weight, encoder.query.weight."
+    closing = "Out of bounds, which is a bug: encoder.0.dense.weight, encoder.0.query.weight."
     assert closing in result.output and closing in (tmp_path / "out" / "report.md").read_text()
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert not any(row["ok"] for row in report["products"] if row["path"] != "emulator")
 
 
 def test_include_narrows_the_work(cli: Cli, checkpoint: Path, tmp_path: Path) -> None:
-    result = cli("demo", "--weights", checkpoint, "--out", tmp_path / "out", "--include", "*query*")
+    result = cli("demo", "--weights", checkpoint, "--out", tmp_path / "out", "--only", "*query*")
     assert result.exit_code == 0, result.output
     report = json.loads((tmp_path / "out" / "report.json").read_text())
-    assert [entry["name"] for entry in report["layers"]["tensors"]] == ["encoder.query.weight"]
+    assert [entry["name"] for entry in report["layers"]["tensors"]] == ["encoder.0.query.weight"]
 
 
 def test_errors_are_one_line(cli: Cli, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "nowhere" in cli.refused("demo", "--weights", tmp_path / "nowhere", "--out", tmp_path / "out")
-    assert "no dense 2-D" in cli.refused("demo", "--weights", checkpoint, "--out", tmp_path / "o", "--include", "none")
+    line = cli.refused("demo", "--weights", checkpoint, "--out", tmp_path / "o", "--include", "none")
+    assert "'none' names none of 5 tensors" in line
     assert "exists" in cli.refused("demo", "--weights", checkpoint, "--out", checkpoint).lower()
 
 

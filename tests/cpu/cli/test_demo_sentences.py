@@ -154,7 +154,7 @@ def test_other_weights_run_without_sentences(cli: Cli, checkpoint: Path, tmp_pat
 
 
 def test_sentences_need_a_pruned_layer(cli: Cli, model: Path, tmp_path: Path) -> None:
-    assert "no layer of the encoder is pruned" in no_sentences(cli, model, tmp_path / "out", "--include", "pooler*")
+    assert "no layer of the encoder is pruned" in no_sentences(cli, model, tmp_path / "out", "--only", "pooler*")
 
 
 def test_sentences_need_tokenizers(cli: Cli, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

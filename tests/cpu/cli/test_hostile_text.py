@@ -58,10 +58,15 @@ def test_inspect_as_json_keeps_the_names(cli: Cli, hostile: Path) -> None:
 
 
 def test_prune_and_its_report(cli: Cli, hostile: Path, tmp_path: Path) -> None:
-    result = cli("prune", hostile, tmp_path / "out\x1b[1m.safetensors")
+    result = cli("prune", hostile, tmp_path / "out\x1b[1m.safetensors", "--only", "*")
     assert result.exit_code == 0 and harmless(result)
     assert r"\x1b[31mred.weight" in result.stdout and r"out\x1b[1m.safetensors" in result.stderr
     assert set(louver.load(tmp_path / "out\x1b[1m.safetensors")) == set(NAMES)
+
+
+def test_a_dry_run(cli: Cli, hostile: Path) -> None:
+    result = cli("prune", hostile, "--dry-run")
+    assert result.exit_code == 0 and harmless(result) and r"\x1b[31mred.weight" in result.stdout
 
 
 def test_the_demo_and_its_report(cli: Cli, hostile: Path, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from support.command_line import Cli
 
 LOUVER = [sys.executable, "-m", "louver"]
-PROJECTIONS = ["encoder.query.weight", "encoder.dense.weight"]
+PROJECTIONS = ["encoder.0.query.weight", "encoder.0.dense.weight"]
 
 
 def run(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -70,10 +70,10 @@ def test_inspect_as_json(cli: Cli, checkpoint: Path, names: set[str]) -> None:
     assert found["file"] == str(checkpoint) and found["metadata"] == {"format": "pt"}
     assert {tensor["name"] for tensor in found["tensors"]} == names
     assert found["total_bytes"] == sum(tensor["bytes"] for tensor in found["tensors"])
-    query = next(tensor for tensor in found["tensors"] if tensor["name"] == "encoder.query.weight")
-    report = louver.check(np.asarray(louver.load(checkpoint)["encoder.query.weight"]), "2:4")
+    query = next(tensor for tensor in found["tensors"] if tensor["name"] == "encoder.0.query.weight")
+    report = louver.check(np.asarray(louver.load(checkpoint)["encoder.0.query.weight"]), "2:4")
     assert query == {
-        "name": "encoder.query.weight",
+        "name": "encoder.0.query.weight",
         "dtype": "f32",
         "shape": [37, 70],
         "form": "dense",
@@ -82,8 +82,10 @@ def test_inspect_as_json(cli: Cli, checkpoint: Path, names: set[str]) -> None:
         "groups": report.groups,
         "offending": report.offending,
         "histogram": list(report.histogram),
+        "role": "weight",
+        "axis": 1,
     }
-    bias = next(tensor for tensor in found["tensors"] if tensor["name"] == "encoder.dense.bias")
+    bias = next(tensor for tensor in found["tensors"] if tensor["name"] == "encoder.0.dense.bias")
     assert bias["holds"] is bias["groups"] is bias["offending"] is bias["histogram"] is None
 
 

@@ -11,13 +11,12 @@ import safetensors.numpy
 
 import louver
 from louver.formats.checkpoint import open_checkpoint
-from louver.formats.dtypes import element_type
-from louver.models.weights import layer_row
+from louver.models.steps import Tally
 
 if TYPE_CHECKING:
     from support.command_line import Cli
 
-PROJECTIONS = ("encoder.query.weight", "encoder.dense.weight")
+PROJECTIONS = ("encoder.0.query.weight", "encoder.0.dense.weight")
 
 
 def best_error(weight: np.ndarray[Any, Any], pruned: np.ndarray[Any, Any]) -> float:
@@ -55,7 +54,7 @@ def test_compressed_output_holds_sparse_tensors(cli: Cli, checkpoint: Path, tmp_
         assert isinstance(tensor, louver.SparseTensor)
         assert tensor.dtype.name == "f16"
         np.testing.assert_array_equal(tensor.dense(), np.asarray(dense[name]))
-    assert np.asarray(sparse["encoder.dense.bias"]).dtype == np.float32
+    assert np.asarray(sparse["encoder.0.dense.bias"]).dtype == np.float32
 
 
 def test_the_table_shows_sizes_and_errors(cli: Cli, checkpoint: Path, tmp_path: Path) -> None:
@@ -70,9 +69,10 @@ def test_the_table_shows_sizes_and_errors(cli: Cli, checkpoint: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("options", "pruned"),
     [
-        (["--include", "*query*"], {"encoder.query.weight"}),
-        (["--exclude", "*dense*"], {"encoder.query.weight", "embeddings.word.weight"}),
-        (["--include", "embed*", "--exclude", "none"], {"embeddings.word.weight"}),
+        (["--only", "*query*"], {"encoder.0.query.weight"}),
+        (["--exclude", "*dense*"], {"encoder.0.query.weight"}),
+        (["--include", "embed*.weight"], {*PROJECTIONS, "embeddings.word_embeddings.weight"}),
+        (["--only", "embed*.weight", "--axis", "0"], {"embeddings.word_embeddings.weight"}),
     ],
 )
 def test_globs_choose_the_tensors(
@@ -86,7 +86,7 @@ def test_globs_choose_the_tensors(
 
 def test_other_patterns(cli: Cli, checkpoint: Path, tmp_path: Path) -> None:
     assert cli("prune", checkpoint, tmp_path / "out.safetensors", "--pattern", "1:2").exit_code == 0
-    assert louver.check(np.asarray(louver.load(tmp_path / "out.safetensors")["encoder.query.weight"]), "1:2").ok
+    assert louver.check(np.asarray(louver.load(tmp_path / "out.safetensors")["encoder.0.query.weight"]), "1:2").ok
 
 
 @pytest.mark.parametrize("pattern", ["2:8@4", "2:8@V4"])
@@ -128,7 +128,7 @@ def test_an_existing_file_is_kept_unless_forced(cli: Cli, checkpoint: Path, tmp_
 
 def test_a_failure_leaves_no_file(cli: Cli, tmp_path: Path, rng: np.random.Generator) -> None:
     source, out = tmp_path / "in.safetensors", tmp_path / "out.safetensors"
-    louver.save(source, {"a.weight": rng.standard_normal((5, 8)), "b.weight": np.full((3, 12), 1e6, np.float32)})
+    louver.save(source, {"0.a.weight": rng.standard_normal((5, 8)), "0.b.weight": np.full((3, 12), 1e6, np.float32)})
     line = cli.refused("prune", source, out, "--dtype", "f16")
     assert "b.weight" in line and "bf16" in line
     assert [path.name for path in tmp_path.iterdir()] == ["in.safetensors"]
@@ -137,9 +137,9 @@ def test_a_failure_leaves_no_file(cli: Cli, tmp_path: Path, rng: np.random.Gener
 def test_infinities_stay_and_do_not_spoil_the_error(cli: Cli, tmp_path: Path, rng: np.random.Generator) -> None:
     weight = rng.standard_normal((5, 12)).astype(np.float32)
     weight[2, 5], weight[3, 1] = np.inf, np.nan
-    louver.save(tmp_path / "in.safetensors", {"w": weight})
+    louver.save(tmp_path / "in.safetensors", {"0.proj.weight": weight})
     result = cli("prune", tmp_path / "in.safetensors", tmp_path / "out.safetensors", "--dtype", "f16", "--json")
-    after = np.asarray(louver.load(tmp_path / "out.safetensors")["w"])
+    after = np.asarray(louver.load(tmp_path / "out.safetensors")["0.proj.weight"])
     assert np.isinf(after[2, 5]) and np.isnan(after[3, 1])
     assert 0 < json.loads(result.stdout)["tensors"][0]["error"] < 1
 
@@ -148,7 +148,12 @@ def test_errors_are_one_line(cli: Cli, checkpoint: Path, tmp_path: Path) -> None
     out = tmp_path / "out.safetensors"
     assert "nowhere" in cli.refused("prune", tmp_path / "nowhere.safetensors", out)
     assert '"N:M"' in cli.refused("prune", checkpoint, out, "--pattern", "two of four")
-    assert "no dense 2-D" in cli.refused("prune", checkpoint, out, "--include", "nothing*")
+    assert "'nothing*' names none of 5 tensors" in cli.refused("prune", checkpoint, out, "--include", "nothing*")
+    line = cli.refused("prune", checkpoint, out, "--exclude", "enc*")
+    assert "none of 5 tensors is pruned" in line and "excluded by the user" in line and "--dry-run" in line
+    assert "Missing argument 'OUT'" in cli.refused("prune", checkpoint)
+    for arguments in (["", out], [checkpoint, ""], [checkpoint, out, "-o", ""]):
+        assert "a path is not empty: is a variable unset?" in cli.refused("prune", *arguments, "--force")
     assert "make it first" in cli.refused("prune", checkpoint, tmp_path / "no" / "out.safetensors")
     damaged = tmp_path / "damaged.safetensors"
     damaged.write_bytes(checkpoint.read_bytes()[:-100])
@@ -157,4 +162,4 @@ def test_errors_are_one_line(cli: Cli, checkpoint: Path, tmp_path: Path) -> None
 
 
 def test_a_zero_weight_has_no_error() -> None:
-    assert layer_row("w", (3, 4), element_type("f32"), 48, (0.0, 0.0)).error == 0
+    assert Tally().row("w", (3, 4), "f32", (48, 48)).error == 0

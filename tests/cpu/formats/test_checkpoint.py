@@ -258,20 +258,22 @@ def test_memory_does_not_grow_with_the_file(
     """Pieces of 16 Ki elements, and files of 1 and 32 MiB."""
     from louver.cli.commands.inspect import inspect_file
     from louver.formats.pattern import Pattern
-    from louver.models.prune_checkpoint import PruneOptions, prune_checkpoint
-    from louver.models.selection import Selection
+    from louver.models.pruning import PruneOptions, prune_checkpoint
 
     monkeypatch.setattr(checkpoint, "PIECE", 1 << 14)
     monkeypatch.setattr("louver.formats.writer.PIECE", 1 << 14)
     monkeypatch.setattr("louver.formats.rows.BLOCK", 1 << 14)
-    given = PruneOptions(Pattern(2, 4), None, Selection(), compressed=True, force=True)
+    given = PruneOptions(Pattern(2, 4), compressed=True)
     peaks: list[int] = []
     for rows in (64, 2048):
         path = tmp_path / f"{rows}.safetensors"
-        louver.save(path, {"w": rng.random((rows, 4096), np.float32), "other": rng.random((rows, 2, 64), np.float32)})
+        louver.save(
+            path,
+            {"0.proj.weight": rng.random((rows, 4096), np.float32), "other": rng.random((rows, 2, 64), np.float32)},
+        )
         tracemalloc.start()
         inspect_file(path, "2:4")
-        prune_checkpoint(path, tmp_path / "out", given, lambda share: None)
+        prune_checkpoint(path, tmp_path / "out", given, force=True)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.5 * peaks[0] < 2 << 20
@@ -280,7 +282,7 @@ def test_memory_does_not_grow_with_the_file(
 @pytest.mark.slow
 def test_less_than_a_gigabyte_for_a_file_of_four(tmp_path: Path) -> None:
     """A file of holes, which takes no space on the disk; one row is larger than any piece."""
-    shapes = {"a": (32768, 16384), "b": (1, 300_000_000), "c": (300_000_000,)}
+    shapes = {"0.q_proj.weight": (32768, 16384), "1.q_proj.weight": (1, 300_000_000), "c": (300_000_000,)}
     header: dict[str, Any] = {}
     start = 0
     for name, shape in shapes.items():

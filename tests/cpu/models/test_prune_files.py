@@ -21,10 +21,10 @@ from safetensors import safe_open
 
 import louver
 from louver.formats.pattern import Pattern
-from louver.formats.regular import write_all
-from louver.models import prune_checkpoint as prune_run
-from louver.models.prune_checkpoint import PruneOptions, prune_checkpoint
-from louver.models.selection import Selection
+from louver.models import pruning
+from louver.models.pruning import PruneOptions
+from louver.models.rewrite import Rewritten
+from support.killed import KilledError, killed_after
 from support.sparse import bits_of
 
 if TYPE_CHECKING:
@@ -33,9 +33,14 @@ if TYPE_CHECKING:
 INDEX = "model.safetensors.index.json"
 
 
-def options(**changed: Any) -> PruneOptions:
-    given = {"pattern": Pattern(2, 4), "dtype": None, "selection": Selection(), "compressed": False, "force": True}
-    return PruneOptions(**(given | changed))
+def options(force: bool = True, **changed: Any) -> tuple[PruneOptions, bool]:
+    return PruneOptions(**({"pattern": Pattern(2, 4)} | changed)), force
+
+
+def prune_checkpoint(
+    source: Path, out: Path, given: tuple[PruneOptions, bool], progress: Callable[[float], None]
+) -> Rewritten:
+    return pruning.prune_checkpoint(source, out, given[0], force=given[1], progress=progress)
 
 
 def quiet(share: float) -> None:
@@ -57,8 +62,8 @@ def sharded(tmp_path: Path, rng: np.random.Generator) -> Path:
     folder = tmp_path / "in"
     folder.mkdir()
     shards = [
-        {"a.weight": rng.standard_normal((12, 40)).astype(np.float32), "a.bias": rng.standard_normal(12)},
-        {"b.weight": rng.standard_normal((7, 24)).astype(np.float32), "b.steps": rng.integers(0, 99, 3)},
+        {"a.0.weight": rng.standard_normal((12, 40)).astype(np.float32), "a.0.bias": rng.standard_normal(12)},
+        {"b.0.weight": rng.standard_normal((7, 24)).astype(np.float32), "b.0.steps": rng.integers(0, 99, 3)},
     ]
     weight_map: dict[str, str] = {}
     for number, tensors in enumerate(shards, 1):
@@ -88,7 +93,7 @@ def test_a_symlink_is_followed(cli: Cli, checkpoint: Path, tmp_path: Path) -> No
     assert cli("prune", checkpoint, link).exit_code == 0
     assert link.is_symlink() and louver.load(real).keys() == louver.load(checkpoint).keys()
     assert cli("prune", checkpoint, link, "--compressed", "--force").exit_code == 0
-    assert link.is_symlink() and isinstance(louver.load(real)["encoder.dense.weight"], louver.SparseTensor)
+    assert link.is_symlink() and isinstance(louver.load(real)["encoder.0.dense.weight"], louver.SparseTensor)
     assert [path.name for path in real.parent.iterdir()] == [real.name]
 
 
@@ -163,19 +168,19 @@ def test_sizes_are_of_what_was_written(cli: Cli, checkpoint: Path, tmp_path: Pat
 
 
 def test_compressed_weights_are_of_a_type_that_products_take(cli: Cli, checkpoint: Path, tmp_path: Path) -> None:
-    weight = np.asarray(louver.load(checkpoint)["encoder.dense.weight"])
+    weight = np.asarray(louver.load(checkpoint)["encoder.0.dense.weight"])
     expected = louver.prune(weight.astype(np.float16), "2:4")
     cli("prune", checkpoint, tmp_path / "s.safetensors", "--compressed")
-    sparse = louver.load(tmp_path / "s.safetensors")["encoder.dense.weight"]
+    sparse = louver.load(tmp_path / "s.safetensors")["encoder.0.dense.weight"]
     assert isinstance(sparse, louver.SparseTensor) and sparse.dtype.name == "f16"
     np.testing.assert_array_equal(sparse.dense(), expected)
     with warnings.catch_warnings(action="ignore"):
         assert louver.linear(np.ones((2, 128), np.float16), sparse).shape == (2, 9)
     for dtype in ("bf16", "e4m3", "e5m2", "f32"):
         cli("prune", checkpoint, tmp_path / dtype, "--compressed", "--dtype", dtype)
-        assert louver.load(tmp_path / dtype)["encoder.dense.weight"].dtype.name == dtype
+        assert louver.load(tmp_path / dtype)["encoder.0.dense.weight"].dtype.name == dtype
     cli("prune", checkpoint, tmp_path / "d.safetensors")
-    assert np.asarray(louver.load(tmp_path / "d.safetensors")["encoder.dense.weight"]).dtype == np.float32
+    assert np.asarray(louver.load(tmp_path / "d.safetensors")["encoder.0.dense.weight"]).dtype == np.float32
 
 
 @pytest.mark.parametrize(
@@ -192,17 +197,19 @@ def test_values_out_of_a_type_s_range(
 ) -> None:
     weight = rng.standard_normal((5, 12)).astype(np.float32)
     weight[3, 7] = value
-    louver.save(tmp_path / "in.safetensors", {"w": weight})
-    assert f"'w' {advice}" in cli.refused("prune", tmp_path / "in.safetensors", tmp_path / "out", *arguments)
+    louver.save(tmp_path / "in.safetensors", {"0.proj.weight": weight})
+    assert f"'0.proj.weight' {advice}" in cli.refused(
+        "prune", tmp_path / "in.safetensors", tmp_path / "out", *arguments
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["in.safetensors"]
 
 
 def test_parts_of_sparse_tensors_are_not_pruned_again(cli: Cli, checkpoint: Path, tmp_path: Path) -> None:
     once, twice = tmp_path / "once.safetensors", tmp_path / "twice.safetensors"
-    cli("prune", checkpoint, once, "--compressed", "--include", "*query*")
+    cli("prune", checkpoint, once, "--compressed", "--only", "*query*")
     assert cli("prune", once, twice, "--compressed").exit_code == 0
     first, second = louver.load(once), louver.load(twice)
-    assert first["encoder.query.weight"].values.tobytes() == second["encoder.query.weight"].values.tobytes()
+    assert first["encoder.0.query.weight"].values.tobytes() == second["encoder.0.query.weight"].values.tobytes()
     # Another program has written the arrays without Louver's metadata.
     import safetensors.numpy
 
@@ -211,7 +218,8 @@ def test_parts_of_sparse_tensors_are_not_pruned_again(cli: Cli, checkpoint: Path
     for command in (["inspect", stripped], ["prune", stripped, tmp_path / "out"]):
         line = cli.refused(*command)
         assert (
-            f"{stripped}: the file has lost the metadata that describe the sparse tensor 'encoder.query.weight'" in line
+            f"{stripped}: the file has lost the metadata that describe the sparse tensor 'encoder.0.query.weight'"
+            in line
         )
 
 
@@ -220,18 +228,18 @@ def test_a_tensor_that_the_index_does_not_list_is_copied(
     arguments: list[str], cli: Cli, sharded: Path, tmp_path: Path
 ) -> None:
     fields = json.loads((sharded / INDEX).read_text())
-    left_out = "a.weight"
+    left_out = "a.0.weight"
     shard = fields["weight_map"].pop(left_out)
     fields["metadata"].pop("louver_crc32", None)
     (sharded / INDEX).write_text(json.dumps(fields))
     out = tmp_path / "out"
     done = cli("prune", sharded, out, *arguments)
-    assert done.exit_code == 0 and f"{INDEX} does not list 'a.weight'" in done.stderr
+    assert done.exit_code == 0 and f"{INDEX} does not list 'a.0.weight'" in done.stderr
     assert not any(name.startswith(left_out) for name in json.loads((out / INDEX).read_text())["weight_map"])
     with safe_open(out / shard, "np") as file:
         assert file.get_tensor(left_out).tobytes() == content(sharded)[left_out]
     listed = cli("inspect", out)
-    assert listed.exit_code == 0 and f"{INDEX} does not list 'a.weight'" in listed.stdout
+    assert listed.exit_code == 0 and f"{INDEX} does not list 'a.0.weight'" in listed.stdout
 
 
 def test_a_sharded_checkpoint(cli: Cli, sharded: Path, tmp_path: Path) -> None:
@@ -269,9 +277,13 @@ def test_a_sharded_checkpoint_to_an_index(cli: Cli, sharded: Path, tmp_path: Pat
     assert content(tmp_path / "out" / "pruned.index.json").keys() == content(sharded).keys()
     assert "exists: choose another name" in cli.refused("prune", sharded, tmp_path / "out")
     (tmp_path / "file").write_text("x")
-    assert f"{tmp_path / 'file'}: File exists" in cli.refused("prune", sharded, tmp_path / "file")
+    assert f"{sharded} is a folder, and {tmp_path / 'file'} is a file" in cli.refused(
+        "prune", sharded, tmp_path / "file", "--force"
+    )
+    line = cli.refused("prune", sharded, tmp_path / "out.safetensors")
+    assert f"{sharded} has an index: OUT is a folder, or an index that ends in .json" in line
     folder = tmp_path / "no" / "no"
-    assert f"{folder}: No such file or directory" in cli.refused("prune", sharded, folder / "x.json")
+    assert f"{folder}: no such folder: make it first" in cli.refused("prune", sharded, folder / "x.json")
 
 
 def test_a_failed_run_leaves_nothing(sharded: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,34 +320,6 @@ def test_a_failure_while_files_take_their_places_loses_nothing(
     assert not list(sharded.glob(".*"))
 
 
-class KilledError(BaseException):
-    """Ends a run at once, as SIGKILL does: no clean-up that catches an Exception runs."""
-
-
-def killed_after(limit: int, run: Callable[[], object]) -> bool:
-    """Whether a run was killed, which happens when it changes files for the time after `limit`."""
-    count = itertools.count()
-
-    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **named: Any) -> Any:
-            if next(count) >= limit:
-                raise KilledError
-            return real(*arguments, **named)
-
-        return call
-
-    with pytest.MonkeyPatch.context() as patch:
-        for module in ("louver.formats.writer", "louver.formats.regular", "louver.models.journal"):
-            patch.setattr(f"{module}.write_all", counted(write_all))
-        for owner, name in ((Path, "replace"), (Path, "unlink"), (os, "fsync")):
-            patch.setattr(owner, name, counted(getattr(owner, name)))
-        try:
-            run()
-        except KilledError:
-            return True
-    return False
-
-
 @pytest.mark.parametrize("compressed", [False, True], ids=["dense", "compressed"])
 @pytest.mark.parametrize("place", ["file", "same file", "folder", "same folder"])
 def test_a_run_killed_anywhere_goes_on(
@@ -367,16 +351,16 @@ def test_complete_tensors_are_not_pruned_again(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pruned: list[str] = []
-    real = prune_run.prune_piece
+    real = pruning.PruneStep.pieces
 
-    def spied(name: str, *rest: Any) -> Any:
+    def spied(step: Any, source: Any, name: str, *rest: Any) -> Any:
         if len(pruned) == 1:
             pruned.append(name)
             raise KilledError
         pruned.append(name)
-        return real(name, *rest)
+        return real(step, source, name, *rest)
 
-    monkeypatch.setattr(prune_run, "prune_piece", spied)
+    monkeypatch.setattr(pruning.PruneStep, "pieces", spied)
     with pytest.raises(KilledError):
         prune_checkpoint(checkpoint, tmp_path / "out", options(), quiet)
     prune_checkpoint(checkpoint, tmp_path / "out", options(), quiet)
@@ -400,7 +384,7 @@ def test_what_another_run_left_is_not_used(
     given = options(compressed=change == "options")
     if change == "source":
         tensors = {name: np.asarray(tensor) for name, tensor in louver.load(checkpoint).items()}
-        tensors["encoder.dense.weight"] = rng.standard_normal((9, 128)).astype(np.float32)
+        tensors["encoder.0.dense.weight"] = rng.standard_normal((9, 128)).astype(np.float32)
         louver.save(checkpoint, tensors, {"format": "pt"})
     elif change == "damage":
         bits = bytearray(part.read_bytes())
@@ -461,3 +445,50 @@ def test_a_journal_that_is_not_ours(line: dict[str, Any], checkpoint: Path, tmp_
     prune_checkpoint(checkpoint, out, options(), quiet)
     assert content(out).keys() == content(checkpoint).keys()
     assert {path.name for path in tmp_path.iterdir()} == {checkpoint.name, out.name}
+
+
+def killed_before_placing(run: Callable[[], object]) -> None:
+    """Kill a run that has sealed its journal, before it replaces a file."""
+    with pytest.MonkeyPatch.context() as patch:
+
+        def killed(*_: object) -> None:
+            raise KilledError
+
+        patch.setattr("louver.models.journal.Journal.place", killed)
+        with pytest.raises(KilledError):
+            run()
+
+
+def test_a_killed_run_does_not_replace_a_file_that_came_later(cli: Cli, checkpoint: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.safetensors"
+    killed_before_placing(lambda: prune_checkpoint(checkpoint, out, options(force=False), quiet))
+    out.write_bytes(b"the user's")
+    assert "--force" in cli.refused("prune", checkpoint, out)
+    assert out.read_bytes() == b"the user's"
+    assert cli("prune", checkpoint, out, "--force").exit_code == 0
+    prune_checkpoint(checkpoint, tmp_path / "fresh", options(), quiet)
+    assert out.read_bytes() == (tmp_path / "fresh").read_bytes() and not list(tmp_path.glob(".*"))
+
+
+def test_a_killed_run_in_place_does_not_replace_a_newer_input(
+    checkpoint: Path, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    killed_before_placing(lambda: prune_checkpoint(checkpoint, checkpoint, options(), quiet))
+    newer = {"encoder.0.query.weight": rng.standard_normal((37, 70)).astype(np.float32)}
+    louver.save(checkpoint, newer)
+    prune_checkpoint(checkpoint, checkpoint, options(), quiet)
+    after = louver.load(checkpoint)
+    assert after.keys() == newer.keys()
+    np.testing.assert_array_equal(
+        np.asarray(after["encoder.0.query.weight"]), louver.prune(newer["encoder.0.query.weight"], "2:4")
+    )
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_killed_run_that_was_complete_is_not_written_again(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out.safetensors"
+    killed_before_placing(lambda: prune_checkpoint(checkpoint, out, options(), quiet))
+    monkeypatch.setattr(pruning.PruneStep, "pieces", None)
+    assert prune_checkpoint(checkpoint, out, options(), quiet).rows and louver.load(out)

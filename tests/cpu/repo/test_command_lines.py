@@ -65,11 +65,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("documents")
     rng = np.random.default_rng(7)
     weights = {
-        "encoder.query.weight": rng.standard_normal((40, 72)).astype(np.float32),
-        "encoder.query.bias": rng.standard_normal(40).astype(np.float32),
+        "encoder.0.query.weight": rng.standard_normal((40, 72)).astype(np.float32),
+        "encoder.0.query.bias": rng.standard_normal(40).astype(np.float32),
     }
     for name in ("FILE.safetensors", "IN"):
         louver.save(path / name, weights)
+    louver.save(path / "PRUNED", {name: louver.prune(weight, "2:4") for name, weight in weights.items()})
     shutil.copy(ROOT / "tests/golden/ttir/3.6/weight_descriptors.ttir", path / "kernel.ttir")
     shutil.copy(ROOT / "benchmarks/results/h200/gemm.json", path / "RECORD.json")
     shutil.copytree(ROOT / "examples", path / "examples")

@@ -1,0 +1,206 @@
+"""Prunes the weights of a checkpoint: the steps of `louver prune`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from louver.formats.checkpoint import Checkpoint
+from louver.formats.compress import compress
+from louver.formats.container import DTYPES, type_name
+from louver.formats.dtypes import ElementType, element_type
+from louver.formats.pattern import Pattern
+from louver.formats.prune import prune
+from louver.formats.schema import DenseForm, SparseForm
+from louver.formats.select import Norm
+from louver.formats.tensor import SparseTensor
+from louver.models.analyze import analyze
+from louver.models.layer_row import LayerRow
+from louver.models.output import listed
+from louver.models.regions import Region, regions
+from louver.models.rewrite import Plan, Progress, Rewritten, rewrite
+from louver.models.roles import ModelFacts, Role, Scale, TensorFacts
+from louver.models.scaled import Factors
+from louver.models.selection import DEFAULT, Choice
+from louver.models.source import Source
+from louver.models.steps import Piece, Tally, placed, sparse_pieces
+from louver.models.weights import COMPRESSED, convert, known_element
+
+
+@dataclass(frozen=True, slots=True)
+class PruneOptions:
+    """Which tensors are pruned, and the form of the output.
+
+    dtype: element type of pruned weights; None: unchanged, unless compressed (see `COMPRESSED`). compressed: write
+    values and indices instead of dense tensors with zeros. norm: see `louver.prune`.
+    """
+
+    pattern: Pattern
+    dtype: str | None = None
+    choice: Choice = DEFAULT
+    compressed: bool = False
+    norm: Norm = "l2"
+
+
+def prune_checkpoint(
+    source: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    options: PruneOptions,
+    *,
+    force: bool = False,
+    progress: Progress = lambda share: None,
+) -> Rewritten:
+    """Prune the weights of a checkpoint along their contracted axes, and write all its tensors.
+
+    source, out, force: see `rewrite`. Which tensors are weights, and why: see `analyze`. Raises ValueError if there is
+    nothing to prune, FormatError and OSError.
+    """
+
+    def plan(checkpoint: Checkpoint) -> Plan:
+        return prune_plan(checkpoint, analyze(checkpoint.path, options.choice, options.pattern), options)
+
+    return rewrite(source, out, plan, request=repr(options), force=force, progress=progress)
+
+
+def prune_plan(checkpoint: Checkpoint, facts: ModelFacts, options: PruneOptions) -> Plan:
+    """The steps that prune a checkpoint. Raises ValueError if no tensor is pruned."""
+    unlisted = frozenset(checkpoint.unlisted)
+    aliased = {name for name in checkpoint.metadata.values() if name in facts.tensors}
+    steps: dict[str, PruneStep] = {}
+    dense: list[str] = []
+    for each in facts.pruned:
+        if each.name in unlisted:
+            continue
+        why = _why_dense(each, options, aliased) if options.compressed else ""
+        steps[each.name] = PruneStep.of(each, options, options.compressed and not why)
+        dense += [f"{each.name} ({why})"] if why else []
+    if not steps:
+        largest = sorted(facts.tensors.values(), key=lambda each: -each.form.nbytes)[:3]
+        why = "; ".join(f"{each.name}: {each.reason}" for each in largest)
+        raise ValueError(
+            f"none of {len(facts.tensors)} tensors is pruned ({why}): see --dry-run for all reasons, name tensors with --include"
+        )
+    notes = (*facts.notes, *left_notes(facts))
+    if dense:
+        notes += (f"pruned, but stored dense: {listed(tuple(dense))}",)
+    return Plan(steps, notes)
+
+
+def _why_dense(facts: TensorFacts, options: PruneOptions, aliased: Collection[str]) -> str:
+    """Why a pruned tensor is not compressed; an empty text if it is."""
+    if facts.name in aliased:
+        # The alias names a stored array, which a compressed tensor has not.
+        return "another name in the metadata stands for it"
+    assert isinstance(facts.form, DenseForm)
+    known = options.dtype or known_element(facts.form) or DTYPES[facts.form.dtype].name in COMPRESSED
+    return "" if known else f"sparse tensors have no elements of type {facts.form.dtype}"
+
+
+def left_notes(facts: ModelFacts) -> tuple[str, ...]:
+    """Notes on the tensors that are left because Louver does not read or know them."""
+    notes: list[str] = []
+    for role, what in ((Role.PACKED, "packed"), (Role.UNKNOWN, "of unknown use")):
+        names = tuple(name for name, each in facts.tensors.items() if each.role is role and not each.prune)
+        for name in names[:1]:
+            stay = "tensors are" if len(names) > 1 else "tensor is"
+            notes.append(
+                f"{len(names)} {stay} {what}, left byte for byte ({facts.tensors[name].reason}): {listed(names)}"
+            )
+    return tuple(notes)
+
+
+@dataclass(frozen=True, slots=True)
+class PruneStep:
+    """Prunes one tensor. axis: of its groups. form: as written. stored: as read. scale: of a quantized weight."""
+
+    form: DenseForm | SparseForm
+    stored: DenseForm
+    axis: int
+    pattern: Pattern
+    norm: Norm
+    scale: Scale | None = None
+
+    @classmethod
+    def of(cls, facts: TensorFacts, options: PruneOptions, compressed: bool) -> PruneStep:
+        """The step for a tensor that is pruned. Raises ValueError for a type that the options do not allow."""
+        assert isinstance(facts.form, DenseForm) and facts.axis is not None
+        if facts.scale is not None and options.dtype is not None:
+            raise ValueError(
+                f"{facts.name} is quantized, with scales in {facts.scale.name}: it keeps its element type, leave out --dtype or --exclude it"
+            )
+        element = written_element(facts.form, options.dtype, compressed)
+        form = facts.form if element is None else DenseForm(type_name(element.numpy), facts.form.shape)
+        if compressed:
+            assert element is not None
+            form = SparseForm(options.pattern, element, facts.form.shape, facts.axis)
+        return cls(form, facts.form, facts.axis, options.pattern, options.norm, facts.scale)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return () if self.scale is None else (self.scale.name,)
+
+    def pieces(self, source: Source, name: str, tally: Tally) -> Iterator[Piece]:
+        if isinstance(self.form, SparseForm):
+            yield from sparse_pieces(self._compressed(source, name, tally))
+        else:
+            yield from (placed(*pruned) for pruned in self._pruned(source, name, tally))
+
+    def row(self, name: str, tally: Tally) -> LayerRow:
+        sparse = self.form.dtype if isinstance(self.form, SparseForm) else known_element(self.form)
+        dtype = DTYPES[self.stored.dtype] if sparse is None else sparse.numpy
+        sizes = DenseForm(type_name(dtype), self.form.shape).nbytes, self.form.nbytes
+        return tally.row(name, self.form.shape, dtype.name if sparse is None else sparse.name, sizes)
+
+    def _pruned(self, source: Source, name: str, tally: Tally) -> Iterator[tuple[Region, NDArray[Any]]]:
+        shape, by_rows = self.form.shape, isinstance(self.form, SparseForm)
+        factors = None if self.scale is None else Factors.of(source.array(self.scale.name), self.scale, shape)
+        with source.open(name) as (reader, tensor):
+            for region in regions(shape, self.axis, self.pattern, by_rows=by_rows):
+                stored = region.read(reader, tensor)
+                factor = None if factors is None else factors.at(region.rows, region.columns).reshape(region.shape)
+                pruned = self._prune(name, stored, region.axis, factor)
+                tally.add(_numbers(stored, factor), _numbers(pruned, factor))
+                yield region, pruned
+
+    def _compressed(self, source: Source, name: str, tally: Tally) -> Iterator[tuple[Region, SparseTensor]]:
+        for region, pruned in self._pruned(source, name, tally):
+            sparse = compress(pruned, self.pattern, axis=region.axis)
+            tally.negative_zeros += sparse.negative_zeros_dropped
+            yield region, sparse
+
+    def _prune(self, name: str, stored: NDArray[Any], axis: int, factor: NDArray[Any] | None) -> NDArray[Any]:
+        """The pruned elements in the written type, of stored elements. The magnitude of an element includes its scale."""
+        written = self.form.dtype if isinstance(self.form, SparseForm) else known_element(self.form)
+        converted = stored if written is None else convert(name, stored, written)
+        if factor is None and written is not None:
+            return prune(converted, self.pattern, axis=axis, norm=self.norm)
+        numbers = _numbers(stored, factor).astype(np.float32, copy=False)
+        kept = prune(numbers, self.pattern, axis=axis, norm=self.norm).view(np.uint32) != 0
+        return np.where(kept, converted, np.zeros((), converted.dtype))
+
+
+def _numbers(stored: NDArray[Any], factor: NDArray[np.float32] | None) -> NDArray[Any]:
+    """The numbers that stored elements are."""
+    if factor is None:
+        return stored
+    with np.errstate(over="ignore", invalid="ignore"):
+        return stored.astype(np.float32) * factor
+
+
+def written_element(form: DenseForm, dtype: str | None, compressed: bool) -> ElementType | None:
+    """The element type of a pruned weight; None for a dense one of a type that sparse tensors cannot have.
+
+    dtype: the wanted type, or None for the own type (see `COMPRESSED`).
+    """
+    if dtype is not None:
+        return element_type(dtype)
+    known = known_element(form)
+    if not compressed:
+        return known
+    own = DTYPES[form.dtype].name if known is None else known.name
+    return element_type(COMPRESSED.get(own, own))

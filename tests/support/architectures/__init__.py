@@ -1,0 +1,1 @@
+"""Judges the roles of tensors by real runs of tiny models."""
