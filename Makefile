@@ -36,8 +36,8 @@ test-all: $(call ready,test) ## the slow tests too
 test-gpu: $(call ready,test) ## the tests that need a GPU, one after the other (ARGS="-m 'not slow'" for a part of them)
 	$(PY) -m pytest tests/gpu $(ARGS)
 
-test-models: $(call ready,models-test) ## the tests that need torch and transformers: roles of tensors judged by real runs of tiny models
-	$(PYTEST) tests/models $(ARGS)
+test-models: $(call ready,models-test) ## the tests that need torch and transformers: roles judged by real runs of tiny models; louver.torch
+	$(PYTEST) tests/models tests/cpu/torch $(ARGS)
 
 lint: $(call ready,dev) ## ruff, the import contract, pyright
 	$(PY) -m ruff check .

@@ -42,6 +42,7 @@ ROOMS: Mapping[str, Room] = {
     "models": Room(668, 112, 140, ("checkpoints: what", "each tensor is")),
     "measure": Room(868, 112, 130, ("benchmarks,", "tuning, reports")),
     "cli": Room(1064, 112, 100, ("louver …",)),
+    "torch": Room(1068, 296, 104, ("operators,", "modules")),
     "frontend": Room(20, 296, 112, ("problem or", "TTIR read")),
     "ir": Room(190, 296, 104, ("tile IR,", "schedule IR")),
     "analysis": Room(350, 296, 96, ("facts", "of a kernel")),
@@ -98,6 +99,7 @@ FLOWS = (
     Flow("library", "user", "operands", ("right", 0.5), ("left", 0.5), (435, 140)),
     Flow("formats", "models", "files", ("bottom", 0.75), ("bottom", 0.5), (640, 200), 206),
     Flow("models", "measure", "rows", ("right", 0.5), ("left", 0.5), (838, 140)),
+    Flow("models", "torch", "roles", ("bottom", 0.8), ("top", 0.5), (1094, 242), 248),
     Flow("measure", "cli", "reports", ("right", 0.5), ("left", 0.5), (1031, 140)),
     Flow("library", "frontend", "problem", ("bottom", 0.25), ("top", 0.4), (150, 220), 226),
     Flow("user", "frontend", "kernel and types", ("bottom", 0.25), ("top", 0.75), (310, 248), 254),
@@ -117,7 +119,7 @@ FLOWS = (
 _HUES: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(("formats", "isa", "ptx", "emulator", "runtime"), ("#e6f0fa", "#2f6fae")),
     **dict.fromkeys(("frontend", "ir", "analysis", "compile"), ("#eaf5e4", "#3f8a3a")),
-    **dict.fromkeys(("library", "user", "models", "measure", "cli"), ("#fbf0e0", "#b3651b")),
+    **dict.fromkeys(("library", "user", "models", "torch", "measure", "cli"), ("#fbf0e0", "#b3651b")),
 }
 
 

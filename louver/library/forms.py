@@ -36,7 +36,7 @@ from louver.library.streaming.launch import Launch
 from louver.library.streaming.launches import COUNTER_BYTES, prepack_into
 from louver.library.streaming.record import Layout
 from louver.runtime.adapters import kind_for
-from louver.runtime.arrays import view
+from louver.runtime.arrays import ArrayView, view
 from louver.runtime.driver import DriverError, DriverMissingError, device_context, is_capturing
 from louver.runtime.memory import DeviceBuffer, fill_bytes, wait_for_device, wait_for_stream, write_bytes
 
@@ -303,7 +303,8 @@ FORMS: tuple[type[Form], ...] = (Values, RoundedValues, Metadata, TileMetadata, 
 class DeviceForm:
     """A complete form on a device.
 
-    memory: owner of the memory: a buffer, an array made for the form, or the tensor's array.
+    memory: owner of the memory: a buffer, an array made for the form, or the tensor's array. A view without an owner
+        is memory that the caller keeps, and frees.
 
     Kernels on any stream may read the form as long as this object exists. Louver waits for the device before it frees
     the memory.
@@ -328,7 +329,8 @@ class DeviceForm:
         _write(self.form, s, self.memory)
 
     def __del__(self) -> None:
-        if not sys.is_finalizing():
+        borrowed = isinstance(self.memory, ArrayView) and self.memory.owner is None
+        if not borrowed and not sys.is_finalizing():
             _kept()[self.ordinal, object()] = self.memory
             give_back(self.ordinal)
 

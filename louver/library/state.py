@@ -12,7 +12,7 @@ from louver.formats.tensor import SparseTensor
 from louver.frontend.problem import Problem, accumulator_of
 from louver.library.compiled import BuiltKernel, find, loaded
 from louver.library.demand import Demand
-from louver.library.forms import DeviceForm, Form, Operand, ProductForms, forms_of, on_device, operand_of
+from louver.library.forms import DeviceForm, Form, Operand, ProductForms, Values, forms_of, on_device, operand_of
 from louver.library.launch import Launcher
 from louver.library.ranges import Cutting
 from louver.library.warm import WarmCalls
@@ -26,10 +26,14 @@ PRODUCT_FORMS = ProductForms()
 
 
 class TensorState:
-    """The derived objects of one sparse tensor, `s.derived.of(TensorState)`. They do not keep the tensor alive."""
+    """The derived objects of one sparse tensor, `s.derived.of(TensorState)`. They do not keep the tensor alive.
+
+    copies_values: whether a form on a device is a copy of the tensor's values.
+    """
 
     def __init__(self) -> None:
         self.warm = WarmCalls()
+        self.copies_values = False
         self._forms: dict[tuple[Form, int], DeviceForm] = {}
         self._offered: tuple[Form, ArrayView] | None = None
         self._launchers: dict[tuple[Problem, Schedule, int], Launcher] = {}
@@ -42,6 +46,19 @@ class TensorState:
         with self._lock:
             for form in self._forms.values():
                 form.refresh(s)
+
+    def forms(self) -> list[DeviceForm]:
+        """All forms on devices."""
+        return list(self._forms.values())
+
+    def lend(self, other: TensorState) -> None:
+        """Let the state of another tensor on the same GPU, with equal indices, pattern, shape and element type, read
+        the forms of the indices too.
+        """
+        with self._lock:
+            lent = {key: form for key, form in self._forms.items() if not form.form.of_values}
+        with other._lock:
+            other._forms.update(lent)
 
     def launcher(
         self,
@@ -98,6 +115,7 @@ class TensorState:
             if found is None:
                 found = (None if form.of_values else self._taken(form, ordinal)) or on_device(form, s, ordinal)
                 self._forms[form, ordinal] = found
+                self.copies_values |= form.of_values and form != Values()
             return found
 
     def offer(self, form: Form, memory: ArrayView) -> None:

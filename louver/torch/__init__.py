@@ -1,0 +1,52 @@
+"""Louver in PyTorch: operators on plain tensors, modules with sparse weights, and the swap of a model's weights."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from louver.torch.linear import SparseLinear, SparseWeight
+    from louver.torch.ready import prepare
+    from louver.torch.report import Report
+    from louver.torch.stale import verify
+    from louver.torch.swap import compress_, decompress_, prune_
+    from louver.torch.tensor import SparseTensor
+
+__all__ = [
+    "Report",
+    "SparseLinear",
+    "SparseTensor",
+    "SparseWeight",
+    "compress_",
+    "decompress_",
+    "prepare",
+    "prune_",
+    "verify",
+]
+
+# A name's module is imported when the name is first used: `import louver.torch` imports no torch.
+_HOMES = {
+    "Report": "report",
+    "SparseLinear": "linear",
+    "SparseTensor": "tensor",
+    "SparseWeight": "linear",
+    "compress_": "swap",
+    "decompress_": "swap",
+    "prepare": "ready",
+    "prune_": "swap",
+    "verify": "stale",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"louver.torch has no attribute {name!r}; its public names are {', '.join(__all__)}")
+    value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

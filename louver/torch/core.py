@@ -1,0 +1,217 @@
+"""From the plain tensors `values` and `indices` to Louver's tensor, with the device forms that its products read.
+
+Tensors are kept by the addresses of both arrays. A kept tensor owns none of their memory: it ends when PyTorch frees
+the storage of either, because a freed address is used again. Each look-up checks the storage, the address and the
+version of the indices.
+
+Kernels read most values in place, so a product sees every write to them. Where a product needs a copy of the values
+(another order, another rounding, padded rows, a NumPy array), the copy is kept only for values that do not require
+grad and whose version says that nothing was written. PyTorch does not count writes by fused optimizers.
+"""
+
+# PyTorch's stubs leave many types unknown.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import louver
+from louver.formats.dtypes import element_type
+from louver.formats.gated import GatedTensor
+from louver.formats.pattern import Pattern
+from louver.formats.tensor import SparseTensor
+from louver.library.state import TensorState
+from louver.runtime.arrays import view
+from louver.torch.columns import check_arrays
+
+
+class _Place:
+    """Storage of a tensor, and how often it was written. `version` is None for tensors whose writes are not counted."""
+
+    __slots__ = ("storage", "version")
+
+    def __init__(self, x: Tensor, ended: Callable[[object], None]) -> None:
+        self.storage = weakref.ref(x.untyped_storage(), ended)
+        self.version = _version(x)
+
+    def holds(self, x: Tensor) -> bool:
+        """Whether `x` is in this storage, and has had no counted write since."""
+        return _version(x) == self.version and x.untyped_storage() is self.storage()
+
+
+def _version(x: Tensor) -> int | None:
+    try:
+        return x._version
+    except RuntimeError:
+        # A tensor that was made in inference mode.
+        return None
+
+
+class _Core:
+    """A kept tensor. trainable: whether its values required grad when it was made."""
+
+    __slots__ = ("__weakref__", "_copied", "_state", "indices", "tensor", "trainable", "values")
+
+    def __init__(
+        self,
+        tensor: SparseTensor,
+        values: Tensor,
+        indices: Tensor,
+        copied: bool,
+        ended: Callable[[weakref.ref[_Core]], None],
+    ) -> None:
+        self.tensor = tensor
+        # The references are part of the core, so a core that was replaced drops nothing.
+        mine = cast("weakref.ref[_Core]", weakref.ref(self))
+        self.values, self.indices = (_Place(x, lambda _: ended(mine)) for x in (values, indices))
+        self.trainable = values.requires_grad
+        self._copied = copied
+        self._state = tensor.derived.of(TensorState)
+
+    def fits(self, values: Tensor, indices: Tensor) -> bool:
+        """Whether products of the tensor are those of these arrays now. The arrays are at the addresses of its key."""
+        if not self.indices.holds(indices):
+            return False
+        if not (self._copied or self._state.copies_values):
+            return True
+        counted = not (self.trainable or values.requires_grad or self.values.version is None)
+        return counted and self.values.holds(values)
+
+
+class Cores:
+    """The tensors of all weights, by the addresses of their arrays."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[Any, ...], _Core] = {}
+        self._lock = threading.RLock()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def of(self, values: Tensor, indices: Tensor, pattern: str, size: int, *, gated: bool = False) -> SparseTensor:
+        """The tensor of these arrays. See `core_of`."""
+        key = (
+            indices.data_ptr(),
+            values.data_ptr(),
+            values.shape,
+            values.stride(),
+            values.dtype,
+            pattern,
+            size,
+            gated,
+        )
+        core = self._kept.get(key)
+        if core is not None and core.fits(values, indices):
+            return core.tensor
+        with self._lock:
+            core = self._kept.get(key)
+            if core is None or not core.fits(values, indices):
+                core = self._kept[key] = self._made(key, values, indices)
+        return core.tensor
+
+    def forget(self, *arrays: Tensor) -> None:
+        """Drop the tensors that lie at the address of any of these arrays."""
+        places = {x.data_ptr() for x in arrays}
+        with self._lock:
+            for key in [key for key in list(self._kept) if places & {key[0], key[1]}]:
+                self._kept.pop(key, None)
+
+    def find(self, values: Tensor, indices: Tensor) -> list[SparseTensor]:
+        """The kept tensors that lie at the addresses of these arrays."""
+        places = (indices.data_ptr(), values.data_ptr())
+        return [core.tensor for key, core in list(self._kept.items()) if key[:2] == places]
+
+    def _made(self, key: tuple[Any, ...], values: Tensor, indices: Tensor) -> _Core:
+        *_, pattern, size, gated = key
+        tensor, copied = _tensor(values, indices, Pattern.parse(pattern), size, gated=gated)
+        core = _Core(tensor, values, indices, copied, functools.partial(self._end, key))
+        related = self._related(key, indices)
+        if related is not None:
+            related.derived.of(TensorState).lend(tensor.derived.of(TensorState))
+        return core
+
+    def _end(self, key: tuple[Any, ...], core: weakref.ref[_Core]) -> None:
+        """Drop a kept tensor whose memory PyTorch frees, unless another one has its key."""
+        ended = core()
+        if ended is not None and self._kept.get(key) is ended:
+            self._kept.pop(key, None)
+
+    def _related(self, key: tuple[Any, ...], indices: Tensor) -> SparseTensor | None:
+        """A kept tensor of the same indices and element type, whose forms of the indices another one can read."""
+        for other, core in list(self._kept.items()):
+            same = other[0] == key[0] and other[2] == key[2] and other[4:] == key[4:]
+            if same and core.indices.holds(indices):
+                return core.tensor
+        return None
+
+
+@functools.cache
+def cores() -> Cores:
+    """The tensors of this process."""
+    return Cores()
+
+
+def core_of(values: Tensor, indices: Tensor, pattern: str, size: int, *, gated: bool = False) -> SparseTensor:
+    """Louver's tensor [rows, size] of plain tensors, for products at once: it does not keep their memory alive.
+
+    values: [rows, kept] of a sparse element type. indices: uint8, as in Louver's files.
+    gated: whether the rows are a pair of `louver.gated`, by turns.
+
+    The tensor is the one of an earlier call if that call's device forms still hold. Raises ValueError for arrays that
+    do not fit, or that are in two places.
+    """
+    return cores().of(values, indices, pattern, size, gated=gated)
+
+
+def fresh(values: Tensor, indices: Tensor, pattern: str, size: int) -> SparseTensor:
+    """Louver's tensor of plain tensors, with forms of its own. It keeps the memory of arrays on a GPU alive."""
+    host = values.device.type == "cpu"
+    parts: list[Any] = [view(x.detach().clone()).to_numpy() if host else x.detach() for x in (values, indices)]
+    return SparseTensor(Pattern.parse(pattern), element_type(values.dtype), (values.shape[0], size), 1, *parts)
+
+
+def _tensor(values: Tensor, indices: Tensor, pattern: Pattern, size: int, *, gated: bool) -> tuple[SparseTensor, bool]:
+    """The tensor of these arrays, without their owners, and whether it has a copy of the values."""
+    check_arrays(values, indices, pattern, size)
+    if values.device != indices.device:
+        raise ValueError(
+            f"values and indices are in one place, got values on {values.device} and indices on {indices.device}: move one"
+        )
+    kind = GatedTensor if gated else SparseTensor
+    if values.device.type == "cpu":
+        # Not views: a storage that NumPy sees can no longer be freed by `resize_`, as FSDP does.
+        arrays: list[Any] = [view(x.detach().clone()).to_numpy() for x in (values, indices)]
+    else:
+        arrays = [replace(view(x.detach()), owner=None) for x in (values, indices)]
+    made = kind(pattern, element_type(values.dtype), (values.shape[0], size), 1, *arrays)
+    return made, made.values is not arrays[0]
+
+
+def compressed(w: Tensor, pattern: str, *, prune: bool = False) -> tuple[Tensor, Tensor, int]:
+    """The plain tensors of a dense matrix [rows, size] that keeps a pattern along its last axis: values, indices, and
+    the number of -0.0 that became +0.0. On the device of `w`; rows have no gaps.
+
+    prune: prune the matrix first, by magnitude.
+
+    Raises ValueError for a group of too many non-zeros.
+    """
+    s = louver.compress(w.detach(), pattern, method="magnitude" if prune else None)
+    return _torch_rows(s.values, w.dtype), _torch_rows(s.indices, torch.uint8), s.negative_zeros_dropped
+
+
+def _torch_rows(rows: Any, dtype: torch.dtype) -> Tensor:
+    """Rows without gaps as a tensor: a copy of a NumPy array, whose bits are those of `dtype`, or a tensor itself."""
+    if isinstance(rows, Tensor):
+        return rows.contiguous()
+    whole = np.array(rows, order="C")
+    return torch.from_numpy(whole.view(np.uint8)).view(dtype).reshape(whole.shape)

@@ -1,0 +1,91 @@
+"""Times a dense layer beside its sparse one on a GPU, at each number of tokens, in turns."""
+
+# PyTorch's stubs leave many types unknown.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import copy
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from louver.torch.linear import SparseLinear
+
+MEMORY: Final = 160_000_000
+"""Bytes of dense weights that a side goes through, so that no weight is read from the L2 cache of a GPU."""
+
+MOST_COPIES: Final = 8
+
+GRAPH_SECONDS: Final = 2e-3
+"""Least time of a timed run of replays."""
+
+TURNS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """µs of a product by tokens: of the dense layer, and of the sparse one."""
+
+    dense_us: dict[int, float]
+    sparse_us: dict[int, float]
+
+    @property
+    def relative(self) -> float:
+        """The time of the sparse layer over that of the dense one, the mean over the numbers of tokens."""
+        return statistics.fmean(self.sparse_us[n] / self.dense_us[n] for n in self.dense_us)
+
+
+def measure(dense: nn.Module, sparse: SparseLinear, tokens: Sequence[int]) -> Gain:
+    """Times both layers on the device of their weights, by replays of CUDA graphs, the median of some turns. Compiles
+    the kernels of these numbers of tokens. Raises RuntimeError during a capture.
+    """
+    device, kind = sparse.weight.device, sparse.weight.dtype
+    nbytes = sparse.in_features * sparse.out_features * kind.itemsize
+    count = min(MOST_COPIES, -(-MEMORY // nbytes))
+    sides = [[copy.deepcopy(layer).requires_grad_(False) for _ in range(count)] for layer in (dense, sparse)]
+    found: list[dict[int, float]] = [{}, {}]
+    with torch.cuda.device(device), torch.no_grad():
+        for n in tokens:
+            x = torch.randn(n, sparse.in_features, device=device, dtype=kind)
+            graphs = [_captured(layers, x) for layers in sides]
+            times: list[list[float]] = [[], []]
+            for _ in range(TURNS):
+                for side, replay in enumerate(graphs):
+                    times[side].append(_seconds(replay))
+            for side in (0, 1):
+                found[side][n] = statistics.median(times[side]) / count * 1e6
+    return Gain(*found)
+
+
+def _captured(layers: Sequence[nn.Module], x: torch.Tensor) -> Callable[[], Any]:
+    """The replay of a graph that runs each layer once."""
+    for layer in layers:
+        layer(x)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for layer in layers:
+            layer(x)
+    return graph.replay
+
+
+def _seconds(replay: Callable[[], Any]) -> float:
+    """Seconds of a replay, over as many as last `GRAPH_SECONDS`, after one that is not timed."""
+    replay()
+    once = _timed(replay, 1)
+    return _timed(replay, max(1, int(GRAPH_SECONDS / max(once, 1e-6))))
+
+
+def _timed(replay: Callable[[], Any], count: int) -> float:
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    for _ in range(count):
+        replay()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) * 1e-3 / count

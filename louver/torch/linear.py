@@ -1,0 +1,216 @@
+"""`SparseLinear`: the module of a linear layer with a sparse weight."""
+
+# PyTorch's stubs leave many types unknown.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from louver.formats.codes import index_bytes
+from louver.formats.pattern import Pattern
+from louver.torch.columns import windows_of
+from louver.torch.core import compressed, cores
+from louver.torch.operators import OPS, multiply
+
+
+class SparseWeight(nn.Module):
+    """A sparse weight [rows, columns] as two plain parameters, named as in Louver's files.
+
+    values: [rows, kept]. indices: uint8 (`louver.formats.codes`), without gradient. pattern: as text.
+    negative_zeros_dropped: -0.0 of the dense matrix that `of` made +0.0.
+
+    Device forms of the weight follow `load_state_dict`, `to`, `copy_` and every write that PyTorch counts. Writes
+    through `.data`, DLPack or a replayed graph are not counted: call `refresh_` after them.
+    """
+
+    values: nn.Parameter
+    indices: nn.Parameter
+
+    def __init__(
+        self,
+        rows: int,
+        columns: int,
+        pattern: str | Pattern = "2:4",
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        requires_grad: bool = True,
+    ) -> None:
+        super().__init__()
+        found = Pattern.parse(pattern)
+        self.pattern, self.shape, self.negative_zeros_dropped = str(found), torch.Size((rows, columns)), 0
+        windows = windows_of(rows, columns, found)
+        codes = index_bytes(found, windows.groups, windows.height)
+        values = torch.empty(rows, windows.groups * found.n, device=device, dtype=dtype)
+        self.values = nn.Parameter(values, requires_grad and values.is_floating_point() and values.itemsize > 1)
+        self.indices = nn.Parameter(torch.empty(windows.count, codes, device=device, dtype=torch.uint8), False)
+
+    @classmethod
+    def of(cls, w: Tensor, pattern: str | Pattern, *, prune: bool = False) -> SparseWeight:
+        """The weight of a dense matrix. It requires grad if `w` does.
+
+        prune: prune the matrix first, by magnitude.
+
+        Raises ValueError for a group of too many non-zeros.
+        """
+        rows, columns = w.shape
+        made = cls(rows, columns, pattern, device="meta", dtype=w.dtype, requires_grad=w.requires_grad)
+        # A tensor that is made in inference mode counts no writes.
+        with torch.inference_mode(False), torch.no_grad():
+            values, indices, made.negative_zeros_dropped = compressed(w, made.pattern, prune=prune)
+            made.values = nn.Parameter(values, made.values.requires_grad)
+            made.indices = nn.Parameter(indices, False)
+        return made
+
+    @property
+    def ndim(self) -> int:
+        return 2
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.values.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.values.device
+
+    def dense(self) -> Tensor:
+        """The dense weight [rows, columns], differentiable."""
+        return OPS.dense(self.values, self.indices, self.shape[1], self.pattern)
+
+    def refresh_(self) -> SparseWeight:
+        """Make all device forms anew at the next product. For writes that PyTorch does not count."""
+        if not self.values.is_meta:
+            cores().forget(self.values, self.indices)
+        return self
+
+    def copy_(self, other: SparseWeight) -> SparseWeight:
+        """Take the values and indices of a weight of the same shape and pattern. Raises ValueError for another one."""
+        if (other.shape, other.pattern) != (self.shape, self.pattern):
+            raise ValueError(
+                f"a weight is copied from one of its shape and pattern, {list(self.shape)} {self.pattern}, got "
+                f"{list(other.shape)} {other.pattern}"
+            )
+        with torch.no_grad():
+            self.values.copy_(other.values)
+            self.indices.copy_(other.indices)
+        return self.refresh_()
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> SparseWeight:
+        def keeps_type(x: Tensor) -> Tensor:
+            y = fn(x)
+            # The type of a quantized weight is its meaning: `half` of a model leaves it.
+            return x.to(y.device) if x.dtype.itemsize == 1 and y.dtype != x.dtype else y
+
+        self.refresh_()
+        super()._apply(keeps_type, recurse)
+        return self.refresh_()
+
+    def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
+        self.refresh_()
+        super()._load_from_state_dict(*arguments, **options)
+        self.refresh_()
+
+    def extra_repr(self) -> str:
+        return f"{self.pattern}, {list(self.shape)}, {self.dtype}"
+
+
+class SparseLinear(nn.Module):
+    """`x @ weight.T + bias` with a sparse weight [out_features, in_features], as `torch.nn.Linear`.
+
+    pattern: along in_features, such as "2:4". A new module has a random weight, as `torch.nn.Linear` has, pruned by
+        magnitude. `of` takes the weight of a dense layer.
+
+    Parameters are `weight.values`, `weight.indices` and `bias`, so a state_dict has the names of Louver's files.
+    Gradients: of x, of values (a pattern never changes) and of bias. A GPU multiplies 2:4 and V:N:M of 16 and 8 bits,
+    1:2 of f32, and all other patterns of every type; the CPU computes all of them by the slow reference path. Under
+    autocast, x and a weight of more than 8 bits are converted as those of `torch.nn.Linear` are.
+    """
+
+    weight: SparseWeight
+    bias: nn.Parameter | None
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        pattern: str | Pattern = "2:4",
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.in_features, self.out_features = in_features, out_features
+        self.dense_class: type[nn.Module] = nn.Linear
+        self.weight = SparseWeight(out_features, in_features, pattern, device=device, dtype=dtype)
+        made = torch.empty(out_features, device=device, dtype=dtype) if bias else None
+        self.register_parameter("bias", None if made is None else nn.Parameter(made))
+        if not self.weight.values.is_meta:
+            self.reset_parameters()
+
+    @classmethod
+    def of(cls, layer: Any, pattern: str | Pattern = "2:4", *, prune: bool = False) -> SparseLinear:
+        """The sparse module of a dense layer whose weight keeps a pattern. They share the bias.
+
+        layer: a `torch.nn.Linear`, or Transformers' Conv1D, whose weight is [in, out].
+
+        prune: prune the weight first, by magnitude.
+
+        Raises ValueError for a group of too many non-zeros.
+        """
+        made = cls.like(layer, pattern)
+        turned = made.dense_class is not nn.Linear
+        made.weight = SparseWeight.of(layer.weight.t() if turned else layer.weight, pattern, prune=prune)
+        made.register_parameter("bias", layer.bias)
+        return made
+
+    @classmethod
+    def like(cls, layer: Any, pattern: str | Pattern = "2:4", *, dtype: torch.dtype | None = None) -> SparseLinear:
+        """The sparse module of a dense layer, with parameters on the meta device, to be loaded."""
+        turned = not isinstance(layer, nn.Linear)
+        rows, columns = layer.weight.shape[::-1] if turned else layer.weight.shape
+        kind = dtype or layer.weight.dtype
+        made = cls(columns, rows, layer.bias is not None, pattern, device="meta", dtype=kind)
+        if made.bias is not None:
+            made.bias = nn.Parameter(made.bias.to(layer.bias.dtype), layer.bias.requires_grad)
+        made.dense_class = type(layer)
+        return made.train(layer.training)
+
+    def linear(self) -> Any:
+        """The dense layer of equal values, of the class of the layer that this one was made from. They share the
+        bias.
+        """
+        kind, turned = self.dense_class, self.dense_class is not nn.Linear
+        sizes = (self.out_features, self.in_features) if turned else (self.in_features, self.out_features)
+        with torch.inference_mode(False), torch.no_grad(), torch.device("meta"):
+            made: Any = kind(*sizes)
+        with torch.inference_mode(False), torch.no_grad():
+            weight = self.weight.dense()
+            made.weight = nn.Parameter(weight.t().contiguous() if turned else weight, self.weight.values.requires_grad)
+        made.bias = self.bias
+        return made.train(self.training)
+
+    def reset_parameters(self) -> None:
+        """New random values, pruned by magnitude."""
+        bound = 1 / math.sqrt(self.in_features) if self.in_features else 0
+        w = torch.empty(self.out_features, self.in_features, device=self.weight.device).uniform_(-bound, bound)
+        self.weight.copy_(SparseWeight.of(w.to(self.weight.dtype), self.weight.pattern, prune=True))
+        if self.bias is not None:
+            nn.init.uniform_(self.bias, -bound, bound)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: [..., in_features], any strides. Returns [..., out_features]."""
+        # A module finds its attributes in these dictionaries too, which takes 1 to 2 µs for each.
+        weight: Any = self._modules["weight"]
+        arrays = weight._parameters
+        return multiply(x, arrays["values"], arrays["indices"], self._parameters["bias"], weight.pattern)
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"

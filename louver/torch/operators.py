@@ -1,0 +1,295 @@
+"""`torch.ops.louver`: products with sparse weights as operators on plain tensors, for autograd, tracers and compilers.
+
+A weight is `values` [rows, kept] and `indices` (uint8), as in Louver's files, with the pattern as text.
+
+- `linear(x, values, indices, bias, scale, dense_scale, pattern, activation, out_dtype)`: as `louver.linear`
+- `gated(…)`, the same arguments: the rows of the weight are a pair of `louver.gated`, by turns
+- `dense(values, indices, size, pattern)`: the dense weight [rows, size]
+- `take(dense, indices, pattern)`: the kept elements of a dense matrix, the inverse of `dense`
+
+Gradients of x are a product with the dense weight, which the backward pass makes anew and drops. A weight that keeps
+2:4 along K keeps no pattern along its rows, so the product of the gradient is dense. Gradients of values are the kept
+elements of the dense gradient; a pattern never changes. Operands of 8 bits, and scales, have no gradient.
+"""
+
+# PyTorch's stubs leave many types unknown.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+import louver
+from louver.formats.gated import GATE_ROWS
+from louver.formats.pattern import Pattern
+from louver.torch.columns import check_arrays, expanded, taken
+from louver.torch.core import core_of
+
+_PRODUCT = (
+    "(Tensor x, Tensor values, Tensor indices, Tensor? bias=None, Tensor? scale=None, Tensor? dense_scale=None, "
+    'str pattern="2:4", str? activation=None, ScalarType? out_dtype=None) -> Tensor'
+)
+_SCHEMAS = {
+    "linear": _PRODUCT,
+    "gated": _PRODUCT,
+    "dense": '(Tensor values, Tensor indices, SymInt size, str pattern="2:4") -> Tensor',
+    "take": '(Tensor dense, Tensor indices, str pattern="2:4") -> Tensor',
+}
+
+
+def product(
+    x: Tensor,
+    values: Tensor,
+    indices: Tensor,
+    bias: Tensor | None = None,
+    scale: Tensor | None = None,
+    dense_scale: Tensor | None = None,
+    pattern: str = "2:4",
+    activation: Any = None,
+    out_dtype: torch.dtype | None = None,
+    *,
+    gated: bool = False,
+) -> Tensor:
+    """The product below autograd: x [..., K] with a weight [rows, K], see `louver.linear`. Raises as it does, and as
+    `core_of`.
+    """
+    s = core_of(values, indices, pattern, _depth(x), gated=gated)
+    wanted = out_dtype or output_dtype(x.dtype, epilogue=_has_epilogue(activation, scale, dense_scale))
+    return louver.linear(
+        _plain(x),
+        s,
+        None if bias is None else _kept_free(bias),
+        out_dtype=wanted,
+        scale=None if scale is None else _plain(scale),
+        dense_scale=None if dense_scale is None else _plain(dense_scale),
+        activation=activation,
+    )
+
+
+def multiply(x: Tensor, values: Tensor, indices: Tensor, bias: Tensor | None, pattern: str) -> Tensor:
+    """`x @ w.T + bias` of a layer: under autocast as `torch.nn.functional.linear`, by the operator where a tracer or
+    autograd must see it, else by `product`, which takes less time.
+    """
+    if torch.compiler.is_compiling() or type(x) not in _PLAIN or _modes():
+        seen = True
+    else:
+        trains = x.requires_grad or values.requires_grad or (bias is not None and bias.requires_grad)
+        seen = (trains and torch.is_grad_enabled()) or x.is_meta
+    device = "cuda" if x.is_cuda else x.device.type
+    if device != "meta" and torch.is_autocast_enabled(device):
+        kind = torch.get_autocast_dtype(device)
+        x, values = (each.to(kind) if each.dtype.itemsize > 1 else each for each in (x, values))
+        bias = None if bias is None else bias.to(kind)
+    run = OPS.linear if seen else product
+    return run(x, values, indices, bias, None, None, pattern)
+
+
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack  # pyright: ignore[reportPrivateUsage]
+"""The number of modes that see all operators: fake tensors, traces, counters of work."""
+
+
+def output_dtype(operand: torch.dtype, *, epilogue: bool) -> torch.dtype:
+    """The type of a product's output by default, see `louver.matmul`."""
+    if not operand.is_floating_point:
+        return torch.float16 if epilogue else torch.int32
+    return torch.bfloat16 if operand.itemsize == 1 else operand
+
+
+def _plain(x: Tensor) -> Tensor:
+    return x.detach() if x.requires_grad else x
+
+
+def _kept_free(bias: Tensor) -> Tensor:
+    """A bias whose storage NumPy does not see, so that FSDP can free it."""
+    return bias.detach().clone() if bias.device.type == "cpu" else _plain(bias)
+
+
+def _depth(x: Tensor) -> int:
+    if not x.dim():
+        raise ValueError("x must be [..., K], got a tensor without axes")
+    return x.shape[-1]
+
+
+def _has_epilogue(activation: object, scale: object, dense_scale: object) -> bool:
+    return activation is not None or scale is not None or dense_scale is not None
+
+
+def _dense(values: Tensor, indices: Tensor, size: int, pattern: str = "2:4") -> Tensor:
+    return expanded(values, indices, Pattern.parse(pattern), size)
+
+
+def _take(dense: Tensor, indices: Tensor, pattern: str = "2:4") -> Tensor:
+    return taken(dense, indices, Pattern.parse(pattern))
+
+
+# --- shapes and types, without data ------------------------------------------------------------------------------------
+def _fake_product(
+    x: Tensor,
+    values: Tensor,
+    indices: Tensor,
+    bias: Tensor | None = None,
+    scale: Tensor | None = None,
+    dense_scale: Tensor | None = None,
+    pattern: str = "2:4",
+    activation: str | None = None,
+    out_dtype: torch.dtype | None = None,
+    *,
+    gated: bool = False,
+) -> Tensor:
+    check_arrays(values, indices, Pattern.parse(pattern), _depth(x))
+    wanted = out_dtype or output_dtype(x.dtype, epilogue=_has_epilogue(activation, scale, dense_scale))
+    rows = values.shape[0] // 2 if gated else values.shape[0]
+    return x.new_empty((*x.shape[:-1], rows), dtype=wanted)
+
+
+def _fake_dense(values: Tensor, indices: Tensor, size: int, pattern: str = "2:4") -> Tensor:
+    check_arrays(values, indices, Pattern.parse(pattern), size)
+    return values.new_empty((values.shape[0], size))
+
+
+def _fake_take(dense: Tensor, indices: Tensor, pattern: str = "2:4") -> Tensor:
+    found = Pattern.parse(pattern)
+    return dense.new_empty((dense.shape[0], found.groups(dense.shape[1]) * found.n))
+
+
+# --- gradients -----------------------------------------------------------------------------------------------------------
+_SLOPES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "relu": lambda g, z: torch.where(z > 0, g, 0),
+    "gelu": lambda g, z: torch.ops.aten.gelu_backward(g, z),
+    "gelu_tanh": lambda g, z: torch.ops.aten.gelu_backward(g, z, approximate="tanh"),
+    "silu": lambda g, z: torch.ops.aten.silu_backward(g, z),
+}
+"""For each activation: the gradient of its argument z, from that of its result."""
+
+_ACTIVATIONS: dict[str | None, Callable[[Tensor], Tensor]] = {
+    None: lambda z: z,
+    "relu": torch.relu,
+    "gelu": torch.nn.functional.gelu,
+    "gelu_tanh": functools.partial(torch.nn.functional.gelu, approximate="tanh"),
+    "silu": torch.nn.functional.silu,
+}
+
+
+def _check_gradients(x: Tensor, values: Tensor, scale: Tensor | None, dense_scale: Tensor | None) -> None:
+    """Raises RuntimeError if a gradient is asked for that the operators do not give."""
+    for name, operand in (("x", x), ("values", values)):
+        if operand.requires_grad and operand.dtype.itemsize == 1:
+            raise RuntimeError(
+                f"{name} of 8 bits has no gradient, got {operand.dtype} that requires grad: train the weight in bf16, and "
+                "quantize it afterwards"
+            )
+    for name, factor in (("scale", scale), ("dense_scale", dense_scale)):
+        if factor is not None and factor.requires_grad:
+            raise RuntimeError(f"{name} has no gradient, got a tensor that requires grad: call detach() on it")
+
+
+def _setup_product(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, values, indices, bias, scale, dense_scale, pattern, activation, _ = inputs
+    _check_gradients(x, values, scale, dense_scale)
+    # `ctx.needs_input_grad` has no entries for trailing arguments that the caller leaves out.
+    ctx.needs = x.requires_grad, values.requires_grad, bias is not None and bias.requires_grad
+    ctx.pattern, ctx.activation = pattern, activation
+    ctx.save_for_backward(x, values, indices, bias, scale, dense_scale)
+
+
+def _backward_product(ctx: Any, grad: Tensor, *, gated: bool = False) -> tuple[Tensor | None, ...]:
+    x, values, indices, bias, scale, dense_scale = ctx.saved_tensors
+    rows, pattern = values.shape[0], ctx.pattern
+    g, flat = grad.reshape(-1, grad.shape[-1]), x.reshape(-1, x.shape[-1])
+    if gated and scale is not None and scale.numel() > 1:
+        scale = _by_turns(scale)
+    tokens = None if dense_scale is None else dense_scale.reshape(-1, 1)
+    if gated or ctx.activation:
+        added = _by_turns(bias) if gated and bias is not None else bias
+        z = torch.ops.louver.linear(
+            flat, values, indices, added, scale, None if tokens is None else tokens[:, 0], pattern, None, torch.float32
+        )
+        slope = functools.partial(_gated_slope, activation=ctx.activation) if gated else _SLOPES[ctx.activation]
+        g = slope(g.float(), z)
+    g_bias = None
+    if ctx.needs[2]:
+        g_bias = _in_order(g.sum(0)) if gated else g.sum(0)
+        g_bias = g_bias.to(cast("Tensor", bias).dtype)
+    for factor in (scale, tokens):
+        g = g if factor is None else g * factor
+    kind = x.dtype if x.dtype.itemsize > 1 else torch.bfloat16
+    g = g.to(kind)
+    g_x = g_values = None
+    if ctx.needs[0]:
+        weight = torch.ops.louver.dense(values, indices, x.shape[-1], pattern).to(kind)
+        g_x = (g @ weight).reshape(x.shape)
+    if ctx.needs[1]:
+        g_values = torch.ops.louver.take(g.reshape(-1, rows).t() @ flat.to(kind), indices, pattern).to(values.dtype)
+    return g_x, g_values, None, g_bias, None, None, None, None, None
+
+
+def _gated_slope(g: Tensor, z: Tensor, activation: str | None) -> Tensor:
+    """The gradient of the sums z [tokens, rows] of a pair, whose rows are in turns of blocks."""
+    pairs = z.unflatten(1, (z.shape[1] // (2 * GATE_ROWS), 2, GATE_ROWS))
+    gate, up = pairs[:, :, 0], pairs[:, :, 1]
+    blocks = g.reshape(gate.shape)
+    g_gate = blocks * up if activation is None else _SLOPES[activation](blocks * up, gate)
+    return torch.stack([g_gate, blocks * _ACTIVATIONS[activation](gate)], 2).reshape(z.shape)
+
+
+def _by_turns(x: Tensor) -> Tensor:
+    """A vector of the gate's elements, then those of the up projection, in the order of the pair's rows."""
+    return x.reshape(2, -1, GATE_ROWS).transpose(0, 1).reshape(-1)
+
+
+def _in_order(x: Tensor) -> Tensor:
+    """The inverse of `_by_turns`."""
+    return x.reshape(-1, 2, GATE_ROWS).transpose(0, 1).reshape(-1)
+
+
+def _setup_dense(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    _, indices, _, pattern = inputs
+    ctx.pattern = pattern
+    ctx.save_for_backward(indices)
+
+
+def _setup_take(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    dense, indices, pattern = inputs
+    ctx.pattern, ctx.size = pattern, dense.shape[1]
+    ctx.save_for_backward(indices)
+
+
+def _backward_dense(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    return torch.ops.louver.take(grad, *ctx.saved_tensors, ctx.pattern), None, None, None
+
+
+def _backward_take(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    return torch.ops.louver.dense(grad.contiguous(), *ctx.saved_tensors, ctx.size, ctx.pattern), None, None
+
+
+# --- the library -----------------------------------------------------------------------------------------------------------
+@functools.cache
+def library() -> torch.library.Library:
+    """The definitions, which PyTorch drops with this object."""
+    made = torch.library.Library("louver", "DEF")
+    for name, schema in _SCHEMAS.items():
+        made.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
+    gated_product, fake_gated = functools.partial(product, gated=True), functools.partial(_fake_product, gated=True)
+    gated_back = functools.partial(_backward_product, gated=True)
+    rows: list[tuple[str, Any, Any, Any, Any]] = [
+        ("linear", product, _fake_product, _setup_product, _backward_product),
+        ("gated", gated_product, fake_gated, _setup_product, gated_back),
+        ("dense", _dense, _fake_dense, _setup_dense, _backward_dense),
+        ("take", _take, _fake_take, _setup_take, _backward_take),
+    ]
+    for name, run, fake, setup, backward in rows:
+        made.impl(name, run, "CompositeExplicitAutograd")
+        torch.library.register_fake(f"louver::{name}", fake, lib=made)
+        torch.library.register_autograd(f"louver::{name}", backward, setup_context=setup, lib=made)
+    return made
+
+
+library()
+OPS = cast("Any", torch.ops.louver)

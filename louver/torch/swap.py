@@ -1,0 +1,264 @@
+"""`prune_`, `compress_` and `decompress_`: change the linear layers of a model in place, and say what was done."""
+
+# PyTorch's stubs leave many types unknown.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+from collections.abc import Collection, Generator, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import louver
+from louver.formats.coverage import has_kernels, without_kernels
+from louver.formats.dtypes import SPARSE_TYPES, ElementTypeError, element_type
+from louver.formats.pattern import Pattern
+from louver.runtime.arrays import view
+from louver.torch.gain import Gain, measure
+from louver.torch.layers import Layer, dense_layers, sparse_layers
+from louver.torch.linear import SparseLinear
+from louver.torch.report import Report, Row
+
+PATTERNS: Final = ("2:4", "1:2")
+"""Patterns that `compress_` looks for by default."""
+
+
+def prune_(model: nn.Module, pattern: str | Pattern = "2:4", *, skip: Collection[str] = ()) -> Report:
+    """Prune the weights of a model's linear layers by magnitude, in place. `compress_` then makes them sparse.
+
+    pattern: along the input features, see `louver.prune`.
+    skip: names of layers to leave, with `*` and `?` as in file names.
+
+    Heads, routers, tied weights and layers with hooks stay dense; so do embeddings and norms. Returns a report with the
+    reason for each layer. Raises ValueError for a pattern or an element type that is not supported, and if no layer is
+    left to prune; then nothing has changed.
+    """
+    found = Pattern.parse(pattern)
+    rows = [(layer, _refused(layer, skip) or _unfit(layer, found)) for layer in dense_layers(model)]
+    if all(reason is not None for _, reason in rows):
+        raise ValueError(f"no linear layer is left to prune to {found}, got\n{_listed(rows)}")
+    done: list[Row] = []
+    for layer, reason in rows:
+        if reason is None:
+            w = layer.weight.detach()
+            with torch.no_grad():
+                w.copy_(_pruned(w, found))
+        done.append(
+            _row(layer, "dense" if reason else "pruned", reason or "by magnitude", str(found) if not reason else "")
+        )
+    return Report(tuple(done))
+
+
+def compress_(
+    model: nn.Module,
+    *,
+    tokens: int | Sequence[int] = (1, 16, 2048),
+    patterns: Sequence[str | Pattern] = PATTERNS,
+    skip: Collection[str] = (),
+    force: bool = False,
+) -> Report:
+    """Swap each linear layer whose weight keeps a pattern for `SparseLinear`, where that is faster. Values stay equal.
+
+    tokens: numbers of tokens of a call. On a GPU, each shape of a weight is timed dense and sparse at these numbers; a
+        layer is swapped if the mean of sparse over dense time is under 1.
+    patterns: to look for, in this order.
+    skip: names of layers to leave, with `*` and `?` as in file names.
+    force: swap without timing, also on a CPU, where the reference path is slow: for tests, and to make files.
+
+    No dense copy is kept: memory peaks at the dense model and one sparse weight. `decompress_` gives equal weights; a
+    -0.0 in a pruned place becomes +0.0, which the report counts. Parameters of swapped layers are new objects: make
+    optimizers afterwards. Returns a report with the reason for each layer.
+
+    Raises ValueError if no layer keeps a pattern, and for bad arguments. If an error interrupts the swap, all layers
+    are dense again.
+    """
+    counts = (tokens,) if isinstance(tokens, int) else tuple(tokens)
+    if not counts or any(type(n) is not int or n < 1 for n in counts):
+        raise ValueError(f"tokens are positive numbers, at least one, got {tokens!r}")
+    wanted = [Pattern.parse(pattern) for pattern in patterns]
+    choices = [_choice(layer, wanted, skip) for layer in dense_layers(model)]
+    if all(choice.pattern is None for choice in choices):
+        names = " or ".join(map(str, wanted))
+        listed = _listed([(choice.layer, choice.reason) for choice in choices])
+        raise ValueError(f"no weight keeps {names}: call louver.torch.prune_(model, …) first, got\n{listed}")
+    swapper = _Swapper(counts, force)
+    rows: list[Row] = []
+    with _undone_on_error(model, rows):
+        # A choice holds its dense layer, so it is dropped before the next one is swapped.
+        for _ in range(len(choices)):
+            rows.append(swapper.row(choices.pop(0)))
+    _describe(model)
+    return Report(tuple(rows))
+
+
+def decompress_(model: nn.Module) -> Report:
+    """Swap each `SparseLinear` of a model for the dense layer of equal values, of the class that it was before.
+
+    Returns a report of these layers.
+    """
+    rows: list[Row] = []
+    layers = sparse_layers(model)
+    # A layer holds its sparse weight, so it is dropped before the next one is swapped.
+    for _ in range(len(layers)):
+        layer = layers.pop(0)
+        sparse = layer.module
+        layer.put(sparse.linear())
+        size = sparse.in_features * sparse.out_features * sparse.weight.dtype.itemsize
+        shape = (sparse.out_features, sparse.in_features)
+        rows.append(Row(layer.name, "dense", "decompressed", shape, sparse.weight.pattern, (_nbytes(sparse), size)))
+    _describe(model)
+    return Report(tuple(rows))
+
+
+def _describe(model: nn.Module) -> None:
+    """Keep the configuration of a model of Transformers true to its layers, so that `save_pretrained` writes it."""
+    loaded: Any = sys.modules.get("transformers.modeling_utils")
+    if loaded is not None and isinstance(model, loaded.PreTrainedModel):
+        importlib.import_module("louver.torch.transformers").describe_(model)
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """A layer, the pattern that its weight keeps, and the reason if there is none."""
+
+    layer: Layer
+    pattern: Pattern | None
+    reason: str
+
+
+class _Swapper:
+    """Swaps layers. Each shape, element type and pattern is timed once."""
+
+    def __init__(self, tokens: tuple[int, ...], force: bool) -> None:
+        self._tokens, self._force = tokens, force
+        self._gains: dict[tuple[Any, ...], Gain] = {}
+
+    def row(self, choice: _Choice) -> Row:
+        """Swap the layer of a choice if it is worth it, and say so."""
+        layer, pattern = choice.layer, choice.pattern
+        if pattern is None:
+            return _row(layer, "dense", choice.reason)
+        if not self._force and not _multiplies_fast(layer.weight):
+            reason = f"{layer.weight.device}: only a GPU multiplies sparse weights fast; force=True swaps anyway"
+            return _row(layer, "dense", reason, str(pattern))
+        sparse = SparseLinear.of(layer.module, pattern)
+        row = _row(layer, "sparse", f"it keeps {pattern}; swapped without timing", str(pattern))
+        if not self._force:
+            gain = self._gain(layer, sparse)
+            slower = gain.relative >= 1
+            verb = "takes" if slower else "swapped:"
+            reason = f"{verb} {gain.relative:.2f} of the dense time at {', '.join(map(str, self._tokens))} tokens"
+            row = replace(row, reason=reason, dense_us=gain.dense_us, sparse_us=gain.sparse_us)
+            if slower:
+                return replace(row, done="dense")
+        layer.put(sparse)
+        return replace(
+            row, bytes=(row.bytes[0], _nbytes(sparse)), negative_zeros_dropped=sparse.weight.negative_zeros_dropped
+        )
+
+    def _gain(self, layer: Layer, sparse: SparseLinear) -> Gain:
+        weight = layer.weight
+        key = (
+            weight.shape,
+            weight.dtype,
+            weight.device,
+            sparse.weight.pattern,
+            sparse.bias is not None,
+            layer.module.__class__,
+        )
+        if key not in self._gains:
+            self._gains[key] = measure(layer.module, sparse, self._tokens)
+        return self._gains[key]
+
+
+@contextlib.contextmanager
+def _undone_on_error(model: nn.Module, rows: list[Row]) -> Generator[None]:
+    """Make the swapped layers dense again if an error ends the block."""
+    try:
+        yield
+    except BaseException:
+        if any(row.done == "sparse" for row in rows):
+            swapped = {row.name for row in rows if row.done == "sparse"}
+            for layer in sparse_layers(model):
+                if layer.name in swapped:
+                    layer.put(layer.module.linear())
+        raise
+
+
+def _choice(layer: Layer, patterns: Sequence[Pattern], skip: Collection[str]) -> _Choice:
+    reason = _refused(layer, skip)
+    if reason is not None:
+        return _Choice(layer, None, reason)
+    reasons: list[str] = []
+    for pattern in patterns:
+        unfit = _unfit(layer, pattern)
+        element = "" if unfit else element_type(layer.weight.dtype).name
+        if unfit is None and layer.weight.is_cuda and not has_kernels("products", str(pattern), element):
+            unfit = without_kernels("products", str(pattern), element)
+        if unfit is None:
+            w = layer.weight.detach()
+            found = louver.check(w if w.is_cuda else _host(w), pattern)
+            if found.ok:
+                return _Choice(layer, pattern, "")
+            unfit = f"{found.offending:,} of {found.groups:,} groups have more non-zeros than {pattern} keeps"
+        reasons.append(unfit)
+    return _Choice(layer, None, "; ".join(dict.fromkeys(reasons)))
+
+
+def _refused(layer: Layer, skip: Collection[str]) -> str | None:
+    skipped = next((text for text in skip if fnmatchcase(layer.name, text)), None)
+    return layer.refused if skipped is None else f"skipped by {skipped!r}"
+
+
+def _unfit(layer: Layer, pattern: Pattern) -> str | None:
+    """Why a weight cannot keep a pattern."""
+    weight = layer.weight
+    try:
+        element_type(weight.dtype, SPARSE_TYPES)
+    except ElementTypeError as error:
+        return f"a weight of {weight.dtype}: {error}"
+    if weight.is_meta:
+        return "it has no data, it is on the meta device: load the weights first"
+    if 0 in weight.shape or weight.shape[1] < pattern.m:
+        return f"{weight.shape[1]} input features are less than a group of {pattern}"
+    return None
+
+
+def _multiplies_fast(weight: Tensor) -> bool:
+    """Whether the device of a weight may gain."""
+    return weight.is_cuda
+
+
+def _host(w: Tensor) -> Any:
+    """A weight on the CPU as NumPy array."""
+    return view(w).to_numpy()
+
+
+def _pruned(w: Tensor, pattern: Pattern) -> Tensor:
+    if w.is_cuda:
+        return louver.prune(w, pattern)
+    pruned = np.ascontiguousarray(louver.prune(_host(w), pattern))
+    return torch.from_numpy(pruned.view(np.uint8)).view(w.dtype).reshape(w.shape)
+
+
+def _nbytes(sparse: SparseLinear) -> int:
+    return sparse.weight.values.nbytes + sparse.weight.indices.nbytes
+
+
+def _row(layer: Layer, done: str, reason: str, pattern: str = "") -> Row:
+    weight = layer.weight
+    size = weight.numel() * weight.itemsize
+    return Row(layer.name, done, reason, (weight.shape[0], weight.shape[1]), pattern, (size, size))
+
+
+def _listed(rows: Sequence[tuple[Layer, str | None]]) -> str:
+    """The layers with their reasons, one a line."""
+    return "\n".join(f"  {layer.name}: {reason}" for layer, reason in rows)

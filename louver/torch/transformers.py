@@ -1,0 +1,145 @@
+"""Transformers: `from_pretrained` and `save_pretrained` of models with sparse weights. Importing this registers it.
+
+A saved model has Louver's names, `NAME.weight.values` and `NAME.weight.indices`, and the patterns in its
+`quantization_config`. A program that loads it must import this module before; without it, Transformers fills the
+layers with new random weights, with a table of missing names as its only warning.
+
+A loaded model is an ordinary one: it trains, and `half` and `to` convert it.
+"""
+
+# pyright: reportUntypedClassDecorator=false, reportUntypedBaseClass=false
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from importlib import import_module
+from typing import Any, Final
+
+import torch
+
+from louver.formats.pattern import Pattern
+from louver.torch.layers import is_dense, sparse_layers
+from louver.torch.linear import SparseLinear, SparseWeight
+from louver.torch.swap import PATTERNS, compress_
+
+# Their types are not known without Transformers, which checks of Louver do not need.
+_auto: Any = import_module("transformers.quantizers.auto")
+_Quantizer: Any = import_module("transformers.quantizers.base").HfQuantizer
+_Configuration: Any = import_module("transformers.utils.quantization_config").QuantizationConfigMixin
+
+METHOD: Final = "louver"
+VERSION: Final = 1
+"""The version of the configuration. Readers reject any other."""
+
+
+@_auto.register_quantization_config(METHOD)
+class LouverConfig(_Configuration):
+    """What `config.json` says about a model's sparse layers, or how to compress a dense checkpoint.
+
+    layers: pattern and element type of each sparse layer by name, as saved. None for a dense checkpoint, whose layers
+        `compress_` swaps after loading; then tokens, patterns, skip and force are its arguments.
+
+    Raises ValueError for a configuration of another version, and for a layer without a pattern.
+    """
+
+    def __init__(
+        self,
+        layers: Mapping[str, Mapping[str, str]] | None = None,
+        *,
+        tokens: int | Sequence[int] = (1, 16, 2048),
+        patterns: Sequence[str] = PATTERNS,
+        skip: Collection[str] = (),
+        force: bool = False,
+        version: int = VERSION,
+        quant_method: str = METHOD,
+        **_: Any,
+    ) -> None:
+        if version != VERSION:
+            raise ValueError(
+                f"this Louver reads configurations of version {VERSION}, got version {version!r}: use the Louver that saved the "
+                "model, or a newer one"
+            )
+        self.quant_method, self.version = quant_method, version
+        self.layers = None if layers is None else {name: _checked(name, layer) for name, layer in layers.items()}
+        self.tokens, self.patterns, self.skip, self.force = tokens, tuple(patterns), tuple(skip), force
+
+    def to_dict(self) -> dict[str, Any]:
+        """What a file needs."""
+        return {"quant_method": self.quant_method, "version": self.version, "layers": self.layers}
+
+
+def _checked(name: str, layer: Mapping[str, str]) -> dict[str, str]:
+    pattern, dtype = layer.get("pattern"), layer.get("dtype")
+    if not isinstance(getattr(torch, dtype or "", None), torch.dtype):
+        raise ValueError(f"{name}: a sparse layer has a pattern and a dtype such as 'bfloat16', got {dict(layer)}")
+    return {"pattern": str(Pattern.parse(pattern)), "dtype": str(dtype)}
+
+
+@_auto.register_quantizer(METHOD)
+class LouverQuantizer(_Quantizer):
+    """Swaps the layers that a configuration names before they are loaded, or compresses a dense model afterwards."""
+
+    requires_calibration = False
+
+    def is_serializable(self, *_: Any, **__: Any) -> bool:
+        return True
+
+    @property
+    def is_trainable(self) -> bool:
+        return True
+
+    @property
+    def is_compileable(self) -> bool:
+        return True
+
+    def _process_model_before_weight_loading(self, model: Any, **_: Any) -> Any:
+        layers: Mapping[str, Mapping[str, str]] | None = self.quantization_config.layers
+        if not self.pre_quantized:
+            return model
+        modules: dict[str, Any] = dict(model.named_modules())
+        unknown = [name for name in (layers or ()) if not is_dense(modules.get(name, model))]
+        if layers is None or unknown:
+            named = "no layers" if layers is None else f"{unknown[0]!r}, which is no linear layer of the model"
+            raise ValueError(
+                f"the quantization_config of a saved model names its sparse layers, got {named}: the files belong to another model"
+            )
+        for name, layer in layers.items():
+            parent, attribute = name.rpartition(".")[::2]
+            kept: torch.dtype = getattr(torch, layer["dtype"])
+            made = SparseLinear.like(modules[name], layer["pattern"], dtype=kept if kept.itemsize == 1 else None)
+            setattr(modules[parent], attribute, made)
+        return model
+
+    def _process_model_after_weight_loading(self, model: Any, **_: Any) -> Any:
+        config = self.quantization_config
+        # Sparse weights of 16 bits are converted and trained as dense ones are, which Transformers refuses otherwise.
+        self.remove_quantization_config(model)
+        for module in model.modules():
+            if hasattr(module, "config"):
+                module.config._is_quantized = False
+        if not self.pre_quantized:
+            compress_(model, tokens=config.tokens, patterns=config.patterns, skip=config.skip, force=config.force)
+            return model
+        empty = [
+            name for name, module in model.named_modules() if isinstance(module, SparseWeight) and module.values.is_meta
+        ]
+        if empty:
+            raise ValueError(f"a saved model has values and indices of its sparse layers, got none for {empty[0]}")
+        return describe_(model)
+
+
+def describe_(model: Any) -> Any:
+    """Write the sparse layers of a model of Transformers to its configuration, or remove them if it has none."""
+    layers = {
+        layer.name: {
+            "pattern": layer.module.weight.pattern,
+            "dtype": str(layer.module.weight.dtype).removeprefix("torch."),
+        }
+        for layer in sparse_layers(model)
+    }
+    config: Any = model.config
+    if layers:
+        config.quantization_config = LouverConfig(layers)
+    elif isinstance(getattr(config, "quantization_config", None), LouverConfig):
+        del config.quantization_config
+    return model

@@ -1,0 +1,33 @@
+"""Every snippet of docs/pytorch.md runs, in its order."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch")
+pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference path")
+
+TEXT = (Path(__file__).resolve().parents[3] / "docs" / "pytorch.md").read_text(encoding="utf-8")
+NEEDS = "<!-- needs transformers -->\n"
+
+
+def test_snippets_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(16)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.ReLU(), torch.nn.Linear(96, 64))
+    scope: dict[str, Any] = {"model": model, "torch": torch}
+    snippets = re.findall(rf"({NEEDS})?```python\n(.*?)^```$", TEXT, re.M | re.S)
+    assert len(snippets) == 5
+    for needs, code in snippets:
+        if needs:
+            transformers: Any = pytest.importorskip("transformers")
+            config = transformers.LlamaConfig(
+                vocab_size=99, hidden_size=64, intermediate_size=96, num_hidden_layers=1, num_attention_heads=4
+            )
+            scope["causal_model"] = transformers.LlamaForCausalLM(config)
+        exec(code, scope)
+    assert scope["y"].shape == (3, 256) and type(model[0]) is torch.nn.Linear
