@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 TF32_MASK = np.uint32(0xFFFFE000)
 """Bits of a float32 that a tf32 product reads."""
 
-SIGN, EXPONENT = np.uint32(0x80000000), np.uint32(0x7F800000)
-"""Bits of a float32."""
+QUIET_NAN = np.uint32(0x00400000)
+"""The bit of a float32 that makes a NaN quiet."""
 
 TF32_HALF = np.uint32(0x1000)
 """Half of the lowest bit in `TF32_MASK`."""
@@ -23,20 +23,21 @@ def widen(values: NDArray[Any], name: str) -> NDArray[np.float64]:
 
 
 def read_tf32(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """float32 as tf32 products read it: the lowest 13 bits are dropped. Subnormal numbers are zeros of their sign."""
-    bits = np.ascontiguousarray(values).view(np.uint32)
-    kept = np.where(bits & EXPONENT, TF32_MASK, SIGN)
-    return (bits & kept).view(np.float32)
+    """float32 as tf32 products read it: the lowest 13 bits are dropped, also those of subnormal numbers and of NaN. A NaN
+    with no other bit set reads as an infinity.
+    """
+    return (np.ascontiguousarray(values).view(np.uint32) & TF32_MASK).view(np.float32)
 
 
 def f32_to_tf32(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """float32 rounded to tf32, ties away from zero (`cvt.rna.tf32.f32`, PTX ISA, cvt). NaN stays. Numbers that would
-    become infinite are truncated.
+    """float32 rounded to tf32, ties away from zero (`cvt.rna.tf32.f32`, PTX ISA, cvt). NaN becomes quiet, so that products
+    read it as NaN. Numbers that would become infinite are truncated.
     """
     bits = np.ascontiguousarray(values).view(np.uint32)
     rounded = ((bits + TF32_HALF) & TF32_MASK).view(np.float32)
     cut = (bits & TF32_MASK).view(np.float32)
-    return np.where(np.isnan(values), values, np.where(np.isfinite(rounded), rounded, cut))
+    quiet = ((bits | QUIET_NAN) & TF32_MASK).view(np.float32)
+    return np.where(np.isnan(values), quiet, np.where(np.isfinite(rounded), rounded, cut))
 
 
 def multiply(

@@ -137,7 +137,7 @@ class DenseWeight:
         if array is None:
             with s.derived.lock:
                 array = np.asarray(s).astype(reference.computed_in(s.dtype.numpy), copy=False)
-                self.array = array = read_tf32(f32_to_tf32(array)) if as_tf32(s) else array
+                self.array = array = f32_to_tf32(array) if as_tf32(s) else array
         _dense_weights().used(self)
         return array
 

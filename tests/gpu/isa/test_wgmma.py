@@ -134,7 +134,7 @@ def test_tf32_truncates_and_f16_keeps_subnormals(rng):
 
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("sparse", [True, False], ids=["sparse", "dense"])
-def test_tf32_reads_subnormals_as_zeros(rng, sparse, which):
+def test_tf32_keeps_subnormals(rng, sparse, which):
     product = make_product(Wgmma(32, "tf32", "tf32", "f32", sparse), rng, values_of=tiny_operand(which))
     (got,) = run_on_gpu([product], [None])
     assert np.array_equal(got, product.meaning(None)) and got.any()

@@ -66,14 +66,17 @@ def test_memory_peaks_at_the_dense_model_and_one_weight(torch: Any, stack: Any) 
     import louver.torch
 
     louver.torch.prune_(stack)
+    stack(tokens(torch, 64))  # cuBLAS keeps a workspace from its first call on.
     gc.collect()
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
+    weights = sum(each.nbytes for name, each in stack.named_parameters() if name.endswith("weight"))
     torch.cuda.reset_peak_memory_stats()
     louver.torch.compress_(stack, force=True)
     largest = 2048 * 5632 * 2
     assert torch.cuda.max_memory_allocated() - before < 2 * largest
-    assert torch.cuda.memory_allocated() < 0.62 * before
+    # Values and indices are 0.5625 of a dense weight; the metadata that kernels read are as large as the indices.
+    assert torch.cuda.memory_allocated() - (before - weights) < 0.64 * weights
 
 
 def test_a_prepared_model_is_captured(torch: Any, stack: Any) -> None:

@@ -16,7 +16,7 @@ from louver.formats.codes import index_bits
 from louver.formats.lists import PICKERS
 from louver.isa.bytes import LoadByte
 from louver.isa.convert import ConvertInteger
-from louver.isa.product_meaning import TF32_HALF, TF32_MASK
+from louver.isa.product_meaning import QUIET_NAN, TF32_HALF, TF32_MASK
 from louver.library.streaming.base import Base
 from louver.library.streaming.derived.record import Derived
 from louver.ptx.module import Address, Kernel, Reg
@@ -56,7 +56,7 @@ def _rounded(frame: Base, record: Derived, row: Reg, column: Reg) -> Reg:
     cut, rounded = (k.and_(number, int(TF32_MASK)) for number in (bits, k.add(bits, int(TF32_HALF))))
     finite = k.setp("lt", "u32", k.and_(rounded, _INFINITY), _INFINITY)
     number = k.setp("le", "u32", k.and_(bits, 0x7FFFFFFF), _INFINITY)
-    return k.selp(k.selp(rounded, cut, finite), bits, number)
+    return k.selp(k.selp(rounded, cut, finite), k.or_(cut, int(QUIET_NAN)), number)
 
 
 def _listed(frame: Base, record: Derived, row: Reg, column: Reg) -> Reg:
