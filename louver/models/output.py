@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from louver.formats.checkpoint import Checkpoint
+from louver.formats.checkpoint import Checkpoint, listed
 from louver.formats.index import SUFFIX
 from louver.formats.regular import Target
 
@@ -18,8 +18,6 @@ WEIGHTS: Final = frozenset(
     (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf", ".onnx", ".onnx_data", ".h5", ".msgpack", ".npz", ".xml")
 )
 """Ends of names of files that hold a model's weights once more, in the same or another form."""
-
-_NAMED: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +63,6 @@ class Output:
         if not self.left:
             return ()
         return (f"not copied, because they hold weights too or lead out of the folder: {listed(self.left)}",)
-
-
-def listed(names: tuple[str, ...]) -> str:
-    """The first names, and the number of the others."""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
 
 
 def output_of(source: Path, checkpoint: Checkpoint, out: Path) -> Output:
