@@ -131,7 +131,7 @@ class Checkpoint:
         notes: list[str] = []
         if self.unlisted:
             notes.append(
-                f"{self.path.name} does not list {_listed(self.unlisted)}, which its files hold: they are copied and stay "
+                f"{self.path.name} does not list {listed([*map(repr, self.unlisted)])}, which its files hold: they are copied and stay "
                 "unlisted"
             )
         names = self.tensors.keys()
@@ -139,7 +139,7 @@ class Checkpoint:
         split = [stem for stem in stems if stem + BITMASK_PARTS.values in names]
         if split:
             notes.append(
-                f"bitmask and values of {_listed(split)} are not beside a shape in one file: they stay as they are stored"
+                f"bitmask and values of {listed([*map(repr, split)])} are not beside a shape in one file: they stay as they are stored"
             )
         return tuple(notes)
 
@@ -149,9 +149,10 @@ class Checkpoint:
         return {key: text for file in reversed(self.files) for key, text in file.metadata.items()}
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """The first names, and the number of the others."""
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(map(repr, names[:NAMED])) + more
+    return ", ".join(names[:NAMED]) + more
 
 
 def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:

@@ -104,17 +104,23 @@ def shard_paths(index_path: Path, index: Index) -> dict[str, Path]:
     return paths
 
 
+def checkpoints(folder: Path) -> list[Path]:
+    """The indexes and safetensors files in a folder, without hidden ones. Empty if there is no such folder."""
+    found = (*folder.glob(f"*{SUFFIX}"), *folder.glob("*.safetensors"))
+    return sorted(path for path in found if not path.name.startswith("."))
+
+
 def find(path: Path) -> Path:
     """The path itself, or the only checkpoint in a folder. Raises FormatError for a folder with none or several."""
     if not path.is_dir():
         return path
-    for pattern in (f"*{SUFFIX}", "*.safetensors"):
-        found = sorted(entry for entry in path.glob(pattern) if not entry.name.startswith("."))
-        if len(found) == 1:
-            return found[0]
-        if found:
-            names = ", ".join(entry.name for entry in found[:8])
-            raise FormatError(f"{path}: a directory with several checkpoints ({names}): name one of them")
+    found = checkpoints(path)
+    found = [entry for entry in found if entry.name.endswith(SUFFIX)] or found
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = ", ".join(entry.name for entry in found[:8])
+        raise FormatError(f"{path}: a directory with several checkpoints ({names}): name one of them")
     pickles = sorted(entry.name for entry in path.iterdir() if entry.suffix in PICKLES and entry.is_file())
     if pickles:
         raise FormatError(f"{path / pickles[0]}: {CONVERT}")

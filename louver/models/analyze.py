@@ -24,7 +24,7 @@ _DENSE: Final[Mapping[Role, str]] = {
     Role.CONVOLUTION: "no product of Louver runs a convolution",
     Role.HEAD: "heads stay dense unless they are named",
     Role.ROUTER: "routers stay dense unless they are named",
-    Role.EMBEDDING: "its rows are looked up; tables stay dense unless they are named",
+    Role.EMBEDDING: "tables stay dense unless they are named",
 }
 """Roles that stay dense by default and that a user can name, and why."""
 

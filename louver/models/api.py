@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from louver.formats.pattern import Pattern
 from louver.formats.select import Norm
-from louver.models.compressing import CompressOptions, To, compress_checkpoint, decompress_checkpoint
-from louver.models.pruning import PruneOptions, prune_checkpoint
-from louver.models.rewrite import Progress, Rewritten
+from louver.models.compressing import CompressOptions, DecompressOptions, To
+from louver.models.pruning import PruneOptions
+from louver.models.rewrite import Progress, Rewritten, rewrite
 from louver.models.selection import Choice
 
 Path = str | os.PathLike[str]
@@ -41,7 +41,7 @@ def prune(
     """
     choice = Choice(tuple(include), tuple(exclude), tuple(only), axis)
     options = PruneOptions(Pattern.parse(pattern), dtype, choice, compressed, norm)
-    return prune_checkpoint(source, out, options, force=force, progress=progress)
+    return rewrite(source, out, options, force=force, progress=progress)
 
 
 def compress(
@@ -63,7 +63,7 @@ def compress(
     weights among them named in `notes`. Raises ValueError if no weight can be compressed.
     """
     options = CompressOptions(Pattern.parse(pattern), Choice(tuple(include), tuple(exclude), tuple(only), axis), to)
-    return compress_checkpoint(source, out, options, force=force, progress=progress)
+    return rewrite(source, out, options, force=force, progress=progress)
 
 
 def decompress(source: Path, out: Path, *, force: bool = False, progress: Progress = lambda share: None) -> Rewritten:
@@ -71,4 +71,4 @@ def decompress(source: Path, out: Path, *, force: bool = False, progress: Progre
 
     Raises ValueError if no tensor is compressed.
     """
-    return decompress_checkpoint(source, out, force=force, progress=progress)
+    return rewrite(source, out, DecompressOptions(), force=force, progress=progress)

@@ -6,7 +6,6 @@ Both are lossless, except that a -0.0 that is not stored becomes +0.0.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -16,22 +15,21 @@ from numpy.typing import NDArray
 
 from louver.formats.bitmask import packed_pieces, written_form
 from louver.formats.check import CheckReport, check, joined
-from louver.formats.checkpoint import Checkpoint
+from louver.formats.checkpoint import Checkpoint, listed
 from louver.formats.compress import compress
 from louver.formats.container import DTYPES, type_name
 from louver.formats.pattern import Pattern
 from louver.formats.schema import BitmaskForm, DenseForm, Form, SparseForm
 from louver.formats.tensor import SparseTensor
 from louver.models.analyze import analyze
+from louver.models.elements import known_element
 from louver.models.layer_row import LayerRow
-from louver.models.output import listed
 from louver.models.regions import Region, regions
-from louver.models.rewrite import Plan, Progress, Rewritten, rewrite
-from louver.models.roles import ModelFacts, TensorFacts
+from louver.models.rewrite import Plan
+from louver.models.roles import TensorFacts
 from louver.models.selection import DEFAULT, Choice
 from louver.models.source import Source
 from louver.models.steps import Piece, Step, Tally, sparse_pieces
-from louver.models.weights import known_element
 
 To: TypeAlias = Literal["louver", "sparse24_bitmask"]
 """A compressed form: values and indices of Louver, or the bitmask of compressed-tensors."""
@@ -51,87 +49,70 @@ class CompressOptions:
         if self.to == "sparse24_bitmask" and self.pattern != UNIT:
             raise ValueError(f"sparse24_bitmask holds {UNIT}, got {self.pattern}: write Louver's own form")
 
-
-def compress_checkpoint(
-    source: str | os.PathLike[str],
-    out: str | os.PathLike[str],
-    options: CompressOptions,
-    *,
-    force: bool = False,
-    progress: Progress = lambda share: None,
-) -> Rewritten:
-    """Compress the weights of a checkpoint that keep a pattern already, bit for bit, and copy all other tensors.
-
-    source, out, force: see `rewrite`. Raises ValueError if no weight keeps the pattern, FormatError and OSError.
-    """
-
-    def plan(checkpoint: Checkpoint) -> Plan:
-        return compress_plan(checkpoint, analyze(checkpoint.path, options.choice, options.pattern), options)
-
-    return rewrite(source, out, plan, request=repr(options), force=force, progress=progress)
-
-
-def decompress_checkpoint(
-    source: str | os.PathLike[str],
-    out: str | os.PathLike[str],
-    *,
-    force: bool = False,
-    progress: Progress = lambda share: None,
-) -> Rewritten:
-    """Write the compressed tensors of a checkpoint dense, with +0.0 in the places that are not stored.
-
-    source, out, force: see `rewrite`. Raises ValueError if no tensor is compressed, FormatError and OSError.
-    """
-    return rewrite(source, out, decompress_plan, request="decompress", force=force, progress=progress)
+    def plan(self, checkpoint: Checkpoint) -> Plan:
+        """Compresses weights that keep the pattern, bit for bit. Reads the weights. Raises ValueError if none keeps it."""
+        facts = analyze(checkpoint.path, self.choice, self.pattern)
+        source, unlisted = Source.of(checkpoint), frozenset(checkpoint.unlisted)
+        aliased = {name for name in checkpoint.metadata.values() if name in facts.tensors}
+        weights = [each for each in facts.pruned if each.name not in unlisted]
+        steps: dict[str, Step] = {}
+        left: list[str] = []
+        for each in weights:
+            found = (
+                "another name in the metadata stands for it"
+                if each.name in aliased
+                else _compression(source, each, self)
+            )
+            if isinstance(found, str):
+                left.append(f"{each.name} ({found})")
+            else:
+                steps[each.name] = found
+        if not weights:
+            raise ValueError(
+                f"none of {len(facts.tensors)} tensors can be compressed ({facts.examples}): see louver prune --dry-run for all reasons"
+            )
+        if not steps:
+            raise ValueError(
+                f"none of {len(weights)} weights can be compressed to {self.pattern}: {listed(left)}: prune them first"
+            )
+        return Plan(steps, (*facts.notes, *([f"weights that are copied: {listed(left)}"] if left else ())))
 
 
-def compress_plan(checkpoint: Checkpoint, facts: ModelFacts, options: CompressOptions) -> Plan:
-    """The steps that compress a checkpoint. Reads the weights. Raises ValueError if none keeps the pattern."""
-    source, unlisted = Source.of(checkpoint), frozenset(checkpoint.unlisted)
-    aliased = {name for name in checkpoint.metadata.values() if name in facts.tensors}
-    weights = [each for each in facts.pruned if each.name not in unlisted]
-    steps: dict[str, Step] = {}
-    left: list[str] = []
-    for each in weights:
-        why = "another name in the metadata stands for it" if each.name in aliased else _why_not(source, each, options)
-        if why:
-            left.append(f"{each.name} ({why})")
-        else:
-            steps[each.name] = _compression(each, options)
-    if not steps:
-        raise ValueError(
-            f"none of {len(weights)} weights can be compressed to {options.pattern}: {listed(tuple(left)) or 'see louver prune --dry-run'}"
-        )
-    notes = (*facts.notes, *([f"weights that are copied: {listed(tuple(left))}"] if left else ()))
-    return Plan(steps, notes)
+@dataclass(frozen=True, slots=True)
+class DecompressOptions:
+    """What is decompressed: all compressed tensors."""
+
+    def plan(self, checkpoint: Checkpoint) -> Plan:
+        """Writes compressed tensors dense, with +0.0 in the places that are not stored. Raises ValueError if there are none."""
+        steps: dict[str, Step] = {}
+        for name, tensor in checkpoint.tensors.items():
+            if isinstance(tensor.form, SparseForm | BitmaskForm):
+                steps[name] = Decompression(tensor.form)
+        if not steps:
+            raise ValueError(
+                f"none of {len(checkpoint.tensors)} tensors of {checkpoint.path} is compressed: use it as it is"
+            )
+        return Plan(steps)
 
 
-def decompress_plan(checkpoint: Checkpoint) -> Plan:
-    """The steps that write a checkpoint dense. Raises ValueError if no tensor is compressed."""
-    steps: dict[str, Step] = {}
-    for name, tensor in checkpoint.tensors.items():
-        if isinstance(tensor.form, SparseForm | BitmaskForm):
-            steps[name] = Decompression(tensor.form)
-    if not steps:
-        raise ValueError(f"none of {len(checkpoint.tensors)} tensors of {checkpoint.path} is compressed")
-    return Plan(steps)
-
-
-def _why_not(source: Source, facts: TensorFacts, options: CompressOptions) -> str:
-    """Why a weight is not compressed; an empty text if it is."""
+def _compression(source: Source, facts: TensorFacts, options: CompressOptions) -> Compression | str:
+    """The step that compresses a weight, or why there is none."""
     assert isinstance(facts.form, DenseForm) and facts.axis is not None
-    element = known_element(facts.form)
+    element, form = known_element(facts.form), None
     if element is None:
         return f"sparse tensors have no elements of type {facts.form.dtype}"
     if options.to == "sparse24_bitmask":
         if facts.axis != len(facts.form.shape) - 1:
             return f"a bitmask is along the last axis, its products contract axis {facts.axis}"
         try:
-            written_form(facts.name, element, facts.form.shape)
+            form = written_form(facts.name, element, facts.form.shape)
         except ValueError as error:
             return str(error)
     report = joined(_reports(source, facts, options.pattern), options.pattern)
-    return "" if report.ok else f"{report.offending} of {report.groups} groups break {options.pattern}"
+    if not report.ok:
+        return f"{report.offending} of {report.groups} groups break {options.pattern}"
+    form = form or SparseForm(options.pattern, element, facts.form.shape, facts.axis)
+    return Compression(form, facts.axis, options.pattern)
 
 
 def _reports(source: Source, facts: TensorFacts, pattern: Pattern) -> Iterator[CheckReport]:
@@ -139,15 +120,6 @@ def _reports(source: Source, facts: TensorFacts, pattern: Pattern) -> Iterator[C
     with source.open(facts.name) as (reader, tensor):
         for region in regions(facts.form.shape, facts.axis, pattern, by_rows=False):
             yield check(region.read(reader, tensor), pattern, axis=region.axis, listed=0)
-
-
-def _compression(facts: TensorFacts, options: CompressOptions) -> Compression:
-    assert isinstance(facts.form, DenseForm) and facts.axis is not None
-    element = known_element(facts.form)
-    assert element is not None
-    if options.to == "sparse24_bitmask":
-        return Compression(written_form(facts.name, element, facts.form.shape), facts.axis, options.pattern)
-    return Compression(SparseForm(options.pattern, element, facts.form.shape, facts.axis), facts.axis, options.pattern)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,5 +205,5 @@ def _dense(form: SparseForm | BitmaskForm) -> DenseForm:
 
 
 def _type(form: SparseForm | BitmaskForm) -> str:
-    known = form.dtype if isinstance(form, SparseForm) else known_element(form)
+    known = known_element(form)
     return DTYPES[_dense(form).dtype].name if known is None else known.name

@@ -10,16 +10,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from louver.formats.checkpoint import Checkpoint
-from louver.formats.index import SUFFIX
+from louver.formats.checkpoint import Checkpoint, listed
+from louver.formats.index import SUFFIX, checkpoints
 from louver.formats.regular import Target
 
 WEIGHTS: Final = frozenset(
     (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf", ".onnx", ".onnx_data", ".h5", ".msgpack", ".npz", ".xml")
 )
 """Ends of names of files that hold a model's weights once more, in the same or another form."""
-
-_NAMED: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,19 +65,16 @@ class Output:
         return (f"not copied, because they hold weights too or lead out of the folder: {listed(self.left)}",)
 
 
-def listed(names: tuple[str, ...]) -> str:
-    """The first names, and the number of the others."""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
-
-
 def output_of(source: Path, checkpoint: Checkpoint, out: Path) -> Output:
     """The files of the output `out`: a folder if it is one, or if the source is a folder or an index and `out` does not
-    end in .safetensors or .json; else a file. Raises ValueError for a file that would hold an index.
+    end in .safetensors or .json; else a file. Raises ValueError for a file that would hold an index, and for a folder
+    that would hold two checkpoints.
     """
     is_index, is_file = checkpoint.index is not None, out.suffix in (".safetensors", ".json")
     if not out.is_dir() and is_file and is_index and out.suffix != ".json":
         raise ValueError(f"{source} has an index: OUT is a folder, or an index that ends in .json, got {out}")
+    if not is_index and out.suffix == ".json" and not out.is_dir():
+        raise ValueError(f"{source} has no index: OUT is a folder, or a file that ends in .safetensors, got {out}")
     is_folder = out.is_dir() or ((is_index or source.is_dir()) and not is_file)
     if is_folder and source.is_dir() and out.exists() and not out.is_dir():
         raise ValueError(f"{source} is a folder, and {out} is a file: name a folder")
@@ -94,6 +89,13 @@ def output_of(source: Path, checkpoint: Checkpoint, out: Path) -> Output:
             else:
                 left.append(relative)
     shards = tuple(file.path.name for file in checkpoint.files) if is_index else (name,)
+    if source.is_dir() and is_folder and not _same(source, out):
+        # Loaders choose one of two checkpoints, and each its own one.
+        found = [path.name for path in checkpoints(out) if path.name not in (name, *shards)]
+        if found:
+            raise ValueError(
+                f"{out} holds a checkpoint in other files ({listed(found)}): name another folder, or remove these files"
+            )
     return Output(folder, is_folder, shards, name if is_index else None, beside, tuple(left))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -10,26 +9,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.formats.checkpoint import Checkpoint
+from louver.formats.checkpoint import Checkpoint, listed
 from louver.formats.compress import compress
 from louver.formats.container import DTYPES, type_name
-from louver.formats.dtypes import ElementType, element_type
 from louver.formats.pattern import Pattern
 from louver.formats.prune import prune
 from louver.formats.schema import DenseForm, SparseForm
 from louver.formats.select import Norm
 from louver.formats.tensor import SparseTensor
 from louver.models.analyze import analyze
+from louver.models.elements import COMPRESSED, convert, known_element, written_element
 from louver.models.layer_row import LayerRow
-from louver.models.output import listed
 from louver.models.regions import Region, regions
-from louver.models.rewrite import Plan, Progress, Rewritten, rewrite
+from louver.models.rewrite import Plan
 from louver.models.roles import ModelFacts, Role, Scale, TensorFacts
-from louver.models.scaled import Factors
+from louver.models.scaled import Factors, numbers
 from louver.models.selection import DEFAULT, Choice
 from louver.models.source import Source
 from louver.models.steps import Piece, Tally, placed, sparse_pieces
-from louver.models.weights import COMPRESSED, convert, known_element
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,25 +43,9 @@ class PruneOptions:
     compressed: bool = False
     norm: Norm = "l2"
 
-
-def prune_checkpoint(
-    source: str | os.PathLike[str],
-    out: str | os.PathLike[str],
-    options: PruneOptions,
-    *,
-    force: bool = False,
-    progress: Progress = lambda share: None,
-) -> Rewritten:
-    """Prune the weights of a checkpoint along their contracted axes, and write all its tensors.
-
-    source, out, force: see `rewrite`. Which tensors are weights, and why: see `analyze`. Raises ValueError if there is
-    nothing to prune, FormatError and OSError.
-    """
-
-    def plan(checkpoint: Checkpoint) -> Plan:
-        return prune_plan(checkpoint, analyze(checkpoint.path, options.choice, options.pattern), options)
-
-    return rewrite(source, out, plan, request=repr(options), force=force, progress=progress)
+    def plan(self, checkpoint: Checkpoint) -> Plan:
+        """Prunes the weights along their contracted axes. Raises ValueError if `analyze` finds nothing to prune."""
+        return prune_plan(checkpoint, analyze(checkpoint.path, self.choice, self.pattern), self)
 
 
 def prune_plan(checkpoint: Checkpoint, facts: ModelFacts, options: PruneOptions) -> Plan:
@@ -80,10 +61,8 @@ def prune_plan(checkpoint: Checkpoint, facts: ModelFacts, options: PruneOptions)
         steps[each.name] = PruneStep.of(each, options, options.compressed and not why)
         dense += [f"{each.name} ({why})"] if why else []
     if not steps:
-        largest = sorted(facts.tensors.values(), key=lambda each: -each.form.nbytes)[:3]
-        why = "; ".join(f"{each.name}: {each.reason}" for each in largest)
         raise ValueError(
-            f"none of {len(facts.tensors)} tensors is pruned ({why}): see --dry-run for all reasons, name tensors with --include"
+            f"none of {len(facts.tensors)} tensors is pruned ({facts.examples}): see --dry-run for all reasons, name tensors with --include"
         )
     notes = (*facts.notes, *left_notes(facts))
     if dense:
@@ -151,7 +130,7 @@ class PruneStep:
             yield from (placed(*pruned) for pruned in self._pruned(source, name, tally))
 
     def row(self, name: str, tally: Tally) -> LayerRow:
-        sparse = self.form.dtype if isinstance(self.form, SparseForm) else known_element(self.form)
+        sparse = known_element(self.form)
         dtype = DTYPES[self.stored.dtype] if sparse is None else sparse.numpy
         sizes = DenseForm(type_name(dtype), self.form.shape).nbytes, self.form.nbytes
         return tally.row(name, self.form.shape, dtype.name if sparse is None else sparse.name, sizes)
@@ -164,7 +143,7 @@ class PruneStep:
                 stored = region.read(reader, tensor)
                 factor = None if factors is None else factors.at(region.rows, region.columns).reshape(region.shape)
                 pruned = self._prune(name, stored, region.axis, factor)
-                tally.add(_numbers(stored, factor), _numbers(pruned, factor))
+                tally.add(numbers(stored, factor), numbers(pruned, factor))
                 yield region, pruned
 
     def _compressed(self, source: Source, name: str, tally: Tally) -> Iterator[tuple[Region, SparseTensor]]:
@@ -175,32 +154,10 @@ class PruneStep:
 
     def _prune(self, name: str, stored: NDArray[Any], axis: int, factor: NDArray[Any] | None) -> NDArray[Any]:
         """The pruned elements in the written type, of stored elements. The magnitude of an element includes its scale."""
-        written = self.form.dtype if isinstance(self.form, SparseForm) else known_element(self.form)
+        written = known_element(self.form)
         converted = stored if written is None else convert(name, stored, written)
         if factor is None and written is not None:
             return prune(converted, self.pattern, axis=axis, norm=self.norm)
-        numbers = _numbers(stored, factor).astype(np.float32, copy=False)
-        kept = prune(numbers, self.pattern, axis=axis, norm=self.norm).view(np.uint32) != 0
+        whole = numbers(stored, factor).astype(np.float32, copy=False)
+        kept = prune(whole, self.pattern, axis=axis, norm=self.norm).view(np.uint32) != 0
         return np.where(kept, converted, np.zeros((), converted.dtype))
-
-
-def _numbers(stored: NDArray[Any], factor: NDArray[np.float32] | None) -> NDArray[Any]:
-    """The numbers that stored elements are."""
-    if factor is None:
-        return stored
-    with np.errstate(over="ignore", invalid="ignore"):
-        return stored.astype(np.float32) * factor
-
-
-def written_element(form: DenseForm, dtype: str | None, compressed: bool) -> ElementType | None:
-    """The element type of a pruned weight; None for a dense one of a type that sparse tensors cannot have.
-
-    dtype: the wanted type, or None for the own type (see `COMPRESSED`).
-    """
-    if dtype is not None:
-        return element_type(dtype)
-    known = known_element(form)
-    if not compressed:
-        return known
-    own = DTYPES[form.dtype].name if known is None else known.name
-    return element_type(COMPRESSED.get(own, own))

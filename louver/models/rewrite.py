@@ -11,6 +11,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from io import FileIO
 from pathlib import Path
+from typing import Protocol
 
 import louver
 from louver.formats.checkpoint import Checkpoint, CheckpointFile, open_checkpoint
@@ -39,6 +40,14 @@ class Plan:
     notes: tuple[str, ...] = ()
 
 
+class Request(Protocol):
+    """What a user asks for. Its `repr` says all that the plan depends on beside the source."""
+
+    def plan(self, checkpoint: Checkpoint) -> Plan:
+        """The steps for a checkpoint. Raises ValueError if there is nothing to do."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Rewritten:
     """The written files. target: file or index. rows: of tensors in a new form. copied: names of the other tensors.
@@ -56,40 +65,38 @@ class Rewritten:
 def rewrite(
     source: str | os.PathLike[str],
     out: str | os.PathLike[str],
-    plan: Callable[[Checkpoint], Plan],
+    request: Request,
     *,
-    request: str,
     force: bool = False,
     progress: Progress = lambda share: None,
 ) -> Rewritten:
-    """Write all tensors of a checkpoint, those of the plan's steps in a new form.
+    """Write all tensors of a checkpoint, those of the request's steps in a new form.
 
     source: a safetensors file, an index, or a folder with one of them. out: see `output_of`; it may be the source.
-    request: all that the plan depends on beside the source. The same call continues an interrupted run. force: replace
-    files. Raises ValueError, FormatError and OSError.
+    force: replace files. The same call continues an interrupted run. Raises ValueError, FormatError and OSError.
     """
     source, out = (_named(path) for path in (source, out))
-    request = _digits(louver.__version__, str(source.resolve()), str(out.resolve()), request)
+    asked = _digits(louver.__version__, str(source.resolve()), str(out.resolve()), repr(request))
     finished = finish_moving(out)
     checkpoint = open_checkpoint(source)
     output = output_of(source, checkpoint, out)
     for journal in finished:
         assert journal.run is not None
         # A file that replaced its source has another source now.
-        if journal.run.request == request and output.target.exists() and checkpoint.path.samefile(output.target):
+        if journal.run.request == asked and output.target.exists() and checkpoint.path.samefile(output.target):
             return _result(output, journal, ())
-    planned = plan(checkpoint)
+    planned = request.plan(checkpoint)
     if source.is_dir():
         output = output.with_texts(_texts_after(checkpoint, planned.steps))
     files = [repr(file.identity) for file in checkpoint.files]
     others = [repr((name, Stamp.of(x) if isinstance(x, Path) else x)) for name, x in output.beside.items()]
-    key = _digits(request, repr(checkpoint.index), *files, *others, repr(planned.steps))
+    key = _digits(asked, repr(checkpoint.index), *files, *others, repr(planned.steps))
     notes = (*checkpoint.notes, *planned.notes, *output.notes)
     for journal in finished:
         assert journal.run is not None
         if journal.run.key == key:
             return _result(output, journal, notes)
-    journal = _Run(checkpoint, output, planned, progress).write(Run(key, request, output.names), force)
+    journal = _Run(checkpoint, output, planned, progress).write(Run(key, asked, output.names), force)
     return _result(output, journal, notes)
 
 

@@ -99,3 +99,9 @@ class ModelFacts:
     @property
     def pruned(self) -> tuple[TensorFacts, ...]:
         return tuple(facts for facts in self.tensors.values() if facts.prune)
+
+    @property
+    def examples(self) -> str:
+        """The largest tensors and the reasons of their decisions."""
+        largest = sorted(self.tensors.values(), key=lambda each: -each.form.nbytes)[:3]
+        return "; ".join(f"{each.name}: {each.reason}" for each in largest)

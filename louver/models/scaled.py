@@ -56,7 +56,10 @@ class Factors:
         places = tuple(each // block for each, block in zip(coordinates, self.block[:-1], strict=True))
         return self.scales[places].astype(np.float32)[:, np.array(columns, np.intp) // self.block[-1]]
 
-    def numbers(self, stored: NDArray[Any], rows: range, columns: range) -> NDArray[np.float32]:
-        """The numbers that stored elements [rows, columns] are: products in float32."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            return stored.astype(np.float32) * self.at(rows, columns)
+
+def numbers(stored: NDArray[Any], factor: NDArray[np.float32] | None) -> NDArray[Any]:
+    """The numbers that stored elements are: products in float32, or the elements themselves without a factor."""
+    if factor is None:
+        return stored
+    with np.errstate(over="ignore", invalid="ignore"):
+        return stored.astype(np.float32) * factor

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from louver.models import scaled
 from louver.models.roles import Scale
 from louver.models.scaled import Factors
 
@@ -22,7 +23,7 @@ def numbers(weight: Any, scale: Any, block: tuple[int, ...]) -> Any:
     scales = scale.view(torch.uint8).numpy() if scale.dtype == torch.float8_e8m0fnu else scale.float().numpy()
     factors = Factors.of(scales, Scale("weight_scale", block), tuple(weight.shape))
     rows = stored.reshape(-1, stored.shape[-1])
-    out = factors.numbers(rows, range(len(rows)), range(rows.shape[1]))
+    out = scaled.numbers(rows, factors.at(range(len(rows)), range(rows.shape[1])))
     return torch.from_numpy(out).reshape(weight.shape)
 
 

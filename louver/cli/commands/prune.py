@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from louver.cli.commands.notes import note, progress
+from louver.formats.checkpoint import open_checkpoint
 from louver.measure.report.layers import layers_json, layers_table, size_text
 from louver.measure.report.result import Result
 from louver.measure.report.table import NAME, Column, Table
 from louver.models.analyze import analyze
-from louver.models.compressing import CompressOptions, compress_checkpoint, decompress_checkpoint
-from louver.models.pruning import PruneOptions, prune_checkpoint
-from louver.models.rewrite import Rewritten
+from louver.models.compressing import CompressOptions, DecompressOptions
+from louver.models.pruning import PruneOptions, prune_plan
+from louver.models.rewrite import Request, Rewritten, rewrite
 from louver.models.roles import TensorFacts
 
 FACTS = ("tensor", "shape", "role", "decision", "reason")
@@ -21,26 +22,28 @@ FACTS = ("tensor", "shape", "role", "decision", "reason")
 
 def prune_file(source: Path, out: Path, options: PruneOptions, force: bool) -> Result:
     """`louver prune` with its results as a table. Raises ValueError and OSError for unusable input."""
-    with progress("pruning") as shown:
-        done = prune_checkpoint(source, out, options, force=force, progress=shown)
     form = "values and indices" if options.compressed else "dense with zeros"
     facts = {"pattern": str(options.pattern), "compressed": options.compressed}
+    done = _rewritten("pruning", source, out, options, force)
     return _result("prune", source, done, form, f"{options.pattern} by magnitude", facts)
 
 
 def compress_file(source: Path, out: Path, options: CompressOptions, force: bool) -> Result:
     """`louver compress` with its results as a table. Raises ValueError and OSError for unusable input."""
-    with progress("compressing") as shown:
-        done = compress_checkpoint(source, out, options, force=force, progress=shown)
     facts = {"pattern": str(options.pattern), "to": options.to}
+    done = _rewritten("compressing", source, out, options, force)
     return _result("compress", source, done, options.to, f"{options.pattern}, compressed", facts)
 
 
 def decompress_file(source: Path, out: Path, force: bool) -> Result:
     """`louver decompress` with its results as a table. Raises ValueError and OSError for unusable input."""
-    with progress("decompressing") as shown:
-        done = decompress_checkpoint(source, out, force=force, progress=shown)
+    done = _rewritten("decompressing", source, out, DecompressOptions(), force)
     return _result("decompress", source, done, "dense with zeros", "decompressed", {})
+
+
+def _rewritten(verb: str, source: Path, out: Path, request: Request, force: bool) -> Rewritten:
+    with progress(verb) as shown:
+        return rewrite(source, out, request, force=force, progress=shown)
 
 
 def _result(kind: str, source: Path, done: Rewritten, form: str, title: str, facts: Mapping[str, Any]) -> Result:
@@ -66,9 +69,11 @@ def _result(kind: str, source: Path, done: Rewritten, form: str, title: str, fac
 
 
 def facts_file(source: Path, options: PruneOptions) -> Result:
-    """What `louver prune` would do with each tensor, and why."""
+    """What `louver prune` would do with each tensor, and why. Raises ValueError as `louver prune`, but not for no weights."""
     facts = analyze(source, options.choice, options.pattern)
-    for line in facts.notes:
+    checkpoint = open_checkpoint(source)
+    notes = (*checkpoint.notes, *(prune_plan(checkpoint, facts, options).notes if facts.pruned else facts.notes))
+    for line in notes:
         note(line)
     rows = [_cells(each) for each in facts.tensors.values()]
     columns = tuple(Column(name, least=NAME if name == "tensor" else 0) for name in FACTS)
@@ -76,7 +81,7 @@ def facts_file(source: Path, options: PruneOptions) -> Result:
     data = {
         "source": str(source),
         "pattern": str(options.pattern),
-        "notes": list(facts.notes),
+        "notes": list(notes),
         "tensors": [_fields(each) for each in facts.tensors.values()],
     }
     return Result("facts", data, [Table(f"{source}: {options.pattern}", columns, rows, footer=footer)])

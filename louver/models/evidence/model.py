@@ -40,6 +40,9 @@ def find(forms: Mapping[str, Form], config: Config) -> ModelEvidence:
         return ModelEvidence({})
     if not all(importlib.util.find_spec(name) for name in ("torch", "transformers")):
         return ModelEvidence({}, notes=("the model was not run: it needs the packages torch and transformers",))
+    if not isinstance(config.fields.get("model_type"), str):
+        # Without the imports, which take seconds.
+        return ModelEvidence({}, notes=(f"the model was not run: {NAME} names no architecture in model_type",))
     larger = _larger(forms, config)
     if larger is not None:
         return ModelEvidence({}, notes=(f"the model was not run: {larger}",))

@@ -60,8 +60,8 @@ def built(path: Path, fields: Mapping[str, Any]) -> Any:
     """The model of a configuration file, on the meta device. Raises ValueError for an unknown architecture."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-    kind = fields.get("model_type")
-    if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
+    kind = fields["model_type"]
+    if kind not in CONFIG_MAPPING:
         raise ValueError(f"transformers {transformers.__version__} does not know the architecture {kind!r}")
     config: Any = CONFIG_MAPPING[kind].from_pretrained(path.parent, local_files_only=True)
     if hasattr(config, "quantization_config"):

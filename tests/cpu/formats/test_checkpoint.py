@@ -258,7 +258,8 @@ def test_memory_does_not_grow_with_the_file(
     """Pieces of 16 Ki elements, and files of 1 and 32 MiB."""
     from louver.cli.commands.inspect import inspect_file
     from louver.formats.pattern import Pattern
-    from louver.models.pruning import PruneOptions, prune_checkpoint
+    from louver.models.pruning import PruneOptions
+    from louver.models.rewrite import rewrite
 
     monkeypatch.setattr(checkpoint, "PIECE", 1 << 14)
     monkeypatch.setattr("louver.formats.writer.PIECE", 1 << 14)
@@ -273,7 +274,7 @@ def test_memory_does_not_grow_with_the_file(
         )
         tracemalloc.start()
         inspect_file(path, "2:4")
-        prune_checkpoint(path, tmp_path / "out", given, force=True)
+        rewrite(path, tmp_path / "out", given, force=True)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.5 * peaks[0] < 2 << 20

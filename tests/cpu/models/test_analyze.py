@@ -307,6 +307,18 @@ def test_a_configuration_larger_than_the_checkpoint_is_not_built(tmp_path: Path,
     assert "num_hidden_layers = 1000000000, but the checkpoint has 1 tensors" in facts.notes[0] and facts.pruned
 
 
-def test_the_import_is_light() -> None:
-    code = "import sys, louver.models.analyze; sys.exit(any(name in sys.modules for name in ('torch', 'transformers')))"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+@pytest.mark.parametrize("config", [None, "{}", '{"model_type": 7}'])
+def test_large_packages_are_imported_for_an_architecture_only(
+    config: str | None, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    louver.save(tmp_path / "model.safetensors", {"layers.0.up_proj.weight": rng.standard_normal((12, 20)).astype("f4")})
+    if config is not None:
+        (tmp_path / "config.json").write_text(config)
+    code = (
+        "import sys, louver.models; print(*louver.models.analyze(sys.argv[1]).notes); "
+        "sys.exit(any(name in sys.modules for name in ('torch', 'transformers')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, tmp_path], check=False, capture_output=True, text=True)
+    assert done.returncode == 0
+    said = "the model was not run: "
+    assert done.stdout.startswith(said) if config else done.stdout == "\n"

@@ -148,7 +148,10 @@ def test_a_run_in_place_killed_anywhere_goes_on(model: Path, tmp_path: Path) -> 
 def test_what_cannot_be_done_is_said(cli: Cli, model: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     line = cli.refused("compress", model, out, "--only", "*v_proj*")
-    assert "none of 1 weights can be compressed to 2:4: 0.v_proj.weight (128 of 128 groups break 2:4)" in line
+    assert "none of 1 weights can be compressed to 2:4: 0.v_proj.weight (128 of 128 groups break 2:4): prune" in line
+    assert cli("prune", model, tmp_path / "sparse", "--compressed").exit_code == 0
+    line = cli.refused("compress", tmp_path / "sparse", out)
+    assert "it is sparse already" in line and "see louver prune --dry-run for all reasons" in line
     line = cli.refused("compress", model, out, "--to", "sparse24_bitmask", "--pattern", "1:2")
     assert "sparse24_bitmask holds 2:4, got 1:2" in line
     assert "none of 5 tensors" in cli.refused("decompress", model, out)

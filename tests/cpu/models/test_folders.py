@@ -90,6 +90,26 @@ def test_other_files_are_kept_unless_forced(cli: Cli, folder: Path, tmp_path: Pa
     assert (out / "config.json").read_bytes() == (folder / "config.json").read_bytes()
 
 
+def test_a_folder_holds_one_checkpoint(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    """Two would be an old model for one loader, and the pruned one for another."""
+    out = tmp_path / "out"
+    out.mkdir()
+    other = out / "model-00001-of-00002.safetensors"
+    other.write_bytes(b"of another model")
+    for force in ((), ("--force",)):
+        line = cli.refused("prune", folder, out, *force)
+        assert f"holds a checkpoint in other files ({other.name}): name another folder, or remove these files" in line
+    assert list(out.iterdir()) == [other]
+    other.unlink()
+    assert cli("prune", folder, out).exit_code == 0
+    assert cli("prune", folder, out, "--force").exit_code == 0
+
+
+def test_an_index_is_written_for_an_index_only(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    line = cli.refused("prune", folder, tmp_path / "out.json")
+    assert "has no index: OUT is a folder, or a file that ends in .safetensors" in line
+
+
 def test_links_lead_to_the_model_only(cli: Cli, folder: Path, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("key")

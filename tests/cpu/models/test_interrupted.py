@@ -18,8 +18,8 @@ from louver.formats.pattern import Pattern
 from louver.formats.regular import FormatError, Target
 from louver.models import pruning
 from louver.models.journal import Journal
-from louver.models.pruning import PruneOptions, prune_checkpoint
-from louver.models.rewrite import Rewritten
+from louver.models.pruning import PruneOptions
+from louver.models.rewrite import Rewritten, rewrite
 from support.killed import KilledError
 
 INDEX = "model.safetensors.index.json"
@@ -29,7 +29,7 @@ SECOND = "2.safetensors"
 def run(
     source: Path, out: Path, force: bool = True, progress: Callable[[float], Any] = lambda share: None
 ) -> Rewritten:
-    return prune_checkpoint(source, out, PruneOptions(Pattern(2, 4)), force=force, progress=progress)
+    return rewrite(source, out, PruneOptions(Pattern(2, 4)), force=force, progress=progress)
 
 
 def model(folder: Path, seed: int, index: str = INDEX) -> Path:

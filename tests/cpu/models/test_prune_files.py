@@ -23,7 +23,7 @@ import louver
 from louver.formats.pattern import Pattern
 from louver.models import pruning
 from louver.models.pruning import PruneOptions
-from louver.models.rewrite import Rewritten
+from louver.models.rewrite import Rewritten, rewrite
 from support.killed import KilledError, killed_after
 from support.sparse import bits_of
 
@@ -40,7 +40,7 @@ def options(force: bool = True, **changed: Any) -> tuple[PruneOptions, bool]:
 def prune_checkpoint(
     source: Path, out: Path, given: tuple[PruneOptions, bool], progress: Callable[[float], None]
 ) -> Rewritten:
-    return pruning.prune_checkpoint(source, out, given[0], force=given[1], progress=progress)
+    return rewrite(source, out, given[0], force=given[1], progress=progress)
 
 
 def quiet(share: float) -> None:

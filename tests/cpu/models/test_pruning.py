@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tracemalloc
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,10 @@ import numpy as np
 import pytest
 
 import louver
-from louver.formats.checkpoint import open_checkpoint
+from louver.formats.checkpoint import Checkpoint, open_checkpoint
 from louver.formats.pattern import Pattern
-from louver.models.pruning import PruneOptions, prune_checkpoint, prune_plan
-from louver.models.rewrite import Rewritten, rewrite
+from louver.models.pruning import PruneOptions, prune_plan
+from louver.models.rewrite import Plan, Rewritten, rewrite
 from louver.models.roles import Evidence, ModelFacts, Role, Scale, TensorFacts
 from support.sparse import bits_of
 
@@ -45,9 +46,19 @@ def decided(path: Path, axes: Mapping[str, int], scales: Mapping[str, Scale] | N
     )
 
 
+@dataclass(frozen=True)
+class Decided:
+    """A request to prune by facts that the test gives."""
+
+    facts: ModelFacts
+    options: PruneOptions
+
+    def plan(self, checkpoint: Checkpoint) -> Plan:
+        return prune_plan(checkpoint, self.facts, self.options)
+
+
 def pruned(path: Path, out: Path, facts: ModelFacts, **changed: Any) -> Rewritten:
-    options = PruneOptions(**({"pattern": Pattern(2, 4)} | changed))
-    return rewrite(path, out, lambda checkpoint: prune_plan(checkpoint, facts, options), request=repr(options))
+    return rewrite(path, out, Decided(facts, PruneOptions(**({"pattern": Pattern(2, 4)} | changed))))
 
 
 @pytest.mark.parametrize("piece", [256, 1 << 22])
@@ -183,6 +194,32 @@ def test_a_quantized_weight_keeps_its_type(tmp_path: Path, rng: np.random.Genera
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
+@pytest.mark.parametrize("arguments", [("--dry-run",), ("OUT",)], ids=["dry", "real"])
+def test_a_dry_run_refuses_what_the_run_refuses(
+    arguments: tuple[str, ...], cli: Cli, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    stored, scales, _ = scaled_weight(rng, (8, 16), (8, 16))
+    louver.save(tmp_path / "in", {"0.q_proj.weight": stored, "0.q_proj.weight_scale": scales.reshape(1)})
+    line = cli.refused(
+        "prune", tmp_path / "in", *(tmp_path / x if x == "OUT" else x for x in arguments), "--dtype", "f16"
+    )
+    assert "it keeps its element type, leave out --dtype" in line
+
+
+def test_a_dry_run_says_what_the_run_says(cli: Cli, tmp_path: Path, rng: np.random.Generator) -> None:
+    tensors = {
+        "0.q_proj.weight": rng.standard_normal((8, 16)),
+        "0.k_proj.qweight": rng.integers(0, 99, (4, 6)).astype(np.int32),
+        "0.k_proj.scales": rng.standard_normal((1, 6)).astype(np.float16),
+    }
+    louver.save(tmp_path / "in", tensors)
+    notes = [
+        json.loads(cli("prune", tmp_path / "in", *rest, "--json").stdout)["notes"]
+        for rest in (("--dry-run",), (tmp_path / "out",))
+    ]
+    assert notes[0] == notes[1] and "left byte for byte" in notes[0][0]
+
+
 @pytest.mark.parametrize(("sigma", "error"), [(1e-4, 1.0), (1.0, None)])
 def test_the_error_is_against_the_original_weight(
     sigma: float, error: float | None, tmp_path: Path, rng: np.random.Generator
@@ -298,7 +335,7 @@ def test_python_does_what_the_command_does(cli: Cli, checkpoint: Path, tmp_path:
 @pytest.mark.parametrize("paths", [("", "out"), ("in", "")])
 def test_empty_paths_are_refused(paths: tuple[str, str], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="IN and OUT are paths, got an empty text"):
-        prune_checkpoint(*paths, PruneOptions(Pattern(2, 4)), force=True)
+        rewrite(*paths, PruneOptions(Pattern(2, 4)), force=True)
     for read in (louver.load, louver.models.analyze):
         with pytest.raises(ValueError, match="a checkpoint has a path, got an empty text"):
             read("")

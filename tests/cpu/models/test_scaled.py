@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from louver.models.roles import Scale
-from louver.models.scaled import Factors
+from louver.models.scaled import Factors, numbers
 
 WEIGHTS = (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, np.int8)
 
@@ -68,23 +68,23 @@ def test_numbers(
     expected = oracle(weight, scales.reshape(counts), block).astype(np.float32)
     factors = Factors.of(scales, Scale("w_scale", block), shape)
     matrix = weight.reshape(-1, shape[-1])
-    whole = factors.numbers(matrix, range(len(matrix)), range(shape[-1]))
+    whole = numbers(matrix, factors.at(range(len(matrix)), range(shape[-1])))
     assert whole.dtype == np.float32
     np.testing.assert_array_equal(whole.reshape(shape), expected)
     # Parts: rows in steps, and columns that begin inside a block.
     for rows, columns in ((range(1, 2), range(3, 9)), (range(0, 6, 2), range(1, 4)), (range(2, 5), range(9))):
         part = matrix[rows.start : rows.stop : rows.step, columns.start : columns.stop]
         wanted = whole[rows.start : rows.stop : rows.step, columns.start : columns.stop]
-        np.testing.assert_array_equal(factors.numbers(part, rows, columns), wanted)
+        np.testing.assert_array_equal(numbers(part, factors.at(rows, columns)), wanted)
 
 
 def test_products_out_of_range() -> None:
     """They overflow to infinity and underflow to zero without a warning; the exponent 255 is NaN."""
     factors = Factors.of(np.array([2.0**127, 2.0**-140, 1.0], np.float32), Scale("s", (1, 2)), (3, 2))
     weight = np.array([[100, 1], [1e-3, 0.5], [np.nan, -0.0]], ml_dtypes.float8_e5m2)
-    numbers = factors.numbers(weight, range(3), range(2))
-    assert np.isposinf(numbers[0, 0]) and numbers[0, 1] == np.float32(2.0**127)
-    assert np.isnan(numbers[2, 0]) and np.signbit(numbers[2, 1])
+    got = numbers(weight, factors.at(range(3), range(2)))
+    assert np.isposinf(got[0, 0]) and got[0, 1] == np.float32(2.0**127)
+    assert np.isnan(got[2, 0]) and np.signbit(got[2, 1])
     nan = Factors.of(np.array([255], np.uint8), Scale("s", (1, 2)), (1, 2))
     assert np.isnan(nan.at(range(1), range(2))).all()
 
