@@ -29,6 +29,7 @@ from louver.formats.gated import GATE_ROWS
 from louver.formats.pattern import Pattern
 from louver.torch.columns import check_arrays, expanded, taken
 from louver.torch.core import core_of
+from louver.torch.tokens import quantized_tokens
 
 _PRODUCT = (
     "(Tensor x, Tensor values, Tensor indices, Tensor? bias=None, Tensor? scale=None, Tensor? dense_scale=None, "
@@ -71,9 +72,22 @@ def product(
     )
 
 
-def multiply(x: Tensor, values: Tensor, indices: Tensor, bias: Tensor | None, pattern: str) -> Tensor:
+def multiply(
+    x: Tensor,
+    values: Tensor,
+    indices: Tensor,
+    bias: Tensor | None,
+    pattern: str,
+    *,
+    scale: Tensor | None = None,
+    activation: str | None = None,
+    gated: bool = False,
+) -> Tensor:
     """`x @ w.T + bias` of a layer: under autocast as `torch.nn.functional.linear`, by the operator where a tracer or
     autograd must see it, else by `product`, which takes less time.
+
+    scale: [rows] of a quantized weight; x is then quantized too, with a scale for each token.
+    activation, gated: as of the operator `gated`.
     """
     if torch.compiler.is_compiling() or type(x) not in _PLAIN or _modes():
         seen = True
@@ -85,8 +99,14 @@ def multiply(x: Tensor, values: Tensor, indices: Tensor, bias: Tensor | None, pa
         kind = torch.get_autocast_dtype(device)
         x, values = (each.to(kind) if each.dtype.itemsize > 1 else each for each in (x, values))
         bias = None if bias is None else bias.to(kind)
-    run = OPS.linear if seen else product
-    return run(x, values, indices, bias, None, None, pattern)
+    tokens = wanted = None
+    if scale is not None:
+        wanted = x.dtype
+        x, tokens = quantized_tokens(x, values.dtype)
+    if seen:
+        run = OPS.gated if gated else OPS.linear
+        return run(x, values, indices, bias, scale, tokens, pattern, activation, wanted)
+    return product(x, values, indices, bias, scale, tokens, pattern, activation, wanted, gated=gated)
 
 
 _PLAIN = (Tensor, torch.nn.Parameter)
@@ -204,10 +224,10 @@ def _backward_product(ctx: Any, grad: Tensor, *, gated: bool = False) -> tuple[T
     rows, pattern = values.shape[0], ctx.pattern
     g, flat = grad.reshape(-1, grad.shape[-1]), x.reshape(-1, x.shape[-1])
     if gated and scale is not None and scale.numel() > 1:
-        scale = _by_turns(scale)
+        scale = by_turns(scale)
     tokens = None if dense_scale is None else dense_scale.reshape(-1, 1)
     if gated or ctx.activation:
-        added = _by_turns(bias) if gated and bias is not None else bias
+        added = by_turns(bias) if gated and bias is not None else bias
         z = torch.ops.louver.linear(
             flat, values, indices, added, scale, None if tokens is None else tokens[:, 0], pattern, None, torch.float32
         )
@@ -215,7 +235,7 @@ def _backward_product(ctx: Any, grad: Tensor, *, gated: bool = False) -> tuple[T
         g = slope(g.float(), z)
     g_bias = None
     if ctx.needs[2]:
-        g_bias = _in_order(g.sum(0)) if gated else g.sum(0)
+        g_bias = in_order(g.sum(0)) if gated else g.sum(0)
         g_bias = g_bias.to(cast("Tensor", bias).dtype)
     for factor in (scale, tokens):
         g = g if factor is None else g * factor
@@ -239,13 +259,13 @@ def _gated_slope(g: Tensor, z: Tensor, activation: str | None) -> Tensor:
     return torch.stack([g_gate, blocks * _ACTIVATIONS[activation](gate)], 2).reshape(z.shape)
 
 
-def _by_turns(x: Tensor) -> Tensor:
+def by_turns(x: Tensor) -> Tensor:
     """A vector of the gate's elements, then those of the up projection, in the order of the pair's rows."""
     return x.reshape(2, -1, GATE_ROWS).transpose(0, 1).reshape(-1)
 
 
-def _in_order(x: Tensor) -> Tensor:
-    """The inverse of `_by_turns`."""
+def in_order(x: Tensor) -> Tensor:
+    """The inverse of `by_turns`."""
     return x.reshape(-1, 2, GATE_ROWS).transpose(0, 1).reshape(-1)
 
 
