@@ -141,7 +141,7 @@ def separate_(model: nn.Module) -> None:
         for name, child in module._modules.items():
             if type(child) is PairedLinear:
                 module._modules[name] = child.separate()
-        if isinstance(module, GatedBlock):
+        if JOINT in module._modules:
             del module._modules[JOINT]
             module.__class__ = module.original
 

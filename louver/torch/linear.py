@@ -17,6 +17,7 @@ from louver.formats.pattern import Pattern
 from louver.torch.columns import windows_of
 from louver.torch.core import compressed, cores
 from louver.torch.operators import OPS, multiply
+from louver.torch.tokens import quantized_rows
 
 
 class SparseWeight(nn.Module):
@@ -92,6 +93,15 @@ class SparseWeight(nn.Module):
         if self.scale is None:
             return dense
         return (dense.float() * self.row_scales(self.scale)[:, None]).to(self.dense_dtype)
+
+    @property
+    def owner(self) -> SparseWeight:
+        """The weight whose parameters hold this one."""
+        return self
+
+    def rounded(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """The values in 8 bits, and the scales, as `quantized_` takes them."""
+        return quantized_rows(self.values.detach(), dtype)
 
     def row_scales(self, scale: Tensor) -> Tensor:
         """Scales in the order of the rows of `values`."""
@@ -199,14 +209,27 @@ class SparseLinear(nn.Module):
         return made
 
     @classmethod
-    def like(cls, layer: Any, pattern: str | Pattern = "2:4", *, dtype: torch.dtype | None = None) -> SparseLinear:
-        """The sparse module of a dense layer, with parameters on the meta device, to be loaded."""
+    def like(
+        cls,
+        layer: Any,
+        pattern: str | Pattern = "2:4",
+        *,
+        dtype: torch.dtype | None = None,
+        scaled: bool = False,
+    ) -> SparseLinear:
+        """The sparse module of a dense layer, with parameters on the meta device, to be loaded.
+
+        dtype: of the values, by default that of the layer. scaled: whether the weight is quantized, with scales.
+        """
         turned = not isinstance(layer, nn.Linear)
         rows, columns = layer.weight.shape[::-1] if turned else layer.weight.shape
         kind = dtype or layer.weight.dtype
         made = cls(columns, rows, layer.bias is not None, pattern, device="meta", dtype=kind)
         if made.bias is not None:
             made.bias = nn.Parameter(made.bias.to(layer.bias.dtype), layer.bias.requires_grad)
+        if scaled:
+            scale = torch.empty(rows, dtype=torch.float32, device="meta")
+            made.weight.quantized_(made.weight.values, scale, layer.weight.dtype)
         made.dense_class = type(layer)
         return made.train(layer.training)
 

@@ -4,12 +4,14 @@ A weight is `values` [rows, kept] and `indices` (uint8), as in Louver's files, w
 
 - `linear(x, values, indices, bias, scale, dense_scale, pattern, activation, out_dtype)`: as `louver.linear`
 - `gated(…)`, the same arguments: the rows of the weight are a pair of `louver.gated`, by turns
+- `scaled(x, values, indices, scale, bias, pattern, activation, gated)`: of a quantized weight, x is quantized too
 - `dense(values, indices, size, pattern)`: the dense weight [rows, size]
 - `take(dense, indices, pattern)`: the kept elements of a dense matrix, the inverse of `dense`
 
 Gradients of x are a product with the dense weight, which the backward pass makes anew and drops. A weight that keeps
 2:4 along K keeps no pattern along its rows, so the product of the gradient is dense. Gradients of values are the kept
-elements of the dense gradient; a pattern never changes. Operands of 8 bits, and scales, have no gradient.
+elements of the dense gradient; a pattern never changes. Operands of 8 bits, and scales, have no gradient. The gradient
+of x in `scaled` takes no notice of the rounding of x.
 """
 
 # PyTorch's stubs leave many types unknown.
@@ -38,6 +40,10 @@ _PRODUCT = (
 _SCHEMAS = {
     "linear": _PRODUCT,
     "gated": _PRODUCT,
+    "scaled": (
+        "(Tensor x, Tensor values, Tensor indices, Tensor scale, Tensor? bias=None, "
+        'str pattern="2:4", str? activation=None, bool gated=False) -> Tensor'
+    ),
     "dense": '(Tensor values, Tensor indices, SymInt size, str pattern="2:4") -> Tensor',
     "take": '(Tensor dense, Tensor indices, str pattern="2:4") -> Tensor',
 }
@@ -101,12 +107,29 @@ def multiply(
         bias = None if bias is None else bias.to(kind)
     tokens = wanted = None
     if scale is not None:
+        if torch.is_grad_enabled() and (x.requires_grad or (bias is not None and bias.requires_grad)):
+            return OPS.scaled(x, values, indices, scale, bias, pattern, activation, gated)
         wanted = x.dtype
         x, tokens = quantized_tokens(x, values.dtype)
     if seen:
         run = OPS.gated if gated else OPS.linear
         return run(x, values, indices, bias, scale, tokens, pattern, activation, wanted)
     return product(x, values, indices, bias, scale, tokens, pattern, activation, wanted, gated=gated)
+
+
+def scaled(
+    x: Tensor,
+    values: Tensor,
+    indices: Tensor,
+    scale: Tensor,
+    bias: Tensor | None = None,
+    pattern: str = "2:4",
+    activation: str | None = None,
+    gated: bool = False,
+) -> Tensor:
+    """The product of a quantized weight below autograd, in the type of x."""
+    given, tokens = quantized_tokens(x, values.dtype)
+    return product(given, values, indices, bias, scale, tokens, pattern, activation, x.dtype, gated=gated)
 
 
 _PLAIN = (Tensor, torch.nn.Parameter)
@@ -169,6 +192,19 @@ def _fake_product(
     return x.new_empty((*x.shape[:-1], rows), dtype=wanted)
 
 
+def _fake_scaled(
+    x: Tensor,
+    values: Tensor,
+    indices: Tensor,
+    scale: Tensor,
+    bias: Tensor | None = None,
+    pattern: str = "2:4",
+    activation: str | None = None,
+    gated: bool = False,
+) -> Tensor:
+    return _fake_product(x, values, indices, bias, scale, None, pattern, activation, x.dtype, gated=gated)
+
+
 def _fake_dense(values: Tensor, indices: Tensor, size: int, pattern: str = "2:4") -> Tensor:
     check_arrays(values, indices, Pattern.parse(pattern), size)
     return values.new_empty((values.shape[0], size))
@@ -227,10 +263,11 @@ def _backward_product(ctx: Any, grad: Tensor, *, gated: bool = False) -> tuple[T
         scale = by_turns(scale)
     tokens = None if dense_scale is None else dense_scale.reshape(-1, 1)
     if gated or ctx.activation:
+        operand, factors = flat, None if tokens is None else tokens[:, 0]
+        if x.dtype.itemsize > values.dtype.itemsize:
+            operand, factors = quantized_tokens(flat, values.dtype)
         added = by_turns(bias) if gated and bias is not None else bias
-        z = torch.ops.louver.linear(
-            flat, values, indices, added, scale, None if tokens is None else tokens[:, 0], pattern, None, torch.float32
-        )
+        z = torch.ops.louver.linear(operand, values, indices, added, scale, factors, pattern, None, torch.float32)
         slope = functools.partial(_gated_slope, activation=ctx.activation) if gated else _SLOPES[ctx.activation]
         g = slope(g.float(), z)
     g_bias = None
@@ -269,6 +306,19 @@ def in_order(x: Tensor) -> Tensor:
     return x.reshape(-1, 2, GATE_ROWS).transpose(0, 1).reshape(-1)
 
 
+def _setup_scaled(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, values, indices, scale, bias, pattern, activation, gated = inputs
+    _check_gradients(x, values, scale, None)
+    ctx.needs = x.requires_grad, False, bias is not None and bias.requires_grad
+    ctx.pattern, ctx.activation, ctx.gated = pattern, activation, gated
+    ctx.save_for_backward(x, values, indices, bias, scale, None)
+
+
+def _backward_scaled(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    g_x, _, _, g_bias, *_ = _backward_product(ctx, grad, gated=ctx.gated)
+    return g_x, None, None, None, g_bias, None, None, None
+
+
 def _setup_dense(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     _, indices, _, pattern = inputs
     ctx.pattern = pattern
@@ -301,6 +351,7 @@ def library() -> torch.library.Library:
     rows: list[tuple[str, Any, Any, Any, Any]] = [
         ("linear", product, _fake_product, _setup_product, _backward_product),
         ("gated", gated_product, fake_gated, _setup_product, gated_back),
+        ("scaled", scaled, _fake_scaled, _setup_scaled, _backward_scaled),
         ("dense", _dense, _fake_dense, _setup_dense, _backward_dense),
         ("take", _take, _fake_take, _setup_take, _backward_take),
     ]

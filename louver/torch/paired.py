@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from louver.formats.gated import GATE_ROWS
 from louver.torch.linear import SparseLinear, SparseWeight
-from louver.torch.operators import OPS, by_turns, multiply
+from louver.torch.operators import OPS, by_turns, in_order, multiply
 
 
 class PairedWeight(SparseWeight):
@@ -41,6 +41,10 @@ class PairedWeight(SparseWeight):
         made.negative_zeros_dropped = gate.negative_zeros_dropped + up.negative_zeros_dropped
         return made
 
+    def rounded(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        values, scale = super().rounded(dtype)
+        return values, in_order(scale)
+
     def row_scales(self, scale: Tensor) -> Tensor:
         return by_turns(scale)
 
@@ -66,6 +70,10 @@ class PairRows(SparseWeight):
     @property
     def joint(self) -> PairedWeight:
         return self._pair[0]
+
+    @property
+    def owner(self) -> PairedWeight:
+        return self.joint
 
     @property
     def values(self) -> Tensor:

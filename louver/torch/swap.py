@@ -97,7 +97,7 @@ def compress_(
         for _ in range(len(choices)):
             rows.append(swapper.row(choices.pop(0)))
         said = fuse_(model)
-    _describe(model)
+    describe(model)
     return Report(tuple(_with(row, said.get(row.name)) for row in rows))
 
 
@@ -114,10 +114,11 @@ def decompress_(model: nn.Module) -> Report:
         layer = layers.pop(0)
         sparse = layer.module
         layer.put(sparse.linear())
-        size = sparse.in_features * sparse.out_features * sparse.weight.dtype.itemsize
+        kind: torch.dtype = sparse.weight.dense_dtype or sparse.weight.dtype
+        size = sparse.in_features * sparse.out_features * kind.itemsize
         shape = (sparse.out_features, sparse.in_features)
         rows.append(Row(layer.name, "dense", "decompressed", shape, sparse.weight.pattern, (_nbytes(sparse), size)))
-    _describe(model)
+    describe(model)
     return Report(tuple(rows))
 
 
@@ -125,7 +126,7 @@ def _with(row: Row, said: str | None) -> Row:
     return row if said is None else replace(row, reason=f"{row.reason}; {said}")
 
 
-def _describe(model: nn.Module) -> None:
+def describe(model: nn.Module) -> None:
     """Keep the configuration of a model of Transformers true to its layers, so that `save_pretrained` writes it."""
     loaded: Any = sys.modules.get("transformers.modeling_utils")
     if loaded is not None and isinstance(model, loaded.PreTrainedModel):
@@ -258,7 +259,7 @@ def _pruned(w: Tensor, pattern: Pattern) -> Tensor:
 
 
 def _nbytes(sparse: SparseLinear) -> int:
-    return sparse.weight.values.nbytes + sparse.weight.indices.nbytes
+    return sum(each.nbytes for each in sparse.weight.parameters())
 
 
 def _row(layer: Layer, done: str, reason: str, pattern: str = "") -> Row:

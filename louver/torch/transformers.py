@@ -73,7 +73,10 @@ def _checked(name: str, layer: Mapping[str, str]) -> dict[str, str]:
     pattern, dtype = layer.get("pattern"), layer.get("dtype")
     if not isinstance(getattr(torch, dtype or "", None), torch.dtype):
         raise ValueError(f"{name}: a sparse layer has a pattern and a dtype such as 'bfloat16', got {dict(layer)}")
-    return {"pattern": str(Pattern.parse(pattern)), "dtype": str(dtype)}
+    scale = layer.get("scale")
+    if scale not in (None, "row"):
+        raise ValueError(f'{name}: the scales of a quantized layer are those of its rows, "row", got {scale!r}')
+    return {"pattern": str(Pattern.parse(pattern)), "dtype": str(dtype), **({"scale": scale} if scale else {})}
 
 
 @_auto.register_quantizer(METHOD)
@@ -107,7 +110,12 @@ class LouverQuantizer(_Quantizer):
         for name, layer in layers.items():
             parent, attribute = name.rpartition(".")[::2]
             kept: torch.dtype = getattr(torch, layer["dtype"])
-            made = SparseLinear.like(modules[name], layer["pattern"], dtype=kept if kept.itemsize == 1 else None)
+            made = SparseLinear.like(
+                modules[name],
+                layer["pattern"],
+                dtype=kept if kept.itemsize == 1 else None,
+                scaled="scale" in layer,
+            )
             setattr(modules[parent], attribute, made)
         return model
 
@@ -136,6 +144,7 @@ def describe_(model: Any) -> Any:
         layer.name: {
             "pattern": layer.module.weight.pattern,
             "dtype": str(layer.module.weight.dtype).removeprefix("torch."),
+            **({} if layer.module.weight.scale is None else {"scale": "row"}),
         }
         for layer in sparse_layers(model)
     }
