@@ -155,6 +155,10 @@ class PairRows(SparseWeight):
                 missing_keys.extend([key] if strict else [])
             elif list(given.shape) != shape:
                 error_msgs.append(f"{key} has shape {shape}, got {list(given.shape)} in the state_dict")
+            elif mine.is_meta and not given.is_meta:
+                error_msgs.append(
+                    f"{key} is one of a pair on the meta device, which takes no values: call to_empty first"
+                )
             else:
                 with torch.no_grad():
                     mine.copy_(given.reshape(mine.shape))

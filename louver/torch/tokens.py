@@ -22,13 +22,13 @@ LEAST: Final = 1e-12
 
 def quantized_tokens(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """x [..., K] in 8 bits, and f32 scales [...] of its tokens, with x ≈ quantized · scale; the greatest magnitude of
-    a token is the greatest of the type. A NaN or an infinity stays one in e4m3. x without leading axes is one token.
+    a token is the greatest of the type. The scale of a token with NaN is NaN. x without leading axes is one token.
 
     On a GPU it is one kernel of Triton where Triton is installed; a compiler sees operations of PyTorch, and fuses them.
     """
     if x.is_cuda and not torch.compiler.is_compiling() and x.shape[-1] <= _WIDEST and x.numel() and _triton():
         kernel: Any = importlib.import_module("louver.torch.tokens_kernel")
-        return kernel.quantized_tokens(x.detach(), dtype, LARGEST[dtype], LEAST)
+        return kernel.quantized_tokens(x.detach(), dtype, 1 / LARGEST[dtype], LEAST)
     return quantized_rows(x, dtype)
 
 
@@ -43,7 +43,8 @@ def _triton() -> bool:
 def quantized_rows(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """The same by operations of PyTorch."""
     wide = x.float()
-    scale = (wide.abs().amax(-1) / LARGEST[dtype]).clamp_min(LEAST)
+    # PyTorch divides by a number in one way on a CPU, and in another on a GPU; all multiply alike.
+    scale = (wide.abs().amax(-1) * (1 / LARGEST[dtype])).clamp_min(LEAST)
     divided = wide / scale[..., None]
     if not dtype.is_floating_point:
         divided = divided.round()

@@ -12,12 +12,14 @@ from torch import Tensor
 
 
 @triton.jit
-def _tokens(x, y, scales, size, row, largest, least, WIDTH: tl.constexpr, ROUND: tl.constexpr):
+def _tokens(x, y, scales, size, row, factor, least, WIDTH: tl.constexpr, ROUND: tl.constexpr):
     token = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, WIDTH)
     mask = columns < size
     v = tl.load(x + token * row + columns, mask=mask, other=0.0).to(tl.float32)
-    scale = tl.maximum(tl.div_rn(tl.max(tl.abs(v), 0), largest), least)
+    scale = tl.maximum(tl.max(tl.abs(v), 0) * factor, least)
+    # The maximum of Triton passes over NaN.
+    scale = tl.where(tl.max((v != v).to(tl.int32), 0) > 0, float("nan"), scale)
     v = tl.div_rn(v, scale)
     if ROUND:
         # The sum has no bits below 1, so the addition rounds to nearest, ties to even.
@@ -26,7 +28,7 @@ def _tokens(x, y, scales, size, row, largest, least, WIDTH: tl.constexpr, ROUND:
     tl.store(scales + token, scale)
 
 
-def quantized_tokens(x: Tensor, dtype: torch.dtype, largest: float, least: float) -> tuple[Tensor, Tensor]:
+def quantized_tokens(x: Tensor, dtype: torch.dtype, factor: float, least: float) -> tuple[Tensor, Tensor]:
     """See `louver.torch.tokens.quantized_tokens`."""
     size = x.shape[-1]
     flat = x.reshape(-1, size)
@@ -37,7 +39,7 @@ def quantized_tokens(x: Tensor, dtype: torch.dtype, largest: float, least: float
     width = triton.next_power_of_2(size)
     with torch.cuda.device(x.device):
         _tokens[(flat.shape[0],)](
-            flat, y, scales, size, flat.stride(0), largest, least, width, dtype == torch.int8,
+            flat, y, scales, size, flat.stride(0), factor, least, width, dtype == torch.int8,
             num_warps=min(16, max(1, width // 1024)),
         )  # fmt: skip
     return y, scales

@@ -160,6 +160,12 @@ def test_a_bad_state_dict_names_the_key() -> None:
         made.load_state_dict({**state, "0.up_proj.weight.zero": torch.zeros(1)})
     with pytest.raises(RuntimeError, match=r"0.up_proj.weight.values has shape \[72, 24\], got \[8, 24\]"):
         made.load_state_dict({**state, "0.up_proj.weight.values": state["0.up_proj.weight.values"][:8]})
+    empty = copy.deepcopy(made).to("meta")
+    with pytest.raises(RuntimeError, match=r"up_proj.weight.values is one of a pair on the meta device.*to_empty"):
+        empty.load_state_dict(state, assign=True)
+    empty = empty.to_empty(device="cpu")
+    empty.load_state_dict(state)
+    assert torch.equal(empty(tokens()), made(tokens()))
 
 
 def test_copies_and_pickles() -> None:
