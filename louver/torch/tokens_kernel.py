@@ -1,7 +1,7 @@
 """The kernel of `louver.torch.tokens`, in Triton: a program for each token reads it once."""
 
 # Triton's functions have no types.
-# pyright: basic, reportMissingImports=false, reportCallIssue=false
+# pyright: basic, reportMissingImports=false, reportCallIssue=false, reportOperatorIssue=false
 
 from __future__ import annotations
 
