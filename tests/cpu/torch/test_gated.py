@@ -293,6 +293,20 @@ def test_compiled_in_one_graph() -> None:
         assert torch.equal(compiled(x[:, :3]), made(x[:, :3]))
 
 
+def test_exported_and_called_with_other_parameters() -> None:
+    made = model(Mlp(bias=True))
+    fused(made)
+    x = tokens()
+    assert torch.equal(torch.export.export(made, (x,)).module()(x), made(x))
+    others = {name: each.detach().clone() for name, each in made.named_parameters()}
+    others["0.louver_pair.values"] *= 2
+    once, twice = made(x), torch.func.functional_call(made, others, (x,))
+    with torch.no_grad():
+        made[0].gate_proj.weight.values.mul_(2)
+        made[0].up_proj.weight.values.mul_(2)
+    assert torch.equal(twice, made(x)) and not torch.equal(twice, once)
+
+
 def test_layers_in_two_places_or_of_odd_sizes_stay() -> None:
     made = model(Mlp())
     made.again = made[0].up_proj
