@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import zlib
 from collections import Counter
 from pathlib import Path
@@ -64,3 +65,9 @@ def golden(request: pytest.FixtureRequest) -> Golden:
 def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     """Random numbers that differ from test to test and repeat from run to run."""
     return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
+
+
+@pytest.fixture
+def without_louver_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that has not imported `louver.torch`, whichever tests ran before."""
+    monkeypatch.setitem(sys.modules, "louver.torch", None)

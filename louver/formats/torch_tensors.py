@@ -74,8 +74,8 @@ def check_operand(x: Any) -> None:
     check_memory(x)
     if x.requires_grad and torch.is_grad_enabled():
         raise ValueError(
-            "Louver's products have no gradient yet, got a tensor that requires one while gradients are enabled: call under "
-            "torch.no_grad(), or give the tensor's detach()"
+            "only louver.linear has a gradient, of x and bias after `import louver.torch`, got a tensor that requires one while "
+            "gradients are enabled: call under torch.no_grad(), or give the tensor's detach()"
         )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from louver.formats.dynamo import opaque
 from louver.formats.tensor import SparseTensor
 from louver.frontend.epilogue import Activation
 from louver.frontend.problem import Kind
-from louver.library.fused import Given, given_of
+from louver.library.fused import NOTHING, Given, given_of
 from louver.library.host import by_reference, usable_device
 from louver.library.request import Accumulate, check_kernel, check_sparse, request
 from louver.library.state import TensorState, state_of
@@ -154,6 +155,10 @@ def _product(
     if axis == -2:
         check_sparse(s, accumulate, axis)
         s = s.mT
+    if kind == "linear":
+        y = _recorded(s, x, given, activation, out, out_dtype, accumulate, batch_invariant)
+        if y is not None:
+            return y
     asked = request(kind, s, x, given, activation, out, out_dtype, accumulate, batch_invariant=batch_invariant)
     if asked.empty:
         return asked.made(out)
@@ -169,3 +174,26 @@ def _product(
     if placed is not None:
         state.warm.keep(options, (x, given, out), asked, result, placed)
     return made
+
+
+def _recorded(
+    s: object,
+    x: Any,
+    given: Given,
+    activation: Activation | None,
+    out: Any,
+    out_dtype: object,
+    accumulate: Accumulate,
+    batch_invariant: bool,
+) -> Any:
+    """The product with its gradient, if PyTorch records the call and `louver.torch`, a later room, is imported. None if
+    not, and for options whose gradients it does not have.
+    """
+    room: Any = sys.modules.get("louver.torch")
+    trained = any(getattr(each, "requires_grad", False) for each in (x, given.bias, given.scale, given.dense_scale))
+    if room is None or not trained or not isinstance(s, SparseTensor):
+        return None
+    known = given._replace(bias=None, scale=None, dense_scale=None) == NOTHING
+    if not known or out is not None or accumulate != "auto" or batch_invariant:
+        return None
+    return room.recorded_linear(x, s, given.bias, given.scale, given.dense_scale, activation, out_dtype)

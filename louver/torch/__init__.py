@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from louver.torch.linear import SparseLinear, SparseWeight
+    from louver.torch.quantized import quantize_
     from louver.torch.ready import prepare
     from louver.torch.report import Report
     from louver.torch.stale import verify
@@ -22,6 +23,7 @@ __all__ = [
     "decompress_",
     "prepare",
     "prune_",
+    "quantize_",
     "verify",
 ]
 
@@ -35,6 +37,9 @@ _HOMES = {
     "decompress_": "swap",
     "prepare": "ready",
     "prune_": "swap",
+    "quantize_": "quantized",
+    # `louver.library` looks for it when PyTorch records a call.
+    "recorded_linear": "recorded",
     "verify": "stale",
 }
 

@@ -206,10 +206,10 @@ def compressed(w: Tensor, pattern: str, *, prune: bool = False) -> tuple[Tensor,
     Raises ValueError for a group of too many non-zeros.
     """
     s = louver.compress(w.detach(), pattern, method="magnitude" if prune else None)
-    return _torch_rows(s.values, w.dtype), _torch_rows(s.indices, torch.uint8), s.negative_zeros_dropped
+    return torch_rows(s.values, w.dtype), torch_rows(s.indices, torch.uint8), s.negative_zeros_dropped
 
 
-def _torch_rows(rows: Any, dtype: torch.dtype) -> Tensor:
+def torch_rows(rows: Any, dtype: torch.dtype) -> Tensor:
     """Rows without gaps as a tensor: a copy of a NumPy array, whose bits are those of `dtype`, or a tensor itself."""
     if isinstance(rows, Tensor):
         return rows.contiguous()

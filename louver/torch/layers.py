@@ -49,6 +49,11 @@ def is_turned(module: nn.Module) -> bool:
     return made is not None and type(module) is made.Conv1D
 
 
+def is_hooked(module: Any) -> bool:
+    """Whether a call of the module runs hooks, or a `forward` of its own."""
+    return any(getattr(module, hooks) for hooks in _HOOKS) or "forward" in vars(module)
+
+
 def is_dense(module: nn.Module) -> bool:
     """Whether the module is a dense linear layer that `SparseLinear` can stand for."""
     return type(module) is nn.Linear or is_turned(module)
@@ -120,7 +125,7 @@ def _layer(
         refused = f"it is a {type(module).__name__}, not a torch.nn.Linear"
     elif reader is not None:
         refused = f"{type(reader).__name__} reads the weight itself"
-    elif any(getattr(module, hooks) for hooks in _HOOKS) or "forward" in vars(module):
+    elif is_hooked(module):
         refused = "it has hooks: attach them after the swap"
     return Layer(name, module, places, role, refused)
 

@@ -17,6 +17,7 @@ from louver.formats.pattern import Pattern
 from louver.torch.columns import windows_of
 from louver.torch.core import compressed, cores
 from louver.torch.operators import OPS, multiply
+from louver.torch.tokens import quantized_rows
 
 
 class SparseWeight(nn.Module):
@@ -24,6 +25,8 @@ class SparseWeight(nn.Module):
 
     values: [rows, kept]. indices: uint8 (`louver.formats.codes`), without gradient. pattern: as text.
     negative_zeros_dropped: -0.0 of the dense matrix that `of` made +0.0.
+    scale: f32 [rows] of a quantized weight, whose elements are value · scale, else None. dense_dtype: of such a weight
+    before.
 
     Device forms of the weight follow `load_state_dict`, `to`, `copy_` and every write that PyTorch counts. Writes
     through `.data`, DLPack or a replayed graph are not counted: call `refresh_` after them.
@@ -31,6 +34,8 @@ class SparseWeight(nn.Module):
 
     values: nn.Parameter
     indices: nn.Parameter
+    scale: nn.Parameter | None
+    dense_dtype: torch.dtype | None
 
     def __init__(
         self,
@@ -50,6 +55,8 @@ class SparseWeight(nn.Module):
         values = torch.empty(rows, windows.groups * found.n, device=device, dtype=dtype)
         self.values = nn.Parameter(values, requires_grad and values.is_floating_point() and values.itemsize > 1)
         self.indices = nn.Parameter(torch.empty(windows.count, codes, device=device, dtype=torch.uint8), False)
+        self.register_parameter("scale", None)
+        self.dense_dtype = None
 
     @classmethod
     def of(cls, w: Tensor, pattern: str | Pattern, *, prune: bool = False) -> SparseWeight:
@@ -81,8 +88,30 @@ class SparseWeight(nn.Module):
         return self.values.device
 
     def dense(self) -> Tensor:
-        """The dense weight [rows, columns], differentiable."""
-        return OPS.dense(self.values, self.indices, self.shape[1], self.pattern)
+        """The dense weight [rows, columns], differentiable. Of a quantized weight in the type that it had before."""
+        dense = OPS.dense(self.values, self.indices, self.shape[1], self.pattern)
+        if self.scale is None:
+            return dense
+        return (dense.float() * self.row_scales(self.scale)[:, None]).to(self.dense_dtype)
+
+    @property
+    def owner(self) -> SparseWeight:
+        """The weight whose parameters hold this one."""
+        return self
+
+    def rounded(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """The values in 8 bits, and the scales, as `quantized_` takes them."""
+        return quantized_rows(self.values.detach(), dtype)
+
+    def row_scales(self, scale: Tensor) -> Tensor:
+        """Scales in the order of the rows of `values`."""
+        return scale
+
+    def quantized_(self, values: Tensor, scale: Tensor, dense_dtype: torch.dtype | None) -> None:
+        """Become the weight of these values of 8 bits, with a scale for each row."""
+        self.values = nn.Parameter(values.detach(), False)
+        self.scale = nn.Parameter(scale.detach(), False)
+        self.dense_dtype = dense_dtype
 
     def refresh_(self) -> SparseWeight:
         """Make all device forms anew at the next product. For writes that PyTorch does not count."""
@@ -92,21 +121,29 @@ class SparseWeight(nn.Module):
 
     def copy_(self, other: SparseWeight) -> SparseWeight:
         """Take the values and indices of a weight of the same shape and pattern. Raises ValueError for another one."""
-        if (other.shape, other.pattern) != (self.shape, self.pattern):
-            raise ValueError(
-                f"a weight is copied from one of its shape and pattern, {list(self.shape)} {self.pattern}, got "
-                f"{list(other.shape)} {other.pattern}"
-            )
+        self.check_like(other)
         with torch.no_grad():
-            self.values.copy_(other.values)
-            self.indices.copy_(other.indices)
+            self.values.copy_(other.values.reshape(self.values.shape))
+            self.indices.copy_(other.indices.reshape(self.indices.shape))
+            if self.scale is not None and other.scale is not None:
+                self.scale.copy_(other.scale)
         return self.refresh_()
 
+    def check_like(self, other: SparseWeight) -> None:
+        """Raises ValueError unless this weight can be copied from the other one."""
+        kinds = [(list(each.shape), each.pattern, each.scale is not None) for each in (self, other)]
+        if kinds[0] != kinds[1]:
+            mine, given = (f"{shape} {pattern}{' with scales' if scaled else ''}" for shape, pattern, scaled in kinds)
+            raise ValueError(f"a weight is copied from one of its shape and pattern, {mine}, got {given}")
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> SparseWeight:
+        scale = self._parameters.get("scale")
+
         def keeps_type(x: Tensor) -> Tensor:
             y = fn(x)
-            # The type of a quantized weight is its meaning: `half` of a model leaves it.
-            return x.to(y.device) if x.dtype.itemsize == 1 and y.dtype != x.dtype else y
+            # The type of a quantized weight is its meaning, and its scales are f32: `half` of a model leaves them.
+            kept = x.dtype.itemsize == 1 or x is scale
+            return x.to(y.device) if kept and y.dtype != x.dtype else y
 
         self.refresh_()
         super()._apply(keeps_type, recurse)
@@ -172,14 +209,27 @@ class SparseLinear(nn.Module):
         return made
 
     @classmethod
-    def like(cls, layer: Any, pattern: str | Pattern = "2:4", *, dtype: torch.dtype | None = None) -> SparseLinear:
-        """The sparse module of a dense layer, with parameters on the meta device, to be loaded."""
+    def like(
+        cls,
+        layer: Any,
+        pattern: str | Pattern = "2:4",
+        *,
+        dtype: torch.dtype | None = None,
+        scaled: bool = False,
+    ) -> SparseLinear:
+        """The sparse module of a dense layer, with parameters on the meta device, to be loaded.
+
+        dtype: of the values, by default that of the layer. scaled: whether the weight is quantized, with scales.
+        """
         turned = not isinstance(layer, nn.Linear)
         rows, columns = layer.weight.shape[::-1] if turned else layer.weight.shape
         kind = dtype or layer.weight.dtype
         made = cls(columns, rows, layer.bias is not None, pattern, device="meta", dtype=kind)
         if made.bias is not None:
             made.bias = nn.Parameter(made.bias.to(layer.bias.dtype), layer.bias.requires_grad)
+        if scaled:
+            scale = torch.empty(rows, dtype=torch.float32, device="meta")
+            made.weight.quantized_(made.weight.values, scale, layer.weight.dtype)
         made.dense_class = type(layer)
         return made.train(layer.training)
 
@@ -210,7 +260,8 @@ class SparseLinear(nn.Module):
         # A module finds its attributes in these dictionaries too, which takes 1 to 2 µs for each.
         weight: Any = self._modules["weight"]
         arrays = weight._parameters
-        return multiply(x, arrays["values"], arrays["indices"], self._parameters["bias"], weight.pattern)
+        bias = self._parameters["bias"]
+        return multiply(x, arrays["values"], arrays["indices"], bias, weight.pattern, scale=arrays["scale"])
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"

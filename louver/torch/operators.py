@@ -4,12 +4,14 @@ A weight is `values` [rows, kept] and `indices` (uint8), as in Louver's files, w
 
 - `linear(x, values, indices, bias, scale, dense_scale, pattern, activation, out_dtype)`: as `louver.linear`
 - `gated(…)`, the same arguments: the rows of the weight are a pair of `louver.gated`, by turns
+- `scaled(x, values, indices, scale, bias, pattern, activation, gated)`: of a quantized weight, x is quantized too
 - `dense(values, indices, size, pattern)`: the dense weight [rows, size]
 - `take(dense, indices, pattern)`: the kept elements of a dense matrix, the inverse of `dense`
 
 Gradients of x are a product with the dense weight, which the backward pass makes anew and drops. A weight that keeps
 2:4 along K keeps no pattern along its rows, so the product of the gradient is dense. Gradients of values are the kept
-elements of the dense gradient; a pattern never changes. Operands of 8 bits, and scales, have no gradient.
+elements of the dense gradient; a pattern never changes. Operands of 8 bits, and scales, have no gradient. The gradient
+of x in `scaled` takes no notice of the rounding of x.
 """
 
 # PyTorch's stubs leave many types unknown.
@@ -29,6 +31,7 @@ from louver.formats.gated import GATE_ROWS
 from louver.formats.pattern import Pattern
 from louver.torch.columns import check_arrays, expanded, taken
 from louver.torch.core import core_of
+from louver.torch.tokens import quantized_tokens
 
 _PRODUCT = (
     "(Tensor x, Tensor values, Tensor indices, Tensor? bias=None, Tensor? scale=None, Tensor? dense_scale=None, "
@@ -37,6 +40,10 @@ _PRODUCT = (
 _SCHEMAS = {
     "linear": _PRODUCT,
     "gated": _PRODUCT,
+    "scaled": (
+        "(Tensor x, Tensor values, Tensor indices, Tensor scale, Tensor? bias=None, "
+        'str pattern="2:4", str? activation=None, bool gated=False) -> Tensor'
+    ),
     "dense": '(Tensor values, Tensor indices, SymInt size, str pattern="2:4") -> Tensor',
     "take": '(Tensor dense, Tensor indices, str pattern="2:4") -> Tensor',
 }
@@ -71,9 +78,22 @@ def product(
     )
 
 
-def multiply(x: Tensor, values: Tensor, indices: Tensor, bias: Tensor | None, pattern: str) -> Tensor:
+def multiply(
+    x: Tensor,
+    values: Tensor,
+    indices: Tensor,
+    bias: Tensor | None,
+    pattern: str,
+    *,
+    scale: Tensor | None = None,
+    activation: str | None = None,
+    gated: bool = False,
+) -> Tensor:
     """`x @ w.T + bias` of a layer: under autocast as `torch.nn.functional.linear`, by the operator where a tracer or
     autograd must see it, else by `product`, which takes less time.
+
+    scale: [rows] of a quantized weight; x is then quantized too, with a scale for each token.
+    activation, gated: as of the operator `gated`.
     """
     if torch.compiler.is_compiling() or type(x) not in _PLAIN or _modes():
         seen = True
@@ -85,8 +105,31 @@ def multiply(x: Tensor, values: Tensor, indices: Tensor, bias: Tensor | None, pa
         kind = torch.get_autocast_dtype(device)
         x, values = (each.to(kind) if each.dtype.itemsize > 1 else each for each in (x, values))
         bias = None if bias is None else bias.to(kind)
-    run = OPS.linear if seen else product
-    return run(x, values, indices, bias, None, None, pattern)
+    tokens = wanted = None
+    if scale is not None:
+        if torch.is_grad_enabled() and (x.requires_grad or (bias is not None and bias.requires_grad)):
+            return OPS.scaled(x, values, indices, scale, bias, pattern, activation, gated)
+        wanted = x.dtype
+        x, tokens = quantized_tokens(x, values.dtype)
+    if seen:
+        run = OPS.gated if gated else OPS.linear
+        return run(x, values, indices, bias, scale, tokens, pattern, activation, wanted)
+    return product(x, values, indices, bias, scale, tokens, pattern, activation, wanted, gated=gated)
+
+
+def scaled(
+    x: Tensor,
+    values: Tensor,
+    indices: Tensor,
+    scale: Tensor,
+    bias: Tensor | None = None,
+    pattern: str = "2:4",
+    activation: str | None = None,
+    gated: bool = False,
+) -> Tensor:
+    """The product of a quantized weight below autograd, in the type of x."""
+    given, tokens = quantized_tokens(x, values.dtype)
+    return product(given, values, indices, bias, scale, tokens, pattern, activation, x.dtype, gated=gated)
 
 
 _PLAIN = (Tensor, torch.nn.Parameter)
@@ -149,6 +192,19 @@ def _fake_product(
     return x.new_empty((*x.shape[:-1], rows), dtype=wanted)
 
 
+def _fake_scaled(
+    x: Tensor,
+    values: Tensor,
+    indices: Tensor,
+    scale: Tensor,
+    bias: Tensor | None = None,
+    pattern: str = "2:4",
+    activation: str | None = None,
+    gated: bool = False,
+) -> Tensor:
+    return _fake_product(x, values, indices, bias, scale, None, pattern, activation, x.dtype, gated=gated)
+
+
 def _fake_dense(values: Tensor, indices: Tensor, size: int, pattern: str = "2:4") -> Tensor:
     check_arrays(values, indices, Pattern.parse(pattern), size)
     return values.new_empty((values.shape[0], size))
@@ -204,18 +260,19 @@ def _backward_product(ctx: Any, grad: Tensor, *, gated: bool = False) -> tuple[T
     rows, pattern = values.shape[0], ctx.pattern
     g, flat = grad.reshape(-1, grad.shape[-1]), x.reshape(-1, x.shape[-1])
     if gated and scale is not None and scale.numel() > 1:
-        scale = _by_turns(scale)
+        scale = by_turns(scale)
     tokens = None if dense_scale is None else dense_scale.reshape(-1, 1)
     if gated or ctx.activation:
-        added = _by_turns(bias) if gated and bias is not None else bias
-        z = torch.ops.louver.linear(
-            flat, values, indices, added, scale, None if tokens is None else tokens[:, 0], pattern, None, torch.float32
-        )
+        operand, factors = flat, None if tokens is None else tokens[:, 0]
+        if x.dtype.itemsize > values.dtype.itemsize:
+            operand, factors = quantized_tokens(flat, values.dtype)
+        added = by_turns(bias) if gated and bias is not None else bias
+        z = torch.ops.louver.linear(operand, values, indices, added, scale, factors, pattern, None, torch.float32)
         slope = functools.partial(_gated_slope, activation=ctx.activation) if gated else _SLOPES[ctx.activation]
         g = slope(g.float(), z)
     g_bias = None
     if ctx.needs[2]:
-        g_bias = _in_order(g.sum(0)) if gated else g.sum(0)
+        g_bias = in_order(g.sum(0)) if gated else g.sum(0)
         g_bias = g_bias.to(cast("Tensor", bias).dtype)
     for factor in (scale, tokens):
         g = g if factor is None else g * factor
@@ -239,14 +296,27 @@ def _gated_slope(g: Tensor, z: Tensor, activation: str | None) -> Tensor:
     return torch.stack([g_gate, blocks * _ACTIVATIONS[activation](gate)], 2).reshape(z.shape)
 
 
-def _by_turns(x: Tensor) -> Tensor:
+def by_turns(x: Tensor) -> Tensor:
     """A vector of the gate's elements, then those of the up projection, in the order of the pair's rows."""
     return x.reshape(2, -1, GATE_ROWS).transpose(0, 1).reshape(-1)
 
 
-def _in_order(x: Tensor) -> Tensor:
-    """The inverse of `_by_turns`."""
+def in_order(x: Tensor) -> Tensor:
+    """The inverse of `by_turns`."""
     return x.reshape(-1, 2, GATE_ROWS).transpose(0, 1).reshape(-1)
+
+
+def _setup_scaled(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, values, indices, scale, bias, pattern, activation, gated = inputs
+    _check_gradients(x, values, scale, None)
+    ctx.needs = x.requires_grad, False, bias is not None and bias.requires_grad
+    ctx.pattern, ctx.activation, ctx.gated = pattern, activation, gated
+    ctx.save_for_backward(x, values, indices, bias, scale, None)
+
+
+def _backward_scaled(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    g_x, _, _, g_bias, *_ = _backward_product(ctx, grad, gated=ctx.gated)
+    return g_x, None, None, None, g_bias, None, None, None
 
 
 def _setup_dense(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -281,6 +351,7 @@ def library() -> torch.library.Library:
     rows: list[tuple[str, Any, Any, Any, Any]] = [
         ("linear", product, _fake_product, _setup_product, _backward_product),
         ("gated", gated_product, fake_gated, _setup_product, gated_back),
+        ("scaled", scaled, _fake_scaled, _setup_scaled, _backward_scaled),
         ("dense", _dense, _fake_dense, _setup_dense, _backward_dense),
         ("take", _take, _fake_take, _setup_take, _backward_take),
     ]

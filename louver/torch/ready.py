@@ -6,13 +6,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
 
+from louver.frontend.epilogue import Epilogue
 from louver.library import prepare as ahead
 from louver.torch.core import core_of
+from louver.torch.gated import gated_blocks
 from louver.torch.layers import sparse_layers
+from louver.torch.linear import SparseLinear, SparseWeight
+from louver.torch.tokens import quantized_tokens
 
 
 def prepare(model: nn.Module, tokens: int | Sequence[int]) -> int:
@@ -33,10 +38,26 @@ def prepare(model: nn.Module, tokens: int | Sequence[int]) -> int:
             f"layers to prepare are on a GPU, got {elsewhere.name} on {elsewhere.module.weight.device}: move the model"
         )
     for layer in layers:
-        module = layer.module
-        weight = module.weight
-        with torch.cuda.device(weight.device):
-            s = core_of(weight.values, weight.indices, weight.pattern, module.in_features)
-            for n in counts:
-                ahead.prepare(ahead.preparation(s, n, bias=module.bias is not None))
+        if type(layer.module) is SparseLinear:
+            _prepare(layer.module.weight, counts, bias=layer.module.bias is not None)
+    for pair, activation, bias in gated_blocks(model):
+        _prepare(pair, counts, bias=bias, activation=activation, gated=True)
     return len(layers)
+
+
+def _prepare(
+    weight: SparseWeight, counts: Sequence[int], *, bias: bool, activation: Any = None, gated: bool = False
+) -> None:
+    scaled = weight.scale is not None
+    epilogue = Epilogue(
+        activation=activation, scale="row" if scaled else None, dense_scale="column" if scaled else None
+    )
+    with torch.cuda.device(weight.device):
+        if scaled:
+            # The kernel that quantizes tokens is the same for every number of them.
+            quantized_tokens(
+                torch.ones(2, weight.shape[1], dtype=weight.dense_dtype, device=weight.device), weight.dtype
+            )
+        s = core_of(weight.values, weight.indices, weight.pattern, weight.shape[1], gated=gated)
+        for n in counts:
+            ahead.prepare(ahead.preparation(s, n, bias=bias, epilogue=epilogue, out_dtype=weight.dense_dtype))

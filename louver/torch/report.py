@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One layer. done: "sparse", "dense" or "pruned"; reason: why.
+    """One layer. done: "sparse", "dense", "pruned" or "quantized"; reason: why.
 
     shape: [out, in]. pattern: that the weight keeps, "" if none was found. bytes: of the weight, before and after.
     negative_zeros_dropped: -0.0 of the weight that became +0.0.
@@ -27,8 +27,8 @@ class Row:
     sparse_us: Mapping[int, float] = field(default_factory=dict[int, float])
 
     def __post_init__(self) -> None:
-        if self.done not in ("sparse", "dense", "pruned"):
-            raise ValueError(f'done is "sparse", "dense" or "pruned", got {self.done!r}')
+        if self.done not in ("sparse", "dense", "pruned", "quantized"):
+            raise ValueError(f'done is "sparse", "dense", "pruned" or "quantized", got {self.done!r}')
         if self.dense_us.keys() != self.sparse_us.keys():
             raise ValueError(f"{self.name}: both sides have times for the same tokens, got {self}")
 

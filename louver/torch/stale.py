@@ -26,7 +26,8 @@ def verify(model: nn.Module) -> dict[str, str]:
     """
     wrong: dict[str, str] = {}
     for name, module in model.named_modules():
-        if isinstance(module, SparseWeight) and not module.values.is_meta:
+        # A member of a pair has no parameters of its own: its pair is compared.
+        if isinstance(module, SparseWeight) and dict(module.named_parameters()) and not module.values.is_meta:
             reason = _reason(module)
             if reason is not None:
                 wrong[name] = reason

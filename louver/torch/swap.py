@@ -23,6 +23,7 @@ from louver.formats.dtypes import SPARSE_TYPES, ElementTypeError, element_type
 from louver.formats.pattern import Pattern
 from louver.runtime.arrays import view
 from louver.torch.gain import Gain, measure
+from louver.torch.gated import fuse_, separate_
 from louver.torch.layers import Layer, dense_layers, sparse_layers
 from louver.torch.linear import SparseLinear
 from louver.torch.report import Report, Row
@@ -95,8 +96,9 @@ def compress_(
         # A choice holds its dense layer, so it is dropped before the next one is swapped.
         for _ in range(len(choices)):
             rows.append(swapper.row(choices.pop(0)))
-    _describe(model)
-    return Report(tuple(rows))
+        said = fuse_(model)
+    describe(model)
+    return Report(tuple(_with(row, said.get(row.name)) for row in rows))
 
 
 def decompress_(model: nn.Module) -> Report:
@@ -105,20 +107,26 @@ def decompress_(model: nn.Module) -> Report:
     Returns a report of these layers.
     """
     rows: list[Row] = []
+    separate_(model)
     layers = sparse_layers(model)
     # A layer holds its sparse weight, so it is dropped before the next one is swapped.
     for _ in range(len(layers)):
         layer = layers.pop(0)
         sparse = layer.module
         layer.put(sparse.linear())
-        size = sparse.in_features * sparse.out_features * sparse.weight.dtype.itemsize
+        kind: torch.dtype = sparse.weight.dense_dtype or sparse.weight.dtype
+        size = sparse.in_features * sparse.out_features * kind.itemsize
         shape = (sparse.out_features, sparse.in_features)
         rows.append(Row(layer.name, "dense", "decompressed", shape, sparse.weight.pattern, (_nbytes(sparse), size)))
-    _describe(model)
+    describe(model)
     return Report(tuple(rows))
 
 
-def _describe(model: nn.Module) -> None:
+def _with(row: Row, said: str | None) -> Row:
+    return row if said is None else replace(row, reason=f"{row.reason}; {said}")
+
+
+def describe(model: nn.Module) -> None:
     """Keep the configuration of a model of Transformers true to its layers, so that `save_pretrained` writes it."""
     loaded: Any = sys.modules.get("transformers.modeling_utils")
     if loaded is not None and isinstance(model, loaded.PreTrainedModel):
@@ -187,6 +195,7 @@ def _undone_on_error(model: nn.Module, rows: list[Row]) -> Generator[None]:
     except BaseException:
         if any(row.done == "sparse" for row in rows):
             swapped = {row.name for row in rows if row.done == "sparse"}
+            separate_(model)
             for layer in sparse_layers(model):
                 if layer.name in swapped:
                     layer.put(layer.module.linear())
@@ -250,7 +259,7 @@ def _pruned(w: Tensor, pattern: Pattern) -> Tensor:
 
 
 def _nbytes(sparse: SparseLinear) -> int:
-    return sparse.weight.values.nbytes + sparse.weight.indices.nbytes
+    return sum(each.nbytes for each in sparse.weight.parameters())
 
 
 def _row(layer: Layer, done: str, reason: str, pattern: str = "") -> Row:

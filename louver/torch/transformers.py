@@ -18,6 +18,7 @@ from typing import Any, Final
 import torch
 
 from louver.formats.pattern import Pattern
+from louver.torch.gated import fuse_
 from louver.torch.layers import is_dense, sparse_layers
 from louver.torch.linear import SparseLinear, SparseWeight
 from louver.torch.swap import PATTERNS, compress_
@@ -72,7 +73,10 @@ def _checked(name: str, layer: Mapping[str, str]) -> dict[str, str]:
     pattern, dtype = layer.get("pattern"), layer.get("dtype")
     if not isinstance(getattr(torch, dtype or "", None), torch.dtype):
         raise ValueError(f"{name}: a sparse layer has a pattern and a dtype such as 'bfloat16', got {dict(layer)}")
-    return {"pattern": str(Pattern.parse(pattern)), "dtype": str(dtype)}
+    scale = layer.get("scale")
+    if scale not in (None, "row"):
+        raise ValueError(f'{name}: the scales of a quantized layer are those of its rows, "row", got {scale!r}')
+    return {"pattern": str(Pattern.parse(pattern)), "dtype": str(dtype), **({"scale": scale} if scale else {})}
 
 
 @_auto.register_quantizer(METHOD)
@@ -106,7 +110,12 @@ class LouverQuantizer(_Quantizer):
         for name, layer in layers.items():
             parent, attribute = name.rpartition(".")[::2]
             kept: torch.dtype = getattr(torch, layer["dtype"])
-            made = SparseLinear.like(modules[name], layer["pattern"], dtype=kept if kept.itemsize == 1 else None)
+            made = SparseLinear.like(
+                modules[name],
+                layer["pattern"],
+                dtype=kept if kept.itemsize == 1 else None,
+                scaled="scale" in layer,
+            )
             setattr(modules[parent], attribute, made)
         return model
 
@@ -125,6 +134,7 @@ class LouverQuantizer(_Quantizer):
         ]
         if empty:
             raise ValueError(f"a saved model has values and indices of its sparse layers, got none for {empty[0]}")
+        fuse_(model)
         return describe_(model)
 
 
@@ -134,6 +144,7 @@ def describe_(model: Any) -> Any:
         layer.name: {
             "pattern": layer.module.weight.pattern,
             "dtype": str(layer.module.weight.dtype).removeprefix("torch."),
+            **({} if layer.module.weight.scale is None else {"scale": "row"}),
         }
         for layer in sparse_layers(model)
     }

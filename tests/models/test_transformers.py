@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 import louver.torch
+from support.torch_weights import close
 
 torch: Any = pytest.importorskip("torch")
 transformers: Any = pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference path", "ignore::DeprecationWarning")
 
+from louver.torch.gated import GatedBlock  # noqa: E402
 from louver.torch.linear import SparseLinear  # noqa: E402
 from louver.torch.transformers import LouverConfig  # noqa: E402
 
@@ -129,6 +131,30 @@ def test_a_dense_checkpoint_is_compressed_while_it_is_loaded(case: tuple[Any, in
     torch.testing.assert_close(logits(loaded), expected, rtol=0, atol=1e-5 * float(expected.abs().max()))
 
 
+@pytest.mark.parametrize("to", ["e4m3", "int8"])
+def test_quantized_models_are_saved_and_loaded(tmp_path: Path, to: str) -> None:
+    torch.manual_seed(13)
+    model = llama().bfloat16().eval()
+    louver.torch.prune_(model)
+    louver.torch.compress_(model, force=True)
+    louver.torch.quantize_(model, to)
+    expected = logits(model)
+    model.save_pretrained(tmp_path, max_shard_size="60KB")
+    for dtype in (torch.bfloat16, torch.float16):
+        loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=dtype)
+        mlp = loaded.model.layers[1].mlp
+        assert (
+            isinstance(mlp, GatedBlock) and mlp.up_proj.weight.dtype == model.model.layers[0].mlp.up_proj.weight.dtype
+        )
+        state = model.state_dict()
+        for name, each in loaded.state_dict().items():
+            if name.endswith((".values", ".scale", ".indices")):
+                assert each.dtype == state[name].dtype and torch.equal(each, state[name]), name
+        close(torch, logits(loaded), expected, 0.05)
+        louver.torch.decompress_(loaded)
+        assert loaded.model.layers[1].mlp.up_proj.weight.dtype == dtype
+
+
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
     torch.manual_seed(12)
@@ -176,6 +202,10 @@ def test_a_truncated_shard_is_an_error(saved: Path) -> None:
             "got 'model.no', which is no linear layer of the model",
         ),
         ({"layers": {"model.no": {"pattern": "2:4"}}}, r"model.no: a sparse layer has a pattern and a dtype"),
+        (
+            {"layers": {"model.no": {"pattern": "2:4", "dtype": "int8", "scale": "block"}}},
+            """model.no: the scales of a quantized layer are those of its rows, "row", got 'block'""",
+        ),
         ({"layers": {"model.no": {"pattern": "2-4", "dtype": "bfloat16"}}}, "a pattern is written"),
     ],
 )

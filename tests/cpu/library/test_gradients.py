@@ -1,4 +1,4 @@
-"""Louver has no gradients: a call that PyTorch would record is refused, and weights are data."""
+"""Without `louver.torch` there are no gradients: a call that PyTorch would record is refused, and weights are data."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from louver.formats.tensor import SparseTensor
 torch = pytest.importorskip("torch")
 
 M, N, K = 12, 8, 20
-NO_GRADIENT = (
-    r"products have no gradient yet, got a tensor that requires one .*no_grad\(\), or give the tensor's detach\(\)"
-)
+NO_GRADIENT = r"only louver.linear has a gradient, of x and bias after `import louver.torch`, got a tensor that requires one .*no_grad\(\), or give the tensor's detach\(\)"
+
+pytestmark = pytest.mark.usefixtures("without_louver_torch")
 
 
 @pytest.fixture

@@ -12,7 +12,11 @@ from louver.formats.tensor import SparseTensor
 from support.fake_gpu import FakeGpu, FakeTorch, Parameter, Tensor
 
 M, N, K = 136, 16, 72
-NO_GRADIENT = "products have no gradient yet, got a tensor that requires one"
+NO_GRADIENT = (
+    "only louver.linear has a gradient, of x and bias after `import louver.torch`, got a tensor that requires one"
+)
+
+pytestmark = pytest.mark.usefixtures("without_louver_torch")
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from support.jit import kept_kernel
 from support.triton.cases import CASES
 
 M, N, K = 200, 96, 256
-NO_GRADIENT = "the argument '{}': Louver's products have no gradient yet, got a tensor that requires one"
+NO_GRADIENT = "the argument '{}': only louver.linear has a gradient, of x and bias after `import louver.torch`, got a tensor that requires one"
 
 
 @pytest.fixture

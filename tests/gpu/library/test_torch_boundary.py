@@ -10,7 +10,11 @@ import louver
 from louver.formats.dynamo import REASON
 
 M, N, K = 256, 64, 512
-NO_GRADIENT = "products have no gradient yet, got a tensor that requires one"
+NO_GRADIENT = (
+    "only louver.linear has a gradient, of x and bias after `import louver.torch`, got a tensor that requires one"
+)
+
+pytestmark = pytest.mark.usefixtures("without_louver_torch")
 
 
 @pytest.fixture

@@ -1,0 +1,161 @@
+"""The proof that a block is a gated layer: a trace of its own `forward`, which is down(act(gate(x)) · up(x)), in both
+modes of training, and changes nothing in the block.
+"""
+
+# PyTorch's stubs leave many types unknown.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.fx.experimental.proxy_tensor import make_fx
+
+
+class NotFusedError(Exception):
+    """Why a block stays as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The names of a block's children, and the activation of the gate.
+
+    steps: children without parameters that `forward` calls, such as the module of the activation.
+    """
+
+    gate: str
+    up: str
+    down: str
+    activation: str | None
+    steps: tuple[str, ...]
+
+
+def proved(block: Any) -> Pair:
+    """The pair of a block. Raises NotFusedError if its `forward` does more, or something else, in either mode."""
+    if "forward" in vars(block):
+        raise NotFusedError("the block's forward was replaced")
+    found = {_traced(block, training) for training in (True, False)}
+    if len(found) > 1:
+        raise NotFusedError("the block does something else in training")
+    return found.pop()
+
+
+class _Tracer(fx.Tracer):
+    """Traces a block; its children with parameters stay calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: list[str] = []
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return next(m.parameters(), None) is not None
+
+    def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
+        if not self.is_leaf_module(m, ""):
+            self.steps.append(self.path_of_module(m))
+        return super().call_module(m, forward, args, kwargs)
+
+
+def _traced(block: Any, training: bool) -> Pair:
+    tracer = _Tracer()
+    try:
+        with _untouched(block, training):
+            graph = tracer.trace(block)
+    except NotFusedError:
+        raise
+    # The forward of a block may raise anything when it gets a proxy in the place of a tensor.
+    except Exception as error:
+        raise NotFusedError(f"its forward cannot be traced ({type(error).__name__})") from error
+    inputs = [node for node in graph.nodes if node.op == "placeholder"]
+    calls = [node for node in graph.nodes if node.op == "call_module"]
+    reads = [node for node in calls if inputs and node.args == (inputs[0],) and not node.kwargs]
+    last = next(iter(reversed(graph.nodes))).args[0]
+    if len(inputs) != 1 or len(calls) != 3 or len(reads) != 2 or last is not calls[-1]:
+        raise NotFusedError("its forward is not down(act(gate(x)) · up(x))")
+    names = [str(node.target) for node in calls]
+    if any("." in name for name in (*names, *tracer.steps)):
+        raise NotFusedError("its layers are not its own children")
+    try:
+        order, activation = _between(block, graph, names)
+    except NotFusedError:
+        raise
+    except Exception as error:
+        raise NotFusedError(f"its activation cannot be traced ({type(error).__name__})") from error
+    gate, up = order
+    return Pair(gate, up, names[2], activation, tuple(dict.fromkeys(tracer.steps)))
+
+
+@contextlib.contextmanager
+def _untouched(block: Any, training: bool) -> Generator[None]:
+    """Run in a mode of training. Puts the block's attributes back, and raises NotFusedError if they have changed."""
+    modes = [(module, module.training) for module in block.modules()]
+    block.train(training)
+    before = dict(vars(block))
+    try:
+        yield
+        if {name: id(each) for name, each in vars(block).items()} != {name: id(each) for name, each in before.items()}:
+            raise NotFusedError("its forward changes the block")
+    finally:
+        vars(block).clear()
+        vars(block).update(before)
+        for module, mode in modes:
+            module.training = mode
+
+
+def _between(block: Any, graph: fx.Graph, names: list[str]) -> tuple[tuple[str, str], str | None]:
+    """The gate, the up projection, and the activation, of the operations between the layers."""
+    module = fx.GraphModule(block, graph)
+
+    def run(first: Tensor, second: Tensor) -> Any:
+        outputs = dict(zip(names[:2], (first, second), strict=True))
+
+        class Between(fx.Interpreter):
+            def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
+                return outputs.get(target, args[0])
+
+        return Between(module).run(torch.empty(1, device="meta"))
+
+    sample = [torch.empty(3, 8, dtype=_float(block._modules[name]), device="meta") for name in names[:2]]
+    nodes = list(make_fx(run)(*sample).graph.nodes)
+    first, second = nodes[:2]
+    work = [node for node in nodes[2:] if node.op == "call_function" and node.target is not _EMPTY]
+    end = nodes[-1].args[0]
+    if not work or work[-1] is not end or end.target is not torch.ops.aten.mul.Tensor or len(work) > 2:
+        raise NotFusedError("its forward is not down(act(gate(x)) · up(x))")
+    acting = [node for node in work[:-1] if node in end.args]
+    inner = acting[0] if acting else first
+    factors = set(end.args)
+    for gate, up, order in ((first, second, (names[0], names[1])), (second, first, (names[1], names[0]))):
+        source = inner.args[0] if acting else first
+        if source is gate and factors == {inner, up}:
+            return order, _name_of(inner) if acting else None
+    raise NotFusedError("its forward is not down(act(gate(x)) · up(x))")
+
+
+_EMPTY = torch.ops.aten.empty.memory_format
+
+
+def _float(layer: Any) -> torch.dtype:
+    """The type of a layer's outputs, as far as an activation sees it."""
+    kind = layer.weight.dtype
+    return kind if kind.itemsize > 1 else torch.bfloat16
+
+
+def _name_of(node: fx.Node) -> str:
+    """Louver's name of an activation. Raises NotFusedError if it has none."""
+    aten, tanh = torch.ops.aten, node.kwargs.get("approximate") == "tanh"
+    names: dict[Any, str] = {
+        aten.relu.default: "relu",
+        aten.silu.default: "silu",
+        aten.gelu.default: "gelu_tanh" if tanh else "gelu",
+    }
+    name = names.get(node.target)
+    if name is None or len(node.args) > 1 or set(node.kwargs) - {"approximate"}:
+        raise NotFusedError(f"Louver has no activation {node.target}")
+    return name
