@@ -62,7 +62,9 @@ def test_a_wide_mask_lets_through_what_a_loop_reads(rng: np.random.Generator) ->
     given: dict[str, Any] = {"x": x, "w": w, "y": np.zeros((m, n), np.float32), "M": m, "N": n, "K": k, "LIMIT": 192}
     rule = "reaches 12800 elements of 'x', got an array of 12798"
     with pytest.raises(ValueError, match=rule):
-        louver.jit(fixed_masks.wide_mask, family=REGISTER_TILES).emulate[(2, 2)](**given, sxm=k, swn=k, sym=n, ROWS=True, **TILE)
+        louver.jit(fixed_masks.wide_mask, family=REGISTER_TILES).emulate[(2, 2)](
+            **given, sxm=k, swn=k, sym=n, ROWS=True, **TILE
+        )
 
 
 def steps(rng: np.random.Generator, m: int, n: int, k: int, *, both: bool) -> tuple[Any, dict[str, Any], Any]:
