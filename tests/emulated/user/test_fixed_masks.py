@@ -107,3 +107,28 @@ def test_columns_may_begin_in_the_row_before(rng: np.random.Generator, shift: in
     at = np.arange(k) + shift
     read = np.where(at < k, x.reshape(-1)[(1 + np.arange(m))[:, None] * k + np.minimum(at, k - 1)], 0)
     np.testing.assert_array_equal(y, read.astype(np.float64) @ w.T.astype(np.float64))
+
+
+@pytest.mark.parametrize(("k", "down"), [(128, False), (128, True), (104, False), (40, False)])
+def test_steps_behind_the_rows_of_a_selected_matrix_are_refused(rng: np.random.Generator, k: int, down: bool) -> None:
+    """Another matrix is behind the selected one, so Triton would multiply its first row."""
+    m, n, ids = 128, 128, np.array([1, 0], np.int32)
+    x = rng.integers(-3, 4, (m, 128)).astype(np.float16)
+    w = louver.prune(rng.integers(-3, 4, (3, n, k)).astype(np.float16), "2:4")
+    given: dict[str, Any] = {
+        "x": x,
+        "w": louver.compress(w, "2:4"),
+        "ids": ids,
+        "y": np.full((m, n), np.nan, np.float32),
+    }
+    given |= {"M": m, "N": n, "K": k, "sxm": 128, "swe": n * k, "swn": k, "sym": n, "DOWN": down} | TILE
+    kernel = louver.jit(fixed_masks.unmasked_experts)
+    if k % 64:
+        with pytest.raises(ValueError, match=f"takes K in multiples of 64, got {k}: its tiles are whole"):
+            kernel.emulate[(2, 2)](**given)
+        return
+    kernel.emulate[(2, 2)](**given)
+    expected = np.concatenate(
+        [x[64 * i : 64 * i + 64].astype(np.float64) @ w[ids[i]].T.astype(np.float64) for i in (0, 1)]
+    )
+    np.testing.assert_array_equal(given["y"], expected)

@@ -101,3 +101,21 @@ def shifted(x, w, y, M, N, K, SHIFT, sxm, swn, sym, TM: tl.constexpr, TN: tl.con
         )
         total = tl.dot(tile, weights, total)
     tl.store(y + rows[:, None] * sym + columns[None, :], total, mask=(rows[:, None] < M) & (columns[None, :] < N))
+
+
+@triton.jit
+def unmasked_experts(
+    x, w, ids, y, M, N, K, sxm, swe, swn, sym, DOWN: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr
+):
+    """Nothing masks K, so the last step goes on into what is behind a row, or is left out (DOWN)."""
+    expert = tl.load(ids + tl.program_id(0)).to(tl.int64)
+    rows = tl.program_id(0) * TM + tl.arange(0, TM)
+    columns = tl.program_id(1) * TN + tl.arange(0, TN)
+    ks = tl.arange(0, TK)
+    total = tl.zeros((TM, TN), dtype=tl.float32)
+    for i in range(K // TK if DOWN else tl.cdiv(K, TK)):
+        k = i * TK + ks
+        tile = tl.load(x + rows[:, None] * sxm + k[None, :], mask=rows[:, None] < M, other=0.0)
+        weights = tl.load(w + expert * swe + columns[None, :] * swn + k[:, None], mask=columns[None, :] < N, other=0.0)
+        total = tl.dot(tile, weights, total)
+    tl.store(y + rows[:, None] * sym + columns[None, :], total, mask=(rows[:, None] < M) & (columns[None, :] < N))
