@@ -9,10 +9,10 @@ gives its sizes, and `read_nest` requires that they are the sizes of its operand
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol, TypeAlias, TypeGuard
+from typing import Protocol, TypeAlias, TypeGuard, cast
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
@@ -122,12 +122,16 @@ class Describer:
             if not isinstance(op, tt.LoadOp) or tt.sparse_encoding(op.result.type) is None or each.entry is None:
                 continue
             columns = self.ordered(op, each)[-1]
-            (atom,) = each.entry.index.atoms if len(each.entry.index.atoms) == 1 else (None,)
-            in_turn = isinstance(atom, SSAValue) and isinstance(atom.owner, tt.GetProgramIdOp)
+            in_turn = any(
+                isinstance(atom, SSAValue)
+                and isinstance(atom.owner, tt.GetProgramIdOp)
+                and Polynomial.atom(cast(Hashable, atom)) == each.entry.index
+                for atom in each.entry.index.atoms
+            )
             masked = any(
                 other.first == columns.first and other.size is not None for _, one in found for other in one.dimensions
             )
-            if masked or (in_turn and each.entry.index == Polynomial.atom(atom)):
+            if masked or in_turn:
                 continue
             size = self.sizes.of(columns, op)
             if size.quotient(Polynomial.number(columns.extent)) is None:
