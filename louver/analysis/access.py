@@ -321,6 +321,9 @@ def batch_entry(
     gapless: a batch may have several dimensions, each with a stride. Its matrices have no gaps, so they form one row of
         matrices with the least stride. The launch must check that the other strides are multiples of it. pitches:
         strides inside a matrix, which are not strides between matrices even when multiplied by an argument.
+
+    The index may be a loop's iteration, and the stride what the loop moves a pointer by: `k * TK` under a mask that stays.
+    Such matrices are parts of rows and overlap the next ones. `mapped` proves their map, so these loads keep bulk copies.
     """
     indices: dict[Polynomial, Polynomial] = {}
     found = list(terms)

@@ -91,23 +91,17 @@ def _bound(affine: Affine, condition: SSAValue, user: Operation) -> list[Bound]:
         return []
     op = condition.owner
     if isinstance(op, CmpiOp):
-        match op.name_of_predicate:
-            case "slt" | "ult" as name:
-                return [_below(affine, op.lhs, op.rhs, 0, name)]
-            case "sgt" | "ugt" as name:
-                return [_below(affine, op.rhs, op.lhs, 0, name)]
-            case "sle" | "ule" as name:
-                return [_below(affine, op.lhs, op.rhs, 1, name)]
-            case "sge" | "uge" as name:
-                return [_below(affine, op.rhs, op.lhs, 1, name)]
-            case _:
-                pass
+        sign, relation = op.name_of_predicate[0], op.name_of_predicate[1:]
+        low, high = (op.lhs, op.rhs) if relation[0] == "l" else (op.rhs, op.lhs)
+        # As an unsigned number, an index below 0 is above every size: what is below it is no bound of it.
+        if relation[0] in "lg" and not (sign == "u" and lanes(affine.integer(high))):
+            return [_below(affine, low, high, int(relation[1] == "e"), unsigned=sign == "u")]
     culprit = op if isinstance(op, Operation) else user
     raise unsupported("a mask must consist of upper bounds (offsets < size), joined by &", culprit)
 
 
-def _below(affine: Affine, low: SSAValue, high: SSAValue, less: int, predicate: str) -> Bound:
+def _below(affine: Affine, low: SSAValue, high: SSAValue, less: int, *, unsigned: bool) -> Bound:
     lowest = affine.integer(low)
     start = lowest - Polynomial.number(less)
     each = tuple(start - affine.integer(part) for part in least_of(high))
-    return Bound(start - affine.integer(high), each, lowest if predicate.startswith("u") else None)
+    return Bound(start - affine.integer(high), each, lowest if unsigned else None)

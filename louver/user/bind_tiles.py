@@ -56,6 +56,11 @@ def _check_view(name: str, view: SparseView, s: SparseTensor, numbers: Numbers) 
     strides = [stride.value(numbers) for stride in view.strides]
     shape = _as_batch(s, strides) if many else s.shape
     if many and len(view.strides) + 1 != len(shape):
+        if len(view.strides) == len(s.shape) == 2:
+            raise ViewError(
+                f"{name} must be given the strides of the dense tensor, contiguous, for {argument!r}: matrices are a number of rows apart "
+                f"that is a multiple of {WARP_ROWS} and divides {s.rows}, each of {s.size} elements, got a stride of {strides[0]}"
+            )
         raise ViewError(
             f"{name} describes {argument!r} as matrices of a batch, in {len(view.strides) + 1} dimensions, got {list(s.shape)}"
         )

@@ -344,6 +344,8 @@ class _Kernel:
     def _load(self, each: Operand, pointers: str, at: str, counter: str) -> str:
         w, whole = self.w, self._whole(each, "i1")
         masks: list[str] = []
+        # As an unsigned number, each index is at least 0.
+        floor = "uge" if each.unsigned else "sge"
         known = [shift for kind in (each.k_shift,) if kind != "unknown" for shift in self._shift(each, kind)]
         limit = f"%{each.limit}" if each.limit.isalpha() else w.number(int(each.limit))
         match each.k_mask:
@@ -359,7 +361,7 @@ class _Kernel:
         if each.k_mask.startswith("floored"):
             none = w.put(f"arith.constant dense<0> : {self._whole(each)}")
             lanes = self._lanes(each, each.k_axis, at, *known)
-            masks.append(w.put(f"arith.cmpi sge, {lanes}, {none} : {self._whole(each)}"))
+            masks.append(w.put(f"arith.cmpi {floor}, {lanes}, {none} : {self._whole(each)}"))
         known = [shift for kind in (each.mn_shift,) if kind != "unknown" for shift in self._shift(each, kind)]
         limit = "%R" if each.wrap == "none" else "%W"
         if each.mn_mask != "none":
@@ -368,7 +370,7 @@ class _Kernel:
             masks.append(self._bound(each, lanes, limit))
             if each.mn_mask == "floored":
                 none = w.put(f"arith.constant dense<0> : {self._whole(each)}")
-                masks.append(w.put(f"arith.cmpi sge, {lanes}, {none} : {self._whole(each)}"))
+                masks.append(w.put(f"arith.cmpi {floor}, {lanes}, {none} : {self._whole(each)}"))
         if each.entry_mask and each.entry in ("program", "argument"):
             entry = self._entry(each, counter)
             inside = w.put(f"arith.cmpi slt, {entry}, %E : i32")

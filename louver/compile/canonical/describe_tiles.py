@@ -9,10 +9,10 @@ gives its sizes, and `read_nest` requires that they are the sizes of its operand
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol, TypeAlias, TypeGuard
+from typing import Protocol, TypeAlias, TypeGuard, cast
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
@@ -103,6 +103,7 @@ class Describer:
                 _check_rows(op, each, lambda op, dimension, beyond: True)
                 self._check_repeated(op, each)
         self.sizes.learn([each for _, each in found])
+        self._check_whole_steps(found)
         for op, each in found:
             ordered = self.ordered(op, each)
             complete = [self.sizes.of(dimension, op) for dimension in ordered]
@@ -110,6 +111,31 @@ class Describer:
                 self.load(op, each, ordered, complete)
             else:
                 self._store(op, each, ordered, complete)
+
+    def _check_whole_steps(self, found: Sequence[tuple[TileAccess, Access]]) -> None:
+        """Make the launch check that K is whole steps, where no mask of K bounds what is read behind a selected matrix.
+
+        The next matrix is there, and a product reads no further than its rows. If programs take all matrices in turn, the
+        last one has no next one, so a kernel that reads it is wrong anyway.
+        """
+        for op, each in found:
+            if not isinstance(op, tt.LoadOp) or tt.sparse_encoding(op.result.type) is None or each.entry is None:
+                continue
+            columns = self.ordered(op, each)[-1]
+            in_turn = any(
+                isinstance(atom, SSAValue)
+                and isinstance(atom.owner, tt.GetProgramIdOp)
+                and Polynomial.atom(cast(Hashable, atom)) == each.entry.index
+                for atom in each.entry.index.atoms
+            )
+            masked = any(
+                other.first == columns.first and other.size is not None for _, one in found for other in one.dimensions
+            )
+            if masked or in_turn:
+                continue
+            size = self.sizes.of(columns, op)
+            if size.quotient(Polynomial.number(columns.extent)) is None:
+                self.sizes.require_whole_tiles(size, columns, op)
 
     def ordered(self, op: Operation, found: Access) -> list[Dimension]:
         """The dimensions of a tile in the order of the tensor's arrays.

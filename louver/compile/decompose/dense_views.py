@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from xdsl.ir import Operation, SSAValue
 
+from louver.analysis.access import Dimension
+from louver.analysis.affine import Affine
+from louver.analysis.ends import Ends
 from louver.analysis.launch_size import launch_size
 from louver.compile.canonical.describe_tiles import Describer, is_access, tile_shape
 from louver.ir.conditions import DenseView
-from louver.ir.polynomial import Polynomial, Size
+from louver.ir.polynomial import Extreme, Polynomial, Size
 from louver.ir.refusal import UnsupportedKernelError
 from louver.ir.tile import FuncOp, MakeTensorDescriptorOp, PointerType, sparse_encoding
 
 
 def read_dense_views(function: FuncOp) -> tuple[DenseView, ...]:
-    """The sizes of dense arguments in descriptors and masks, without duplicates.
+    """The sizes of dense arguments in descriptors and masks, without duplicates. A mask may be wider than what is read.
 
     Empty for a kernel without a sparse argument. Accesses that a launch cannot compare are left out: accesses without
     bounds, to matrices of a batch, or not of tiles.
@@ -35,26 +38,38 @@ def read_dense_views(function: FuncOp) -> tuple[DenseView, ...]:
 
 
 def _view(describer: Describer, op: Operation, names: Mapping[SSAValue, str]) -> DenseView | None:
+    affine = describer.affine
     if isinstance(op, MakeTensorDescriptorOp):
-        base, (sizes, strides) = (
-            op.base,
-            ([describer.affine.index(each) for each in part] for part in (op.sizes, op.steps)),
-        )
+        base, (sizes, strides) = op.base, ([affine.index(each) for each in part] for part in (op.sizes, op.steps))
+        ends = [_launched(each, names) for each in sizes]
     elif is_access(op) and tile_shape(op) is not None:
         access = describer.access(op)
-        base, strides = access.base, [each.stride for each in access.dimensions]
-        sizes = [each.size for each in access.dimensions if each.size is not None]
-        if access.entry is not None or len(sizes) < len(strides):
+        if access.entry is not None:
             return None
+        base, strides = access.base, [each.stride for each in access.dimensions]
+        ends = [_end(each, affine, names) for each in access.dimensions]
     else:
         return None
     if base not in names or not isinstance(base.type, PointerType) or sparse_encoding(base.type) is not None:
         return None
-    found = [_launched(part, names) for part in (sizes, strides)]
-    return None if found[0] is None or found[1] is None else DenseView(names[base], found[0], found[1])
+    steps = [_launched(each, names) for each in strides]
+    known = [(end, step) for end, step in zip(ends, steps, strict=True) if end is not None and step is not None]
+    if len(known) < len(strides):
+        return None
+    return DenseView(names[base], tuple(end for end, _ in known), tuple(step for _, step in known))
 
 
-def _launched(values: Sequence[Polynomial], names: Mapping[SSAValue, str]) -> tuple[Size, ...] | None:
+def _end(each: Dimension, affine: Affine, names: Mapping[SSAValue, str]) -> Size | None:
+    """The end of what is read along a dimension with a mask: its size, or the end of the last tile."""
+    size = None if each.size is None else _launched(each.size, names)
+    ends = Ends(affine, names)
+    last = ends.of(each.first, "greatest")
+    if size is None or last is None or ends.needs or each.wrapped:
+        return size
+    end = last + each.extent
+    return Extreme("min", size, end).made(size, end)
+
+
+def _launched(value: Polynomial, names: Mapping[SSAValue, str]) -> Size | None:
     # A sum comes from a mask that excludes more than the kernel reads, or from a part of a dimension.
-    found = [size for each in values if len(each.terms) < 2 and (size := launch_size(each, names)) is not None]
-    return tuple(found) if len(found) == len(values) else None
+    return launch_size(value, names) if len(value.terms) < 2 else None

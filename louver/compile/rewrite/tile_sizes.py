@@ -69,7 +69,7 @@ class TileSizes:
         size = self.known.get(each.first) or self._shared(each)
         if size is not None:
             if not isinstance(op, LoadOp):
-                self._require_whole_tiles(size, each, op)
+                self.require_whole_tiles(size, each, op)
             return size
         last = self.affine.last(each.first)
         if last is not None and last.constant is not None:
@@ -89,18 +89,19 @@ class TileSizes:
                 return self.known.get(each.first - own) if each.first != own else None
         return None
 
-    def _require_whole_tiles(self, size: Polynomial, each: Dimension, op: Operation) -> None:
+    def require_whole_tiles(self, size: Polynomial, each: Dimension, op: Operation) -> None:
+        """Make the launch check that a dimension without a mask is whole tiles. Rejects one that it cannot check."""
         found = self.entry(size)
         if found is None:
             raise unsupported(
-                "a dimension that is stored without a mask must end at an argument or a number",
+                "a dimension without a mask must end at an argument or a number",
                 op,
                 "mask it (offsets < size)",
             )
         if isinstance(found, SSAValue):
             require_multiple(self.function, self.function.argument_names[found], each.extent)
         elif found % each.extent:
-            rule = f"a store without a mask writes whole tiles, and {found} elements are no multiple of {each.extent}"
+            rule = f"without a mask tiles are whole, and {found} elements are no multiple of {each.extent}"
             raise unsupported(rule, op, "mask it (offsets < size)")
 
     def _program(self, each: Dimension) -> GetProgramIdOp | None:

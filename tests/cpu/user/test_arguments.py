@@ -388,8 +388,10 @@ def test_arguments_where_sparse_tiles_begin_are_multiples(rng: np.random.Generat
 def test_matrices_below_each_other_are_a_batch(rng: np.random.Generator) -> None:
     check_view(sparse(rng, 96, 16), view_of("16", (None, "N"), ("N*16", "16")), N=48)
     check_view(sparse(rng, 96, 16), view_of("16", (None, "20"), ("N*16", "16")), N=48)
-    with pytest.raises(ValueError, match=r"matrices of a batch, in 3 dimensions, got \[96, 16\]"):
+    with pytest.raises(ValueError, match="a multiple of 16 and divides 96, each of 16 elements, got a stride of 384"):
         check_view(sparse(rng, 96, 16), view_of("16", (None, "N"), ("N*16", "16")), N=24)
+    with pytest.raises(ValueError, match=r"matrices of a batch, in 4 dimensions, got \[3, 5, 16\]"):
+        check_view(sparse(rng, 3, 5, 16), view_of("16", (None, "N", "N"), ("N*N*16", "N*16", "16")), N=24)
     check_view(sparse(rng, 3, 5, 16), view_of("16", (None, "step/16"), ("step", "16")), step=80)
     with pytest.raises(ValueError, match="sizes of 'x', matrices of 5 rows at most, got 6"):
         check_view(sparse(rng, 3, 5, 16), view_of("16", (None, "other/16"), ("80", "16")), other=96)

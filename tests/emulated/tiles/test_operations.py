@@ -251,10 +251,9 @@ def test_integers_of_64_bits_and_floats(rng: np.random.Generator, op: str, t: st
     if op == "uitofp":
         wanted = x.view(np.uint64).astype(result)
     elif to == "i64":
-        limit = np.iinfo(np.int64 if op == "fptosi" else np.uint64).max
-        wanted = (
-            np.where(x >= float(limit), limit, np.minimum(x, 2.0**62).astype(np.int64)).astype(np.uint64).view(np.int64)
-        )
+        kind = np.int64 if op == "fptosi" else np.uint64
+        limit = kind(np.iinfo(kind).max)
+        wanted = np.where(x >= float(limit), limit, np.minimum(x, 2.0**62).astype(kind)).view(np.int64)
     else:
         wanted = x.astype(result)
     for each in both(WIDE.format(t=t, to=to, op=op), lambda: {"out": np.zeros(SIZE, result), "x": x}, "out"):

@@ -12,11 +12,15 @@ from support.emulate_tiles import emulate_tiles
 from support.random_access import Launch
 from support.read_boxes import check_whole
 
+KERNELS = 10
+"""Kernels of a test."""
 
-@pytest.mark.sampled(50)
-@pytest.mark.parametrize("seed", range(300))
-def test_whole_kernels(seed: int) -> None:
+
+@pytest.mark.sampled(10)
+@pytest.mark.parametrize("block", range(30))
+def test_whole_kernels(block: int) -> None:
     def run(compiled: CompiledTiles, launch: Launch, given: dict[str, Any]) -> None:
-        emulate_tiles(compiled, launch.grid, given, order=Seeded(seed), uninitialised=["d"])
+        emulate_tiles(compiled, launch.grid, given, order=Seeded(block), uninitialised=["d"])
 
-    check_whole(seed, run)
+    found = [check_whole(seed, run) for seed in range(block * KERNELS, (block + 1) * KERNELS)]
+    assert sum(each is not None for each in found) >= 0.6 * KERNELS

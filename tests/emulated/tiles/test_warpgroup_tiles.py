@@ -316,3 +316,28 @@ def test_products_of_products(rng: np.random.Generator, left: bool, boxes: bool)
         # The fence and the barrier before the loop are made again in it, before the first products.
         needless = {"fence": 1, "barrier": needless["barrier"] + 1}
     assert {each: unnoticed.count(each) for each in unnoticed} == needless
+
+
+SCATTERED = """%two = arith.constant dense<2> : tensor<64x64xi32>
+  %further = arith.muli %columns, %two : tensor<64x64xi32>
+  %far = arith.addi %rows, %further : tensor<64x64xi32>
+  %zeros ="""
+
+
+@pytest.mark.parametrize("tile", ["%p", "%x"], ids=["computed", "loaded element by element"])
+def test_a_tile_times_itself(rng: np.random.Generator, tile: str) -> None:
+    """B is in shared memory, also where A, the same tile, could stay in registers."""
+    text = CHAIN.replace("OPERANDS", f"{tile}, {tile}")
+    text = text.replace("%a0, %place", "%a0, %far").replace("%zeros =", SCATTERED, 1)
+    made, times = compile_tiles(parse_ir(text)), 2
+    q, a = (rng.integers(-2, 3, shape).astype(np.float16) for shape in ((64, 64), (times, 64, 64)))
+    expected = np.zeros((64, 64))
+    for each in a.reshape(times, -1).astype(np.float64):
+        x = each[np.arange(64)[:, None] + 2 * np.arange(64)]
+        factor = (q.astype(np.float64) @ x if tile == "%p" else x).astype(np.float16).astype(np.float64)
+        expected = expected / 2 + factor @ factor
+    out = np.full((64, 64), np.nan, np.float32)
+    emulate_tiles(
+        made, (1,), {"out": out, "q": q, "a": a, "b": a, "times": times}, order=Seeded(1), uninitialised=["out"]
+    )
+    np.testing.assert_array_equal(out, expected)

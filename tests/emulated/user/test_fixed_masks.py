@@ -33,6 +33,8 @@ TILE = {"TM": 64, "TN": 64, "TK": 64}
         ("wide_mask", 128, 128, 192),
         ("wide_mask", 64, 192, 128),
         ("wide_mask", 64, 192, 250),
+        ("wide_mask", 100, 128, 192),
+        ("wide_mask", 100, 192, 1000),
     ],
 )
 def test_every_tile_is_summed(rng: np.random.Generator, way: str, name: str, m: int, k: int, limit: int | None) -> None:
@@ -41,7 +43,7 @@ def test_every_tile_is_summed(rng: np.random.Generator, way: str, name: str, m: 
     w = louver.prune(rng.integers(-3, 4, (n, k)).astype(np.float16), "2:4")
     y = np.full((m, n), np.nan, np.float32)
     given: dict[str, Any] = {"x": x, "w": louver.compress(w, "2:4"), "y": y, "M": m, "N": n, "K": k, "LIMIT": limit}
-    given |= {"sxm": k, "swn": k, "sym": n} | TILE
+    given |= {"sxm": k, "swn": k, "sym": n, "ROWS": m % 64 != 0} | TILE
     kernel = louver.jit(getattr(fixed_masks, name), **({"family": REGISTER_TILES} if way == "register tiles" else {}))
     grid = (2,) if name == "fixed_row_mask" else (-(-m // 64), 2)
     start = (kernel if way == "interpreted" else kernel.emulate)[grid]
@@ -50,6 +52,19 @@ def test_every_tile_is_summed(rng: np.random.Generator, way: str, name: str, m: 
     if limit is not None:
         read[:, (np.arange(k) % 64 if name == "fixed_k_mask" else np.arange(k)) >= limit] = 0
     np.testing.assert_array_equal(y, read @ w.T.astype(np.float64))
+
+
+def test_a_wide_mask_lets_through_what_a_loop_reads(rng: np.random.Generator) -> None:
+    """Two elements of the last row are missing. The loop reads all 128 of it."""
+    m, n, k = 100, 128, 128
+    x = rng.integers(-3, 4, m * k).astype(np.float16)[: m * k - 2]
+    w = louver.compress(louver.prune(rng.integers(-3, 4, (n, k)).astype(np.float16), "2:4"), "2:4")
+    given: dict[str, Any] = {"x": x, "w": w, "y": np.zeros((m, n), np.float32), "M": m, "N": n, "K": k, "LIMIT": 192}
+    rule = "reaches 12800 elements of 'x', got an array of 12798"
+    with pytest.raises(ValueError, match=rule):
+        louver.jit(fixed_masks.wide_mask, family=REGISTER_TILES).emulate[(2, 2)](
+            **given, sxm=k, swn=k, sym=n, ROWS=True, **TILE
+        )
 
 
 def steps(rng: np.random.Generator, m: int, n: int, k: int, *, both: bool) -> tuple[Any, dict[str, Any], Any]:
@@ -92,3 +107,28 @@ def test_columns_may_begin_in_the_row_before(rng: np.random.Generator, shift: in
     at = np.arange(k) + shift
     read = np.where(at < k, x.reshape(-1)[(1 + np.arange(m))[:, None] * k + np.minimum(at, k - 1)], 0)
     np.testing.assert_array_equal(y, read.astype(np.float64) @ w.T.astype(np.float64))
+
+
+@pytest.mark.parametrize(("k", "down"), [(128, False), (128, True), (104, False), (40, False)])
+def test_steps_behind_the_rows_of_a_selected_matrix_are_refused(rng: np.random.Generator, k: int, down: bool) -> None:
+    """Another matrix is behind the selected one, so Triton would multiply its first row."""
+    m, n, ids = 128, 128, np.array([1, 0], np.int32)
+    x = rng.integers(-3, 4, (m, 128)).astype(np.float16)
+    w = louver.prune(rng.integers(-3, 4, (3, n, k)).astype(np.float16), "2:4")
+    given: dict[str, Any] = {
+        "x": x,
+        "w": louver.compress(w, "2:4"),
+        "ids": ids,
+        "y": np.full((m, n), np.nan, np.float32),
+    }
+    given |= {"M": m, "N": n, "K": k, "sxm": 128, "swe": n * k, "swn": k, "sym": n, "DOWN": down} | TILE
+    kernel = louver.jit(fixed_masks.unmasked_experts)
+    if k % 64:
+        with pytest.raises(ValueError, match=f"takes K in multiples of 64, got {k}: its tiles are whole"):
+            kernel.emulate[(2, 2)](**given)
+        return
+    kernel.emulate[(2, 2)](**given)
+    expected = np.concatenate(
+        [x[64 * i : 64 * i + 64].astype(np.float64) @ w[ids[i]].T.astype(np.float64) for i in (0, 1)]
+    )
+    np.testing.assert_array_equal(given["y"], expected)

@@ -30,5 +30,5 @@ def run(compiled: CompiledTiles, launch: Launch, given: dict[str, Any]) -> None:
 @pytest.mark.sampled(10)
 @pytest.mark.parametrize("block", range(100))
 def test_whole_kernels(block: int) -> None:
-    for seed in range(block * KERNELS, (block + 1) * KERNELS):
-        check_whole(seed, run)
+    found = [check_whole(seed, run) for seed in range(block * KERNELS, (block + 1) * KERNELS)]
+    assert sum(each is not None for each in found) >= 0.6 * KERNELS

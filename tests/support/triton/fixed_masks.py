@@ -43,17 +43,22 @@ def fixed_row_mask(x, w, y, M, N, K, sxm, swn, sym, TM: tl.constexpr, TN: tl.con
 
 
 @triton.jit
-def wide_mask(x, w, y, N, K, LIMIT, sxm, swn, sym, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr):
-    """The mask of K may go beyond a row. Rows have no mask, so M is whole tiles."""
+def wide_mask(
+    x, w, y, M, N, K, LIMIT, sxm, swn, sym, ROWS: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr
+):
+    """The mask of K may go beyond a row. M is whole tiles, or ROWS are masked."""
     rows = tl.program_id(0) * TM + tl.arange(0, TM)
     columns = tl.program_id(1) * TN + tl.arange(0, TN)
     ks = tl.arange(0, TK)
     total = tl.zeros((TM, TN), dtype=tl.float32)
     for k in range(0, K, TK):
-        tile = tl.load(x + rows[:, None] * sxm + k + ks[None, :], mask=k + ks[None, :] < LIMIT, other=0.0)
+        inside = k + ks[None, :] < LIMIT
+        if ROWS:
+            inside = inside & (rows[:, None] < M)
+        tile = tl.load(x + rows[:, None] * sxm + k + ks[None, :], mask=inside, other=0.0)
         weights = tl.load(w + columns[None, :] * swn + k + ks[:, None], mask=k + ks[:, None] < K, other=0.0)
         total = tl.dot(tile, weights, total)
-    tl.store(y + rows[:, None] * sym + columns[None, :], total, mask=columns[None, :] < N)
+    tl.store(y + rows[:, None] * sym + columns[None, :], total, mask=(rows[:, None] < M) & (columns[None, :] < N))
 
 
 @triton.jit
@@ -94,5 +99,23 @@ def shifted(x, w, y, M, N, K, SHIFT, sxm, swn, sym, TM: tl.constexpr, TN: tl.con
         weights = tl.load(
             w + columns[None, :] * swn + k + ks[:, None], mask=(columns[None, :] < N) & (k + ks[:, None] < K), other=0.0
         )
+        total = tl.dot(tile, weights, total)
+    tl.store(y + rows[:, None] * sym + columns[None, :], total, mask=(rows[:, None] < M) & (columns[None, :] < N))
+
+
+@triton.jit
+def unmasked_experts(
+    x, w, ids, y, M, N, K, sxm, swe, swn, sym, DOWN: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr, TK: tl.constexpr
+):
+    """Nothing masks K, so the last step goes on into what is behind a row, or is left out (DOWN)."""
+    expert = tl.load(ids + tl.program_id(0)).to(tl.int64)
+    rows = tl.program_id(0) * TM + tl.arange(0, TM)
+    columns = tl.program_id(1) * TN + tl.arange(0, TN)
+    ks = tl.arange(0, TK)
+    total = tl.zeros((TM, TN), dtype=tl.float32)
+    for i in range(K // TK if DOWN else tl.cdiv(K, TK)):
+        k = i * TK + ks
+        tile = tl.load(x + rows[:, None] * sxm + k[None, :], mask=rows[:, None] < M, other=0.0)
+        weights = tl.load(w + expert * swe + columns[None, :] * swn + k[:, None], mask=columns[None, :] < N, other=0.0)
         total = tl.dot(tile, weights, total)
     tl.store(y + rows[:, None] * sym + columns[None, :], total, mask=(rows[:, None] < M) & (columns[None, :] < N))

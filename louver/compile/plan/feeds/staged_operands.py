@@ -122,7 +122,7 @@ def _made(op: tt.DotOp, known: Mapping[SSAValue, int]) -> dict[SSAValue, int]:
         turns = tt.element_name(tensor_of(value).element_type) in TRANSPOSABLE
         summed = _summed_along(value) if turns else None
         along = k if summed is None else summed
-        fits = value is product_left(op)[0] and turns and along == k
+        fits = k == product_left(op)[1] and turns and along == k
         if value not in known and not fits and row_bytes(value, along) >= CHUNK:
             found[value] = along
     return found
@@ -132,7 +132,7 @@ def _stays(op: tt.DotOp, left: SSAValue) -> bool:
     """Whether threads compute A of a product, with elements that may stay in the registers of that product."""
     if op.parts > 1 or tt.element_name(tensor_of(left).element_type) not in TRANSPOSABLE or not is_computed(left):
         return False
-    return all(isinstance(use.operation, tt.DotOp) and product_left(use.operation)[0] is left for use in left.uses)
+    return all(isinstance(use.operation, tt.DotOp) and use.index == is_transposed(use.operation) for use in left.uses)
 
 
 def _summed_along(value: SSAValue) -> int | None:
