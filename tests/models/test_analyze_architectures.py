@@ -132,3 +132,33 @@ def test_an_unknown_architecture_is_a_note(tmp_path: Path) -> None:
     facts = analyze(tmp_path)
     assert "does not know the architecture 'mystery'" in facts.notes[0]
     assert facts.pruned and {each.evidence for each in facts.pruned} == {Evidence.NAMES}
+
+
+def test_all_layers_and_directions_of_recurrent_modules() -> None:
+    import torch
+    from torch import nn
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from louver.models.evidence.lineage import Watch
+
+    modules: list[Any] = [
+        nn.LSTM(5, 7, num_layers=2, bidirectional=True, batch_first=True),
+        nn.LSTM(5, 7, num_layers=3, bias=False),
+        nn.LSTM(5, 7, num_layers=2, proj_size=3),
+        nn.GRU(5, 7, num_layers=2, bidirectional=True),
+        nn.RNN(5, 7, num_layers=2),
+    ]
+    for module in modules:
+        with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+            watch = Watch()
+            for name, parameter in list(module.named_parameters()):
+                setattr(module, name, nn.Parameter(torch.empty(parameter.shape)))
+                watch.name(getattr(module, name), name)
+            data = torch.empty(2, 3, 5)
+            watch.feed(data)
+            with watch:
+                module(data)
+        for name, parameter in module.named_parameters():
+            wanted = {frozenset((1,))} if parameter.dim() == 2 else set()
+            assert watch.uses[name].contracted == wanted, (name, watch.uses[name])
+            assert parameter.dim() == 2 or watch.uses[name].kinds == {"bias"}, name
