@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 import sys
 import tempfile
 import warnings
@@ -21,7 +22,7 @@ import transformers
 from support.architectures.judge import smallest, truths, verdicts
 from support.architectures.tiny import architectures
 
-SECONDS = 100
+SECONDS = 60
 COUNTED = (
     "weights",
     "by_model",
@@ -86,6 +87,7 @@ def totals(rows: list[dict[str, Any]]) -> dict[str, int]:
 def text(rows: list[dict[str, Any]], skipped: dict[str, str]) -> str:
     """The record as JSON, a row a line, without empty lists."""
     versions = {"python": sys.version.split()[0], "torch": torch.__version__, "transformers": transformers.__version__}
+    versions["louver"] = subprocess.check_output(("git", "rev-parse", "HEAD"), text=True).strip()
     head = {"versions": versions, "architectures": len(rows), "total": totals(rows), "skipped": skipped}
     lines = [json.dumps({key: value for key, value in each.items() if value != []}) for each in rows]
     return json.dumps(head)[:-1] + ', "rows": [\n' + ",\n".join(lines) + "\n]}\n"

@@ -162,3 +162,26 @@ def test_all_layers_and_directions_of_recurrent_modules() -> None:
             wanted = {frozenset((1,))} if parameter.dim() == 2 else set()
             assert watch.uses[name].contracted == wanted, (name, watch.uses[name])
             assert parameter.dim() == 2 or watch.uses[name].kinds == {"bias"}, name
+
+
+def test_tied_ends_that_are_stored_apart(tmp_path: Path) -> None:
+    """Transformers ties them only if they are equal, and so does `analyze`."""
+    from safetensors.torch import save_file
+
+    model = smallest("llama")
+    model.config.tie_word_embeddings = True
+    table = model.get_input_embeddings().weight.detach().clone()
+    for name, head in (("equal", table.clone()), ("apart", table * 2)):
+        model.config.save_pretrained(tmp_path / name)
+        state = {key: tensor.detach().clone() for key, tensor in model.state_dict().items()}
+        save_file(state | {"lm_head.weight": head}, tmp_path / name / "model.safetensors")
+    equal, apart = analyze(tmp_path / "equal"), analyze(tmp_path / "apart")
+    assert equal.tensors["lm_head.weight"].ties == ("model.embed_tokens.weight",) and not equal.notes
+    assert equal.tensors["lm_head.weight"].role is Role.EMBEDDING
+    assert not apart.tensors["lm_head.weight"].ties and apart.tensors["lm_head.weight"].role is Role.HEAD
+    assert (
+        apart.tensors["model.embed_tokens.weight"].role is Role.EMBEDDING
+        and "their stored bytes differ" in apart.notes[0]
+    )
+    loaded = transformers.LlamaForCausalLM.from_pretrained(tmp_path / "apart")
+    assert loaded.lm_head.weight is not loaded.model.embed_tokens.weight

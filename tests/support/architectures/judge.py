@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import transformers
 from safetensors import safe_open
 from torch import nn
 
@@ -16,13 +15,13 @@ from louver.models.analyze import analyze
 from louver.models.evidence.inputs import tries
 from louver.models.roles import Evidence, ModelFacts
 from support.architectures import oracle
-from support.architectures.tiny import architectures, rules, tiny_model
+from support.architectures.tiny import rules, tiny_model
 
 GATES = ("gate", "router", "wg", "shared_expert_gate", "classifier", "switch")
 """Last names of modules that choose or gate experts, beside a module `experts`."""
 
 HEADS = ("score", "classifier", "head")
-"""Names of modules outside the blocks that give scores."""
+"""Last words of names of modules outside the blocks that give scores."""
 
 MORE_HEADS = {
     "MobileBertForMaskedLM": ("cls.predictions.dense.weight",),
@@ -120,7 +119,11 @@ def truths(model: Any, folder: Path) -> dict[str, Truth]:
         heads.add(id(head.weight))
     for name, module in model.named_modules():
         parts = name.split(".")
-        if isinstance(module, nn.Linear) and parts[-1] in HEADS and not any(part.isdecimal() for part in parts):
+        if (
+            isinstance(module, nn.Linear)
+            and parts[-1].split("_")[-1] in HEADS
+            and not any(part.isdecimal() for part in parts)
+        ):
             heads.add(id(module.weight))
     parameters = dict(model.named_parameters())
     heads |= {id(parameters[name]) for name in MORE_HEADS.get(type(model).__name__, ())}
@@ -227,10 +230,9 @@ def judged(facts: ModelFacts, truth: dict[str, Truth]) -> Verdict:
 def smallest(kind: str) -> Any:
     """The smallest model of an architecture that runs. Raises the first model's error if none does."""
     failed: Exception | None = None
-    cls = getattr(transformers, architectures()[kind])
     for rule in rules(kind):
         try:
-            model = tiny_model(kind, cls, rule)
+            model = tiny_model(kind, rule)
             run_really(model)
             return model
         except Exception as error:

@@ -40,8 +40,8 @@ def rules(kind: str) -> list[Rule]:
     known = (each.get(name) for each in (fields.get("text_config") or {}, fields) for name in HEADS)
     heads = next((each for each in known if type(each) is int), 1)
     divisors = [factor for factor in range(FACTORS[0], 1, -1) if heads % factor == 0]
-    plain, rounded, wide = ([Rule(factor, step) for factor in FACTORS] for step in (1, 16, 32))
-    return [*plain, *rounded, *(Rule(factor, 16, heads=True) for factor in divisors), *wide]
+    plain, rounded = ([Rule(factor, step) for factor in FACTORS] for step in (1, 16))
+    return [*plain, *rounded, *(Rule(factor, 16, heads=True) for factor in divisors)]
 
 
 HEADS = ("num_attention_heads", "num_heads", "n_heads", "n_head", "encoder_attention_heads")
@@ -61,9 +61,11 @@ def shrunk(fields: dict[str, Any], rule: Rule) -> dict[str, Any]:
     layers = next((fields[name] for name in LAYERS if type(fields.get(name)) is int), 0)
     small: dict[str, Any] = {}
     for name, value in fields.items():
-        if isinstance(value, dict) and value and all(str(key).isdecimal() for key in value):
-            value = {place: value[key] for place, key in enumerate(_kept(layers)) for key in (key, str(key)) if key in value}
-            small[name] = {place: shrunk(each, rule) if isinstance(each, dict) else each for place, each in value.items()}
+        if name == "per_layer_config" and value:
+            places = {str(layer): place for place, layer in enumerate(_kept(layers))}
+            small[name] = {
+                places[str(layer)]: shrunk(each, rule) for layer, each in value.items() if str(layer) in places
+            }
         elif name == "head_dim" and value is None and type(fields.get("num_attention_heads")) is int:
             small[name] = small.get("hidden_size", 64) // small.get("num_attention_heads", 1)
         else:
@@ -96,6 +98,8 @@ def _field(name: str, value: Any, rule: Rule, vocabulary: int, layers: int) -> A
         return [_field(name, each, rule, vocabulary, layers) for each in value]
     if value is None and name.endswith("experts_per_tok"):
         return 2
+    if type(value) is list and value and layers > FEW and "layer" in name and name.endswith(("indices", "idx", "ids")):
+        return sorted({each * FEW // layers for each in value if type(each) is int})
     if type(value) is not int:
         return value
     if name == "vocab_size":
@@ -110,6 +114,8 @@ def _field(name: str, value: Any, rule: Rule, vocabulary: int, layers: int) -> A
         "num_hidden_layers",
     ):
         return min(value, FEW)
+    if name.endswith(("top_k", "topk", "moe_k")):
+        return min(value, 2)
     if name.endswith("_period"):
         return value if value <= FEW else 2
     if "expert" in name and "size" not in name and "dim" not in name and "intermediate" not in name:
@@ -143,9 +149,9 @@ MOST = 20_000_000
 """Parameters of a tiny model."""
 
 
-def tiny_model(kind: str, cls: Any, rule: Rule) -> Any:
+def tiny_model(kind: str, rule: Rule) -> Any:
     """A model with random weights that all differ. Raises ValueError for one that is not tiny."""
-    config = tiny_config(kind, rule)
+    cls, config = class_of(kind), tiny_config(kind, rule)
     with torch.device("meta"):
         size = sum(parameter.numel() for parameter in cls(copy.deepcopy(config)).parameters())
     if size > MOST:
@@ -159,20 +165,20 @@ def tiny_model(kind: str, cls: Any, rule: Rule) -> Any:
     return model
 
 
-def architectures() -> dict[str, str]:
-    """The class of each architecture that Transformers knows, by its kind: the first task of a list that has one. A class
-    of the architecture's own configuration goes before one of a nested configuration.
-    """
+def architectures() -> dict[str, list[str]]:
+    """The classes of each architecture that Transformers knows, by its kind: one for each task of a list."""
     found: dict[str, list[str]] = {}
     for task in TASKS:
         for kind, name in getattr(modeling_auto, f"MODEL_{task}MAPPING_NAMES").items():
             found.setdefault(kind, []).append(name if isinstance(name, str) else name[0])
-    return {kind: next((name for name in names if _is_own(kind, name)), names[0]) for kind, names in found.items()}
+    return found
 
 
-def _is_own(kind: str, name: str) -> bool:
-    cls = getattr(transformers, name, None)
-    return getattr(cls, "config_class", None) is CONFIG_MAPPING[kind]
+def class_of(kind: str) -> Any:
+    """The first class of an architecture's own configuration. Classes of a nested configuration are parts of the model."""
+    classes = [getattr(transformers, name) for name in architectures()[kind]]
+    own = (each for each in classes if getattr(each, "config_class", None) is CONFIG_MAPPING[kind])
+    return next(own, classes[0])
 
 
 TASKS = (
