@@ -2,7 +2,7 @@
 
     PYTHONPATH=tests python benchmarks/judge_architectures.py RECORD.json [KIND...]
 
-With kinds, the other rows of an existing record stay. The truth is measured: `tests/support/architectures/oracle.py`. Needs the extra `models-test`; about ten minutes.
+With kinds, the other rows of an existing record stay. The truth is measured: `tests/support/architectures/oracle.py`. Needs the extra `models-test`; about 15 minutes of one core.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import transformers
 from support.architectures.judge import smallest, truths, verdicts
 from support.architectures.tiny import architectures
 
-SECONDS = 60
+SECONDS = 40
 COUNTED = (
     "weights",
     "by_model",
