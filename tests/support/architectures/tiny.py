@@ -59,17 +59,22 @@ def shrunk(fields: dict[str, Any], rule: Rule) -> dict[str, Any]:
     vocabulary = fields.get("vocab_size")
     vocabulary = max(128, vocabulary // (16 * rule.factor)) if isinstance(vocabulary, int) else 128
     layers = next((fields[name] for name in LAYERS if type(fields.get(name)) is int), 0)
+    kept = _kept(fields, layers)
     small: dict[str, Any] = {}
     for name, value in fields.items():
         if name == "per_layer_config" and value:
-            places = {str(layer): place for place, layer in enumerate(_kept(layers))}
+            places = {str(layer): place for place, layer in enumerate(kept)}
             small[name] = {
                 places[str(layer)]: shrunk(each, rule) for layer, each in value.items() if str(layer) in places
             }
         elif name == "head_dim" and value is None and type(fields.get("num_attention_heads")) is int:
             small[name] = small.get("hidden_size", 64) // small.get("num_attention_heads", 1)
+        elif type(value) is list and layers > FEW and len(value) == layers:
+            small[name] = [_field(name, value[layer], rule, vocabulary) for layer in kept]
+        elif type(value) is list and layers > FEW and "layer" in name and name.endswith(("indices", "idx", "ids")):
+            small[name] = [kept.index(layer) for layer in value if layer in kept] or [FEW // 2][: len(value)]
         else:
-            small[name] = _field(name, value, rule, vocabulary, layers)
+            small[name] = _field(name, value, rule, vocabulary)
     for name in [name for name in small if name.endswith("_offset") and name.replace("offset", "period") in small]:
         small[name] %= small[name.replace("offset", "period")]
     return small
@@ -78,28 +83,28 @@ def shrunk(fields: dict[str, Any], rule: Rule) -> dict[str, Any]:
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 
 
-def _kept(layers: int) -> list[int]:
-    """The layers that stay: the first ones and the last ones, since models begin or end with layers of other kinds."""
-    return [*range(FEW - FEW // 2), *range(layers - FEW // 2, layers)] if layers > FEW else list(range(layers))
+def _kept(fields: dict[str, Any], layers: int) -> list[int]:
+    """The layers that stay: one of each kind that lists of names give, then last and first ones, in order."""
+    lists = [value for value in fields.values() if type(value) is list and len(value) == layers]
+    kinds = list(zip(*(each for each in lists if all(type(kind) is str for kind in each)), strict=True))
+    firsts = [kinds.index(kind) for kind in dict.fromkeys(kinds)]
+    order = dict.fromkeys((*firsts, layers - 1, 0, layers - 2, 1, *range(layers)))
+    return sorted([layer for layer in order if layer >= 0][:FEW])
 
 
-def _field(name: str, value: Any, rule: Rule, vocabulary: int, layers: int) -> Any:
+def _field(name: str, value: Any, rule: Rule, vocabulary: int) -> Any:
     if isinstance(value, dict):
         return shrunk(value, rule) if name.endswith("config") or "model_type" in value else value
     if name in ("out_features", "_out_features", "out_indices", "_out_indices"):
         return _stages(value)
-    if type(value) is list and layers > FEW and len(value) == layers:
-        return [_field(name, value[place], rule, vocabulary, layers) for place in _kept(layers)]
     if type(value) is list and name in ("layer_types", "mlp_layer_types", "layers_block_type", "block_types"):
         return value[:FEW]
     if type(value) is list and value and all(type(each) is int for each in value):
         if name in ("depths", "num_layers", "layers"):
             return [min(each, 2) for each in value]
-        return [_field(name, each, rule, vocabulary, layers) for each in value]
+        return [_field(name, each, rule, vocabulary) for each in value]
     if value is None and name.endswith("experts_per_tok"):
         return 2
-    if type(value) is list and value and layers > FEW and "layer" in name and name.endswith(("indices", "idx", "ids")):
-        return sorted({each * FEW // layers for each in value if type(each) is int})
     if type(value) is not int:
         return value
     if name == "vocab_size":
@@ -114,14 +119,14 @@ def _field(name: str, value: Any, rule: Rule, vocabulary: int, layers: int) -> A
         "num_hidden_layers",
     ):
         return min(value, FEW)
+    if name.endswith("_group"):
+        return 1
     if name.endswith(("top_k", "topk", "moe_k")):
         return min(value, 2)
     if name.endswith("_period"):
         return value if value <= FEW else 2
     if "expert" in name and "size" not in name and "dim" not in name and "intermediate" not in name:
         return min(value, FEW if "per" not in name else 2)
-    if name in ("n_group", "topk_group"):
-        return 1
     if (
         "image_size" in name
         or "patch" in name
