@@ -62,6 +62,7 @@ def late(*_: object) -> None:
 
 
 def main(record: Path, kinds: list[str]) -> None:
+    commit = subprocess.check_output(("git", "rev-parse", "--short=8", "HEAD"), text=True).strip()
     signal.signal(signal.SIGALRM, late)
     before = json.loads(record.read_text()) if kinds and record.exists() else {"rows": [], "skipped": {}}
     rows: list[dict[str, Any]] = [each for each in before["rows"] if each["kind"] not in kinds]
@@ -70,7 +71,7 @@ def main(record: Path, kinds: list[str]) -> None:
         with tempfile.TemporaryDirectory() as folder:
             signal.alarm(SECONDS)
             try:
-                rows.append(row(kind, Path(folder)))
+                rows.append(row(kind, Path(folder)) | {"commit": commit})
             except (Exception, Late) as error:  # The rule does not fit every configuration.
                 skipped[kind] = " ".join(f"{type(error).__name__}: {error}".split())[:160]
             finally:
@@ -87,7 +88,6 @@ def totals(rows: list[dict[str, Any]]) -> dict[str, int]:
 def text(rows: list[dict[str, Any]], skipped: dict[str, str]) -> str:
     """The record as JSON, a row a line, without empty lists."""
     versions = {"python": sys.version.split()[0], "torch": torch.__version__, "transformers": transformers.__version__}
-    versions["louver"] = subprocess.check_output(("git", "rev-parse", "HEAD"), text=True).strip()
     head = {"versions": versions, "architectures": len(rows), "total": totals(rows), "skipped": skipped}
     lines = [json.dumps({key: value for key, value in each.items() if value != []}) for each in rows]
     return json.dumps(head)[:-1] + ', "rows": [\n' + ",\n".join(lines) + "\n]}\n"

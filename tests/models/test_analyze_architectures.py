@@ -19,6 +19,7 @@ from support.architectures.judge import smallest, truths, verdicts  # noqa: E402
 KINDS = (
     "llama", "gpt2", "mixtral", "qwen3_moe", "gpt_oss", "deepseek_v3", "gemma3", "phi3", "mamba", "bloom", "t5", "bart", "bert",
     "switch_transformers", "jetmoe", "xlnet", "whisper", "vit", "clip", "wav2vec2", "rwkv", "gpt_bigcode", "llava", "segformer",
+    "deepseek_v2", "qwen2_vl", "llama4_text", "phimoe", "mamba2", "jamba", "falcon", "dinov2", "siglip", "parakeet_rnnt", "inkling_text",
 )  # fmt: skip
 """One or two architectures of each family."""
 

@@ -290,6 +290,13 @@ def test_nothing_is_read_unless_tensors_are_tied() -> None:
     assert tied.tensors["lm_head.weight"].role is Role.HEAD and not tied.tensors["lm_head.weight"].ties
 
 
+def test_experts_of_another_width_than_the_blocks_are_unknown() -> None:
+    """Both axes of the stacked weights are widths: shapes do not tell which one is contracted."""
+    shapes = {"layers.0.mlp.experts.gate_up_proj": (4, 128, 64), "layers.0.mlp.experts.down_proj": (4, 64, 64)}
+    facts = facts_of(shapes, {"hidden_size": 128, "moe_hidden_size": 64, "moe_intermediate_size": 64})
+    assert {each.role for each in facts.tensors.values()} == {Role.UNKNOWN} and not facts.pruned
+
+
 def test_a_router_of_shared_experts_too() -> None:
     """It has more rows than the experts beside it; a projection beside experts is no router."""
     facts = facts_of(

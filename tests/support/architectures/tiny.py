@@ -14,6 +14,9 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 FEW = 4
 """Experts, and the most layers."""
 
+MANY = 16
+"""More choices than this are of tokens, not of experts."""
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -121,7 +124,7 @@ def _field(name: str, value: Any, rule: Rule, vocabulary: int) -> Any:
         return min(value, FEW)
     if name.endswith("_group"):
         return 1
-    if name.endswith(("top_k", "topk", "moe_k")):
+    if name.endswith(("top_k", "topk", "moe_k")) and value <= MANY:
         return min(value, 2)
     if name.endswith("_period"):
         return value if value <= FEW else 2
