@@ -2,13 +2,14 @@
 
     PYTHONPATH=tests python benchmarks/judge_architectures.py RECORD.json [KIND...]
 
-With kinds, the other rows of an existing record stay. The truth is measured: `tests/support/architectures/oracle.py`. Needs the extra `models-test`; about ten minutes.
+With kinds, the other rows of an existing record stay. The truth is measured: `tests/support/architectures/oracle.py`. Needs the extra `models-test`; about 15 minutes of one core.
 """
 
 from __future__ import annotations
 
 import json
 import signal
+import subprocess
 import sys
 import tempfile
 import warnings
@@ -21,7 +22,7 @@ import transformers
 from support.architectures.judge import smallest, truths, verdicts
 from support.architectures.tiny import architectures
 
-SECONDS = 100
+SECONDS = 40
 COUNTED = (
     "weights",
     "by_model",
@@ -61,6 +62,7 @@ def late(*_: object) -> None:
 
 
 def main(record: Path, kinds: list[str]) -> None:
+    commit = subprocess.check_output(("git", "rev-parse", "--short=8", "HEAD"), text=True).strip()
     signal.signal(signal.SIGALRM, late)
     before = json.loads(record.read_text()) if kinds and record.exists() else {"rows": [], "skipped": {}}
     rows: list[dict[str, Any]] = [each for each in before["rows"] if each["kind"] not in kinds]
@@ -69,7 +71,7 @@ def main(record: Path, kinds: list[str]) -> None:
         with tempfile.TemporaryDirectory() as folder:
             signal.alarm(SECONDS)
             try:
-                rows.append(row(kind, Path(folder)))
+                rows.append(row(kind, Path(folder)) | {"commit": commit})
             except (Exception, Late) as error:  # The rule does not fit every configuration.
                 skipped[kind] = " ".join(f"{type(error).__name__}: {error}".split())[:160]
             finally:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from louver.formats.checkpoint import Checkpoint, open_checkpoint
 from louver.formats.pattern import Pattern
 from louver.formats.schema import DenseForm, Form
+from louver.models import ties
 from louver.models.evidence import model, names, siblings
 from louver.models.evidence.config import Config, read_config
 from louver.models.evidence.found import Found, is_float, is_fp8
@@ -58,7 +59,8 @@ def analyze(
     *,
     evidence: Collection[Evidence] = ALL,
 ) -> ModelFacts:
-    """What each tensor of a checkpoint is, and whether `louver prune` prunes it. Reads headers and `config.json` only.
+    """What each tensor of a checkpoint is, and whether `louver prune` prunes it. Reads headers and `config.json`. Data are
+    read only of tensors that are tied and yet stored twice: they are compared.
 
     path: a safetensors file, an index, or a folder with one of them. choice: the user's changes to the defaults.
     pattern: tensors whose contracted axis has less than M elements are left. evidence: the kinds to use; the first
@@ -67,7 +69,10 @@ def analyze(
     """
     checkpoint = open_checkpoint(path)
     config, notes = read_config(checkpoint.path.parent)
-    return decide(forms_of(checkpoint), config, checkpoint.metadata, choice, pattern, evidence=evidence, notes=notes)
+    same = ties.same_bytes(checkpoint)
+    return decide(
+        forms_of(checkpoint), config, checkpoint.metadata, choice, pattern, evidence=evidence, notes=notes, same=same
+    )
 
 
 def forms_of(checkpoint: Checkpoint) -> dict[str, Form]:
@@ -84,8 +89,9 @@ def decide(
     *,
     evidence: Collection[Evidence] = ALL,
     notes: tuple[str, ...] = (),
+    same: ties.Same = lambda first, second: True,
 ) -> ModelFacts:
-    """`analyze` for the forms of a checkpoint's tensors, without files."""
+    """`analyze` for the forms of a checkpoint's tensors, without files. same: whether two tied tensors hold the same bytes."""
     known = config if Evidence.CONFIG in evidence else Config()
     aliases = {alias: name for alias, name in metadata.items() if name in forms and alias not in forms}
     everything = {**forms, **{alias: forms[name] for alias, name in aliases.items()}}
@@ -93,16 +99,16 @@ def decide(
     parts = siblings.find(everything) if Evidence.SIBLINGS in evidence else {}
     guessed = names.find(everything, known)
     found = _whole_routers({name: _first(name, ran, parts, guessed) for name in everything})
-    ties = _ties(everything, found, (*aliases.items(), *ran.ties), known)
+    tied, unequal = ties.find(forms, found, aliases, ran.ties, known, same)
     group = Pattern.parse(pattern).m if pattern is not None else 1
     scales = siblings.scales(forms, config)
     tensors: dict[str, TensorFacts] = {}
     for name in forms:
-        tied = ties.get(name, (name,))
-        strictest = min((found[other] for other in tied), key=lambda each: _STRICTNESS.index(each.role))
-        tensors[name] = _facts(_Tensor(name, forms[name], strictest, scales.get(name), tied), choice, group)
+        names_of = tied.get(name, (name,))
+        strictest = min((found[other] for other in names_of), key=lambda each: _STRICTNESS.index(each.role))
+        tensors[name] = _facts(_Tensor(name, forms[name], strictest, scales.get(name), names_of), choice, group)
     _check_choice(tensors, choice)
-    return ModelFacts(tensors, (*notes, *ran.notes))
+    return ModelFacts(tensors, (*notes, *ran.notes, *unequal))
 
 
 def _first(name: str, ran: ModelEvidence, parts: Mapping[str, Found], guessed: Mapping[str, Found]) -> Found:
@@ -183,26 +189,6 @@ def _chosen_axis(tensor: _Tensor, choice: Choice) -> int | None:
             f"--axis counts the axes of a tensor as stored, got {axis} for {tensor.name} of shape {list(tensor.form.shape)}: give one from {-count} to {count - 1}"
         )
     return axis % count
-
-
-def _ties(
-    forms: Mapping[str, Form], found: Mapping[str, Found], groups: Iterable[Iterable[str]], config: Config
-) -> dict[str, tuple[str, ...]]:
-    """The names of each parameter that has several: the given groups, and the head of a model whose configuration ties it
-    to the embedding.
-    """
-    groups = [set(group) for group in groups]
-    if config.tied:
-        ends = [name for name, each in found.items() if each.role in (Role.HEAD, Role.EMBEDDING)]
-        shapes = {forms[name].shape for name in ends if found[name].role is Role.HEAD}
-        for shape in shapes:
-            if shape[0] in config.vocabularies:
-                groups.append({name for name in ends if forms[name].shape == shape})
-    joined: dict[str, set[str]] = {}
-    for group in groups:
-        whole = group.union(*(joined.get(name, set()) for name in group))
-        joined |= dict.fromkeys(whole, whole)
-    return {name: tuple(sorted(group)) for name, group in joined.items()}
 
 
 def _check_choice(tensors: Mapping[str, TensorFacts], choice: Choice) -> None:

@@ -19,6 +19,7 @@ from support.architectures.judge import smallest, truths, verdicts  # noqa: E402
 KINDS = (
     "llama", "gpt2", "mixtral", "qwen3_moe", "gpt_oss", "deepseek_v3", "gemma3", "phi3", "mamba", "bloom", "t5", "bart", "bert",
     "switch_transformers", "jetmoe", "xlnet", "whisper", "vit", "clip", "wav2vec2", "rwkv", "gpt_bigcode", "llava", "segformer",
+    "deepseek_v2", "qwen2_vl", "llama4_text", "phimoe", "mamba2", "jamba", "falcon", "dinov2", "siglip", "parakeet_rnnt", "inkling_text",
 )  # fmt: skip
 """One or two architectures of each family."""
 
@@ -132,3 +133,56 @@ def test_an_unknown_architecture_is_a_note(tmp_path: Path) -> None:
     facts = analyze(tmp_path)
     assert "does not know the architecture 'mystery'" in facts.notes[0]
     assert facts.pruned and {each.evidence for each in facts.pruned} == {Evidence.NAMES}
+
+
+def test_all_layers_and_directions_of_recurrent_modules() -> None:
+    import torch
+    from torch import nn
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from louver.models.evidence.lineage import Watch
+
+    modules: list[Any] = [
+        nn.LSTM(5, 7, num_layers=2, bidirectional=True, batch_first=True),
+        nn.LSTM(5, 7, num_layers=3, bias=False),
+        nn.LSTM(5, 7, num_layers=2, proj_size=3),
+        nn.GRU(5, 7, num_layers=2, bidirectional=True),
+        nn.RNN(5, 7, num_layers=2),
+    ]
+    for module in modules:
+        with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+            watch = Watch()
+            for name, parameter in list(module.named_parameters()):
+                setattr(module, name, nn.Parameter(torch.empty(parameter.shape)))
+                watch.name(getattr(module, name), name)
+            data = torch.empty(2, 3, 5)
+            watch.feed(data)
+            with watch:
+                module(data)
+        for name, parameter in module.named_parameters():
+            wanted = {frozenset((1,))} if parameter.dim() == 2 else set()
+            assert watch.uses[name].contracted == wanted, (name, watch.uses[name])
+            assert parameter.dim() == 2 or watch.uses[name].kinds == {"bias"}, name
+
+
+def test_tied_ends_that_are_stored_apart(tmp_path: Path) -> None:
+    """Transformers ties them only if they are equal, and so does `analyze`."""
+    from safetensors.torch import save_file
+
+    model = smallest("llama")
+    model.config.tie_word_embeddings = True
+    table = model.get_input_embeddings().weight.detach().clone()
+    for name, head in (("equal", table.clone()), ("apart", table * 2)):
+        model.config.save_pretrained(tmp_path / name)
+        state = {key: tensor.detach().clone() for key, tensor in model.state_dict().items()}
+        save_file(state | {"lm_head.weight": head}, tmp_path / name / "model.safetensors")
+    equal, apart = analyze(tmp_path / "equal"), analyze(tmp_path / "apart")
+    assert equal.tensors["lm_head.weight"].ties == ("model.embed_tokens.weight",) and not equal.notes
+    assert equal.tensors["lm_head.weight"].role is Role.EMBEDDING
+    assert not apart.tensors["lm_head.weight"].ties and apart.tensors["lm_head.weight"].role is Role.HEAD
+    assert (
+        apart.tensors["model.embed_tokens.weight"].role is Role.EMBEDDING
+        and "their stored bytes differ" in apart.notes[0]
+    )
+    loaded = transformers.LlamaForCausalLM.from_pretrained(tmp_path / "apart")
+    assert loaded.lm_head.weight is not loaded.model.embed_tokens.weight

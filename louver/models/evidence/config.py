@@ -28,8 +28,9 @@ class Config:
 
     @property
     def widths(self) -> frozenset[int]:
-        """Sizes of hidden states: what products between blocks read and write."""
-        return frozenset(size for key, size in self._sizes() if key in ("hidden_size", "d_model", "n_embd", "dim"))
+        """Sizes of hidden states: what products between blocks read and write, and what experts may read instead."""
+        names = ("d_model", "n_embd", "dim")
+        return frozenset(size for key, size in self._sizes() if key in names or key.endswith("hidden_size"))
 
     @property
     def inner(self) -> frozenset[int]:

@@ -133,8 +133,12 @@ class Watch(TorchDispatchMode):
         elif name in _CONVOLUTIONS:
             results = self._convolution(args)
         elif name in _RECURRENT:
+            # Matrices of all layers and directions are stored [out, in]; vectors are biases.
             for leaf in made:
-                self._contract(leaf, 1, self._uses_contracted)
+                if leaf.dim() == 2:
+                    self._contract(leaf, 1, self._uses_contracted)
+                else:
+                    self._use(leaf, "bias")
         elif made:
             lineage = self._kept_lineage(name, args, made, is_data, outs)
             if lineage is not None:

@@ -90,12 +90,13 @@ def _matrix(name: str, form: Form, names: Names) -> Found:
         text = f"it has a row for each of {rows} tokens"
         return Found(role, Evidence.CONFIG, text, 1 if role is Role.HEAD else None)
     count, below = _experts_beside(module, names.experts)
-    if count and _starts(below, _ROUTERS) and rows in (count, 1):
+    # A router may choose among shared experts too: it has more rows then.
+    if count and _starts(below, _ROUTERS) and (rows in (count, 1) or not _starts(below, _PROJECTIONS)):
         return _found(Role.ROUTER, f"it gives {rows} numbers beside {count} experts", 1)
     if _router_layer(name) is not None:
         return _found(Role.ROUTER, "a router, by its name", 1)
-    # Heads may begin with products that give another width of the model.
-    inner = rows == form.shape[1] or rows in names.config.inner
+    # Heads may begin with products that give another width of the model, or queries, keys and values at once.
+    inner = rows in (form.shape[1], 3 * form.shape[1]) or rows in names.config.inner
     before = module[: module.rfind(last)]
     if not in_block(before) and (_starts(last, _HEADS) or (_starts(module, _HEADS) and not inner)):
         return _found(Role.HEAD, "a head, by its name and outside the blocks", 1)

@@ -246,6 +246,72 @@ def test_ties_by_metadata_and_by_configuration() -> None:
     assert both.tensors["lm_head.weight"].prune and both.tensors["model.embed_tokens.weight"].prune
 
 
+def test_tied_tensors_that_are_stored_twice_are_compared(tmp_path: Path, rng: np.random.Generator) -> None:
+    """Equal bytes are one parameter; a difference in the last element makes two. They may be in different files."""
+    table = rng.standard_normal((300, 7001)).astype(np.float16)  # More than one piece.
+    other = table.copy()
+    other[-1, -1] += 1
+    for name, head in (("equal", table), ("apart", other)):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps({"vocab_size": 300, "tie_word_embeddings": True}))
+        parts = {"lm_head.weight": head}, {"model.embed_tokens.weight": table}
+        for shard, part in enumerate(parts):
+            louver.save(folder / f"{shard}.safetensors", part)
+        index = {name: f"{shard}.safetensors" for shard, part in enumerate(parts) for name in part}
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
+    equal = analyze(tmp_path / "equal", evidence=REST)
+    assert equal.tensors["lm_head.weight"].ties == ("model.embed_tokens.weight",) and not equal.notes
+    assert equal.tensors["lm_head.weight"].role is Role.EMBEDDING
+    with pytest.raises(ValueError, match="names no tensor that can be pruned"):
+        analyze(tmp_path / "equal", Choice(include=("lm_head*",)), evidence=REST)
+    apart = analyze(tmp_path / "apart", Choice(include=("lm_head*",)), evidence=REST)
+    assert apart.tensors["lm_head.weight"].prune and not apart.tensors["lm_head.weight"].ties
+    assert apart.tensors["model.embed_tokens.weight"].role is Role.EMBEDDING
+    assert not apart.tensors["model.embed_tokens.weight"].prune
+    (note,) = apart.notes
+    assert note.startswith(
+        "the configuration ties lm_head.weight and model.embed_tokens.weight, but their stored bytes"
+    )
+
+
+def test_nothing_is_read_unless_tensors_are_tied() -> None:
+    def same(first: str, second: str) -> bool:
+        asked.append((first, second))
+        return False
+
+    asked: list[tuple[str, str]] = []
+    decide(forms_of(BLOCK), Config({"vocab_size": 300}), {}, evidence=REST, same=same)
+    assert not asked
+    tied = decide(
+        forms_of(BLOCK), Config({"vocab_size": 300, "tie_word_embeddings": True}), {}, evidence=REST, same=same
+    )
+    assert asked == [("lm_head.weight", "model.embed_tokens.weight")]
+    assert tied.tensors["lm_head.weight"].role is Role.HEAD and not tied.tensors["lm_head.weight"].ties
+
+
+def test_experts_of_another_width_than_the_blocks_are_unknown() -> None:
+    """Both axes of the stacked weights are widths: shapes do not tell which one is contracted."""
+    shapes = {"layers.0.mlp.experts.gate_up_proj": (4, 128, 64), "layers.0.mlp.experts.down_proj": (4, 64, 64)}
+    facts = facts_of(shapes, {"hidden_size": 128, "moe_hidden_size": 64, "moe_intermediate_size": 64})
+    assert {each.role for each in facts.tensors.values()} == {Role.UNKNOWN} and not facts.pruned
+
+
+def test_a_router_of_shared_experts_too() -> None:
+    """It has more rows than the experts beside it; a projection beside experts is no router."""
+    facts = facts_of(
+        {
+            "layers.0.mlp.experts.down_proj": (4, 64, 48),
+            "layers.0.mlp.shared_experts.down_proj": (2, 64, 48),
+            "layers.0.mlp.gate.weight": (6, 64),
+            "layers.0.mlp.gate_proj.weight": (48, 64),
+        },
+        {"hidden_size": 64},
+    ).tensors
+    assert facts["layers.0.mlp.gate.weight"].role is Role.ROUTER
+    assert facts["layers.0.mlp.gate_proj.weight"].role is Role.WEIGHT
+
+
 def test_include_adds_exclude_removes_only_replaces() -> None:
     config = {"vocab_size": 300}
     names = lambda choice: {each.name for each in facts_of(BLOCK, config, choice).pruned}  # noqa: E731

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import transformers
 from safetensors import safe_open
 from torch import nn
 
@@ -16,13 +15,13 @@ from louver.models.analyze import analyze
 from louver.models.evidence.inputs import tries
 from louver.models.roles import Evidence, ModelFacts
 from support.architectures import oracle
-from support.architectures.tiny import FACTORS, architectures, tiny_model
+from support.architectures.tiny import rules, tiny_model
 
 GATES = ("gate", "router", "wg", "shared_expert_gate", "classifier", "switch")
 """Last names of modules that choose or gate experts, beside a module `experts`."""
 
 HEADS = ("score", "classifier", "head")
-"""Names of modules outside the blocks that give scores."""
+"""Last words of names of modules outside the blocks that give scores."""
 
 MORE_HEADS = {
     "MobileBertForMaskedLM": ("cls.predictions.dense.weight",),
@@ -50,19 +49,24 @@ def run_really(model: Any) -> tuple[dict[int, set[int]], dict[int, str], set[int
     heads: set[int] = set()
     outs: dict[int, torch.Tensor] = {}
     hooks = [
-        module.register_forward_hook(lambda module, args, out: outs.__setitem__(id(module.weight), out))
+        # A router made from `nn.Linear` gives several tensors.
+        module.register_forward_hook(
+            lambda module, args, out: outs.__setitem__(id(module.weight), out) if torch.is_tensor(out) else None
+        )
         for module in model.modules()
         if isinstance(module, nn.Linear)
     ]
     parts = [model, *(each for each in model.modules() if each is not model and hasattr(each, "main_input_name"))]
-    ran = False
+    ran, why = False, ""
     for part in parts:
         for arguments in tries(part, part.config):
             torch.manual_seed(1)
             fed = {name: torch.randn(x.shape) if x.is_floating_point() else x for name, x in arguments.items()}
             try:
                 out = part(**fed)
-            except Exception:
+            except Exception as error:
+                if part is model and not why:
+                    why = " ".join(f"{type(error).__name__}: {error}".split())
                 continue
             ran = ran or part is model
             values = [value for value in _tensors(out) if value.requires_grad]
@@ -82,7 +86,7 @@ def run_really(model: Any) -> tuple[dict[int, set[int]], dict[int, str], set[int
     for hook in hooks:
         hook.remove()
     if not ran:
-        raise ValueError("the real model did not run")
+        raise ValueError(f"the real model did not run: {why or 'its inputs are not known'}")
     return contracted, other, heads
 
 
@@ -115,7 +119,11 @@ def truths(model: Any, folder: Path) -> dict[str, Truth]:
         heads.add(id(head.weight))
     for name, module in model.named_modules():
         parts = name.split(".")
-        if isinstance(module, nn.Linear) and parts[-1] in HEADS and not any(part.isdecimal() for part in parts):
+        if (
+            isinstance(module, nn.Linear)
+            and parts[-1].split("_")[-1] in HEADS
+            and not any(part.isdecimal() for part in parts)
+        ):
             heads.add(id(module.weight))
     parameters = dict(model.named_parameters())
     heads |= {id(parameters[name]) for name in MORE_HEADS.get(type(model).__name__, ())}
@@ -220,15 +228,16 @@ def judged(facts: ModelFacts, truth: dict[str, Truth]) -> Verdict:
 
 
 def smallest(kind: str) -> Any:
-    """The smallest model of an architecture that runs. Raises the last model's error if none does."""
-    failed: Exception = ValueError(f"no architecture {kind!r}")
-    for factor in FACTORS:
+    """The smallest model of an architecture that runs. Raises the first model's error if none does."""
+    failed: Exception | None = None
+    for rule in rules(kind):
         try:
-            model = tiny_model(kind, getattr(transformers, architectures()[kind]), factor)
+            model = tiny_model(kind, rule)
             run_really(model)
             return model
         except Exception as error:
-            failed = error
+            failed = failed or error
+    assert failed is not None
     raise failed
 
 
