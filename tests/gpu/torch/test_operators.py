@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,8 @@ ROWS, SIZE = 208, 336
 
 @pytest.fixture
 def ops(torch: Any) -> Any:
-
+    # The module registers the operators.
+    importlib.import_module("louver.torch.operators")
     torch.manual_seed(13)
     return torch.ops.louver
 
