@@ -294,8 +294,9 @@ def test_fences_commits_and_waits_print_and_assemble():
     assemble_text(header((8, 0), "sm_90a") + f".visible .entry k() {{\n{body}ret;\n}}\n", "sm_90a")
     for form in (Wgmma(8, "f16", "f16", "f32", True), WgmmaFence(), WgmmaCommit(), WgmmaWait(0)):
         assert form.aligned and form.requires.target == "sm_90a"
-    with pytest.raises(ValueError, match="0 or more groups pending, got -1"):
-        WgmmaWait(-1)
+    for pending in (-1, 8):
+        with pytest.raises(ValueError, match=f"0 to 7 groups pending, got {pending}"):
+            WgmmaWait(pending)
 
 
 # --- the kernels that ask the hardware ------------------------------------------------------------------------------

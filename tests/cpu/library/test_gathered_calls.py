@@ -107,7 +107,10 @@ def test_shared_vectors_in_plans_and_linear(gpu: FakeGpu, torch: FakeTorch, rng:
 def test_shared_vectors_of_other_types_are_the_host_s(gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator) -> None:
     w = rng.standard_normal((M, K)).astype(np.float32)
     s = louver.compress(louver.prune(w, "2:8@V64"), "2:8@V64")
-    with pytest.raises(ValueError, match=r"2:4 and V:N:M of 16 and 8 bits, .*, got 2:8@V64 f32: convert the weight"):
+    with pytest.raises(
+        ValueError,
+        match=r"GPUs have products of V:N:M for f16, .*, u8; and of f32 for 1:2, .*, got 2:8@V64 f32: convert the weight",
+    ):
         louver.matmul(s, Tensor((K, 64), "float32"))
 
 

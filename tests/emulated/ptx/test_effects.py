@@ -128,8 +128,10 @@ def test_special_registers_of_a_grid() -> None:
         (lambda: SetMaxRegisters("dec", 16), "a multiple of 8 from 24 to 256, got 16"),
         (lambda: BulkTensorLoad(rank=6), "1 to 5 dimensions, got 6"),
         (lambda: BulkTensorStore(0), "1 to 5 dimensions, got 0"),
-        (lambda: BulkWait(-1), "0 or more groups pending, got -1"),
-        (lambda: AsyncWait(-1), "0 or more groups pending, got -1"),
+        (lambda: BulkWait(-1), "0 to 63 groups pending, got -1"),
+        (lambda: BulkWait(64), "0 to 63 groups pending, got 64"),
+        (lambda: AsyncWait(-1), "0 to 63 groups pending, got -1"),
+        (lambda: AsyncWait(64), "0 to 63 groups pending, got 64"),
     ],
 )
 def test_forms_that_no_target_has_are_refused(make: Callable[[], Instruction], rule: str) -> None:
