@@ -1,0 +1,1 @@
+"""Pruning that keeps a model's accuracy: by calibration, block by block."""
