@@ -1,1 +1,1 @@
-"""Pruning that keeps a model's accuracy: by calibration, block by block."""
+"""Pruning that keeps accuracy: masks, statistics of inputs, methods and refinements."""
