@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from louver.torch.accuracy.distill import distill_
     from louver.torch.linear import SparseLinear, SparseWeight
     from louver.torch.quantized import quantize_
     from louver.torch.ready import prepare
@@ -21,6 +22,7 @@ __all__ = [
     "SparseWeight",
     "compress_",
     "decompress_",
+    "distill_",
     "prepare",
     "prune_",
     "quantize_",
@@ -35,6 +37,7 @@ _HOMES = {
     "SparseWeight": "linear",
     "compress_": "swap",
     "decompress_": "swap",
+    "distill_": "accuracy.distill",
     "prepare": "ready",
     "prune_": "swap",
     "quantize_": "quantized",

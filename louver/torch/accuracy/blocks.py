@@ -150,7 +150,9 @@ class Capture:
         self._model, self._chain, self._source, self._device = model, chain, source, device
         self._blocks = [model.get_submodule(name) for name in chain.names]
         if len({id(block) for block in self._blocks}) != len(self._blocks):
-            raise ValueError(f"each block of {chain.name} is a module of its own, got one module in two places: {_HELP}")
+            raise ValueError(
+                f"each block of {chain.name} is a module of its own, got one module in two places: {_HELP}"
+            )
         self._shared: dict[int, Tensor] = {}
 
     def calls(self, batch: Tensor) -> list[Call]:
@@ -202,9 +204,7 @@ class _Recorder(TorchFunctionMode):
         if index < len(self.calls):
             raise ValueError(f"a block runs once in a pass, got a second call of {names[index]}: {_HELP}")
         if index > len(self.calls):
-            raise ValueError(
-                f"blocks run in their order, got {names[index]} before {names[len(self.calls)]}: {_HELP}"
-            )
+            raise ValueError(f"blocks run in their order, got {names[index]} before {names[len(self.calls)]}: {_HELP}")
         leaves, spec = tree_flatten((args, kwargs))
         if index == 0:
             home = next((leaf.device for leaf in leaves if isinstance(leaf, Tensor)), self._device)
