@@ -153,10 +153,6 @@ class Capture:
     def __init__(self, model: nn.Module, chain: Chain, source: Blocks, device: torch.device) -> None:
         self._model, self._chain, self._source, self._device = model, chain, source, device
         self._blocks = [model.get_submodule(name) for name in chain.names]
-        if len({id(block) for block in self._blocks}) != len(self._blocks):
-            raise ValueError(
-                f"each block of {chain.name} is a module of its own, got one module in two places: {_HELP}"
-            )
         self._shared: dict[int, Tensor] = {}
 
     def calls(self, batch: Tensor) -> list[Call]:
