@@ -247,7 +247,9 @@ def check_chain(model: nn.Module, chain: Chain, batch: Tensor) -> None:
             home = next((p.device for p in block.parameters()), device)
             state = outputs(run(block, {}, call.arguments(state, home)))
     wanted, got = stream(own).float(), stream(state).float()
-    if wanted.shape != got.shape or not bool((wanted - got.to(wanted.device)).norm() <= _CLOSE * wanted.norm()):
+    # NaN and infinity compare with nothing: the walk names their layer.
+    far = wanted.shape != got.shape or bool((wanted - got.to(wanted.device)).norm() > _CLOSE * wanted.norm())
+    if far:
         raise ValueError(
             f"blocks hand on nothing but their outputs, got {chain.name!r} whose blocks, run one by one, give another "
             f"result than the model: {_HELP}"

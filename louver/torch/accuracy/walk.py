@@ -126,6 +126,7 @@ class Walk:
                 )
             if set(weights) <= {*trace.levels, *stacks}:
                 break
+        trace.adopt(weights)
         return trace
 
     def _level(self, index: int, block: nn.Module, trace: Trace, weights: Mapping[Target, Tensor], done: Done) -> None:
