@@ -65,7 +65,9 @@ def test_each_block_gets_its_own_arguments() -> None:
     """Gemma 3 has other masks and tables of positions for sliding windows than for full attention."""
     model = tiny(torch, transformers, "gemma3")
     first, second = calls(model, find_chains(model)[0], ids(torch, 2, 9))
-    tables = [[leaf for leaf in call.leaves if torch.is_tensor(leaf) and leaf.shape[-1] == 8] for call in (first, second)]
+    tables = [
+        [leaf for leaf in call.leaves if torch.is_tensor(leaf) and leaf.shape[-1] == 8] for call in (first, second)
+    ]
     assert tables[0] and not torch.equal(tables[0][0], tables[1][0])
     assert first.carried == set() and second.carried == {0}
 
@@ -89,7 +91,8 @@ def test_a_sequential_of_blocks_and_the_root_itself() -> None:
 
 def test_no_chain_says_what_was_looked_for() -> None:
     with pytest.raises(
-        ValueError, match=r'ModuleList or Sequential of blocks of one class with linear layers, got Linear without one: pass blocks="NAME"'
+        ValueError,
+        match=r'ModuleList or Sequential of blocks of one class with linear layers, got Linear without one: pass blocks="NAME"',
     ):
         find_chains(nn.Linear(8, 8))
     model = tiny(torch, transformers, "llama")
@@ -139,7 +142,9 @@ def test_modules_that_are_no_chain_are_refused(how: str, message: str) -> None:
 
 def test_a_module_that_repeats_is_refused() -> None:
     model = tiny(torch, transformers, "albert")
-    with pytest.raises(ValueError, match="a block runs once in a pass, got a second call of encoder.albert_layer_groups.0"):
+    with pytest.raises(
+        ValueError, match="a block runs once in a pass, got a second call of encoder.albert_layer_groups.0"
+    ):
         calls(model, find_chains(model)[0], ids(torch, 2, 9))
     block = Residual()
     shared = nn.Sequential(block, block)
@@ -162,5 +167,7 @@ class Hidden(nn.Module):
 
 def test_what_blocks_hand_on_in_secret_is_found() -> None:
     model = Hidden()
-    with pytest.raises(ValueError, match="got 'blocks' whose blocks, run one by one, give another result than the model"):
+    with pytest.raises(
+        ValueError, match="got 'blocks' whose blocks, run one by one, give another result than the model"
+    ):
         check_chain(model, find_chains(model)[0], torch.randn(2, 8))

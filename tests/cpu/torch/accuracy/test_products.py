@@ -56,7 +56,9 @@ def short(levels: dict[str, int]) -> dict[int, set[str]]:
 def test_levels_follow_from_the_flow_of_data(kind: str, chain: int, levels: dict[int, str], parts: list[int]) -> None:
     trace = traced(*block_of(kind, chain))
     assert short(trace.levels) == {level: set(names.split()) for level, names in levels.items()}
-    assert [part.level for part in trace.parts] == parts and [part.add for part in trace.parts] == list(range(len(parts)))
+    assert [part.level for part in trace.parts] == parts and [part.add for part in trace.parts] == list(
+        range(len(parts))
+    )
     assert set(trace.counts.values()) == {1} and not trace.selected
     assert set(trace.turned.values()) == {kind == "gpt2"}
 
@@ -64,7 +66,12 @@ def test_levels_follow_from_the_flow_of_data(kind: str, chain: int, levels: dict
 def test_weights_of_one_input_share_a_source() -> None:
     sources = traced(*block_of("llama")).sources
     shared = {source: sorted(n.split(".")[1] for n in sources if sources[n] == source) for source in sources.values()}
-    assert sorted(shared.values()) == [["down_proj"], ["gate_proj", "up_proj"], ["k_proj", "q_proj", "v_proj"], ["o_proj"]]
+    assert sorted(shared.values()) == [
+        ["down_proj"],
+        ["gate_proj", "up_proj"],
+        ["k_proj", "q_proj", "v_proj"],
+        ["o_proj"],
+    ]
 
 
 @pytest.mark.parametrize("implementation", ["grouped_mm", "eager"])

@@ -142,7 +142,7 @@ def test_experts_with_few_tokens_are_named(monkeypatch: pytest.MonkeyPatch) -> N
     few, none = report["0.experts.2.up"], report["0.experts.3.down"]
     assert few.tokens == int((rows[..., 0] > 2.2).sum()) and 0 < few.tokens < 8
     assert few.warnings == ("under 8 tokens: by wanda alone",) and none.tokens == 0
-    assert few.reason == "by sparsegpt, corrected; under 8 tokens: by wanda alone"
+    assert few.reason == "by sparsegpt, correct=True; under 8 tokens: by wanda alone"
     assert none.warnings == ("under 16 tokens: by magnitude alone",) and none.error is None
     assert "0.experts.2.up: under 8 tokens: by wanda alone" in report.warnings
     assert report["0.experts.0.up"].tokens == int((rows[..., 0] <= 0).sum())
@@ -275,7 +275,9 @@ class OneByOne:
             self.resident += 1
             self.most = max(self.most, self.resident)
             block.to_empty(device="cpu")
-            block.load_state_dict({key.removeprefix(f"{name}."): x for key, x in self.state.items() if key.startswith(f"{name}.")})
+            block.load_state_dict(
+                {key.removeprefix(f"{name}."): x for key, x in self.state.items() if key.startswith(f"{name}.")}
+            )
         return block
 
     def store(self, index: int, block: Any) -> None:
@@ -300,5 +302,9 @@ def test_blocks_may_come_one_at_a_time() -> None:
     report = calibrate(
         streamed, options, {"calibration": tokens}, {"held_out": tokens[:2]}, source=source, device=torch.device("cpu")
     )
-    assert len(report.changed) == 21 and sources[0].most == 1 and all(p.is_meta for p in streamed.model.layers.parameters())
+    assert (
+        len(report.changed) == 21
+        and sources[0].most == 1
+        and all(p.is_meta for p in streamed.model.layers.parameters())
+    )
     assert all(torch.equal(x, state[key]) for key, x in model.state_dict().items())
