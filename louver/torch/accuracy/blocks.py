@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from louver.torch.accuracy.products import Stop
+from louver.torch.layers import is_dense
 
 _HELP: Final = (
     'pass blocks="NAME" of the torch.nn.ModuleList or Sequential whose members run one after the other, each on the '
@@ -97,7 +98,7 @@ def _chain(name: str, module: nn.ModuleList | nn.Sequential) -> Chain:
 def _is_list_of_blocks(module: nn.Module) -> bool:
     children = list(module.children())
     kinds = {type(child) for child in children}
-    return len(kinds) == 1 and all(sum(p.dim() > 1 for p in child.parameters()) > 0 for child in children)
+    return len(kinds) == 1 and all(any(is_dense(each) for each in child.modules()) for child in children)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +142,27 @@ def outputs(result: Any) -> list[Any]:
 def stream(leaves: Sequence[Any]) -> Tensor:
     """The one that the blocks hand on: the first tensor of floating type."""
     return next(leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.is_floating_point())
+
+
+def chains_of(model: nn.Module, blocks: str | None, batch: Tensor) -> tuple[Chain, ...]:
+    """The chains of a model in memory: the lists that `find_chains` finds, and that a run on a small batch confirms.
+
+    Raises ValueError if there is none, and if the list with the most parameters is not one of them.
+    """
+    chains, errors = list[Chain](), dict[int, ValueError]()
+    for chain in find_chains(model, blocks):
+        try:
+            check_chain(model, chain, batch)
+            chains.append(chain)
+        except ValueError as error:
+            errors[_size(model, chain)] = error
+    if errors and max(errors) > max((_size(model, chain) for chain in chains), default=0):
+        raise errors[max(errors)]
+    return tuple(chains)
+
+
+def _size(model: nn.Module, chain: Chain) -> int:
+    return sum(p.numel() for name in chain.names for p in model.get_submodule(name).parameters())
 
 
 class Capture:
@@ -277,14 +299,18 @@ def _patched(blocks: Sequence[nn.Module], forward: Callable[[int, Any, Any], Any
 
 
 def call_model(model: nn.Module, batch: Tensor) -> Any:
-    """Run a model on a batch: token ids for all its inputs that take them, without a cache."""
-    parameters = inspect.signature(model.forward).parameters
-    more: dict[str, Any] = {}
-    if "use_cache" in parameters:
-        more["use_cache"] = False
-    if "decoder_input_ids" in parameters:
-        more["decoder_input_ids"] = batch
-    return model(batch, **more)
+    """Run a model on a batch: token ids for all its inputs that take them, without a cache of keys and values."""
+    takes_more = "decoder_input_ids" in inspect.signature(model.forward).parameters
+    # Set in configurations, because a wrapper's `forward` may not name it.
+    configs = {id(config): config for module in model.modules() if (config := getattr(module, "config", None))}
+    cached = [config for config in configs.values() if getattr(config, "use_cache", None)]
+    try:
+        for config in cached:
+            config.use_cache = False
+        return model(batch, **({"decoder_input_ids": batch} if takes_more else {}))
+    finally:
+        for config in cached:
+            config.use_cache = True
 
 
 def _moved(tree: Any, device: torch.device) -> Any:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from louver.formats.pattern import Pattern
-from louver.torch.accuracy.blocks import Blocks, Chain, Resident, check_chain, find_chains
+from louver.torch.accuracy.blocks import Blocks, Chain, Resident, chains_of, find_chains
 from louver.torch.accuracy.matrix import Method
 from louver.torch.accuracy.refine import check_swaps
 from louver.torch.accuracy.resume import Resume, digest
@@ -92,16 +92,19 @@ def calibrate(
     calibration, held_out: checked rows by the name of the text. source: where the blocks of a chain come from, if they
     are not in the model's memory; all other parameters are, and there is one chain. device: where blocks are pruned.
     """
-    chains = find_chains(model, options.blocks)
-    if source is not None and len(chains) > 1:
-        names = " and ".join(repr(chain.name) for chain in chains)
-        raise ValueError(f"blocks that come one at a time are of one chain, got {names}: load the model into memory")
-    plan = _Plan(model, options, chains, loaded=source is None)
+    absent = next((name for name, parameter in model.named_parameters() if parameter.is_meta), None)
+    if source is None and absent is not None:
+        raise ValueError(f"a model has its weights in memory, got {absent} on the meta device: load the weights first")
     texts = [*batches(calibration, False), *batches(held_out, True)]
     with evaluating(model):
         if source is None:
-            for chain in chains:
-                check_chain(model, chain, _short(texts[0].rows))
+            chains = chains_of(model, options.blocks, _short(texts[0].rows))
+        elif len(chains := find_chains(model, options.blocks)) > 1:
+            names = " and ".join(repr(chain.name) for chain in chains)
+            raise ValueError(
+                f"blocks that come one at a time are of one chain, got {names}: load the model into memory"
+            )
+        plan = _Plan(model, options, chains, loaded=source is None)
         saved = None if resume is None else Resume(resume, _key(model, options, plan, calibration, held_out, chains))
         total, shown = sum(len(chain.names) for chain in chains), _Shown(progress)
         rows: dict[str, Row] = {}

@@ -65,17 +65,17 @@ class Collector:
         self._moments: dict[tuple[int, int | None, str | None], Moments] = {}
         self._inputs: dict[tuple[str, int | None], list[Tensor]] = {}
 
-    def run(self, index: int) -> None:
-        """Collect from all batches of block `index`."""
+    def run(self) -> None:
+        """Collect from all batches."""
         try:
             for batch in range(len(self._streams.batches)):
-                self._batch(index, batch)
+                self._batch(batch)
         except _Unpaired as error:
             self._corrected.remove(error.name)
             self._moments.clear()
-            self.run(index)
+            self.run()
 
-    def _batch(self, index: int, batch: int) -> None:
+    def _batch(self, batch: int) -> None:
         about = self._streams.batches[batch]
         text = about.text if about.held_out else None
         self._inputs = {}
@@ -83,21 +83,19 @@ class Collector:
         wanted = {name: counts[name] for name in self._owners.values()}
         mode = Collect(Weights(self._pruned_weights), wanted, lambda product: self._see(product, text))
         routes = Routes()
-        self._pass(mode, routes, self._new, index, batch, dense=False)
+        self._pass(mode, routes, self._new, batch, dense=False)
         if self._corrected:
             wanted = {name: counts[name] for name in self._corrected}
             mode = Collect(Weights(self._dense_weights), wanted, lambda product: self._pair(product, text))
-            self._pass(mode, Routes(routes.chosen), {}, index, batch, dense=True)
+            self._pass(mode, Routes(routes.chosen), {}, batch, dense=True)
         unpaired = next((name for (name, _), waiting in self._inputs.items() if waiting), None)
         if unpaired is not None:
             raise _Unpaired(unpaired)
 
-    def _pass(
-        self, mode: Collect, routes: Routes, new: Mapping[str, Tensor], index: int, batch: int, *, dense: bool
-    ) -> None:
+    def _pass(self, mode: Collect, routes: Routes, new: Mapping[str, Tensor], batch: int, *, dense: bool) -> None:
         try:
             with torch.no_grad(), routes, mode:
-                run(self._block, new, self._streams.arguments(index, batch, dense=dense))
+                run(self._block, new, self._streams.arguments(batch, dense=dense))
         except Stop:
             pass
 

@@ -78,7 +78,7 @@ class Walk:
             if done is None:
                 done = self._block(index, block)
                 self.keep(index, done)
-            self.streams.advance(index, block, done.weights)
+            self.streams.advance(block, done.weights)
             parameters = dict(block.named_parameters())
             with torch.no_grad():
                 for name, weight in done.weights.items():
@@ -98,13 +98,13 @@ class Walk:
         waiting: list[str] = []
         for level in levels:
             names = [name for name in weights if trace.levels.get(name) == level]
-            self._level(index, block, trace, {targets[name]: weights[name] for name in names}, done)
+            self._level(block, trace, {targets[name]: weights[name] for name in names}, done)
             waiting += names
             part = next((part for part in trace.parts if part.level == level), None)
             if self.tuned and (part is not None or level == levels[-1]):
                 add = None if part is None or level == levels[-1] else part.add
                 kept = {name: done.masks[name] for name in waiting}
-                new, used = tune(self.streams, index, block, done.weights, kept, add, self.tuned)
+                new, used = tune(self.streams, block, done.weights, kept, add, self.tuned)
                 done.weights |= new
                 waiting = [name for name in waiting if name not in used]
         return done
@@ -114,7 +114,7 @@ class Walk:
         trace = Trace(Weights(weights))
         stacks = {target.parameter for target in self.targets[index] if target.stack}
         for batch in range(len(self.streams.batches) if weights else 0):
-            arguments = self.streams.arguments(index, batch)
+            arguments = self.streams.arguments(batch)
             given = [leaf for leaf in outputs(arguments) if isinstance(leaf, Tensor)]
             versions = [leaf._version for leaf in given]
             trace.begin(stream(given).shape, (given, list(block.parameters()), list(block.buffers())))
@@ -130,12 +130,12 @@ class Walk:
         trace.adopt(weights)
         return trace
 
-    def _level(self, index: int, block: nn.Module, trace: Trace, weights: Mapping[Target, Tensor], done: Done) -> None:
+    def _level(self, block: nn.Module, trace: Trace, weights: Mapping[Target, Tensor], done: Done) -> None:
         """Prune the weights of one level, by one pass over the batches."""
         start = time.perf_counter()
         named = {target.parameter: weight for target, weight in weights.items()}
         collector = Collector(self.streams, block, trace, named, done.weights, correct=self.method.correct)
-        collector.run(index)
+        collector.run()
         shared = (time.perf_counter() - start) / len(weights)
         for target, weight in weights.items():
             start = time.perf_counter()

@@ -11,7 +11,16 @@ from support.tiny_models import ids, tiny
 torch: Any = pytest.importorskip("torch")
 transformers: Any = pytest.importorskip("transformers")
 
-from louver.torch.accuracy.blocks import Capture, Resident, call_model, check_chain, find_chains, outputs, run  # noqa: E402
+from louver.torch.accuracy.blocks import (  # noqa: E402
+    Capture,
+    Resident,
+    call_model,
+    chains_of,
+    check_chain,
+    find_chains,
+    outputs,
+    run,
+)
 
 nn = torch.nn
 CPU = torch.device("cpu")
@@ -150,6 +159,43 @@ def test_a_module_that_repeats_is_refused() -> None:
     shared = nn.Sequential(block, block)
     with pytest.raises(ValueError, match="got a second call of 0"):
         calls(shared, find_chains(shared)[0], torch.randn(2, 8))
+
+
+class Headed(nn.Module):
+    """A chain, and a list of heads that is none."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Residual() for _ in range(3))
+        self.heads = nn.ModuleList(nn.Linear(8, width) for _ in range(2))
+
+    def forward(self, x: Any) -> Any:
+        for block in self.blocks:
+            x = block(x)
+        return sum(head(x) for head in self.heads)
+
+
+def test_a_list_that_is_no_chain_is_left_beside_a_larger_chain() -> None:
+    model = Headed(8)
+    assert [chain.name for chain in find_chains(model)] == ["blocks", "heads"]
+    assert [chain.name for chain in chains_of(model, None, torch.randn(2, 8))] == ["blocks"]
+    with pytest.raises(ValueError, match=r"each block reads the output of the one before, as it is, got heads\.1"):
+        chains_of(Headed(999), None, torch.randn(2, 8))
+
+
+def test_no_cache_is_used_also_behind_a_wrapper() -> None:
+    class Wrapper(nn.Module):
+        def __init__(self, model: Any) -> None:
+            super().__init__()
+            self.inner = model
+
+        def forward(self, *args: Any) -> Any:
+            return self.inner(*args)
+
+    model = Wrapper(tiny(torch, transformers, "llama"))
+    call = calls(model, find_chains(model)[0], ids(torch, 2, 9))[1]
+    assert {type(leaf) for leaf in call.leaves if not torch.is_tensor(leaf)} <= {type(None), bool, type(call.leaves[0])}
+    assert model.inner.config.use_cache is True
 
 
 class Hidden(nn.Module):

@@ -29,7 +29,7 @@ def llama() -> Any:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"method": "obs"}, ValueError, "a method is one of magnitude, wanda, sparsegpt, got 'obs'"),
+        ({"method": "obs"}, ValueError, "a method is one of magnitude, wanda, sparsegpt, admm, got 'obs'"),
         ({"method": "wanda", "correct": True}, ValueError, "correct=True changes values, which wanda alone leaves"),
         ({"reconstruct": -1}, ValueError, "reconstruct is a number of rounds, 0 or more, got -1"),
         ({"tune": True}, ValueError, "tune is a number of steps, 0 or more, got True"),
