@@ -80,7 +80,7 @@ def allocate(
             f"no pattern {what}, got {', '.join(map(str, wanted))}: try other patterns or numbers of tokens"
         )
     with torch.inference_mode(False):
-        texts = own_text(model) if calibration is None else checked_texts(model, calibration, "calibration")
+        texts = own_text(model, None) if calibration is None else checked_texts(model, calibration, "calibration")
         judged = None if held_out is None else checked_texts(model, held_out, "held_out")
         if judged is None:
             texts, judged = split(texts)

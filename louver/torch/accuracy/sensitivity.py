@@ -104,9 +104,7 @@ class _Chain:
         self._source = Resident(model, chain)
         # Only its means to trace and prune a block are used: no block is changed.
         targets = [[target for target in plan.targets[name] if not target.stack] for name in chain.names]
-        self._walk = Walk(
-            chain, self._source, streams, targets, METHOD, 0, lambda *_: None, lambda *_: None, lambda: None
-        )
+        self._walk = Walk(chain, self._source, streams, targets, METHOD, 0, _nothing, _nothing, _nothing)
 
     def run(self, patterns: Mapping[str, Sequence[Pattern]]) -> list[Group]:
         groups: list[Group] = []
@@ -166,6 +164,10 @@ class _Chain:
             with _instead({parameters[name]: weight for name, weight in new.items()}):
                 kl[str(pattern)] = self._judge.kl()
         return Group(tuple(target.name for target in targets), kl, zeros)
+
+
+def _nothing(*_: object) -> None:
+    """Nothing was finished before, and nothing is kept."""
 
 
 @contextlib.contextmanager

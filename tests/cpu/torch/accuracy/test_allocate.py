@@ -33,10 +33,12 @@ def llama(**more: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def sensitive() -> tuple[Any, Any]:
-    """A model whose predictions hang on the MLP of one block, and text of it."""
+    """A model whose predictions hang on its last block, and text of it."""
     model = llama()
     with torch.no_grad():
-        model.model.layers[1].mlp.down_proj.weight.mul_(20)
+        for block in model.model.layers[:2]:
+            block.self_attn.o_proj.weight.mul_(0.05)
+            block.mlp.down_proj.weight.mul_(0.05)
     return model, generate_tokens(model, 32, 32, seed=3)
 
 
@@ -58,23 +60,23 @@ def pruned_kl(model: Any, text: Any, per_layer: Any) -> float:
     return found
 
 
-def test_a_sensitive_layer_stays_dense(sensitive: Any) -> None:
+def test_sensitive_layers_stay_dense(sensitive: Any) -> None:
     model, text = sensitive
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    found = louver.torch.allocate(model, "35%", calibration=text, patterns=("2:4",))
+    found = louver.torch.allocate(model, "30%", calibration=text, patterns=("2:4",))
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert found["model.layers.1.mlp.up_proj"] is None and found["model.layers.1.mlp.gate_proj"] is None
+    assert all(pattern is None for name, pattern in found.items() if "layers.2" in name)
     groups: dict[int, set[Any]] = {}
     for layer in found.layers:
         groups.setdefault(layer.group, set()).add(layer.pattern)
     assert len(found) == 21 and len(groups) == 12 and all(len(patterns) == 1 for patterns in groups.values())
-    assert 0.35 <= found.zeros < 0.45 and found.speedup is None
-    # It beats an allocation that ignores what harms: the first layers of the model up to the same zeros.
+    assert 0.3 <= found.zeros <= 1 / 3 and found.speedup is None
+    # It beats an allocation that ignores what harms: the last layers of the model up to the same zeros.
     blind, zeros, total = {}, 0.0, sum(a * b for a, b in (layer.shape for layer in found.layers))
-    for layer in found.layers:
+    for layer in reversed(found.layers):
         blind[layer.name] = "2:4" if zeros < found.zeros * total else None
         zeros += layer.shape[0] * layer.shape[1] / 2 if blind[layer.name] else 0
-    assert pruned_kl(model, text, found) < 0.7 * pruned_kl(model, text, blind)
+    assert pruned_kl(model, text, found) < 0.3 * pruned_kl(model, text, blind)
 
 
 def test_prune_takes_an_allocation(sensitive: Any) -> None:
