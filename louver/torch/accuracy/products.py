@@ -176,7 +176,8 @@ class Trace(TorchFunctionMode):
     def begin(self, shape: Sequence[int], given: Sequence[Any]) -> None:
         """Begin a pass. shape: of the stream, [..., features]. given: inputs, parameters and buffers of the module."""
         self._shape, self._rows = tuple(shape), _rows(shape)
-        self._depths, self._inputs = WeakIdKeyDictionary(), WeakIdKeyDictionary()
+        self._depths: Any = WeakIdKeyDictionary()
+        self._inputs: Any = WeakIdKeyDictionary()
         self._deepest = self._adds = 0
         self._counted: dict[str, int] = {}
         for tensor in _tensors(given):

@@ -16,6 +16,7 @@ from louver.formats.pattern import Pattern
 from louver.torch.accuracy.blocks import Blocks, Chain, outputs, run, stream
 from louver.torch.accuracy.collect import Collector, Statistics
 from louver.torch.accuracy.matrix import Method, Pruned, prune_matrix, relative_error
+from louver.torch.accuracy.moments import products
 from louver.torch.accuracy.products import Trace, Weights
 from louver.torch.accuracy.streams import Streams
 from louver.torch.accuracy.tuning import tune
@@ -182,7 +183,8 @@ def _prune_one(w: Tensor, pattern: Pattern, method: Method, statistics: Statisti
         instead = method.name
     held_out = list(statistics.held_out.values())
     pruned = prune_matrix(w, pattern, method, calibration if tokens else None, held_out)
-    errors = {text: relative_error(w.float(), pruned.weight, m) for text, m in statistics.held_out.items()}
+    with products(w.device):
+        errors = {text: relative_error(w.float(), pruned.weight, m) for text, m in statistics.held_out.items()}
     return _Result(pruned, instead, tokens, errors)
 
 

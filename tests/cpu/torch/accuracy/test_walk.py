@@ -308,3 +308,16 @@ def test_blocks_may_come_one_at_a_time() -> None:
         and all(p.is_meta for p in streamed.model.layers.parameters())
     )
     assert all(torch.equal(x, state[key]) for key, x in model.state_dict().items())
+
+
+def test_one_chain_comes_one_block_at_a_time() -> None:
+    model = tiny(torch, transformers, "t5")
+    with pytest.raises(ValueError, match="got 'encoder.block' and 'decoder.block': load the model into memory"):
+        calibrate(
+            model,
+            Options(louver.Pattern(2, 4), Method("wanda")),
+            {"calibration": ids(torch, 4)},
+            {},
+            source=lambda chain: OneByOne(model, chain, {}),
+            device=torch.device("cpu"),
+        )
