@@ -104,7 +104,7 @@ def calibrate(
             raise ValueError(
                 f"blocks that come one at a time are of one chain, got {names}: load the model into memory"
             )
-        plan = _Plan(model, options, chains, loaded=source is None)
+        plan = Plan(model, options, chains, loaded=source is None)
         saved = None if resume is None else Resume(resume, _key(model, options, plan, calibration, held_out, chains))
         total, shown = sum(len(chain.names) for chain in chains), _Shown(progress)
         rows: dict[str, Row] = {}
@@ -127,7 +127,7 @@ def calibrate(
     return Report(tuple(plan.ordered(rows)))
 
 
-class _Plan:
+class Plan:
     """The weights to prune by the name of their block, and the rows of layers that stay dense."""
 
     def __init__(self, model: nn.Module, options: Options, chains: Sequence[Chain], *, loaded: bool) -> None:
@@ -187,7 +187,7 @@ def _users(model: nn.Module, blocks: Sequence[str]) -> dict[int, list[str]]:
 def _key(
     model: nn.Module,
     options: Options,
-    plan: _Plan,
+    plan: Plan,
     calibration: Mapping[str, Tensor],
     held_out: Mapping[str, Tensor],
     chains: Sequence[Chain],
