@@ -14,8 +14,8 @@ from torch import Tensor
 from louver.formats.pattern import Pattern
 from louver.torch.accuracy.masks import keep
 
-ROUNDING: Final = 2.0**-24
-"""Pivots of a Gram matrix below this part of its mean diagonal are rounding of f32 sums."""
+ROUNDING: Final = 2.0**-20
+"""Pivots of a Gram matrix below this part of its mean diagonal are rounding of sums in f32."""
 
 _RISE: Final = 10.0
 _LEAST: Final = 1e-6

@@ -19,6 +19,9 @@ from louver.formats.pattern import Pattern
 MOST_SETS: Final = 128
 """Most sets of kept elements of a group that a swap compares."""
 
+CONVERGED: Final = 2.0**-46
+"""A row is solved when the square of its gradient is this part of the first one: the gradient is f32's rounding."""
+
 _BLOCK: Final = 128
 """Columns whose changes reach the columns behind them in one product."""
 
@@ -34,20 +37,18 @@ def reconstruct(w: Tensor, mask: Tensor, gram: Tensor, target: Tensor, steps: in
     residual = (target - w @ gram) * mask
     direction = residual * inverse
     energy = (residual * direction).sum(1, keepdim=True)
+    converged = energy * CONVERGED
     for _ in range(steps):
         image = (direction @ gram) * mask
-        step = _ratio(energy, (direction * image).sum(1, keepdim=True))
+        # What rounding leaves of a converged row has no direction: the row rests.
+        going = energy > converged
+        step = torch.where(going, energy / (direction * image).sum(1, keepdim=True), 0.0)
         w.addcmul_(step, direction)
         residual.addcmul_(step, image, value=-1)
         scaled = residual * inverse
         before, energy = energy, (residual * scaled).sum(1, keepdim=True)
-        direction = scaled.addcmul_(_ratio(energy, before), direction)
+        direction = scaled.addcmul_(torch.where(going, energy / before, 0.0), direction)
     return w
-
-
-def _ratio(a: Tensor, b: Tensor) -> Tensor:
-    """a / b, and 0 where b is not positive: the row has converged."""
-    return torch.where(b > 0, a / b, 0.0)
 
 
 def check_swaps(pattern: Pattern) -> None:

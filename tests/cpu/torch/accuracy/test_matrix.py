@@ -50,7 +50,7 @@ def output_error(w: Any, pruned: Pruned, x: Any, dense_x: Any) -> float:
 def test_masks_are_legal_and_the_error_is_told(
     method: Method, text: str, shape: tuple[int, int], rng: np.random.Generator
 ) -> None:
-    rows, size = shape
+    size = shape[1]
     w = torch.from_numpy(rng.standard_normal(shape, np.float32))
     before = w.clone()
     dense_x = correlated(rng, 300, size)
