@@ -164,7 +164,7 @@ class Capture:
         first = self._source.load(0).to(self._device)
         recorder = _Recorder(self._chain, first.forward, self._device)
         try:
-            with torch.no_grad(), _patched(self._blocks, recorder.forward), recorder:
+            with torch.no_grad(), patched(self._blocks, recorder.forward), recorder:
                 call_model(self._model, batch)
         except Stop:
             pass
@@ -226,30 +226,29 @@ class _Recorder(TorchFunctionMode):
         return self._output
 
 
-def check_chain(model: nn.Module, chain: Chain, batch: Tensor) -> None:
+def check_chain(model: nn.Module, chain: Chain, source: Blocks, batch: Tensor) -> None:
     """Run the blocks of a chain one by one on a small batch, and compare with the model's own run.
 
     Raises ValueError for a model that hands more from block to block than their outputs. Nothing is changed.
     """
     blocks = [model.get_submodule(name) for name in chain.names]
     forwards = [block.forward for block in blocks]
+    device = _device_of(source.load(0))
+    calls = Capture(model, chain, source, device).calls(batch)
     own: list[Any] = []
+    state: list[Any] = []
 
     def watched(index: int, args: Any, kwargs: Any) -> Any:
+        block = source.load(index)
         result = forwards[index](*args, **kwargs)
-        if index + 1 == len(blocks):
-            own[:] = outputs(result)
+        alone, named = calls[index].arguments(state, _device_of(block))
+        state[:] = outputs(forwards[index](*alone, **named))
+        own[:] = outputs(result)
+        source.store(index, block)
         return result
 
-    device = next((p.device for p in blocks[0].parameters()), torch.device("cpu"))
-    calls = Capture(model, chain, Resident(model, chain), device).calls(batch)
-    state: list[Any] = []
-    with torch.no_grad():
-        with _patched(blocks, watched):
-            call_model(model, batch)
-        for block, call in zip(blocks, calls, strict=True):
-            home = next((p.device for p in block.parameters()), device)
-            state = outputs(run(block, {}, call.arguments(state, home)))
+    with torch.no_grad(), patched(blocks, watched):
+        call_model(model, batch)
     wanted, got = stream(own).float(), stream(state).float()
     if wanted.shape != got.shape or not bool((wanted - got.to(wanted.device)).norm() <= _CLOSE * wanted.norm()):
         raise ValueError(
@@ -258,8 +257,12 @@ def check_chain(model: nn.Module, chain: Chain, batch: Tensor) -> None:
         )
 
 
+def _device_of(block: nn.Module) -> torch.device:
+    return next((p.device for p in block.parameters()), torch.device("cpu"))
+
+
 @contextlib.contextmanager
-def _patched(blocks: Sequence[nn.Module], forward: Callable[[int, Any, Any], Any]) -> Generator[None]:
+def patched(blocks: Sequence[nn.Module], forward: Callable[[int, Any, Any], Any]) -> Generator[None]:
     """Give each block another `forward` meanwhile."""
     before = [vars(block).get("forward") for block in blocks]
     try:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -79,27 +78,27 @@ def calibrate(
     held_out: Mapping[str, Tensor],
     *,
     source: Callable[[Chain], Blocks] | None = None,
-    resume: str | os.PathLike[str] | None = None,
+    resume: Callable[[Mapping[str, str]], Resume] | None = None,
     device: torch.device,
     progress: Progress | None = None,
 ) -> Report:
     """Prune a model's blocks by texts, in place; see `prune_`.
 
     calibration, held_out: checked rows by the name of the text. source: where the blocks of a chain come from, if they
-    are not in the model's memory; all other parameters are. device: where blocks are pruned.
+    are not in the model's memory; all other parameters are. resume: makes what keeps finished blocks, for a key. device:
+    where blocks are pruned.
     """
     chains = find_chains(model, options.blocks)
     plan = _Plan(model, options, chains, loaded=source is None)
     texts = [*batches(calibration, False), *batches(held_out, True)]
     with evaluating(model):
-        if source is None:
-            for chain in chains:
-                check_chain(model, chain, _short(texts[0].rows))
-        saved = None if resume is None else Resume(resume, _key(model, options, plan, calibration, held_out, chains))
+        of_chain = {chain: Resident(model, chain) if source is None else source(chain) for chain in chains}
+        for chain, blocks in of_chain.items():
+            check_chain(model, chain, blocks, _short(texts[0].rows))
+        saved = None if resume is None else resume(_key(model, options, plan, calibration, held_out, chains))
         total, shown = sum(len(chain.names) for chain in chains), _Shown(progress)
         rows: dict[str, Row] = {}
-        for chain in chains:
-            blocks = Resident(model, chain) if source is None else source(chain)
+        for chain, blocks in of_chain.items():
             streams = Streams(model, chain, blocks, texts, device, dense=options.method.correct or options.tune > 0)
             names = chain.names
             walk = Walk(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -19,6 +20,7 @@ from louver.formats.pattern import Pattern
 from louver.runtime.arrays import view
 from louver.torch.accuracy.calibrate import Options, Progress, calibrate, split
 from louver.torch.accuracy.matrix import Method
+from louver.torch.accuracy.resume import Resume
 from louver.torch.accuracy.text import generate_tokens
 from louver.torch.layers import dense_layers
 from louver.torch.report import Report, Row
@@ -92,7 +94,8 @@ def prune_(
         if judged is None:
             texts, judged = split(texts)
         place = _device(model) if device is None else torch.device(device)
-        return calibrate(model, options, texts, judged, resume=resume, device=place, progress=progress)
+        kept = None if resume is None else functools.partial(Resume, resume)
+        return calibrate(model, options, texts, judged, resume=kept, device=place, progress=progress)
 
 
 def _by_magnitude(model: nn.Module, options: Options) -> Report:

@@ -1,66 +1,57 @@
 """What a walk over a folder made of each block, in files: each tensor as the checkpoint stores it, under its name there."""
 
 # PyTorch's stubs leave many types unknown.
-# pyright: basic
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor, nn
 
 import louver
 from louver.formats.checkpoint import open_checkpoint
-from louver.formats.torch_tensors import of_host
 from louver.models.given import found
 from louver.torch.accuracy.folder import Folder
-from louver.torch.accuracy.requantize import requantized
-from louver.torch.accuracy.resume import Resume, digest, row_from
+from louver.torch.accuracy.resume import Resume
 from louver.torch.accuracy.walk import Done
 
 LOSS: Final = 1e-3
-"""Relative rounding error of a weight, above which its row names it."""
+"""Relative rounding error of a weight, above which its row tells it."""
 
 
 class Written(Resume):
-    """The files of finished blocks, one a block.
+    """Keeps finished blocks in files of the checkpoint's own tensors, one file a block.
 
-    Blocks are named as in the model. What is kept of a block is what its file stands for: elements rounded to the
-    checkpoint's types, and scales.
+    What is kept of a block is what its file stands for: rounded to the checkpoint's types and scales. So the blocks
+    behind it are pruned by the inputs that the written model gives.
     """
 
-    def __init__(self, path: str | os.PathLike[str], key: Mapping[str, str], folder: Folder) -> None:
+    def __init__(self, path: str | os.PathLike[str], folder: Folder, key: Mapping[str, str]) -> None:
         super().__init__(path, key)
         self._model = folder
 
-    def finished(self, name: str, block: nn.Module) -> Done | None:
-        self._digest = digest(block.named_parameters())
-        path = self._path(name)
-        if not path.exists():
-            return None
-        saved = open_checkpoint(path).metadata
-        self._check(name, saved["digest"])
-        rows = {row: row_from(fields) for row, fields in json.loads(saved["rows"]).items()}
-        return Done(weights=self._standing(name), rows=rows)
+    def files(self) -> list[Path]:
+        """The files of the finished blocks, in their order."""
+        return [path for path in map(self._path, self._model.chain.names) if path.exists()]
 
-    def keep(self, name: str, done: Done) -> None:
-        losses: dict[str, float] = {}
-        arrays: dict[str, Tensor] = {}
+    def _read(self, path: Path, name: str, block: nn.Module) -> tuple[Mapping[str, str], dict[str, Tensor]]:
+        return open_checkpoint(path).metadata, self._model.over(name, found([path]))
+
+    def _write(self, path: Path, name: str, done: Done) -> None:
         with torch.no_grad():
-            for tensor, new in self._model.back(name, done.weights).items():
-                made, losses[tensor] = self._model.stored(tensor, new)
-                arrays |= made
-        for parameter in done.weights:
-            loss = max(losses[tensor] for tensor in self._model.behind[f"{name}.{parameter}"])
-            if loss > LOSS:
-                row = done.rows[parameter]
-        rows = json.dumps({row: asdict(fields) for row, fields in done.rows.items()})
-        louver.save(self._path(name), arrays, {"digest": self._digest, "rows": rows})
+            arrays, losses = self._model.back(name, done.weights)
+        for parameter, loss in losses.items():
+            target = f"{name}.{parameter}"
+            row = done.rows.get(target) or done.rows.get(target.removesuffix(".weight"))
+            if loss > LOSS and row is not None:
+                text = f"rounding to the checkpoint's type adds {loss:.1%}"
+                done.rows[row.name] = replace(row, warnings=(*row.warnings, text))
+        louver.save(path, arrays, self._about(done))
         if any(losses.values()):
-            done.weights |= self._standing(name)
+            done.weights |= self._model.over(name, found([path]))
