@@ -25,6 +25,7 @@ from louver.models.pruning import PruneOptions, prune_plan
 from louver.models.rewrite import Plan, Rewritten, rewrite
 from louver.models.roles import ModelFacts
 from louver.torch.accuracy.calibrate import Options, calibrate, split
+from louver.torch.accuracy.distill_report import Distillation
 from louver.torch.accuracy.folder import Folder
 from louver.torch.accuracy.matrix import Method
 from louver.torch.accuracy.prune import checked_texts, own_text
@@ -53,6 +54,7 @@ class Calibration:
     texts: files to calibrate on, or `OWN` alone. held_out: files that choose the damping and measure errors; none: the
     last eighth of each text. judged: files whose perplexity is measured before and after.
     rows: of each text, at most. length: tokens of a row; None: 2,048, or what the model takes.
+    distill: minutes of `louver.torch.distill_` afterwards.
     """
 
     method: Method
@@ -62,6 +64,7 @@ class Calibration:
     rows: int = ROWS
     length: int | None = None
     tune: int = 0
+    distill: float | None = None
     blocks: str | None = None
 
     def __post_init__(self) -> None:
@@ -78,11 +81,15 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """What `prune_folder` did. written: the files. report: of the layers. judged: by text, the evaluation before and after."""
+    """What `prune_folder` did. written: the files. report: of the layers. judged: by text, the evaluation before and after.
+
+    distilled: report of the training. notes: what a user should know.
+    """
 
     written: Rewritten
     report: Report
     judged: Mapping[str, tuple[Evaluation, Evaluation]]
+    distilled: Distillation | None
     notes: tuple[str, ...]
 
 
@@ -160,7 +167,7 @@ def prune_folder(
     )
     if resume is None:
         shutil.rmtree(work)
-    return Pruning(written, Report(rows), results, _left(facts, given))
+    return Pruning(written, Report(rows), results, None, _left(facts, given))
 
 
 def _check_output(output: Output, force: bool) -> None:
