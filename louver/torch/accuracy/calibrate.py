@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from louver.formats.pattern import Pattern
 from louver.torch.accuracy.blocks import Blocks, Chain, Resident, check_chain, find_chains
 from louver.torch.accuracy.matrix import Method
+from louver.torch.accuracy.refine import check_swaps
 from louver.torch.accuracy.resume import Resume, digest
 from louver.torch.accuracy.streams import Streams, batches
 from louver.torch.accuracy.text import evaluating
@@ -51,6 +52,9 @@ class Options:
     def __post_init__(self) -> None:
         if type(self.tune) is not int or self.tune < 0:
             raise ValueError(f"tune is a number of steps, 0 or more, got {self.tune!r}")
+        for pattern in {self.pattern, *(self.per_layer or {}).values()} if self.method.swaps else ():
+            if pattern is not None:
+                check_swaps(pattern)
 
     def pattern_of(self, name: str) -> Pattern | None:
         """The pattern of a layer, None if it stays dense."""

@@ -25,10 +25,11 @@ from louver.models.pruning import PruneOptions, prune_plan
 from louver.models.rewrite import Plan, Rewritten, rewrite
 from louver.models.roles import ModelFacts
 from louver.torch.accuracy.calibrate import Options, calibrate, split
+from louver.torch.accuracy.distilled import distill_folder
 from louver.torch.accuracy.distill_report import Distillation
 from louver.torch.accuracy.folder import Folder
 from louver.torch.accuracy.matrix import Method
-from louver.torch.accuracy.prune import checked_texts, own_text
+from louver.torch.accuracy.prune import OWN_LENGTH, OWN_ROWS, checked_texts, own_text
 from louver.torch.accuracy.streamed import evaluate_folder
 from louver.torch.accuracy.text import Evaluation
 from louver.torch.accuracy.texts import read_tokens
@@ -38,7 +39,7 @@ from louver.torch.report import Report
 
 ROWS: Final = 128
 LENGTH: Final = 2048
-"""Rows of a calibration text, and tokens of a row. A model of fewer positions takes shorter rows."""
+"""Rows of a text from a file, and tokens of a row. A model of fewer positions takes shorter rows."""
 
 OWN: Final = "self"
 """In the place of a file: text that the model writes itself."""
@@ -53,7 +54,8 @@ class Calibration:
 
     texts: files to calibrate on, or `OWN` alone. held_out: files that choose the damping and measure errors; none: the
     last eighth of each text. judged: files whose perplexity is measured before and after.
-    rows: of each text, at most. length: tokens of a row; None: 2,048, or what the model takes.
+    rows: of each text, at most; None: 128. length: tokens of a row; None: 2,048, or what the model takes. Of text that the
+    model writes itself None means 256 and 512.
     distill: minutes of `louver.torch.distill_` afterwards.
     """
 
@@ -61,7 +63,7 @@ class Calibration:
     texts: tuple[str, ...] = (OWN,)
     held_out: tuple[str, ...] = ()
     judged: tuple[str, ...] = ()
-    rows: int = ROWS
+    rows: int | None = None
     length: int | None = None
     tune: int = 0
     distill: float | None = None
@@ -137,7 +139,7 @@ def prune_folder(
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     progress("loading", 0)
     model = Folder(checkpoint, facts, place, calibration.blocks)
-    texts = _Texts(model, folder_in, calibration)
+    texts = _Texts(model, folder_in, calibration, work)
     judged = texts.read(calibration.judged, None)
     skipped = dict(_skipped(model))
     chosen = Options(options.pattern, calibration.method, calibration.tune, tuple(skipped), None, model.chain.name)
@@ -157,7 +159,13 @@ def prune_folder(
         progress=lambda done, total, left: progress("pruning", done / total),
     )
     rows = tuple(replace(row, reason=skipped.get(row.name, row.reason)) for row in report)
-    given = found(kept[0].files())
+    given, distilled = found(kept[0].files()), None
+    if calibration.distill is not None:
+        progress("distilling", 0)
+        data = None if calibration.texts == (OWN,) else texts.read(calibration.texts, None)
+        pruned = Folder(checkpoint, facts, place, model.chain.name)
+        told = functools.partial(progress, "distilling")
+        given, distilled = distill_folder(model, pruned, given, data, calibration.distill, work / "distilled", told)
     results = {}
     for at, (name, tokens) in enumerate(judged.items()):
         progress("evaluating", at / len(judged))
@@ -167,7 +175,7 @@ def prune_folder(
     )
     if resume is None:
         shutil.rmtree(work)
-    return Pruning(written, Report(rows), results, None, _left(facts, given))
+    return Pruning(written, Report(rows), results, distilled, _left(facts, given))
 
 
 def _check_output(output: Output, force: bool) -> None:
@@ -181,10 +189,10 @@ def _check_output(output: Output, force: bool) -> None:
 
 
 class _Texts:
-    """The texts of a call, as tokens on the model's device."""
+    """The texts of a call, as tokens on the model's device. work: keeps text that the model writes."""
 
-    def __init__(self, model: Folder, path: Path, calibration: Calibration) -> None:
-        self._model, self._path, self._calibration = model, path, calibration
+    def __init__(self, model: Folder, path: Path, calibration: Calibration, work: Path) -> None:
+        self._model, self._path, self._calibration, self._work = model, path, calibration, work
         limit = getattr(model.model.config.get_text_config(), "max_position_embeddings", None) or LENGTH
         self._length = calibration.length or min(LENGTH, limit)
 
@@ -195,13 +203,13 @@ class _Texts:
 
     def calibration(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The texts to calibrate on, and those that are held out."""
-        asked = self._calibration
+        asked, rows = self._calibration, self._calibration.rows or ROWS
         if asked.texts == (OWN,):
             with self._model.whole() as model:
-                texts = own_text(model)
+                texts = own_text(model, self._work, asked.rows or OWN_ROWS, asked.length or OWN_LENGTH)
         else:
-            texts = self.read(asked.texts, asked.rows)
-        return (texts, self.read(asked.held_out, asked.rows)) if asked.held_out else split(texts)
+            texts = self.read(asked.texts, rows)
+        return (texts, self.read(asked.held_out, rows)) if asked.held_out else split(texts)
 
 
 def _skipped(model: Folder) -> Iterator[tuple[str, str]]:

@@ -81,7 +81,6 @@ class Folder:
         modules = {name: self.model.get_submodule(name) for name in self.chain.names}
         self._empty = {name: dict(module.named_parameters()) for name, module in modules.items()}
         self._empty = {name: {**self._empty[name], **dict(modules[name].named_buffers())} for name in modules}
-        self._conversions: dict[str, Any] = {}
 
     def load(self, index: int) -> nn.Module:
         """The dense block `index` on the device. A block that is loaded stays as it is."""
@@ -113,24 +112,34 @@ class Folder:
             for each, parameter in before.items():
                 _put(block, each, parameter)
 
-    def back(self, name: str, weights: Mapping[str, Tensor]) -> tuple[dict[str, Any], dict[str, float]]:
+    def own_parameters(self, name: str) -> dict[str, nn.Parameter]:
+        """The parameters of a block by their names in it; for an empty name those outside of the blocks."""
+        if name:
+            return dict(self.model.get_submodule(name).named_parameters())
+        inside = tuple(f"{block}." for block in self.chain.names)
+        return {each: p for each, p in self.model.named_parameters() if not each.startswith(inside)}
+
+    def back(
+        self, name: str, weights: Mapping[str, Tensor], *, changed: bool = False
+    ) -> tuple[dict[str, Any], dict[str, float]]:
         """The checkpoint's tensors of a loaded block with other weights, as it stores them, and the loss by rounding.
 
-        weights: by the parameter's name in the block. The arrays are those that change, by name: tensors and scales.
-        The losses are relative, by parameter. Raises ValueError if Transformers would store a tensor in another way.
+        weights: by names of `own_parameters`. changed: leave tensors out that are the checkpoint's. The arrays are on the
+        host, by name: tensors and scales. The losses are relative, by parameter. Raises ValueError if Transformers would
+        store a tensor in another way.
         """
         from transformers.core_model_loading import revert_weight_conversion
 
-        block = self.model.get_submodule(name)
-        state = {f"{name}.{each}": parameter.detach() for each, parameter in block.named_parameters()}
-        changed = {f"{name}.{each}": weight.to(state[f"{name}.{each}"].dtype) for each, weight in weights.items()}
+        prefix = f"{name}." if name else ""
+        state = {f"{prefix}{each}": parameter.detach() for each, parameter in self.own_parameters(name).items()}
+        new = {f"{prefix}{each}": weight.to(state[f"{prefix}{each}"].dtype) for each, weight in weights.items()}
         self.model._weight_conversions = self._conversions[name]
-        made = revert_weight_conversion(self.model, {**state, **changed})
+        made = revert_weight_conversion(self.model, {**state, **new})
         arrays: dict[str, Any] = {}
         losses: dict[str, float] = {}
-        for full in changed:
-            found = [self._stored(each, made.get(each), arrays) for each in sorted(self.behind[full])]
-            losses[full.removeprefix(f"{name}.")] = max(found)
+        for full in new:
+            found = [self._stored(each, made.get(each), arrays, changed) for each in sorted(self.behind[full])]
+            losses[full.removeprefix(prefix)] = max(found, default=0.0)
         return arrays, losses
 
     @property
@@ -152,8 +161,7 @@ class Folder:
     @contextmanager
     def outside(self, given: Mapping[str, Given]) -> Generator[None]:
         """Given tensors in the place of those outside of the blocks, meanwhile."""
-        inside = tuple(f"{name}." for name in self.chain.names)
-        before = {name: parameter for name, parameter in self.model.named_parameters() if not name.startswith(inside)}
+        before = self.own_parameters("")
         changed = [name for name in before if not self.behind[name].isdisjoint(given)]
         try:
             if changed:
@@ -172,17 +180,17 @@ class Folder:
             array = numbers(array, factors.at(rows, columns).reshape(array.shape))
         return of_host(array)
 
-    def _stored(self, name: str, new: Tensor | None, arrays: dict[str, Any]) -> float:
-        """Put a changed tensor into `arrays` as the checkpoint stores it. Returns the relative loss."""
+    def _stored(self, name: str, new: Tensor | None, arrays: dict[str, Any], changed: bool) -> float:
+        """Put a tensor into `arrays` as the checkpoint stores it, with its scales. Returns the relative loss."""
         shape = self._source.tensors[name].form.shape
         if new is None or tuple(new.shape) != shape:
             got = "none of this name" if new is None else f"shape {list(new.shape)}"
             raise ValueError(f"{name} is stored with shape {list(shape)}, Transformers would store {got}: --exclude it")
-        if name in arrays:
-            return 0.0
         dense = self.read(name).to(new.device).to(new.dtype)
+        if name in arrays or (changed and torch.equal(new, dense)):
+            return 0.0
         result = rounded(new, dense, of_host(self._array(name)).to(new.device), self._factors(name))
-        arrays[name] = result.stored
+        arrays[name] = result.stored.cpu()
         scale = self.facts.tensors[name].scale
         if scale is not None and result.scales is not None:
             stored = self._source.array(scale.name)
@@ -222,6 +230,7 @@ class Folder:
             raise ValueError(
                 f"a checkpoint holds every parameter of its model, got none that Transformers takes for {listed(lacking)}"
             )
+        self._conversions = {"": model._weight_conversions}
         return model.eval()._apply(lambda tensor: tensor if tensor.is_meta else tensor.to(self.device))
 
     def _later(self, name: str) -> Any:

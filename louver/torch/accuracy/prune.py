@@ -9,6 +9,7 @@ import functools
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -20,7 +21,7 @@ from louver.formats.pattern import Pattern
 from louver.runtime.arrays import view
 from louver.torch.accuracy.calibrate import Options, Progress, calibrate, split
 from louver.torch.accuracy.matrix import Method
-from louver.torch.accuracy.resume import Resume
+from louver.torch.accuracy.resume import Resume, write
 from louver.torch.accuracy.text import generate_tokens
 from louver.torch.layers import dense_layers
 from louver.torch.report import Report, Row
@@ -89,7 +90,7 @@ def prune_(
         return _by_magnitude(model, options)
     # Weights that are made in inference mode could never be trained.
     with torch.inference_mode(False):
-        texts = own_text(model) if calibration is None else checked_texts(model, calibration, "calibration")
+        texts = own_text(model, resume) if calibration is None else checked_texts(model, calibration, "calibration")
         judged = None if held_out is None else checked_texts(model, held_out, "held_out")
         if judged is None:
             texts, judged = split(texts)
@@ -126,10 +127,19 @@ def _pruned(w: Tensor, pattern: Pattern) -> Tensor:
     return torch.from_numpy(pruned.view(np.uint8)).view(w.dtype).reshape(w.shape)
 
 
-def own_text(model: nn.Module) -> dict[str, Tensor]:
-    """Text that the model writes itself. Raises TypeError for a model that writes none."""
-    limit = getattr(getattr(model, "config", None), "max_position_embeddings", None) or OWN_LENGTH
-    return {"own": generate_tokens(model, OWN_ROWS, min(OWN_LENGTH, limit))}
+def own_text(
+    model: nn.Module, resume: str | os.PathLike[str] | None, rows: int = OWN_ROWS, length: int = OWN_LENGTH
+) -> dict[str, Tensor]:
+    """Text that the model writes itself, kept in `resume`. Raises TypeError for a model that writes none."""
+    kept = None if resume is None else Path(resume) / "text.tokens"
+    if kept is not None and kept.exists():
+        return {"own": torch.load(kept, weights_only=True, map_location=_device(model))}
+    limit = getattr(getattr(model, "config", None), "max_position_embeddings", None) or length
+    tokens = generate_tokens(model, rows, min(length, limit))
+    if kept is not None:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write(kept, tokens)
+    return {"own": tokens}
 
 
 def checked_texts(model: nn.Module, texts: object, name: str) -> dict[str, Tensor]:

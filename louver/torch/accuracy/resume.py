@@ -26,16 +26,16 @@ _SAMPLE: Final = 4096
 class Resume:
     """A folder with a file for each finished block, written at once or not at all.
 
-    key: what must be equal for a run to go on, by what it is: it is kept in `key.json`. Raises ValueError, with the
+    key: what must be equal for a run to go on, by what it is: it is kept in a file. Raises ValueError, with the
     names of what differs, for a folder of another run.
     """
 
     def __init__(self, folder: str | os.PathLike[str], key: Mapping[str, str]) -> None:
         self._folder = Path(folder)
         self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._folder / "key.json"
+        path = self._folder / "run.key"
         if path.exists():
-            before: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
+            before: dict[str, str] = torch.load(path, weights_only=True)
             other = [name for name in {**before, **key} if before.get(name) != key.get(name)]
             if other:
                 raise ValueError(
@@ -43,7 +43,7 @@ class Resume:
                     "repeat that call with the dense model, or give another folder"
                 )
         else:
-            _write(path, json.dumps(dict(key), indent=1).encode())
+            write(path, dict(key))
         self._digest = ""
 
     def finished(self, name: str, block: nn.Module) -> Done | None:
@@ -71,12 +71,7 @@ class Resume:
         return saved, saved["weights"]
 
     def _write(self, path: Path, name: str, done: Done) -> None:
-        part = path.with_suffix(".part")
-        with part.open("wb") as file:
-            torch.save({**self._about(done), "weights": done.weights}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
+        write(path, {**self._about(done), "weights": done.weights})
 
     def _about(self, done: Done) -> dict[str, str]:
         rows = json.dumps({row: asdict(fields) for row, fields in done.rows.items()})
@@ -103,7 +98,11 @@ def _row(fields: dict[str, Any]) -> Row:
     return Row(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
 
 
-def _write(path: Path, content: bytes) -> None:
+def write(path: Path, content: Any) -> None:
+    """Write a file that `torch.load` reads, as a whole or not at all."""
     part = path.with_suffix(".part")
-    part.write_bytes(content)
+    with part.open("wb") as file:
+        torch.save(content, file)
+        file.flush()
+        os.fsync(file.fileno())
     part.replace(path)
