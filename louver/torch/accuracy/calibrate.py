@@ -93,7 +93,7 @@ def calibrate(
     where blocks are pruned.
     """
     chains = find_chains(model, options.blocks)
-    plan = _Plan(model, options, chains, loaded=source is None)
+    plan = Plan(model, options, chains, loaded=source is None)
     texts = [*batches(calibration, False), *batches(held_out, True)]
     with evaluating(model):
         of_chain = {chain: Resident(model, chain) if source is None else source(chain) for chain in chains}
@@ -120,7 +120,7 @@ def calibrate(
     return Report(tuple(plan.ordered(rows)))
 
 
-class _Plan:
+class Plan:
     """The weights to prune by the name of their block, and the rows of layers that stay dense."""
 
     def __init__(self, model: nn.Module, options: Options, chains: Sequence[Chain], *, loaded: bool) -> None:
@@ -180,7 +180,7 @@ def _users(model: nn.Module, blocks: Sequence[str]) -> dict[int, list[str]]:
 def _key(
     model: nn.Module,
     options: Options,
-    plan: _Plan,
+    plan: Plan,
     calibration: Mapping[str, Tensor],
     held_out: Mapping[str, Tensor],
     chains: Sequence[Chain],

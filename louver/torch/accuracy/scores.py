@@ -159,6 +159,17 @@ def reduce_scores(scores: Tensor, dense: Tensor) -> tuple[Tensor, Tensor]:
     return (wanted * (dense_log - log)).sum(), (log.exp() - wanted).to(scores.dtype)
 
 
+def mean_divergence(hidden: Tensor, dense_hidden: Tensor, head: Head) -> float:
+    """`divergence` of states from the dense model's states by one head, without gradients."""
+    size = max(1, PART // head.vocabulary)
+    total = torch.zeros((), dtype=torch.float64, device=hidden.device)
+    with torch.no_grad():
+        for states, dense in zip(hidden.split(size), dense_hidden.split(size), strict=True):
+            log, dense_log = (head.scores(each).float().log_softmax(-1) for each in (states, dense))
+            total += (dense_log.exp() * (dense_log - log)).sum(dtype=torch.float64)
+    return total.item() / len(hidden)
+
+
 def divergence(
     hidden: Tensor, dense_hidden: Tensor, head: Head, dense_head: Head, reduce: Any = reduce_scores
 ) -> Tensor:
