@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from louver.formats.checkpoint import Checkpoint, listed
 from louver.formats.container import DTYPES
-from louver.formats.schema import DenseForm
+from louver.formats.schema import BitmaskForm, DenseForm, SparseForm
 from louver.formats.torch_tensors import of_host
 from louver.models.evidence import running
 from louver.models.evidence.config import NAME, read_config
@@ -72,6 +72,9 @@ class Folder:
                 "that names a model_type: leave out --method"
             )
         forms = {name: tensor.form for name, tensor in checkpoint.tensors.items()}
+        sparse = [name for name, form in forms.items() if isinstance(form, SparseForm | BitmaskForm)]
+        if sparse:
+            raise ValueError(f"a model runs with dense weights, got {listed(sparse)} compressed: run louver decompress first")
         shapes = {name: tuple(form.shape) for name, form in forms.items() if is_float(form) or is_fp8(form)}
         bare, self.behind = running.loaded(config.path, config.fields, shapes)
         self.chain = self._largest(find_chains(bare, blocks))
