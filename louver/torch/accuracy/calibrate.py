@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from louver.formats.pattern import Pattern
-from louver.torch.accuracy.blocks import Blocks, Chain, Resident, chains_of, find_chains
+from louver.torch.accuracy.blocks import Blocks, Chain, chains_of
 from louver.torch.accuracy.matrix import Method
 from louver.torch.accuracy.refine import check_swaps
 from louver.torch.accuracy.resume import Resume, digest
@@ -83,33 +82,28 @@ def calibrate(
     held_out: Mapping[str, Tensor],
     *,
     source: Callable[[Chain], Blocks] | None = None,
-    resume: str | os.PathLike[str] | None = None,
+    resume: Callable[[Mapping[str, str]], Resume] | None = None,
     device: torch.device,
     progress: Progress | None = None,
 ) -> Report:
     """Prune a model's blocks by texts, in place; see `prune_`.
 
     calibration, held_out: checked rows by the name of the text. source: where the blocks of a chain come from, if they
-    are not in the model's memory; all other parameters are, and there is one chain. device: where blocks are pruned.
+    are not in the model's memory; all other parameters are, and there is one chain. resume: makes what keeps finished
+    blocks, for a key. device: where blocks are pruned.
     """
     absent = next((name for name, parameter in model.named_parameters() if parameter.is_meta), None)
     if source is None and absent is not None:
         raise ValueError(f"a model has its weights in memory, got {absent} on the meta device: load the weights first")
     texts = [*batches(calibration, False), *batches(held_out, True)]
     with evaluating(model):
-        if source is None:
-            chains = chains_of(model, options.blocks, _short(texts[0].rows))
-        elif len(chains := find_chains(model, options.blocks)) > 1:
-            names = " and ".join(repr(chain.name) for chain in chains)
-            raise ValueError(
-                f"blocks that come one at a time are of one chain, got {names}: load the model into memory"
-            )
+        of_chain = chains_of(model, options.blocks, _short(texts[0].rows), source)
+        chains = tuple(of_chain)
         plan = Plan(model, options, chains, loaded=source is None)
-        saved = None if resume is None else Resume(resume, _key(model, options, plan, calibration, held_out, chains))
+        saved = None if resume is None else resume(_key(model, options, plan, calibration, held_out, chains))
         total, shown = sum(len(chain.names) for chain in chains), _Shown(progress)
         rows: dict[str, Row] = {}
-        for chain in chains:
-            blocks = Resident(model, chain) if source is None else source(chain)
+        for chain, blocks in of_chain.items():
             streams = Streams(model, chain, blocks, texts, device, dense=options.method.correct or options.tune > 0)
             names = chain.names
             walk = Walk(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -20,7 +21,7 @@ from louver.formats.pattern import Pattern
 from louver.runtime.arrays import view
 from louver.torch.accuracy.calibrate import Options, Progress, calibrate, split
 from louver.torch.accuracy.matrix import Method
-from louver.torch.accuracy.resume import write
+from louver.torch.accuracy.resume import Resume, write
 from louver.torch.accuracy.text import generate_tokens
 from louver.torch.layers import dense_layers
 from louver.torch.report import Report, Row
@@ -94,7 +95,8 @@ def prune_(
         if judged is None:
             texts, judged = split(texts)
         place = _device(model) if device is None else torch.device(device)
-        return calibrate(model, options, texts, judged, resume=resume, device=place, progress=progress)
+        kept = None if resume is None else functools.partial(Resume, resume)
+        return calibrate(model, options, texts, judged, resume=kept, device=place, progress=progress)
 
 
 def _by_magnitude(model: nn.Module, options: Options) -> Report:
@@ -125,13 +127,15 @@ def _pruned(w: Tensor, pattern: Pattern) -> Tensor:
     return torch.from_numpy(pruned.view(np.uint8)).view(w.dtype).reshape(w.shape)
 
 
-def own_text(model: nn.Module, resume: str | os.PathLike[str] | None) -> dict[str, Tensor]:
+def own_text(
+    model: nn.Module, resume: str | os.PathLike[str] | None, rows: int = OWN_ROWS, length: int = OWN_LENGTH
+) -> dict[str, Tensor]:
     """Text that the model writes itself, kept in `resume`. Raises TypeError for a model that writes none."""
     kept = None if resume is None else Path(resume) / "text.tokens"
     if kept is not None and kept.exists():
         return {"own": torch.load(kept, weights_only=True, map_location=_device(model))}
-    limit = getattr(getattr(model, "config", None), "max_position_embeddings", None) or OWN_LENGTH
-    tokens = generate_tokens(model, OWN_ROWS, min(OWN_LENGTH, limit))
+    limit = getattr(getattr(model, "config", None), "max_position_embeddings", None) or length
+    tokens = generate_tokens(model, rows, min(length, limit))
     if kept is not None:
         kept.parent.mkdir(parents=True, exist_ok=True)
         write(kept, tokens)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from louver.formats.pattern import Pattern
-from louver.torch.accuracy.blocks import Chain, Resident, check_chain, find_chains
+from louver.torch.accuracy.blocks import Chain, Resident, chains_of
 from louver.torch.accuracy.calibrate import Options, Plan, Progress
 from louver.torch.accuracy.collect import Collector
 from louver.torch.accuracy.matrix import Method
@@ -71,23 +71,21 @@ def sensitivities(
 
     Raises ValueError for a model without blocks or without one head.
     """
-    chains = find_chains(model, blocks)
+    chains = chains_of(model, blocks, next(iter(judged.values()))[:1, :16])
     smallest = min((p for tried in patterns.values() for p in tried), key=lambda p: p.m)
-    for chain in chains:
-        check_chain(model, chain, next(iter(judged.values()))[:1, :16])
-    plan = Plan(model, Options(smallest, METHOD, skip=skip, blocks=blocks), chains, loaded=True)
+    plan = Plan(model, Options(smallest, METHOD, skip=skip, blocks=blocks), tuple(chains), loaded=True)
     texts = batches(calibration, False)
     each = max(1, ROWS // len(judged))
     shown = [rows[:each] for rows in judged.values()]
     groups: list[Group] = []
     with apart(model, shown[0][:1, :4]) as head:
         judge = _Judge(head, shown)
-        for chain in chains:
+        for chain, source in chains.items():
             groups += _Chain(
                 model,
                 chain,
                 plan,
-                Streams(model, chain, Resident(model, chain), texts, device, dense=False),
+                Streams(model, chain, source, texts, device, dense=False),
                 judge,
                 progress,
             ).run(patterns)

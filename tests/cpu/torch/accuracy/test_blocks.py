@@ -67,7 +67,7 @@ def test_blocks_run_one_by_one_as_the_model_runs_them(kind: str, chains: list[st
             with torch.no_grad():
                 state = outputs(run(model.get_submodule(name), {}, call.arguments(state, CPU)))
         assert torch.equal(state[0], kept[0])
-        check_chain(model, chain, batch)
+        check_chain(model, chain, Resident(model, chain), batch)
 
 
 def test_each_block_gets_its_own_arguments() -> None:
@@ -95,7 +95,7 @@ def test_a_sequential_of_blocks_and_the_root_itself() -> None:
     mixed = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
     chain = find_chains(mixed, "")[0]
     assert chain.names == ("0", "1", "2")
-    check_chain(mixed, chain, torch.randn(3, 8))
+    check_chain(mixed, chain, Resident(mixed, chain), torch.randn(3, 8))
 
 
 def test_no_chain_says_what_was_looked_for() -> None:
@@ -216,4 +216,4 @@ def test_what_blocks_hand_on_in_secret_is_found() -> None:
     with pytest.raises(
         ValueError, match="got 'blocks' whose blocks, run one by one, give another result than the model"
     ):
-        check_chain(model, find_chains(model)[0], torch.randn(2, 8))
+        chains_of(model, None, torch.randn(2, 8))
