@@ -34,7 +34,7 @@ HELD_OUT: Final = 8
 _CHECKED: Final = 16
 """Tokens of the run that checks a chain."""
 
-Progress = Callable[[int, int, float], None]
+Progress = Callable[[int, int, float], object]
 """Is called with the finished blocks, all blocks, and the seconds that the others may take."""
 
 
@@ -72,6 +72,8 @@ class Options:
         pattern = self.pattern_of(layer.name)
         if reason := refusal(layer, self.skip):
             return reason
+        if type(layer.module.weight) is not nn.Parameter:
+            return f"its weight is a {type(layer.module.weight).__name__}: prune the model before it is distributed or wrapped"
         return "per_layer leaves it dense" if pattern is None else misfit(layer, pattern, loaded=loaded)
 
 
