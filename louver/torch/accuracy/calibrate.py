@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from louver.formats.pattern import Pattern
 from louver.torch.accuracy.blocks import Blocks, Chain, chains_of
+from louver.torch.accuracy.free import Permuter
 from louver.torch.accuracy.matrix import Method
 from louver.torch.accuracy.refine import check_swaps
 from louver.torch.accuracy.resume import Resume, digest
@@ -48,10 +49,13 @@ class Options:
     skip: tuple[str, ...] = ()
     per_layer: Mapping[str, Pattern | None] | None = None
     blocks: str | None = None
+    permute: bool = False
 
     def __post_init__(self) -> None:
         if type(self.tune) is not int or self.tune < 0:
             raise ValueError(f"tune is a number of steps, 0 or more, got {self.tune!r}")
+        if type(self.permute) is not bool:
+            raise ValueError(f"permute is True or False, got {self.permute!r}")
         for pattern in {self.pattern, *(self.per_layer or {}).values()} if self.method.swaps else ():
             if pattern is not None:
                 check_swaps(pattern)
@@ -118,6 +122,7 @@ def calibrate(
                 lambda index, block, names=names: None if saved is None else saved.finished(names[index], block),
                 lambda index, done, names=names: None if saved is None else saved.keep(names[index], done),
                 lambda: shown.step(total),
+                Permuter() if options.permute else None,
             )
             rows |= walk.run()
     return Report(tuple(plan.ordered(rows)))
@@ -198,7 +203,7 @@ def _key(
             text.update(rows.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
     return {
         "model": f"{type(model).__name__} {digest(outside)}",
-        "method": f"{options.method} tune={options.tune}",
+        "method": f"{options.method} tune={options.tune} permute={options.permute}",
         "choice of layers": hashlib.sha256(repr(plan.targets).encode()).hexdigest(),
         "text": text.hexdigest(),
     }
