@@ -140,8 +140,8 @@ class BlockRun:
             for part, p in parameters.items()
             if f"{name}.{part}" in self._masks
         }
-        masters = [p.detach().float() for p in parameters.values()]
-        trained = Trained(parameters, masters, masks, {})
+        old = [p.detach().clone() for p in parameters.values()]
+        trained = Trained(parameters, [p.detach().float() for p in parameters.values()], masks, {})
         step, tokens, begin = 0, 0, time.monotonic()
         while (done := self._options.done(step, time.monotonic() - begin)) < 1:
             batch = step % len(streams.batches)
@@ -154,8 +154,8 @@ class BlockRun:
         values = {part: value.cpu() for part, value in trained.values()} if better else {}
         if not better:
             with torch.no_grad():
-                for part, master in zip(parameters, masters, strict=True):
-                    working[part].copy_(master)
+                for parameter, value in zip(parameters.values(), old, strict=True):
+                    parameter.copy_(value)
         return {"values": values, "steps": step, "tokens": tokens, "loss": after if better else before}
 
     def _error(self, index: int, block: nn.Module, working: Mapping[str, Tensor], streams: Streams) -> float:

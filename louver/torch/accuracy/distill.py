@@ -192,5 +192,5 @@ def _write(model: nn.Module, values: Mapping[str, Tensor]) -> None:
     parameters = dict(model.named_parameters())
     for name, value in values.items():
         # A parameter that was made in inference mode is written there.
-        with torch.no_grad(), torch.inference_mode(parameters[name].is_inference()):
+        with torch.inference_mode(parameters[name].is_inference()), torch.no_grad():
             parameters[name].copy_(value)
