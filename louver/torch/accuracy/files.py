@@ -9,7 +9,7 @@ import functools
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal
 
@@ -101,10 +101,10 @@ class _Request:
 
     options: PruneOptions
     given: Mapping[str, Given]
+    facts: ModelFacts = field(repr=False)
 
     def plan(self, checkpoint: Checkpoint) -> Plan:
-        facts = analyze(checkpoint.path, self.options.choice, self.options.pattern)
-        return prune_plan(checkpoint, facts, self.options, self.given)
+        return prune_plan(checkpoint, self.facts, self.options, self.given)
 
 
 def prune_folder(
@@ -171,7 +171,7 @@ def prune_folder(
         progress("evaluating", at / len(judged))
         results[name] = evaluate_folder(model, given, tokens)
     written = rewrite(
-        folder_in, folder_out, _Request(options, given), force=force, progress=functools.partial(progress, "writing")
+        folder_in, folder_out, _Request(options, given, facts), force=force, progress=functools.partial(progress, "writing")
     )
     if resume is None:
         shutil.rmtree(work)
