@@ -43,18 +43,43 @@ _OPTIONS: Final = (
         multiple=True,
         help="Text, or token ids as .npy or .safetensors. May be repeated. Default: self, text that the model writes.",
     ),
-    click.option("--held-out", metavar="FILE", multiple=True, help="Texts that choose the damping. Default: an eighth."),
+    click.option(
+        "--held-out", metavar="FILE", multiple=True, help="Texts that choose the damping. Default: an eighth."
+    ),
     click.option("--rows", type=click.IntRange(1), metavar="N", help="Most rows of each text. Default: 128."),
-    click.option("--length", type=click.IntRange(2), metavar="N", help="Tokens of a row. Default: 2048, or what the model takes."),
+    click.option(
+        "--length", type=click.IntRange(2), metavar="N", help="Tokens of a row. Default: 2048, or what the model takes."
+    ),
     click.option("--correct", is_flag=True, help="Aim at the dense model's outputs from the pruned model's inputs."),
-    click.option("--reconstruct", type=click.IntRange(0), metavar="N", default=0, help="Steps of conjugate gradients: 30 are plenty."),
-    click.option("--swaps", type=click.IntRange(0), metavar="N", default=0, help="Sweeps that choose each group again."),
-    click.option("--tune", type=click.IntRange(0), metavar="N", default=0, help="Steps of Adam on each part of a block."),
-    click.option("--damping", type=click.FloatRange(0), metavar="X", help="Of the Gram matrix. Default: chosen by held-out texts."),
-    click.option("--distill", type=_Minutes(), help="Then train kept values this long to predict as the dense model does."),
-    click.option("--eval", "judged", metavar="FILE", multiple=True, help="Print perplexity before and after. May be repeated."),
+    click.option(
+        "--reconstruct",
+        type=click.IntRange(0),
+        metavar="N",
+        default=0,
+        help="Steps of conjugate gradients: 30 are plenty.",
+    ),
+    click.option(
+        "--swaps", type=click.IntRange(0), metavar="N", default=0, help="Sweeps that choose each group again."
+    ),
+    click.option(
+        "--tune", type=click.IntRange(0), metavar="N", default=0, help="Steps of Adam on each part of a block."
+    ),
+    click.option(
+        "--damping",
+        type=click.FloatRange(0),
+        metavar="X",
+        help="Of the Gram matrix. Default: chosen by held-out texts.",
+    ),
+    click.option(
+        "--distill", type=_Minutes(), help="Then train kept values this long to predict as the dense model does."
+    ),
+    click.option(
+        "--eval", "judged", metavar="FILE", multiple=True, help="Print perplexity before and after. May be repeated."
+    ),
     click.option("--blocks", metavar="NAME", help="List of the blocks in the model. Default: found."),
-    click.option("--resume", type=PATH, metavar="DIR", help="Keep finished blocks in DIR. Default: beside OUT, until the end."),
+    click.option(
+        "--resume", type=PATH, metavar="DIR", help="Keep finished blocks in DIR. Default: beside OUT, until the end."
+    ),
     click.option("--device", help="Such as cuda:1 or cpu. Default: cuda if there is a GPU."),
     click.option("--plot", type=PATH, metavar="FILE", help="Draw the error of each layer."),
 )

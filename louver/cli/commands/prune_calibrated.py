@@ -77,7 +77,9 @@ def _json(source: Path, options: PruneOptions, calibration: Calibration, done: P
 
 def _tables(done: Pruning, calibration: Calibration, options: PruneOptions) -> list[Table | str]:
     rows = [row for row in done.report if row.done == "pruned"]
-    columns = tuple(Column(name, right=name not in LAYERS[:3:2], least=NAME if name == "layer" else 0) for name in LAYERS)
+    columns = tuple(
+        Column(name, right=name not in LAYERS[:3:2], least=NAME if name == "layer" else 0) for name in LAYERS
+    )
     errors = [row.error for row in rows if row.error is not None]
     mean = sum(errors) / len(errors) if errors else None
     seconds = f"{sum(row.seconds for row in rows):.1f}"

@@ -37,7 +37,9 @@ def run(path: Path, fields: Mapping[str, Any], shapes: Mapping[str, tuple[int, .
     return made
 
 
-def loaded(path: Path, fields: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> tuple[Any, dict[str, frozenset[str]]]:
+def loaded(
+    path: Path, fields: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[Any, dict[str, frozenset[str]]]:
     """The model of a configuration file without data, and the checkpoint's tensors that each parameter and buffer is
     made of. Raises ValueError for an unknown architecture.
     """

@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from louver.torch.accuracy.products import Stop
+from louver.torch.layers import is_dense
 
 _HELP: Final = (
     'pass blocks="NAME" of the torch.nn.ModuleList or Sequential whose members run one after the other, each on the '
@@ -97,7 +98,7 @@ def _chain(name: str, module: nn.ModuleList | nn.Sequential) -> Chain:
 def _is_list_of_blocks(module: nn.Module) -> bool:
     children = list(module.children())
     kinds = {type(child) for child in children}
-    return len(kinds) == 1 and all(sum(p.dim() > 1 for p in child.parameters()) > 0 for child in children)
+    return len(kinds) == 1 and all(any(is_dense(each) for each in child.modules()) for child in children)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +142,35 @@ def outputs(result: Any) -> list[Any]:
 def stream(leaves: Sequence[Any]) -> Tensor:
     """The one that the blocks hand on: the first tensor of floating type."""
     return next(leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.is_floating_point())
+
+
+def chains_of(
+    model: nn.Module, blocks: str | None, batch: Tensor, source: Callable[[Chain], Blocks] | None = None
+) -> dict[Chain, Blocks]:
+    """The chains of a model: the lists that `find_chains` finds, and that a run on a small batch confirms.
+
+    source: where the blocks of the one chain come from, if they are not in the model's memory. Raises ValueError if
+    there is none, and if the list with the most parameters is not one of them.
+    """
+    found = find_chains(model, blocks)
+    if source is not None and len(found) > 1:
+        names = " and ".join(repr(chain.name) for chain in found)
+        raise ValueError(f"blocks that come one at a time are of one chain, got {names}: load the model into memory")
+    chains, errors = dict[Chain, Blocks](), dict[int, ValueError]()
+    for chain in found:
+        mine = Resident(model, chain) if source is None else source(chain)
+        try:
+            check_chain(model, chain, mine, batch)
+            chains[chain] = mine
+        except ValueError as error:
+            errors[_size(model, chain)] = error
+    if errors and max(errors) > max((_size(model, chain) for chain in chains), default=0):
+        raise errors[max(errors)]
+    return chains
+
+
+def _size(model: nn.Module, chain: Chain) -> int:
+    return sum(p.numel() for name in chain.names for p in model.get_submodule(name).parameters())
 
 
 class Capture:
@@ -262,10 +292,14 @@ def _device_of(block: nn.Module) -> torch.device:
 @contextlib.contextmanager
 def patched(blocks: Sequence[nn.Module], forward: Callable[[int, Any, Any], Any]) -> Generator[None]:
     """Give each block another `forward` meanwhile."""
+
+    def of(index: int) -> Callable[..., Any]:
+        return lambda *args, **kwargs: forward(index, args, kwargs)
+
     before = [vars(block).get("forward") for block in blocks]
     try:
         for index, block in enumerate(blocks):
-            block.forward = lambda *args, _index=index, **kwargs: forward(_index, args, kwargs)
+            block.forward = of(index)
         yield
     finally:
         for block, old in zip(blocks, before, strict=True):
@@ -276,15 +310,22 @@ def patched(blocks: Sequence[nn.Module], forward: Callable[[int, Any, Any], Any]
 
 
 def call_model(model: nn.Module, batch: Tensor) -> Any:
-    """Run a model on a batch: token ids for all its inputs that take them, without a cache."""
-    parameters = inspect.signature(model.forward).parameters
-    more: dict[str, Any] = {}
-    if "use_cache" in parameters:
-        more["use_cache"] = False
-    if "decoder_input_ids" in parameters:
-        more["decoder_input_ids"] = batch
-    return model(batch, **more)
+    """Run a model on a batch: token ids for all its inputs that take them, without a cache of keys and values."""
+    takes_more = "decoder_input_ids" in inspect.signature(model.forward).parameters
+    # Set in configurations, because a wrapper's `forward` may not name it.
+    configs = {id(config): config for module in model.modules() if (config := getattr(module, "config", None))}
+    cached = [config for config in configs.values() if getattr(config, "use_cache", None)]
+    try:
+        for config in cached:
+            config.use_cache = False
+        return model(batch, **({"decoder_input_ids": batch} if takes_more else {}))
+    finally:
+        for config in cached:
+            config.use_cache = True
 
 
 def _moved(tree: Any, device: torch.device) -> Any:
-    return tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, tree)
+    def move(leaf: Any) -> Any:
+        return leaf.to(device) if isinstance(leaf, Tensor) else leaf
+
+    return tree_map(move, tree)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from louver.formats.pattern import Pattern
-from louver.torch.accuracy.blocks import Blocks, Chain, Resident, check_chain, find_chains
+from louver.torch.accuracy.blocks import Blocks, Chain, chains_of
 from louver.torch.accuracy.matrix import Method
 from louver.torch.accuracy.refine import check_swaps
 from louver.torch.accuracy.resume import Resume, digest
@@ -89,16 +89,17 @@ def calibrate(
     """Prune a model's blocks by texts, in place; see `prune_`.
 
     calibration, held_out: checked rows by the name of the text. source: where the blocks of a chain come from, if they
-    are not in the model's memory; all other parameters are. resume: makes what keeps finished blocks, for a key. device:
-    where blocks are pruned.
+    are not in the model's memory; all other parameters are, and there is one chain. resume: makes what keeps finished
+    blocks, for a key. device: where blocks are pruned.
     """
-    chains = find_chains(model, options.blocks)
-    plan = Plan(model, options, chains, loaded=source is None)
+    absent = next((name for name, parameter in model.named_parameters() if parameter.is_meta), None)
+    if source is None and absent is not None:
+        raise ValueError(f"a model has its weights in memory, got {absent} on the meta device: load the weights first")
     texts = [*batches(calibration, False), *batches(held_out, True)]
     with evaluating(model):
-        of_chain = {chain: Resident(model, chain) if source is None else source(chain) for chain in chains}
-        for chain, blocks in of_chain.items():
-            check_chain(model, chain, blocks, _short(texts[0].rows))
+        of_chain = chains_of(model, options.blocks, _short(texts[0].rows), source)
+        chains = tuple(of_chain)
+        plan = Plan(model, options, chains, loaded=source is None)
         saved = None if resume is None else resume(_key(model, options, plan, calibration, held_out, chains))
         total, shown = sum(len(chain.names) for chain in chains), _Shown(progress)
         rows: dict[str, Row] = {}

@@ -74,7 +74,9 @@ class Folder:
         forms = {name: tensor.form for name, tensor in checkpoint.tensors.items()}
         sparse = [name for name, form in forms.items() if isinstance(form, SparseForm | BitmaskForm)]
         if sparse:
-            raise ValueError(f"a model runs with dense weights, got {listed(sparse)} compressed: run louver decompress first")
+            raise ValueError(
+                f"a model runs with dense weights, got {listed(sparse)} compressed: run louver decompress first"
+            )
         shapes = {name: tuple(form.shape) for name, form in forms.items() if is_float(form) or is_fp8(form)}
         bare, self.behind = running.loaded(config.path, config.fields, shapes)
         self.chain = self._largest(find_chains(bare, blocks))

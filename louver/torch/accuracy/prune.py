@@ -59,8 +59,8 @@ def prune_(
     calibration: token ids [rows, length] without padding; floating [rows, …] for a model that reads no ids; or several
         texts by name. None, for a calibrated method: text that the model writes itself.
     held_out: other texts, to choose the damping and to measure errors; None: the last eighth of each text.
-    correct: aim at the dense model's outputs from the pruned model's inputs. Experts are not corrected, because the two
-        models send other tokens to them.
+    correct: aim at the dense model's outputs from the pruned model's inputs. For experts, the dense block sends tokens
+        where the pruned one does.
     reconstruct: steps of conjugate gradients on the kept values; 30 are as good as exact.
     swaps: sweeps in which each group takes its best elements given the others.
     tune: steps of Adam on the kept values of the attention and of the MLP of each block, against the dense model's.

@@ -95,7 +95,8 @@ def digest(tensors: Iterable[tuple[str, Tensor]]) -> str:
 
 
 def _row(fields: dict[str, Any]) -> Row:
-    return Row(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
+    named: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+    return Row(**named)
 
 
 def write(path: Path, content: Any) -> None:

@@ -57,7 +57,7 @@ class Head:
         Raises ValueError for a model in which no head is found.
         """
         self.model = model
-        self.module = _head(model)
+        self.module = head_of(model)
         self._one = tokens[:1, :1]
         self._caught: Tensor | None = None
         self._given: Tensor | None = None
@@ -116,7 +116,8 @@ def apart(model: nn.Module, tokens: Tensor) -> Generator[Head]:
         head.close()
 
 
-def _head(model: nn.Module) -> Any:
+def head_of(model: nn.Module) -> Any:
+    """The linear layer that scores the next token. Raises ValueError unless there is one."""
     heads = [layer for layer in dense_layers(model) if layer.role is Role.HEAD and layer.weight.shape[0] > 1]
     if len(heads) != 1:
         names = ", ".join(layer.name for layer in heads) or "none"

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from louver.formats.pattern import Pattern
-from louver.torch.accuracy.blocks import Chain, Resident, check_chain, find_chains
+from louver.torch.accuracy.blocks import Chain, Resident, chains_of
 from louver.torch.accuracy.calibrate import Options, Plan, Progress
 from louver.torch.accuracy.collect import Collector
 from louver.torch.accuracy.matrix import Method
@@ -71,23 +71,21 @@ def sensitivities(
 
     Raises ValueError for a model without blocks or without one head.
     """
-    chains = find_chains(model, blocks)
+    chains = chains_of(model, blocks, next(iter(judged.values()))[:1, :16])
     smallest = min((p for tried in patterns.values() for p in tried), key=lambda p: p.m)
-    for chain in chains:
-        check_chain(model, chain, next(iter(judged.values()))[:1, :16])
-    plan = Plan(model, Options(smallest, METHOD, skip=skip, blocks=blocks), chains, loaded=True)
+    plan = Plan(model, Options(smallest, METHOD, skip=skip, blocks=blocks), tuple(chains), loaded=True)
     texts = batches(calibration, False)
     each = max(1, ROWS // len(judged))
     shown = [rows[:each] for rows in judged.values()]
     groups: list[Group] = []
     with apart(model, shown[0][:1, :4]) as head:
         judge = _Judge(head, shown)
-        for chain in chains:
+        for chain, source in chains.items():
             groups += _Chain(
                 model,
                 chain,
                 plan,
-                Streams(model, chain, Resident(model, chain), texts, device, dense=False),
+                Streams(model, chain, source, texts, device, dense=False),
                 judge,
                 progress,
             ).run(patterns)
@@ -111,7 +109,7 @@ class _Chain:
         for index in range(len(self._chain.names)):
             block = self._source.load(index).to(self._streams.device)
             groups += self._block(index, block, patterns)
-            self._streams.advance(index, block, {})
+            self._streams.advance(block, {})
             self._source.store(index, block)
             if self._progress is not None:
                 self._progress(index + 1, len(self._chain.names), 0.0)
@@ -128,7 +126,7 @@ class _Chain:
         tried = {name: weight for name, weight in weights.items() if patterns[targets[name].name]}
         collector = Collector(self._streams, block, trace, tried, {}, correct=False)
         if tried:
-            collector.run(index)
+            collector.run()
         together: dict[int, list[Target]] = {}
         for name in weights:
             together.setdefault(trace.sources[name], []).append(targets[name])

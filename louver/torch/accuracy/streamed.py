@@ -31,16 +31,16 @@ def evaluate_folder(folder: Folder, given: Mapping[str, Given], tokens: Tensor) 
         streams = Streams(model, folder.chain, folder, parts, folder.device, dense=True)
         for index, name in enumerate(names[:-1]):
             block = folder.load(index)
-            streams.advance(index, block, folder.over(name, given))
+            streams.advance(block, folder.over(name, given))
             folder.store(index, block)
         last = len(names) - 1
         block = folder.load(last)
         weights = folder.over(names[last], given)
         sums = torch.zeros(2, 3, dtype=torch.float64, device=folder.device)
         for batch, part in enumerate(parts):
-            dense = run(block, {}, streams.arguments(last, batch, dense=True))
+            dense = run(block, {}, streams.arguments(batch, dense=True))
             dense = _scores(folder, part.rows, dense)
-            scores = run(block, weights, streams.arguments(last, batch))
+            scores = run(block, weights, streams.arguments(batch))
             with folder.outside(given):
                 scores = _scores(folder, part.rows, scores)
             sums[0] += sums_of(part.rows, dense, None)

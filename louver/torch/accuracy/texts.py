@@ -24,11 +24,15 @@ def read_tokens(path: Path, model: Path, length: int, rows: int | None = None) -
     """
     ids = _ids(path, model)
     if ids.ndim == 2 and ids.shape[1] < length:
-        raise ValueError(f"{path}: rows have at least --length {length} tokens, got {ids.shape[1]}: give a smaller --length")
+        raise ValueError(
+            f"{path}: rows have at least --length {length} tokens, got {ids.shape[1]}: give a smaller --length"
+        )
     flat = ids[:, : ids.shape[1] // length * length].reshape(-1) if ids.ndim == 2 else ids
     count = len(flat) // length
     if count == 0:
-        raise ValueError(f"{path}: a row has {length} tokens, got {len(flat)} in all: give more text, or a smaller --length")
+        raise ValueError(
+            f"{path}: a row has {length} tokens, got {len(flat)} in all: give more text, or a smaller --length"
+        )
     windows = flat[: count * length].reshape(count, length)
     if rows is not None and rows < count:
         windows = windows[np.arange(rows) * count // rows]

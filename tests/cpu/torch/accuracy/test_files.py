@@ -175,7 +175,9 @@ def test_a_model_of_other_names_is_refused(tmp_path: Path) -> None:
     shutil.copy(source / "config.json", one)
     lost = "model.layers.1.mlp.up_proj.weight"
     louver.save(one / "model.safetensors", {name: t for name, t in tensors.items() if name != lost})
-    with pytest.raises(ValueError, match=f"holds every parameter of its model, got none that Transformers takes for {lost}"):
+    with pytest.raises(
+        ValueError, match=f"holds every parameter of its model, got none that Transformers takes for {lost}"
+    ):
         prune_folder(one, tmp_path / "out", TWO_FOUR, asked(tmp_path))
     (one / "config.json").write_text("{}")
     louver.save(one / "model.safetensors", tensors)
@@ -187,7 +189,9 @@ def test_a_model_of_other_names_is_refused(tmp_path: Path) -> None:
 def test_a_part_of_a_stack_is_refused(tmp_path: Path) -> None:
     source = saved(torch, transformers, tmp_path / "in", "mixtral")
     options = PruneOptions(Pattern.parse("2:4"), choice=Choice(exclude=("*layers.1*experts.2.w2*",)))
-    with pytest.raises(ValueError, match=r"layers\.1\.mlp\.experts\.down_proj is one parameter of 4 tensors, pruned all or none"):
+    with pytest.raises(
+        ValueError, match=r"layers\.1\.mlp\.experts\.down_proj is one parameter of 4 tensors, pruned all or none"
+    ):
         prune_folder(source, tmp_path / "out", options, asked(tmp_path))
 
 
@@ -212,7 +216,12 @@ def test_bad_calls_are_refused_before_any_work(tmp_path: Path) -> None:
         prune_folder(file, tmp_path / "out", TWO_FOUR, call)
     louver.models.prune(source, tmp_path / "sparse", compressed=True)
     with pytest.raises(ValueError, match="louver decompress"):
-        prune_folder(tmp_path / "sparse", tmp_path / "out", PruneOptions(Pattern.parse("2:4"), choice=Choice(include=("lm_head*",))), call)
+        prune_folder(
+            tmp_path / "sparse",
+            tmp_path / "out",
+            PruneOptions(Pattern.parse("2:4"), choice=Choice(include=("lm_head*",))),
+            call,
+        )
     assert not (tmp_path / "out").exists()
 
 
