@@ -38,7 +38,9 @@ def _is_language_model(source: Path) -> bool:
     """Whether the folder of a checkpoint describes a causal language model, by its architecture's name."""
     config, _ = read_config(open_checkpoint(source).path.parent)
     names = config.fields.get("architectures")
-    return isinstance(names, list) and any("CausalLM" in str(n) or "LMHead" in str(n) for n in cast("list[object]", names))
+    return isinstance(names, list) and any(
+        "CausalLM" in str(n) or "LMHead" in str(n) for n in cast("list[object]", names)
+    )
 
 
 def compress_file(source: Path, out: Path, options: CompressOptions, force: bool) -> Result:

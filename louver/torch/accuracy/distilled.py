@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -60,9 +61,9 @@ def distill_folder(
         part = report.with_suffix(".part")
         part.write_text(json.dumps(asdict(done)), encoding="utf-8")
         part.replace(report)
-    fields = json.loads(report.read_text(encoding="utf-8"))
-    curve = tuple(Point(**point) for point in fields.pop("curve"))
-    return {**given, **found(paths.values())}, Distillation(curve=curve, **{**fields, "notes": tuple(fields["notes"])})
+    fields: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
+    fields |= {"curve": tuple(Point(**point) for point in fields["curve"]), "notes": tuple(fields["notes"])}
+    return {**given, **found(paths.values())}, Distillation(**fields)
 
 
 def _share(point: Point, minutes: float) -> float:

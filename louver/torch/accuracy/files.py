@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -25,8 +25,8 @@ from louver.models.pruning import PruneOptions, prune_plan
 from louver.models.rewrite import Plan, Rewritten, rewrite
 from louver.models.roles import ModelFacts
 from louver.torch.accuracy.calibrate import Options, calibrate, split
-from louver.torch.accuracy.distilled import distill_folder
 from louver.torch.accuracy.distill_report import Distillation
+from louver.torch.accuracy.distilled import distill_folder
 from louver.torch.accuracy.folder import Folder
 from louver.torch.accuracy.matrix import Method
 from louver.torch.accuracy.prune import OWN_LENGTH, OWN_ROWS, checked_texts, own_text
@@ -149,6 +149,9 @@ def prune_folder(
         kept.append(Written(work, model, key))
         return kept[0]
 
+    def told(done: int, total: int, left: float) -> None:
+        progress("pruning", done / total)
+
     report = calibrate(
         model.model,
         chosen,
@@ -156,7 +159,7 @@ def prune_folder(
         source=lambda chain: model,
         resume=made,
         device=place,
-        progress=lambda done, total, left: progress("pruning", done / total),
+        progress=told,
     )
     rows = tuple(replace(row, reason=skipped.get(row.name, row.reason)) for row in report)
     given, distilled = found(kept[0].files()), None
@@ -164,14 +167,18 @@ def prune_folder(
         progress("distilling", 0)
         data = None if calibration.texts == (OWN,) else texts.read(calibration.texts, None)
         pruned = Folder(checkpoint, facts, place, model.chain.name)
-        told = functools.partial(progress, "distilling")
-        given, distilled = distill_folder(model, pruned, given, data, calibration.distill, work / "distilled", told)
+        trained = functools.partial(progress, "distilling")
+        given, distilled = distill_folder(model, pruned, given, data, calibration.distill, work / "distilled", trained)
     results = {}
     for at, (name, tokens) in enumerate(judged.items()):
         progress("evaluating", at / len(judged))
         results[name] = evaluate_folder(model, given, tokens)
     written = rewrite(
-        folder_in, folder_out, _Request(options, given, facts), force=force, progress=functools.partial(progress, "writing")
+        folder_in,
+        folder_out,
+        _Request(options, given, facts),
+        force=force,
+        progress=functools.partial(progress, "writing"),
     )
     if resume is None:
         shutil.rmtree(work)

@@ -63,7 +63,16 @@ def test_magnitude_says_that_it_ruins_a_language_model_and_needs_no_torch(
     assert result.stderr.count(line) == 1
     # Its errors are measured, and what it costs, if the model runs.
     monkeypatch.undo()
-    judged = ("--method", "magnitude", "--calibration", model / "text.npy", "--eval", model / "text.npy", "--length", 24)
+    judged = (
+        "--method",
+        "magnitude",
+        "--calibration",
+        model / "text.npy",
+        "--eval",
+        model / "text.npy",
+        "--length",
+        24,
+    )
     measured = Cli()("prune", model / "in", tmp_path / "out2", *judged, "--json")
     assert measured.exit_code == 0, measured.output
     one, two = louver.load(tmp_path / "out"), louver.load(tmp_path / "out2")

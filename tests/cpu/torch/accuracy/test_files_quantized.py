@@ -71,10 +71,16 @@ def test_weights_with_scales(block: Any, scale_type: str, tmp_path: Path) -> Non
     )
     assert len(done.written.rows) == 14 and {row.dtype for row in done.written.rows} == {"e4m3"}
     before, after = louver.load(source), louver.load(tmp_path / "out")
-    assert {name: np.asarray(t).dtype for name, t in before.items()} == {n: np.asarray(t).dtype for n, t in after.items()}
+    assert {name: np.asarray(t).dtype for name, t in before.items()} == {
+        n: np.asarray(t).dtype for n, t in after.items()
+    }
     for row in done.written.rows:
         assert louver.check(np.asarray(after[row.name]), "2:4").ok
-    changed = {name for name in before if not np.array_equal(np.asarray(before[name]).view(np.uint8), np.asarray(after[name]).view(np.uint8))}
+    changed = {
+        name
+        for name in before
+        if not np.array_equal(np.asarray(before[name]).view(np.uint8), np.asarray(after[name]).view(np.uint8))
+    }
     scales = changed - {row.name for row in done.written.rows}
     assert scales and all(name.endswith(("_scale", "_scale_inv")) for name in scales)
     # The numbers are those that pruning in memory gives, up to the rounding to e4m3.

@@ -53,7 +53,11 @@ def test_values_fit_and_the_others_stay(shape: Any, block: Any, kind: Any, rng: 
     got = as_numbers(made, Factors(after, factors.block, factors.shape))
     wanted = new.float().numpy()
     # Three bits of mantissa, and subnormal steps of 2⁻⁹ scales.
-    scale = Factors(after, factors.block, factors.shape).at(range(int(np.prod(shape[:-1]))), range(shape[-1])).reshape(shape)
+    scale = (
+        Factors(after, factors.block, factors.shape)
+        .at(range(int(np.prod(shape[:-1]))), range(shape[-1]))
+        .reshape(shape)
+    )
     assert np.all(np.abs(got - wanted) <= 2**-4 * np.abs(wanted) * (1 + 2**-7) + 2**-10 * scale)
     assert np.all(made.view(np.uint8)[wanted == 0] == 0)
     grown = after.astype(np.float32) > factors.scales.astype(np.float32)

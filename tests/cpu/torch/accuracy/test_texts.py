@@ -23,7 +23,9 @@ WORDS = [f"w{number}" for number in range(40)]
 def folder(tmp_path: Path) -> Path:
     """A folder with a tokenizer of whole words, which would add a token that begins a text."""
     path = tmp_path / "model"
-    made = tokenizers.Tokenizer(tokenizers.models.WordLevel({word: at for at, word in enumerate(["?", "^", *WORDS])}, "?"))
+    made = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({word: at for at, word in enumerate(["?", "^", *WORDS])}, "?")
+    )
     made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     made.post_processor = tokenizers.processors.TemplateProcessing("^ $A", special_tokens=[("^", 1)])
     transformers.PreTrainedTokenizerFast(tokenizer_object=made, unk_token="?", bos_token="^").save_pretrained(path)
@@ -39,7 +41,9 @@ def test_a_text_becomes_rows_without_padding(folder: Path, tmp_path: Path, rng: 
     assert got.dtype == torch.int64
     np.testing.assert_array_equal(got.numpy(), wanted[:100].reshape(10, 10))
     np.testing.assert_array_equal(read_tokens(path, folder, 10, 4).numpy(), wanted[:100].reshape(10, 10)[[0, 2, 5, 7]])
-    with pytest.raises(ValueError, match=r"text\.md: a row has 104 tokens, got 103 in all: give more text, or a smaller --length"):
+    with pytest.raises(
+        ValueError, match=r"text\.md: a row has 104 tokens, got 103 in all: give more text, or a smaller --length"
+    ):
         read_tokens(path, folder, 104)
 
 
@@ -55,7 +59,9 @@ def test_token_ids(dtype: str, tmp_path: Path, rng: np.random.Generator) -> None
         with pytest.raises(ValueError, match=f"{name}: rows have at least --length 26 tokens, got 25"):
             read_tokens(tmp_path / name, tmp_path, 26)
     np.save(tmp_path / "flat.npy", ids.reshape(-1))
-    np.testing.assert_array_equal(read_tokens(tmp_path / "flat.npy", tmp_path, 50).numpy(), ids.reshape(-1)[:150].reshape(3, 50))
+    np.testing.assert_array_equal(
+        read_tokens(tmp_path / "flat.npy", tmp_path, 50).numpy(), ids.reshape(-1)[:150].reshape(3, 50)
+    )
 
 
 def test_other_files_are_refused(tmp_path: Path, rng: np.random.Generator) -> None:
@@ -66,7 +72,9 @@ def test_other_files_are_refused(tmp_path: Path, rng: np.random.Generator) -> No
     with pytest.raises(ValueError, match="a file of token ids has one tensor, got a, b"):
         read_tokens(tmp_path / "two.safetensors", tmp_path, 4)
     (tmp_path / "latin.txt").write_bytes("für".encode("latin-1"))
-    with pytest.raises(ValueError, match="a text is in UTF-8, got byte 1 that is not: give token ids as .npy or .safetensors"):
+    with pytest.raises(
+        ValueError, match="a text is in UTF-8, got byte 1 that is not: give token ids as .npy or .safetensors"
+    ):
         read_tokens(tmp_path / "latin.txt", tmp_path, 4)
     (tmp_path / "text.txt").write_text("some words")
     with pytest.raises(ValueError, match=r"no tokenizer that Transformers loads \(.*\): give token ids as .npy"):
