@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -35,6 +36,8 @@ def distill_folder(
     dense, pruned: the same folder twice. work: a folder that keeps the state and the result; the same call goes on.
     Returns the tensors with those that training changed, and the report. Raises MemoryError if it does not fit.
     """
+    # Another call finds another folder.
+    work = work / f"distilled-{_digest(given, data, minutes)}"
     work.mkdir(parents=True, exist_ok=True)
     report = work / "report.json"
     paths = {name: work / f"{name or 'outside'}.block" for name in ("", *pruned.chain.names)}
@@ -64,6 +67,13 @@ def distill_folder(
     fields: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
     fields |= {"curve": tuple(Point(**point) for point in fields["curve"]), "notes": tuple(fields["notes"])}
     return {**given, **found(paths.values())}, Distillation(**fields)
+
+
+def _digest(given: Mapping[str, Given], data: Mapping[str, Tensor] | None, minutes: float) -> str:
+    total = hashlib.sha256(repr((minutes, sorted((name, each.crc32) for name, each in given.items()))).encode())
+    for name, rows in (data or {}).items():
+        total.update(f"{name} {list(rows.shape)}".encode() + rows.cpu().contiguous().numpy().tobytes())
+    return total.hexdigest()[:16]
 
 
 def _share(point: Point, minutes: float) -> float:

@@ -69,6 +69,11 @@ class Calibration:
     distill: float | None = None
     blocks: str | None = None
 
+    @property
+    def speaks(self) -> bool:
+        """Whether the model must predict text."""
+        return self.texts == (OWN,) or bool(self.judged) or self.distill is not None
+
     def __post_init__(self) -> None:
         if not self.texts or (OWN in self.texts and len(self.texts) > 1):
             raise ValueError(f'texts are files, or "{OWN}" alone, got {", ".join(self.texts) or "none"}')
@@ -139,6 +144,11 @@ def prune_folder(
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     progress("loading", 0)
     model = Folder(checkpoint, facts, place, calibration.blocks)
+    if calibration.speaks and not model.model.can_generate():
+        raise ValueError(
+            f"perplexity, distillation and a text of its own are for a causal language model, got {type(model.model).__name__}: "
+            "leave out --eval and --distill, and give --calibration FILE"
+        )
     texts = _Texts(model, folder_in, calibration, work)
     judged = texts.read(calibration.judged, None)
     skipped = dict(_skipped(model))
@@ -168,7 +178,7 @@ def prune_folder(
         data = None if calibration.texts == (OWN,) else texts.read(calibration.texts, None)
         pruned = Folder(checkpoint, facts, place, model.chain.name)
         trained = functools.partial(progress, "distilling")
-        given, distilled = distill_folder(model, pruned, given, data, calibration.distill, work / "distilled", trained)
+        given, distilled = distill_folder(model, pruned, given, data, calibration.distill, work, trained)
     results = {}
     for at, (name, tokens) in enumerate(judged.items()):
         progress("evaluating", at / len(judged))
