@@ -17,13 +17,15 @@ _SIZES = {
 
 
 def tiny(torch: Any, transformers: Any, kind: str, **changes: Any) -> Any:
-    """A model in evaluation mode, f32, with weights that are four times the usual ones."""
+    """A model in evaluation mode, f32, with weights that are four times the usual ones, and biases."""
     torch.manual_seed(7)
     model = _made(transformers, kind, changes).eval()
     with torch.no_grad():
-        for parameter in model.parameters():
+        for name, parameter in model.named_parameters():
             if parameter.dim() > 1:
                 parameter.mul_(4)
+            elif name.endswith("bias"):
+                parameter.normal_(0, 0.2)
     return model
 
 

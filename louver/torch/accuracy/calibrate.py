@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from louver.formats.pattern import Pattern
 from louver.torch.accuracy.blocks import Blocks, Chain, chains_of
+from louver.torch.accuracy.free import Permuter
 from louver.torch.accuracy.matrix import Method
 from louver.torch.accuracy.refine import check_swaps
 from louver.torch.accuracy.resume import Resume, digest
@@ -34,7 +35,7 @@ HELD_OUT: Final = 8
 _CHECKED: Final = 16
 """Tokens of the run that checks a chain."""
 
-Progress = Callable[[int, int, float], None]
+Progress = Callable[[int, int, float], object]
 """Is called with the finished blocks, all blocks, and the seconds that the others may take."""
 
 
@@ -48,10 +49,13 @@ class Options:
     skip: tuple[str, ...] = ()
     per_layer: Mapping[str, Pattern | None] | None = None
     blocks: str | None = None
+    permute: bool = False
 
     def __post_init__(self) -> None:
         if type(self.tune) is not int or self.tune < 0:
             raise ValueError(f"tune is a number of steps, 0 or more, got {self.tune!r}")
+        if type(self.permute) is not bool:
+            raise ValueError(f"permute is True or False, got {self.permute!r}")
         for pattern in {self.pattern, *(self.per_layer or {}).values()} if self.method.swaps else ():
             if pattern is not None:
                 check_swaps(pattern)
@@ -72,6 +76,8 @@ class Options:
         pattern = self.pattern_of(layer.name)
         if reason := refusal(layer, self.skip):
             return reason
+        if type(layer.module.weight) is not nn.Parameter:
+            return f"its weight is a {type(layer.module.weight).__name__}: prune the model before it is distributed or wrapped"
         return "per_layer leaves it dense" if pattern is None else misfit(layer, pattern, loaded=loaded)
 
 
@@ -116,6 +122,7 @@ def calibrate(
                 lambda index, block, names=names: None if saved is None else saved.finished(names[index], block),
                 lambda index, done, names=names: None if saved is None else saved.keep(names[index], done),
                 lambda: shown.step(total),
+                Permuter() if options.permute else None,
             )
             rows |= walk.run()
     return Report(tuple(plan.ordered(rows)))
@@ -196,7 +203,7 @@ def _key(
             text.update(rows.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
     return {
         "model": f"{type(model).__name__} {digest(outside)}",
-        "method": f"{options.method} tune={options.tune}",
+        "method": f"{options.method} tune={options.tune} permute={options.permute}",
         "choice of layers": hashlib.sha256(repr(plan.targets).encode()).hexdigest(),
         "text": text.hexdigest(),
     }

@@ -42,7 +42,7 @@ class Collector:
     """Collects the moments of the inputs of some weights, by passes that end behind the last of their products.
 
     weights: those of the block to watch, by name. new: weights of the pruned model that take the place of the block's.
-    correct: whether moments have the dense model's inputs too. The dense block then sends the tokens to the experts that
+    dense: weights of the dense model that take the place of the block's, in another order. correct: whether moments have the dense model's inputs too. The dense block then sends the tokens to the experts that
     the pruned one chose. Weights that get other numbers of rows all the same are not corrected.
     """
 
@@ -55,8 +55,10 @@ class Collector:
         new: Mapping[str, Tensor],
         *,
         correct: bool,
+        dense: Mapping[str, Tensor] | None = None,
     ) -> None:
         self._streams, self._block, self._trace, self._new = streams, block, trace, new
+        self._dense = dense or {}
         self._dense_weights = dict(weights)
         self._pruned_weights = {name: new.get(name, weight) for name, weight in weights.items()}
         # One weight of each input adds it for all.
@@ -87,7 +89,7 @@ class Collector:
         if self._corrected:
             wanted = {name: counts[name] for name in self._corrected}
             mode = Collect(Weights(self._dense_weights), wanted, lambda product: self._pair(product, text))
-            self._pass(mode, Routes(routes.chosen), {}, batch, dense=True)
+            self._pass(mode, Routes(routes.chosen), self._dense, batch, dense=True)
         unpaired = next((name for (name, _), waiting in self._inputs.items() if waiting), None)
         if unpaired is not None:
             raise _Unpaired(unpaired)

@@ -43,6 +43,7 @@ def prune_(
     reconstruct: int = 0,
     swaps: int = 0,
     tune: int = 0,
+    permute: bool = False,
     damping: float | None = None,
     skip: Collection[str] = (),
     per_layer: Mapping[str, str | Pattern | None] | None = None,
@@ -54,8 +55,8 @@ def prune_(
     """Prune the weights of a model's linear layers, in place. `compress_` then makes them sparse.
 
     pattern: along the input features, see `louver.prune`.
-    method: "magnitude", which needs no text and takes the layers of any model; "wanda" (arXiv 2306.11695) or "sparsegpt"
-        (arXiv 2301.00774), which prune block after block by the inputs that a text gives each layer.
+    method: "magnitude", which needs no text and takes the layers of any model; "wanda" (arXiv 2306.11695), "sparsegpt"
+        (arXiv 2301.00774) or "admm" (arXiv 2406.07831), which prune block after block by the inputs that a text gives each layer.
     calibration: token ids [rows, length] without padding; floating [rows, …] for a model that reads no ids; or several
         texts by name. None, for a calibrated method: text that the model writes itself.
     held_out: other texts, to choose the damping and to measure errors; None: the last eighth of each text.
@@ -64,6 +65,8 @@ def prune_(
     reconstruct: steps of conjugate gradients on the kept values; 30 are as good as exact.
     swaps: sweeps in which each group takes its best elements given the others.
     tune: steps of Adam on the kept values of the attention and of the MLP of each block, against the dense model's.
+    permute: first reorder channels where the block computes the same, such as the rows of gate and up with the columns of
+        down, so that the patterns keep more. Layers then have other rows and columns than in the dense model.
     damping: of the inputs' Gram matrix, in units of its mean diagonal; None: chosen by the held-out texts.
     skip: names of layers to leave, with `*` and `?` as in file names.
     per_layer: other patterns by the name of a layer; None leaves it dense.
@@ -81,9 +84,9 @@ def prune_(
     """
     made = Method(method, correct=correct, reconstruct=reconstruct, swaps=swaps, damping=damping)
     patterns = None if per_layer is None else {n: p if p is None else Pattern.parse(p) for n, p in per_layer.items()}
-    options = Options(Pattern.parse(pattern), made, tune, tuple(skip), patterns, blocks)
+    options = Options(Pattern.parse(pattern), made, tune, tuple(skip), patterns, blocks, permute)
     if not made.calibrated and not tune and calibration is None:
-        given = {"held_out": held_out, "blocks": blocks, "resume": resume}
+        given = {"held_out": held_out, "blocks": blocks, "resume": resume, "permute": permute or None}
         unused = next((name for name, value in given.items() if value is not None), None)
         if unused is not None:
             raise ValueError(f"{unused}= goes with a calibration, got none: method={method!r} alone reads no text")

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from louver.formats.pattern import Pattern
 from louver.torch.accuracy.blocks import Blocks, Chain, outputs, run, stream
 from louver.torch.accuracy.collect import Collector, Statistics
+from louver.torch.accuracy.free import Permuter
 from louver.torch.accuracy.matrix import Method, prune_matrix, relative_error
 from louver.torch.accuracy.moments import products
 from louver.torch.accuracy.products import Trace, Weights
@@ -63,6 +64,7 @@ class Walk:
     finished: Callable[[int, nn.Module], Done | None]
     keep: Callable[[int, Done], None]
     progress: Callable[[], None]
+    permuter: Permuter | None = None
 
     def run(self) -> dict[str, Row]:
         """Prune all blocks. Returns the rows of the weights by name.
@@ -94,11 +96,17 @@ class Walk:
         weights = {name: parameters[name].detach() for name in targets}
         trace = self.trace(index, block, weights)
         done = Done(rows={t.name: _unseen(t, weights[t.parameter]) for t in self.targets[index] if not t.stack})
+        ordered: Mapping[str, Tensor] = {}
+        if self.permuter is not None:
+            patterns = {name: targets[name].pattern for name in weights if name in trace.levels}
+            ordered = self.permuter(self.streams, block, trace, patterns, index)
+            done.weights |= ordered
+            weights |= {name: ordered[name] for name in weights.keys() & ordered.keys()}
         levels = sorted(set(trace.levels.values()))
         waiting: list[str] = []
         for level in levels:
             names = [name for name in weights if trace.levels.get(name) == level]
-            self._level(block, trace, {targets[name]: weights[name] for name in names}, done)
+            self._level(block, trace, {targets[name]: weights[name] for name in names}, ordered, done)
             waiting += names
             part = next((part for part in trace.parts if part.level == level), None)
             if self.tuned and (part is not None or level == levels[-1]):
@@ -130,11 +138,19 @@ class Walk:
         trace.adopt(weights)
         return trace
 
-    def _level(self, block: nn.Module, trace: Trace, weights: Mapping[Target, Tensor], done: Done) -> None:
+    def _level(
+        self,
+        block: nn.Module,
+        trace: Trace,
+        weights: Mapping[Target, Tensor],
+        ordered: Mapping[str, Tensor],
+        done: Done,
+    ) -> None:
         """Prune the weights of one level, by one pass over the batches."""
         start = time.perf_counter()
         named = {target.parameter: weight for target, weight in weights.items()}
-        collector = Collector(self.streams, block, trace, named, done.weights, correct=self.method.correct)
+        correct = self.method.correct
+        collector = Collector(self.streams, block, trace, named, done.weights, correct=correct, dense=ordered)
         collector.run()
         shared = (time.perf_counter() - start) / len(weights)
         for target, weight in weights.items():
@@ -143,6 +159,8 @@ class Walk:
                 new, mask, row = self.prune(target, weight, trace.turned[target.parameter], collector)
             except ArithmeticError as error:
                 raise ArithmeticError(f"{target.name}: {error}") from None
+            if target.parameter in ordered:
+                row = replace(row, reason=f"{row.reason}; channels in another order")
             done.weights[target.parameter], done.masks[target.parameter] = new, mask
             done.rows[target.name] = replace(row, seconds=shared + time.perf_counter() - start)
 

@@ -103,6 +103,14 @@ def test_each_text_holds_out_its_last_eighth(llama: Any) -> None:
     assert row.error == pytest.approx(mean, rel=1e-6) and row.damping in (0.001, 0.01, 0.1, 0.3)
 
 
+def test_weights_that_are_no_plain_parameters_stay() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    model[0].weight = nn.Parameter(louver.torch.SparseTensor.of(torch.randn(8, 8), "2:4", prune=True), False)
+    report = louver.torch.prune_(model)
+    assert report["0"].reason.startswith("its weight is a SparseTensor: prune the model before it is distributed")
+    assert report["1"].done == "pruned"
+
+
 def test_modes_and_grads_come_back_and_weights_can_be_trained(llama: Any) -> None:
     llama.train()
     llama.model.layers[1].mlp.eval()
