@@ -89,8 +89,8 @@ _OPTIONS: Final = (
 _NAMES: Final = {
     name: name.replace("_", "-").replace("judged", "eval")
     for name in (
-        *("calibration", "held_out", "rows", "length", "correct", "reconstruct", "swaps", "tune", "damping", "distill"),
-        *("judged", "blocks", "resume", "device", "plot"),
+        *("calibration", "held_out", "rows", "length", "correct", "reconstruct", "swaps", "tune", "permute", "damping"),
+        *("distill", "judged", "blocks", "resume", "device", "plot"),
     )
 }
 """The options beside --method by their parameters."""
@@ -110,7 +110,7 @@ def calibration_of(given: Mapping[str, Any]) -> Calibration | None:
     fields = ("correct", "reconstruct", "swaps", "damping")
     method = Method(given["method"], **{name: given[name] for name in fields})
     texts = given["calibration"] or (OWN,)
-    others = {name: given[name] for name in ("held_out", "judged", "rows", "length", "tune", "distill", "blocks")}
+    others = {name: given[name] for name in ("held_out", "judged", "rows", "length", "tune", "permute", "distill", "blocks")}
     return Calibration(method, texts, **others)
 
 

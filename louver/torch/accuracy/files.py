@@ -50,7 +50,7 @@ Progress = Callable[[str, float], object]
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """How `prune_folder` prunes. See `louver.torch.prune_` for method and tune.
+    """How `prune_folder` prunes. See `louver.torch.prune_` for method, tune and permute.
 
     texts: files to calibrate on, or `OWN` alone. held_out: files that choose the damping and measure errors; none: the
     last eighth of each text. judged: files whose perplexity is measured before and after.
@@ -66,6 +66,7 @@ class Calibration:
     rows: int | None = None
     length: int | None = None
     tune: int = 0
+    permute: bool = False
     distill: float | None = None
     blocks: str | None = None
 
@@ -152,7 +153,8 @@ def prune_folder(
     texts = _Texts(model, folder_in, calibration, work)
     judged = texts.read(calibration.judged, None)
     skipped = dict(_skipped(model))
-    chosen = Options(options.pattern, calibration.method, calibration.tune, tuple(skipped), None, model.chain.name)
+    asked, skip = calibration, tuple(skipped)
+    chosen = Options(options.pattern, asked.method, asked.tune, skip, None, model.chain.name, asked.permute)
     kept: list[Written] = []
 
     def made(key: Mapping[str, str]) -> Written:
