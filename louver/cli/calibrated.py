@@ -32,8 +32,8 @@ def _minutes(context: click.Context, parameter: click.Parameter, value: str | No
 _OPTIONS: Final = (
     click.option(
         "--method",
-        type=click.Choice(["magnitude", "wanda", "sparsegpt"]),
-        help="Run the model on texts and prune by its activations. Needs torch and transformers.",
+        metavar="NAME",
+        help="wanda, sparsegpt, admm or magnitude: run the model on texts, and prune by its activations.",
     ),
     click.option(
         "--calibration",
@@ -110,7 +110,9 @@ def calibration_of(given: Mapping[str, Any]) -> Calibration | None:
     fields = ("correct", "reconstruct", "swaps", "damping")
     method = Method(given["method"], **{name: given[name] for name in fields})
     texts = given["calibration"] or (OWN,)
-    others = {name: given[name] for name in ("held_out", "judged", "rows", "length", "tune", "permute", "distill", "blocks")}
+    others = {
+        name: given[name] for name in ("held_out", "judged", "rows", "length", "tune", "permute", "distill", "blocks")
+    }
     return Calibration(method, texts, **others)
 
 

@@ -9,34 +9,27 @@ import numpy as np
 import pytest
 
 import louver
+from support.model_folders import WORDS, word_tokenizer, words
 
 torch: Any = pytest.importorskip("torch")
 transformers: Any = pytest.importorskip("transformers")
-tokenizers: Any = pytest.importorskip("tokenizers")
+pytest.importorskip("tokenizers")
 
 from louver.torch.accuracy.texts import read_tokens  # noqa: E402
-
-WORDS = [f"w{number}" for number in range(40)]
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with a tokenizer of whole words, which would add a token that begins a text."""
-    path = tmp_path / "model"
-    made = tokenizers.Tokenizer(
-        tokenizers.models.WordLevel({word: at for at, word in enumerate(["?", "^", *WORDS])}, "?")
-    )
-    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    made.post_processor = tokenizers.processors.TemplateProcessing("^ $A", special_tokens=[("^", 1)])
-    transformers.PreTrainedTokenizerFast(tokenizer_object=made, unk_token="?", bos_token="^").save_pretrained(path)
-    return path
+    """A folder with a tokenizer of whole words."""
+    word_tokenizer(tmp_path / "model")
+    return tmp_path / "model"
 
 
-def test_a_text_becomes_rows_without_padding(folder: Path, tmp_path: Path, rng: np.random.Generator) -> None:
-    words = rng.choice(WORDS, 103)
+def test_a_text_becomes_rows_without_padding(folder: Path, tmp_path: Path) -> None:
+    text = words(3, 103).split()
     path = tmp_path / "text.md"
-    path.write_text(" ".join(words), encoding="utf-8")
-    wanted = np.array([2 + WORDS.index(word) for word in words])
+    path.write_text(" ".join(text), encoding="utf-8")
+    wanted = np.array([2 + WORDS.index(word) for word in text])
     got = read_tokens(path, folder, 10)
     assert got.dtype == torch.int64
     np.testing.assert_array_equal(got.numpy(), wanted[:100].reshape(10, 10))
