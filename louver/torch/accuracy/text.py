@@ -90,13 +90,13 @@ def evaluate(model: nn.Module, tokens: Tensor, teacher: nn.Module | None = None)
     sums = torch.zeros(3, dtype=torch.float64, device=device)
     with evaluating(model, teacher):
         vocabulary = logits_of(model, text[:1, :2].long().to(device)).shape[-1]
-        # Each device holds scores of both models, and f32 copies of a part of them.
-        limit = PART if device.type == "cuda" else PART // 16
+        # A device holds scores of both models, 2 GB each on a GPU, and f32 copies of a part of them.
+        limit = 4 * PART if device.type == "cuda" else PART // 16
         for chunk in text.split(max(1, limit // (vocabulary * text.shape[1]))):
             rows = chunk.long().to(device)
             scores = logits_of(model, rows)[:, :-1].flatten(0, 1)
             dense = None if teacher is None else logits_of(teacher, rows.to(device_of(teacher)))[:, :-1].flatten(0, 1)
-            size = max(1, limit // 4 // vocabulary)
+            size = max(1, limit // 16 // vocabulary)
             following = rows[:, 1:].flatten()
             for at in range(0, len(following), size):
                 span = slice(at, at + size)
