@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from support.tiny_models import KINDS, ids, result, tiny
 torch: Any = pytest.importorskip("torch")
 transformers: Any = pytest.importorskip("transformers")
 
-from louver.torch.accuracy import streams  # noqa: E402
+from louver.torch.accuracy import streams, walk  # noqa: E402
 from louver.torch.accuracy.calibrate import Options, calibrate  # noqa: E402
 from louver.torch.accuracy.matrix import Method  # noqa: E402
 from louver.torch.accuracy.moments import Moments  # noqa: E402
@@ -145,11 +146,37 @@ def test_experts_with_few_tokens_are_named(monkeypatch: pytest.MonkeyPatch) -> N
     assert few.reason == "by sparsegpt, correct=True; under 8 tokens: by wanda alone"
     assert none.warnings == ("under 16 tokens: by magnitude alone",) and none.error is None
     assert "0.experts.2.up: under 8 tokens: by wanda alone" in report.warnings
+    # A choice that no topk makes cannot be repeated: behind the first block, the dense model sends other rows.
+    assert report["0.experts.0.up"].reason == "by sparsegpt, correct=True"
+    assert report["1.experts.0.up"].reason == "by sparsegpt"
+    assert report["1.experts.0.up"].warnings == ("not corrected: the dense model gives it other rows",)
     assert report["0.experts.0.up"].tokens == int((rows[..., 0] <= 0).sum())
     x = rows.reshape(-1, 8)[rows.reshape(-1, 8)[:, 0] > 2.2]
     assert torch.equal(model[0].experts[2].up.weight, by_wanda(dense[0].experts[2].up.weight, x))
     last = model[0].experts[3].down.weight
     assert torch.equal(last, louver.prune(dense[0].experts[3].down.weight.detach(), "2:4"))
+
+
+def test_experts_are_corrected_by_the_tokens_that_the_pruned_model_sends_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokens = tiny(torch, transformers, "qwen2_moe"), ids(torch, 12)
+    dense, kept = copy.deepcopy(model), []
+    add = Moments.add
+    monkeypatch.setattr(Moments, "add", lambda self, x, d=None: (kept.append((x, d)), add(self, x, d))[1])
+    louver.torch.prune_(model, calibration=tokens, held_out=tokens[:1], **FULL)
+    given: list[Any] = []
+    for each in (model, dense):
+        experts = each.model.layers[1].mlp.experts
+        handle = experts.register_forward_pre_hook(lambda module, args: given.append(args))
+        result(torch, each, tokens)
+        handle.remove()
+    (hidden, chosen, _), (dense_hidden, dense_chosen, _) = given
+    assert not torch.equal(chosen.sort().values, dense_chosen.sort().values), "routes differ, or nothing is shown"
+    for expert in range(4):
+        at = (chosen == expert).any(1).nonzero()[:, 0]
+        at = at[hidden[at, 0].argsort()]
+        orders = [(x, d, x[:, 0].argsort()) for x, d in kept if len(x) == len(at) and x.dim() == 2]
+        pair = next(d[order] for x, d, order in orders if torch.allclose(x[order], hidden[at], atol=1e-4))
+        torch.testing.assert_close(pair, dense_hidden[at], atol=1e-4, rtol=1e-3)
 
 
 def test_batches_change_nothing_but_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,11 +199,42 @@ def test_the_dense_stream_is_the_dense_model(monkeypatch: pytest.MonkeyPatch) ->
     louver.torch.prune_(model, calibration=tokens, held_out=tokens[:1], **FULL)
     wanted = [inputs(dense, f"model.layers.1.{name}", tokens) for name in ("self_attn.o_proj", "mlp.down_proj")]
     got = [inputs(model, f"model.layers.1.{name}", tokens) for name in ("self_attn.o_proj", "mlp.down_proj")]
-    # One batch and one held-out batch, four inputs a block.
-    second = pairs[8:]
-    for (x, d), mine, other in zip((second[2], second[6]), got, wanted, strict=True):
+    for mine, other in zip(got, wanted, strict=True):
+        x, d = next(
+            pair
+            for pair in pairs
+            if pair[0].numel() == mine.numel() and torch.allclose(pair[0].reshape(mine.shape), mine)
+        )
         torch.testing.assert_close(x.reshape(mine.shape), mine)
         torch.testing.assert_close(d.reshape(other.shape), other)
+
+
+def test_few_blocks_choose_dampings_and_others_take_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    chosen: list[tuple[int, int]] = []
+    prune_matrix = walk.prune_matrix
+
+    def watched(w: Any, pattern: Any, method: Any, *more: Any) -> Any:
+        if method.damping is None:
+            chosen.append(tuple(w.shape))
+        return prune_matrix(w, pattern, method, *more)
+
+    monkeypatch.setattr(walk, "prune_matrix", watched)
+    monkeypatch.setattr(walk, "CHOICES", 2)
+    model, tokens = tiny(torch, transformers, "llama", num_hidden_layers=5), ids(torch, 16)
+    other = copy.deepcopy(model)
+    report = louver.torch.prune_(model, method="sparsegpt", calibration=tokens, resume=tmp_path)
+    # Three of five blocks choose, once for each input: of q, k and v, of o, of gate and up, of down.
+    assert chosen == 3 * [(32, 32), (32, 32), (64, 32), (32, 64)]
+    used = {row.name: row.damping for row in report.changed}
+    for block in (1, 3):
+        for name in ("self_attn.o_proj", "mlp.down_proj"):
+            assert used[f"model.layers.{block}.{name}"] == used[f"model.layers.{block - 1}.{name}"]
+    assert used["model.layers.2.self_attn.q_proj"] == used["model.layers.3.self_attn.v_proj"]
+    # A run that goes on takes the dampings of the blocks before.
+    (tmp_path / "model.layers.3.block").unlink()
+    chosen.clear()
+    louver.torch.prune_(other, method="sparsegpt", calibration=tokens, resume=tmp_path)
+    assert not chosen and all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
 
 
 def test_nan_names_the_layer_and_changes_nothing_of_its_block() -> None:
