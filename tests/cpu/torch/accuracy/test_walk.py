@@ -372,6 +372,24 @@ def test_blocks_may_come_one_at_a_time() -> None:
     assert all(torch.equal(x, state[key]) for key, x in model.state_dict().items())
 
 
+def test_a_block_goes_back_also_after_an_error() -> None:
+    model, tokens = tiny(torch, transformers, "llama"), ids(torch, 4)
+    with torch.no_grad():
+        model.model.layers[1].mlp.down_proj.weight[2, 3] = math.inf
+    state = {key: x.clone() for key, x in model.state_dict().items()}
+    model.model.layers.to("meta")
+    sources: list[OneByOne] = []
+
+    def source(chain: Any) -> OneByOne:
+        sources.append(OneByOne(model, chain, state))
+        return sources[-1]
+
+    options = Options(louver.Pattern(2, 4), Method("wanda"))
+    with pytest.raises(ArithmeticError, match=r"^model\.layers\.1\.mlp\.down_proj: the weight has NaN or infinity"):
+        calibrate(model, options, {"calibration": tokens}, {}, source=source, device=torch.device("cpu"))
+    assert sources[0].resident == 0 and all(p.is_meta for p in model.model.layers.parameters())
+
+
 def test_one_chain_comes_one_block_at_a_time() -> None:
     model = tiny(torch, transformers, "t5")
     with pytest.raises(ValueError, match="got 'encoder.block' and 'decoder.block': load the model into memory"):
