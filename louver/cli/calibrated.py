@@ -19,23 +19,21 @@ C = TypeVar("C", bound=Callable[..., Any])
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
 
 
-class _Minutes(click.ParamType):
+def _minutes(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
     """A time such as 90s, 2m or 1.5h, as minutes."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", str(value))
-        if found is None or float(found[1]) == 0:
-            self.fail(f"a time is a number with s, m or h, such as 90s or 2m, got {value!r}", param, ctx)
-        return float(found[1]) * _SECONDS[found[2]] / 60
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", value)
+    if found is None or float(found[1]) == 0:
+        raise click.BadParameter(f"a time is a number with s, m or h, such as 90s or 2m, got {value!r}")
+    return float(found[1]) * _SECONDS[found[2]] / 60
 
 
 _OPTIONS: Final = (
     click.option(
         "--method",
-        type=click.Choice(["magnitude", "wanda", "sparsegpt"]),
-        help="Run the model on texts and prune by its activations. Needs torch and transformers.",
+        metavar="NAME",
+        help="wanda, sparsegpt, admm or magnitude: run the model on texts, and prune by its activations.",
     ),
     click.option(
         "--calibration",
@@ -64,6 +62,7 @@ _OPTIONS: Final = (
     click.option(
         "--tune", type=click.IntRange(0), metavar="N", default=0, help="Steps of Adam on each part of a block."
     ),
+    click.option("--permute", is_flag=True, help="First reorder channels where the block computes the same."),
     click.option(
         "--damping",
         type=click.FloatRange(0),
@@ -71,7 +70,10 @@ _OPTIONS: Final = (
         help="Of the Gram matrix. Default: chosen by held-out texts.",
     ),
     click.option(
-        "--distill", type=_Minutes(), help="Then train kept values this long to predict as the dense model does."
+        "--distill",
+        metavar="TIME",
+        callback=_minutes,
+        help="Then train kept values this long to predict as the dense model does.",
     ),
     click.option(
         "--eval", "judged", metavar="FILE", multiple=True, help="Print perplexity before and after. May be repeated."
@@ -85,23 +87,13 @@ _OPTIONS: Final = (
 )
 
 
-_NAMES: Final = {
-    name: name.replace("_", "-").replace("judged", "eval")
-    for name in (
-        *("calibration", "held_out", "rows", "length", "correct", "reconstruct", "swaps", "tune", "damping", "distill"),
-        *("judged", "blocks", "resume", "device", "plot"),
-    )
-}
-"""The options beside --method by their parameters."""
-
-
 def calibration_of(given: Mapping[str, Any]) -> Calibration | None:
     """What the options ask for; None without --method. Raises UsageError for an option that needs it."""
     if given["method"] is None:
         context = click.get_current_context()
-        used = [option for option in _NAMES if context.get_parameter_source(option) == ParameterSource.COMMANDLINE]
-        if used:
-            raise click.UsageError(f"--{_NAMES[used[0]]} goes with --method, such as --method sparsegpt.")
+        for option in context.command.params:
+            if option.name in given and context.get_parameter_source(option.name) == ParameterSource.COMMANDLINE:
+                raise click.UsageError(f"{option.opts[0]} goes with --method, such as --method sparsegpt.")
         return None
     from louver.torch.accuracy.files import OWN, Calibration
     from louver.torch.accuracy.matrix import Method
@@ -109,7 +101,9 @@ def calibration_of(given: Mapping[str, Any]) -> Calibration | None:
     fields = ("correct", "reconstruct", "swaps", "damping")
     method = Method(given["method"], **{name: given[name] for name in fields})
     texts = given["calibration"] or (OWN,)
-    others = {name: given[name] for name in ("held_out", "judged", "rows", "length", "tune", "distill", "blocks")}
+    others = {
+        name: given[name] for name in ("held_out", "judged", "rows", "length", "tune", "permute", "distill", "blocks")
+    }
     return Calibration(method, texts, **others)
 
 
