@@ -77,10 +77,7 @@ class Walk:
             block = self.source.load(index).to(self.streams.device)
             block.eval()
             try:
-                done = self.finished(index, block)
-                if done is None:
-                    done = self._block(index, block)
-                    self.keep(index, done)
+                done = self._done(index, block)
                 self.streams.advance(block, done.weights)
                 parameters = dict(block.named_parameters())
                 with torch.no_grad():
@@ -91,6 +88,14 @@ class Walk:
             rows |= done.rows
             self.progress()
         return rows
+
+    def _done(self, index: int, block: nn.Module) -> Done:
+        """What an earlier run made of a block, or what this one makes of it."""
+        done = self.finished(index, block)
+        if done is None:
+            done = self._block(index, block)
+            self.keep(index, done)
+        return done
 
     def _block(self, index: int, block: nn.Module) -> Done:
         targets = {target.parameter: target for target in self.targets[index]}
