@@ -82,24 +82,30 @@ class Walk:
         for index in range(len(self.chain.names)):
             block = self.source.load(index).to(self.streams.device)
             block.eval()
-            if index % max(1, len(self.chain.names) // CHOICES) == 0:
-                self.dampings.clear()
-            done = self.finished(index, block)
-            if done is not None:
-                for target in self.targets[index]:
-                    self._remember(target.parameter, done.rows.get(target.name))
-            else:
-                done = self._block(index, block)
-                self.keep(index, done)
-            self.streams.advance(block, done.weights)
-            parameters = dict(block.named_parameters())
-            with torch.no_grad():
-                for name, weight in done.weights.items():
-                    parameters[name].copy_(weight)
-            self.source.store(index, block)
+            try:
+                done = self._done(index, block)
+                self.streams.advance(block, done.weights)
+                parameters = dict(block.named_parameters())
+                with torch.no_grad():
+                    for name, weight in done.weights.items():
+                        parameters[name].copy_(weight)
+            finally:
+                self.source.store(index, block)
             rows |= done.rows
             self.progress()
         return rows
+
+    def _done(self, index: int, block: nn.Module) -> Done:
+        """What an earlier run made of a block, or what this one makes of it."""
+        if index % max(1, len(self.chain.names) // CHOICES) == 0:
+            self.dampings.clear()
+        done = self.finished(index, block)
+        if done is None:
+            done = self._block(index, block)
+            self.keep(index, done)
+        for target in self.targets[index]:
+            self._remember(target.parameter, done.rows.get(target.name))
+        return done
 
     def _block(self, index: int, block: nn.Module) -> Done:
         targets = {target.parameter: target for target in self.targets[index]}
@@ -126,6 +132,8 @@ class Walk:
                 new, used = tune(self.streams, block, done.weights, kept, add, self.tuned)
                 done.weights |= new
                 waiting = [name for name in waiting if name not in used]
+                for name in (targets[name].name for name in new):
+                    done.rows[name] = replace(done.rows[name], reason=f"{done.rows[name].reason}; tuned")
         return done
 
     def trace(self, index: int, block: nn.Module, weights: Mapping[str, Tensor]) -> Trace:
