@@ -6,12 +6,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from louver.torch.accuracy.prune import prune_
     from louver.torch.linear import SparseLinear, SparseWeight
     from louver.torch.quantized import quantize_
     from louver.torch.ready import prepare
     from louver.torch.report import Report
     from louver.torch.stale import verify
-    from louver.torch.swap import compress_, decompress_, prune_
+    from louver.torch.swap import compress_, decompress_
     from louver.torch.tensor import SparseTensor
 
 __all__ = [
@@ -36,7 +37,7 @@ _HOMES = {
     "compress_": "swap",
     "decompress_": "swap",
     "prepare": "ready",
-    "prune_": "swap",
+    "prune_": "accuracy.prune",
     "quantize_": "quantized",
     # `louver.library` looks for it when PyTorch records a call.
     "recorded_linear": "recorded",

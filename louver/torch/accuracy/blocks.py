@@ -25,6 +25,10 @@ _HELP: Final = (
 )
 
 
+_CLOSE: Final = 0.02
+"""A run block by block may differ from the model's own by this part of the norm, by rounding."""
+
+
 class Blocks(Protocol):
     """Where the blocks of a chain come from, one at a time. At most two are resident."""
 
@@ -150,7 +154,9 @@ class Capture:
         self._model, self._chain, self._source, self._device = model, chain, source, device
         self._blocks = [model.get_submodule(name) for name in chain.names]
         if len({id(block) for block in self._blocks}) != len(self._blocks):
-            raise ValueError(f"each block of {chain.name} is a module of its own, got one module in two places: {_HELP}")
+            raise ValueError(
+                f"each block of {chain.name} is a module of its own, got one module in two places: {_HELP}"
+            )
         self._shared: dict[int, Tensor] = {}
 
     def calls(self, batch: Tensor) -> list[Call]:
@@ -202,9 +208,7 @@ class _Recorder(TorchFunctionMode):
         if index < len(self.calls):
             raise ValueError(f"a block runs once in a pass, got a second call of {names[index]}: {_HELP}")
         if index > len(self.calls):
-            raise ValueError(
-                f"blocks run in their order, got {names[index]} before {names[len(self.calls)]}: {_HELP}"
-            )
+            raise ValueError(f"blocks run in their order, got {names[index]} before {names[len(self.calls)]}: {_HELP}")
         leaves, spec = tree_flatten((args, kwargs))
         if index == 0:
             home = next((leaf.device for leaf in leaves if isinstance(leaf, Tensor)), self._device)
@@ -220,6 +224,38 @@ class _Recorder(TorchFunctionMode):
             )
         self.calls.append(call)
         return self._output
+
+
+def check_chain(model: nn.Module, chain: Chain, batch: Tensor) -> None:
+    """Run the blocks of a chain one by one on a small batch, and compare with the model's own run.
+
+    Raises ValueError for a model that hands more from block to block than their outputs. Nothing is changed.
+    """
+    blocks = [model.get_submodule(name) for name in chain.names]
+    forwards = [block.forward for block in blocks]
+    own: list[Any] = []
+
+    def watched(index: int, args: Any, kwargs: Any) -> Any:
+        result = forwards[index](*args, **kwargs)
+        if index + 1 == len(blocks):
+            own[:] = outputs(result)
+        return result
+
+    device = next((p.device for p in blocks[0].parameters()), torch.device("cpu"))
+    calls = Capture(model, chain, Resident(model, chain), device).calls(batch)
+    state: list[Any] = []
+    with torch.no_grad():
+        with _patched(blocks, watched):
+            call_model(model, batch)
+        for block, call in zip(blocks, calls, strict=True):
+            home = next((p.device for p in block.parameters()), device)
+            state = outputs(run(block, {}, call.arguments(state, home)))
+    wanted, got = stream(own).float(), stream(state).float()
+    if wanted.shape != got.shape or not bool((wanted - got.to(wanted.device)).norm() <= _CLOSE * wanted.norm()):
+        raise ValueError(
+            f"blocks hand on nothing but their outputs, got {chain.name!r} whose blocks, run one by one, give another "
+            f"result than the model: {_HELP}"
+        )
 
 
 @contextlib.contextmanager

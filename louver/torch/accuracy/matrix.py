@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,7 +39,7 @@ class Method:
     reconstruct: steps of conjugate gradients on the kept values.
     swaps: sweeps in which every group takes its best elements given the others.
     damping: added to the Gram matrix, in units of its mean diagonal. None: that of `DAMPINGS` with the least error on
-        held-out moments, or 0.1 without them.
+        held-out moments (the geometric mean over texts), or 0.1 without them.
     Raises ValueError for other values.
     """
 
@@ -80,7 +81,8 @@ class Pruned:
     weight: f32 [R, K] with zeros. mask: bool [R, K], the elements that the pattern keeps.
     damping: what was used, None without a Gram matrix. raised: how much of it was added because the Gram matrix could
     not be factorized.
-    error: ‖W₀ x_dense − W x‖² / ‖W₀ x_dense‖² over the held-out tokens, or the calibration's; None without moments.
+    error: ‖W₀ x_dense − W x‖² / ‖W₀ x_dense‖² over the held-out tokens (the geometric mean over texts), or the
+        calibration's; None without moments.
     silent: inputs that were 0 for every token. Their weights are pruned first; those that are kept do not change.
     """
 
@@ -93,11 +95,11 @@ class Pruned:
 
 
 def prune_matrix(
-    w: Tensor, pattern: Pattern, method: Method, moments: Moments | None = None, held_out: Moments | None = None
+    w: Tensor, pattern: Pattern, method: Method, moments: Moments | None = None, held_out: Sequence[Moments] = ()
 ) -> Pruned:
     """Prune a weight [R, K] of any floating type along K.
 
-    moments: of the calibration's inputs; held_out: of other tokens, which choose the damping and measure the error.
+    moments: of the calibration's inputs; held_out: of other texts, which choose the damping and measure the error.
     `w` is not changed. Raises ArithmeticError for NaN or infinity in moments or weight, ValueError for moments that do
     not fit.
     """
@@ -109,14 +111,14 @@ def prune_matrix(
         return _prune(w, pattern, method, moments, held_out)
 
 
-def _check(w: Tensor, pattern: Pattern, method: Method, moments: Moments | None, held_out: Moments | None) -> None:
+def _check(w: Tensor, pattern: Pattern, method: Method, moments: Moments | None, held_out: Sequence[Moments]) -> None:
     if w.ndim != 2 or not w.is_floating_point() or w.numel() == 0:
         raise ValueError(f"a weight is a floating matrix [R, K] with elements, got {w.dtype} {list(w.shape)}")
     if method.swaps:
         check_swaps(pattern)
     if moments is None and method.calibrated:
         raise ValueError(f"{method.name} with these refinements needs moments of the inputs: give a calibration")
-    for each in (moments, held_out):
+    for each in (moments, *held_out):
         if each is None:
             continue
         if each.features != w.shape[1]:
@@ -126,24 +128,26 @@ def _check(w: Tensor, pattern: Pattern, method: Method, moments: Moments | None,
         each.check()
 
 
-def _prune(w: Tensor, pattern: Pattern, method: Method, moments: Moments | None, held_out: Moments | None) -> Pruned:
-    judge = held_out or moments
+def _prune(w: Tensor, pattern: Pattern, method: Method, moments: Moments | None, held_out: Sequence[Moments]) -> Pruned:
+    judges = held_out or ([] if moments is None else [moments])
     gram = None if moments is None else moments.gram
     silent = 0 if gram is None else int((gram.diagonal() == 0).sum())
     if moments is None or gram is None or not method.solves:
         mask = magnitude(w, pattern) if gram is None or method.name == "magnitude" else wanda(w, gram, pattern)
         weight = w * mask
-        return Pruned(weight, mask, None, 0.0, judge and relative_error(w, weight, judge), silent)
+        return Pruned(weight, mask, None, 0.0, mean_error(w, weight, judges) if judges else None, silent)
     cross = moments.cross if method.correct else gram
-    if method.damping is None and held_out is not None:
+    if method.damping is None and held_out:
         damped = _best(w, pattern, method, gram, cross, held_out)
     else:
         damped = Damped.of(gram, DAMPING if method.damping is None else method.damping)
     weight, mask = _solve(w, pattern, method, gram, cross, damped)
-    return Pruned(weight, mask, damped.damping, damped.raised, judge and relative_error(w, weight, judge), silent)
+    return Pruned(weight, mask, damped.damping, damped.raised, mean_error(w, weight, judges), silent)
 
 
-def _best(w: Tensor, pattern: Pattern, method: Method, gram: Tensor, cross: Tensor, held_out: Moments) -> Damped:
+def _best(
+    w: Tensor, pattern: Pattern, method: Method, gram: Tensor, cross: Tensor, held_out: Sequence[Moments]
+) -> Damped:
     """The damping with the least error on held-out tokens. A sample of rows tells: they share H, and errors add."""
     height = min(pattern.length, len(w))
     every = height * max(1, len(w) // max(SAMPLE, height))
@@ -154,7 +158,7 @@ def _best(w: Tensor, pattern: Pattern, method: Method, gram: Tensor, cross: Tens
     for damping in DAMPINGS:
         damped = Damped.of(gram, damping)
         weight, _ = _solve(some, pattern, method, gram, cross, damped)
-        error = relative_error(some, weight, held_out)
+        error = mean_error(some, weight, held_out)
         if best is None or error < least:
             best, least = damped, error
     assert best is not None
@@ -176,6 +180,11 @@ def _solve(
         weight, mask = swaps(weight, mask, damped.gram, target, pattern)
         weight = reconstruct(weight, mask, damped.gram, target, method.reconstruct)
     return weight, mask
+
+
+def mean_error(w: Tensor, weight: Tensor, texts: Sequence[Moments]) -> float:
+    """The geometric mean of `relative_error` over texts, at least one."""
+    return math.prod(relative_error(w, weight, moments) for moments in texts) ** (1 / len(texts))
 
 
 def relative_error(w: Tensor, weight: Tensor, moments: Moments) -> float:

@@ -1,0 +1,100 @@
+"""What a walk has finished, in a folder: a run that was killed goes on behind its last finished block."""
+
+# PyTorch's stubs leave many types unknown.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from louver.torch.accuracy.walk import Done
+from louver.torch.report import Row
+
+_SAMPLE: Final = 4096
+"""Elements of each tensor that its digest reads."""
+
+
+class Resume:
+    """A folder with a file for each finished block, written at once or not at all.
+
+    key: what must be equal for a run to go on, by what it is: it is kept in `key.json`. Raises ValueError, with the
+    names of what differs, for a folder of another run.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], key: Mapping[str, str]) -> None:
+        self._folder = Path(folder)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._folder / "key.json"
+        if path.exists():
+            before: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
+            other = [name for name in {**before, **key} if before.get(name) != key.get(name)]
+            if other:
+                raise ValueError(
+                    f"resume goes on with the same call, got {self._folder} of a run with another {', another '.join(other)}: "
+                    "repeat that call with the dense model, or give another folder"
+                )
+        else:
+            _write(path, json.dumps(dict(key), indent=1).encode())
+        self._digest = ""
+
+    def finished(self, name: str, block: nn.Module) -> Done | None:
+        """What an earlier run made of block `name`. Raises ValueError if the block was another one then."""
+        self._digest = digest([*block.named_parameters(), *block.named_buffers()])
+        path = self._path(name)
+        if not path.exists():
+            return None
+        device = next((p.device for p in block.parameters()), torch.device("cpu"))
+        saved: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+        if saved["digest"] != self._digest:
+            raise ValueError(
+                f"resume needs the weights that the run began with, got others in {name}: load the dense model again"
+            )
+        return Done(
+            weights=saved["weights"], rows={name: _row(fields) for name, fields in json.loads(saved["rows"]).items()}
+        )
+
+    def keep(self, name: str, done: Done) -> None:
+        """Save what was made of the block that `finished` was asked for last."""
+        path = self._path(name)
+        part = path.with_suffix(".part")
+        rows = json.dumps({name: asdict(row) for name, row in done.rows.items()})
+        with part.open("wb") as file:
+            torch.save({"digest": self._digest, "weights": done.weights, "rows": rows}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{name}.block"
+
+
+def digest(tensors: Iterable[tuple[str, Tensor]]) -> str:
+    """A short name for tensors: of their names, types, shapes and a sample of their elements. Cheap, so no proof."""
+    total = hashlib.sha256()
+    for name, tensor in tensors:
+        total.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
+        if tensor.is_meta or not tensor.numel():
+            continue
+        flat = tensor.detach().reshape(-1)
+        sample = flat[:: max(1, len(flat) // _SAMPLE)].contiguous().view(torch.uint8)
+        total.update(sample.cpu().numpy().tobytes())
+    return total.hexdigest()
+
+
+def _row(fields: dict[str, Any]) -> Row:
+    return Row(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
+
+
+def _write(path: Path, content: bytes) -> None:
+    part = path.with_suffix(".part")
+    part.write_bytes(content)
+    part.replace(path)
