@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from louver.torch.accuracy.distill import distill_
     from louver.torch.accuracy.prune import prune_
     from louver.torch.linear import SparseLinear, SparseWeight
     from louver.torch.quantized import quantize_
@@ -22,6 +23,7 @@ __all__ = [
     "SparseWeight",
     "compress_",
     "decompress_",
+    "distill_",
     "prepare",
     "prune_",
     "quantize_",
@@ -36,6 +38,7 @@ _HOMES = {
     "SparseWeight": "linear",
     "compress_": "swap",
     "decompress_": "swap",
+    "distill_": "accuracy.distill",
     "prepare": "ready",
     "prune_": "accuracy.prune",
     "quantize_": "quantized",
