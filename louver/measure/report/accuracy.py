@@ -107,7 +107,7 @@ def row_of(found: Mapping[str, Any]) -> AccuracyRow:
     )
 
 
-def times_of(layers: Sequence[Mapping[str, Any]]) -> dict[int, Times]:
+def times_of(layers: Sequence[Mapping[str, Any]]) -> Mapping[int, Times]:
     """The times of layers by tokens."""
     found: dict[int, dict[tuple[str, str], tuple[float, float]]] = {}
     for each in layers:
