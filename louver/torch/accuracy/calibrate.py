@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import sys
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
@@ -21,8 +20,10 @@ from torch import Tensor, nn
 from louver.formats.pattern import Pattern
 from louver.torch.accuracy.blocks import Blocks, Chain, Resident, check_chain, find_chains
 from louver.torch.accuracy.matrix import Method
+from louver.torch.accuracy.refine import check_swaps
 from louver.torch.accuracy.resume import Resume, digest
 from louver.torch.accuracy.streams import Streams, batches
+from louver.torch.accuracy.text import evaluating
 from louver.torch.accuracy.walk import Target, Walk
 from louver.torch.layers import Layer, dense_layers
 from louver.torch.report import Report, Row
@@ -52,6 +53,9 @@ class Options:
     def __post_init__(self) -> None:
         if type(self.tune) is not int or self.tune < 0:
             raise ValueError(f"tune is a number of steps, 0 or more, got {self.tune!r}")
+        for pattern in {self.pattern, *(self.per_layer or {}).values()} if self.method.swaps else ():
+            if pattern is not None:
+                check_swaps(pattern)
 
     def pattern_of(self, name: str) -> Pattern | None:
         """The pattern of a layer, None if it stays dense."""
@@ -91,7 +95,7 @@ def calibrate(
     chains = find_chains(model, options.blocks)
     plan = _Plan(model, options, chains, loaded=source is None)
     texts = [*batches(calibration, False), *batches(held_out, True)]
-    with _evaluating(model):
+    with evaluating(model):
         if source is None:
             for chain in chains:
                 check_chain(model, chain, _short(texts[0].rows))
@@ -207,18 +211,6 @@ def split(texts: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Ten
 
 def _short(rows: Tensor) -> Tensor:
     return rows[:1] if rows.is_floating_point() else rows[:1, :_CHECKED]
-
-
-@contextlib.contextmanager
-def _evaluating(model: nn.Module) -> Generator[None]:
-    """Evaluation mode. Each module's own mode comes back."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
 
 
 class _Shown:

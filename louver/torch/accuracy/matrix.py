@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 import torch
@@ -63,6 +63,13 @@ class Method:
                 f'correct=True changes values, which {self.name} alone leaves: use method="sparsegpt" or reconstruct=30'
             )
 
+    def __str__(self) -> str:
+        """The name and what differs from the defaults, as in "sparsegpt, correct=True, reconstruct=30"."""
+        given = {
+            each.name: getattr(self, each.name) for each in fields(self) if getattr(self, each.name) != each.default
+        }
+        return ", ".join([self.name, *(f"{name}={value}" for name, value in given.items() if name != "name")])
+
     @property
     def solves(self) -> bool:
         """Whether values change, by a Gram matrix that is damped."""
@@ -83,7 +90,8 @@ class Pruned:
     not be factorized.
     error: ‖W₀ x_dense − W x‖² / ‖W₀ x_dense‖² over the held-out tokens (the geometric mean over texts), or the
         calibration's; None without moments.
-    silent: inputs that were 0 for every token. Their weights are pruned first; those that are kept do not change.
+    silent: inputs that were 0 for every token. Damping stands for what they may be elsewhere; Wanda prunes their weights
+    first. Those that are kept do not change.
     """
 
     weight: Tensor
@@ -117,7 +125,7 @@ def _check(w: Tensor, pattern: Pattern, method: Method, moments: Moments | None,
     if method.swaps:
         check_swaps(pattern)
     if moments is None and method.calibrated:
-        raise ValueError(f"{method.name} with these refinements needs moments of the inputs: give a calibration")
+        raise ValueError(f"{method} needs moments of the inputs: give a calibration")
     for each in (moments, *held_out):
         if each is None:
             continue

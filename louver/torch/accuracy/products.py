@@ -10,8 +10,9 @@ weight, so that layers, matrices in a stack of experts, and views of both are fo
 from __future__ import annotations
 
 import itertools
+import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -32,6 +33,9 @@ _PRODUCTS: Final = {
     "_grouped_mm": (0, "input", 1, "mat2", -2),
 }
 """Functions that multiply: position and name of x and of the weight, and the axis of the weight that is summed."""
+
+_NUMBER: Final = re.compile(r"(?<=\.)\d+\.|^\d+\.")
+"""The place of a member of a list in a parameter's name."""
 
 _ADDS: Final = ("add", "__add__", "__radd__", "add_", "__iadd__")
 
@@ -183,6 +187,16 @@ class Trace(TorchFunctionMode):
         for name, count in self._counted.items():
             if self.counts.setdefault(name, count) != count:
                 self.counts[name] = None
+
+    def adopt(self, names: Iterable[str]) -> None:
+        """Take weights of members of a list that no token reached as those of the other members."""
+        seen = {_NUMBER.sub(".", name): name for name in self.levels}
+        for name in set(names) - self.levels.keys():
+            like = seen.get(_NUMBER.sub(".", name))
+            if like is not None:
+                self.levels[name], self.turned[name] = self.levels[like], self.turned[like]
+                self.sources[name], self.counts[name] = next(self._numbers), 0
+                self.selected.add(name)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

@@ -126,6 +126,7 @@ class Walk:
                 )
             if set(weights) <= {*trace.levels, *stacks}:
                 break
+        trace.adopt(weights)
         return trace
 
     def _level(self, index: int, block: nn.Module, trace: Trace, weights: Mapping[Target, Tensor], done: Done) -> None:
@@ -205,7 +206,7 @@ def _row(
     return Row(
         target.name,
         "pruned",
-        "; ".join([method_text(method), *warnings]),
+        "; ".join([f"by {method}", *warnings]),
         shape,
         str(target.pattern),
         (size, size),
@@ -224,16 +225,6 @@ def _unseen(target: Target, weight: Tensor) -> Row:
     size = weight.numel() * weight.itemsize
     shape = (weight.shape[0], weight.shape[1])
     return Row(target.name, "dense", "its block never multiplied by it in PyTorch", shape, bytes=(size, size))
-
-
-def method_text(method: Method) -> str:
-    """A method in words."""
-    more = (
-        "corrected" if method.correct else "",
-        f"{method.reconstruct} steps of reconstruction" if method.reconstruct else "",
-        f"{method.swaps} sweeps of swaps" if method.swaps else "",
-    )
-    return ", ".join([f"by {method.name}", *filter(None, more)])
 
 
 def _experts(results: Sequence[_Result], instead: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from louver.formats.pattern import Pattern
 
 torch: Any = pytest.importorskip("torch")
 
-from louver.torch.accuracy.matrix import DAMPINGS, Method, Pruned, prune_matrix  # noqa: E402
+from louver.torch.accuracy.matrix import DAMPINGS, Method, Pruned, prune_matrix, relative_error  # noqa: E402
 from louver.torch.accuracy.moments import Moments  # noqa: E402
 
 METHODS = [
@@ -79,7 +80,153 @@ def test_held_out_tokens_choose_the_damping(rng: np.random.Generator) -> None:
     errors = {}
     for damping in DAMPINGS:
         method = Method("sparsegpt", reconstruct=20, damping=damping)
-        errors[damping] = prune_matrix(w, Pattern(2, 4), method, moments_of(x), moments_of(other)).error
+        errors[damping] = prune_matrix(w, Pattern(2, 4), method, moments_of(x), [moments_of(other)]).error
     best = min(errors, key=errors.__getitem__)
-    chosen = prune_matrix(w, Pattern(2, 4), Method("sparsegpt", reconstruct=20), moments_of(x), moments_of(other))
+    chosen = prune_matrix(w, Pattern(2, 4), Method("sparsegpt", reconstruct=20), moments_of(x), [moments_of(other)])
     assert best != DAMPINGS[0] and chosen.damping == best and chosen.error == errors[best]
+    # Two texts choose by the product of their errors.
+    texts = [moments_of(other), moments_of(x)]
+    both = prune_matrix(w, Pattern(2, 4), Method("sparsegpt", reconstruct=20), moments_of(x), texts)
+    apart = [relative_error(w, both.weight, text) for text in texts]
+    assert both.error == pytest.approx(math.sqrt(apart[0] * apart[1]), rel=1e-6)
+
+
+def test_corrected_weights_answer_for_the_pruned_inputs(rng: np.random.Generator) -> None:
+    dense_x = correlated(rng, 400, 24)
+    x = dense_x + 0.3 * torch.from_numpy(rng.standard_normal((400, 24), np.float32))
+    w = torch.from_numpy(rng.standard_normal((10, 24), np.float32))
+    both = moments_of(x, dense_x)
+    # All elements are kept: only the correction changes values, to least squares.
+    pruned = prune_matrix(w, Pattern(4, 4), Method("sparsegpt", correct=True, damping=0.0), both)
+    exact = torch.linalg.lstsq(x.double(), dense_x.double() @ w.double().T).solution.T
+    assert torch.allclose(pruned.weight.double(), exact, atol=1e-3)
+    plain, corrected = (
+        prune_matrix(w, Pattern(2, 4), Method("sparsegpt", correct, reconstruct=30, damping=0.001), both).error
+        for correct in (False, True)
+    )
+    assert corrected < 0.95 * plain
+
+
+@pytest.mark.parametrize("name", ["magnitude", "wanda", "sparsegpt"])
+@pytest.mark.parametrize("swaps", [0, 2])
+def test_reconstruction_and_swaps_lower_the_error(name: str, swaps: int, rng: np.random.Generator) -> None:
+    x = correlated(rng, 500, 64)
+    w = torch.from_numpy(rng.standard_normal((20, 64), np.float32))
+    errors = [
+        prune_matrix(
+            w, Pattern(2, 4), Method(name, reconstruct=steps, swaps=sweeps, damping=0.001), moments_of(x)
+        ).error
+        for steps, sweeps in ((0, 0), (30, 0), (30, swaps))
+    ]
+    assert errors[1] < 0.9 * errors[0]
+    assert errors[2] < errors[1] if swaps else errors[2] == errors[1]
+
+
+def test_reconstruction_takes_a_fifth_of_the_error_of_sparsegpt(rng: np.random.Generator) -> None:
+    ratios = []
+    for size in (96, 160, 256):
+        x = correlated(rng, 8 * size, size)
+        w = torch.from_numpy(rng.standard_normal((64, size), np.float32))
+        plain, rebuilt = (
+            prune_matrix(w, Pattern(2, 4), Method("sparsegpt", reconstruct=steps, damping=0.01), moments_of(x)).error
+            for steps in (0, 30)
+        )
+        ratios.append(rebuilt / plain)
+    assert np.exp(np.log(ratios).mean()) <= 0.8
+
+
+@pytest.mark.parametrize("name", ["wanda", "sparsegpt"])
+@pytest.mark.parametrize("damping", [0.0, 0.01])
+def test_inputs_that_are_always_zero(name: str, damping: float, rng: np.random.Generator) -> None:
+    x = correlated(rng, 100, 16)
+    x[:, [1, 6, 7]] = 0
+    w = torch.from_numpy(rng.standard_normal((9, 16), np.float32))
+    pruned = prune_matrix(w, Pattern(2, 4), Method(name, reconstruct=20, swaps=1, damping=damping), moments_of(x))
+    assert pruned.silent == 3 and (pruned.raised > 0) == (damping == 0)
+    assert pruned.weight.isfinite().all() and louver.check(pruned.weight.numpy(), "2:4")
+    kept = pruned.mask[:, [1, 6, 7]]
+    assert torch.allclose(pruned.weight[:, [1, 6, 7]][kept], w[:, [1, 6, 7]][kept], atol=1e-5)
+
+
+@pytest.mark.parametrize("tokens", [0, 3])
+def test_inputs_that_never_occur_leave_the_magnitudes(tokens: int, rng: np.random.Generator) -> None:
+    w = torch.from_numpy(rng.standard_normal((9, 16), np.float32))
+    nothing = moments_of(torch.zeros(tokens, 16))
+    pruned = prune_matrix(w, Pattern(2, 4), Method("sparsegpt", reconstruct=3), nothing, [nothing])
+    assert np.allclose(pruned.weight.numpy(), louver.prune(w.numpy(), "2:4"))
+    assert pruned.silent == 16 and pruned.error == 0.0
+
+
+def test_dependent_inputs_raise_the_damping(rng: np.random.Generator) -> None:
+    x = correlated(rng, 300, 32)
+    x[:, 20] = x[:, 3] - 2 * x[:, 8]
+    w = torch.from_numpy(rng.standard_normal((9, 32), np.float32))
+    pruned = prune_matrix(w, Pattern(2, 4), Method("sparsegpt", reconstruct=30, damping=0.0), moments_of(x))
+    assert pruned.damping == pruned.raised > 0
+    given = prune_matrix(w, Pattern(2, 4), Method("sparsegpt", reconstruct=30, damping=0.001), moments_of(x))
+    assert given.damping == 0.001 and given.raised == 0.0
+    assert pruned.error < 1.5 * given.error
+
+
+def test_a_weight_of_16_bits(rng: np.random.Generator) -> None:
+    x = correlated(rng, 300, 32)
+    w = torch.from_numpy(rng.standard_normal((9, 32), np.float32)).bfloat16()
+    method = Method("sparsegpt", reconstruct=30, damping=0.01)
+    pruned = prune_matrix(w.requires_grad_(), Pattern(2, 4), method, moments_of(x))
+    same = prune_matrix(w.float(), Pattern(2, 4), method, moments_of(x))
+    assert torch.equal(pruned.weight, same.weight) and not pruned.weight.requires_grad
+
+
+def test_what_is_not_finite_comes_first(rng: np.random.Generator) -> None:
+    w, x = torch.from_numpy(rng.standard_normal((9, 16), np.float32)), correlated(rng, 100, 16)
+    good = moments_of(x)
+    x[7, 3] = np.nan
+    for moments, held_out in ((moments_of(x), good), (good, moments_of(x))):
+        with pytest.raises(ArithmeticError, match="the inputs have NaN, infinity .* got them in 1 of 16 features"):
+            prune_matrix(w, Pattern(2, 4), Method("wanda"), moments, [held_out])
+    w[2, 5] = np.inf
+    with pytest.raises(ArithmeticError, match="the weight has NaN or infinity: repair it, or skip the layer"):
+        prune_matrix(w, Pattern(2, 4), Method())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"name": "gpt"}, "a method is one of magnitude, wanda, sparsegpt, got 'gpt'"),
+        ({"reconstruct": -1}, "reconstruct is a number of rounds, 0 or more, got -1"),
+        ({"swaps": 1.0}, "swaps is a number of rounds, 0 or more, got 1.0"),
+        ({"reconstruct": True}, "reconstruct is a number of rounds, 0 or more, got True"),
+        ({"damping": -0.1}, "damping is 0 or more, or None, got -0.1"),
+        ({"damping": float("nan")}, "damping is 0 or more, or None, got nan"),
+        (
+            {"name": "wanda", "correct": True},
+            'correct=True changes values, which wanda alone leaves: use method="spars',
+        ),
+    ],
+)
+def test_methods_that_there_are_not(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Method(**options)
+
+
+@pytest.mark.parametrize(
+    ("text", "method", "features", "message"),
+    [
+        ("2:4", Method("wanda"), None, "wanda needs moments of the inputs: give a calibration"),
+        ("2:4", Method(swaps=1), None, "magnitude, swaps=1 needs moments of the inputs: give a calibration"),
+        ("2:4", Method("wanda"), 15, "moments of 16 features are needed, got 15"),
+        ("2:4", Method("sparsegpt", correct=True), 16, "correct=True needs moments with the dense model's inputs"),
+        ("2:8@V4", Method("wanda", swaps=1), 16, "swaps compare the sets of one level, got 2:8@V4"),
+    ],
+)
+def test_moments_that_do_not_fit(text: str, method: Method, features: int | None, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        prune_matrix(
+            torch.ones(4, 16), Pattern.parse(text), method, None if features is None else Moments(features, "cpu")
+        )
+
+
+@pytest.mark.parametrize("w", [torch.ones(4), torch.ones(0, 4), torch.ones(4, 4, dtype=torch.int32)])
+def test_weights_that_are_no_matrix(w: Any) -> None:
+    with pytest.raises(ValueError, match=r"a weight is a floating matrix \[R, K\] with elements, got torch"):
+        prune_matrix(w, Pattern(2, 4), Method())
