@@ -45,6 +45,9 @@ from louver.torch.accuracy.text import evaluate, generate_tokens
 RESULTS: Final = ("articles", "news", "pydoc")
 OTHERS: Final = ("other_articles", "other_documents")
 
+SPECIAL: Final = ("dense", "choices", "speed")
+"""Stages that are no cases."""
+
 BEST: Final = {"method": "sparsegpt", "correct": True, "reconstruct": 30}
 TUNED: Final = {**BEST, "tune": 160}
 
@@ -85,18 +88,20 @@ def distilled(begins: Case, minutes: float, e4m3: bool = False) -> Case:
     )
 
 
+ONE_SHOT: Final = Case("2:4", "SparseGPT c.+r.", BEST)
 TUNED_24: Final = Case("2:4", "SparseGPT c.+r., tuned", TUNED, e4m3=True, needs=40)
 HALF: Final = Case("2:4 on half", "SparseGPT c.+r., tuned", TUNED, "25%", e4m3=True, needs=60)
 THIRD: Final = Case("35% zeros", "SparseGPT c.+r., tuned", TUNED, "35%", needs=60)
 VECTORS: Final = tuple(Case(each, "SparseGPT c.+r.", BEST) for each in ("4:8@128", "2:8@V128"))
 STAGES: Final[Mapping[str, tuple[Case, ...]]] = {
+    "quick": (distilled(ONE_SHOT, 1 / 3),),
     "oneshot": (
         Case("2:4", "magnitude"),
         Case("2:4", "Wanda", {"method": "wanda"}),
         Case("2:4", "SparseGPT", {"method": "sparsegpt"}),
         Case("2:4", "SparseGPT + reconstruction", {"method": "sparsegpt", "reconstruct": 30}),
         Case("2:4", "Wanda c.+r.", {**BEST, "method": "wanda"}),
-        Case("2:4", "SparseGPT c.+r.", BEST),
+        ONE_SHOT,
         Case("2:4", "SparseGPT c.+r., two sweeps of swaps", {**BEST, "swaps": 2}, needs=30),
         TUNED_24,
     ),
@@ -114,6 +119,23 @@ STAGES: Final[Mapping[str, tuple[Case, ...]]] = {
 }
 
 
+CHOICES: Final[tuple[Mapping[str, Any], ...]] = (
+    {},
+    {"damping": 0.1},
+    {"damping": 1.0},
+    {"tune": 160},
+    {"damping": 0.3},
+    {"damping": 0.03},
+    {"damping": 0.1, "calibration": "own"},
+    {"damping": 0.1, "calibration": "articles"},
+    {"damping": 0.1, "calibration": "documents"},
+    {"correct": False, "damping": 0.1},
+    {"swaps": 2, "damping": 0.1},
+    {"tune": 480},
+)
+"""Options to choose among: changes of `BEST`, and one text alone."""
+
+
 class Study:
     """The model, its texts, and what a run found. pruned: models by the name of their case."""
 
@@ -123,13 +145,16 @@ class Study:
         self.prepared = Prepared.read(given.parts)
         kind = torch.bfloat16 if self.device.type == "cuda" else torch.float32
         self.dense: nn.Module = self.prepared.model().to(self.device, kind)
-        self.rows: list[dict[str, Any]] = []
+        before: dict[str, Any] = json.loads(given.resume.read_text(encoding="utf-8")) if given.resume else {}
+        self.rows: list[dict[str, Any]] = before.get("rows", [])
         self.missing: dict[str, str] = {}
         self.pruned: dict[str, nn.Module] = {}
         self.allocations: dict[str, Any] = {}
         self.reference: dict[str, float] = {}
-        self.speeds: dict[str, Any] = {}
+        self.extras: dict[str, Any] = {}
+        self.others: dict[str, float] = {}
         self._own: Tensor | None = None
+        self._training: dict[str, Tensor] | None = None
         self.say(f"loaded {prepared_name(self.prepared)} on {self.device}")
 
     @property
@@ -161,9 +186,15 @@ class Study:
         return {**real, "own": self.own()}
 
     def training(self) -> dict[str, Tensor]:
-        """All text for distillation, in rows of half a window."""
-        names = ("calibration_articles", "calibration_documents")
-        return {name: self.prepared.windows(name, self.given.length // 2) for name in names}
+        """All text for distillation: rows of half a window, and as many again that the model writes, once."""
+        if self._training is None:
+            names, length = ("calibration_articles", "calibration_documents"), self.given.length // 2
+            self._training = {name: self.prepared.windows(name, length) for name in names}
+            begin = time.perf_counter()
+            own = generate_tokens(self.dense, max(1, self.given.generate // length), length, seed=2).cpu()
+            self._training["own"] = own
+            self.say(f"wrote {own.numel():,} tokens in {time.perf_counter() - begin:.1f} s")
+        return self._training
 
     # ---- rows
     def measured(self, model: nn.Module, texts: tuple[str, ...] = RESULTS) -> dict[str, Any]:
@@ -203,11 +234,12 @@ class Study:
         model = begins
         if case.minutes:
             model = copy.deepcopy(begins)
-            report = louver.torch.distill_(
-                model, self.training(), teacher=self.dense, minutes=case.minutes, generate=self.given.generate
-            )
+            text = self.training()
+            report = louver.torch.distill_(model, text, teacher=self.dense, minutes=case.minutes)
             self.say(str(report))
-            more |= {"distillation": {**json.loads(report.json()), "curve": [], "text": "articles, documents, own"}}
+            more |= {
+                "distillation": {name: each for name, each in json.loads(report.json()).items() if name != "curve"}
+            }
         else:
             self.pruned[case.name] = model
         what = {"zeros": zeros(model), "options": shown(case), "minutes": case.minutes}
@@ -253,25 +285,30 @@ class Study:
         with rounded_products(rounded):
             self.add("dense", "e4m3", rounded, zeros=0.0)
 
-    def choose(self) -> None:
-        """Options by the two texts apart from the results."""
-        plain = self.measured(self.dense, OTHERS)["perplexity"]
-        for damping in (0.03, 0.1, 0.3, 1.0):
-            for texts in ("articles", "documents", "own", "all"):
-                model = copy.deepcopy(self.dense)
-                given = self.calibration()
-                given = given if texts == "all" else {texts: given[texts]}
-                louver.torch.prune_(model, "2:4", **BEST, damping=damping, calibration=given)
-                found = self.measured(model, OTHERS)["perplexity"]
-                ratio = {name: round(each / plain[name], 4) for name, each in found.items()}
-                self.speeds.setdefault("choice", []).append({"damping": damping, "calibration": texts, "ratio": ratio})
-                self.say(f"damping {damping:g}, calibration {texts:9}: {ratio}")
+    def choose(self, choice: Mapping[str, Any]) -> None:
+        """The result of some options of 2:4 on the two texts apart from the results."""
+        options = {**BEST, **choice}
+        named = options.pop("calibration", None)
+        given = self.calibration()
+        model = copy.deepcopy(self.dense)
+        begin = time.perf_counter()
+        report = louver.torch.prune_(model, "2:4", **options, calibration={named: given[named]} if named else given)
+        self.wait()
+        seconds = time.perf_counter() - begin
+        self.others = self.others or self.measured(self.dense, OTHERS)["perplexity"]
+        found = self.measured(model, OTHERS)["perplexity"]
+        ratio = {name: round(each / self.others[name], 4) for name, each in found.items()}
+        row = {"options": {**choice}, "ratio": ratio, "seconds": round(seconds, 2), **told(report)}
+        self.extras.setdefault("choices", []).append(row)
+        self.say(str(row))
 
     def stage(self, name: str) -> None:
         if name == "dense":
-            return self.guarded("dense", 20, self.dense_rows)
-        if name == "choice":
-            return self.guarded("choice", 60, self.choose)
+            return self.guarded("dense bf16", 20, self.dense_rows)
+        if name == "choices":
+            for choice in CHOICES:
+                self.guarded(f"choice {choice}", 60 if "tune" in choice else 20, lambda each=choice: self.choose(each))
+            return None
         if name == "speed":
             return self.guarded("speed", 60, self.speed)
         for case in STAGES[name]:
@@ -279,12 +316,14 @@ class Study:
         return None
 
     def speed(self) -> None:
-        self.speeds["layers"] = speeds(self.device)
-        self.say("\n".join(map(str, self.speeds["layers"])))
+        self.extras["layers"] = speeds(self.device)
+        self.say("\n".join(map(str, self.extras["layers"])))
         self.write()
 
     def guarded(self, name: str, needs: float, run: Callable[[], None]) -> None:
         """Run a part of the study if there is time; an error becomes the reason why its row is missing."""
+        if any(f"{row['pattern']} {row['method']}" == name for row in self.rows):
+            return None
         if self.spent + needs > self.given.budget:
             self.missing[name] = f"{self.given.budget:.0f} s were not enough"
             return self.say(f"skipped: {name}: {self.missing[name]}")
@@ -316,7 +355,7 @@ class Study:
             "calibration": self.given.calibration,
             "texts": texts,
         }
-        write_record(self.given.out, {**facts, **self.speeds, "missing": self.missing, "rows": self.rows})
+        write_record(self.given.out, {**facts, **self.extras, "missing": self.missing, "rows": self.rows})
 
 
 def prepared_name(prepared: Prepared) -> str:
@@ -424,7 +463,7 @@ def merged(paths: list[Path]) -> dict[str, Any]:
     rows = {(row["pattern"], row["method"]): row for each in records for row in each["rows"]}
     missing = {name: why for each in records for name, why in each["missing"].items()}
     done = {f"{pattern} {method}" for pattern, method in rows}
-    extras = {name: each[name] for each in records for name in ("layers", "choice") if name in each}
+    extras = {name: each[name] for each in records for name in ("layers", "choices") if name in each}
     return {
         **first,
         **extras,
@@ -437,8 +476,10 @@ def write_all(path: Path, record: Mapping[str, Any]) -> None:
     """The record, its table and its picture."""
     write_record(path, record)
     read = read_accuracy(path)
-    path.with_suffix(".txt").write_text("\n".join(accuracy_table(read).lines()) + "\n", encoding="utf-8")
-    draw(path, path.with_suffix(".png"))
+    lines = accuracy_table(read).lines()
+    path.with_suffix(".txt").write_text("".join(f"{line.rstrip()}\n" for line in lines), encoding="utf-8")
+    if read.times:
+        draw(path, path.with_suffix(".png"))
 
 
 def main() -> None:
@@ -447,7 +488,7 @@ def main() -> None:
     parser.add_argument(
         "--stages",
         default="dense,oneshot,parts,distilled,patterns,vectors,speed",
-        help=f"of dense, choice, speed, {', '.join(STAGES)}",
+        help=f"of {', '.join((*SPECIAL, *STAGES))}",
     )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--budget", type=float, default=540, help="seconds, after which no row begins")
@@ -457,16 +498,15 @@ def main() -> None:
     parser.add_argument(
         "--generate", type=int, default=2 << 20, help="tokens that the teacher writes for a distillation"
     )
+    parser.add_argument("--continue", type=Path, dest="resume", help="a record whose rows are not measured again")
     parser.add_argument("--merge", type=Path, nargs="+", help="records to put together")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     if given.merge:
         return write_all(given.out, merged(given.merge))
-    unknown = set(given.stages.split(",")) - {*STAGES, "dense", "choice", "speed"}
+    unknown = set(given.stages.split(",")) - {*STAGES, *SPECIAL}
     if unknown:
-        parser.error(
-            f"--stages has {', '.join(sorted(unknown))}, which is none of dense, choice, speed, {', '.join(STAGES)}"
-        )
+        parser.error(f"--stages has {', '.join(sorted(unknown))}, which is none of {', '.join((*SPECIAL, *STAGES))}")
     if given.device.startswith("cuda"):
         torch.cuda.set_device(given.device)
     torch.manual_seed(0)

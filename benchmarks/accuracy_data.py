@@ -109,7 +109,7 @@ class Prepared:
         model.tie_weights()
         # Rotary frequencies are no weights: a module built with memory computes them.
         model.model.rotary_emb = type(model.model.rotary_emb)(model.config)
-        return model.eval().requires_grad_(False)
+        return model.eval()
 
     def tokenizer(self) -> Any:
         from tokenizers import Tokenizer
