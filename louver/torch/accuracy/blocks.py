@@ -259,10 +259,14 @@ def check_chain(model: nn.Module, chain: Chain, batch: Tensor) -> None:
 @contextlib.contextmanager
 def _patched(blocks: Sequence[nn.Module], forward: Callable[[int, Any, Any], Any]) -> Generator[None]:
     """Give each block another `forward` meanwhile."""
+
+    def of(index: int) -> Callable[..., Any]:
+        return lambda *args, **kwargs: forward(index, args, kwargs)
+
     before = [vars(block).get("forward") for block in blocks]
     try:
         for index, block in enumerate(blocks):
-            block.forward = lambda *args, _index=index, **kwargs: forward(_index, args, kwargs)
+            block.forward = of(index)
         yield
     finally:
         for block, old in zip(blocks, before, strict=True):
@@ -284,4 +288,7 @@ def call_model(model: nn.Module, batch: Tensor) -> Any:
 
 
 def _moved(tree: Any, device: torch.device) -> Any:
-    return tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, tree)
+    def move(leaf: Any) -> Any:
+        return leaf.to(device) if isinstance(leaf, Tensor) else leaf
+
+    return tree_map(move, tree)

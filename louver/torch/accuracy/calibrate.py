@@ -90,9 +90,12 @@ def calibrate(
     """Prune a model's blocks by texts, in place; see `prune_`.
 
     calibration, held_out: checked rows by the name of the text. source: where the blocks of a chain come from, if they
-    are not in the model's memory; all other parameters are. device: where blocks are pruned.
+    are not in the model's memory; all other parameters are, and there is one chain. device: where blocks are pruned.
     """
     chains = find_chains(model, options.blocks)
+    if source is not None and len(chains) > 1:
+        names = " and ".join(repr(chain.name) for chain in chains)
+        raise ValueError(f"blocks that come one at a time are of one chain, got {names}: load the model into memory")
     plan = _Plan(model, options, chains, loaded=source is None)
     texts = [*batches(calibration, False), *batches(held_out, True)]
     with evaluating(model):

@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from louver.torch.accuracy.blocks import run
 from louver.torch.accuracy.moments import Moments
-from louver.torch.accuracy.products import Collect, Product, Stop, Trace, Weights
+from louver.torch.accuracy.products import Collect, Product, Routes, Stop, Trace, Weights
 from louver.torch.accuracy.streams import Streams
 
 
@@ -24,13 +24,26 @@ class Statistics:
     calibration: Moments
     held_out: Mapping[str, Moments]
 
+    @property
+    def tokens(self) -> int:
+        """Of the calibration."""
+        return self.calibration.count
+
+
+class _Unpaired(Exception):
+    """The two models gave a weight different numbers of rows."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
 
 class Collector:
     """Collects the moments of the inputs of some weights, by passes that end behind the last of their products.
 
     weights: those of the block to watch, by name. new: weights of the pruned model that take the place of the block's.
-    correct: whether moments have the dense model's inputs too. Weights whose input depends on the data's choice of rows
-    (experts) get none: the two models choose different rows.
+    correct: whether moments have the dense model's inputs too. The dense block then sends the tokens to the experts that
+    the pruned one chose. Weights that get other numbers of rows all the same are not corrected.
     """
 
     def __init__(
@@ -48,36 +61,60 @@ class Collector:
         self._pruned_weights = {name: new.get(name, weight) for name, weight in weights.items()}
         # One weight of each input adds it for all.
         self._owners = {trace.sources[name]: name for name in reversed(list(weights))}
-        self._corrected = {name for name in self._owners.values() if correct and name not in trace.selected}
+        self._corrected = set(self._owners.values()) if correct else set[str]()
         self._moments: dict[tuple[int, int | None, str | None], Moments] = {}
-        self._dense_inputs: dict[str, list[Tensor]] = {}
+        self._inputs: dict[tuple[str, int | None], list[Tensor]] = {}
 
     def run(self, index: int) -> None:
         """Collect from all batches of block `index`."""
-        counts = self._trace.counts
-        for batch, about in enumerate(self._streams.batches):
-            text = about.text if about.held_out else None
-            self._dense_inputs = {name: [] for name in self._corrected}
-            if self._corrected:
-                wanted = {name: counts[name] for name in self._corrected}
-                mode = Collect(Weights(self._dense_weights), wanted, self._keep)
-                self._pass(mode, {}, index, batch, dense=True)
-            wanted = {name: counts[name] for name in self._owners.values()}
-            mode = Collect(Weights(self._pruned_weights), wanted, lambda product, text=text: self._add(product, text))
-            self._pass(mode, self._new, index, batch, dense=False)
-
-    def _pass(self, mode: Collect, new: Mapping[str, Tensor], index: int, batch: int, *, dense: bool) -> None:
         try:
-            with torch.no_grad(), mode:
+            for batch in range(len(self._streams.batches)):
+                self._batch(index, batch)
+        except _Unpaired as error:
+            self._corrected.remove(error.name)
+            self._moments.clear()
+            self.run(index)
+
+    def _batch(self, index: int, batch: int) -> None:
+        about = self._streams.batches[batch]
+        text = about.text if about.held_out else None
+        self._inputs = {}
+        counts = self._trace.counts
+        wanted = {name: counts[name] for name in self._owners.values()}
+        mode = Collect(Weights(self._pruned_weights), wanted, lambda product: self._see(product, text))
+        routes = Routes()
+        self._pass(mode, routes, self._new, index, batch, dense=False)
+        if self._corrected:
+            wanted = {name: counts[name] for name in self._corrected}
+            mode = Collect(Weights(self._dense_weights), wanted, lambda product: self._pair(product, text))
+            self._pass(mode, Routes(routes.chosen), {}, index, batch, dense=True)
+        unpaired = next((name for (name, _), waiting in self._inputs.items() if waiting), None)
+        if unpaired is not None:
+            raise _Unpaired(unpaired)
+
+    def _pass(
+        self, mode: Collect, routes: Routes, new: Mapping[str, Tensor], index: int, batch: int, *, dense: bool
+    ) -> None:
+        try:
+            with torch.no_grad(), routes, mode:
                 run(self._block, new, self._streams.arguments(index, batch, dense=dense))
         except Stop:
             pass
 
-    def _keep(self, product: Product) -> None:
-        self._dense_inputs[product.name].append(product.x)
+    def _see(self, product: Product, text: str | None) -> None:
+        if product.name in self._corrected:
+            self._inputs.setdefault((product.name, product.expert), []).append(product.x)
+        else:
+            self._add(product, text, None)
 
-    def _add(self, product: Product, text: str | None) -> None:
-        dense = self._dense_inputs[product.name].pop(0) if product.name in self._corrected else None
+    def _pair(self, product: Product, text: str | None) -> None:
+        waiting = self._inputs.get((product.name, product.expert))
+        x = waiting.pop(0) if waiting else None
+        if x is None or x.shape != product.x.shape:
+            raise _Unpaired(product.name)
+        self._add(replace(product, x=x), text, product.x)
+
+    def _add(self, product: Product, text: str | None, dense: Tensor | None) -> None:
         key = self._trace.sources[product.name], product.expert, text
         self._of(key, product.x.shape[-1], dense is not None).add(product.x, dense)
 

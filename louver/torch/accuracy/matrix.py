@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 import torch
 from torch import Tensor
 
 from louver.formats.pattern import Pattern
-from louver.torch.accuracy.methods import Damped, magnitude, sparsegpt, wanda
+from louver.torch.accuracy.methods import Damped, admm, magnitude, sparsegpt, wanda
 from louver.torch.accuracy.moments import Moments, products
 from louver.torch.accuracy.refine import check_swaps, reconstruct, swaps
 
-METHODS: Final = ("magnitude", "wanda", "sparsegpt")
+METHODS: Final = ("magnitude", "wanda", "sparsegpt", "admm")
 
 DAMPINGS: Final = (0.001, 0.01, 0.1, 0.3)
 """Dampings that held-out moments choose among."""
@@ -34,7 +34,7 @@ SAMPLE: Final = 1024
 class Method:
     """How to prune a matrix.
 
-    name: "magnitude", "wanda" or "sparsegpt".
+    name: "magnitude", "wanda", "sparsegpt" or "admm".
     correct: aim at the dense model's outputs from the pruned model's inputs; needs `Moments` with dense inputs.
     reconstruct: steps of conjugate gradients on the kept values.
     swaps: sweeps in which every group takes its best elements given the others.
@@ -73,7 +73,7 @@ class Method:
     @property
     def solves(self) -> bool:
         """Whether values change, by a Gram matrix that is damped."""
-        return self.name == "sparsegpt" or self.reconstruct > 0 or self.swaps > 0
+        return self.name in ("sparsegpt", "admm") or self.reconstruct > 0 or self.swaps > 0
 
     @property
     def calibrated(self) -> bool:
@@ -156,12 +156,16 @@ def _prune(w: Tensor, pattern: Pattern, method: Method, moments: Moments | None,
 def _best(
     w: Tensor, pattern: Pattern, method: Method, gram: Tensor, cross: Tensor, held_out: Sequence[Moments]
 ) -> Damped:
-    """The damping with the least error on held-out tokens. A sample of rows tells: they share H, and errors add."""
+    """The damping with the least error on held-out tokens. A sample of rows tells: they share H, and errors add.
+    For ADMM, whose solution costs more, SparseGPT tells.
+    """
     height = min(pattern.length, len(w))
     every = height * max(1, len(w) // max(SAMPLE, height))
     starts = torch.arange(0, len(w), every, device=w.device)
     rows = (starts[:, None] + torch.arange(height, device=w.device)).flatten()
     some = w[rows[rows < len(w)]]
+    if method.name == "admm":
+        method = replace(method, name="sparsegpt")
     best, least = None, math.inf
     for damping in DAMPINGS:
         damped = Damped.of(gram, damping)
@@ -178,8 +182,11 @@ def _solve(
 ) -> tuple[Tensor, Tensor]:
     # Damping pulls towards the dense weight.
     target = torch.addmm(w, w, cross, beta=damped.shift)
+    start = damped.solve(target) if method.correct else w
     if method.name == "sparsegpt":
-        weight, mask = sparsegpt(damped.solve(target) if method.correct else w, damped.inverse_root, pattern)
+        weight, mask = sparsegpt(start, damped.inverse_root, pattern)
+    elif method.name == "admm":
+        weight, mask = admm(start, damped.gram, target, pattern)
     else:
         mask = magnitude(w, pattern) if method.name == "magnitude" else wanda(w, gram, pattern)
         weight = w * mask

@@ -1,4 +1,4 @@
-"""Masks of one matrix by magnitude, by Wanda and by SparseGPT."""
+"""Masks of one matrix by magnitude, by Wanda, by SparseGPT and by ADMM."""
 
 # PyTorch's stubs leave many types unknown.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -22,6 +22,12 @@ _LEAST: Final = 1e-6
 
 _BLOCK: Final = 128
 """Columns whose errors reach the columns behind them in one product."""
+
+_PENALTIES: Final = [0.1 * 500 ** (i / 15) for i in range(16)]
+"""The penalties of ADMM: at 0.1 masks move freely, at 50 they rest."""
+
+_ROUNDS: Final = 5
+"""Rounds of ADMM at each penalty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +115,31 @@ def _prune_block(w: Tensor, mask: Tensor, u: Tensor, pattern: Pattern) -> Tensor
             part[:, j:].addr_(error[:, j], u[start + j, start + j : stop], alpha=-1)
         w[:, stop:].addmm_(error, u[start:stop, stop:], alpha=-1)
     return errors
+
+
+def admm(w: Tensor, gram: Tensor, target: Tensor, pattern: Pattern) -> tuple[Tensor, Tensor]:
+    """Prune by the alternating direction method of multipliers, which chooses all masks together (Meng et al., arXiv
+    2406.07831, eq. 4): X minimises ‖X x − target‖² + ρ ‖X − D + U‖², D is X + U with the pattern, U gains X − D.
+
+    w: f32 [R, K] to start from. gram: H, f32 [K, K], positive definite. target: f32 [R, K]. Columns are scaled so that
+    H has a unit diagonal, and ρ grows from 0.1 to 50. Returns D, f32 with zeros, and its mask.
+    """
+    scale = gram.diagonal().sqrt()
+    h, target = (gram / scale / scale[:, None]).double(), target / scale
+    y = w * scale
+    mask = keep(y.square(), pattern)
+    d, u = y * mask, torch.zeros_like(y)
+    before = _PENALTIES[0]
+    for penalty in _PENALTIES:
+        shifted = h.clone()
+        shifted.diagonal().add_(penalty)
+        inverse = torch.cholesky_inverse(torch.linalg.cholesky(shifted)).float()
+        # U is the multiplier over ρ.
+        u.mul_(before / penalty)
+        before = penalty
+        for _ in range(_ROUNDS):
+            y = torch.addmm(u, d.sub_(u).mul_(penalty).add_(target), inverse)
+            mask = keep(y.square(), pattern)
+            d = y * mask
+            u = y.sub_(d)
+    return d / scale, mask

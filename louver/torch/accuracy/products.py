@@ -126,6 +126,35 @@ class Collect(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
+class Routes(TorchFunctionMode):
+    """Keeps which experts a router chooses in a pass; with those of another pass, makes the router choose them again.
+
+    chosen: the indices that `topk` and `argmax` gave in the other pass, in order; None to keep those of this one.
+    """
+
+    def __init__(self, chosen: Sequence[Tensor] | None = None) -> None:
+        super().__init__()
+        self.chosen: list[Tensor] = []
+        self._again = None if chosen is None else iter(chosen)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        name = getattr(func, "__name__", "")
+        if name not in ("topk", "argmax"):
+            return result
+        indices = result[1] if name == "topk" else result
+        if self._again is None:
+            self.chosen.append(indices)
+            return result
+        other = next(self._again, indices)
+        if other.shape != indices.shape or name == "argmax":
+            return other if other.shape == indices.shape else result
+        dim = _argument(args, kwargs, 2, "dim")
+        values = _argument(args, kwargs, 0, "input").gather(-1 if dim is None else dim, other)
+        return type(result)((values, other))
+
+
 class Cut(TorchFunctionMode):
     """Ends a forward pass with the result of its addition number `at`, counted among those of two tensors of `shape`."""
 
@@ -176,7 +205,8 @@ class Trace(TorchFunctionMode):
     def begin(self, shape: Sequence[int], given: Sequence[Any]) -> None:
         """Begin a pass. shape: of the stream, [..., features]. given: inputs, parameters and buffers of the module."""
         self._shape, self._rows = tuple(shape), _rows(shape)
-        self._depths, self._inputs = WeakIdKeyDictionary(), WeakIdKeyDictionary()
+        self._depths: Any = WeakIdKeyDictionary()
+        self._inputs: Any = WeakIdKeyDictionary()
         self._deepest = self._adds = 0
         self._counted: dict[str, int] = {}
         for tensor in _tensors(given):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +20,7 @@ from louver.formats.pattern import Pattern
 from louver.runtime.arrays import view
 from louver.torch.accuracy.calibrate import Options, Progress, calibrate, split
 from louver.torch.accuracy.matrix import Method
+from louver.torch.accuracy.resume import write
 from louver.torch.accuracy.text import generate_tokens
 from louver.torch.layers import dense_layers
 from louver.torch.report import Report, Row
@@ -56,8 +58,8 @@ def prune_(
     calibration: token ids [rows, length] without padding; floating [rows, …] for a model that reads no ids; or several
         texts by name. None, for a calibrated method: text that the model writes itself.
     held_out: other texts, to choose the damping and to measure errors; None: the last eighth of each text.
-    correct: aim at the dense model's outputs from the pruned model's inputs. Experts are not corrected, because the two
-        models send other tokens to them.
+    correct: aim at the dense model's outputs from the pruned model's inputs. For experts, the dense block sends tokens
+        where the pruned one does.
     reconstruct: steps of conjugate gradients on the kept values; 30 are as good as exact.
     swaps: sweeps in which each group takes its best elements given the others.
     tune: steps of Adam on the kept values of the attention and of the MLP of each block, against the dense model's.
@@ -87,7 +89,7 @@ def prune_(
         return _by_magnitude(model, options)
     # Weights that are made in inference mode could never be trained.
     with torch.inference_mode(False):
-        texts = own_text(model) if calibration is None else checked_texts(model, calibration, "calibration")
+        texts = own_text(model, resume) if calibration is None else checked_texts(model, calibration, "calibration")
         judged = None if held_out is None else checked_texts(model, held_out, "held_out")
         if judged is None:
             texts, judged = split(texts)
@@ -123,10 +125,17 @@ def _pruned(w: Tensor, pattern: Pattern) -> Tensor:
     return torch.from_numpy(pruned.view(np.uint8)).view(w.dtype).reshape(w.shape)
 
 
-def own_text(model: nn.Module) -> dict[str, Tensor]:
-    """Text that the model writes itself. Raises TypeError for a model that writes none."""
+def own_text(model: nn.Module, resume: str | os.PathLike[str] | None) -> dict[str, Tensor]:
+    """Text that the model writes itself, kept in `resume`. Raises TypeError for a model that writes none."""
+    kept = None if resume is None else Path(resume) / "text.tokens"
+    if kept is not None and kept.exists():
+        return {"own": torch.load(kept, weights_only=True, map_location=_device(model))}
     limit = getattr(getattr(model, "config", None), "max_position_embeddings", None) or OWN_LENGTH
-    return {"own": generate_tokens(model, OWN_ROWS, min(OWN_LENGTH, limit))}
+    tokens = generate_tokens(model, OWN_ROWS, min(OWN_LENGTH, limit))
+    if kept is not None:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write(kept, tokens)
+    return {"own": tokens}
 
 
 def checked_texts(model: nn.Module, texts: object, name: str) -> dict[str, Tensor]:

@@ -26,16 +26,16 @@ _SAMPLE: Final = 4096
 class Resume:
     """A folder with a file for each finished block, written at once or not at all.
 
-    key: what must be equal for a run to go on, by what it is: it is kept in `key.json`. Raises ValueError, with the
+    key: what must be equal for a run to go on, by what it is: it is kept in a file. Raises ValueError, with the
     names of what differs, for a folder of another run.
     """
 
     def __init__(self, folder: str | os.PathLike[str], key: Mapping[str, str]) -> None:
         self._folder = Path(folder)
         self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._folder / "key.json"
+        path = self._folder / "run.key"
         if path.exists():
-            before: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
+            before: dict[str, str] = torch.load(path, weights_only=True)
             other = [name for name in {**before, **key} if before.get(name) != key.get(name)]
             if other:
                 raise ValueError(
@@ -43,7 +43,7 @@ class Resume:
                     "repeat that call with the dense model, or give another folder"
                 )
         else:
-            _write(path, json.dumps(dict(key), indent=1).encode())
+            write(path, dict(key))
         self._digest = ""
 
     def finished(self, name: str, block: nn.Module) -> Done | None:
@@ -64,14 +64,8 @@ class Resume:
 
     def keep(self, name: str, done: Done) -> None:
         """Save what was made of the block that `finished` was asked for last."""
-        path = self._path(name)
-        part = path.with_suffix(".part")
         rows = json.dumps({name: asdict(row) for name, row in done.rows.items()})
-        with part.open("wb") as file:
-            torch.save({"digest": self._digest, "weights": done.weights, "rows": rows}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
+        write(self._path(name), {"digest": self._digest, "weights": done.weights, "rows": rows})
 
     def _path(self, name: str) -> Path:
         return self._folder / f"{name}.block"
@@ -91,10 +85,15 @@ def digest(tensors: Iterable[tuple[str, Tensor]]) -> str:
 
 
 def _row(fields: dict[str, Any]) -> Row:
-    return Row(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
+    named: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+    return Row(**named)
 
 
-def _write(path: Path, content: bytes) -> None:
+def write(path: Path, content: Any) -> None:
+    """Write a file that `torch.load` reads, as a whole or not at all."""
     part = path.with_suffix(".part")
-    part.write_bytes(content)
+    with part.open("wb") as file:
+        torch.save(content, file)
+        file.flush()
+        os.fsync(file.fileno())
     part.replace(path)

@@ -44,7 +44,7 @@ def tune(
     with torch.enable_grad():
         masters = {name: weights[name].float().clone().requires_grad_() for name in kept}
         first = part.loss(batches[0], {**weights, **{n: m.to(weights[n].dtype) for n, m in masters.items()}})
-        found = torch.autograd.grad(first, list(masters.values()), allow_unused=True)
+        found: Any = torch.autograd.grad(first, list(masters.values()), allow_unused=True)
         masters = {name: master for (name, master), one in zip(masters.items(), found, strict=True) if one is not None}
         if not masters:
             return {}, set()
@@ -59,7 +59,7 @@ def tune(
             new = {name: (master * kept[name]).to(weights[name].dtype) for name, master in masters.items()}
             loss = part.loss(batch, {**weights, **new})
             # No token of a batch may reach an expert.
-            gradients = torch.autograd.grad(loss, list(masters.values()), allow_unused=True)
+            gradients: Any = torch.autograd.grad(loss, list(masters.values()), allow_unused=True)
             for master, gradient in zip(masters.values(), gradients, strict=True):
                 master.grad = torch.zeros_like(master) if gradient is None else gradient
             adam.step()

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from louver.formats.pattern import Pattern
 from louver.torch.accuracy.blocks import Blocks, Chain, outputs, run, stream
 from louver.torch.accuracy.collect import Collector, Statistics
-from louver.torch.accuracy.matrix import Method, Pruned, prune_matrix, relative_error
+from louver.torch.accuracy.matrix import Method, prune_matrix, relative_error
+from louver.torch.accuracy.moments import products
 from louver.torch.accuracy.products import Trace, Weights
 from louver.torch.accuracy.streams import Streams
 from louver.torch.accuracy.tuning import tune
@@ -148,58 +149,65 @@ class Walk:
     def _prune(self, target: Target, weight: Tensor, turned: bool, collector: Collector) -> tuple[Tensor, Tensor, Row]:
         """A weight, or each expert's of a stack."""
         new, mask = torch.empty_like(weight), torch.empty_like(weight, dtype=torch.bool)
+        corrected = collector.is_corrected(target.parameter)
+        method = self.method if corrected else replace(self.method, correct=False)
         results: list[_Result] = []
-        stacked = weight.dim() == 3
-        for expert in range(len(weight)) if stacked else [None]:
-            w, out, kept = (t if expert is None else t[expert] for t in (weight, new, mask))
-            w, out, kept = (t.mT if turned else t for t in (w, out, kept))
+        for expert in range(len(weight)) if weight.dim() == 3 else [None]:
+            matrices = [t if expert is None else t[expert] for t in (weight, new, mask)]
+            w, out, kept = (matrix.mT if turned else matrix for matrix in matrices)
             statistics = collector.of(target.parameter, expert, w.shape[1])
-            method = self.method if collector.is_corrected(target.parameter) else replace(self.method, correct=False)
-            routed = collector.is_routed(target.parameter)
-            result = _prune_one(w, target.pattern, method, statistics, routed=routed)
-            out.copy_(result.pruned.weight)
-            kept.copy_(result.pruned.mask)
-            results.append(result)
+            mine, instead = method, ""
+            if collector.is_routed(target.parameter) and method.calibrated and statistics.tokens < w.shape[1]:
+                instead = "wanda" if statistics.tokens else "magnitude"
+                mine = Method(instead)
+            results.append(_prune_one(w, out, kept, target.pattern, mine, statistics, instead))
         shape = (weight.shape[-1 if turned else -2], weight.shape[-2 if turned else -1])
-        return new, mask, _row(target, weight, shape, mask, results, self.method)
+        row = _row(target, weight, shape, mask, results, method)
+        if self.method.correct and not corrected:
+            row = replace(row, warnings=(*row.warnings, "not corrected: the dense model gives it other rows"))
+        return new, mask, row
 
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """A pruned matrix, the method that took the place of the wanted one ("" if none), its tokens, its errors by text."""
+    """What is told of a matrix. instead: the method that took the place of the wanted one, "" if none."""
 
-    pruned: Pruned
-    instead: str
+    error: float | None
+    damping: float | None
+    raised: float
     tokens: int
     held_out: Mapping[str, float]
+    instead: str
 
 
-def _prune_one(w: Tensor, pattern: Pattern, method: Method, statistics: Statistics, *, routed: bool) -> _Result:
-    calibration, tokens = statistics.calibration, statistics.calibration.count
-    instead = ""
-    if routed and method.calibrated and tokens < w.shape[1]:
-        method = Method("wanda" if tokens else "magnitude")
-        instead = method.name
-    held_out = list(statistics.held_out.values())
-    pruned = prune_matrix(w, pattern, method, calibration if tokens else None, held_out)
-    errors = {text: relative_error(w.float(), pruned.weight, m) for text, m in statistics.held_out.items()}
-    return _Result(pruned, instead, tokens, errors)
+def _prune_one(
+    w: Tensor, out: Tensor, kept: Tensor, pattern: Pattern, method: Method, statistics: Statistics, instead: str
+) -> _Result:
+    """Prune one matrix into `out` and `kept`."""
+    texts = statistics.held_out
+    pruned = prune_matrix(
+        w, pattern, method, statistics.calibration if statistics.tokens else None, list(texts.values())
+    )
+    out.copy_(pruned.weight)
+    kept.copy_(pruned.mask)
+    with products(w.device):
+        errors = {text: relative_error(w.float(), pruned.weight, moments) for text, moments in texts.items()}
+    return _Result(pruned.error, pruned.damping, pruned.raised, statistics.tokens, errors, instead)
 
 
 def _row(
     target: Target, weight: Tensor, shape: tuple[int, int], mask: Tensor, results: Sequence[_Result], method: Method
 ) -> Row:
     """The row of a weight, or of a stack: errors are means over its experts, damping is the largest."""
-    pruned = [result.pruned for result in results]
     tokens = [result.tokens for result in results]
-    dampings = [each.damping for each in pruned if each.damping is not None]
+    dampings = [result.damping for result in results if result.damping is not None]
     warnings = [
         f"{_experts(results, name)}under {shape[1]} tokens: by {name} alone"
         for name in dict.fromkeys(result.instead for result in results if result.instead)
     ]
     if not warnings and method.calibrated and max(tokens) < shape[1]:
         warnings.append(f"{max(tokens)} tokens for {shape[1]} input features: calibrate with more text")
-    if raised := max(each.raised for each in pruned):
+    if raised := max(result.raised for result in results):
         warnings.append(f"damping raised by {raised:.1e}, the inputs depend on each other linearly")
     texts = dict.fromkeys(text for result in results for text in result.held_out)
     size = weight.numel() * weight.itemsize
@@ -212,7 +220,7 @@ def _row(
         (size, size),
         method=method.name,
         zeros=1 - float(mask.double().mean()),
-        error=_mean([each.error for each in pruned]),
+        error=_mean([result.error for result in results]),
         held_out={text: _mean([result.held_out.get(text) for result in results]) or 0.0 for text in texts},
         damping=max(dampings, default=None),
         raised=raised,

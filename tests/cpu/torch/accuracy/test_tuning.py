@@ -36,7 +36,7 @@ def test_tuning_brings_the_output_closer_and_keeps_the_pattern(kind: str) -> Non
         )
         weight = weight.detach().t() if kind == "gpt2" else weight.detach()
         assert louver.check(weight.contiguous().numpy(), "2:4").ok
-    assert losses[1] < 0.97 * losses[0]
+    assert losses[1] < 0.985 * losses[0]
 
 
 def test_each_part_is_tuned_once_behind_its_last_layer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,11 +145,37 @@ def test_experts_with_few_tokens_are_named(monkeypatch: pytest.MonkeyPatch) -> N
     assert few.reason == "by sparsegpt, correct=True; under 8 tokens: by wanda alone"
     assert none.warnings == ("under 16 tokens: by magnitude alone",) and none.error is None
     assert "0.experts.2.up: under 8 tokens: by wanda alone" in report.warnings
+    # A choice that no topk makes cannot be repeated: behind the first block, the dense model sends other rows.
+    assert report["0.experts.0.up"].reason == "by sparsegpt, correct=True"
+    assert report["1.experts.0.up"].reason == "by sparsegpt"
+    assert report["1.experts.0.up"].warnings == ("not corrected: the dense model gives it other rows",)
     assert report["0.experts.0.up"].tokens == int((rows[..., 0] <= 0).sum())
     x = rows.reshape(-1, 8)[rows.reshape(-1, 8)[:, 0] > 2.2]
     assert torch.equal(model[0].experts[2].up.weight, by_wanda(dense[0].experts[2].up.weight, x))
     last = model[0].experts[3].down.weight
     assert torch.equal(last, louver.prune(dense[0].experts[3].down.weight.detach(), "2:4"))
+
+
+def test_experts_are_corrected_by_the_tokens_that_the_pruned_model_sends_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokens = tiny(torch, transformers, "qwen2_moe"), ids(torch, 12)
+    dense, kept = copy.deepcopy(model), []
+    add = Moments.add
+    monkeypatch.setattr(Moments, "add", lambda self, x, d=None: (kept.append((x, d)), add(self, x, d))[1])
+    louver.torch.prune_(model, calibration=tokens, held_out=tokens[:1], **FULL)
+    given: list[Any] = []
+    for each in (model, dense):
+        experts = each.model.layers[1].mlp.experts
+        handle = experts.register_forward_pre_hook(lambda module, args: given.append(args))
+        result(torch, each, tokens)
+        handle.remove()
+    (hidden, chosen, _), (dense_hidden, dense_chosen, _) = given
+    assert not torch.equal(chosen.sort().values, dense_chosen.sort().values), "routes differ, or nothing is shown"
+    for expert in range(4):
+        at = (chosen == expert).any(1).nonzero()[:, 0]
+        at = at[hidden[at, 0].argsort()]
+        orders = [(x, d, x[:, 0].argsort()) for x, d in kept if len(x) == len(at) and x.dim() == 2]
+        pair = next(d[order] for x, d, order in orders if torch.allclose(x[order], hidden[at], atol=1e-4))
+        torch.testing.assert_close(pair, dense_hidden[at], atol=1e-4, rtol=1e-3)
 
 
 def test_batches_change_nothing_but_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,9 +198,12 @@ def test_the_dense_stream_is_the_dense_model(monkeypatch: pytest.MonkeyPatch) ->
     louver.torch.prune_(model, calibration=tokens, held_out=tokens[:1], **FULL)
     wanted = [inputs(dense, f"model.layers.1.{name}", tokens) for name in ("self_attn.o_proj", "mlp.down_proj")]
     got = [inputs(model, f"model.layers.1.{name}", tokens) for name in ("self_attn.o_proj", "mlp.down_proj")]
-    # One batch and one held-out batch, four inputs a block.
-    second = pairs[8:]
-    for (x, d), mine, other in zip((second[2], second[6]), got, wanted, strict=True):
+    for mine, other in zip(got, wanted, strict=True):
+        x, d = next(
+            pair
+            for pair in pairs
+            if pair[0].numel() == mine.numel() and torch.allclose(pair[0].reshape(mine.shape), mine)
+        )
         torch.testing.assert_close(x.reshape(mine.shape), mine)
         torch.testing.assert_close(d.reshape(other.shape), other)
 
@@ -308,3 +337,16 @@ def test_blocks_may_come_one_at_a_time() -> None:
         and all(p.is_meta for p in streamed.model.layers.parameters())
     )
     assert all(torch.equal(x, state[key]) for key, x in model.state_dict().items())
+
+
+def test_one_chain_comes_one_block_at_a_time() -> None:
+    model = tiny(torch, transformers, "t5")
+    with pytest.raises(ValueError, match="got 'encoder.block' and 'decoder.block': load the model into memory"):
+        calibrate(
+            model,
+            Options(louver.Pattern(2, 4), Method("wanda")),
+            {"calibration": ids(torch, 4)},
+            {},
+            source=lambda chain: OneByOne(model, chain, {}),
+            device=torch.device("cpu"),
+        )
