@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from louver.torch.accuracy.allocate import allocate
     from louver.torch.accuracy.distill import distill_
     from louver.torch.accuracy.prune import prune_
     from louver.torch.linear import SparseLinear, SparseWeight
@@ -21,6 +22,7 @@ __all__ = [
     "SparseLinear",
     "SparseTensor",
     "SparseWeight",
+    "allocate",
     "compress_",
     "decompress_",
     "distill_",
@@ -36,6 +38,7 @@ _HOMES = {
     "SparseLinear": "linear",
     "SparseTensor": "tensor",
     "SparseWeight": "linear",
+    "allocate": "accuracy.allocate",
     "compress_": "swap",
     "decompress_": "swap",
     "distill_": "accuracy.distill",

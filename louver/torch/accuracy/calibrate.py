@@ -96,7 +96,7 @@ def calibrate(
     if source is not None and len(chains) > 1:
         names = " and ".join(repr(chain.name) for chain in chains)
         raise ValueError(f"blocks that come one at a time are of one chain, got {names}: load the model into memory")
-    plan = _Plan(model, options, chains, loaded=source is None)
+    plan = Plan(model, options, chains, loaded=source is None)
     texts = [*batches(calibration, False), *batches(held_out, True)]
     with evaluating(model):
         if source is None:
@@ -124,7 +124,7 @@ def calibrate(
     return Report(tuple(plan.ordered(rows)))
 
 
-class _Plan:
+class Plan:
     """The weights to prune by the name of their block, and the rows of layers that stay dense."""
 
     def __init__(self, model: nn.Module, options: Options, chains: Sequence[Chain], *, loaded: bool) -> None:
@@ -184,7 +184,7 @@ def _users(model: nn.Module, blocks: Sequence[str]) -> dict[int, list[str]]:
 def _key(
     model: nn.Module,
     options: Options,
-    plan: _Plan,
+    plan: Plan,
     calibration: Mapping[str, Tensor],
     held_out: Mapping[str, Tensor],
     chains: Sequence[Chain],

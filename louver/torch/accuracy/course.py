@@ -43,6 +43,7 @@ class Options:
     length: int
     generate: int | None
     moving: bool
+    parts: str
     seed: int
 
     def __post_init__(self) -> None:
@@ -56,6 +57,10 @@ class Options:
                 continue
             if type(value) is not int or value < least:
                 raise ValueError(f"{name} is an integer of {least} or more, got {value!r}")
+        if self.parts not in ("model", "blocks"):
+            raise ValueError(f'parts is "model" or "blocks", got {self.parts!r}')
+        if self.moving and self.parts == "blocks":
+            raise ValueError('masks move where the whole model trains, got moving=True and parts="blocks"')
         for name in ("minutes", "rate"):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, int | float) and 0 < value < math.inf):

@@ -14,20 +14,17 @@ import torch
 from torch import Tensor, nn
 
 from louver.formats.pattern import Pattern
-from louver.torch.accuracy.course import Options, windows
+from louver.torch.accuracy.blockwise import BlockRun
+from louver.torch.accuracy.course import Options, default_rate, windows
 from louver.torch.accuracy.distill_report import Distillation, Point
 from louver.torch.accuracy.loop import Run
+from louver.torch.accuracy.moving import start
 from louver.torch.accuracy.saved import Saved, fingerprint
-from louver.torch.accuracy.scores import apart, logits_of
-from louver.torch.accuracy.text import device_of, generate_tokens
-from louver.torch.accuracy.trained import PRUNED, Trained, moving_weights, trained_parameters, zero_masks
-from louver.torch.accuracy.working import (
-    compiled,
-    input_norms,
-    teacher_of,
-    working_copy,
-)
-from louver.torch.layers import dense_layers, sparse_layers
+from louver.torch.accuracy.scores import apart, head_of, logits_of
+from louver.torch.accuracy.text import device_of, evaluating, generate_tokens
+from louver.torch.accuracy.trained import PRUNED, Trained, trained_parameters, zero_masks
+from louver.torch.accuracy.working import compiled, ready, teacher_of, working_copy
+from louver.torch.layers import sparse_layers
 from louver.torch.swap import PATTERNS
 
 WRITTEN: Final = {"cuda": 1 << 20, "cpu": 1 << 13}
@@ -49,6 +46,7 @@ def distill_(
     generate: int | None = None,
     moving: bool = False,
     patterns: Sequence[str | Pattern] | Mapping[str, Any] = PATTERNS,
+    parts: str = "model",
     seed: int = 0,
     resume: str | os.PathLike[str] | None = None,
     device: torch.device | str | None = None,
@@ -71,8 +69,12 @@ def distill_(
     moving: in the first half, masks move to where magnitude times input norm is greatest, from values that start as
         the teacher's (SR-STE, arXiv 2102.04010). patterns: of such weights, to look for or by layer, as `allocate`
         gives them; others keep their masks.
+    parts: "model" trains all at once. "blocks" is for models that do not fit: each block trains alone, on what the
+        trained blocks before it give, to the outputs of the dense block on the dense model's stream. Model and teacher
+        stay where they are, and two blocks come to `device`. Minutes are shared out; steps are those of each block,
+        with 16,384 tokens, or a row, a step. Norms outside of blocks stay.
     seed: of the text and of its order.
-    resume: a folder. A call that was killed goes on from there, at most 30 seconds back; with `steps`, on a CPU, with
+    resume: a folder. A call that was killed goes on from there, at most 30 seconds or a block back; with `steps`, on a CPU, with
         the same bits.
     device: where to train, by default where the model is. progress: called with each new point of the curve.
 
@@ -80,40 +82,61 @@ def distill_(
     ArithmeticError if the loss is not finite.
     """
     options = Options(
-        2.0 if minutes is None and steps is None else minutes, steps, rate, batch, length, generate, moving, seed
+        2.0 if minutes is None and steps is None else minutes, steps, rate, batch, length, generate, moving, parts, seed
     )
     begin = time.monotonic()
     place = torch.device(device) if device is not None else device_of(model)
-    device_of(model)
-    dense = teacher_of(teacher, model, place)
-    probe = torch.zeros(1, 4, dtype=torch.long, device=place)
-    working = working_copy(model, place)
-    parameters = trained_parameters(working)
-    for parameter in working.parameters():
-        parameter.requires_grad_(any(parameter is each for each in parameters.values()))
-    masks, sparse = zero_masks(parameters), sparse_layers(working)
+    dense = teacher_of(teacher, model)
+    vocabulary = _vocabulary(model, dense)
+    parameters = trained_parameters(model)
+    masks, sparse = zero_masks(parameters), sparse_layers(model)
     if not masks and not sparse:
         raise ValueError(
             f"a model to distill has pruned weights, got {type(model).__name__} without one of {PRUNED:.0%} zeros: call prune_ first"
         )
-    with torch.no_grad():
-        mine, vocabulary = (logits_of(each, probe).shape[-1] for each in (working, dense))
-    if mine != vocabulary:
-        raise ValueError(f"a model and its teacher are of one vocabulary, got {mine:,} and {vocabulary:,} tokens")
     given = None if data is None else windows(data, length, vocabulary)
     key = {} if resume is None else _key(model, dense, given, options)
-    text = _text(dense, given, options, None if resume is None else Saved(resume, "text", key))
-    masters, moves = _masters(parameters, working, dense, masks, patterns, text, options)
-    trained = Trained(parameters, masters, masks, moves)
-    saved = None if resume is None else Saved(resume, "distill", key)
-    before = [mask.bool() for mask in trained.masks]
+    peak = rate or default_rate(head_of(dense).weight.shape[1])
+
+    def saved(name: str) -> Saved | None:
+        return None if resume is None else Saved(resume, name, key)
+
+    if parts == "blocks":
+        blocks = BlockRun(model, dense, parameters, masks, options, peak, saved)
+        text = _text(dense, given, options, saved("text"))
+        prepared = time.monotonic() - begin
+        blocks.go(text, place, progress)
+        _write(model, blocks.values)
+        return blocks.report(prepared)
+    dense = ready(dense, place)
+    text = _text(dense, given, options, saved("text"))
+    working = working_copy(model, place)
+    trainable = trained_parameters(working)
+    for parameter in working.parameters():
+        parameter.requires_grad_(any(parameter is each for each in trainable.values()))
+    masks = {name: mask.to(place) for name, mask in masks.items()}
+    masters, moves = {name: p.detach().float() for name, p in trainable.items()}, {}
+    if moving:
+        masters, moves = start(masters, working, dense, masks, patterns, text)
+    trained = Trained(trainable, list(masters.values()), masks, moves)
     notes = [f"{len(sparse)} sparse layers train their values"] if sparse else []
+    probe = torch.zeros(1, 4, dtype=torch.long, device=place)
     with apart(working, probe) as head, apart(dense, probe) as dense_head, compiled((working, dense), place, notes):
-        run = Run(head, dense_head, trained, text, options, saved, notes)
+        run = Run(head, dense_head, trained, text, options, peak, saved("distill"), notes)
         run.warm()
         run.go(time.monotonic() - begin, progress)
-    _write_back(model, trained)
-    return run.report(before)
+    _write(model, dict(trained.values()))
+    return run.report()
+
+
+def _vocabulary(model: nn.Module, dense: nn.Module) -> int:
+    """The tokens that both models score."""
+    probe = torch.zeros(1, 2, dtype=torch.long)
+    with evaluating(model, dense):
+        mine, theirs = (logits_of(each, probe.to(device_of(each))).shape[-1] for each in (model, dense))
+    if mine != theirs:
+        raise ValueError(f"a model and its teacher are of one vocabulary, got {mine:,} and {theirs:,} tokens")
+    return mine
 
 
 def _text(dense: nn.Module, given: Tensor | None, options: Options, saved: Saved | None) -> Tensor:
@@ -138,35 +161,6 @@ def _text(dense: nn.Module, given: Tensor | None, options: Options, saved: Saved
     return known["text"] if given is None else torch.cat([given, known["text"]])
 
 
-def _masters(
-    parameters: Mapping[str, Tensor],
-    working: nn.Module,
-    dense: nn.Module,
-    masks: Mapping[str, Tensor],
-    patterns: Any,
-    text: Tensor,
-    options: Options,
-) -> tuple[list[Tensor], dict[str, Any]]:
-    """The f32 values that training starts from, and the masks that move."""
-    masters = {name: p.detach().float() for name, p in parameters.items()}
-    if not options.moving:
-        return list(masters.values()), {}
-    theirs = dict(dense.named_parameters())
-    names = [layer.name for layer in dense_layers(working) if f"{layer.name}.weight" in masks]
-    place = next(dense.parameters()).device
-    norms = input_norms(dense, names, lambda: logits_of(dense, text[: min(4, len(text))].to(place)))
-    moves = moving_weights(working, masks, patterns, norms)
-    for name in moves:
-        value = theirs.get(name)
-        if value is None or value.shape != masters[name].shape:
-            got = "none" if value is None else str(list(value.shape))
-            raise ValueError(
-                f"masks move between dense values, which the teacher has by the same names, got {got} for {name} {list(masters[name].shape)}"
-            )
-        masters[name] = torch.where(masks[name], masters[name], value.detach().float())
-    return list(masters.values()), moves
-
-
 def _key(model: nn.Module, dense: nn.Module, given: Tensor | None, options: Options) -> dict[str, Any]:
     """What a resumed run has in common with the one that was killed."""
     return {
@@ -177,8 +171,8 @@ def _key(model: nn.Module, dense: nn.Module, given: Tensor | None, options: Opti
     }
 
 
-def _write_back(model: nn.Module, trained: Trained) -> None:
+def _write(model: nn.Module, values: Mapping[str, Tensor]) -> None:
     parameters = dict(model.named_parameters())
     with torch.no_grad():
-        for name, value in trained.values():
+        for name, value in values.items():
             parameters[name].copy_(value)

@@ -8,19 +8,20 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A point of the curve. kl: mean of the steps since the last one, in nats; tokens, seconds: since the beginning."""
+    """A point of the curve. loss: mean of the steps since the last one; step, tokens, seconds: since the beginning."""
 
     step: int
     tokens: int
     seconds: float
-    kl: float
+    loss: float
 
 
 @dataclass(frozen=True, slots=True)
 class Distillation:
     """Report of `distill_`.
 
-    parts: "model" or "blocks". curve: of the loss. steps, tokens: trained on. seconds: of training; prepared_seconds:
+    parts: "model", whose loss is KL(dense ‖ pruned) in nats, or "blocks", whose loss is the squared error of a block's
+    output over the dense one's mean square. curve: of the loss; for blocks a point for each. steps, tokens: trained on. seconds: of training; prepared_seconds:
     before it, for text and compilation. rate: the peak learning rate. masked, zeros: weights with a mask, and their
     share of zeros. moved: share of kept places that differ from those at the beginning. notes: what else to know.
     """
@@ -52,8 +53,8 @@ class Distillation:
             if self.curve
             else []
         )
-        lines = [f"{'step':>8}  {'tokens':>12}  {'seconds':>8}  {'KL':>8}"]
-        lines += [f"{each.step:>8,}  {each.tokens:>12,}  {each.seconds:>8.1f}  {each.kl:>8.4f}" for each in shown]
+        lines = [f"{'step':>8}  {'tokens':>12}  {'seconds':>8}  {'loss':>8}"]
+        lines += [f"{each.step:>8,}  {each.tokens:>12,}  {each.seconds:>8.1f}  {each.loss:>8.4f}" for each in shown]
         lines.append(
             f"{self.steps:,} steps, {self.tokens:,} tokens in {self.seconds:.1f} s ({self.tokens_per_second:,.0f} a second), "
             f"after {self.prepared_seconds:.1f} s of preparation; rate {self.rate:.2g}; {self.masked} weights keep {self.zeros:.1%} zeros"

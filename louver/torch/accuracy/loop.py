@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
-from louver.torch.accuracy.course import Options, Order, default_rate
+from louver.torch.accuracy.course import Options, Order
 from louver.torch.accuracy.distill_report import Distillation, Point
 from louver.torch.accuracy.saved import Saved
 from louver.torch.accuracy.scores import Head, divergence, reduce_scores
@@ -39,12 +39,13 @@ class Run:
         trained: Trained,
         text: Tensor,
         options: Options,
+        rate: float,
         saved: Saved | None,
         notes: list[str],
     ) -> None:
         self._head, self._dense, self._trained, self._options = head, dense, trained, options
-        self._saved, self._notes = saved, notes
-        self._rate = options.rate or default_rate(head.width)
+        self._rate, self._saved, self._notes = rate, saved, notes
+        self._before = [mask.bool() for mask in trained.masks]
         self._device = next(head.model.parameters()).device
         self._text = text.to(self._device)
         free = torch.cuda.mem_get_info(self._device)[0] if self._device.type == "cuda" else 0
@@ -101,24 +102,24 @@ class Run:
                 kept = time.monotonic()
                 self._saved.save(self._state())
 
-    def report(self, before: Sequence[Tensor]) -> Distillation:
-        """What was done. before: the masks at the beginning."""
+    def report(self) -> Distillation:
+        """What was done."""
         masks = [mask.bool() for mask in self._trained.masks]
         kept = sum(int(mask.sum()) for mask in masks)
-        both = sum(int((mask & old).sum()) for mask, old in zip(masks, before, strict=True))
+        both = sum(int((mask & old).sum()) for mask, old in zip(masks, self._before, strict=True))
         size = sum(mask.numel() for mask in masks)
         return Distillation(
-            "model",
-            tuple(self._curve),
-            self._step,
-            self._tokens,
-            self._seconds,
-            self._prepared,
-            self._rate,
-            len(masks),
-            1 - kept / size if size else 0.0,
-            1 - both / kept if kept else 0.0,
-            tuple(self._notes),
+            parts="model",
+            curve=tuple(self._curve),
+            steps=self._step,
+            tokens=self._tokens,
+            seconds=self._seconds,
+            prepared_seconds=self._prepared,
+            rate=self._rate,
+            masked=len(masks),
+            zeros=1 - kept / size if size else 0.0,
+            moved=1 - both / kept if kept else 0.0,
+            notes=tuple(self._notes),
         )
 
     def _loss(self, rows: Tensor) -> Tensor:
@@ -146,7 +147,7 @@ class Run:
         self._curve.append(Point(self._step, self._tokens, self._seconds, sum(losses) / len(losses)))
 
     def _state(self) -> dict[str, Any]:
-        curve = [(each.step, each.tokens, each.seconds, each.kl) for each in self._curve]
+        curve = [(each.step, each.tokens, each.seconds, each.loss) for each in self._curve]
         return {
             "trained": self._trained.state(),
             "order": self._order.state(),

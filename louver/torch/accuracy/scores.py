@@ -57,7 +57,7 @@ class Head:
         Raises ValueError for a model in which no head is found.
         """
         self.model = model
-        self.module = _head(model)
+        self.module = head_of(model)
         self._one = tokens[:1, :1]
         self._caught: Tensor | None = None
         self._given: Tensor | None = None
@@ -116,7 +116,8 @@ def apart(model: nn.Module, tokens: Tensor) -> Generator[Head]:
         head.close()
 
 
-def _head(model: nn.Module) -> Any:
+def head_of(model: nn.Module) -> Any:
+    """The linear layer that scores the next token. Raises ValueError unless there is one."""
     heads = [layer for layer in dense_layers(model) if layer.role is Role.HEAD and layer.weight.shape[0] > 1]
     if len(heads) != 1:
         names = ", ".join(layer.name for layer in heads) or "none"
@@ -157,6 +158,17 @@ def reduce_scores(scores: Tensor, dense: Tensor) -> tuple[Tensor, Tensor]:
     log, dense_log = scores.float().log_softmax(-1), dense.float().log_softmax(-1)
     wanted = dense_log.exp()
     return (wanted * (dense_log - log)).sum(), (log.exp() - wanted).to(scores.dtype)
+
+
+def mean_divergence(hidden: Tensor, dense_hidden: Tensor, head: Head) -> float:
+    """`divergence` of states from the dense model's states by one head, without gradients."""
+    size = max(1, PART // head.vocabulary)
+    total = torch.zeros((), dtype=torch.float64, device=hidden.device)
+    with torch.no_grad():
+        for states, dense in zip(hidden.split(size), dense_hidden.split(size), strict=True):
+            log, dense_log = (head.scores(each).float().log_softmax(-1) for each in (states, dense))
+            total += (dense_log.exp() * (dense_log - log)).sum(dtype=torch.float64)
+    return total.item() / len(hidden)
 
 
 def divergence(

@@ -10,18 +10,14 @@ changes. Nothing here waits for the device.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
-import louver
-from louver.formats.pattern import Pattern
 from louver.models.roles import Role
-from louver.runtime.arrays import view
-from louver.torch.accuracy.masks import keep
-from louver.torch.layers import dense_layers, is_turned
+from louver.torch.accuracy.moving import Moving
+from louver.torch.layers import dense_layers
 
 PRUNED: Final = 0.05
 """Least share of zeros of a weight that is taken as pruned. Weights that no one pruned have far fewer."""
@@ -62,63 +58,6 @@ def zero_masks(parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
     """Where pruned weights are not zero, as bool. A weight is pruned if a share `PRUNED` of it or more is zero."""
     masks = {name: p.detach() != 0 for name, p in parameters.items() if p.ndim > 1}
     return {name: mask for name, mask in masks.items() if 1 - mask.float().mean().item() >= PRUNED}
-
-
-@dataclass(frozen=True, slots=True)
-class Moving:
-    """A weight whose mask moves. pattern: that it keeps; norms: f32 [K], of the input's features.
-
-    turned: whether the parameter is [K, R].
-    """
-
-    pattern: Pattern
-    norms: Tensor
-    turned: bool
-
-    def mask(self, weight: Tensor) -> Tensor:
-        """The mask of f32 values: by magnitude times the norm of the input (Wanda, arXiv 2306.11695)."""
-        rows = weight.t() if self.turned else weight
-        found = keep(rows.abs() * self.norms, self.pattern)
-        return found.t() if self.turned else found
-
-
-def moving_weights(
-    model: nn.Module,
-    masks: Mapping[str, Tensor],
-    patterns: Sequence[str | Pattern] | Mapping[str, Any],
-    norms: Mapping[str, Tensor],
-) -> dict[str, Moving]:
-    """The masked weights of linear layers whose pattern is known, by the parameter's name.
-
-    patterns: to look for, or by layer. norms: of inputs, by layer.
-
-    Raises ValueError if there is none, and for a layer that does not keep the pattern that is given for it.
-    """
-    found: dict[str, Moving] = {}
-    for layer in dense_layers(model):
-        name = f"{layer.name}.weight"
-        if name not in masks or layer.name not in norms:
-            continue
-        given = isinstance(patterns, Mapping)
-        wanted = [patterns.get(layer.name)] if isinstance(patterns, Mapping) else patterns
-        kept = [Pattern.parse(each) for each in wanted if each is not None]
-        weight = layer.weight.detach()
-        pattern = next((each for each in kept if _keeps(weight, each)), None)
-        if pattern is not None:
-            found[name] = Moving(pattern, norms[layer.name], is_turned(layer.module))
-        elif given and kept:
-            raise ValueError(
-                f"a mask moves within the pattern that its weight keeps, got {layer.name}, which breaks {kept[0]}"
-            )
-    if not found:
-        raise ValueError(
-            f"masks move in weights that keep a known pattern, got none: give patterns={{layer: pattern}}, or what allocate chose; looked for {patterns}"
-        )
-    return found
-
-
-def _keeps(weight: Tensor, pattern: Pattern) -> bool:
-    return louver.check(weight if weight.is_cuda else view(weight).to_numpy(), pattern).ok
 
 
 class Trained:

@@ -92,7 +92,7 @@ class Walk:
         targets = {target.parameter: target for target in self.targets[index]}
         parameters = dict(block.named_parameters())
         weights = {name: parameters[name].detach() for name in targets}
-        trace = self._trace(index, block, weights)
+        trace = self.trace(index, block, weights)
         done = Done(rows={t.name: _unseen(t, weights[t.parameter]) for t in self.targets[index] if not t.stack})
         levels = sorted(set(trace.levels.values()))
         waiting: list[str] = []
@@ -109,7 +109,7 @@ class Walk:
                 waiting = [name for name in waiting if name not in used]
         return done
 
-    def _trace(self, index: int, block: nn.Module, weights: Mapping[str, Tensor]) -> Trace:
+    def trace(self, index: int, block: nn.Module, weights: Mapping[str, Tensor]) -> Trace:
         """Trace batch after batch until each weight was multiplied."""
         trace = Trace(Weights(weights))
         stacks = {target.parameter for target in self.targets[index] if target.stack}
@@ -140,13 +140,13 @@ class Walk:
         for target, weight in weights.items():
             start = time.perf_counter()
             try:
-                new, mask, row = self._prune(target, weight, trace.turned[target.parameter], collector)
+                new, mask, row = self.prune(target, weight, trace.turned[target.parameter], collector)
             except ArithmeticError as error:
                 raise ArithmeticError(f"{target.name}: {error}") from None
             done.weights[target.parameter], done.masks[target.parameter] = new, mask
             done.rows[target.name] = replace(row, seconds=shared + time.perf_counter() - start)
 
-    def _prune(self, target: Target, weight: Tensor, turned: bool, collector: Collector) -> tuple[Tensor, Tensor, Row]:
+    def prune(self, target: Target, weight: Tensor, turned: bool, collector: Collector) -> tuple[Tensor, Tensor, Row]:
         """A weight, or each expert's of a stack."""
         new, mask = torch.empty_like(weight), torch.empty_like(weight, dtype=torch.bool)
         corrected = collector.is_corrected(target.parameter)

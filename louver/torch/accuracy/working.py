@@ -9,7 +9,7 @@ import contextlib
 import copy
 import importlib
 import os
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import torch
@@ -34,9 +34,8 @@ def working_copy(model: nn.Module, device: torch.device) -> nn.Module:
     return made
 
 
-def teacher_of(given: object, model: nn.Module, device: torch.device) -> nn.Module:
-    """The dense model, ready to run: a module (copied where its type, device or mode differ), a folder of Transformers,
-    or a function that makes it.
+def teacher_of(given: object, model: nn.Module) -> nn.Module:
+    """The dense model: a module, one from a folder of Transformers, or from a function that makes it.
 
     Raises ValueError if there is none, or if it is the pruned model itself; TypeError for anything else.
     """
@@ -60,10 +59,15 @@ def teacher_of(given: object, model: nn.Module, device: torch.device) -> nn.Modu
         raise ValueError(
             f"a teacher has dense weights of its own, got {shared[0]} that is the pruned model's: copy the model before pruning"
         )
-    fits = all(p.device == device and p.dtype == compute_type(device) for p in given.parameters())
-    if fits and not any(module.training for module in given.modules()):
-        return given
-    return working_copy(given, device)
+    return given
+
+
+def ready(teacher: nn.Module, device: torch.device) -> nn.Module:
+    """The teacher itself, or a working copy where its type, device or mode differ."""
+    fits = all(p.device == device and p.dtype == compute_type(device) for p in teacher.parameters())
+    if fits and not any(module.training for module in teacher.modules()):
+        return teacher
+    return working_copy(teacher, device)
 
 
 @contextlib.contextmanager
@@ -126,24 +130,3 @@ class DenseStates:
                 self._kept[on_device] = states
                 self._has[rows] = True
             return states
-
-
-def input_norms(model: nn.Module, layers: Sequence[str], run: Callable[[], Any]) -> dict[str, Tensor]:
-    """The root of the summed squares of each input feature of some layers, f32, over the tokens of a run."""
-    sums: dict[str, Tensor] = {}
-
-    def hook(name: str) -> Any:
-        def add(_: nn.Module, args: tuple[Any, ...]) -> None:
-            squares = args[0].detach().float().flatten(0, -2).square().sum(0)
-            sums[name] = sums[name] + squares if name in sums else squares
-
-        return add
-
-    handles = [model.get_submodule(name).register_forward_pre_hook(hook(name)) for name in layers]
-    try:
-        with torch.no_grad():
-            run()
-    finally:
-        for handle in handles:
-            handle.remove()
-    return {name: total.sqrt() for name, total in sums.items()}

@@ -71,7 +71,7 @@ def test_it_learns_and_zeros_stay(kind: str, pattern: str) -> None:
             assert not torch.equal(value, old[name]), name
     assert report.masked == len(pruned) > 0 and report.moved == 0 and report.steps == 40
     assert report.tokens == 40 * 8 * 24 and report.rate == 3e-3
-    assert [point.step for point in report.curve] == [20, 40] and report.curve[1].kl < report.curve[0].kl
+    assert [point.step for point in report.curve] == [20, 40] and report.curve[1].loss < report.curve[0].loss
     assert json.loads(report.json())["tokens_per_second"] == report.tokens_per_second > 0
     assert "40 steps, 7,680 tokens in" in str(report)
     assert same(untouched, dense.state_dict()) and "forward" not in vars(dense.lm_head)
@@ -160,7 +160,7 @@ def test_a_killed_run_goes_on_with_the_same_bits(moving: bool, tmp_path: Any, mo
     seen: list[int] = []
     report = louver.torch.distill_(model, data, resume=tmp_path, progress=lambda p: seen.append(p.step), **options)
     assert seen == [21, 28, 30] and same(whole.state_dict(), model.state_dict())
-    assert [(p.step, p.kl) for p in report.curve] == [(p.step, p.kl) for p in expected.curve]
+    assert [(p.step, p.loss) for p in report.curve] == [(p.step, p.loss) for p in expected.curve]
     assert not list(tmp_path.glob("*.part"))
     with pytest.raises(ValueError, match="same model, data and options, got other rate: give another folder"):
         louver.torch.distill_(copy.deepcopy(dense_pruned()), data, resume=tmp_path, **{**options, "rate": 1e-3})
@@ -195,7 +195,7 @@ def test_rows_come_once_a_pass_and_the_rate_falls() -> None:
     order = Order(10, 3, 0)
     seen = torch.cat([order.next() for _ in range(3)])
     assert len(seen.unique()) == 9
-    options = Options(None, 100, None, 3, 4, None, False, 0)
+    options = Options(None, 100, None, 3, 4, None, False, "model", 0)
     rates = [options.rate_at(1.0, step, options.done(step, 0.0)) for step in range(101)]
     assert rates[0] == pytest.approx(0.1) and max(rates) == pytest.approx(1, abs=0.05)
     assert rates[100] == pytest.approx(0.03) and rates[10:] == sorted(rates[10:], reverse=True)
@@ -229,6 +229,8 @@ def test_dense_states_are_computed_once() -> None:
         ({"batch": 0}, "batch is an integer of 1 or more, got 0"),
         ({"length": 1}, "length is an integer of 2 or more, got 1"),
         ({"rate": math.nan}, "rate is a positive number, got nan"),
+        ({"parts": "halves"}, 'parts is "model" or "blocks", got \'halves\''),
+        ({"parts": "blocks", "moving": True}, 'masks move where the whole model trains, got moving=True and parts="blocks"'),
         ({"generate": 0}, "needs text, got data=None and generate=0"),
     ],
 )  # fmt: skip
@@ -271,4 +273,61 @@ def test_a_loss_that_is_not_finite_changes_nothing() -> None:
     data = torch.randint(99, (8, 24))
     with pytest.raises(ArithmeticError, match="divergence of each step is finite, got nan among the steps to 3"):
         louver.torch.distill_(model, data, teacher=dense, steps=3, batch=8, length=24)
+    assert same(old, model.state_dict())
+
+
+@pytest.mark.parametrize("kind", ["Llama", "GPT2"])
+def test_blocks_learn_one_after_the_other(kind: str) -> None:
+    model, dense = pair(kind)
+    text = generate_tokens(dense, 32, 24, seed=9)
+    before, old, untouched = evaluate(model, text, dense), state(model), state(dense)
+    report = louver.torch.distill_(model, teacher=dense, steps=40, parts="blocks", **QUICK)
+    assert evaluate(model, text, dense).kl < 0.8 * before.kl
+    assert report.parts == "blocks" and report.steps == 80 and len(report.curve) == 2
+    assert report.masked == 14 if kind == "Llama" else 8
+    for name in zero_masks(trained_parameters(model)):
+        value = model.state_dict()[name]
+        assert (value[old[name] == 0] == 0).all() and not torch.equal(value, old[name])
+    assert same(untouched, dense.state_dict())
+
+
+def test_killed_blocks_go_on_with_the_same_bits(tmp_path: Any) -> None:
+    model, dense = pair()
+    old, whole = state(model), copy.deepcopy(model)
+    options: Any = {"teacher": dense, "steps": 12, "parts": "blocks", **QUICK}
+    expected = louver.torch.distill_(whole, **options)
+
+    def kill(point: Any) -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        louver.torch.distill_(model, resume=tmp_path, progress=kill, **options)
+    assert same(old, model.state_dict())
+    report = louver.torch.distill_(model, resume=tmp_path, **options)
+    assert same(whole.state_dict(), model.state_dict())
+    assert [point.loss for point in report.curve] == [point.loss for point in expected.curve]
+
+
+def test_blocks_that_do_not_learn_stay() -> None:
+    model, dense = pair()
+    old = state(model)
+    louver.torch.distill_(model, teacher=dense, steps=2, parts="blocks", **{**QUICK, "rate": 10.0})
+    assert same(old, model.state_dict())
+
+
+def test_bad_blocks() -> None:
+    model, dense = pair()
+    sparse = copy.deepcopy(model)
+    louver.torch.compress_(sparse, force=True)
+    with pytest.raises(
+        ValueError, match="same parameters, got .*q_proj.weight .* of the teacher alone: call decompress_"
+    ):
+        louver.torch.distill_(sparse, teacher=dense, steps=2, parts="blocks", **QUICK)
+    with torch.no_grad():
+        dense.model.layers[1].mlp.up_proj.weight[3, 4] = math.inf
+    old = state(model)
+    with pytest.raises(
+        ArithmeticError, match="model.layers.1: the error of its output is finite, got nan: look for NaN"
+    ):
+        louver.torch.distill_(model, torch.randint(99, (8, 24)), teacher=dense, steps=2, parts="blocks")
     assert same(old, model.state_dict())
