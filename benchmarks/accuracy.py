@@ -102,6 +102,7 @@ STAGES: Final[Mapping[str, tuple[Case, ...]]] = {
         Case("2:4", "SparseGPT + reconstruction", {"method": "sparsegpt", "reconstruct": 30}),
         Case("2:4", "Wanda c.+r.", {**BEST, "method": "wanda"}),
         ONE_SHOT,
+        Case("2:4", "ADMM c.+r.", {**BEST, "method": "admm"}),
         Case("2:4", "SparseGPT c.+r., two sweeps of swaps", {**BEST, "swaps": 2}, needs=30),
         TUNED_24,
     ),
@@ -120,18 +121,18 @@ STAGES: Final[Mapping[str, tuple[Case, ...]]] = {
 
 
 CHOICES: Final[tuple[Mapping[str, Any], ...]] = (
-    {},
     {"damping": 0.1},
+    {"method": "admm", "damping": 0.1},
     {"damping": 1.0},
-    {"tune": 160},
-    {"damping": 0.3},
-    {"damping": 0.03},
     {"damping": 0.1, "calibration": "own"},
-    {"damping": 0.1, "calibration": "articles"},
+    {"method": "admm", "damping": 0.1, "tune": 160},
+    {"method": "admm", "damping": 1.0},
     {"damping": 0.1, "calibration": "documents"},
+    {"damping": 0.1, "calibration": "articles"},
+    {},
     {"correct": False, "damping": 0.1},
-    {"swaps": 2, "damping": 0.1},
-    {"tune": 480},
+    {"method": "admm", "damping": 0.01},
+    {"method": "admm", "damping": 0.1, "tune": 480},
 )
 """Options to choose among: changes of `BEST`, and one text alone."""
 
