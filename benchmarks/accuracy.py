@@ -45,16 +45,13 @@ from louver.torch.accuracy.text import evaluate, generate_tokens
 RESULTS: Final = ("articles", "news", "pydoc")
 OTHERS: Final = ("other_articles", "other_documents")
 
-SPECIAL: Final = ("dense", "choices", "speed")
-"""Stages that are no cases."""
-
 BEST: Final = {"method": "sparsegpt", "correct": True, "reconstruct": 30}
 TUNED: Final = {**BEST, "tune": 160}
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A row. options: of `prune_`; budget: of `allocate`; minutes: of `distill_`, from the row `begins`.
+    """A row. options: of `prune_`; budget: of `allocate`, and its patterns; minutes: of `distill_`, from the row `begins`.
 
     e4m3: a second row, of the same model in e4m3. needs: seconds of an H200, about.
     """
@@ -62,7 +59,7 @@ class Case:
     pattern: str
     method: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    budget: str = ""
+    budget: tuple[str, tuple[str, ...]] | None = None
     minutes: float = 0
     begins: str = ""
     e4m3: bool = False
@@ -90,8 +87,8 @@ def distilled(begins: Case, minutes: float, e4m3: bool = False) -> Case:
 
 ONE_SHOT: Final = Case("2:4", "SparseGPT c.+r.", BEST)
 TUNED_24: Final = Case("2:4", "SparseGPT c.+r., tuned", TUNED, e4m3=True, needs=40)
-HALF: Final = Case("2:4 on half", "SparseGPT c.+r., tuned", TUNED, "25%", e4m3=True, needs=60)
-THIRD: Final = Case("35% zeros", "SparseGPT c.+r., tuned", TUNED, "35%", needs=60)
+HALF: Final = Case("2:4 on half", "SparseGPT c.+r., tuned", TUNED, ("25%", ("2:4",)), e4m3=True, needs=60)
+THIRD: Final = Case("35% zeros", "SparseGPT c.+r., tuned", TUNED, ("35%", FAST), needs=60)
 VECTORS: Final = tuple(Case(each, "SparseGPT c.+r.", BEST) for each in ("4:8@128", "2:8@V128"))
 STAGES: Final[Mapping[str, tuple[Case, ...]]] = {
     "quick": (distilled(ONE_SHOT, 1 / 3),),
@@ -120,21 +117,37 @@ STAGES: Final[Mapping[str, tuple[Case, ...]]] = {
 }
 
 
-CHOICES: Final[tuple[Mapping[str, Any], ...]] = (
-    {"damping": 0.1},
-    {"method": "admm", "damping": 0.1},
-    {"damping": 1.0},
-    {"damping": 0.1, "calibration": "own"},
-    {"method": "admm", "damping": 0.1, "tune": 160},
-    {"method": "admm", "damping": 1.0},
-    {"damping": 0.1, "calibration": "documents"},
-    {"damping": 0.1, "calibration": "articles"},
-    {},
-    {"correct": False, "damping": 0.1},
-    {"method": "admm", "damping": 0.01},
-    {"method": "admm", "damping": 0.1, "tune": 480},
-)
-"""Options to choose among: changes of `BEST`, and one text alone."""
+ADMM: Final = {"method": "admm", "damping": 0.1}
+CHOICES: Final[Mapping[str, tuple[Mapping[str, Any], ...]]] = {
+    "choices": (
+        {"damping": 0.1},
+        ADMM,
+        {"damping": 1.0},
+        {"damping": 0.1, "calibration": "own"},
+        {**ADMM, "tune": 160},
+        {**ADMM, "damping": 1.0},
+        {**ADMM, "calibration": "own"},
+        {"damping": 0.1, "calibration": "documents"},
+        {"damping": 0.1, "calibration": "articles"},
+        {},
+        {"correct": False, "damping": 0.1},
+        {**ADMM, "damping": 0.01},
+        {**ADMM, "tune": 480},
+    ),
+    "trials": (
+        {**ADMM, "distill": {"minutes": 0.4}},
+        {**ADMM, "distill": {"minutes": 0.4, "rate": 2.8e-3}},
+        {**ADMM, "distill": {"minutes": 0.4, "moving": True}},
+        {**ADMM, "distill": {"minutes": 0.4, "batch": 16}},
+        {**ADMM, "distill": {"minutes": 0.4, "batch": 64, "rate": 2.8e-3}},
+        {**ADMM, "tune": 160, "distill": {"minutes": 0.4}},
+        {**ADMM, "distill": {"minutes": 0.4, "moving": True, "rate": 2.8e-3}},
+    ),
+}
+"""Options to choose among: changes of `BEST`, one calibration text alone, and options of `distill_` after it."""
+
+SPECIAL: Final = ("dense", "speed", *CHOICES)
+"""Stages that are no cases."""
 
 
 class Study:
@@ -255,25 +268,22 @@ class Study:
             options["calibration"] = self.calibration()
         begin = time.perf_counter()
         pattern = case.pattern
-        if case.budget:
-            options["per_layer"], pattern = self.allocation(case), "2:4"
+        if case.budget is not None:
+            options["per_layer"], pattern = self.allocation(*case.budget), "2:4"
         report = louver.torch.prune_(model, pattern, **options)
         self.wait()
         seconds = time.perf_counter() - begin
         return model, {"seconds": round(seconds, 2), **told(report)}
 
-    def allocation(self, case: Case) -> Any:
+    def allocation(self, budget: str, patterns: tuple[str, ...]) -> Any:
         """The patterns of layers at a budget, found once."""
-        if case.budget not in self.allocations:
-            found = louver.torch.allocate(
-                copy.deepcopy(self.dense),
-                case.budget,
-                tokens=(16, 2048),
-                calibration=self.text("calibration_articles", 16),
-            )
-            self.say(str(found))
-            self.allocations[case.budget] = found
-        return self.allocations[case.budget]
+        if budget not in self.allocations:
+            begin = time.perf_counter()
+            few = {name: rows[:: max(1, len(rows) // 24)] for name, rows in self.calibration().items()}
+            found = louver.torch.allocate(copy.deepcopy(self.dense), budget, calibration=few, patterns=patterns)
+            self.say(f"{found}\nallocated in {time.perf_counter() - begin:.1f} s")
+            self.allocations[budget] = found
+        return self.allocations[budget]
 
     def wait(self) -> None:
         if self.device.type == "cuda":
@@ -289,26 +299,36 @@ class Study:
     def choose(self, choice: Mapping[str, Any]) -> None:
         """The result of some options of 2:4 on the two texts apart from the results."""
         options = {**BEST, **choice}
-        named = options.pop("calibration", None)
-        given = self.calibration()
-        model = copy.deepcopy(self.dense)
-        begin = time.perf_counter()
-        report = louver.torch.prune_(model, "2:4", **options, calibration={named: given[named]} if named else given)
-        self.wait()
-        seconds = time.perf_counter() - begin
+        named, distil = options.pop("calibration", None), options.pop("distill", None)
+        key = json.dumps([options, named])
+        begin, more = time.perf_counter(), {}
+        if key not in self.pruned:
+            given = self.calibration()
+            model = copy.deepcopy(self.dense)
+            report = louver.torch.prune_(model, "2:4", **options, calibration={named: given[named]} if named else given)
+            self.wait()
+            more = {"seconds": round(time.perf_counter() - begin, 2), **told(report)}
+            # Other choices distil from it.
+            self.pruned[key] = model
+        model = self.pruned[key]
+        if distil:
+            model = copy.deepcopy(model)
+            done = louver.torch.distill_(model, self.training(), teacher=self.dense, **distil)
+            more |= {"steps": done.steps, "tokens": done.tokens, "prepared_seconds": round(done.prepared_seconds, 1)}
         self.others = self.others or self.measured(self.dense, OTHERS)["perplexity"]
         found = self.measured(model, OTHERS)["perplexity"]
         ratio = {name: round(each / self.others[name], 4) for name, each in found.items()}
-        row = {"options": {**choice}, "ratio": ratio, "seconds": round(seconds, 2), **told(report)}
+        row = {"options": {**choice}, "ratio": ratio, **more}
         self.extras.setdefault("choices", []).append(row)
         self.say(str(row))
 
     def stage(self, name: str) -> None:
         if name == "dense":
             return self.guarded("dense bf16", 20, self.dense_rows)
-        if name == "choices":
-            for choice in CHOICES:
-                self.guarded(f"choice {choice}", 60 if "tune" in choice else 20, lambda each=choice: self.choose(each))
+        if name in CHOICES:
+            for choice in CHOICES[name]:
+                needs = 20 + 0.3 * choice.get("tune", 0) + 60 * choice.get("distill", {}).get("minutes", 0)
+                self.guarded(f"choice {choice}", needs, lambda each=choice: self.choose(each))
             return None
         if name == "speed":
             return self.guarded("speed", 60, self.speed)
@@ -403,7 +423,7 @@ def shares(model: nn.Module) -> dict[str, dict[str, float]]:
 def shown(case: Case) -> dict[str, Any]:
     return {
         **case.options,
-        **({"budget": case.budget} if case.budget else {}),
+        **({"allocate": case.budget} if case.budget else {}),
         **({"begins": case.begins} if case.begins else {}),
     }
 
