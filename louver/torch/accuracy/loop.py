@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from louver.torch.accuracy.course import Options, Order
-from louver.torch.accuracy.distill_report import Distillation, Point
+from louver.torch.accuracy.distill_report import Distillation, Point, Shown
 from louver.torch.accuracy.saved import Saved
 from louver.torch.accuracy.scores import Head, divergence, reduce_scores
 from louver.torch.accuracy.trained import Trained
@@ -78,7 +77,7 @@ class Run:
             self._step, self._tokens, self._seconds = loaded["step"], loaded["tokens"], loaded["seconds"]
             self._curve = [Point(*each) for each in loaded["curve"]]
 
-    def go(self, prepared: float, progress: Callable[[Point], object] | None) -> None:
+    def go(self, prepared: float, shown: Shown) -> None:
         """Train to the end."""
         self._prepared = prepared
         already, begin, kept = self._seconds, time.monotonic(), time.monotonic()
@@ -96,8 +95,7 @@ class Run:
             if not last and self._step % LOOK:
                 continue
             self._look(already - begin)
-            if progress is not None:
-                progress(self._curve[-1])
+            shown.step(self._curve[-1], self._options.done(self._step, self._seconds))
             if self._saved is not None and (last or time.monotonic() - kept >= SAVE_SECONDS):
                 kept = time.monotonic()
                 self._saved.save(self._state())

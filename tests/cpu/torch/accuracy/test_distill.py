@@ -18,6 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference
 
 from louver.torch.accuracy import loop, working  # noqa: E402
 from louver.torch.accuracy.course import Options, Order, default_rate, windows  # noqa: E402
+from louver.torch.accuracy.distill_report import Point, Shown  # noqa: E402
 from louver.torch.accuracy.text import evaluate, generate_tokens  # noqa: E402
 from louver.torch.accuracy.trained import trained_parameters, zero_masks  # noqa: E402
 
@@ -94,6 +95,28 @@ def test_a_frozen_parameter_stays() -> None:
     old = norm.clone()
     louver.torch.distill_(model, teacher=dense, steps=3, **QUICK)
     assert torch.equal(norm, old)
+
+
+@pytest.mark.parametrize("context", ["inference_mode", "no_grad"])
+def test_it_trains_whatever_the_caller_switched_off(context: str) -> None:
+    with getattr(torch, context)():
+        model, dense = pair()
+        old = state(model)
+        for parts in ("model", "blocks"):
+            louver.torch.distill_(model, teacher=dense, steps=6, parts=parts, **QUICK)
+    assert not torch.equal(old["model.norm.weight"], model.model.norm.weight)
+
+
+def test_a_terminal_shows_the_time_left(monkeypatch: Any, capsys: Any) -> None:
+    shown = Shown(None)
+    shown.step(Point(20, 100, 30.0, 0.25), 0.25)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    shown.step(Point(20, 100, 30.0, 0.25), 0.25)
+    shown.step(Point(80, 400, 121.0, 0.125), 1.01)
+    assert (
+        capsys.readouterr().err == "\rdistilled 25%, loss 0.2500, 1:30 left \rdistilled 100%, loss 0.1250, 0:00 left \n"
+    )
 
 
 def test_values_of_sparse_layers_train() -> None:
@@ -311,8 +334,14 @@ def test_killed_blocks_go_on_with_the_same_bits(tmp_path: Any) -> None:
 def test_blocks_that_do_not_learn_stay() -> None:
     model, dense = pair()
     old = state(model)
-    louver.torch.distill_(model, teacher=dense, steps=2, parts="blocks", **{**QUICK, "rate": 10.0})
-    assert same(old, model.state_dict())
+    losses = []
+    for rate in (10.0, 1e-9):
+        report = louver.torch.distill_(model, teacher=dense, steps=2, parts="blocks", **{**QUICK, "rate": rate})
+        losses.append([point.loss for point in report.curve])
+        if rate == 10.0:
+            assert same(old, model.state_dict())
+    # The next block reads the stream of the old values.
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
 def test_bad_blocks() -> None:
