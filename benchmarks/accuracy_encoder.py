@@ -35,6 +35,7 @@ METHODS: Final[dict[str, dict[str, Any]]] = {
     "Wanda": {"method": "wanda"},
     "SparseGPT": {"method": "sparsegpt"},
     "SparseGPT c.+r.": {"method": "sparsegpt", "correct": True, "reconstruct": 30},
+    "ADMM c.+r.": {"method": "admm", "correct": True, "reconstruct": 30},
 }
 
 
