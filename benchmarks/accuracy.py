@@ -259,7 +259,8 @@ class Study:
         what = {"zeros": zeros(model), "options": shown(case), "minutes": case.minutes}
         self.add(case.pattern, case.method, model, **more, **what, shares=shares(model))
         if case.e4m3:
-            self.add(case.pattern, f"{case.method}, e4m3", in_e4m3(model), **what)
+            more.pop("seconds", None)
+            self.add(case.pattern, f"{case.method}, e4m3", in_e4m3(model), **more, **what)
 
     def prune(self, case: Case) -> tuple[nn.Module, dict[str, Any]]:
         model, options = copy.deepcopy(self.dense), dict(case.options)
@@ -347,6 +348,7 @@ class Study:
             return None
         if self.spent + needs > self.given.budget:
             self.missing[name] = f"{self.given.budget:.0f} s were not enough"
+            self.write()
             return self.say(f"skipped: {name}: {self.missing[name]}")
         try:
             run()
