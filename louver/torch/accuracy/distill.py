@@ -111,7 +111,7 @@ def _distilled(
             f"a model to distill has pruned weights, got {type(model).__name__} without one of {PRUNED:.0%} zeros: call prune_ first"
         )
     given = None if data is None else windows(data, options.length, vocabulary)
-    key = {} if resume is None else _key(model, dense, given, options)
+    key = {} if resume is None else _key(model, dense, given, options, patterns)
     rate = options.rate or default_rate(head_of(dense).weight.shape[1])
 
     def saved(name: str) -> Saved | None:
@@ -178,10 +178,11 @@ def _text(dense: nn.Module, given: Tensor | None, options: Options, saved: Saved
     return known["text"] if given is None else torch.cat([given, known["text"]])
 
 
-def _key(model: nn.Module, dense: nn.Module, given: Tensor | None, options: Options) -> dict[str, Any]:
+def _key(model: nn.Module, dense: nn.Module, given: Tensor | None, options: Options, patterns: Any) -> dict[str, Any]:
     """What a resumed run has in common with the one that was killed."""
     return {
         **{name: getattr(options, name) for name in Options.__dataclass_fields__},
+        "patterns": str(dict(patterns) if isinstance(patterns, Mapping) else list(patterns)),
         "model": fingerprint(model.named_parameters()),
         "teacher": fingerprint(dense.named_parameters()),
         "data": None if given is None else fingerprint([("data", given)]),

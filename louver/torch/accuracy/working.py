@@ -27,8 +27,14 @@ def compute_type(device: torch.device) -> torch.dtype:
 
 
 def working_copy(model: nn.Module, device: torch.device) -> nn.Module:
-    """A copy in evaluation mode, to be trained while the model stays as it is."""
-    made = copy.deepcopy(model).to(device=device, dtype=compute_type(device)).eval()
+    """A copy in evaluation mode, to be trained while the model stays as it is. Buffers keep their types."""
+    made = copy.deepcopy(model).to(device).eval()
+    # Frequencies of positions would be wrong in 16 bits.
+    modules: Any = list(made.modules())
+    buffers = [(module._buffers, dict(module._buffers)) for module in modules]
+    made.to(compute_type(device))
+    for now, before in buffers:
+        now.update(before)
     for parameter in made.parameters():
         parameter.grad = None
     return made

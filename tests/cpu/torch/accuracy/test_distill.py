@@ -225,6 +225,18 @@ def test_rows_come_once_a_pass_and_the_rate_falls() -> None:
     assert default_rate(64) == default_rate(576) == 1.4e-3 and default_rate(4096) == pytest.approx(1.4e-3 * 576 / 4096)
 
 
+def test_a_working_copy_keeps_the_types_of_buffers(monkeypatch: Any) -> None:
+    model, _ = pair()
+    monkeypatch.setattr(working, "compute_type", lambda device: torch.bfloat16)
+    made = working.working_copy(model.train(), torch.device("cpu"))
+    assert all(p.dtype == torch.bfloat16 for p in made.parameters()) and not made.training and model.training
+    for name, buffer in model.named_buffers():
+        assert torch.equal(made.get_buffer(name), buffer) and buffer.dtype == torch.float32
+    assert made.lm_head.weight is made.model.embed_tokens.weight
+    assert working.ready(model, torch.device("cpu")) is not model
+    assert working.ready(made, torch.device("cpu")) is made
+
+
 def test_dense_states_are_computed_once() -> None:
     class Head:
         width, calls, model = 5, 0, torch.nn.Linear(1, 1)
