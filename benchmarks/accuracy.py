@@ -5,8 +5,8 @@
 
 Protocol: the weights of `accuracy_prepare.py`, dequantized, in bf16 (f32 on a CPU); dense is these weights. Texts in windows of 1,024 tokens that
 do not overlap; no context is carried, and each token of a window but the first counts. Perplexity on articles, news and Python's documents; KL of
-the next-token distributions from dense, and share of equal most likely tokens, on articles. Calibration: other articles, documents of Debian
-packages, and text that the model writes. Options were chosen on two more texts, never on these three. Seconds: of the calls, with their warm-up;
+the next-token distributions from dense, and share of equal most likely tokens, on articles. Calibration: other articles and documents of Debian
+packages; distillation reads text that the model writes, too. Options were chosen on two more texts, never on these three. Seconds: of the calls, with their warm-up;
 evaluation is not counted. A row that distils begins with the row named in `begins`. e4m3 rows: `compress_` and `quantize_` after pruning;
 dense in e4m3: rounded weights and inputs with a scale for each row and token. Speeds: shapes of Llama 3 8B, `louver.torch.gain.measure`,
 16 and 2,048 tokens; a model's speed is that of a block with the patterns that its layers have.
@@ -19,10 +19,11 @@ import copy
 import json
 import math
 import platform
+import re
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,8 +46,8 @@ from louver.torch.accuracy.text import evaluate, generate_tokens
 RESULTS: Final = ("articles", "news", "pydoc")
 OTHERS: Final = ("other_articles", "other_documents")
 
-BEST: Final = {"method": "sparsegpt", "correct": True, "reconstruct": 30}
-TUNED: Final = {**BEST, "tune": 160}
+BEST: Final = {"method": "admm", "correct": True, "reconstruct": 30, "damping": 0.1}
+PLAIN: Final = {"method": "sparsegpt", "damping": 0.01}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,77 +82,112 @@ def distilled(begins: Case, minutes: float, e4m3: bool = False) -> Case:
         minutes,
         begins.name,
         e4m3,
-        begins.needs + 60 * minutes + 30,
+        begins.needs * (not begins.e4m3 and begins.budget is None) + 60 * minutes + 25,
     )
 
 
-ONE_SHOT: Final = Case("2:4", "SparseGPT c.+r.", BEST)
-TUNED_24: Final = Case("2:4", "SparseGPT c.+r., tuned", TUNED, e4m3=True, needs=40)
-HALF: Final = Case("2:4 on half", "SparseGPT c.+r., tuned", TUNED, ("25%", ("2:4",)), e4m3=True, needs=60)
-THIRD: Final = Case("35% zeros", "SparseGPT c.+r., tuned", TUNED, ("35%", FAST), needs=60)
-VECTORS: Final = tuple(Case(each, "SparseGPT c.+r.", BEST) for each in ("4:8@128", "2:8@V128"))
-STAGES: Final[Mapping[str, tuple[Case, ...]]] = {
-    "quick": (distilled(ONE_SHOT, 1 / 3),),
-    "oneshot": (
-        Case("2:4", "magnitude"),
-        Case("2:4", "Wanda", {"method": "wanda"}),
-        Case("2:4", "SparseGPT", {"method": "sparsegpt"}),
-        Case("2:4", "SparseGPT + reconstruction", {"method": "sparsegpt", "reconstruct": 30}),
-        Case("2:4", "Wanda c.+r.", {**BEST, "method": "wanda"}),
-        ONE_SHOT,
-        Case("2:4", "ADMM c.+r.", {**BEST, "method": "admm"}),
-        Case("2:4", "SparseGPT c.+r., two sweeps of swaps", {**BEST, "swaps": 2}, needs=30),
-        TUNED_24,
-    ),
-    "patterns": (
-        Case("6:8", "magnitude"),
-        Case("6:8", "SparseGPT c.+r.", BEST),
-        Case("4:8", "SparseGPT c.+r.", BEST),
-        *VECTORS,
-        Case("6:8@128", "SparseGPT c.+r.", BEST),
-    ),
-    "parts": (HALF, distilled(HALF, 1), THIRD, distilled(THIRD, 1)),
-    "distilled": (distilled(TUNED_24, 2, e4m3=True),),
-    "vectors": tuple(distilled(each, 2) for each in VECTORS),
-    "long": (distilled(TUNED_24, 8, e4m3=True),),
-}
+ONE_SHOT: Final = Case("2:4", "ADMM c.+r.", BEST)
+TUNED: Final = Case("2:4", "ADMM c.+r., tuned", {**BEST, "tune": 64}, e4m3=True, needs=60)
+HALF: Final = Case("2:4 on half", "ADMM c.+r.", BEST, ("25%", ("2:4",)), e4m3=True, needs=50)
+THIRD: Final = Case("2:4 on 70%", "ADMM c.+r.", BEST, ("35%", ("2:4",)), needs=50)
+VECTORS: Final = tuple(
+    Case(each, "SparseGPT c.+r.", {**BEST, "method": "sparsegpt"}) for each in ("4:8@128", "2:8@V128")
+)
 
 
-ADMM: Final = {"method": "admm", "damping": 0.1}
+def stages(share: float = 1) -> Mapping[str, tuple[Case, ...]]:
+    """The cases by stage. share: of the minutes of distillation, to try the program."""
+    return {
+        "basic": (
+            Case("2:4", "magnitude", needs=5),
+            Case("2:4", "Wanda", {"method": "wanda"}),
+            Case("2:4", "SparseGPT", PLAIN),
+            Case("2:4", "SparseGPT + reconstruction", {**PLAIN, "reconstruct": 30}),
+            Case("2:4", "SparseGPT c.+r.", {**BEST, "method": "sparsegpt"}),
+            ONE_SHOT,
+        ),
+        "tuned": (TUNED,),
+        "parts": (HALF, THIRD),
+        "distilled": (distilled(TUNED, 2 * share, e4m3=True),),
+        "half": (distilled(HALF, 1 * share),),
+        "third": (distilled(THIRD, 1 * share),),
+        "vectors": (*VECTORS, *(distilled(each, 1 / 3 * share) for each in VECTORS)),
+        "refined": (
+            Case("2:4", "Wanda c.+r.", {**BEST, "method": "wanda"}),
+            Case("2:4", "SparseGPT c.+r., two sweeps of swaps", {**BEST, "method": "sparsegpt", "swaps": 2}, needs=30),
+            Case("2:4", "ADMM c.+r., damping by held-out text", {**BEST, "damping": None}, needs=60),
+        ),
+        "patterns": (
+            Case("6:8", "magnitude"),
+            Case("6:8", "SparseGPT c.+r.", {**BEST, "method": "sparsegpt"}),
+            Case("4:8", "SparseGPT c.+r.", {**BEST, "method": "sparsegpt"}),
+            Case("6:8@128", "SparseGPT c.+r.", {**BEST, "method": "sparsegpt"}),
+        ),
+        "long": (distilled(ONE_SHOT, 7 * share, e4m3=True),),
+    }
+
+
 CHOICES: Final[Mapping[str, tuple[Mapping[str, Any], ...]]] = {
     "choices": (
-        {"damping": 0.1},
-        ADMM,
-        {"damping": 1.0},
-        {"damping": 0.1, "calibration": "own"},
-        {**ADMM, "tune": 160},
-        {**ADMM, "damping": 1.0},
-        {**ADMM, "calibration": "own"},
-        {"damping": 0.1, "calibration": "documents"},
-        {"damping": 0.1, "calibration": "articles"},
         {},
-        {"correct": False, "damping": 0.1},
-        {**ADMM, "damping": 0.01},
-        {**ADMM, "tune": 480},
+        {"damping": 1.0},
+        {"method": "sparsegpt"},
+        {"damping": 0.01},
+        {"tune": 64},
+        {"tune": 160},
+        {"calibration": "documents"},
+        {"calibration": "articles"},
+        {"correct": False},
     ),
     "trials": (
-        {**ADMM, "distill": {"minutes": 0.4}},
-        {**ADMM, "distill": {"minutes": 0.4, "rate": 2.8e-3}},
-        {**ADMM, "distill": {"minutes": 0.4, "moving": True}},
-        {**ADMM, "distill": {"minutes": 0.4, "batch": 16}},
-        {**ADMM, "distill": {"minutes": 0.4, "batch": 64, "rate": 2.8e-3}},
-        {**ADMM, "tune": 160, "distill": {"minutes": 0.4}},
-        {**ADMM, "distill": {"minutes": 0.4, "moving": True, "rate": 2.8e-3}},
+        {"distill": {"minutes": 0.4}},
+        {"distill": {"minutes": 0.4, "rate": 2.8e-3}},
+        {"distill": {"minutes": 0.4, "moving": True}},
+        {"distill": {"minutes": 0.4, "batch": 64, "rate": 2.8e-3}},
+        {"tune": 64, "distill": {"minutes": 0.4}},
     ),
 }
 """Options to choose among: changes of `BEST`, one calibration text alone, and options of `distill_` after it."""
 
-SPECIAL: Final = ("dense", "speed", *CHOICES)
+SPECIAL: Final = ("dense", "own", "speed", *CHOICES)
 """Stages that are no cases."""
 
 
+class Kept(MutableMapping[str, Any]):
+    """What cases made, by their names: in memory, and in a folder for other processes."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder, self._made = folder, dict[str, Any]()
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made and self._folder is not None and self._file(name).exists():
+            self._made[name] = torch.load(self._file(name), map_location="cpu")
+        return self._made[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._made[name] = value
+        if self._folder is not None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            # Another process may read at any time.
+            torch.save(value, part := self._file(name).with_suffix(".part"))
+            part.rename(self._file(name))
+
+    def __delitem__(self, name: str) -> None:
+        del self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def _file(self, name: str) -> Path:
+        assert self._folder is not None
+        return self._folder / f"{re.sub('[^0-9A-Za-z]+', '-', name)}.pt"
+
+
 class Study:
-    """The model, its texts, and what a run found. pruned: models by the name of their case."""
+    """The model, its texts, and what a run found. kept: weights by the name of their case, and text that the model wrote."""
 
     def __init__(self, given: argparse.Namespace) -> None:
         self.given, self.begin = given, time.perf_counter()
@@ -162,13 +198,12 @@ class Study:
         before: dict[str, Any] = json.loads(given.resume.read_text(encoding="utf-8")) if given.resume else {}
         self.rows: list[dict[str, Any]] = before.get("rows", [])
         self.missing: dict[str, str] = {}
-        self.pruned: dict[str, nn.Module] = {}
+        self.kept = Kept(given.keep)
+        self.stages = stages(given.share)
         self.allocations: dict[str, Any] = {}
         self.reference: dict[str, float] = {}
         self.extras: dict[str, Any] = {}
         self.others: dict[str, float] = {}
-        self._own: Tensor | None = None
-        self._training: dict[str, Tensor] | None = None
         self.say(f"loaded {prepared_name(self.prepared)} on {self.device}")
 
     @property
@@ -184,31 +219,24 @@ class Study:
         rows = self.prepared.windows(name, self.given.length)
         return rows[torch.linspace(0, len(rows) - 1, min(most, len(rows))).long()]
 
-    def own(self) -> Tensor:
-        """Text that the dense model writes, once."""
-        if self._own is None:
-            begin = time.perf_counter()
-            self._own = generate_tokens(
-                self.dense, max(1, self.given.calibration // 4), self.given.length, seed=1
-            ).cpu()
-            self.say(f"wrote {self._own.numel():,} tokens in {time.perf_counter() - begin:.1f} s")
-        return self._own
-
     def calibration(self) -> dict[str, Tensor]:
         half = max(1, self.given.calibration // 2)
-        real = {name: self.text(f"calibration_{name}", half) for name in ("articles", "documents")}
-        return {**real, "own": self.own()}
+        return {name: self.text(f"calibration_{name}", half) for name in ("articles", "documents")}
 
     def training(self) -> dict[str, Tensor]:
-        """All text for distillation: rows of half a window, and as many again that the model writes, once."""
-        if self._training is None:
-            names, length = ("calibration_articles", "calibration_documents"), self.given.length // 2
-            self._training = {name: self.prepared.windows(name, length) for name in names}
-            begin = time.perf_counter()
-            own = generate_tokens(self.dense, max(1, self.given.generate // length), length, seed=2).cpu()
-            self._training["own"] = own
-            self.say(f"wrote {own.numel():,} tokens in {time.perf_counter() - begin:.1f} s")
-        return self._training
+        """Rows of half a window for distillation: articles twice, documents, and what the model writes."""
+        length = self.given.length // 2
+        found = {name: self.prepared.windows(f"calibration_{name}", length) for name in ("articles", "documents")}
+        return {**found, "articles again": found["articles"], **({"own": self.own()} if self.given.generate else {})}
+
+    def own(self) -> Tensor:
+        """Text that the dense model writes, once: many rows at a time, because a token of all rows takes as long as one."""
+        if "own" not in self.kept:
+            length, begin = self.given.length // 2, time.perf_counter()
+            made = generate_tokens(self.dense, max(1, self.given.generate // length), length, seed=2).cpu()
+            self.say(f"wrote {made.numel():,} tokens in {time.perf_counter() - begin:.1f} s")
+            self.kept["own"] = made
+        return self.kept["own"]
 
     # ---- rows
     def measured(self, model: nn.Module, texts: tuple[str, ...] = RESULTS) -> dict[str, Any]:
@@ -241,21 +269,20 @@ class Study:
 
     def run(self, case: Case) -> None:
         """Prune, distil and measure a case."""
-        begins = self.pruned.get(case.begins)
         more: dict[str, Any] = {}
-        if begins is None:
-            begins, more = self.prune(case)
-        model = begins
-        if case.minutes:
-            model = copy.deepcopy(begins)
-            text = self.training()
-            report = louver.torch.distill_(model, text, teacher=self.dense, minutes=case.minutes)
-            self.say(str(report))
-            more |= {
-                "distillation": {name: each for name, each in json.loads(report.json()).items() if name != "curve"}
-            }
+        if case.begins in self.kept:
+            model = copy.deepcopy(self.dense)
+            model.load_state_dict(self.kept[case.begins])
         else:
-            self.pruned[case.name] = model
+            model, more = self.prune(case)
+            name = case.begins or case.name
+            if any(each.begins == name for stage in self.stages.values() for each in stage):
+                self.kept[name] = {key: value.cpu() for key, value in model.state_dict().items()}
+        if case.minutes:
+            report = louver.torch.distill_(model, self.training(), teacher=self.dense, minutes=case.minutes)
+            self.say(str(report))
+            told_of = json.loads(report.json())
+            more |= {"distillation": {name: each for name, each in told_of.items() if name != "curve"}}
         what = {"zeros": zeros(model), "options": shown(case), "minutes": case.minutes}
         self.add(case.pattern, case.method, model, **more, **what, shares=shares(model))
         if case.e4m3:
@@ -301,25 +328,17 @@ class Study:
         """The result of some options of 2:4 on the two texts apart from the results."""
         options = {**BEST, **choice}
         named, distil = options.pop("calibration", None), options.pop("distill", None)
-        key = json.dumps([options, named])
-        begin, more = time.perf_counter(), {}
-        if key not in self.pruned:
-            given = self.calibration()
-            model = copy.deepcopy(self.dense)
-            report = louver.torch.prune_(model, "2:4", **options, calibration={named: given[named]} if named else given)
-            self.wait()
-            more = {"seconds": round(time.perf_counter() - begin, 2), **told(report)}
-            # Other choices distil from it.
-            self.pruned[key] = model
-        model = self.pruned[key]
+        given, model = self.calibration(), copy.deepcopy(self.dense)
+        begin = time.perf_counter()
+        report = louver.torch.prune_(model, "2:4", **options, calibration={named: given[named]} if named else given)
+        self.wait()
+        row = {"options": {**choice}, "seconds": round(time.perf_counter() - begin, 2), **told(report)}
         if distil:
-            model = copy.deepcopy(model)
             done = louver.torch.distill_(model, self.training(), teacher=self.dense, **distil)
-            more |= {"steps": done.steps, "tokens": done.tokens, "prepared_seconds": round(done.prepared_seconds, 1)}
+            row |= {"steps": done.steps, "tokens": done.tokens, "prepared_seconds": round(done.prepared_seconds, 1)}
         self.others = self.others or self.measured(self.dense, OTHERS)["perplexity"]
         found = self.measured(model, OTHERS)["perplexity"]
-        ratio = {name: round(each / self.others[name], 4) for name, each in found.items()}
-        row = {"options": {**choice}, "ratio": ratio, **more}
+        row["ratio"] = {name: round(each / self.others[name], 4) for name, each in found.items()}
         self.extras.setdefault("choices", []).append(row)
         self.say(str(row))
 
@@ -331,9 +350,11 @@ class Study:
                 needs = 20 + 0.3 * choice.get("tune", 0) + 60 * choice.get("distill", {}).get("minutes", 0)
                 self.guarded(f"choice {choice}", needs, lambda each=choice: self.choose(each))
             return None
+        if name == "own":
+            return self.guarded("own", 40, self.own)
         if name == "speed":
             return self.guarded("speed", 60, self.speed)
-        for case in STAGES[name]:
+        for case in self.stages[name]:
             self.guarded(case.name, case.needs, lambda case=case: self.run(case))
         return None
 
@@ -342,7 +363,7 @@ class Study:
         self.say("\n".join(map(str, self.extras["layers"])))
         self.write()
 
-    def guarded(self, name: str, needs: float, run: Callable[[], None]) -> None:
+    def guarded(self, name: str, needs: float, run: Callable[[], object]) -> None:
         """Run a part of the study if there is time; an error becomes the reason why its row is missing."""
         if any(f"{row['pattern']} {row['method']}" == name for row in self.rows):
             return None
@@ -510,26 +531,28 @@ def main() -> None:
     parser.add_argument("--parts", type=Path, nargs="+", default=[], help="folders of accuracy_prepare.py")
     parser.add_argument(
         "--stages",
-        default="dense,oneshot,parts,distilled,patterns,vectors,speed",
-        help=f"of {', '.join((*SPECIAL, *STAGES))}",
+        default="dense,basic,tuned,parts,distilled,half,third,speed,vectors",
+        help=f"of {', '.join((*SPECIAL, *stages()))}",
     )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--budget", type=float, default=540, help="seconds, after which no row begins")
     parser.add_argument("--windows", type=int, default=240, help="most windows of a text")
     parser.add_argument("--length", type=int, default=1024, help="tokens of a window")
-    parser.add_argument("--calibration", type=int, default=256, help="windows of real text for calibration")
+    parser.add_argument("--calibration", type=int, default=448, help="windows of real text for calibration")
     parser.add_argument(
-        "--generate", type=int, default=2 << 20, help="tokens that the teacher writes for a distillation"
+        "--generate", type=int, default=1 << 20, help="tokens that the teacher writes for a distillation"
     )
+    parser.add_argument("--share", type=float, default=1, help="of the minutes of distillation, to try the program")
+    parser.add_argument("--keep", type=Path, help="a folder for pruned models, which other processes distil")
     parser.add_argument("--continue", type=Path, dest="resume", help="a record whose rows are not measured again")
     parser.add_argument("--merge", type=Path, nargs="+", help="records to put together")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     if given.merge:
         return write_all(given.out, merged(given.merge))
-    unknown = set(given.stages.split(",")) - {*STAGES, *SPECIAL}
+    unknown = set(given.stages.split(",")) - {*stages(), *SPECIAL}
     if unknown:
-        parser.error(f"--stages has {', '.join(sorted(unknown))}, which is none of {', '.join((*SPECIAL, *STAGES))}")
+        parser.error(f"--stages has {', '.join(sorted(unknown))}, which is none of {', '.join((*SPECIAL, *stages()))}")
     if given.device.startswith("cuda"):
         torch.cuda.set_device(given.device)
     torch.manual_seed(0)

@@ -18,10 +18,12 @@ import accuracy  # noqa: E402
 from louver.measure.report.accuracy import read_accuracy  # noqa: E402
 from support import packed_model  # noqa: E402
 
+BEGIN = accuracy.Case("2:4", "SparseGPT c.+r.", {**accuracy.BEST, "method": "sparsegpt"})
 SMALL = {
     "oneshot": (accuracy.Case("2:4", "magnitude"), accuracy.Case("2:4", "Wanda", {"method": "wanda"})),
-    "parts": (accuracy.Case("2:4 on half", "SparseGPT", accuracy.BEST, ("25%", ("2:4",))),),
-    "distilled": (accuracy.distilled(accuracy.Case("2:4", "SparseGPT c.+r.", accuracy.BEST), 0.02, e4m3=True),),
+    "kept": (BEGIN,),
+    "parts": (accuracy.Case("2:4 on half", "ADMM", accuracy.BEST, ("25%", ("2:4",))),),
+    "distilled": (accuracy.distilled(BEGIN, 0.02, e4m3=True),),
 }
 PROGRAM = ["--device", "cpu", "--length", "32", "--windows", "2", "--calibration", "16", "--generate", "64"]
 
@@ -34,8 +36,8 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
-    monkeypatch.setattr(accuracy, "STAGES", SMALL)
-    monkeypatch.setattr(accuracy, "CHOICES", {"choices": ({"damping": 0.1}, {"damping": 0.1, "calibration": "own"})})
+    monkeypatch.setattr(accuracy, "stages", lambda share=1: SMALL)
+    monkeypatch.setattr(accuracy, "CHOICES", {"choices": ({"damping": 0.1}, {"damping": 0.1, "calibration": "documents"})})
     monkeypatch.setattr(sys, "argv", ["accuracy.py", *map(str, arguments)])
     accuracy.main()
 
@@ -55,10 +57,14 @@ def test_rows_of_all_stages_go_on_and_merge(
     assert dense["ratio"] == {"articles": 1, "news": 1, "pydoc": 1} and dense["kl"] == 0 and dense["top1"] == 1
     assert 0 < rounded["kl"] < wanda["kl"] and magnitude["zeros"] == wanda["zeros"] == 0.5
     assert wanda["shares"]["q_proj"] == {"2:4": 1.0} and "layer_error" in wanda
-    assert [row["options"] for row in first["choices"]] == [{"damping": 0.1}, {"damping": 0.1, "calibration": "own"}]
+    assert [row["options"] for row in first["choices"]] == [{"damping": 0.1}, {"damping": 0.1, "calibration": "documents"}]
     assert first["choices"][0]["ratio"].keys() == {"other_articles", "other_documents"}
 
-    run(monkeypatch, *parts, *PROGRAM, "--stages", "oneshot,parts,distilled", "--continue", a, "--out", b)
+    keep = ["--keep", tmp_path / "kept"]
+    run(monkeypatch, *parts, *PROGRAM, "--stages", "own,kept", *keep, "--out", tmp_path / "kept.json")
+    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["2-4-SparseGPT-c-r-.pt", "own.pt"]
+    run(monkeypatch, *parts, *PROGRAM, "--stages", "oneshot,parts,distilled", *keep, "--continue", a, "--out", b)
+    assert "wrote" not in capsys.readouterr().out.rpartition("loaded")[2], "text of the other process is read"
     second = record(b)
     assert not second["missing"], second["missing"]
     assert second["rows"][:4] == first["rows"], "rows of the continued record are not measured again"
@@ -107,4 +113,4 @@ def test_records_of_other_devices_are_not_merged(tmp_path: Path, monkeypatch: py
 def test_unknown_stages_are_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         run(monkeypatch, "--stages", "dense,other")
-    assert "--stages has other, which is none of dense, speed, choices" in capsys.readouterr().err
+    assert "--stages has other, which is none of dense, own, speed, choices" in capsys.readouterr().err
