@@ -64,7 +64,7 @@ class Case:
     minutes: float = 0
     begins: str = ""
     e4m3: bool = False
-    needs: float = 15
+    needs: float = 25
 
     @property
     def name(self) -> str:
@@ -72,7 +72,7 @@ class Case:
 
 
 def distilled(begins: Case, minutes: float, e4m3: bool = False) -> Case:
-    """A case that distils what `begins` gives."""
+    """A case that distils what `begins` gives, which another process has kept."""
     title = f"{minutes:g} min distilled" if minutes >= 1 else f"{60 * minutes:.0f} s distilled"
     return Case(
         begins.pattern,
@@ -82,13 +82,13 @@ def distilled(begins: Case, minutes: float, e4m3: bool = False) -> Case:
         minutes,
         begins.name,
         e4m3,
-        begins.needs * (not begins.e4m3 and begins.budget is None) + 60 * minutes + 25,
+        60 * minutes + 20,
     )
 
 
 ONE_SHOT: Final = Case("2:4", "ADMM c.+r.", BEST)
 TUNED: Final = Case("2:4", "ADMM c.+r., tuned", {**BEST, "tune": 64}, e4m3=True, needs=60)
-HALF: Final = Case("2:4 on half", "ADMM c.+r.", BEST, ("25%", ("2:4",)), e4m3=True, needs=50)
+HALF: Final = Case("2:4 on half", "ADMM c.+r.", BEST, ("25%", ("2:4",)), needs=50)
 THIRD: Final = Case("2:4 on 70%", "ADMM c.+r.", BEST, ("35%", ("2:4",)), needs=50)
 VECTORS: Final = tuple(
     Case(each, "SparseGPT c.+r.", {**BEST, "method": "sparsegpt"}) for each in ("4:8@128", "2:8@V128")
@@ -108,9 +108,9 @@ def stages(share: float = 1) -> Mapping[str, tuple[Case, ...]]:
         ),
         "tuned": (TUNED,),
         "parts": (HALF, THIRD),
-        "distilled": (distilled(TUNED, 2 * share, e4m3=True),),
-        "half": (distilled(HALF, 1 * share),),
-        "third": (distilled(THIRD, 1 * share),),
+        "distilled": (distilled(TUNED, 1.75 * share, e4m3=True),),
+        "half": (distilled(HALF, 0.75 * share),),
+        "third": (distilled(THIRD, 0.75 * share),),
         "vectors": (*VECTORS, *(distilled(each, 1 / 3 * share) for each in VECTORS)),
         "refined": (
             Case("2:4", "Wanda c.+r.", {**BEST, "method": "wanda"}),
@@ -353,7 +353,7 @@ class Study:
         if name == "own":
             return self.guarded("own", 40, self.own)
         if name == "speed":
-            return self.guarded("speed", 60, self.speed)
+            return self.guarded("speed", 30, self.speed)
         for case in self.stages[name]:
             self.guarded(case.name, case.needs, lambda case=case: self.run(case))
         return None
@@ -531,7 +531,7 @@ def main() -> None:
     parser.add_argument("--parts", type=Path, nargs="+", default=[], help="folders of accuracy_prepare.py")
     parser.add_argument(
         "--stages",
-        default="dense,basic,tuned,parts,distilled,half,third,speed,vectors",
+        default="dense,basic,tuned,parts,distilled,half,speed,third,vectors",
         help=f"of {', '.join((*SPECIAL, *stages()))}",
     )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")

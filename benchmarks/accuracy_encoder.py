@@ -28,6 +28,7 @@ import louver.torch
 from louver.measure.machine import commit
 from louver.measure.record import write_record
 from louver.measure.report.header import SCHEMA
+from louver.measure.report.table import Column, Table
 
 LONGEST, ROWS, LENGTH = 256, 64, 128
 METHODS: Final[dict[str, dict[str, Any]]] = {
@@ -77,6 +78,25 @@ def calibration(prepared: Prepared, encoder: Encoder) -> Tensor:
     return torch.tensor(encoder.ids(text)[: ROWS * LENGTH]).view(ROWS, LENGTH)
 
 
+def table(rows: list[dict[str, Any]]) -> Table:
+    """The rows for a document."""
+    headings = ("mean cosine", "least cosine", "finds its rest", "agrees with dense", "seconds")
+    columns = (Column("pattern"), Column("method"), *(Column(name, right=True) for name in headings))
+    cells = [
+        (
+            row["pattern"],
+            row["method"],
+            f"{row['cosine']:.3f}",
+            f"{row['least_cosine']:.3f}",
+            f"{row['found']} of {row['documents']}",
+            f"{row['agrees']} of {row['documents']}",
+            f"{row['seconds']:.0f}",
+        )
+        for row in rows
+    ]
+    return Table("all-MiniLM-L6-v2, embeddings beside those of the dense model", columns, cells)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", type=Path, nargs="+", required=True)
@@ -116,6 +136,8 @@ def main() -> None:
         protocol = " ".join((__doc__ or "").split("Protocol: ", 1)[1].split())
         date = datetime.now(UTC).isoformat(timespec="seconds")
         write_record(given.out, {**facts, "date": date, "protocol": protocol, "rows": rows})
+        lines = "".join(f"{line.rstrip()}\n" for line in table(rows).lines())
+        given.out.with_suffix(".txt").write_text(lines, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import louver
 from louver.torch import SparseLinear
 from louver.torch.gain import measure
 
-FAST: Final = ("2:4", "2:8@V128", "4:8@128", "6:8@128")
+FAST: Final = ("2:4", "2:8@V128", "4:8@128")
 """Patterns with a kernel, in the order in which a weight's is looked for: 4 zeros of 8 may keep several."""
 
 TOKENS: Final = (16, 2048)
