@@ -490,7 +490,7 @@ class rounded_products:
 
 def in_e4m3(model: nn.Module) -> nn.Module:
     """The pruned model with its sparse layers in e4m3, as `quantize_` makes them."""
-    made = copy.deepcopy(model)
+    made = copy.deepcopy(model).requires_grad_(False)
     louver.torch.compress_(made, patterns=FAST, force=True)
     louver.torch.quantize_(made, "e4m3")
     return made
