@@ -17,13 +17,15 @@ _SIZES = {
 
 
 def tiny(torch: Any, transformers: Any, kind: str, **changes: Any) -> Any:
-    """A model in evaluation mode, f32, with weights that are four times the usual ones."""
+    """A model in evaluation mode, f32, with weights that are four times the usual ones, and biases."""
     torch.manual_seed(7)
     model = _made(transformers, kind, changes).eval()
     with torch.no_grad():
-        for parameter in model.parameters():
+        for name, parameter in model.named_parameters():
             if parameter.dim() > 1:
                 parameter.mul_(4)
+            elif name.endswith("bias"):
+                parameter.normal_(0, 0.2)
     return model
 
 
@@ -45,6 +47,11 @@ def _made(tf: Any, kind: str, changes: dict[str, Any]) -> Any:
     if kind == "gpt2":
         ends = {"bos_token_id": 0, "eos_token_id": 0}
         return tf.GPT2LMHeadModel(tf.GPT2Config(vocab_size=VOCABULARY, n_embd=32, n_layer=2, n_head=4, **ends))
+    if kind == "mixtral":
+        more = {"num_key_value_heads": 2, "num_local_experts": 4, **changes}
+        return tf.MixtralForCausalLM(tf.MixtralConfig(**{**sizes, **more}))
+    if kind == "phi3":
+        return tf.Phi3ForCausalLM(tf.Phi3Config(**sizes, num_key_value_heads=2, pad_token_id=0))
     if kind == "bert":
         return tf.BertModel(tf.BertConfig(**sizes))
     if kind == "t5":

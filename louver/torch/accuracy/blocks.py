@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from louver.torch.accuracy.products import Stop
+from louver.torch.layers import is_dense
 
 _HELP: Final = (
     'pass blocks="NAME" of the torch.nn.ModuleList or Sequential whose members run one after the other, each on the '
@@ -97,7 +98,7 @@ def _chain(name: str, module: nn.ModuleList | nn.Sequential) -> Chain:
 def _is_list_of_blocks(module: nn.Module) -> bool:
     children = list(module.children())
     kinds = {type(child) for child in children}
-    return len(kinds) == 1 and all(sum(p.dim() > 1 for p in child.parameters()) > 0 for child in children)
+    return len(kinds) == 1 and all(any(is_dense(each) for each in child.modules()) for child in children)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +144,35 @@ def stream(leaves: Sequence[Any]) -> Tensor:
     return next(leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.is_floating_point())
 
 
+def chains_of(
+    model: nn.Module, blocks: str | None, batch: Tensor, source: Callable[[Chain], Blocks] | None = None
+) -> dict[Chain, Blocks]:
+    """The chains of a model: the lists that `find_chains` finds, and that a run on a small batch confirms.
+
+    source: where the blocks of the one chain come from, if they are not in the model's memory. Raises ValueError if
+    there is none, and if the list with the most parameters is not one of them.
+    """
+    found = find_chains(model, blocks)
+    if source is not None and len(found) > 1:
+        names = " and ".join(repr(chain.name) for chain in found)
+        raise ValueError(f"blocks that come one at a time are of one chain, got {names}: load the model into memory")
+    chains, errors = dict[Chain, Blocks](), dict[int, ValueError]()
+    for chain in found:
+        mine = Resident(model, chain) if source is None else source(chain)
+        try:
+            check_chain(model, chain, mine, batch)
+            chains[chain] = mine
+        except ValueError as error:
+            errors[_size(model, chain)] = error
+    if errors and max(errors) > max((_size(model, chain) for chain in chains), default=0):
+        raise errors[max(errors)]
+    return chains
+
+
+def _size(model: nn.Module, chain: Chain) -> int:
+    return sum(p.numel() for name in chain.names for p in model.get_submodule(name).parameters())
+
+
 class Capture:
     """Finds how a model calls the blocks of a chain, batch by batch.
 
@@ -160,7 +190,7 @@ class Capture:
         first = self._source.load(0).to(self._device)
         recorder = _Recorder(self._chain, first.forward, self._device)
         try:
-            with torch.no_grad(), _patched(self._blocks, recorder.forward), recorder:
+            with torch.no_grad(), patched(self._blocks, recorder.forward), recorder:
                 call_model(self._model, batch)
         except Stop:
             pass
@@ -222,30 +252,29 @@ class _Recorder(TorchFunctionMode):
         return self._output
 
 
-def check_chain(model: nn.Module, chain: Chain, batch: Tensor) -> None:
+def check_chain(model: nn.Module, chain: Chain, source: Blocks, batch: Tensor) -> None:
     """Run the blocks of a chain one by one on a small batch, and compare with the model's own run.
 
     Raises ValueError for a model that hands more from block to block than their outputs. Nothing is changed.
     """
     blocks = [model.get_submodule(name) for name in chain.names]
     forwards = [block.forward for block in blocks]
+    device = _device_of(source.load(0))
+    calls = Capture(model, chain, source, device).calls(batch)
     own: list[Any] = []
+    state: list[Any] = []
 
     def watched(index: int, args: Any, kwargs: Any) -> Any:
+        block = source.load(index)
         result = forwards[index](*args, **kwargs)
-        if index + 1 == len(blocks):
-            own[:] = outputs(result)
+        alone, named = calls[index].arguments(state, _device_of(block))
+        state[:] = outputs(forwards[index](*alone, **named))
+        own[:] = outputs(result)
+        source.store(index, block)
         return result
 
-    device = next((p.device for p in blocks[0].parameters()), torch.device("cpu"))
-    calls = Capture(model, chain, Resident(model, chain), device).calls(batch)
-    state: list[Any] = []
-    with torch.no_grad():
-        with _patched(blocks, watched):
-            call_model(model, batch)
-        for block, call in zip(blocks, calls, strict=True):
-            home = next((p.device for p in block.parameters()), device)
-            state = outputs(run(block, {}, call.arguments(state, home)))
+    with torch.no_grad(), patched(blocks, watched):
+        call_model(model, batch)
     wanted, got = stream(own).float(), stream(state).float()
     # NaN and infinity compare with nothing: the walk names their layer.
     far = wanted.shape != got.shape or bool((wanted - got.to(wanted.device)).norm() > _CLOSE * wanted.norm())
@@ -256,8 +285,12 @@ def check_chain(model: nn.Module, chain: Chain, batch: Tensor) -> None:
         )
 
 
+def _device_of(block: nn.Module) -> torch.device:
+    return next((p.device for p in block.parameters()), torch.device("cpu"))
+
+
 @contextlib.contextmanager
-def _patched(blocks: Sequence[nn.Module], forward: Callable[[int, Any, Any], Any]) -> Generator[None]:
+def patched(blocks: Sequence[nn.Module], forward: Callable[[int, Any, Any], Any]) -> Generator[None]:
     """Give each block another `forward` meanwhile."""
 
     def of(index: int) -> Callable[..., Any]:
@@ -277,14 +310,18 @@ def _patched(blocks: Sequence[nn.Module], forward: Callable[[int, Any, Any], Any
 
 
 def call_model(model: nn.Module, batch: Tensor) -> Any:
-    """Run a model on a batch: token ids for all its inputs that take them, without a cache."""
-    parameters = inspect.signature(model.forward).parameters
-    more: dict[str, Any] = {}
-    if "use_cache" in parameters:
-        more["use_cache"] = False
-    if "decoder_input_ids" in parameters:
-        more["decoder_input_ids"] = batch
-    return model(batch, **more)
+    """Run a model on a batch: token ids for all its inputs that take them, without a cache of keys and values."""
+    takes_more = "decoder_input_ids" in inspect.signature(model.forward).parameters
+    # Set in configurations, because a wrapper's `forward` may not name it.
+    configs = {id(config): config for module in model.modules() if (config := getattr(module, "config", None))}
+    cached = [config for config in configs.values() if getattr(config, "use_cache", None)]
+    try:
+        for config in cached:
+            config.use_cache = False
+        return model(batch, **({"decoder_input_ids": batch} if takes_more else {}))
+    finally:
+        for config in cached:
+            config.use_cache = True
 
 
 def _moved(tree: Any, device: torch.device) -> Any:

@@ -72,8 +72,8 @@ class BlockRun:
                 streams = Streams(self._dense, chain, source, made, device, dense=True)
                 for index, name in enumerate(chain.names):
                     block = source.load(index).to(device)
-                    weights, loss = self._block(index, name, block, streams)
-                    streams.advance(index, block, weights)
+                    weights, loss = self._block(name, block, streams)
+                    streams.advance(block, weights)
                     source.store(index, block)
                     self.curve.append(Point(self.steps, self.tokens, time.monotonic() - begin, loss))
                     shown.step(self.curve[-1], len(self.curve) / self._count)
@@ -96,7 +96,7 @@ class BlockRun:
             notes=self.notes,
         )
 
-    def _block(self, index: int, name: str, block: nn.Module, streams: Streams) -> tuple[dict[str, Tensor], float]:
+    def _block(self, name: str, block: nn.Module, streams: Streams) -> tuple[dict[str, Tensor], float]:
         """The weights of a trained block, and its loss on all text."""
         kinds = dict(block.named_parameters())
         mine = dict(self._model.get_submodule(name).named_parameters())
@@ -107,10 +107,10 @@ class BlockRun:
         saved = self._saved(name)
         known: dict[str, Any] | None = None if saved is None else saved.load()
         if known is None:
-            before = self._error(index, block, working, streams)
+            before = self._error(block, working, streams)
             known = {"values": {}, "steps": 0, "tokens": 0, "loss": before}
             if trained:
-                known |= self._trained(index, name, block, working, trained, streams, before)
+                known |= self._trained(name, block, working, trained, streams, before)
             if not math.isfinite(known["loss"]):
                 raise ArithmeticError(
                     f"{name}: the error of its output is finite, got {known['loss']}: look for NaN in the model or its teacher"
@@ -126,7 +126,6 @@ class BlockRun:
 
     def _trained(
         self,
-        index: int,
         name: str,
         block: nn.Module,
         working: Mapping[str, nn.Parameter],
@@ -146,10 +145,10 @@ class BlockRun:
         while (done := self._options.done(step, time.monotonic() - begin)) < 1:
             batch = step % len(streams.batches)
             with torch.enable_grad():
-                self._loss(index, block, working, streams, batch).backward()
+                self._loss(block, working, streams, batch).backward()
             trained.step(self._options.rate_at(self._rate, step, done))
             step, tokens = step + 1, tokens + streams.batches[batch].rows.numel()
-        after = self._error(index, block, working, streams)
+        after = self._error(block, working, streams)
         better = not after >= before
         values = {part: value.cpu() for part, value in trained.values()} if better else {}
         if not better:
@@ -158,18 +157,16 @@ class BlockRun:
                     parameter.copy_(value)
         return {"values": values, "steps": step, "tokens": tokens, "loss": after if better else before}
 
-    def _error(self, index: int, block: nn.Module, working: Mapping[str, Tensor], streams: Streams) -> float:
+    def _error(self, block: nn.Module, working: Mapping[str, Tensor], streams: Streams) -> float:
         """The mean loss over all text."""
         with torch.no_grad():
-            losses = [self._loss(index, block, working, streams, batch) for batch in range(len(streams.batches))]
+            losses = [self._loss(block, working, streams, batch) for batch in range(len(streams.batches))]
             return torch.stack(losses).double().mean().item()
 
-    def _loss(
-        self, index: int, block: nn.Module, working: Mapping[str, Tensor], streams: Streams, batch: int
-    ) -> Tensor:
+    def _loss(self, block: nn.Module, working: Mapping[str, Tensor], streams: Streams, batch: int) -> Tensor:
         with torch.no_grad():
-            wanted = stream(outputs(run(block, {}, streams.arguments(index, batch, dense=True)))).float()
-        got = stream(outputs(run(block, working, streams.arguments(index, batch)))).float()
+            wanted = stream(outputs(run(block, {}, streams.arguments(batch, dense=True)))).float()
+        got = stream(outputs(run(block, working, streams.arguments(batch)))).float()
         # Token by token over the mean square, as the norm behind the block sees it.
         scale = wanted.square().mean(-1, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny)
         return ((got - wanted).square() / scale).mean()

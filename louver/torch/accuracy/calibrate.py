@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from louver.formats.pattern import Pattern
-from louver.torch.accuracy.blocks import Blocks, Chain, Resident, check_chain, find_chains
+from louver.torch.accuracy.blocks import Blocks, Chain, chains_of
+from louver.torch.accuracy.free import Permuter
 from louver.torch.accuracy.matrix import Method
 from louver.torch.accuracy.refine import check_swaps
 from louver.torch.accuracy.resume import Resume, digest
@@ -35,7 +35,7 @@ HELD_OUT: Final = 8
 _CHECKED: Final = 16
 """Tokens of the run that checks a chain."""
 
-Progress = Callable[[int, int, float], None]
+Progress = Callable[[int, int, float], object]
 """Is called with the finished blocks, all blocks, and the seconds that the others may take."""
 
 
@@ -49,10 +49,13 @@ class Options:
     skip: tuple[str, ...] = ()
     per_layer: Mapping[str, Pattern | None] | None = None
     blocks: str | None = None
+    permute: bool = False
 
     def __post_init__(self) -> None:
         if type(self.tune) is not int or self.tune < 0:
             raise ValueError(f"tune is a number of steps, 0 or more, got {self.tune!r}")
+        if type(self.permute) is not bool:
+            raise ValueError(f"permute is True or False, got {self.permute!r}")
         for pattern in {self.pattern, *(self.per_layer or {}).values()} if self.method.swaps else ():
             if pattern is not None:
                 check_swaps(pattern)
@@ -73,6 +76,8 @@ class Options:
         pattern = self.pattern_of(layer.name)
         if reason := refusal(layer, self.skip):
             return reason
+        if type(layer.module.weight) is not nn.Parameter:
+            return f"its weight is a {type(layer.module.weight).__name__}: prune the model before it is distributed or wrapped"
         return "per_layer leaves it dense" if pattern is None else misfit(layer, pattern, loaded=loaded)
 
 
@@ -83,30 +88,28 @@ def calibrate(
     held_out: Mapping[str, Tensor],
     *,
     source: Callable[[Chain], Blocks] | None = None,
-    resume: str | os.PathLike[str] | None = None,
+    resume: Callable[[Mapping[str, str]], Resume] | None = None,
     device: torch.device,
     progress: Progress | None = None,
 ) -> Report:
     """Prune a model's blocks by texts, in place; see `prune_`.
 
     calibration, held_out: checked rows by the name of the text. source: where the blocks of a chain come from, if they
-    are not in the model's memory; all other parameters are, and there is one chain. device: where blocks are pruned.
+    are not in the model's memory; all other parameters are, and there is one chain. resume: makes what keeps finished
+    blocks, for a key. device: where blocks are pruned.
     """
-    chains = find_chains(model, options.blocks)
-    if source is not None and len(chains) > 1:
-        names = " and ".join(repr(chain.name) for chain in chains)
-        raise ValueError(f"blocks that come one at a time are of one chain, got {names}: load the model into memory")
-    plan = Plan(model, options, chains, loaded=source is None)
+    absent = next((name for name, parameter in model.named_parameters() if parameter.is_meta), None)
+    if source is None and absent is not None:
+        raise ValueError(f"a model has its weights in memory, got {absent} on the meta device: load the weights first")
     texts = [*batches(calibration, False), *batches(held_out, True)]
     with evaluating(model):
-        if source is None:
-            for chain in chains:
-                check_chain(model, chain, _short(texts[0].rows))
-        saved = None if resume is None else Resume(resume, _key(model, options, plan, calibration, held_out, chains))
+        of_chain = chains_of(model, options.blocks, _short(texts[0].rows), source)
+        chains = tuple(of_chain)
+        plan = Plan(model, options, chains, loaded=source is None)
+        saved = None if resume is None else resume(_key(model, options, plan, calibration, held_out, chains))
         total, shown = sum(len(chain.names) for chain in chains), _Shown(progress)
         rows: dict[str, Row] = {}
-        for chain in chains:
-            blocks = Resident(model, chain) if source is None else source(chain)
+        for chain, blocks in of_chain.items():
             streams = Streams(model, chain, blocks, texts, device, dense=options.method.correct or options.tune > 0)
             names = chain.names
             walk = Walk(
@@ -119,6 +122,7 @@ def calibrate(
                 lambda index, block, names=names: None if saved is None else saved.finished(names[index], block),
                 lambda index, done, names=names: None if saved is None else saved.keep(names[index], done),
                 lambda: shown.step(total),
+                Permuter() if options.permute else None,
             )
             rows |= walk.run()
     return Report(tuple(plan.ordered(rows)))
@@ -204,7 +208,7 @@ def _key(
             text.update(rows.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
     return {
         "model": f"{type(model).__name__} {digest(outside)}",
-        "method": f"{options.method} tune={options.tune}",
+        "method": f"{options.method} tune={options.tune} permute={options.permute}",
         "choice of layers": hashlib.sha256(repr(plan.targets).encode()).hexdigest(),
         "text": text.hexdigest(),
     }

@@ -42,7 +42,7 @@ class Collector:
     """Collects the moments of the inputs of some weights, by passes that end behind the last of their products.
 
     weights: those of the block to watch, by name. new: weights of the pruned model that take the place of the block's.
-    correct: whether moments have the dense model's inputs too. The dense block then sends the tokens to the experts that
+    dense: weights of the dense model that take the place of the block's, in another order. correct: whether moments have the dense model's inputs too. The dense block then sends the tokens to the experts that
     the pruned one chose. Weights that get other numbers of rows all the same are not corrected.
     """
 
@@ -55,8 +55,10 @@ class Collector:
         new: Mapping[str, Tensor],
         *,
         correct: bool,
+        dense: Mapping[str, Tensor] | None = None,
     ) -> None:
         self._streams, self._block, self._trace, self._new = streams, block, trace, new
+        self._dense = dense or {}
         self._dense_weights = dict(weights)
         self._pruned_weights = {name: new.get(name, weight) for name, weight in weights.items()}
         # One weight of each input adds it for all.
@@ -65,17 +67,17 @@ class Collector:
         self._moments: dict[tuple[int, int | None, str | None], Moments] = {}
         self._inputs: dict[tuple[str, int | None], list[Tensor]] = {}
 
-    def run(self, index: int) -> None:
-        """Collect from all batches of block `index`."""
+    def run(self) -> None:
+        """Collect from all batches."""
         try:
             for batch in range(len(self._streams.batches)):
-                self._batch(index, batch)
+                self._batch(batch)
         except _Unpaired as error:
             self._corrected.remove(error.name)
             self._moments.clear()
-            self.run(index)
+            self.run()
 
-    def _batch(self, index: int, batch: int) -> None:
+    def _batch(self, batch: int) -> None:
         about = self._streams.batches[batch]
         text = about.text if about.held_out else None
         self._inputs = {}
@@ -83,21 +85,19 @@ class Collector:
         wanted = {name: counts[name] for name in self._owners.values()}
         mode = Collect(Weights(self._pruned_weights), wanted, lambda product: self._see(product, text))
         routes = Routes()
-        self._pass(mode, routes, self._new, index, batch, dense=False)
+        self._pass(mode, routes, self._new, batch, dense=False)
         if self._corrected:
             wanted = {name: counts[name] for name in self._corrected}
             mode = Collect(Weights(self._dense_weights), wanted, lambda product: self._pair(product, text))
-            self._pass(mode, Routes(routes.chosen), {}, index, batch, dense=True)
+            self._pass(mode, Routes(routes.chosen), self._dense, batch, dense=True)
         unpaired = next((name for (name, _), waiting in self._inputs.items() if waiting), None)
         if unpaired is not None:
             raise _Unpaired(unpaired)
 
-    def _pass(
-        self, mode: Collect, routes: Routes, new: Mapping[str, Tensor], index: int, batch: int, *, dense: bool
-    ) -> None:
+    def _pass(self, mode: Collect, routes: Routes, new: Mapping[str, Tensor], batch: int, *, dense: bool) -> None:
         try:
             with torch.no_grad(), routes, mode:
-                run(self._block, new, self._streams.arguments(index, batch, dense=dense))
+                run(self._block, new, self._streams.arguments(batch, dense=dense))
         except Stop:
             pass
 
@@ -137,6 +137,11 @@ class Collector:
     def is_corrected(self, name: str) -> bool:
         """Whether the weight's moments have the dense model's inputs."""
         return self._owners[self._trace.sources[name]] in self._corrected
+
+    def alike(self, name: str) -> list[str]:
+        """The weights that have the same input as one, itself too."""
+        sources = self._trace.sources
+        return [other for other in self._dense_weights if sources[other] == sources[name]]
 
     def is_routed(self, name: str) -> bool:
         """Whether the weight's input is not one row for each token, as that of an expert."""

@@ -23,7 +23,7 @@ from louver.torch.accuracy.saved import Saved, fingerprint
 from louver.torch.accuracy.scores import apart, head_of, logits_of
 from louver.torch.accuracy.text import device_of, evaluating, generate_tokens
 from louver.torch.accuracy.trained import PRUNED, Trained, trained_parameters, zero_masks
-from louver.torch.accuracy.working import compiled, ready, teacher_of, working_copy
+from louver.torch.accuracy.working import compiling, ready, teacher_of, working_copy
 from louver.torch.layers import sparse_layers
 from louver.torch.swap import PATTERNS
 
@@ -138,7 +138,7 @@ def _distilled(
     sparse = len(sparse_layers(model))
     notes = [f"{sparse} sparse layers train their values"] if sparse else []
     probe = torch.zeros(1, 4, dtype=torch.long, device=place)
-    with apart(working, probe) as head, apart(dense, probe) as dense_head, compiled((working, dense), place, notes):
+    with apart(working, probe) as head, apart(dense, probe) as dense_head, compiling(working, dense, place, notes):
         run = Run(head, dense_head, trained, text, options, rate, saved("distill"), notes)
         run.warm()
         run.go(time.monotonic() - begin, shown)

@@ -30,10 +30,11 @@ def keep(score: Tensor, pattern: Pattern) -> Tensor:
     if tail := -rows % height:
         score = functional.pad(score, (0, 0, 0, tail))
     tiles = score.view(-1, height, score.shape[1] // pattern.m, pattern.m)
-    kept = torch.ones_like(tiles, dtype=torch.bool)
+    kept: Tensor | None = None
     for level in pattern.levels:
-        worth = tiles.sum(1, keepdim=True) if level.length > 1 else tiles.masked_fill(~kept, -torch.inf)
-        kept = _largest(worth, level.n).expand_as(tiles)
+        worth = tiles.sum(1, keepdim=True) if level.length > 1 else tiles
+        kept = _largest(worth if kept is None else worth.masked_fill(~kept, -torch.inf), level.n).expand_as(tiles)
+    assert kept is not None
     return kept.reshape(score.shape)[:rows, :size].contiguous()
 
 

@@ -72,7 +72,7 @@ class Damped:
 
 def magnitude(w: Tensor, pattern: Pattern) -> Tensor:
     """The mask of the largest magnitudes of w, f32 [R, K]; vectors by the sum of squares."""
-    return keep(w.square(), pattern)
+    return keep(_squares(w), pattern)
 
 
 def wanda(w: Tensor, gram: Tensor, pattern: Pattern) -> Tensor:
@@ -80,7 +80,12 @@ def wanda(w: Tensor, gram: Tensor, pattern: Pattern) -> Tensor:
 
     gram: f32 [K, K], its diagonal is ‖x‖².
     """
-    return keep(w.square() * gram.diagonal(), pattern)
+    return keep(_squares(w) * gram.diagonal(), pattern)
+
+
+def _squares(w: Tensor) -> Tensor:
+    """w² in a unit near the greatest magnitude, a power of 2, so that squares of small weights do not vanish."""
+    return torch.ldexp(w, -torch.frexp(w.abs().amax()).exponent).square()
 
 
 def sparsegpt(w: Tensor, inverse_root: Tensor, pattern: Pattern) -> tuple[Tensor, Tensor]:

@@ -110,6 +110,15 @@ class Moments:
     def _mean(self, total: Tensor) -> Tensor:
         return total / max(self.count, 1)
 
+    def in_order(self, order: Tensor) -> Moments:
+        """The moments of inputs whose feature i is the present feature `order[i]`."""
+        new = Moments(0, self._gram.device)
+        new.count = self.count
+        new._gram, new._cross, new._dense_gram = (
+            None if total is None else total[order][:, order] for total in (self._gram, self._cross, self._dense_gram)
+        )
+        return new
+
     def check(self) -> None:
         """Raises ArithmeticError if an input was NaN or infinite, or if squares overflow f32."""
         for total, whose in ((self._gram, "the inputs"), (self._dense_gram, "the dense model's inputs")):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -20,13 +21,13 @@ from louver.formats.pattern import Pattern
 from louver.runtime.arrays import view
 from louver.torch.accuracy.calibrate import Options, Progress, calibrate, split
 from louver.torch.accuracy.matrix import Method
-from louver.torch.accuracy.resume import write
+from louver.torch.accuracy.resume import Resume, write
 from louver.torch.accuracy.text import generate_tokens
 from louver.torch.layers import dense_layers
 from louver.torch.report import Report, Row
 from louver.torch.swap import as_lines, row_of
 
-OWN_ROWS: Final = 256
+OWN_ROWS: Final = 128
 OWN_LENGTH: Final = 512
 """Rows and tokens of the text that a model writes itself, if no calibration is given."""
 
@@ -42,6 +43,7 @@ def prune_(
     reconstruct: int = 0,
     swaps: int = 0,
     tune: int = 0,
+    permute: bool = False,
     damping: float | None = None,
     skip: Collection[str] = (),
     per_layer: Mapping[str, str | Pattern | None] | None = None,
@@ -53,8 +55,8 @@ def prune_(
     """Prune the weights of a model's linear layers, in place. `compress_` then makes them sparse.
 
     pattern: along the input features, see `louver.prune`.
-    method: "magnitude", which needs no text and takes the layers of any model; "wanda" (arXiv 2306.11695) or "sparsegpt"
-        (arXiv 2301.00774), which prune block after block by the inputs that a text gives each layer.
+    method: "magnitude", which needs no text and takes the layers of any model; "wanda" (arXiv 2306.11695), "sparsegpt"
+        (arXiv 2301.00774) or "admm" (arXiv 2406.07831), which prune block after block by the inputs that a text gives each layer.
     calibration: token ids [rows, length] without padding; floating [rows, …] for a model that reads no ids; or several
         texts by name. None, for a calibrated method: text that the model writes itself.
     held_out: other texts, to choose the damping and to measure errors; None: the last eighth of each text.
@@ -63,7 +65,10 @@ def prune_(
     reconstruct: steps of conjugate gradients on the kept values; 30 are as good as exact.
     swaps: sweeps in which each group takes its best elements given the others.
     tune: steps of Adam on the kept values of the attention and of the MLP of each block, against the dense model's.
-    damping: of the inputs' Gram matrix, in units of its mean diagonal; None: chosen by the held-out texts.
+    permute: first reorder channels where the block computes the same, such as the rows of gate and up with the columns of
+        down, so that the patterns keep more. Layers then have other rows and columns than in the dense model.
+    damping: of the inputs' Gram matrix, in units of its mean diagonal; None: chosen by the held-out texts, in
+        four blocks; the others take the last choice.
     skip: names of layers to leave, with `*` and `?` as in file names.
     per_layer: other patterns by the name of a layer; None leaves it dense.
     blocks: the name of the list of blocks, if it is not found by its structure.
@@ -80,9 +85,9 @@ def prune_(
     """
     made = Method(method, correct=correct, reconstruct=reconstruct, swaps=swaps, damping=damping)
     patterns = None if per_layer is None else {n: p if p is None else Pattern.parse(p) for n, p in per_layer.items()}
-    options = Options(Pattern.parse(pattern), made, tune, tuple(skip), patterns, blocks)
+    options = Options(Pattern.parse(pattern), made, tune, tuple(skip), patterns, blocks, permute)
     if not made.calibrated and not tune and calibration is None:
-        given = {"held_out": held_out, "blocks": blocks, "resume": resume}
+        given = {"held_out": held_out, "blocks": blocks, "resume": resume, "permute": permute or None}
         unused = next((name for name, value in given.items() if value is not None), None)
         if unused is not None:
             raise ValueError(f"{unused}= goes with a calibration, got none: method={method!r} alone reads no text")
@@ -94,7 +99,8 @@ def prune_(
         if judged is None:
             texts, judged = split(texts)
         place = _device(model) if device is None else torch.device(device)
-        return calibrate(model, options, texts, judged, resume=resume, device=place, progress=progress)
+        kept = None if resume is None else functools.partial(Resume, resume)
+        return calibrate(model, options, texts, judged, resume=kept, device=place, progress=progress)
 
 
 def _by_magnitude(model: nn.Module, options: Options) -> Report:
@@ -125,13 +131,15 @@ def _pruned(w: Tensor, pattern: Pattern) -> Tensor:
     return torch.from_numpy(pruned.view(np.uint8)).view(w.dtype).reshape(w.shape)
 
 
-def own_text(model: nn.Module, resume: str | os.PathLike[str] | None) -> dict[str, Tensor]:
+def own_text(
+    model: nn.Module, resume: str | os.PathLike[str] | None, rows: int = OWN_ROWS, length: int = OWN_LENGTH
+) -> dict[str, Tensor]:
     """Text that the model writes itself, kept in `resume`. Raises TypeError for a model that writes none."""
     kept = None if resume is None else Path(resume) / "text.tokens"
     if kept is not None and kept.exists():
         return {"own": torch.load(kept, weights_only=True, map_location=_device(model))}
-    limit = getattr(getattr(model, "config", None), "max_position_embeddings", None) or OWN_LENGTH
-    tokens = generate_tokens(model, OWN_ROWS, min(OWN_LENGTH, limit))
+    limit = getattr(getattr(model, "config", None), "max_position_embeddings", None) or length
+    tokens = generate_tokens(model, rows, min(length, limit))
     if kept is not None:
         kept.parent.mkdir(parents=True, exist_ok=True)
         write(kept, tokens)

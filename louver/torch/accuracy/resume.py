@@ -40,7 +40,7 @@ class Resume:
             if other:
                 raise ValueError(
                     f"resume goes on with the same call, got {self._folder} of a run with another {', another '.join(other)}: "
-                    "repeat that call with the dense model, or give another folder"
+                    "repeat that call with the dense model, remove the folder, or give another one"
                 )
         else:
             write(path, dict(key))
@@ -52,20 +52,30 @@ class Resume:
         path = self._path(name)
         if not path.exists():
             return None
-        device = next((p.device for p in block.parameters()), torch.device("cpu"))
-        saved: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
-        if saved["digest"] != self._digest:
+        about, weights = self._read(path, name, block)
+        if about["digest"] != self._digest:
             raise ValueError(
                 f"resume needs the weights that the run began with, got others in {name}: load the dense model again"
             )
-        return Done(
-            weights=saved["weights"], rows={name: _row(fields) for name, fields in json.loads(saved["rows"]).items()}
-        )
+        rows = {row: _row(fields) for row, fields in json.loads(about["rows"]).items()}
+        return Done(weights=weights, rows=rows)
 
     def keep(self, name: str, done: Done) -> None:
         """Save what was made of the block that `finished` was asked for last."""
-        rows = json.dumps({name: asdict(row) for name, row in done.rows.items()})
-        write(self._path(name), {"digest": self._digest, "weights": done.weights, "rows": rows})
+        self._write(self._path(name), name, done)
+
+    def _read(self, path: Path, name: str, block: nn.Module) -> tuple[Mapping[str, str], dict[str, Tensor]]:
+        """What `_about` said, and the block's new weights."""
+        device = next((p.device for p in block.parameters()), torch.device("cpu"))
+        saved: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+        return saved, saved["weights"]
+
+    def _write(self, path: Path, name: str, done: Done) -> None:
+        write(path, {**self._about(done), "weights": done.weights})
+
+    def _about(self, done: Done) -> dict[str, str]:
+        rows = json.dumps({row: asdict(fields) for row, fields in done.rows.items()})
+        return {"digest": self._digest, "rows": rows}
 
     def _path(self, name: str) -> Path:
         return self._folder / f"{name}.block"

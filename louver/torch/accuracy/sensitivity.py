@@ -14,7 +14,7 @@ from typing import Final
 from torch import Tensor, nn
 
 from louver.formats.pattern import Pattern
-from louver.torch.accuracy.blocks import Chain, Resident, check_chain, find_chains
+from louver.torch.accuracy.blocks import Chain, Resident, chains_of
 from louver.torch.accuracy.calibrate import Options, Plan, Progress
 from louver.torch.accuracy.collect import Collector
 from louver.torch.accuracy.matrix import Method
@@ -70,9 +70,7 @@ def sensitivities(
 
     Raises ValueError for a model without blocks or without one head.
     """
-    chains = find_chains(model, blocks)
-    for chain in chains:
-        check_chain(model, chain, next(iter(judged.values()))[:1, :16])
+    chains = tuple(chains_of(model, blocks, next(iter(judged.values()))[:1, :16]))
     smallest = min((p for tried in patterns.values() for p in tried), key=lambda p: p.m)
     plan = Plan(model, Options(smallest, METHOD, blocks=blocks), chains, loaded=True)
     texts = batches(calibration, False)
@@ -104,7 +102,7 @@ class _Chain:
         for index in range(count):
             block = self._source.load(index)
             yield from self._block(index, block, patterns)
-            self._streams.advance(index, block, {})
+            self._streams.advance(block, {})
             if progress is not None:
                 progress(index + 1, count, (time.monotonic() - begin) / (index + 1) * (count - index - 1))
 
@@ -117,7 +115,7 @@ class _Chain:
         tried = {n: p.detach() for n, p in parameters.items() if n in trace.levels and patterns[targets[n].name]}
         collector = Collector(self._streams, block, trace, tried, {}, correct=False)
         if tried:
-            collector.run(index)
+            collector.run()
         for name in trace.levels:
             target, kl, zeros = targets[name], dict[str, float](), dict[str, float]()
             for pattern in patterns[target.name]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -40,7 +41,10 @@ def batches(texts: Mapping[str, Tensor], held_out: bool) -> list[Batch]:
 
 
 class Streams:
-    """What each block of a chain is given, batch by batch. dense: whether the dense model's activations are kept too."""
+    """What the next block of a chain is given, batch by batch. At first this is block 0; `advance` goes on.
+
+    dense: whether the dense model's activations are kept too.
+    """
 
     def __init__(
         self,
@@ -54,7 +58,8 @@ class Streams:
     ) -> None:
         self.batches, self.device = batches, device
         capture = Capture(model, chain, source, device)
-        self._calls: list[list[Call]] = [capture.calls(batch.rows) for batch in batches]
+        # What is used is dropped: inputs of the first block may be large.
+        self._calls: list[deque[Call]] = [deque(capture.calls(batch.rows)) for batch in batches]
         source.store(0, source.load(0))
         self._states: dict[bool, list[list[Any]]] = {False: [[] for _ in batches]}
         if dense:
@@ -66,23 +71,27 @@ class Streams:
         """Whether the dense model's activations are kept."""
         return True in self._states
 
-    def arguments(self, index: int, batch: int, *, dense: bool = False) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments of a block for a batch, on the device."""
-        return self._calls[batch][index].arguments(self._states[dense][batch], self.device)
+    def arguments(self, batch: int, *, dense: bool = False) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of the block for a batch, on the device."""
+        return self._calls[batch][0].arguments(self._states[dense][batch], self.device)
 
-    def advance(self, index: int, block: nn.Module, weights: Mapping[str, Tensor]) -> None:
-        """Run a block on all batches: with new weights for the pruned model, with its own for the dense one."""
-        if index + 1 == len(self._calls[0]):
-            return
-        for dense, states in self._states.items():
-            for batch in range(len(states)):
-                with torch.no_grad():
-                    result = outputs(run(block, {} if dense else weights, self.arguments(index, batch, dense=dense)))
-                carried = self._calls[batch][index + 1].carried
-                kept = [leaf if at in carried else None for at, leaf in enumerate(result)]
-                if self._home is None:
-                    self._home = self._choose_home(kept)
-                states[batch] = [leaf.to(self._home) if isinstance(leaf, Tensor) else leaf for leaf in kept]
+    def advance(self, block: nn.Module, weights: Mapping[str, Tensor]) -> None:
+        """Run the block on all batches: with new weights for the pruned model, with its own for the dense one."""
+        if len(self._calls[0]) > 1:
+            for dense, states in self._states.items():
+                for batch in range(len(states)):
+                    with torch.no_grad():
+                        result = outputs(run(block, {} if dense else weights, self.arguments(batch, dense=dense)))
+                    states[batch] = self._kept(result, self._calls[batch][1].carried)
+        for calls in self._calls:
+            calls.popleft()
+
+    def _kept(self, result: Sequence[Any], carried: set[int]) -> list[Any]:
+        """The outputs that the next block is given, where they lie until then."""
+        kept = [leaf if at in carried else None for at, leaf in enumerate(result)]
+        if self._home is None:
+            self._home = self._choose_home(kept)
+        return [leaf.to(self._home) if isinstance(leaf, Tensor) else leaf for leaf in kept]
 
     def _choose_home(self, state: Sequence[Any]) -> torch.device:
         """The device, if all states fit beside what it holds; else the host."""

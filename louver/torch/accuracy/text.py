@@ -89,21 +89,43 @@ def evaluate(model: nn.Module, tokens: Tensor, teacher: nn.Module | None = None)
     sums = torch.zeros(3, dtype=torch.float64, device=device)
     with evaluating(model, teacher):
         vocabulary = logits_of(model, text[:1, :2].long().to(device)).shape[-1]
-        # Each device holds scores of both models, and f32 copies of a part of them.
-        limit = PART if device.type == "cuda" else PART // 16
-        for chunk in text.split(max(1, limit // (vocabulary * text.shape[1]))):
+        for chunk in chunks(text, vocabulary, device):
             rows = chunk.long().to(device)
-            scores = logits_of(model, rows)[:, :-1].flatten(0, 1)
-            dense = None if teacher is None else logits_of(teacher, rows.to(device_of(teacher)))[:, :-1].flatten(0, 1)
-            size = max(1, limit // 4 // vocabulary)
-            following = rows[:, 1:].flatten()
-            for at in range(0, len(following), size):
-                span = slice(at, at + size)
-                sums += _sums(scores[span], following[span], None if dense is None else dense[span].to(device))
+            scores = logits_of(model, rows)
+            dense = None if teacher is None else logits_of(teacher, rows.to(device_of(teacher))).to(device)
+            sums += sums_of(rows, scores, dense)
+    return evaluation_of(sums, text, teacher is not None)
+
+
+def chunks(text: Tensor, vocabulary: int, device: torch.device) -> tuple[Tensor, ...]:
+    """The rows that go through a model together: a device holds scores of two models, and f32 copies of a part of them."""
+    return text.split(max(1, _limit(device) // (vocabulary * text.shape[1])))
+
+
+def sums_of(rows: Tensor, scores: Tensor, dense: Tensor | None) -> Tensor:
+    """Of rows of tokens: sums over the predicted tokens of the negative log likelihood, of the KL, and of the tokens
+    whose most likely one is the dense model's. scores, dense: [rows, length, vocabulary].
+    """
+    scores, following = scores[:, :-1].flatten(0, 1), rows[:, 1:].flatten()
+    dense = None if dense is None else dense[:, :-1].flatten(0, 1)
+    size = max(1, _limit(scores.device) // 4 // scores.shape[-1])
+    spans = [slice(at, at + size) for at in range(0, len(following), size)]
+    return torch.stack(
+        [_sums(scores[span], following[span], None if dense is None else dense[span]) for span in spans]
+    ).sum(0)
+
+
+def evaluation_of(sums: Tensor, text: Tensor, compared: bool) -> Evaluation:
+    """What sums over the rows of a text say. compared: whether with a dense model."""
     counted = text.shape[0] * (text.shape[1] - 1)
     surprise, kl, same = (sums / counted).tolist()
     perplexity = math.exp(surprise) if not surprise > 700 else math.inf
-    return Evaluation(perplexity, *((None, None) if teacher is None else (max(kl, 0.0), same)), counted)
+    return Evaluation(perplexity, *((max(kl, 0.0), same) if compared else (None, None)), counted)
+
+
+def _limit(device: torch.device) -> int:
+    """Scores of one model that a device holds."""
+    return PART if device.type == "cuda" else PART // 16
 
 
 def _sums(scores: Tensor, following: Tensor, dense: Tensor | None) -> Tensor:

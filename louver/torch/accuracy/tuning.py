@@ -24,7 +24,6 @@ _WARM: Final = 10
 
 def tune(
     streams: Streams,
-    index: int,
     block: nn.Module,
     weights: Mapping[str, Tensor],
     kept: Mapping[str, Tensor],
@@ -38,7 +37,7 @@ def tune(
     token by token, as the norm behind it sees it. There are no new values if the loss over all batches does not fall.
     Returns them, and the names of the weights on which the part depends.
     """
-    part = _Part(streams, index, block, add)
+    part = _Part(streams, block, add)
     batches = [batch for batch, about in enumerate(streams.batches) if not about.held_out]
     judges = [batch for batch, about in enumerate(streams.batches) if about.held_out] or batches
     with torch.enable_grad():
@@ -74,8 +73,8 @@ def tune(
 class _Part:
     """The part of a block that ends in a residual addition."""
 
-    def __init__(self, streams: Streams, index: int, block: nn.Module, add: int | None) -> None:
-        self._streams, self._index, self._block, self._add = streams, index, block, add
+    def __init__(self, streams: Streams, block: nn.Module, add: int | None) -> None:
+        self._streams, self._block, self._add = streams, block, add
         # No gradient is wanted of any other parameter.
         self._frozen = {name: parameter.detach() for name, parameter in block.named_parameters()}
 
@@ -88,7 +87,7 @@ class _Part:
         return ((got - wanted).square() / scale).mean()
 
     def _output(self, batch: int, weights: Mapping[str, Tensor], *, dense: bool) -> Tensor:
-        arguments = self._streams.arguments(self._index, batch, dense=dense)
+        arguments = self._streams.arguments(batch, dense=dense)
         every = {**self._frozen, **weights}
         if self._add is None:
             return stream(outputs(run(self._block, every, arguments)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -15,12 +16,16 @@ from torch import Tensor, nn
 from louver.formats.pattern import Pattern
 from louver.torch.accuracy.blocks import Blocks, Chain, outputs, run, stream
 from louver.torch.accuracy.collect import Collector, Statistics
+from louver.torch.accuracy.free import Permuter
 from louver.torch.accuracy.matrix import Method, prune_matrix, relative_error
 from louver.torch.accuracy.moments import products
 from louver.torch.accuracy.products import Trace, Weights
 from louver.torch.accuracy.streams import Streams
 from louver.torch.accuracy.tuning import tune
 from louver.torch.report import Row
+
+CHOICES: Final = 4
+"""Blocks of a chain, at equal distances, in which held-out text chooses dampings. A choice costs four prunings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,9 @@ class Walk:
     finished: Callable[[int, nn.Module], Done | None]
     keep: Callable[[int, Done], None]
     progress: Callable[[], None]
+    permuter: Permuter | None = None
+    dampings: dict[str, float] = field(default_factory=dict[str, float])
+    """What held-out text chose for a weight, by its name in a block. It serves later blocks, and weights of one input."""
 
     def run(self) -> dict[str, Row]:
         """Prune all blocks. Returns the rows of the weights by name.
@@ -74,11 +82,16 @@ class Walk:
         for index in range(len(self.chain.names)):
             block = self.source.load(index).to(self.streams.device)
             block.eval()
+            if index % max(1, len(self.chain.names) // CHOICES) == 0:
+                self.dampings.clear()
             done = self.finished(index, block)
-            if done is None:
+            if done is not None:
+                for target in self.targets[index]:
+                    self._remember(target.parameter, done.rows.get(target.name))
+            else:
                 done = self._block(index, block)
                 self.keep(index, done)
-            self.streams.advance(index, block, done.weights)
+            self.streams.advance(block, done.weights)
             parameters = dict(block.named_parameters())
             with torch.no_grad():
                 for name, weight in done.weights.items():
@@ -94,17 +107,23 @@ class Walk:
         weights = {name: parameters[name].detach() for name in targets}
         trace = self.trace(index, block, weights)
         done = Done(rows={t.name: _unseen(t, weights[t.parameter]) for t in self.targets[index] if not t.stack})
+        ordered: Mapping[str, Tensor] = {}
+        if self.permuter is not None:
+            patterns = {name: targets[name].pattern for name in weights if name in trace.levels}
+            ordered = self.permuter(self.streams, block, trace, patterns, index)
+            done.weights |= ordered
+            weights |= {name: ordered[name] for name in weights.keys() & ordered.keys()}
         levels = sorted(set(trace.levels.values()))
         waiting: list[str] = []
         for level in levels:
             names = [name for name in weights if trace.levels.get(name) == level]
-            self._level(index, block, trace, {targets[name]: weights[name] for name in names}, done)
+            self._level(block, trace, {targets[name]: weights[name] for name in names}, ordered, done)
             waiting += names
             part = next((part for part in trace.parts if part.level == level), None)
             if self.tuned and (part is not None or level == levels[-1]):
                 add = None if part is None or level == levels[-1] else part.add
                 kept = {name: done.masks[name] for name in waiting}
-                new, used = tune(self.streams, index, block, done.weights, kept, add, self.tuned)
+                new, used = tune(self.streams, block, done.weights, kept, add, self.tuned)
                 done.weights |= new
                 waiting = [name for name in waiting if name not in used]
         return done
@@ -114,7 +133,7 @@ class Walk:
         trace = Trace(Weights(weights))
         stacks = {target.parameter for target in self.targets[index] if target.stack}
         for batch in range(len(self.streams.batches) if weights else 0):
-            arguments = self.streams.arguments(index, batch)
+            arguments = self.streams.arguments(batch)
             given = [leaf for leaf in outputs(arguments) if isinstance(leaf, Tensor)]
             versions = [leaf._version for leaf in given]
             trace.begin(stream(given).shape, (given, list(block.parameters()), list(block.buffers())))
@@ -130,12 +149,20 @@ class Walk:
         trace.adopt(weights)
         return trace
 
-    def _level(self, index: int, block: nn.Module, trace: Trace, weights: Mapping[Target, Tensor], done: Done) -> None:
+    def _level(
+        self,
+        block: nn.Module,
+        trace: Trace,
+        weights: Mapping[Target, Tensor],
+        ordered: Mapping[str, Tensor],
+        done: Done,
+    ) -> None:
         """Prune the weights of one level, by one pass over the batches."""
         start = time.perf_counter()
         named = {target.parameter: weight for target, weight in weights.items()}
-        collector = Collector(self.streams, block, trace, named, done.weights, correct=self.method.correct)
-        collector.run(index)
+        correct = self.method.correct
+        collector = Collector(self.streams, block, trace, named, done.weights, correct=correct, dense=ordered)
+        collector.run()
         shared = (time.perf_counter() - start) / len(weights)
         for target, weight in weights.items():
             start = time.perf_counter()
@@ -143,6 +170,10 @@ class Walk:
                 new, mask, row = self.prune(target, weight, trace.turned[target.parameter], collector)
             except ArithmeticError as error:
                 raise ArithmeticError(f"{target.name}: {error}") from None
+            if target.parameter in ordered:
+                row = replace(row, reason=f"{row.reason}; channels in another order")
+            for name in collector.alike(target.parameter):
+                self._remember(name, row)
             done.weights[target.parameter], done.masks[target.parameter] = new, mask
             done.rows[target.name] = replace(row, seconds=shared + time.perf_counter() - start)
 
@@ -152,20 +183,29 @@ class Walk:
         corrected = collector.is_corrected(target.parameter)
         method = self.method if corrected else replace(self.method, correct=False)
         results: list[_Result] = []
+        chosen = self.dampings.get(target.parameter)
         for expert in range(len(weight)) if weight.dim() == 3 else [None]:
             matrices = [t if expert is None else t[expert] for t in (weight, new, mask)]
             w, out, kept = (matrix.mT if turned else matrix for matrix in matrices)
             statistics = collector.of(target.parameter, expert, w.shape[1])
+            if method.damping is None and chosen is not None:
+                method = replace(method, damping=chosen)
             mine, instead = method, ""
             if collector.is_routed(target.parameter) and method.calibrated and statistics.tokens < w.shape[1]:
                 instead = "wanda" if statistics.tokens else "magnitude"
                 mine = Method(instead)
             results.append(_prune_one(w, out, kept, target.pattern, mine, statistics, instead))
+            if chosen is None and statistics.held_out and not results[-1].raised:
+                chosen = results[-1].damping
         shape = (weight.shape[-1 if turned else -2], weight.shape[-2 if turned else -1])
-        row = _row(target, weight, shape, mask, results, method)
+        row = _row(target, weight, shape, mask, results, replace(method, damping=self.method.damping))
         if self.method.correct and not corrected:
             row = replace(row, warnings=(*row.warnings, "not corrected: the dense model gives it other rows"))
         return new, mask, row
+
+    def _remember(self, name: str, row: Row | None) -> None:
+        if row is not None and row.damping is not None and row.held_out and not row.raised:
+            self.dampings.setdefault(name, row.damping)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,16 @@ from support.tiny_models import ids, tiny
 torch: Any = pytest.importorskip("torch")
 transformers: Any = pytest.importorskip("transformers")
 
-from louver.torch.accuracy.blocks import Capture, Resident, call_model, check_chain, find_chains, outputs, run  # noqa: E402
+from louver.torch.accuracy.blocks import (  # noqa: E402
+    Capture,
+    Resident,
+    call_model,
+    chains_of,
+    check_chain,
+    find_chains,
+    outputs,
+    run,
+)
 
 nn = torch.nn
 CPU = torch.device("cpu")
@@ -58,7 +67,7 @@ def test_blocks_run_one_by_one_as_the_model_runs_them(kind: str, chains: list[st
             with torch.no_grad():
                 state = outputs(run(model.get_submodule(name), {}, call.arguments(state, CPU)))
         assert torch.equal(state[0], kept[0])
-        check_chain(model, chain, batch)
+        check_chain(model, chain, Resident(model, chain), batch)
 
 
 def test_each_block_gets_its_own_arguments() -> None:
@@ -86,7 +95,7 @@ def test_a_sequential_of_blocks_and_the_root_itself() -> None:
     mixed = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
     chain = find_chains(mixed, "")[0]
     assert chain.names == ("0", "1", "2")
-    check_chain(mixed, chain, torch.randn(3, 8))
+    check_chain(mixed, chain, Resident(mixed, chain), torch.randn(3, 8))
 
 
 def test_no_chain_says_what_was_looked_for() -> None:
@@ -152,6 +161,43 @@ def test_a_module_that_repeats_is_refused() -> None:
         calls(shared, find_chains(shared)[0], torch.randn(2, 8))
 
 
+class Headed(nn.Module):
+    """A chain, and a list of heads that is none."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Residual() for _ in range(3))
+        self.heads = nn.ModuleList(nn.Linear(8, width) for _ in range(2))
+
+    def forward(self, x: Any) -> Any:
+        for block in self.blocks:
+            x = block(x)
+        return sum(head(x) for head in self.heads)
+
+
+def test_a_list_that_is_no_chain_is_left_beside_a_larger_chain() -> None:
+    model = Headed(8)
+    assert [chain.name for chain in find_chains(model)] == ["blocks", "heads"]
+    assert [chain.name for chain in chains_of(model, None, torch.randn(2, 8))] == ["blocks"]
+    with pytest.raises(ValueError, match=r"each block reads the output of the one before, as it is, got heads\.1"):
+        chains_of(Headed(999), None, torch.randn(2, 8))
+
+
+def test_no_cache_is_used_also_behind_a_wrapper() -> None:
+    class Wrapper(nn.Module):
+        def __init__(self, model: Any) -> None:
+            super().__init__()
+            self.inner = model
+
+        def forward(self, *args: Any) -> Any:
+            return self.inner(*args)
+
+    model = Wrapper(tiny(torch, transformers, "llama"))
+    call = calls(model, find_chains(model)[0], ids(torch, 2, 9))[1]
+    assert {type(leaf) for leaf in call.leaves if not torch.is_tensor(leaf)} <= {type(None), bool, type(call.leaves[0])}
+    assert model.inner.config.use_cache is True
+
+
 class Hidden(nn.Module):
     """Blocks that hand something on beside their outputs."""
 
@@ -170,4 +216,4 @@ def test_what_blocks_hand_on_in_secret_is_found() -> None:
     with pytest.raises(
         ValueError, match="got 'blocks' whose blocks, run one by one, give another result than the model"
     ):
-        check_chain(model, find_chains(model)[0], torch.randn(2, 8))
+        chains_of(model, None, torch.randn(2, 8))

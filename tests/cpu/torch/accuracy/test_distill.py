@@ -19,6 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference
 from louver.torch.accuracy import loop, working  # noqa: E402
 from louver.torch.accuracy.course import Options, Order, default_rate, windows  # noqa: E402
 from louver.torch.accuracy.distill_report import Point, Shown  # noqa: E402
+from louver.torch.accuracy.graphed import Body  # noqa: E402
 from louver.torch.accuracy.text import evaluate, generate_tokens  # noqa: E402
 from louver.torch.accuracy.trained import trained_parameters, zero_masks  # noqa: E402
 
@@ -235,6 +236,36 @@ def test_a_working_copy_keeps_the_types_of_buffers(monkeypatch: Any) -> None:
     assert made.lm_head.weight is made.model.embed_tokens.weight
     assert working.ready(model, torch.device("cpu")) is not model
     assert working.ready(made, torch.device("cpu")) is made
+
+
+@pytest.mark.parametrize("kind", ["Llama", "GPT2"])
+def test_a_body_runs_all_blocks_for_the_model(kind: str) -> None:
+    model, _ = pair(kind)
+    tokens, other = torch.randint(99, (3, 12)), torch.randint(99, (3, 12))
+    expected = [model(each).logits for each in (tokens, other)]
+    expected[1].sum().backward()
+    gradient = {name: p.grad.clone() for name, p in model.named_parameters()}
+    model.zero_grad()
+    body = Body(model, tokens)
+    for block in body.blocks:
+        assert "forward" not in vars(block)
+    # A first call finds the form of the output.
+    body(body.sample)
+    calls: list[int] = []
+    body.enter(lambda x: calls.append(len(x)) or body(x))
+    found = [model(each).logits for each in (tokens, other)]
+    found[1].sum().backward()
+    assert calls == [3, 3] and all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
+    assert all(torch.equal(p.grad, gradient[name]) for name, p in model.named_parameters())
+    body.leave()
+    assert torch.equal(model(tokens).logits, expected[0]) and calls == [3, 3]
+
+
+def test_models_whose_blocks_are_no_body() -> None:
+    model, _ = pair()
+    model.model.layers[1].register_forward_hook(lambda *_: None)
+    with pytest.raises(ValueError, match="blocks have no hooks, got model.layers.1 with some"):
+        Body(model, torch.randint(99, (3, 12)))
 
 
 def test_dense_states_are_computed_once() -> None:

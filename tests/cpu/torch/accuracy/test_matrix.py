@@ -67,8 +67,9 @@ def test_masks_are_legal_and_the_error_is_told(
     assert pruned.raised == 0.0 and pruned.silent == 0
 
 
-def test_magnitude_is_prune(rng: np.random.Generator) -> None:
-    w = rng.standard_normal((33, 35), np.float32)
+@pytest.mark.parametrize("scale", [1, 1e-30, 1e30])
+def test_magnitude_is_prune(scale: float, rng: np.random.Generator) -> None:
+    w = rng.standard_normal((33, 35), np.float32) * np.float32(scale)
     pruned = prune_matrix(torch.from_numpy(w), Pattern(2, 4), Method())
     assert np.array_equal(pruned.weight.numpy(), louver.prune(w, "2:4"))
     assert pruned.error is None and pruned.damping is None

@@ -44,6 +44,19 @@ def test_no_tokens_are_zeros() -> None:
     assert moments.count == 0 and not moments.gram.any()
 
 
+@pytest.mark.parametrize("dense", [False, True])
+def test_another_order_of_features(dense: bool, rng: np.random.Generator) -> None:
+    both = [torch.from_numpy(rng.standard_normal((11, 6), np.float32)) for _ in range(1 + dense)]
+    order = torch.from_numpy(rng.permutation(6))
+    moments, expected = Moments(6, "cpu", dense=dense), Moments(6, "cpu", dense=dense)
+    moments.add(*both)
+    expected.add(*(x[:, order] for x in both))
+    found = moments.in_order(order)
+    assert found.count == 11 and found.dense == dense
+    for name in ("gram", "cross", "dense_gram"):
+        assert torch.allclose(getattr(found, name), getattr(expected, name))
+
+
 def test_switches_of_the_caller_do_not_matter(rng: np.random.Generator) -> None:
     x = torch.from_numpy(rng.standard_normal((40, 6), np.float32)).requires_grad_()
     matmul: Any = torch.backends.cuda.matmul

@@ -18,6 +18,8 @@ from support.tiny_models import ids, tiny
 torch: Any = pytest.importorskip("torch")
 transformers: Any = pytest.importorskip("transformers")
 
+from louver.torch.accuracy import prune  # noqa: E402
+
 nn = torch.nn
 
 
@@ -29,7 +31,7 @@ def llama() -> Any:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"method": "obs"}, ValueError, "a method is one of magnitude, wanda, sparsegpt, got 'obs'"),
+        ({"method": "obs"}, ValueError, "a method is one of magnitude, wanda, sparsegpt, admm, got 'obs'"),
         ({"method": "wanda", "correct": True}, ValueError, "correct=True changes values, which wanda alone leaves"),
         ({"reconstruct": -1}, ValueError, "reconstruct is a number of rounds, 0 or more, got -1"),
         ({"tune": True}, ValueError, "tune is a number of steps, 0 or more, got True"),
@@ -85,8 +87,8 @@ def test_a_model_on_meta_is_refused(llama: Any) -> None:
 
 
 def test_without_a_calibration_the_model_writes_it(llama: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("louver.torch.accuracy.prune.OWN_ROWS", 16)
-    monkeypatch.setattr("louver.torch.accuracy.prune.OWN_LENGTH", 20)
+    generate = prune.generate_tokens
+    monkeypatch.setattr(prune, "generate_tokens", lambda model, rows, length: generate(model, rows // 8, 20))
     report = louver.torch.prune_(llama, method="wanda")
     assert report["model.layers.0.mlp.up_proj"].tokens == 14 * 20 and list(report.held_out) == ["own"]
 
@@ -99,6 +101,14 @@ def test_each_text_holds_out_its_last_eighth(llama: Any) -> None:
     assert list(row.held_out) == ["articles", "code"]
     mean = (row.held_out["articles"] * row.held_out["code"]) ** 0.5
     assert row.error == pytest.approx(mean, rel=1e-6) and row.damping in (0.001, 0.01, 0.1, 0.3)
+
+
+def test_weights_that_are_no_plain_parameters_stay() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    model[0].weight = nn.Parameter(louver.torch.SparseTensor.of(torch.randn(8, 8), "2:4", prune=True), False)
+    report = louver.torch.prune_(model)
+    assert report["0"].reason.startswith("its weight is a SparseTensor: prune the model before it is distributed")
+    assert report["1"].done == "pruned"
 
 
 def test_modes_and_grads_come_back_and_weights_can_be_trained(llama: Any) -> None:

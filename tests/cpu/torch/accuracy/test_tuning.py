@@ -43,8 +43,8 @@ def test_each_part_is_tuned_once_behind_its_last_layer(monkeypatch: pytest.Monke
     told: list[tuple[list[str], Any]] = []
     tune = tuning.tune
 
-    def watched(streams: Any, index: int, block: Any, weights: Any, kept: Any, add: Any, steps: int) -> Any:
-        new, used = tune(streams, index, block, weights, kept, add, steps)
+    def watched(streams: Any, block: Any, weights: Any, kept: Any, add: Any, steps: int) -> Any:
+        new, used = tune(streams, block, weights, kept, add, steps)
         told.append((sorted(name.removesuffix(".weight").split(".")[-1] for name in used), add))
         return new, used
 
