@@ -37,7 +37,9 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
     monkeypatch.setattr(accuracy, "stages", lambda share=1: SMALL)
-    monkeypatch.setattr(accuracy, "CHOICES", {"choices": ({"damping": 0.1}, {"damping": 0.1, "calibration": "documents"})})
+    monkeypatch.setattr(
+        accuracy, "CHOICES", {"choices": ({"damping": 0.1}, {"damping": 0.1, "calibration": "documents"})}
+    )
     monkeypatch.setattr(sys, "argv", ["accuracy.py", *map(str, arguments)])
     accuracy.main()
 
@@ -57,7 +59,10 @@ def test_rows_of_all_stages_go_on_and_merge(
     assert dense["ratio"] == {"articles": 1, "news": 1, "pydoc": 1} and dense["kl"] == 0 and dense["top1"] == 1
     assert 0 < rounded["kl"] < wanda["kl"] and magnitude["zeros"] == wanda["zeros"] == 0.5
     assert wanda["shares"]["q_proj"] == {"2:4": 1.0} and "layer_error" in wanda
-    assert [row["options"] for row in first["choices"]] == [{"damping": 0.1}, {"damping": 0.1, "calibration": "documents"}]
+    assert [row["options"] for row in first["choices"]] == [
+        {"damping": 0.1},
+        {"damping": 0.1, "calibration": "documents"},
+    ]
     assert first["choices"][0]["ratio"].keys() == {"other_articles", "other_documents"}
 
     keep = ["--keep", tmp_path / "kept"]
