@@ -140,8 +140,11 @@ def _distilled(
     probe = torch.zeros(1, 4, dtype=torch.long, device=place)
     with apart(working, probe) as head, apart(dense, probe) as dense_head, compiling(working, dense, place, notes):
         run = Run(head, dense_head, trained, text, options, rate, saved("distill"), notes)
-        run.warm()
-        run.go(time.monotonic() - begin, shown)
+        try:
+            run.warm()
+            run.go(time.monotonic() - begin, shown)
+        finally:
+            run.close()
     _write(model, dict(trained.values()))
     return run.report()
 
