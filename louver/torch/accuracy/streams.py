@@ -73,11 +73,6 @@ class Streams:
             self._states[True] = [[] for _ in batches]
         self._home: torch.device | None = None
 
-    @property
-    def dense(self) -> bool:
-        """Whether the dense model's activations are kept."""
-        return True in self._states
-
     def arguments(self, batch: int, *, dense: bool = False) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of the block for a batch, on the device."""
         return self._calls[batch][0].arguments(self._states[dense][batch], self.device)
