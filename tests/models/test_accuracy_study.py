@@ -14,16 +14,17 @@ pytest.importorskip("gguf")
 pytest.importorskip("transformers")
 
 import accuracy  # noqa: E402
+import accuracy_cases as cases  # noqa: E402
 
 from louver.measure.report.accuracy import read_accuracy  # noqa: E402
 from support import packed_model  # noqa: E402
 
-BEGIN = accuracy.Case("2:4", "SparseGPT c.+r.", {**accuracy.BEST, "method": "sparsegpt"})
+BEGIN = cases.Case("2:4", "SparseGPT c.+r.", {**cases.BEST, "method": "sparsegpt"})
 SMALL = {
-    "oneshot": (accuracy.Case("2:4", "magnitude"), accuracy.Case("2:4", "Wanda", {"method": "wanda"})),
+    "oneshot": (cases.Case("2:4", "magnitude"), cases.Case("2:4", "Wanda", {"method": "wanda"})),
     "kept": (BEGIN,),
-    "parts": (accuracy.Case("2:4 on half", "ADMM", accuracy.BEST, ("25%", ("2:4",))),),
-    "distilled": (accuracy.distilled(BEGIN, 0.02, e4m3=True),),
+    "parts": (cases.Case("2:4 on half", "ADMM", cases.BEST, ("25%", ("2:4",))),),
+    "distilled": (cases.distilled(BEGIN, 0.02, e4m3=True),),
 }
 PROGRAM = ["--device", "cpu", "--length", "32", "--windows", "2", "--calibration", "16", "--generate", "64"]
 
@@ -98,7 +99,7 @@ def test_a_spent_budget_is_the_reason_of_missing_rows(
 def test_an_error_is_the_reason_of_a_missing_row(
     monkeypatch: pytest.MonkeyPatch, parts: list[str], tmp_path: Path
 ) -> None:
-    bad = {"oneshot": (accuracy.Case("2:4", "x", {"method": "x"}), accuracy.Case("2:4", "magnitude"))}
+    bad = {"oneshot": (cases.Case("2:4", "x", {"method": "x"}), cases.Case("2:4", "magnitude"))}
     monkeypatch.setitem(SMALL, "oneshot", bad["oneshot"])
     run(monkeypatch, *parts, *PROGRAM, "--stages", "oneshot", "--out", tmp_path / "a.json")
     found = record(tmp_path / "a.json")
