@@ -15,6 +15,7 @@ which each member multiplies by its own rows.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -212,7 +213,8 @@ def _joinable(prefix: str, block: Any, facts: dict[str, Fact], places: Mapping[i
     except NotJoinedError as error:
         reasons[next(iter(facts))] = f"not joined: {error}"
     # What the source does not say, a trace of a gated layer may.
-    pair = next((names for names in (source.inputs if source else (tuple(facts),)) if _has_alike(block, names)), None)
+    inputs = source.inputs if source else tuple(itertools.combinations(facts, 2))
+    pair = next((names for names in inputs if _may_be_gated(block, names)), None)
     if pair is not None:
         try:
             return Joinable(prefix, block, _pair(block, facts, places), {})
@@ -231,11 +233,11 @@ def _first(names: Collection[str], facts: Mapping[str, Fact]) -> str:
     return next(name for name in facts if name in names)
 
 
-def _has_alike(block: Any, names: Collection[str]) -> bool:
-    """Whether two of the layers have one shape, in a block of three children with parameters."""
-    shapes = [tuple(block._modules[name].weight.shape) for name in names]
+def _may_be_gated(block: Any, names: Collection[str]) -> bool:
+    """Whether the layers may be gate and up projection: two of one shape, and a third child with parameters."""
+    shapes = {tuple(block._modules[name].weight.shape) for name in names}
     children = [each for each in block.children() if next(each.parameters(), None) is not None]
-    return len(set(shapes)) < len(shapes) and len(children) == 3
+    return len(names) == 2 and len(shapes) == 1 and len(children) == 3
 
 
 def _places(model: nn.Module) -> dict[int, int]:

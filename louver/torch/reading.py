@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import inspect
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
@@ -193,13 +194,15 @@ class Reader:
                 self.views.append(node)
             # What a method of the input gives may be no tensor, but an array with its memory.
             return Kind.UNKNOWN if receiver is Kind.SHARED else receiver
+        if isinstance(known, functools.partial) and "out" not in known.keywords and not known.args:
+            known = known.func
         if isinstance(known, nn.Module):
             return self._module(node, known, given, named)
         if isinstance(known, FunctionType) and not _is_torch(known):
             owner = function.value if isinstance(function, ast.Attribute) else None
-            bound = isinstance(owner, ast.Name) and owner.id == self._itself
+            bound = isinstance(owner, ast.Name) and owner.id == self._itself and known not in vars(self._block).values()
             return self._function(node, known, self._block if bound else None, given, named)
-        if any(known is each for each in _BUILTINS):
+        if any(known is each for each in _BUILTINS) or getattr(known, "__module__", None) == "math":
             return min([*given, *named.values()], default=Kind.PLAIN)
         return self._torch(node, known, given)
 

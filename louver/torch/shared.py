@@ -134,7 +134,10 @@ class _Search:
         self.steps: dict[str, type] = {}
         self.reason: str | None = "its forward calls them in different branches"
         code = source.function.__code__
-        self._bound = shared in code.co_varnames and shared not in code.co_cellvars
+        inner = (each for each in ast.walk(source.tree) if isinstance(each, ast.Nonlocal))
+        # Functions in the forward may read the input.
+        local = shared in code.co_varnames or shared in code.co_cellvars
+        self._bound = local and not any(shared in each.names for each in inner)
 
     def regions(self, body: list[ast.stmt]) -> Iterator[Region]:
         """The regions whose calls are in this list."""
