@@ -90,7 +90,9 @@ def test_outputs_and_gradients(name: str) -> None:
     assert not [row for row in report if "not joined" in row.reason or "not a gated" in row.reason], str(report)
     plain = copy.deepcopy(model)
     separate_(plain)
-    close(torch, model(**given).logits, expected, 1e-5)
+    # Products of f32 round the weight to tf32.
+    close(torch, model(**given).logits, expected, 0.01)
+    close(torch, model(**given).logits, plain(**given).logits, 1e-5)
     for each in (model, plain):
         each.train()
         # Dropout draws the same numbers.
