@@ -16,9 +16,9 @@ torch: Any = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference path")
 
 from louver.torch.blocks import JoinedBlock, separate_  # noqa: E402
+from louver.torch.joined import JoinedLinear  # noqa: E402
 from louver.torch.linear import SparseLinear  # noqa: E402
 from louver.torch.shared import Rows  # noqa: E402
-from louver.torch.joined import JoinedLinear  # noqa: E402
 
 nn, functional = torch.nn, torch.nn.functional
 WIDTH, INNER = 48, 72
