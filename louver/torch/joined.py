@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -44,11 +44,11 @@ class JoinedWeight(SparseWeight):
                 torch.stack([x.reshape(-1, GATE_ROWS, x.shape[1]) for x in arrays], 1).flatten(0, 2)
                 if by_turns
                 else torch.cat(arrays)
-                for arrays in ([each.values for each in weights], [each.indices for each in weights])
+                for arrays in (_list(each.values for each in weights), _list(each.indices for each in weights))
             )
             made.values = nn.Parameter(values, made.values.requires_grad)
             made.indices = nn.Parameter(indices, False)
-            scales = [each.scale for each in weights if each.scale is not None]
+            scales = _list(each.scale for each in weights if each.scale is not None)
             if scales:
                 made.quantized_(made.values, torch.cat(scales), first.dense_dtype)
         made.negative_zeros_dropped = sum(each.negative_zeros_dropped for each in weights)
@@ -58,8 +58,9 @@ class JoinedWeight(SparseWeight):
         """What a layer has of `values` or `indices`: a view [rows / 8, 8, …] of turns, else [rows or windows, …]."""
         if self.by_turns:
             return x.view(-1, len(self.sizes), GATE_ROWS, x.shape[1])[:, part]
-        each = 1 if x.shape[0] == self.shape[0] else windows_of(*self.shape, Pattern.parse(self.pattern)).height
-        begin, end = (-(-sum(self.sizes[:count]) // each) for count in (part, part + 1))
+        count, columns = self.shape
+        height = 1 if x.shape[0] == count else windows_of(count, columns, Pattern.parse(self.pattern)).height
+        begin, end = (-(-sum(self.sizes[:before]) // height) for before in (part, part + 1))
         return x[begin:end]
 
     def scale_of(self, part: int) -> Tensor | None:
@@ -229,6 +230,10 @@ class MemberRows(SparseWeight):
         if strict:
             unexpected_keys.extend(key for key in state_dict if key.startswith(prefix) and key not in known)
         self.refresh_()
+
+
+def _list(tensors: Iterable[Tensor]) -> list[Tensor]:
+    return list(tensors)
 
 
 def _flat(x: Tensor) -> Tensor:

@@ -250,7 +250,7 @@ class Reader:
             case ast.Name():
                 if node.id == self._itself:
                     return self._block
-                return _NOTHING if node.id in self._locals else _global(self._source.function, node.id)
+                return _NOTHING if node.id in self._locals else _global(self._source, node.id)
             case ast.Attribute():
                 return _attribute(self._known(node.value), node.attr)
             case _:
@@ -285,9 +285,9 @@ def _is_torch(value: Any) -> bool:
     return str(module).partition(".")[0] == "torch"
 
 
-def _global(function: FunctionType, name: str) -> Any:
-    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-    if name in cells:
+def _global(source: Source, name: str) -> Any:
+    function = source.function
+    if name in function.__code__.co_freevars:
         return _NOTHING
     return function.__globals__.get(name, getattr(builtins, name, _NOTHING))
 

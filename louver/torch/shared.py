@@ -66,11 +66,11 @@ class Rows:
         """The names of layers that are one product."""
         return tuple(dict.fromkeys(tuple(sorted(region.members)) for region in self.regions))
 
-    def function(self, original: type) -> Any:
+    def function(self, original: Any) -> Any:
         """The forward of a class with one product for each region: `self.louver_products(group, x)` gives the outputs
         of a group, in its order. Raises NotJoinedError for another source than the proven one.
         """
-        forward: Any = original.forward
+        forward = original.forward
         if source_of(forward).text != self.text:
             raise NotJoinedError(f"the source of {original.__qualname__}.forward is not that of the joined block")
         return rebuilt(forward, self._change)
@@ -102,7 +102,8 @@ def found(block: Any, names: Collection[str]) -> Found:
     """
     if "forward" in vars(block):
         raise NotJoinedError("the block's forward was replaced")
-    source = source_of(type(block).forward)
+    kind: Any = block.__class__
+    source = source_of(kind.forward)
     if not source.parameters:
         raise NotJoinedError("its forward has no parameter for the block")
     calls = _calls(source, names)
@@ -227,7 +228,7 @@ def _bodies(tree: ast.FunctionDef) -> Iterator[list[ast.stmt]]:
     while waiting:
         node = waiting.pop(0)
         for _, held in ast.iter_fields(node):
-            parts = held if isinstance(held, list) else [held]
+            parts: Any = held if isinstance(held, list) else [held]
             if parts and all(isinstance(each, ast.stmt) for each in parts) and isinstance(held, list):
                 yield held
             inner = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.expr)

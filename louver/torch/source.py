@@ -38,8 +38,8 @@ class Source:
 @functools.cache
 def source_of(function: Any) -> Source:
     """The source of a function. Raises NotJoinedError if there is none, or if other code runs."""
-    inner = inspect.unwrap(function)
-    if not isinstance(inner, FunctionType):
+    inner: Any = inspect.unwrap(function)
+    if type(inner) is not FunctionType:
         raise NotJoinedError(f"{getattr(function, '__qualname__', function)} is no function of Python")
     name = inner.__qualname__
     try:
