@@ -89,8 +89,11 @@ def _intact(block: Any) -> bool:
     for group, names in enumerate(plan.groups):
         joint = children[joint_name(group)]
         for name in names:
-            child = children.get(name)
-            if type(child) is not JoinedLinear or child._modules["weight"].joint is not joint or is_hooked(child):
+            child: Any = children.get(name)
+            if type(child) is not JoinedLinear or is_hooked(child):
+                return False
+            rows: Any = child._modules["weight"]
+            if rows.joint is not joint:
                 return False
     return True
 
@@ -179,15 +182,16 @@ def joinable(model: nn.Module, patterns: Mapping[int, str] | None = None) -> lis
 
 
 def _facts(block: Any, patterns: Mapping[int, str] | None) -> Iterator[tuple[str, Fact]]:
-    for name, child in block._modules.items():
-        pattern = None
+    children: dict[str, Any] = block._modules
+    for name, child in children.items():
+        sparse, pattern = isinstance(child, SparseLinear), None
         if patterns is not None:
-            pattern = patterns.get(id(child)) if type(child) is nn.Linear else None
-        elif type(child) is SparseLinear:
+            pattern = patterns.get(id(child)) if isinstance(child, nn.Linear) else None
+        elif sparse:
             pattern = child.weight.pattern
         if pattern is not None:
-            weight, bias = child.weight, child.bias
-            sparse = isinstance(child, SparseLinear)
+            weight: Any = child.weight
+            bias: Any = child.bias
             yield (
                 name,
                 Fact(

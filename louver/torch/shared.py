@@ -227,12 +227,12 @@ def _bodies(tree: ast.FunctionDef) -> Iterator[list[ast.stmt]]:
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop(0)
-        for _, held in ast.iter_fields(node):
-            parts: Any = held if isinstance(held, list) else [held]
-            if parts and all(isinstance(each, ast.stmt) for each in parts) and isinstance(held, list):
+        fields: Any = ast.iter_fields(node)
+        for _, held in fields:
+            if isinstance(held, list) and held and isinstance(held[0], ast.stmt):
                 yield held
-            inner = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.expr)
-            waiting += [each for each in parts if isinstance(each, ast.AST) and not isinstance(each, inner)]
+        inner = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.expr)
+        waiting += [each for each in ast.iter_child_nodes(node) if not isinstance(each, inner)]
 
 
 def _binds(node: ast.stmt, name: str) -> bool:

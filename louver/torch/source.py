@@ -19,7 +19,7 @@ class NotJoinedError(Exception):
 class Source:
     """A function without its decorators, the text of its file, and its tree."""
 
-    function: FunctionType
+    function: Any
     file: str
     tree: ast.FunctionDef
 
@@ -90,7 +90,7 @@ def _holds(cell: CellType, value: object) -> bool:
         return False
 
 
-def _like(function: FunctionType, code: CodeType, closure: tuple[CellType, ...]) -> Any:
+def _like(function: Any, code: CodeType, closure: tuple[CellType, ...]) -> Any:
     made: Any = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, closure)
     functools.update_wrapper(made, function)
     del made.__wrapped__
@@ -98,7 +98,7 @@ def _like(function: FunctionType, code: CodeType, closure: tuple[CellType, ...])
     return made
 
 
-def _parsed(file: str, function: FunctionType) -> tuple[ast.Module, ast.FunctionDef]:
+def _parsed(file: str, function: Any) -> tuple[ast.Module, ast.FunctionDef]:
     """The tree of a file, and the definition in it. Raises StopIteration if there is none."""
     module, first = ast.parse(file), function.__code__.co_firstlineno
     found = (
@@ -111,7 +111,7 @@ def _parsed(file: str, function: FunctionType) -> tuple[ast.Module, ast.Function
     return module, next(found)
 
 
-def _code(module: ast.Module, function: FunctionType) -> CodeType:
+def _code(module: ast.Module, function: Any) -> CodeType:
     """The code of a function in the tree of its whole file, on which its calls, names and closure depend."""
     whole = compile(module, function.__code__.co_filename, "exec", dont_inherit=True)
     wanted = function.__code__

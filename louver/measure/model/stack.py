@@ -141,7 +141,9 @@ class ScaledLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         given, scale = quantized(x.reshape(-1, x.shape[-1]), torch.float8_e4m3fn)
         weight: Any = self.weight
-        y = torch._scaled_mm(
+        # PyTorch's stubs do not have the function.
+        library: Any = torch
+        y = library._scaled_mm(
             given, weight.t(), scale_a=scale[:, None], scale_b=self.scale, out_dtype=x.dtype, use_fast_accum=True
         )
         return y.reshape(*x.shape[:-1], -1)

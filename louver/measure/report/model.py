@@ -69,8 +69,8 @@ class ModelRecord(Header):
 def row_of(found: Mapping[str, Any]) -> ModelRow:
     """A row from its JSON values."""
     ms = {str(side): float(each) for side, each in found["ms"].items()}
-    names = (str(found[name]) for name in ("model", "mode", "case"))
-    return ModelRow(*names, int(found["tokens"]), ms, dict(found["reasons"]))
+    model, mode, case = (str(found[name]) for name in ("model", "mode", "case"))
+    return ModelRow(model, mode, case, int(found["tokens"]), ms, dict(found["reasons"]))
 
 
 def read_model(path: Path) -> ModelRecord:
