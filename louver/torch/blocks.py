@@ -50,6 +50,10 @@ class JoinedBlock(nn.Module):
     proven: Any
     """The `forward` of the class when it was proven."""
     plan: Plan
+    groups: tuple[tuple[str, ...], ...]
+    steps: tuple[tuple[str, type], ...]
+    activation: str | None
+    """Of the plan: compilers of older versions read no other object of a class."""
     louver_forward: Any
 
     def forward(self, *arguments: Any, **named: Any) -> Any:
@@ -60,13 +64,12 @@ class JoinedBlock(nn.Module):
     def louver_products(self, group: int, x: Tensor) -> Sequence[Tensor]:
         """The outputs of the layers of a group."""
         joint: Any = self._modules[joint_name(group)]
-        return joint.products(x, _biases(self, self.plan.groups[group]))
+        return joint.products(x, _biases(self, self.groups[group]))
 
     def louver_gated(self, x: Tensor) -> Tensor:
         """The input of the down projection."""
-        plan: Any = self.plan
         joint: Any = self._modules[joint_name(0)]
-        return joint.gated(x, _biases(self, plan.groups[0]), plan.activation)
+        return joint.gated(x, _biases(self, self.groups[0]), self.activation)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         # The class has no name that pickle could find.
@@ -79,14 +82,14 @@ def _biases(block: Any, names: Sequence[str]) -> list[Tensor | None]:
 
 def _intact(block: Any) -> bool:
     """Whether a block is as it was proven: its own children, without hooks."""
-    children, plan = block._modules, block.plan
+    children = block._modules
     known = torch.nn.modules.module
     if known._global_forward_hooks or known._global_forward_pre_hooks or block.original.forward is not block.proven:
         return False
-    for name, kind in plan.steps:
+    for name, kind in block.steps:
         if type(children.get(name)) is not kind or is_hooked(children[name]):
             return False
-    for group, names in enumerate(plan.groups):
+    for group, names in enumerate(block.groups):
         joint = children[joint_name(group)]
         for name in names:
             child: Any = children.get(name)
@@ -105,6 +108,9 @@ def _class(original: type[nn.Module], plan: Plan) -> type[JoinedBlock]:
         "original": original,
         "proven": staticmethod(forward),
         "plan": plan,
+        "groups": plan.groups,
+        "steps": plan.steps,
+        "activation": plan.activation if isinstance(plan, Pair) else None,
         "louver_forward": plan.function(original),
         "__module__": original.__module__,
         "__doc__": original.__doc__,
@@ -350,7 +356,7 @@ def separate_(model: nn.Module) -> None:
             if type(child) is JoinedLinear:
                 module._modules[name] = child.separate()
         if isinstance(module, JoinedBlock):
-            for group in range(len(module.plan.groups)):
+            for group in range(len(module.groups)):
                 del module._modules[joint_name(group)]
             kind: Any = module
             kind.__class__ = module.original
@@ -360,8 +366,7 @@ def joints(model: nn.Module) -> Iterator[tuple[JoinedWeight, str | None, bool]]:
     """The joined weights of a model, the activation of gated ones, and whether any member has a bias."""
     for block in model.modules():
         if isinstance(block, JoinedBlock):
-            activation = block.plan.activation if isinstance(block.plan, Pair) else None
-            for group, names in enumerate(block.plan.groups):
+            for group, names in enumerate(block.groups):
                 joint: Any = block._modules[joint_name(group)]
                 members: list[Any] = [block._modules.get(name) for name in names]
-                yield joint, activation, any(getattr(each, "bias", None) is not None for each in members)
+                yield joint, block.activation, any(getattr(each, "bias", None) is not None for each in members)

@@ -83,10 +83,10 @@ class JoinedWeight(SparseWeight):
 
     def bias_of(self, biases: Sequence[Tensor | None]) -> Tensor | None:
         """The biases of all layers as one; zeros for those without."""
-        some = next((each for each in biases if each is not None), None)
-        if some is None:
+        some = [each for each in biases if each is not None]
+        if not some:
             return None
-        return torch.cat([some.new_zeros(n) if b is None else b for b, n in zip(biases, self.sizes, strict=True)])
+        return torch.cat([some[0].new_zeros(n) if b is None else b for b, n in zip(biases, self.sizes, strict=True)])
 
     def gated(self, x: Tensor, biases: Sequence[Tensor | None], activation: str | None) -> Tensor:
         """activation(gate) · up of the two layers by turns."""

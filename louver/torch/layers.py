@@ -51,7 +51,7 @@ def is_turned(module: nn.Module) -> bool:
 
 def is_hooked(module: Any) -> bool:
     """Whether a call of the module runs hooks, or a `forward` of its own."""
-    return any(getattr(module, hooks) for hooks in _HOOKS) or "forward" in vars(module)
+    return any(getattr(module, hooks) for hooks in _HOOKS) or "forward" in module.__dict__
 
 
 def is_dense(module: nn.Module) -> bool:
