@@ -22,20 +22,45 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 class Layer:
     """A module that multiplies by a matrix.
 
-    name: of its first place in the model. places: parent and attribute of each place. refused: why Louver leaves the
+    names: of its places in the model. places: parent and attribute of each place. refused: why Louver leaves the
     module as it is; None if its weight may be pruned and swapped.
     """
 
-    name: str
+    names: tuple[str, ...]
     module: Any
     places: tuple[tuple[nn.Module, str], ...]
     role: Role
     refused: str | None
 
     @property
+    def name(self) -> str:
+        """The name of the first place."""
+        return self.names[0]
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        """The names of the dense weight in a state_dict."""
+        return tuple(f"{name}.weight" for name in self.names)
+
+    @property
+    def stored(self) -> Tensor:
+        """The dense weight as the module stores it."""
+        return self.module.weight
+
+    @property
     def weight(self) -> Tensor:
         """The dense weight as [out, in], a view."""
-        return self.module.weight.t() if is_turned(self.module) else self.module.weight
+        return self.stored.t() if is_turned(self.module) else self.stored
+
+    @property
+    def placed(self) -> Any:
+        """The module that is in the first place now."""
+        parent, attribute = self.places[0]
+        return getattr(parent, attribute)
+
+    def store(self, weight: nn.Parameter) -> None:
+        """Set the dense weight."""
+        self.module.weight = weight
 
     def put(self, module: nn.Module) -> None:
         """Put another module in all places of this one."""
@@ -68,29 +93,29 @@ def dense_layers(model: nn.Module) -> list[Layer]:
         )
     owners = _owners(model)
     heads = _heads(model)
-    return [_layer(name, module, places, owners, heads) for name, module, places in found]
+    return [_layer(names, module, places, owners, heads) for names, module, places in found]
 
 
 def sparse_layers(model: nn.Module) -> list[Layer]:
     """The layers of `SparseLinear` in a model."""
     found = _modules(model, (SparseLinear,))
-    return [Layer(name, module, places, Role.WEIGHT, None) for name, module, places in found]
+    return [Layer(names, module, places, Role.WEIGHT, None) for names, module, places in found]
 
 
 def _modules(
     model: nn.Module, kinds: tuple[type, ...]
-) -> list[tuple[str, nn.Module, tuple[tuple[nn.Module, str], ...]]]:
+) -> list[tuple[tuple[str, ...], nn.Module, tuple[tuple[nn.Module, str], ...]]]:
     """The modules of these kinds below a model, with all their places. The model itself has no place."""
-    names: dict[nn.Module, str] = {}
+    names: dict[nn.Module, list[str]] = {}
     places: dict[nn.Module, dict[tuple[nn.Module, str], None]] = {}
     parents: dict[str, nn.Module] = {}
     for name, module in model.named_modules(remove_duplicate=False):
         parents[name] = module
         prefix, _, attribute = name.rpartition(".")
         if name and (isinstance(module, kinds) or (nn.Linear in kinds and is_turned(module))):
-            names.setdefault(module, name)
+            names.setdefault(module, []).append(name)
             places.setdefault(module, {})[parents[prefix], attribute] = None
-    return [(name, module, tuple(places[module])) for module, name in names.items()]
+    return [(tuple(names[module]), module, tuple(places[module])) for module in names]
 
 
 def _owners(model: nn.Module) -> Mapping[int, list[str]]:
@@ -103,7 +128,7 @@ def _owners(model: nn.Module) -> Mapping[int, list[str]]:
 
 
 def _layer(
-    name: str,
+    names: tuple[str, ...],
     module: Any,
     places: tuple[tuple[nn.Module, str], ...],
     owners: Mapping[int, list[str]],
@@ -111,7 +136,7 @@ def _layer(
 ) -> Layer:
     rows = module.weight.shape[1 if is_turned(module) else 0]
     role, refused = Role.WEIGHT, None
-    tied = [other for other in owners[id(module.weight)] if other != f"{name}.weight"]
+    tied = [other for other in owners[id(module.weight)] if other != f"{names[0]}.weight"]
     reader = next((parent for parent, _ in places if _reads_weights(parent)), None)
     if id(module) in heads:
         role, refused = Role.HEAD, "it gives a score for each token; heads stay dense"
@@ -127,7 +152,7 @@ def _layer(
         refused = f"{type(reader).__name__} reads the weight itself"
     elif is_hooked(module):
         refused = "it has hooks: attach them after the swap"
-    return Layer(name, module, places, role, refused)
+    return Layer(names, module, places, role, refused)
 
 
 def _heads(model: nn.Module) -> set[int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Final
@@ -21,9 +21,9 @@ import louver
 from louver.formats.coverage import has_kernels, without_kernels
 from louver.formats.dtypes import SPARSE_TYPES, ElementTypeError, element_type
 from louver.formats.pattern import Pattern
-from louver.runtime.arrays import view
 from louver.torch.gain import Gain, measure
 from louver.torch.gated import fuse_, separate_
+from louver.torch.held import host, offending
 from louver.torch.layers import Layer, dense_layers, sparse_layers
 from louver.torch.linear import SparseLinear
 from louver.torch.report import Report, Row
@@ -43,9 +43,11 @@ def prune_(model: nn.Module, pattern: str | Pattern = "2:4", *, skip: Collection
     left to prune; then nothing has changed.
     """
     found = Pattern.parse(pattern)
-    rows = [(layer, _refused(layer, skip) or _unfit(layer, found)) for layer in dense_layers(model)]
+    rows = [(layer, refused(layer, skip) or _unfit(layer, found)) for layer in dense_layers(model)]
     if all(reason is not None for _, reason in rows):
-        raise ValueError(f"no linear layer is left to prune to {found}, got\n{_listed(rows)}")
+        raise ValueError(
+            f"no linear layer is left to prune to {found}, got\n{_listed({layer.name: reason for layer, reason in rows})}"
+        )
     done: list[Row] = []
     for layer, reason in rows:
         if reason is None:
@@ -81,16 +83,12 @@ def compress_(
     Raises ValueError if no layer keeps a pattern, and for bad arguments. If an error interrupts the swap, all layers
     are dense again.
     """
-    counts = (tokens,) if isinstance(tokens, int) else tuple(tokens)
-    if not counts or any(type(n) is not int or n < 1 for n in counts):
-        raise ValueError(f"tokens are positive numbers, at least one, got {tokens!r}")
+    counts = checked_tokens(tokens)
     wanted = [Pattern.parse(pattern) for pattern in patterns]
-    choices = [_choice(layer, wanted, skip) for layer in dense_layers(model)]
+    choices = choices_of(dense_layers(model), wanted, skip)
     if all(choice.pattern is None for choice in choices):
-        names = " or ".join(map(str, wanted))
-        listed = _listed([(choice.layer, choice.reason) for choice in choices])
-        raise ValueError(f"no weight keeps {names}: call louver.torch.prune_(model, …) first, got\n{listed}")
-    swapper = _Swapper(counts, force)
+        raise nothing_kept({choice.layer.name: choice.reason for choice in choices}, wanted)
+    swapper = Swapper(counts, force)
     rows: list[Row] = []
     with _undone_on_error(model, rows):
         # A choice holds its dense layer, so it is dropped before the next one is swapped.
@@ -134,7 +132,7 @@ def describe(model: nn.Module) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Choice:
+class Choice:
     """A layer, the pattern that its weight keeps, and the reason if there is none."""
 
     layer: Layer
@@ -142,14 +140,14 @@ class _Choice:
     reason: str
 
 
-class _Swapper:
+class Swapper:
     """Swaps layers. Each shape, element type and pattern is timed once."""
 
     def __init__(self, tokens: tuple[int, ...], force: bool) -> None:
         self._tokens, self._force = tokens, force
         self._gains: dict[tuple[Any, ...], Gain] = {}
 
-    def row(self, choice: _Choice) -> Row:
+    def row(self, choice: Choice) -> Row:
         """Swap the layer of a choice if it is worth it, and say so."""
         layer, pattern = choice.layer, choice.pattern
         if pattern is None:
@@ -202,27 +200,55 @@ def _undone_on_error(model: nn.Module, rows: list[Row]) -> Generator[None]:
         raise
 
 
-def _choice(layer: Layer, patterns: Sequence[Pattern], skip: Collection[str]) -> _Choice:
-    reason = _refused(layer, skip)
-    if reason is not None:
-        return _Choice(layer, None, reason)
-    reasons: list[str] = []
+def choices_of(layers: Sequence[Layer], patterns: Sequence[Pattern], skip: Collection[str]) -> list[Choice]:
+    """For each layer, the first pattern that its weight keeps, or why it keeps none. On a GPU, one wait for a pattern."""
+    reasons: list[list[str]] = [[reason] if (reason := refused(layer, skip)) else [] for layer in layers]
+    left = [place for place, said in enumerate(reasons) if not said]
+    found: dict[int, Pattern] = {}
     for pattern in patterns:
-        unfit = _unfit(layer, pattern)
-        element = "" if unfit else element_type(layer.weight.dtype).name
-        if unfit is None and layer.weight.is_cuda and not has_kernels("products", str(pattern), element):
-            unfit = without_kernels("products", str(pattern), element)
-        if unfit is None:
-            w = layer.weight.detach()
-            found = louver.check(w if w.is_cuda else _host(w), pattern)
-            if found.ok:
-                return _Choice(layer, pattern, "")
-            unfit = f"{found.offending:,} of {found.groups:,} groups have more non-zeros than {pattern} keeps"
-        reasons.append(unfit)
-    return _Choice(layer, None, "; ".join(dict.fromkeys(reasons)))
+        fit: list[int] = []
+        for place in left:
+            unfit = _unfit(layers[place], pattern) or _without_product(layers[place].weight, pattern)
+            if unfit is None:
+                fit.append(place)
+            else:
+                reasons[place].append(unfit)
+        counts = offending([layers[place].weight.detach() for place in fit], pattern)
+        for place, (broken, groups) in zip(fit, counts, strict=True):
+            if broken:
+                reasons[place].append(f"{broken:,} of {groups:,} groups have more non-zeros than {pattern} keeps")
+            else:
+                found[place] = pattern
+        left = [place for place in left if place not in found]
+    return [
+        Choice(layer, found.get(place), "" if place in found else "; ".join(dict.fromkeys(reasons[place])))
+        for place, layer in enumerate(layers)
+    ]
 
 
-def _refused(layer: Layer, skip: Collection[str]) -> str | None:
+def nothing_kept(reasons: Mapping[str, str | None], patterns: Sequence[Pattern]) -> ValueError:
+    """The error for a model without a weight that keeps a pattern. reasons: by the layer's name."""
+    names = " or ".join(map(str, patterns))
+    return ValueError(f"no weight keeps {names}: call louver.torch.prune_(model, …) first, got\n{_listed(reasons)}")
+
+
+def checked_tokens(tokens: int | Sequence[int]) -> tuple[int, ...]:
+    """Raises ValueError unless these are numbers of tokens."""
+    counts = (tokens,) if isinstance(tokens, int) else tuple(tokens)
+    if not counts or any(type(n) is not int or n < 1 for n in counts):
+        raise ValueError(f"tokens are positive numbers, at least one, got {tokens!r}")
+    return counts
+
+
+def _without_product(weight: Tensor, pattern: Pattern) -> str | None:
+    element = element_type(weight.dtype).name
+    if weight.is_cuda and not has_kernels("products", str(pattern), element):
+        return without_kernels("products", str(pattern), element)
+    return None
+
+
+def refused(layer: Layer, skip: Collection[str]) -> str | None:
+    """Why a layer stays as it is."""
     skipped = next((text for text in skip if fnmatchcase(layer.name, text)), None)
     return layer.refused if skipped is None else f"skipped by {skipped!r}"
 
@@ -246,15 +272,10 @@ def _multiplies_fast(weight: Tensor) -> bool:
     return weight.is_cuda
 
 
-def _host(w: Tensor) -> Any:
-    """A weight on the CPU as NumPy array."""
-    return view(w).to_numpy()
-
-
 def _pruned(w: Tensor, pattern: Pattern) -> Tensor:
     if w.is_cuda:
         return louver.prune(w, pattern)
-    pruned = np.ascontiguousarray(louver.prune(_host(w), pattern))
+    pruned = np.ascontiguousarray(louver.prune(host(w), pattern))
     return torch.from_numpy(pruned.view(np.uint8)).view(w.dtype).reshape(w.shape)
 
 
@@ -268,6 +289,6 @@ def _row(layer: Layer, done: str, reason: str, pattern: str = "") -> Row:
     return Row(layer.name, done, reason, (weight.shape[0], weight.shape[1]), pattern, (size, size))
 
 
-def _listed(rows: Sequence[tuple[Layer, str | None]]) -> str:
+def _listed(reasons: Mapping[str, str | None]) -> str:
     """The layers with their reasons, one a line."""
-    return "\n".join(f"  {layer.name}: {reason}" for layer, reason in rows)
+    return "\n".join(f"  {name}: {reason}" for name, reason in reasons.items())
