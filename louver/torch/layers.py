@@ -1,18 +1,20 @@
-"""The matrix products of a live model, and what each is: from its modules, not from names."""
+"""The matrix products of a model in memory. `louver.models` says what each weight is for; here stands what may not be
+swapped although it is a product's: what has hooks, what is a subclass, what PyTorch reads itself.
+"""
 
 # PyTorch's stubs leave many types unknown.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor, nn
 
-from louver.models.roles import Role
+from louver.models.evidence.structure import is_turned
+from louver.models.live import live
+from louver.models.roles import ModelFacts, Role
 from louver.torch.linear import SparseLinear
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -29,7 +31,6 @@ class Layer:
     names: tuple[str, ...]
     module: Any
     places: tuple[tuple[nn.Module, str], ...]
-    role: Role
     refused: str | None
 
     @property
@@ -68,12 +69,6 @@ class Layer:
             setattr(parent, attribute, module)
 
 
-def is_turned(module: nn.Module) -> bool:
-    """Whether the module is Transformers' Conv1D, a linear layer with a weight [in, out]."""
-    made: Any = sys.modules.get("transformers.pytorch_utils")
-    return made is not None and type(module) is made.Conv1D
-
-
 def is_hooked(module: Any) -> bool:
     """Whether a call of the module runs hooks, or a `forward` of its own."""
     return any(getattr(module, hooks) for hooks in _HOOKS) or "forward" in vars(module)
@@ -91,15 +86,14 @@ def dense_layers(model: nn.Module) -> list[Layer]:
         raise ValueError(
             f"a model has layers of torch.nn.Linear, or of Transformers' Conv1D, got {type(model).__name__} without one"
         )
-    owners = _owners(model)
-    heads = _heads(model)
-    return [_layer(names, module, places, owners, heads) for names, module, places in found]
+    facts = live(model)
+    return [_layer(names, module, places, facts) for names, module, places in found]
 
 
 def sparse_layers(model: nn.Module) -> list[Layer]:
     """The layers of `SparseLinear` in a model."""
     found = _modules(model, (SparseLinear,))
-    return [Layer(names, module, places, Role.WEIGHT, None) for names, module, places in found]
+    return [Layer(names, module, places, None) for names, module, places in found]
 
 
 def _modules(
@@ -118,32 +112,16 @@ def _modules(
     return [(tuple(names[module]), module, tuple(places[module])) for module in names]
 
 
-def _owners(model: nn.Module) -> Mapping[int, list[str]]:
-    """The names of each parameter, by the identity of its object: one name for each module that has it."""
-    names: dict[int, list[str]] = {}
-    for prefix, module in model.named_modules():
-        for name, parameter in module.named_parameters(recurse=False):
-            names.setdefault(id(parameter), []).append(f"{prefix}.{name}" if prefix else name)
-    return names
-
-
 def _layer(
-    names: tuple[str, ...],
-    module: Any,
-    places: tuple[tuple[nn.Module, str], ...],
-    owners: Mapping[int, list[str]],
-    heads: set[int],
+    names: tuple[str, ...], module: Any, places: tuple[tuple[nn.Module, str], ...], facts: ModelFacts
 ) -> Layer:
-    rows = module.weight.shape[1 if is_turned(module) else 0]
-    role, refused = Role.WEIGHT, None
-    tied = [other for other in owners[id(module.weight)] if other != f"{names[0]}.weight"]
+    layer = Layer(names, module, places, None)
+    known = facts.tensors[layer.parameter_names[0]]
+    tied = [name for name in known.ties if name not in layer.parameter_names]
     reader = next((parent for parent, _ in places if _reads_weights(parent)), None)
-    if id(module) in heads:
-        role, refused = Role.HEAD, "it gives a score for each token; heads stay dense"
-    elif any(_is_router(parent, rows) for parent, _ in places):
-        role, refused = Role.ROUTER, "it chooses experts; routers stay dense"
-    elif rows == 1:
-        role, refused = Role.HEAD, "it gives a single score; heads stay dense"
+    refused = None
+    if known.role is not Role.WEIGHT:
+        refused = known.reason
     elif tied:
         refused = f"one parameter with {', '.join(tied)}"
     elif not is_dense(module):
@@ -152,38 +130,7 @@ def _layer(
         refused = f"{type(reader).__name__} reads the weight itself"
     elif is_hooked(module):
         refused = "it has hooks: attach them after the swap"
-    return Layer(names, module, places, role, refused)
-
-
-def _heads(model: nn.Module) -> set[int]:
-    """The modules that score tokens: those that a model of Transformers names; else those that have a row for each row
-    of the largest embedding, of its width.
-    """
-    named = {id(head) for head in _named_heads(model)}
-    if named:
-        return named
-    tables = [module for module in model.modules() if isinstance(module, nn.Embedding)]
-    largest = max(tables, key=lambda table: table.num_embeddings, default=None)
-    if largest is None or largest.num_embeddings <= largest.embedding_dim:
-        return set()
-    shape = largest.weight.shape
-    return {id(module) for module in model.modules() if is_dense(module) and module.weight.shape == shape}
-
-
-def _named_heads(model: nn.Module) -> Iterator[nn.Module]:
-    for module in model.modules():
-        find: Any = getattr(module, "get_output_embeddings", None)
-        head = find() if find is not None else None
-        if isinstance(head, nn.Module):
-            yield head
-
-
-def _is_router(parent: nn.Module, rows: int) -> bool:
-    """Whether a child of `parent` with so many rows gives one score for each expert beside it."""
-    counts = {len(child) for child in parent.children() if isinstance(child, nn.ModuleList)}
-    for module in (parent, *parent.children()):
-        counts |= {value for name, value in vars(module).items() if "expert" in name and type(value) is int}
-    return rows in counts
+    return replace(layer, refused=refused)
 
 
 def _reads_weights(parent: nn.Module) -> bool:
