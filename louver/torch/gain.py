@@ -6,14 +6,16 @@
 from __future__ import annotations
 
 import copy
+import functools
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from louver.torch.experts import SparseStack, dense_product
 from louver.torch.linear import SparseLinear
 
 MEMORY: Final = 160_000_000
@@ -47,7 +49,7 @@ def measure(dense: nn.Module, sparse: SparseLinear, tokens: Sequence[int]) -> Ga
     device, kind = sparse.weight.device, sparse.weight.dtype
     nbytes = sparse.in_features * sparse.out_features * kind.itemsize
     count = min(MOST_COPIES, -(-MEMORY // nbytes))
-    sides = [[copy.deepcopy(layer).requires_grad_(False) for _ in range(count)] for layer in (dense, sparse)]
+    sides = [[_copied(layer, device) for _ in range(count)] for layer in (dense, sparse)]
     found: list[dict[int, float]] = [{}, {}]
     with torch.cuda.device(device), torch.no_grad():
         for n in tokens:
@@ -59,6 +61,41 @@ def measure(dense: nn.Module, sparse: SparseLinear, tokens: Sequence[int]) -> Ga
                     times[side].append(_seconds(replay))
             for side in (0, 1):
                 found[side][n] = statistics.median(times[side]) / count * 1e6
+    return Gain(*found)
+
+
+def _copied(layer: nn.Module, device: torch.device) -> Any:
+    """A copy for timing. A bias that is not loaded yet is 0."""
+    made = copy.deepcopy(layer).requires_grad_(False)
+    for name, parameter in list(made.named_parameters(recurse=False)):
+        if parameter.is_meta:
+            setattr(made, name, nn.Parameter(torch.zeros_like(parameter, device=device), False))
+    return made
+
+
+def measure_stack(weight: Tensor, sparse: SparseStack, tokens: Sequence[int], chosen: int) -> Gain:
+    """Times the product of a stack, dense and sparse, as `measure` does, but without graphs: the numbers of tokens of
+    each expert are read on the host. Each token goes to `chosen` experts at random.
+
+    weight: [experts, out, in].
+    """
+    device, experts = weight.device, weight.shape[0]
+    found: list[dict[int, float]] = [{}, {}]
+    with torch.cuda.device(device), torch.no_grad():
+        for n in tokens:
+            ids = torch.rand(n, experts, device=device).topk(min(chosen, experts)).indices.reshape(-1).sort().values
+            ends = torch.searchsorted(ids, torch.arange(experts, device=device), right=True)
+            x = torch.randn(len(ids), weight.shape[2], device=device, dtype=weight.dtype)
+            sides = (
+                functools.partial(dense_product, x, weight.mT, ends),
+                functools.partial(sparse.multiply, x, ends, n),
+            )
+            times: list[list[float]] = [[], []]
+            for _ in range(TURNS):
+                for side, run in enumerate(sides):
+                    times[side].append(_seconds(run))
+            for side in (0, 1):
+                found[side][n] = statistics.median(times[side]) * 1e6
     return Gain(*found)
 
 

@@ -7,15 +7,22 @@ swapped although it is a product's: what has hooks, what is a subclass, what PyT
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
+import torch
 from torch import Tensor, nn
 
+from louver.formats.pattern import Pattern
 from louver.models.evidence.structure import is_turned
 from louver.models.live import live
 from louver.models.roles import ModelFacts, Role
+from louver.torch.experts import STACKS, SparseStack, become_dense_, become_sparse_, is_experts
 from louver.torch.linear import SparseLinear
+
+Place: TypeAlias = "tuple[nn.Module, str]"
+"""A module, and the name of its child or parameter."""
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
@@ -30,7 +37,7 @@ class Layer:
 
     names: tuple[str, ...]
     module: Any
-    places: tuple[tuple[nn.Module, str], ...]
+    places: tuple[Place, ...]
     refused: str | None
 
     @property
@@ -55,7 +62,7 @@ class Layer:
 
     @property
     def placed(self) -> Any:
-        """The module that is in the first place now."""
+        """What is in the first place now."""
         parent, attribute = self.places[0]
         return getattr(parent, attribute)
 
@@ -63,10 +70,84 @@ class Layer:
         """Set the dense weight."""
         self.module.weight = weight
 
+    def unfit(self, pattern: Pattern) -> str | None:
+        """Why the weight has no groups of a pattern."""
+        columns = self.weight.shape[-1]
+        return f"{columns} input features are less than a group of {pattern}" if columns < pattern.m else None
+
+    def sparse(self, pattern: str | Pattern) -> Any:
+        """The sparse module of the layer. Raises ValueError for a group of too many non-zeros."""
+        return SparseLinear.of(self.module, pattern)
+
+    def like(self, pattern: str | Pattern, dtype: torch.dtype | None, *, scaled: bool) -> Any:
+        """The sparse module on the meta device, to be loaded, see `SparseWeight.like`."""
+        return SparseLinear.like(self.module, pattern, dtype=dtype, scaled=scaled)
+
     def put(self, module: nn.Module) -> None:
         """Put another module in all places of this one."""
         for parent, attribute in self.places:
             setattr(parent, attribute, module)
+
+    def expand(self) -> None:
+        """Put the dense layer of equal values in the place of this sparse one."""
+        self.put(self.module.linear())
+
+
+class Stack(Layer):
+    """The weights of all experts of a layer: a parameter of `module`, or the child `module` if they are sparse."""
+
+    __slots__ = ()
+
+    @property
+    def experts(self) -> Any:
+        """The layer of experts."""
+        return self.places[0][0]
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        return self.names
+
+    @property
+    def stored(self) -> Tensor:
+        return self.placed
+
+    @property
+    def weight(self) -> Tensor:
+        """The dense weights as [experts, out, in], a view."""
+        return self.stored.mT if self.experts.is_transposed else self.stored
+
+    def store(self, weight: nn.Parameter) -> None:
+        setattr(*self.places[0], weight)
+
+    def unfit(self, pattern: Pattern) -> str | None:
+        rows = self.weight.shape[1]
+        return Layer.unfit(self, pattern) or (
+            f"{rows} rows of an expert are no multiple of {pattern.length}, as {pattern} needs"
+            if rows % pattern.length
+            else None
+        )
+
+    def sparse(self, pattern: str | Pattern) -> Any:
+        return SparseStack.of(self.weight, pattern)
+
+    def like(self, pattern: str | Pattern, dtype: torch.dtype | None, *, scaled: bool) -> Any:
+        return SparseStack.like(self.weight, pattern, dtype=dtype, scaled=scaled)
+
+    def put(self, module: nn.Module) -> None:
+        experts, attribute = self.places[0]
+        delattr(experts, attribute)
+        experts.add_module(attribute, module)
+        become_sparse_(experts)
+
+    def expand(self) -> None:
+        experts, attribute = self.places[0]
+        with torch.inference_mode(False), torch.no_grad():
+            dense = self.module.dense()
+            dense = dense.mT.contiguous() if self.experts.is_transposed else dense
+        trains = self.module.values.requires_grad
+        delattr(experts, attribute)
+        experts.register_parameter(attribute, nn.Parameter(dense, trains))
+        become_dense_(experts)
 
 
 def is_hooked(module: Any) -> bool:
@@ -80,57 +161,72 @@ def is_dense(module: nn.Module) -> bool:
 
 
 def dense_layers(model: nn.Module) -> list[Layer]:
-    """The linear layers of a model. Raises ValueError if there are none."""
-    found = _modules(model, (nn.Linear,))
-    if not found:
+    """The linear layers and the stacks of experts of a model. Raises ValueError if there are none."""
+    layers = swappable(model)
+    if not layers:
         raise ValueError(
             f"a model has layers of torch.nn.Linear, or of Transformers' Conv1D, got {type(model).__name__} without one"
         )
     facts = live(model)
-    return [_layer(names, module, places, facts) for names, module, places in found]
+    return [replace(layer, refused=_refusal(layer, facts)) for layer in layers]
+
+
+def swappable(model: nn.Module) -> list[Layer]:
+    """The same, without a look at what they are for."""
+    return _found(model, _dense_at)
 
 
 def sparse_layers(model: nn.Module) -> list[Layer]:
-    """The layers of `SparseLinear` in a model."""
-    found = _modules(model, (SparseLinear,))
-    return [Layer(names, module, places, None) for names, module, places in found]
+    """The layers of `SparseLinear` and of `SparseStack` in a model."""
+    return _found(model, _sparse_at)
 
 
-def _modules(
-    model: nn.Module, kinds: tuple[type, ...]
-) -> list[tuple[tuple[str, ...], nn.Module, tuple[tuple[nn.Module, str], ...]]]:
-    """The modules of these kinds below a model, with all their places. The model itself has no place."""
-    names: dict[nn.Module, list[str]] = {}
-    places: dict[nn.Module, dict[tuple[nn.Module, str], None]] = {}
-    parents: dict[str, nn.Module] = {}
+def _dense_at(name: str, module: Any, place: Place | None) -> Iterator[tuple[type[Layer], str, Place]]:
+    """The layers that a module is or has, with name and place of each. place: of the module; None for the model itself."""
+    if place is not None and (isinstance(module, nn.Linear) or is_turned(module)):
+        yield Layer, name, place
+    for attribute in STACKS if is_experts(module) else ():
+        if isinstance(getattr(module, attribute, None), nn.Parameter):
+            yield Stack, f"{name}.{attribute}" if name else attribute, (module, attribute)
+
+
+def _sparse_at(name: str, module: Any, place: Place | None) -> Iterator[tuple[type[Layer], str, Place]]:
+    if place is not None and isinstance(module, SparseLinear | SparseStack):
+        yield Layer if isinstance(module, SparseLinear) else Stack, name, place
+
+
+def _found(
+    model: nn.Module, at: Callable[[str, Any, Place | None], Iterator[tuple[type[Layer], str, Place]]]
+) -> list[Layer]:
+    """The layers of a model, each once, with all their places."""
+    found: dict[tuple[object, ...], tuple[type[Layer], nn.Module, dict[str, None], dict[Place, None]]] = {}
+    modules: dict[str, nn.Module] = {}
     for name, module in model.named_modules(remove_duplicate=False):
-        parents[name] = module
+        modules[name] = module
         prefix, _, attribute = name.rpartition(".")
-        if name and (isinstance(module, kinds) or (nn.Linear in kinds and is_turned(module))):
-            names.setdefault(module, []).append(name)
-            places.setdefault(module, {})[parents[prefix], attribute] = None
-    return [(tuple(names[module]), module, tuple(places[module])) for module in names]
+        for kind, own, place in at(name, module, (modules[prefix], attribute) if name else None):
+            key = module, place[1] if kind is Stack else ""
+            _, _, names, places = found.setdefault(key, (kind, module, {}, {}))
+            names[own] = places[place] = None
+    return [kind(tuple(names), module, tuple(places), None) for kind, module, names, places in found.values()]
 
 
-def _layer(
-    names: tuple[str, ...], module: Any, places: tuple[tuple[nn.Module, str], ...], facts: ModelFacts
-) -> Layer:
-    layer = Layer(names, module, places, None)
-    known = facts.tensors[layer.parameter_names[0]]
+def _refusal(layer: Layer, facts: ModelFacts) -> str | None:
+    """Why a layer stays as it is."""
+    known, module = facts.tensors[layer.parameter_names[0]], layer.module
     tied = [name for name in known.ties if name not in layer.parameter_names]
-    reader = next((parent for parent, _ in places if _reads_weights(parent)), None)
-    refused = None
+    reader = next((parent for parent, _ in layer.places if _reads_weights(parent)), None)
     if known.role is not Role.WEIGHT:
-        refused = known.reason
-    elif tied:
-        refused = f"one parameter with {', '.join(tied)}"
-    elif not is_dense(module):
-        refused = f"it is a {type(module).__name__}, not a torch.nn.Linear"
-    elif reader is not None:
-        refused = f"{type(reader).__name__} reads the weight itself"
-    elif is_hooked(module):
-        refused = "it has hooks: attach them after the swap"
-    return replace(layer, refused=refused)
+        return known.reason
+    if tied:
+        return f"one parameter with {', '.join(tied)}"
+    if isinstance(layer, Stack) and module._is_expert_parallel:
+        return "its experts are divided among devices"
+    if not isinstance(layer, Stack) and not is_dense(module):
+        return f"it is a {type(module).__name__}, not a torch.nn.Linear"
+    if reader is not None:
+        return f"{type(reader).__name__} reads the weight itself"
+    return "it has hooks: attach them after the swap" if is_hooked(module) else None
 
 
 def _reads_weights(parent: nn.Module) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 class Row:
     """One layer. done: "sparse", "dense", "pruned" or "quantized"; reason: why.
 
-    shape: [out, in]. pattern: that the weight keeps, "" if none was found. bytes: of the weight, before and after.
+    shape: [out, in], of stacks [experts, out, in]. pattern: that the weight keeps, "" if none was found. bytes: of the weight, before and after.
     negative_zeros_dropped: -0.0 of the weight that became +0.0.
     dense_us, sparse_us: measured µs of a product, by tokens; empty if nothing was measured.
     """
@@ -19,7 +19,7 @@ class Row:
     name: str
     done: str
     reason: str
-    shape: tuple[int, int]
+    shape: tuple[int, ...]
     pattern: str = ""
     bytes: tuple[int, int] = (0, 0)
     negative_zeros_dropped: int = 0
@@ -75,4 +75,4 @@ class Report:
 
 def _cells(row: Row) -> tuple[str, ...]:
     weight = f"{row.done} {row.pattern}".strip()
-    return row.name, f"{row.shape[0]} × {row.shape[1]}", weight, f"{row.bytes[1] / 1e6:.1f}", row.reason
+    return row.name, " × ".join(map(str, row.shape)), weight, f"{row.bytes[1] / 1e6:.1f}", row.reason

@@ -21,11 +21,11 @@ import louver
 from louver.formats.coverage import has_kernels, without_kernels
 from louver.formats.dtypes import SPARSE_TYPES, ElementTypeError, element_type
 from louver.formats.pattern import Pattern
-from louver.torch.gain import Gain, measure
+from louver.torch.experts import chosen
+from louver.torch.gain import Gain, measure, measure_stack
 from louver.torch.gated import fuse_, separate_
 from louver.torch.held import host, offending
-from louver.torch.layers import Layer, dense_layers, sparse_layers
-from louver.torch.linear import SparseLinear
+from louver.torch.layers import Layer, Stack, dense_layers, sparse_layers
 from louver.torch.report import Report, Row
 
 PATTERNS: Final = ("2:4", "1:2")
@@ -111,10 +111,10 @@ def decompress_(model: nn.Module) -> Report:
     for _ in range(len(layers)):
         layer = layers.pop(0)
         sparse = layer.module
-        layer.put(sparse.linear())
+        layer.expand()
         kind: torch.dtype = sparse.weight.dense_dtype or sparse.weight.dtype
-        size = sparse.in_features * sparse.out_features * kind.itemsize
-        shape = (sparse.out_features, sparse.in_features)
+        shape: torch.Size = sparse.weight.shape
+        size = shape.numel() * kind.itemsize
         rows.append(Row(layer.name, "dense", "decompressed", shape, sparse.weight.pattern, (_nbytes(sparse), size)))
     describe(model)
     return Report(tuple(rows))
@@ -155,7 +155,7 @@ class Swapper:
         if not self._force and not _multiplies_fast(layer.weight):
             reason = f"{layer.weight.device}: only a GPU multiplies sparse weights fast; force=True swaps anyway"
             return _row(layer, "dense", reason, str(pattern))
-        sparse = SparseLinear.of(layer.module, pattern)
+        sparse = layer.sparse(pattern)
         row = _row(layer, "sparse", f"it keeps {pattern}; swapped without timing", str(pattern))
         if not self._force:
             gain = self._gain(layer, sparse)
@@ -170,18 +170,15 @@ class Swapper:
             row, bytes=(row.bytes[0], _nbytes(sparse)), negative_zeros_dropped=sparse.weight.negative_zeros_dropped
         )
 
-    def _gain(self, layer: Layer, sparse: SparseLinear) -> Gain:
-        weight = layer.weight
-        key = (
-            weight.shape,
-            weight.dtype,
-            weight.device,
-            sparse.weight.pattern,
-            sparse.bias is not None,
-            layer.module.__class__,
-        )
+    def _gain(self, layer: Layer, sparse: Any) -> Gain:
+        weight, module = layer.weight, layer.module
+        bias = getattr(module, "bias", None) is not None
+        key = (weight.shape, weight.dtype, weight.device, sparse.weight.pattern, bias, module.__class__)
         if key not in self._gains:
-            self._gains[key] = measure(layer.module, sparse, self._tokens)
+            if isinstance(layer, Stack):
+                self._gains[key] = measure_stack(weight, sparse, self._tokens, chosen(layer.experts))
+            else:
+                self._gains[key] = measure(module, sparse, self._tokens)
         return self._gains[key]
 
 
@@ -196,7 +193,7 @@ def _undone_on_error(model: nn.Module, rows: list[Row]) -> Generator[None]:
             separate_(model)
             for layer in sparse_layers(model):
                 if layer.name in swapped:
-                    layer.put(layer.module.linear())
+                    layer.expand()
         raise
 
 
@@ -262,9 +259,7 @@ def _unfit(layer: Layer, pattern: Pattern) -> str | None:
         return f"a weight of {weight.dtype}: {error}"
     if weight.is_meta:
         return "it has no data, it is on the meta device: load the weights first"
-    if 0 in weight.shape or weight.shape[1] < pattern.m:
-        return f"{weight.shape[1]} input features are less than a group of {pattern}"
-    return None
+    return "it has no elements" if 0 in weight.shape else layer.unfit(pattern)
 
 
 def _multiplies_fast(weight: Tensor) -> bool:
@@ -279,14 +274,14 @@ def _pruned(w: Tensor, pattern: Pattern) -> Tensor:
     return torch.from_numpy(pruned.view(np.uint8)).view(w.dtype).reshape(w.shape)
 
 
-def _nbytes(sparse: SparseLinear) -> int:
+def _nbytes(sparse: Any) -> int:
     return sum(each.nbytes for each in sparse.weight.parameters())
 
 
 def _row(layer: Layer, done: str, reason: str, pattern: str = "") -> Row:
     weight = layer.weight
     size = weight.numel() * weight.itemsize
-    return Row(layer.name, done, reason, (weight.shape[0], weight.shape[1]), pattern, (size, size))
+    return Row(layer.name, done, reason, weight.shape, pattern, (size, size))
 
 
 def _listed(reasons: Mapping[str, str | None]) -> str:

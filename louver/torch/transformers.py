@@ -19,8 +19,8 @@ import torch
 
 from louver.formats.pattern import Pattern
 from louver.torch.gated import fuse_
-from louver.torch.layers import is_dense, sparse_layers
-from louver.torch.linear import SparseLinear, SparseWeight
+from louver.torch.layers import sparse_layers, swappable
+from louver.torch.linear import SparseWeight
 from louver.torch.loading import Loading
 from louver.torch.swap import PATTERNS
 
@@ -116,23 +116,17 @@ class LouverQuantizer(_Quantizer):
         if not self.pre_quantized:
             self._loading = Loading(model, config.tokens, config.patterns, config.skip, config.force)
             return model
-        modules: dict[str, Any] = dict(model.named_modules())
-        unknown = [name for name in (layers or ()) if not is_dense(modules.get(name, model))]
+        places = {name: layer for layer in swappable(model) for name in layer.names}
+        unknown = [name for name in (layers or ()) if name not in places]
         if layers is None or unknown:
             named = "no layers" if layers is None else f"{unknown[0]!r}, which is no linear layer of the model"
             raise ValueError(
                 f"the quantization_config of a saved model names its sparse layers, got {named}: the files belong to another model"
             )
         for name, layer in layers.items():
-            parent, attribute = name.rpartition(".")[::2]
             kept: torch.dtype = getattr(torch, layer["dtype"])
-            made = SparseLinear.like(
-                modules[name],
-                layer["pattern"],
-                dtype=kept if kept.itemsize == 1 else None,
-                scaled="scale" in layer,
-            )
-            setattr(modules[parent], attribute, made)
+            dense = places[name]
+            dense.put(dense.like(layer["pattern"], kept if kept.itemsize == 1 else None, scaled="scale" in layer))
         return model
 
     def _process_model_after_weight_loading(self, model: Any, **_: Any) -> Any:

@@ -17,6 +17,7 @@ torch: Any = pytest.importorskip("torch")
 transformers: Any = pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference path", "ignore::DeprecationWarning")
 
+from louver.torch.experts import SparseStack  # noqa: E402
 from louver.torch.gated import GatedBlock  # noqa: E402
 from louver.torch.linear import SparseLinear  # noqa: E402
 from louver.torch.transformers import LouverConfig  # noqa: E402
@@ -69,7 +70,7 @@ def t5() -> Any:
     return transformers.T5ForConditionalGeneration(config)
 
 
-MODELS = {"llama": (llama, 14), "qwen_moe": (qwen_moe, 14), "gpt2": (gpt2, 8), "bert": (bert, 13), "t5": (t5, 32)}
+MODELS = {"llama": (llama, 14), "qwen_moe": (qwen_moe, 18), "gpt2": (gpt2, 8), "bert": (bert, 13), "t5": (t5, 32)}
 """Models with the number of their swapped layers."""
 
 
@@ -81,7 +82,7 @@ def logits(model: Any) -> Any:
 
 
 def swapped(model: Any) -> int:
-    return sum(isinstance(module, SparseLinear) for module in model.modules())
+    return sum(isinstance(module, SparseLinear | SparseStack) for module in model.modules())
 
 
 @pytest.fixture(params=MODELS)

@@ -174,7 +174,7 @@ def test_an_error_leaves_nothing_half_swapped(
             raise error
         return made(layer, pattern)
 
-    monkeypatch.setattr(swap.SparseLinear, "of", fails)
+    monkeypatch.setattr(SparseLinear, "of", fails)
     with pytest.raises(type(error)):
         louver.torch.compress_(model, force=True)
     after = model.state_dict()
@@ -192,7 +192,7 @@ def test_no_dense_copy_is_kept(model: Any, monkeypatch: pytest.MonkeyPatch) -> N
         counts.append(sum(each() is not None for each in alive))
         return made(layer, pattern)
 
-    monkeypatch.setattr(swap.SparseLinear, "of", counted)
+    monkeypatch.setattr(SparseLinear, "of", counted)
     louver.torch.compress_(model, force=True)
     assert counts == [6, 5, 4, 3, 2, 1]
 
