@@ -12,7 +12,7 @@ implementation. It sorts the tokens by expert, and multiplies each by the weight
 from __future__ import annotations
 
 import functools
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,9 +21,6 @@ from louver.formats.pattern import Pattern
 from louver.torch import grouped  # noqa: F401
 from louver.torch.linear import SparseWeight
 from louver.torch.operators import OPS
-
-STACKS: Final = ("gate_up_proj", "up_proj", "down_proj")
-"""The names that all implementations of Transformers know the weights by."""
 
 
 class SparseStack(SparseWeight):
@@ -107,11 +104,6 @@ def dense_product(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
     from transformers.integrations.moe import _grouped_mm
 
     return _grouped_mm(x, weight, ends.to(torch.int32))
-
-
-def is_experts(module: Any) -> bool:
-    """Whether Transformers gives the module several implementations of `forward`."""
-    return {"is_transposed", "has_gate", "has_bias"} <= vars(module).keys() and hasattr(module, "_apply_gate")
 
 
 def chosen(module: Any) -> int:

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from louver.formats.pattern import Pattern
-from louver.models.evidence.structure import is_turned
+from louver.models.evidence.structure import is_turned, stacks
 from louver.models.live import live
 from louver.models.roles import ModelFacts, Role
-from louver.torch.experts import STACKS, SparseStack, become_dense_, become_sparse_, is_experts
+from louver.torch.experts import SparseStack, become_dense_, become_sparse_
 from louver.torch.linear import SparseLinear
 
 Place: TypeAlias = "tuple[nn.Module, str]"
@@ -185,9 +185,8 @@ def _dense_at(name: str, module: Any, place: Place | None) -> Iterator[tuple[typ
     """The layers that a module is or has, with name and place of each. place: of the module; None for the model itself."""
     if place is not None and (isinstance(module, nn.Linear) or is_turned(module)):
         yield Layer, name, place
-    for attribute in STACKS if is_experts(module) else ():
-        if isinstance(getattr(module, attribute, None), nn.Parameter):
-            yield Stack, f"{name}.{attribute}" if name else attribute, (module, attribute)
+    for attribute in stacks(module):
+        yield Stack, f"{name}.{attribute}" if name else attribute, (module, attribute)
 
 
 def _sparse_at(name: str, module: Any, place: Place | None) -> Iterator[tuple[type[Layer], str, Place]]:

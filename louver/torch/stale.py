@@ -28,8 +28,10 @@ def verify(model: nn.Module) -> dict[str, str]:
     for name, module in model.named_modules():
         # A member of a pair has no parameters of its own: its pair is compared.
         if isinstance(module, SparseWeight) and dict(module.named_parameters()) and not module.values.is_meta:
-            reasons = [_reason(module, *tensor) for tensor in module.tensors()]
-            wrong |= {name: reason for reason in reasons if reason is not None}
+            reasons = (_reason(module, *tensor) for tensor in module.tensors())
+            reason = next((each for each in reasons if each is not None), None)
+            if reason is not None:
+                wrong[name] = reason
     return wrong
 
 

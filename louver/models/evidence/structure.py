@@ -28,12 +28,17 @@ def find(model: nn.Module) -> dict[str, Found]:
     groups: dict[int, list[str]] = {}
     parents = dict(model.named_modules(remove_duplicate=False))
     for name, module in parents.items():
+        prefix = f"{name}." if name else ""
         weight = getattr(module, "weight", None)
+        each = None
         if isinstance(weight, nn.Parameter):
             each = _role(module, parents[name.rpartition(".")[0]] if name else None, scored)
-            if each is not None:
-                found[f"{name}.weight" if name else "weight"] = each
-                groups.setdefault(id(weight), []).append(f"{name}.weight" if name else "weight")
+        if each is not None:
+            found[f"{prefix}weight"] = each
+            groups.setdefault(id(weight), []).append(f"{prefix}weight")
+        for stack in stacks(module):
+            axis = 1 if module.is_transposed else 2
+            found[prefix + stack] = _found(Role.WEIGHT, f"experts contract their axis {axis}", axis)
     # A table that is tied to the head stays dense for being the head.
     for names in groups.values():
         head = next((found[name] for name in names if found[name].role is Role.HEAD), None)
@@ -45,6 +50,16 @@ def is_turned(module: Any) -> bool:
     """Whether the module is Transformers' Conv1D, a linear layer with a weight [in, out]."""
     made: Any = sys.modules.get("transformers.pytorch_utils")
     return made is not None and type(module) is made.Conv1D
+
+
+def stacks(module: Any) -> list[str]:
+    """The names of the parameters that hold the weights of all experts of a layer. Transformers gives such a layer several
+    implementations of `forward`, which know the parameters by these names; empty for any other module.
+    """
+    if not ({"is_transposed", "has_gate", "has_bias"} <= vars(module).keys() and hasattr(module, "_apply_gate")):
+        return []
+    names = ("gate_up_proj" if module.has_gate else "up_proj", "down_proj")
+    return [name for name in names if isinstance(getattr(module, name, None), nn.Parameter)]
 
 
 def _role(module: Any, parent: Any, scored: Any) -> Found | None:
