@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from louver.formats.pattern import Pattern
-from louver.torch import grouped  # noqa: F401
+from louver.torch.grouped import GROUPED
 from louver.torch.linear import SparseWeight
 from louver.torch.operators import OPS
 
@@ -57,7 +57,7 @@ class SparseStack(SparseWeight):
         values = self.values
         if values.itemsize > 1:
             x = x.to(values.dtype)
-        return OPS.grouped(x, values, self.indices, ends, most, self.scale, self.pattern)
+        return GROUPED(x, values, self.indices, ends, most, self.scale, self.pattern)
 
 
 class SparseExperts(nn.Module):
@@ -118,8 +118,8 @@ def become_sparse_(module: nn.Module) -> None:
 
 
 def become_dense_(module: Any) -> None:
-    """Undo `become_sparse_` for a layer without sparse stacks."""
-    if isinstance(module, SparseExperts) and not any(isinstance(each, SparseStack) for each in module.children()):
+    """Undo `become_sparse_` of a layer that has no sparse stack any more."""
+    if not any(isinstance(each, SparseStack) for each in module.children()):
         module.__class__ = module.original
 
 

@@ -13,7 +13,7 @@ entry with rows is one product. A batch does not read `ends` on the host, so a C
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import torch
 from torch import Tensor
@@ -180,3 +180,4 @@ def _register() -> None:
 
 
 _register()
+GROUPED = cast("Any", torch.ops.louver.grouped)

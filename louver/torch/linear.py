@@ -66,7 +66,9 @@ class SparseWeight(nn.Module):
 
         Raises ValueError for a group of too many non-zeros.
         """
-        made = cls(*w.shape, pattern, device="meta", dtype=w.dtype, requires_grad=w.requires_grad)
+        # A stack has an axis more.
+        kind: Any = cls
+        made: Self = kind(*w.shape, pattern, device="meta", dtype=w.dtype, requires_grad=w.requires_grad)
         # A tensor that is made in inference mode counts no writes.
         with torch.inference_mode(False), torch.no_grad():
             values, indices, made.negative_zeros_dropped = compressed(w, made.pattern, prune=prune)
@@ -80,7 +82,9 @@ class SparseWeight(nn.Module):
 
         dtype: of the values, by default that of `w`. scaled: whether the weight is quantized, with scales.
         """
-        made = cls(*w.shape, pattern, device="meta", dtype=dtype or w.dtype)
+        # A stack has an axis more.
+        kind: Any = cls
+        made: Self = kind(*w.shape, pattern, device="meta", dtype=dtype or w.dtype)
         if scaled:
             scale = torch.empty(made.values.shape[:-1], dtype=torch.float32, device="meta")
             made.quantized_(made.values, scale, w.dtype)
