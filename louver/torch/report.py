@@ -57,6 +57,18 @@ class Report:
         """The rows of the layers that the call changed."""
         return tuple(row for row in self.rows if row.bytes[0] != row.bytes[1] or row.done == "pruned")
 
+    @property
+    def peak_bytes(self) -> int:
+        """The most bytes of these weights that were alive at once: each is made anew before its old form ends. Without what
+        a GPU derives at the first product, which is as large as the indices.
+        """
+        now = most = sum(row.bytes[0] for row in self.rows)
+        for row in self.changed:
+            before, after = row.bytes
+            most = max(most, now + (after if before != after else 0))
+            now += after - before
+        return most
+
     def json(self) -> str:
         """All fields of all rows."""
         return json.dumps([asdict(row) for row in self.rows], indent=1)
@@ -69,7 +81,11 @@ class Report:
         before, after = (sum(row.bytes[side] for row in self.rows) / 1e6 for side in (0, 1))
         count = len(self.changed)
         return "\n".join(
-            [*lines, f"{count} of {len(self.rows)} layers changed, {before:,.1f} MB before, {after:,.1f} MB after"]
+            [
+                *lines,
+                f"{count} of {len(self.rows)} layers changed, {before:,.1f} MB before, {after:,.1f} MB after, "
+                f"{self.peak_bytes / 1e6:,.1f} MB at once",
+            ]
         )
 
 

@@ -97,10 +97,18 @@ def test_the_report_gives_each_layer_a_reason(model: Any) -> None:
     assert json.loads(report.json())[0]["name"] == "block.up"
     text = str(report)
     assert "block.experts.3  48 × 48   sparse 2:4" in text and text.endswith(
-        f"6 of {len(report)} layers changed, 0.0 MB before, 0.0 MB after"
+        f"6 of {len(report)} layers changed, 0.0 MB before, 0.0 MB after, 0.1 MB at once"
     )
     with pytest.raises(KeyError, match="'x' is no linear layer; the layers are block.up"):
         report["x"]
+
+
+def test_the_report_counts_one_weight_twice(model: Any) -> None:
+    louver.torch.prune_(model)
+    report = louver.torch.compress_(model, force=True)
+    before = sum(row.bytes[0] for row in report)
+    assert report.peak_bytes == before + report["block.up"].bytes[1]
+    assert louver.torch.prune_(Model().bfloat16()).peak_bytes == before
 
 
 def test_tied_weights_and_shared_experts_stay(model: Any) -> None:
