@@ -125,8 +125,9 @@ def become_dense_(module: Any) -> None:
 
 @functools.cache
 def _class(original: type[nn.Module]) -> type[SparseExperts]:
+    # Transformers looks for classes by their names.
     names = {"original": original, "__module__": __name__, "__doc__": original.__doc__}
-    return type(f"Sparse{original.__name__}", (SparseExperts, original), names)
+    return type(original.__name__, (SparseExperts, original), names)
 
 
 def _blank(original: type[nn.Module]) -> SparseExperts:

@@ -219,7 +219,7 @@ def _refusal(layer: Layer, facts: ModelFacts) -> str | None:
         return known.reason
     if tied:
         return f"one parameter with {', '.join(tied)}"
-    if isinstance(layer, Stack) and module._is_expert_parallel:
+    if getattr(module, "_is_expert_parallel", False):
         return "its experts are divided among devices"
     if not isinstance(layer, Stack) and not is_dense(module):
         return f"it is a {type(module).__name__}, not a torch.nn.Linear"
