@@ -17,47 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from louver.formats.pattern import Pattern
-from louver.torch.grouped import GROUPED
-from louver.torch.linear import SparseWeight
-from louver.torch.operators import OPS
-
-
-class SparseStack(SparseWeight):
-    """The weights of all experts [experts, out, in], as two parameters with an axis of experts. Transformers divides
-    them in files as it divides dense stacks, so each expert's part has the form of Louver's files.
-
-    values: [experts, out, kept]. indices: [experts, windows, bytes]. scale: f32 [experts, out].
-    """
-
-    def __init__(self, experts: int, rows: int, columns: int, pattern: str | Pattern = "2:4", **options: Any) -> None:
-        super().__init__(experts * rows, columns, pattern, **options)
-        self.shape = torch.Size((experts, rows, columns))
-        for name, array in list(self.named_parameters()):
-            stacked = array.detach().unflatten(0, (experts, -1))
-            setattr(self, name, nn.Parameter(stacked, array.requires_grad))
-
-    @property
-    def weight(self) -> SparseStack:
-        """Itself: a stack is the layer of its weight."""
-        return self
-
-    def dense(self) -> Tensor:
-        """The dense weights [experts, out, in], differentiable. Of quantized weights in the type that they had before."""
-        flat = OPS.dense(self.values.flatten(0, 1), self.indices.flatten(0, 1), self.shape[-1], self.pattern)
-        dense = flat.reshape(self.shape)
-        return dense if self.scale is None else (dense.float() * self.scale[..., None]).to(self.dense_dtype)
-
-    def tensors(self) -> list[tuple[Tensor, Tensor, int]]:
-        whole = self.values.flatten(0, 1), self.indices.flatten(0, 1), self.shape[0]
-        return [whole, *((*each, 0) for each in zip(self.values.unbind(0), self.indices.unbind(0), strict=True))]
-
-    def multiply(self, x: Tensor, ends: Tensor, most: int) -> Tensor:
-        """x [rows, in], sorted by expert -> [rows, out], see `louver.torch.grouped`."""
-        values = self.values
-        if values.itemsize > 1:
-            x = x.to(values.dtype)
-        return GROUPED(x, values, self.indices, ends, most, self.scale, self.pattern)
+from louver.torch.stacks import GatedStack, SparseStack
 
 
 class SparseExperts(nn.Module):
@@ -73,8 +33,12 @@ class SparseExperts(nn.Module):
         experts, order = torch.sort(top_k_index.reshape(-1), stable=True)
         ends = torch.searchsorted(experts, torch.arange(layer.num_experts, device=experts.device), right=True)
         x = hidden_states[order // chosen]
-        x = _product(layer, "gate_up_proj" if layer.has_gate else "up_proj", x, experts, ends, tokens)
-        x = layer._apply_gate(x) if layer.has_gate else layer.act_fn(x)
+        first: Any = getattr(layer, "gate_up_proj" if layer.has_gate else "up_proj")
+        if isinstance(first, GatedStack) and not first.trains(x):
+            x = first.gated(x, ends, tokens)
+        else:
+            x = _product(layer, "gate_up_proj" if layer.has_gate else "up_proj", x, experts, ends, tokens)
+            x = layer._apply_gate(x) if layer.has_gate else layer.act_fn(x)
         x = _product(layer, "down_proj", x, experts, ends, tokens)
         if getattr(layer, "has_post_expert_norm", False):
             x = layer.post_expert_norm(x)

@@ -15,8 +15,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from louver.torch.experts import SparseStack, dense_product
+from louver.torch.experts import dense_product
 from louver.torch.linear import SparseLinear
+from louver.torch.stacks import SparseStack
 
 MEMORY: Final = 160_000_000
 """Bytes of dense weights that a side goes through, so that no weight is read from the L2 cache of a GPU."""

@@ -19,10 +19,11 @@ import torch
 from torch import Tensor
 
 import louver
+from louver.formats.gated import GATE_ROWS
 from louver.formats.pattern import Pattern
 from louver.torch.columns import check_arrays, expanded, taken
 from louver.torch.core import core_of
-from louver.torch.operators import library
+from louver.torch.operators import ACTIVATIONS, library
 from louver.torch.tokens import quantized_tokens
 
 BATCHED_ROWS: Final = 64
@@ -37,33 +38,53 @@ def grouped(
     most: int,
     scale: Tensor | None = None,
     pattern: str = "2:4",
+    gated: bool = False,
+    activation: str | None = None,
 ) -> Tensor:
     """The products below autograd: x [rows, K], sorted by entry -> [rows, out] in the type of x. Rows past the last end
     give 0.
 
     ends: int64 [entries], ascending. most: rows that one entry has at most.
     scale: f32 [entries, out] of quantized weights; x is then quantized too, with a scale for each row.
+    gated: whether each weight is a pair of `louver.gated`, by turns, with this activation. `scale` has the gate's
+        elements, then those of the up projection. Such products have no gradients.
     """
     _check(x, values, indices, ends, pattern)
     x, values, indices = x.detach(), values.detach(), indices.detach()
     operand, tokens = (x, None) if scale is None else quantized_tokens(x, values.dtype)
     captured = x.is_cuda and torch.cuda.is_current_stream_capturing()
     if captured or (x.is_cuda and most <= BATCHED_ROWS and len(x) >= len(ends)):
-        y = _batch(operand, values, indices, ends, most, scale, pattern, x.dtype)
-        return y if tokens is None else (y * tokens[:, None]).to(x.dtype)
-    y = x.new_empty(len(x), values.shape[1])
+        turned = by_turns(scale) if gated and scale is not None else scale
+        y = _batch(operand, values, indices, ends, most, turned, pattern, x.dtype)
+        y = y if tokens is None else y * tokens[:, None]
+        if gated:
+            gate, up = in_order(y).chunk(2, -1)
+            y = ACTIVATIONS[activation](gate) * up
+        return y.to(x.dtype)
+    y = x.new_empty(len(x), values.shape[1] // (2 if gated else 1))
     last = 0
     for entry, rows in filled(ends):
         last = rows.stop
         louver.linear(
             operand[rows],
-            core_of(values[entry], indices[entry], pattern, x.shape[1]),
+            core_of(values[entry], indices[entry], pattern, x.shape[1], gated=gated),
             out=y[rows],
+            activation=cast("Any", activation),
             scale=None if scale is None else scale[entry].detach(),
             dense_scale=None if tokens is None else tokens[rows],
         )
     y[last:] = 0
     return y
+
+
+def by_turns(x: Tensor) -> Tensor:
+    """Along axis 1, the rows of the gate, then those of the up projection, in the order of a pair's rows."""
+    return x.unflatten(1, (2, -1, GATE_ROWS)).transpose(1, 2).flatten(1, 3)
+
+
+def in_order(x: Tensor) -> Tensor:
+    """The inverse of `by_turns`."""
+    return x.unflatten(1, (-1, 2, GATE_ROWS)).transpose(1, 2).flatten(1, 3)
 
 
 def filled(ends: Tensor) -> Iterator[tuple[int, slice]]:
@@ -125,9 +146,11 @@ def _fake(
     most: int,
     scale: Tensor | None = None,
     pattern: str = "2:4",
+    gated: bool = False,
+    activation: str | None = None,
 ) -> Tensor:
     _check(x, values, indices, ends, pattern)
-    return x.new_empty((x.shape[0], values.shape[1]))
+    return x.new_empty((x.shape[0], values.shape[1] // (2 if gated else 1)))
 
 
 # --- gradients -----------------------------------------------------------------------------------------------------------
@@ -151,8 +174,16 @@ def _fake_backward(
     return torch.empty_like(x), g.new_empty(values.shape)
 
 
+_DEFAULTS: Final = (None, "2:4", False, None)
+
+
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, values, indices, ends, _, scale, pattern = inputs
+    # PyTorch leaves out trailing arguments that the caller leaves out.
+    x, values, indices, ends, _, scale, pattern, gated, _ = *inputs, *_DEFAULTS[len(inputs) - 5 :]
+    if gated and (x.requires_grad or values.requires_grad):
+        raise RuntimeError(
+            "gated products of a stack have no gradients, got operands that require grad: multiply without"
+        )
     ctx.pattern = pattern
     ctx.needs = x.requires_grad, values.requires_grad
     ctx.save_for_backward(x, values, indices, ends, scale)
@@ -162,13 +193,17 @@ def _backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
     x, values, indices, ends, scale = ctx.saved_tensors
     g_x, g_values = torch.ops.louver.grouped_backward(g.contiguous(), x, values, indices, ends, scale, ctx.pattern)
     needs_x, needs_values = ctx.needs
-    return g_x if needs_x else None, g_values.to(values.dtype) if needs_values else None, *[None] * 5
+    return g_x if needs_x else None, g_values.to(values.dtype) if needs_values else None, *[None] * 7
 
 
 def _register() -> None:
     made, tags = library(), (torch.Tag.pt2_compliant_tag,)
     arrays = "Tensor values, Tensor indices, Tensor ends"
-    made.define(f'grouped(Tensor x, {arrays}, SymInt most, Tensor? scale=None, str pattern="2:4") -> Tensor', tags=tags)
+    made.define(
+        f'grouped(Tensor x, {arrays}, SymInt most, Tensor? scale=None, str pattern="2:4", bool gated=False, '
+        "str? activation=None) -> Tensor",
+        tags=tags,
+    )
     made.define(
         f"grouped_backward(Tensor g, Tensor x, {arrays}, Tensor? scale, str pattern) -> (Tensor, Tensor)", tags=tags
     )

@@ -18,8 +18,9 @@ from louver.formats.pattern import Pattern
 from louver.models.evidence.structure import is_turned, stacks
 from louver.models.live import live
 from louver.models.roles import ModelFacts, Role
-from louver.torch.experts import SparseStack, become_dense_, become_sparse_
+from louver.torch.experts import become_dense_, become_sparse_
 from louver.torch.linear import SparseLinear
+from louver.torch.stacks import SparseStack
 
 Place: TypeAlias = "tuple[nn.Module, str]"
 """A module, and the name of its child or parameter."""

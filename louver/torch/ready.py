@@ -14,10 +14,10 @@ from torch import nn
 from louver.frontend.epilogue import Epilogue
 from louver.library import prepare as ahead
 from louver.torch.core import core_of
-from louver.torch.experts import SparseStack
 from louver.torch.gated import gated_blocks
 from louver.torch.layers import sparse_layers
 from louver.torch.linear import SparseLinear, SparseWeight
+from louver.torch.stacks import SparseStack
 from louver.torch.tokens import quantized_tokens
 
 

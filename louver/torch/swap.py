@@ -24,6 +24,7 @@ from louver.formats.pattern import Pattern
 from louver.torch.experts import chosen
 from louver.torch.gain import Gain, measure, measure_stack
 from louver.torch.gated import fuse_, separate_
+from louver.torch.gated_experts import fuse_stacks_
 from louver.torch.held import host, offending
 from louver.torch.layers import Layer, Stack, dense_layers, sparse_layers
 from louver.torch.report import Report, Row
@@ -94,7 +95,7 @@ def compress_(
         # A choice holds its dense layer, so it is dropped before the next one is swapped.
         for _ in range(len(choices)):
             rows.append(swapper.row(choices.pop(0)))
-        said = fuse_(model)
+        said = fuse_(model) | fuse_stacks_(model)
     describe(model)
     return Report(tuple(_with(row, said.get(row.name)) for row in rows))
 

@@ -19,6 +19,7 @@ import torch
 
 from louver.formats.pattern import Pattern
 from louver.torch.gated import fuse_
+from louver.torch.gated_experts import fuse_stacks_
 from louver.torch.layers import sparse_layers, swappable
 from louver.torch.linear import SparseWeight
 from louver.torch.loading import Loading
@@ -143,6 +144,7 @@ class LouverQuantizer(_Quantizer):
         if empty:
             raise ValueError(f"a saved model has values and indices of its sparse layers, got none for {empty[0]}")
         fuse_(model)
+        fuse_stacks_(model)
         return describe_(model)
 
 

@@ -17,9 +17,9 @@ torch: Any = pytest.importorskip("torch")
 transformers: Any = pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference path", "ignore::DeprecationWarning")
 
-from louver.torch.experts import SparseStack  # noqa: E402
 from louver.torch.gated import GatedBlock  # noqa: E402
 from louver.torch.linear import SparseLinear  # noqa: E402
+from louver.torch.stacks import SparseStack  # noqa: E402
 from louver.torch.transformers import LouverConfig  # noqa: E402
 
 WIDTH = 64
