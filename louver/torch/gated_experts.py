@@ -14,7 +14,7 @@ import operator
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from louver.formats.coverage import has_kernels
@@ -47,8 +47,8 @@ def fuse_stacks_(model: nn.Module) -> dict[str, str]:
             for part in ("values", "indices"):
                 array = getattr(stack, part)
                 setattr(stack, part, nn.Parameter(by_turns(array.detach()), array.requires_grad))
-        stack.__class__ = GatedStack
-        stack.activation = activation
+        made: Any = stack
+        made.__class__, made.activation = GatedStack, activation
         said[name] = "one product with its activation"
     return said
 
@@ -62,20 +62,23 @@ def _proved(layer: Any, stack: SparseStack) -> str | None:
     if not has_kernels("gated products", stack.pattern, element_type(stack.dtype).name):
         raise NotFusedError(f"there is no gated product of {stack.pattern} for {stack.dtype}")
     kind = stack.dense_dtype or stack.dtype
+
+    # `make_fx` counts `self` as an argument of a method.
+    def gate(y: Tensor) -> Tensor:
+        return layer._apply_gate(y)
+
     try:
-        # `make_fx` counts `self` as an argument of a method.
-        trace = make_fx(lambda y: layer._apply_gate(y))
-        graph = trace(torch.empty(3, 2 * GATE_ROWS, dtype=kind, device="meta")).graph
+        graph = make_fx(gate)(torch.empty(3, 2 * GATE_ROWS, dtype=kind, device="meta")).graph
     # A gate may raise anything when it gets a tensor without data.
     except Exception as error:
         raise NotFusedError(f"its gate cannot be traced ({type(error).__name__})") from error
     nodes = list(graph.nodes)
     work = [node for node in nodes if node.op == "call_function"]
     if len(work) == 5 and nodes[-1].args[0] is work[4]:
-        halves, gate, up, acting, product = work
-        parts = [each.target is operator.getitem and each.args == (halves, i) for i, each in enumerate((gate, up))]
+        halves, first, up, acting, product = work
+        parts = [each.target is operator.getitem and each.args == (halves, i) for i, each in enumerate((first, up))]
         split = halves.target is torch.ops.aten.split.Tensor and halves.args[:2] == (nodes[0], GATE_ROWS)
         multiplied = product.target is torch.ops.aten.mul.Tensor and set(product.args) == {acting, up}
-        if split and all(parts) and multiplied and acting.args == (gate,):
+        if split and all(parts) and multiplied and acting.args == (first,):
             return _name_of(acting)
     raise NotFusedError("its gate is not act(gate) · up")

@@ -174,12 +174,13 @@ def _fake_backward(
     return torch.empty_like(x), g.new_empty(values.shape)
 
 
-_DEFAULTS: Final = (None, "2:4", False, None)
+_DEFAULTS: Final[tuple[Any, ...]] = (None, "2:4", False, None)
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     # PyTorch leaves out trailing arguments that the caller leaves out.
-    x, values, indices, ends, _, scale, pattern, gated, _ = *inputs, *_DEFAULTS[len(inputs) - 5 :]
+    filled_up: tuple[Any, ...] = *inputs, *_DEFAULTS[len(inputs) - 5 :]
+    x, values, indices, ends, _, scale, pattern, gated, _ = filled_up
     if gated and (x.requires_grad or values.requires_grad):
         raise RuntimeError(
             "gated products of a stack have no gradients, got operands that require grad: multiply without"
