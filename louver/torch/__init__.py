@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from louver.torch.quantized import quantize_
     from louver.torch.ready import prepare
     from louver.torch.report import Report
+    from louver.torch.stacks import SparseStack
     from louver.torch.stale import verify
     from louver.torch.swap import compress_, decompress_, prune_
     from louver.torch.tensor import SparseTensor
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Report",
     "SparseLinear",
+    "SparseStack",
     "SparseTensor",
     "SparseWeight",
     "compress_",
@@ -31,6 +33,7 @@ __all__ = [
 _HOMES = {
     "Report": "report",
     "SparseLinear": "linear",
+    "SparseStack": "stacks",
     "SparseTensor": "tensor",
     "SparseWeight": "linear",
     "compress_": "swap",

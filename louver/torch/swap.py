@@ -69,7 +69,8 @@ def compress_(
     skip: Collection[str] = (),
     force: bool = False,
 ) -> Report:
-    """Swap each linear layer whose weight keeps a pattern for `SparseLinear`, where that is faster. Values stay equal.
+    """Swap each linear layer whose weight keeps a pattern for `SparseLinear`, and each stack of experts for `SparseStack`,
+    where that is faster. Values stay equal.
 
     tokens: numbers of tokens of a call. On a GPU, each shape of a weight is timed dense and sparse at these numbers; a
         layer is swapped if the mean of sparse over dense time is under 1.
@@ -101,7 +102,8 @@ def compress_(
 
 
 def decompress_(model: nn.Module) -> Report:
-    """Swap each `SparseLinear` of a model for the dense layer of equal values, of the class that it was before.
+    """Swap each `SparseLinear` of a model for the dense layer of equal values, of the class that it was before, and each
+    `SparseStack` for a dense one.
 
     Returns a report of these layers.
     """

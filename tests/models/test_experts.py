@@ -255,3 +255,16 @@ def test_arrays_that_do_not_fit(layer: Any, change: dict[str, Any], message: str
     ends = torch.full(change.get("ends", (4,)), 7)
     with pytest.raises(ValueError, match=message):
         torch.ops.louver.grouped(x, stack.values, stack.indices, ends, 7)
+
+
+def test_compressed_in_two_calls() -> None:
+    model = pruned("mixtral")
+    with torch.no_grad():
+        expected = logits(model)
+        louver.torch.compress_(model, skip=("*.experts.down_proj", "*.self_attn.*"), force=True)
+        between = logits(model)
+        assert len(stacks(model)) == 4
+        louver.torch.compress_(model, force=True)
+        assert len(stacks(model)) == 8
+        for actual in (between, logits(model)):
+            torch.testing.assert_close(actual, expected, rtol=0, atol=1e-5 * float(expected.abs().max()))
