@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -25,8 +25,8 @@ from louver.models.pruning import PruneOptions, prune_plan
 from louver.models.rewrite import Plan, Rewritten, rewrite
 from louver.models.roles import ModelFacts
 from louver.torch.accuracy.calibrate import Options, calibrate, split
-from louver.torch.accuracy.distilled import distill_folder
 from louver.torch.accuracy.distill_report import Distillation
+from louver.torch.accuracy.distilled import distill_folder
 from louver.torch.accuracy.folder import Folder
 from louver.torch.accuracy.matrix import Method
 from louver.torch.accuracy.prune import OWN_LENGTH, OWN_ROWS, checked_texts, own_text
@@ -34,7 +34,7 @@ from louver.torch.accuracy.streamed import evaluate_folder
 from louver.torch.accuracy.text import Evaluation
 from louver.torch.accuracy.texts import read_tokens
 from louver.torch.accuracy.written import Written
-from louver.torch.layers import dense_layers
+from louver.torch.layers import linear_layers
 from louver.torch.report import Report
 
 ROWS: Final = 128
@@ -214,7 +214,7 @@ class _Texts:
 
 def _skipped(model: Folder) -> Iterator[tuple[str, str]]:
     """The layers and stacks that stay dense, and why: `analyze` prunes none of their tensors."""
-    names = [(layer.name, f"{layer.name}.weight") for layer in dense_layers(model.model)]
+    names = [(layer.name, f"{layer.name}.weight") for layer in linear_layers(model.model)]
     for block in model.chain.names:
         parameters = model.model.get_submodule(block).named_parameters()
         names += [(f"{block}.{name}",) * 2 for name, parameter in parameters if parameter.dim() == 3]
