@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from louver.formats.pattern import Pattern
 from louver.torch.layers import dense_layers
-from louver.torch.swap import Swapper, checked_tokens, choices_of, nothing_kept, refused
+from louver.torch.swap import Swapper, checked_tokens, choices_of, nothing_kept, refusal
 
 
 class Loading:
@@ -33,9 +33,9 @@ class Loading:
         self._patterns = [Pattern.parse(pattern) for pattern in patterns]
         self._swapper = Swapper(checked_tokens(tokens), force)
         layers = dense_layers(model)
-        self._reasons: dict[str, str] = {layer.name: refused(layer, skip) or "it was not loaded" for layer in layers}
+        self._reasons: dict[str, str] = {layer.name: refusal(layer, skip) or "it was not loaded" for layer in layers}
         self._waiting = {
-            name: layer for layer in layers if refused(layer, skip) is None for name in layer.parameter_names
+            name: layer for layer in layers if refusal(layer, skip) is None for name in layer.parameter_names
         }
         self._swapped: set[str] = set()
 

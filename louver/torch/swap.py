@@ -44,11 +44,9 @@ def prune_(model: nn.Module, pattern: str | Pattern = "2:4", *, skip: Collection
     left to prune; then nothing has changed.
     """
     found = Pattern.parse(pattern)
-    rows = [(layer, refused(layer, skip) or _unfit(layer, found)) for layer in dense_layers(model)]
+    rows = [(layer, refusal(layer, skip) or misfit(layer, found)) for layer in dense_layers(model)]
     if all(reason is not None for _, reason in rows):
-        raise ValueError(
-            f"no linear layer is left to prune to {found}, got\n{_listed({layer.name: reason for layer, reason in rows})}"
-        )
+        raise ValueError(f"no linear layer is left to prune to {found}, got\n{as_lines(rows)}")
     done: list[Row] = []
     for layer, reason in rows:
         if reason is None:
@@ -56,7 +54,7 @@ def prune_(model: nn.Module, pattern: str | Pattern = "2:4", *, skip: Collection
             with torch.no_grad():
                 w.copy_(_pruned(w, found))
         done.append(
-            _row(layer, "dense" if reason else "pruned", reason or "by magnitude", str(found) if not reason else "")
+            row_of(layer, "dense" if reason else "pruned", reason or "by magnitude", str(found) if not reason else "")
         )
     return Report(tuple(done))
 
@@ -154,12 +152,12 @@ class Swapper:
         """Swap the layer of a choice if it is worth it, and say so."""
         layer, pattern = choice.layer, choice.pattern
         if pattern is None:
-            return _row(layer, "dense", choice.reason)
+            return row_of(layer, "dense", choice.reason)
         if not self._force and not _multiplies_fast(layer.weight):
             reason = f"{layer.weight.device}: only a GPU multiplies sparse weights fast; force=True swaps anyway"
-            return _row(layer, "dense", reason, str(pattern))
+            return row_of(layer, "dense", reason, str(pattern))
         sparse = layer.sparse(pattern)
-        row = _row(layer, "sparse", f"it keeps {pattern}; swapped without timing", str(pattern))
+        row = row_of(layer, "sparse", f"it keeps {pattern}; swapped without timing", str(pattern))
         if not self._force:
             gain = self._gain(layer, sparse)
             slower = gain.relative >= 1
@@ -202,13 +200,13 @@ def _undone_on_error(model: nn.Module, rows: list[Row]) -> Generator[None]:
 
 def choices_of(layers: Sequence[Layer], patterns: Sequence[Pattern], skip: Collection[str]) -> list[Choice]:
     """For each layer, the first pattern that its weight keeps, or why it keeps none. On a GPU, one wait for a pattern."""
-    reasons: list[list[str]] = [[reason] if (reason := refused(layer, skip)) else [] for layer in layers]
+    reasons: list[list[str]] = [[reason] if (reason := refusal(layer, skip)) else [] for layer in layers]
     left = [place for place, said in enumerate(reasons) if not said]
     found: dict[int, Pattern] = {}
     for pattern in patterns:
         fit: list[int] = []
         for place in left:
-            unfit = _unfit(layers[place], pattern) or _without_product(layers[place].weight, pattern)
+            unfit = misfit(layers[place], pattern) or _without_product(layers[place].weight, pattern)
             if unfit is None:
                 fit.append(place)
             else:
@@ -229,7 +227,8 @@ def choices_of(layers: Sequence[Layer], patterns: Sequence[Pattern], skip: Colle
 def nothing_kept(reasons: Mapping[str, str | None], patterns: Sequence[Pattern]) -> ValueError:
     """The error for a model without a weight that keeps a pattern. reasons: by the layer's name."""
     names = " or ".join(map(str, patterns))
-    return ValueError(f"no weight keeps {names}: call louver.torch.prune_(model, …) first, got\n{_listed(reasons)}")
+    listed = "\n".join(f"  {name}: {reason}" for name, reason in reasons.items())
+    return ValueError(f"no weight keeps {names}: call louver.torch.prune_(model, …) first, got\n{listed}")
 
 
 def checked_tokens(tokens: int | Sequence[int]) -> tuple[int, ...]:
@@ -247,13 +246,13 @@ def _without_product(weight: Tensor, pattern: Pattern) -> str | None:
     return None
 
 
-def refused(layer: Layer, skip: Collection[str]) -> str | None:
+def refusal(layer: Layer, skip: Collection[str]) -> str | None:
     """Why a layer stays as it is."""
     skipped = next((text for text in skip if fnmatchcase(layer.name, text)), None)
     return layer.refused if skipped is None else f"skipped by {skipped!r}"
 
 
-def _unfit(layer: Layer, pattern: Pattern) -> str | None:
+def misfit(layer: Layer, pattern: Pattern) -> str | None:
     """Why a weight cannot keep a pattern."""
     weight = layer.weight
     try:
@@ -281,12 +280,13 @@ def _nbytes(sparse: Any) -> int:
     return sum(each.nbytes for each in sparse.weight.parameters())
 
 
-def _row(layer: Layer, done: str, reason: str, pattern: str = "") -> Row:
+def row_of(layer: Layer, done: str, reason: str, pattern: str = "") -> Row:
+    """The row of a layer whose weight keeps its size."""
     weight = layer.weight
     size = weight.numel() * weight.itemsize
     return Row(layer.name, done, reason, weight.shape, pattern, (size, size))
 
 
-def _listed(reasons: Mapping[str, str | None]) -> str:
+def as_lines(rows: Sequence[tuple[Layer, str | None]]) -> str:
     """The layers with their reasons, one a line."""
-    return "\n".join(f"  {name}: {reason}" for name, reason in reasons.items())
+    return "\n".join(f"  {layer.name}: {reason}" for layer, reason in rows)
