@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from louver.torch.grouped import captured
 from louver.torch.stacks import GatedStack, SparseStack
 
 
@@ -32,6 +33,9 @@ class SparseExperts(nn.Module):
         # A stable order, so that results are the same from run to run.
         experts, order = torch.sort(top_k_index.reshape(-1), stable=True)
         ends = torch.searchsorted(experts, torch.arange(layer.num_experts, device=experts.device), right=True)
+        if not (torch.compiler.is_compiling() or captured(ends)):
+            # The products of both stacks read the ends: one wait, before the first one.
+            ends = ends.cpu()
         x = hidden_states[order // chosen]
         first: Any = getattr(layer, "gate_up_proj" if layer.has_gate else "up_proj")
         if isinstance(first, GatedStack) and not first.trains(x):
@@ -67,7 +71,7 @@ def dense_product(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
     """x [rows, in], sorted by expert, times dense weights [experts, in, out], as Transformers does it."""
     from transformers.integrations.moe import _grouped_mm
 
-    return _grouped_mm(x, weight, ends.to(torch.int32))
+    return _grouped_mm(x, weight, ends.to(x.device, torch.int32))
 
 
 def chosen(module: Any) -> int:

@@ -103,8 +103,8 @@ def _copied(layer: nn.Module, device: torch.device) -> Any:
 
 
 def measure_stack(weight: Tensor, sparse: SparseStack, tokens: Sequence[int], chosen: int) -> Gain:
-    """Times the product of a stack, dense and sparse, as `measure` does, but without graphs: the numbers of tokens of
-    each expert are read on the host. Each token goes to `chosen` experts at random.
+    """Times the product of a stack, dense and sparse, as `measure` does, but without graphs: the host knows the numbers of
+    tokens of each expert. Each token goes to `chosen` experts at random.
 
     weight: [experts, out, in].
     """
@@ -117,7 +117,7 @@ def measure_stack(weight: Tensor, sparse: SparseStack, tokens: Sequence[int], ch
             x = torch.randn(len(ids), weight.shape[2], device=device, dtype=weight.dtype)
             sides = (
                 functools.partial(dense_product, x, weight.mT, ends),
-                functools.partial(sparse.multiply, x, ends, n),
+                functools.partial(sparse.multiply, x, ends.cpu(), n),
             )
             times: list[list[float]] = [[], []]
             for _ in range(TURNS):

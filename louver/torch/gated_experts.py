@@ -24,6 +24,7 @@ from louver.formats.pattern import Pattern
 from louver.torch.experts import SparseExperts
 from louver.torch.gated_proof import _name_of
 from louver.torch.grouped import by_turns
+from louver.torch.layers import is_hooked
 from louver.torch.source import NotJoinedError
 from louver.torch.stacks import GatedStack, SparseStack
 
@@ -56,6 +57,8 @@ def fuse_stacks_(model: nn.Module) -> dict[str, str]:
 
 def _proved(layer: Any, stack: SparseStack) -> str | None:
     """The activation of the gates. Raises NotJoinedError if the layer does something else, or no kernel does it."""
+    if is_hooked(layer) or is_hooked(stack):
+        raise NotJoinedError("it has hooks")
     if layer.has_bias or not getattr(layer, "is_concatenated", True):
         raise NotJoinedError("its experts have biases, or gate and up projection by turns")
     if stack.shape[1] % (2 * GATE_ROWS) or Pattern.parse(stack.pattern).length > 1:

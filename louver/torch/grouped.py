@@ -3,8 +3,8 @@
 A stack of weights [entries, out, K] is `values` [entries, out, kept] and `indices` [entries, windows, bytes], each entry
 as in Louver's files. The rows of x are sorted by entry, and `ends` says where the rows of each entry end.
 
-A few rows of many entries are one batch, which fills each entry up to the most rows that one can have. Otherwise each
-entry with rows is one product. A batch does not read `ends` on the host, so a CUDA graph can capture it.
+Each entry with rows is one product: the host reads `ends`, which may lie on the host already. A CUDA graph captures a
+batch of all entries instead, which fills each up to the most rows that one can have.
 """
 
 # PyTorch's stubs leave many types unknown.
@@ -26,9 +26,6 @@ from louver.torch.core import core_of
 from louver.torch.operators import ACTIVATIONS, library
 from louver.torch.tokens import quantized_tokens
 
-BATCHED_ROWS: Final = 64
-"""Most rows of an entry in a batch that is not captured: more of them would multiply padding."""
-
 
 def grouped(
     x: Tensor,
@@ -49,11 +46,10 @@ def grouped(
     gated: whether each weight is a pair of `louver.gated`, by turns, with this activation. `scale` has the gate's
         elements, then those of the up projection. Such products have no gradients.
     """
-    _check(x, values, indices, ends, pattern)
+    _check(x, values, indices, ends)
     x, values, indices = x.detach(), values.detach(), indices.detach()
     operand, tokens = (x, None) if scale is None else quantized_tokens(x, values.dtype)
-    captured = x.is_cuda and torch.cuda.is_current_stream_capturing()
-    if captured or (x.is_cuda and most <= BATCHED_ROWS and len(x) >= len(ends)):
+    if captured(x):
         turned = by_turns(scale) if gated and scale is not None else scale
         y = _batch(operand, values, indices, ends, most, turned, pattern, x.dtype)
         y = y if tokens is None else y * tokens[:, None]
@@ -73,8 +69,14 @@ def grouped(
             scale=None if scale is None else scale[entry].detach(),
             dense_scale=None if tokens is None else tokens[rows],
         )
-    y[last:] = 0
+    if last < len(x):
+        y[last:] = 0
     return y
+
+
+def captured(x: Tensor) -> bool:
+    """Whether a CUDA graph captures what is done with a tensor."""
+    return x.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 def by_turns(x: Tensor) -> Tensor:
@@ -88,7 +90,7 @@ def in_order(x: Tensor) -> Tensor:
 
 
 def filled(ends: Tensor) -> Iterator[tuple[int, slice]]:
-    """The entries that have rows, each with its rows. Waits for `ends`."""
+    """The entries that have rows, each with its rows. Waits for `ends` on a GPU."""
     start = 0
     for entry, end in enumerate(ends.tolist()):
         if end > start:
@@ -122,8 +124,8 @@ def _batch(
     return torch.where((entry < entries)[:, None], y, 0)
 
 
-def _check(x: Tensor, values: Tensor, indices: Tensor, ends: Tensor, pattern: str) -> None:
-    """Raises ValueError for arrays that do not fit."""
+def _check(x: Tensor, values: Tensor, indices: Tensor, ends: Tensor) -> None:
+    """Raises ValueError for arrays of other axes. `core_of` checks the rest when it first sees them."""
     if x.dim() != 2:
         raise ValueError(f"x must be [rows, K], sorted by entry, got shape {list(x.shape)}")
     if values.dim() != 3 or indices.dim() != 3 or ends.dim() != 1:
@@ -135,7 +137,6 @@ def _check(x: Tensor, values: Tensor, indices: Tensor, ends: Tensor, pattern: st
         raise ValueError(
             f"values, indices and ends are those of the same entries, got {len(values)}, {len(indices)} and {len(ends)}"
         )
-    check_arrays(values[0], indices[0], Pattern.parse(pattern), x.shape[1])
 
 
 def _fake(
@@ -149,7 +150,8 @@ def _fake(
     gated: bool = False,
     activation: str | None = None,
 ) -> Tensor:
-    _check(x, values, indices, ends, pattern)
+    _check(x, values, indices, ends)
+    check_arrays(values[0], indices[0], Pattern.parse(pattern), x.shape[1])
     return x.new_empty((x.shape[0], values.shape[1] // (2 if gated else 1)))
 
 

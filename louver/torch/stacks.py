@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -49,9 +50,19 @@ class SparseStack(SparseWeight):
         whole = self.values.flatten(0, 1), self.indices.flatten(0, 1), self.shape[0]
         return [whole, *((*each, 0) for each in zip(self.values.unbind(0), self.indices.unbind(0), strict=True))]
 
+    def forward(self) -> dict[str, Tensor | None]:
+        """The parameters. Products call the stack where hooks bring its parameters from elsewhere."""
+        return dict(self._parameters)
+
+    def arrays(self) -> Mapping[str, Any]:
+        """`values`, `indices` and `scale` for a product."""
+        hooked = self._forward_pre_hooks or self._forward_hooks or "forward" in self.__dict__
+        return self() if hooked else self._parameters
+
     def multiply(self, x: Tensor, ends: Tensor, most: int) -> Tensor:
         """x [rows, in], sorted by expert -> [rows, out], see `louver.torch.grouped`."""
-        return GROUPED(self.operand(x), self.values, self.indices, ends, most, self.scale, self.pattern)
+        arrays = self.arrays()
+        return GROUPED(self.operand(x), arrays["values"], arrays["indices"], ends, most, arrays["scale"], self.pattern)
 
     def operand(self, x: Tensor) -> Tensor:
         """x in the type of the weights, as Transformers' products take it, also under autocast."""
@@ -75,14 +86,16 @@ class GatedStack(SparseStack):
         return values, in_order(scale)
 
     def multiply(self, x: Tensor, ends: Tensor, most: int) -> Tensor:
-        scale = None if self.scale is None else by_turns(self.scale)
-        y = GROUPED(self.operand(x), self.values, self.indices, ends, most, scale, self.pattern)
+        arrays = self.arrays()
+        scale = None if self.scale is None else by_turns(arrays["scale"])
+        y = GROUPED(self.operand(x), arrays["values"], arrays["indices"], ends, most, scale, self.pattern)
         return in_order(y)
 
     def gated(self, x: Tensor, ends: Tensor, most: int) -> Tensor:
         """act(gate) · up of x [rows, K], sorted by expert -> [rows, F]. No gradients."""
-        x = self.operand(x)
-        return GROUPED(x, self.values, self.indices, ends, most, self.scale, self.pattern, True, self.activation)
+        arrays = self.arrays()
+        weight = arrays["values"], arrays["indices"], ends, most, arrays["scale"], self.pattern
+        return GROUPED(self.operand(x), *weight, True, self.activation)
 
     def copy_(self, other: SparseWeight) -> GatedStack:
         self.check_like(other)

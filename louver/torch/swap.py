@@ -239,7 +239,8 @@ def choices_of(layers: Sequence[Layer], patterns: Sequence[Pattern], skip: Colle
 def nothing_kept(reasons: Mapping[str, str | None], patterns: Sequence[Pattern]) -> ValueError:
     """The error for a model without a weight that keeps a pattern. reasons: by the layer's name."""
     names = " or ".join(map(str, patterns))
-    return ValueError(f"no weight keeps {names}: call louver.torch.prune_(model, …) first, got\n{_listed(reasons)}")
+    listed = "\n".join(f"  {name}: {reason}" for name, reason in reasons.items())
+    return ValueError(f"no weight keeps {names}: call louver.torch.prune_(model, …) first, got\n{listed}")
 
 
 def checked_tokens(tokens: int | Sequence[int]) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ import torch
 from louver.formats.pattern import Pattern
 from louver.torch.blocks import join_, joinable
 from louver.torch.gated_experts import fuse_stacks_
-from louver.torch.layers import sparse_layers, swappable
+from louver.torch.layers import is_hooked, sparse_layers, swappable
 from louver.torch.linear import SparseWeight
 from louver.torch.loading import Loading
 from louver.torch.swap import PATTERNS
@@ -138,8 +138,11 @@ class LouverQuantizer(_Quantizer):
                 module.config._is_quantized = False
         if self._loading is not None:
             self._loading.check()
+        # Hooks bring weights that a device_map offloads.
         empty = [
-            name for name, module in model.named_modules() if isinstance(module, SparseWeight) and module.values.is_meta
+            name
+            for name, module in model.named_modules()
+            if isinstance(module, SparseWeight) and module.values.is_meta and not is_hooked(module)
         ]
         if empty:
             raise ValueError(f"a saved model has values and indices of its sparse layers, got none for {empty[0]}")

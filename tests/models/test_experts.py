@@ -218,6 +218,26 @@ def test_what_follows_a_write(layer: Any) -> None:
     assert louver.torch.verify(layer) == {} and torch.equal(layer.experts(*call()), -2 * expected)
 
 
+def test_hooks_that_bring_the_weights(layer: Any) -> None:
+    """As those of accelerate do for weights that a device_map offloads."""
+    louver.torch.compress_(layer, force=True)
+    expected = layer.experts(*call())
+    stack = layer.experts.down_proj
+    kept = dict(stack._parameters)
+
+    def bring(module: Any, *_: Any) -> None:
+        module._parameters.update(kept)
+
+    def take_away(module: Any, *_: Any) -> None:
+        for name in ("values", "indices"):
+            module._parameters[name] = torch.nn.Parameter(kept[name].to("meta"), False)
+
+    take_away(stack)
+    stack.register_forward_pre_hook(bring)
+    stack.register_forward_hook(take_away)
+    assert torch.equal(layer.experts(*call()), expected) and stack.values.is_meta
+
+
 def test_refused_layers_say_why(layer: Any) -> None:
     hooked = copy.deepcopy(layer)
     hooked.experts.register_forward_hook(lambda *_: None)

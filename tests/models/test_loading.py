@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
 from pathlib import Path
 from typing import Any
@@ -60,7 +59,6 @@ def test_one_dense_weight_is_alive_at_a_time(dense: tuple[Any, Path], monkeypatc
 
     def counted(self: Any, input_dict: Any, **options: Any) -> Any:
         alive.extend(weakref.ref(each[0]) for each in input_dict.values())
-        gc.collect()
         most.append(sum(each() is not None for each in alive))
         return convert(self, input_dict, **options)
 
