@@ -19,23 +19,21 @@ C = TypeVar("C", bound=Callable[..., Any])
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
 
 
-class _Minutes(click.ParamType):
+def _minutes(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
     """A time such as 90s, 2m or 1.5h, as minutes."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", str(value))
-        if found is None or float(found[1]) == 0:
-            self.fail(f"a time is a number with s, m or h, such as 90s or 2m, got {value!r}", param, ctx)
-        return float(found[1]) * _SECONDS[found[2]] / 60
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", value)
+    if found is None or float(found[1]) == 0:
+        raise click.BadParameter(f"a time is a number with s, m or h, such as 90s or 2m, got {value!r}")
+    return float(found[1]) * _SECONDS[found[2]] / 60
 
 
 _OPTIONS: Final = (
     click.option(
         "--method",
-        type=click.Choice(["magnitude", "wanda", "sparsegpt"]),
-        help="Run the model on texts and prune by its activations. Needs torch and transformers.",
+        metavar="NAME",
+        help="wanda, sparsegpt, admm or magnitude: run the model on texts, and prune by its activations.",
     ),
     click.option(
         "--calibration",
@@ -71,7 +69,10 @@ _OPTIONS: Final = (
         help="Of the Gram matrix. Default: chosen by held-out texts.",
     ),
     click.option(
-        "--distill", type=_Minutes(), help="Then train kept values this long to predict as the dense model does."
+        "--distill",
+        metavar="TIME",
+        callback=_minutes,
+        help="Then train kept values this long to predict as the dense model does.",
     ),
     click.option(
         "--eval", "judged", metavar="FILE", multiple=True, help="Print perplexity before and after. May be repeated."
@@ -88,8 +89,8 @@ _OPTIONS: Final = (
 _NAMES: Final = {
     name: name.replace("_", "-").replace("judged", "eval")
     for name in (
-        *("calibration", "held_out", "rows", "length", "correct", "reconstruct", "swaps", "tune", "damping", "distill"),
-        *("judged", "blocks", "resume", "device", "plot"),
+        *("calibration", "held_out", "rows", "length", "correct", "reconstruct", "swaps", "tune", "permute", "damping"),
+        *("distill", "judged", "blocks", "resume", "device", "plot"),
     )
 }
 """The options beside --method by their parameters."""
@@ -109,7 +110,9 @@ def calibration_of(given: Mapping[str, Any]) -> Calibration | None:
     fields = ("correct", "reconstruct", "swaps", "damping")
     method = Method(given["method"], **{name: given[name] for name in fields})
     texts = given["calibration"] or (OWN,)
-    others = {name: given[name] for name in ("held_out", "judged", "rows", "length", "tune", "distill", "blocks")}
+    others = {
+        name: given[name] for name in ("held_out", "judged", "rows", "length", "tune", "permute", "distill", "blocks")
+    }
     return Calibration(method, texts, **others)
 
 

@@ -157,10 +157,10 @@ class PruneStep:
         if self.scale is not None:
             factors = after = Factors.of(source.array(self.scale.name), self.scale, shape)
             if self.given_scale is not None:
-                after = Factors.of(self.given_scale.array(self.scale.name), self.scale, shape)
+                after = Factors.of(self.given_scale.array(), self.scale, shape)
         with ExitStack() as stack:
             original = stack.enter_context(source.open(name))
-            given = None if self.given is None else stack.enter_context(self.given.open(name))
+            given = None if self.given is None else stack.enter_context(self.given.open())
             for region in regions(shape, self.axis, self.pattern, by_rows=by_rows):
                 stored, factor = region.read(*original), _factor(factors, region)
                 if given is None:

@@ -20,9 +20,9 @@ class Row:
     dense_us, sparse_us: measured µs of a product, by tokens; empty if nothing was measured.
 
     Of a weight that was pruned: method; zeros, the part of its elements that is pruned; seconds. Of one pruned by
-    calibration: error, ‖W₀x − Wx‖² / ‖W₀x‖² of its outputs against the dense model's; held_out, the same by text that
-    was not calibrated on; damping of the inputs' Gram matrix, and how much of it had to be added (raised); tokens that
-    reached the weight; warnings.
+    calibration: error, ‖W₀d − Wx‖² / ‖W₀d‖², x its inputs, d those in the dense model if it was corrected, else x;
+    held_out, the same by text that was not calibrated on; damping of the inputs' Gram matrix, and how much of it had to
+    be added (raised); tokens that reached the weight; warnings.
     """
 
     name: str

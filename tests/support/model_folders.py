@@ -27,6 +27,26 @@ def tokens_file(torch: Any, path: Path, rows: int = 24, length: int = 24, seed: 
     return path
 
 
+WORDS = [f"w{number}" for number in range(40)]
+
+
+def word_tokenizer(path: Path) -> None:
+    """Write a tokenizer of whole words to a folder. By itself it adds a token that begins a text."""
+    import tokenizers
+    import transformers
+
+    ids = {word: at for at, word in enumerate(["?", "^", *WORDS])}
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(ids, "?"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    made.post_processor = tokenizers.processors.TemplateProcessing("^ $A", special_tokens=[("^", 1)])
+    transformers.PreTrainedTokenizerFast(tokenizer_object=made, unk_token="?", bos_token="^").save_pretrained(path)
+
+
+def words(seed: int, count: int) -> str:
+    """A text of random words that the tokenizer knows. Their ids are 2 more than their numbers."""
+    return " ".join(np.random.default_rng(seed).choice(WORDS, count))
+
+
 def quantized(torch: Any, path: Path, out: Path, block: tuple[int, int] | None, scale_type: str = "float32") -> Path:
     """A folder with the blocks' weights of another one in e4m3. block: with one scale each; None: one for each row."""
     out.mkdir()

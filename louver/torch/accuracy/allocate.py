@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from louver.torch.accuracy.allocation import Allocation, LayerChoice, Option, ch
 from louver.torch.accuracy.calibrate import Progress, split
 from louver.torch.accuracy.layer_times import LayerTimes, with_kernels
 from louver.torch.accuracy.prune import checked_texts, own_text
-from louver.torch.accuracy.sensitivity import Group, sensitivities
+from louver.torch.accuracy.sensitivity import Sensitivity, sensitivities
 from louver.torch.accuracy.text import device_of, evaluating
 from louver.torch.layers import Layer, linear_layers
 from louver.torch.swap import refusal
@@ -40,14 +40,13 @@ def allocate(
     patterns: Sequence[str | Pattern] = PATTERNS,
     skip: Collection[str] = (),
     blocks: str | None = None,
-    device: torch.device | str | None = None,
     progress: Progress | None = None,
 ) -> Allocation:
     """Choose a pattern, or none, for each linear layer of a model's blocks. `prune_(model, per_layer=…)` takes them.
 
-    Each group of layers of one input (q, k and v; gate and up) is pruned alone by SparseGPT and reconstruction, and KL of
-    the model's predictions from the dense ones is its sensitivity. The sum of these is least at the budget: one price of
-    time, or of zeros, decides for all groups. The model stays as it is.
+    Each layer is pruned alone by SparseGPT and reconstruction, and KL of the model's predictions from the dense ones is
+    its sensitivity. The sum of these is least at the budget: one price of time, or of zeros, decides for all layers.
+    The model stays as it is, and runs where it is.
 
     budget: "35%" of the weights that may be pruned become zero; or "1.3x": dense over sparse time of the products with
         these weights, by the mean of sparse over dense time at the numbers of `tokens`. For the latter, patterns that are
@@ -55,7 +54,6 @@ def allocate(
     calibration, held_out: texts as in `prune_`. Held-out rows measure the sensitivities, 8 of them.
     patterns: to try. Those that GPUs do not multiply in a weight's type are left out; f32 weights on a CPU count as bf16.
     skip: names of layers that stay dense, with `*` and `?` as in file names. blocks: as in `prune_`.
-    device: where statistics are made; None: where the model is. progress: as in `prune_`.
 
     Stacks of experts stay dense: no product of theirs is sparse. Raises ValueError for bad arguments, for a budget that
     is out of reach, and for a model that `prune_` could not prune; ArithmeticError for NaN, with the layer's name.
@@ -67,7 +65,7 @@ def allocate(
     wanted = [Pattern.parse(pattern) for pattern in patterns]
     if not wanted:
         raise ValueError("allocate chooses among patterns, got none")
-    place = device_of(model) if device is None else torch.device(device)
+    device_of(model)
     layers = {layer.name: layer for layer in linear_layers(model) if refusal(layer, skip) is None}
     times = LayerTimes(counts) if goal.speedup else None
     known = {name: found for name, layer in layers.items() if (found := with_kernels(layer, wanted))}
@@ -85,14 +83,22 @@ def allocate(
         if judged is None:
             texts, judged = split(texts)
         with evaluating(model):
-            groups = sensitivities(
-                model, tried, texts, judged or texts, place, skip=tuple(skip), blocks=blocks, progress=progress
-            )
+            found, others = sensitivities(model, tried, texts, judged or texts, blocks=blocks, progress=progress)
     us: dict[str, dict[str, Mapping[int, float]]] = {}
-    for name in (name for group in groups if times for name in group.layers):
-        both = {str(pattern): times.of(layers[name], pattern) for pattern in known[name]} if times else {}
-        us[name] = {"dense": next(iter(both.values()))[0], **{pattern: sparse for pattern, (_, sparse) in both.items()}}
-    return _allocation(goal, groups, layers, us, counts)
+    if times is not None:
+        for each in found:
+            both = {pattern: times.of(layers[each.name], pattern) for pattern in known[each.name]}
+            sparse = {str(pattern): pair[1] for pattern, pair in both.items()}
+            us[each.name] = {"dense": next(iter(both.values()))[0], **sparse}
+    chosen = _allocation(goal, found, layers, us, counts)
+    dense = [LayerChoice(name, tuple(_weight(model, name).shape), None, {}, {}, {}) for name in others]
+    return replace(chosen, layers=(*chosen.layers, *dense))
+
+
+def _weight(model: nn.Module, name: str) -> Tensor:
+    """The weight of a layer, or a stack of experts, which is a parameter."""
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    return parameters[name if name in parameters else f"{name}.weight"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,55 +124,51 @@ def _relative(dense: Mapping[int, float], sparse: Mapping[int, float]) -> float:
 
 def _allocation(
     goal: _Goal,
-    groups: Sequence[Group],
+    found: Sequence[Sensitivity],
     layers: Mapping[str, Layer],
     us: Mapping[str, Mapping[str, Mapping[int, float]]],
     tokens: tuple[int, ...],
 ) -> Allocation:
     """us: µs by layer, pattern and tokens; empty for a budget of zeros."""
-    members = {name: layers[name] for group in groups for name in group.layers}
-    size = sum(layer.weight.numel() for layer in members.values())
+    sizes = {each.name: layers[each.name].weight.numel() for each in found}
+    size = sum(sizes.values())
     # Dense time of all products at each number of tokens: costs are shares of it, the mean over the numbers.
     whole = {n: sum(each["dense"][n] for each in us.values()) for n in tokens}
 
-    def cost(group: Group, pattern: str | None) -> float:
-        if not us:
-            if pattern is None:
-                return 0.0
-            return -sum(layer.weight.numel() * group.zeros[name][pattern] for name, layer in _of(group, layers)) / size
-        return sum(fmean(us[name][pattern or "dense"][n] / whole[n] for n in tokens) for name in group.layers)
+    def cost(layer: Sensitivity, pattern: str | None) -> float:
+        if us:
+            return fmean(us[layer.name][pattern or "dense"][n] / whole[n] for n in tokens)
+        return -sizes[layer.name] * layer.zeros[pattern] / size if pattern else 0.0
 
     options = [
-        [Option(None, 0.0, cost(group, None)), *(Option(p, kl, cost(group, p)) for p, kl in group.kl.items())]
-        for group in groups
+        [Option(None, 0.0, cost(layer, None)), *(Option(p, kl, cost(layer, p)) for p, kl in layer.kl.items())]
+        for layer in found
     ]
+    most = sum(min(option.cost for option in each) for each in options)
     limit = 1 / goal.speedup if us else -goal.zeros
-    try:
-        chosen = choose(options, limit)
-    except ValueError:
-        most = sum(min(option.cost for option in each) for each in options)
+    if most > limit:
         reach = f"{1 / most:.2f}x" if us else f"{-most:.1%}"
         raise ValueError(
             f"a budget is within reach of the patterns, at most {reach}, got {goal.text}: ask for less, or give other patterns"
-        ) from None
+        )
+    chosen = choose(options, limit)
     rows = [
         LayerChoice(
-            name,
-            (layer.weight.shape[0], layer.weight.shape[1]),
-            number,
+            layer.name,
+            tuple(layers[layer.name].weight.shape),
             option.pattern,
-            group.kl,
-            group.zeros[name],
-            {p: fmean(t.values()) for p, t in us.get(name, {}).items()},
+            layer.kl,
+            layer.zeros,
+            {p: fmean(t.values()) for p, t in us.get(layer.name, {}).items()},
         )
-        for number, (group, option) in enumerate(zip(groups, chosen, strict=True))
-        for name, layer in _of(group, layers)
+        for layer, option in zip(found, chosen, strict=True)
     ]
-    zeros = sum(members[row.name].weight.numel() * row.zeros[row.pattern] for row in rows if row.pattern) / size
-    speedup = 1 / sum(option.cost for option in chosen) if us else None
-    measured = bool(us) and any(layer.weight.is_cuda for layer in members.values())
-    return Allocation(goal.text, tuple(rows), sum(o.kl for o in chosen), zeros, speedup, measured, tokens)
-
-
-def _of(group: Group, layers: Mapping[str, Layer]) -> list[tuple[str, Layer]]:
-    return [(name, layers[name]) for name in group.layers]
+    return Allocation(
+        goal.text,
+        tuple(rows),
+        kl=sum(option.kl for option in chosen),
+        zeros=sum(sizes[row.name] * row.zeros[row.pattern] for row in rows if row.pattern) / size,
+        speedup=1 / sum(option.cost for option in chosen) if us else None,
+        measured=bool(us) and any(layers[name].weight.is_cuda for name in sizes),
+        tokens=tokens,
+    )

@@ -14,32 +14,32 @@ ROUNDS: Final = 80
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A pattern for a group of layers, None for dense. kl: what it costs; cost: its part of what the budget limits."""
+    """A pattern for a layer, None for dense. kl: what it costs; cost: its part of what the budget limits."""
 
     pattern: str | None
     kl: float
     cost: float
 
 
-def choose(groups: Sequence[Sequence[Option]], limit: float) -> list[Option]:
-    """An option for each group: least sum of KL whose sum of costs is at most `limit`, but for a rest.
+def choose(layers: Sequence[Sequence[Option]], limit: float) -> list[Option]:
+    """An option for each layer: least sum of KL whose sum of costs is at most `limit`, but for a rest.
 
-    One price of cost decides for all groups: each takes the option of least KL + price · cost. The least price at which
+    One price of cost decides for all layers: each takes the option of least KL + price · cost. The least price at which
     the limit holds is found by bisection. What the limit then leaves is spent where it saves most KL.
 
     Raises ValueError if the limit is out of reach, with the least sum of costs.
     """
-    least = sum(min(option.cost for option in options) for options in groups)
+    least = sum(min(option.cost for option in options) for options in layers)
     if least > limit + 1e-12:
         raise ValueError(f"out of reach: costs of {limit:.6g} are allowed, got {least:.6g} at least")
 
     def taken(price: float) -> list[Option]:
-        return [min(options, key=lambda o: (o.kl + price * o.cost, o.cost)) for options in groups]
+        return [min(options, key=lambda o: (o.kl + price * o.cost, o.cost)) for options in layers]
 
     def fits(chosen: Sequence[Option]) -> bool:
         return sum(option.cost for option in chosen) <= limit + 1e-12
 
-    kept = [min(options, key=lambda o: (o.cost, o.kl)) for options in groups]
+    kept = [min(options, key=lambda o: (o.cost, o.kl)) for options in layers]
     low, high = 1e-12, 1e12
     if fits(free := taken(0.0)):
         return free
@@ -50,17 +50,17 @@ def choose(groups: Sequence[Sequence[Option]], limit: float) -> list[Option]:
             kept, high = chosen, price
         else:
             low = price
-    return _spent(groups, kept, limit)
+    return _spent(layers, kept, limit)
 
 
-def _spent(groups: Sequence[Sequence[Option]], kept: list[Option], limit: float) -> list[Option]:
+def _spent(layers: Sequence[Sequence[Option]], kept: list[Option], limit: float) -> list[Option]:
     """Take the option that saves most KL and still fits, again and again."""
     kept = list(kept)
     while True:
         rest = limit + 1e-12 - sum(option.cost for option in kept)
         better = [
             (kept[at].kl - option.kl, at, option)
-            for at, options in enumerate(groups)
+            for at, options in enumerate(layers)
             for option in options
             if option.kl < kept[at].kl and option.cost - kept[at].cost <= rest
         ]
@@ -72,15 +72,14 @@ def _spent(groups: Sequence[Sequence[Option]], kept: list[Option], limit: float)
 
 @dataclass(frozen=True, slots=True)
 class LayerChoice:
-    """A layer of an allocation. pattern: chosen, None for dense. kl: of the model with the layer's group pruned alone.
+    """A layer of an allocation. pattern: chosen, None for dense. kl: of the model with this layer pruned alone, and
+    zeros: share of the weight, both by pattern.
 
-    group: a number; layers of one group read one input, and get one pattern. zeros: share of the weight by pattern.
     us: µs of a product by pattern ("dense" too), the mean over the numbers of tokens; empty for a budget of zeros.
     """
 
     name: str
-    shape: tuple[int, int]
-    group: int
+    shape: tuple[int, ...]
     pattern: str | None
     kl: Mapping[str, float]
     zeros: Mapping[str, float]
@@ -91,7 +90,8 @@ class LayerChoice:
 class Allocation(Mapping[str, "str | None"]):
     """Patterns by the name of a layer, None for dense: what `allocate` chose, for `prune_(model, per_layer=…)`.
 
-    budget: as asked. layers: one record for each. kl: sum over groups, in nats: what pruning may cost if harms add up.
+    budget: as asked. layers: a record for each linear layer, and each stack of experts, which
+    stays dense. kl: sum over layers, in nats: what pruning may cost if harms add up.
     zeros: share over the prunable weights. speedup: dense time over sparse time of the products with these weights; None
     for a budget of zeros. measured: whether times were measured here, rather than predicted for an H200.
     """
@@ -125,7 +125,7 @@ class Allocation(Mapping[str, "str | None"]):
         rows += [
             (
                 each.name,
-                f"{each.shape[0]} × {each.shape[1]}",
+                " × ".join(map(str, each.shape)),
                 each.pattern or "dense",
                 ", ".join(f"{pattern} {kl:.2g}" for pattern, kl in each.kl.items()),
             )

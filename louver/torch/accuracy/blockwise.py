@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from louver.torch.accuracy.blocks import Resident, find_chains, outputs, run, stream
 from louver.torch.accuracy.course import Options
-from louver.torch.accuracy.distill_report import Distillation, Point
+from louver.torch.accuracy.distill_report import Distillation, Point, Shown
 from louver.torch.accuracy.saved import Saved
 from louver.torch.accuracy.streams import Streams, batches
 from louver.torch.accuracy.text import evaluating
@@ -55,13 +55,13 @@ class BlockRun:
                             f"blocks of a model and its teacher have the same parameters, got {name}.{part} {list(p.shape)} of "
                             "the teacher alone: call decompress_(model) first if layers are sparse"
                         )
-        count = sum(len(chain.names) for chain in self._chains)
-        self._options = options if options.minutes is None else replace(options, minutes=options.minutes / count)
+        self._count = sum(len(chain.names) for chain in self._chains)
+        self._options = options if options.minutes is None else replace(options, minutes=options.minutes / self._count)
         self.values: dict[str, Tensor] = {}
         self.curve: list[Point] = []
         self.steps, self.tokens, self.notes = 0, 0, ()
 
-    def go(self, text: Tensor, device: torch.device, progress: Callable[[Point], object] | None) -> None:
+    def go(self, text: Tensor, device: torch.device, shown: Shown) -> None:
         """Train all blocks on rows of tokens."""
         begin = time.monotonic()
         with evaluating(self._dense):
@@ -76,8 +76,7 @@ class BlockRun:
                     streams.advance(block, weights)
                     source.store(index, block)
                     self.curve.append(Point(self.steps, self.tokens, time.monotonic() - begin, loss))
-                    if progress is not None:
-                        progress(self.curve[-1])
+                    shown.step(self.curve[-1], len(self.curve) / self._count)
 
     def report(self, prepared: float) -> Distillation:
         """What was done. prepared: seconds before."""
@@ -140,8 +139,8 @@ class BlockRun:
             for part, p in parameters.items()
             if f"{name}.{part}" in self._masks
         }
-        masters = [p.detach().float() for p in parameters.values()]
-        trained = Trained(parameters, masters, masks, {})
+        old = [p.detach().clone() for p in parameters.values()]
+        trained = Trained(parameters, [p.detach().float() for p in parameters.values()], masks, {})
         step, tokens, begin = 0, 0, time.monotonic()
         while (done := self._options.done(step, time.monotonic() - begin)) < 1:
             batch = step % len(streams.batches)
@@ -154,8 +153,8 @@ class BlockRun:
         values = {part: value.cpu() for part, value in trained.values()} if better else {}
         if not better:
             with torch.no_grad():
-                for part, master in zip(parameters, masters, strict=True):
-                    working[part].copy_(master)
+                for parameter, value in zip(parameters.values(), old, strict=True):
+                    parameter.copy_(value)
         return {"values": values, "steps": step, "tokens": tokens, "loss": after if better else before}
 
     def _error(self, block: nn.Module, working: Mapping[str, Tensor], streams: Streams) -> float:

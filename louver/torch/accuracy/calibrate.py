@@ -155,6 +155,11 @@ class Plan:
         if not any(self.targets.values()):
             raise ValueError(f"no linear layer is left to prune to {options.pattern}, got\n{as_lines(refused)}")
 
+    @property
+    def names(self) -> list[str]:
+        """All linear layers and possible stacks of experts, those that stay dense too."""
+        return list(self._rows)
+
     def _add_stacks(self, model: nn.Module, options: Options) -> None:
         """Parameters [E, …, …] may be stacks of experts. Whether they are, the block's run shows."""
         for block, targets in self.targets.items():

@@ -16,14 +16,14 @@ from torch import Tensor, nn
 from louver.formats.pattern import Pattern
 from louver.torch.accuracy.blockwise import BlockRun
 from louver.torch.accuracy.course import Options, default_rate, windows
-from louver.torch.accuracy.distill_report import Distillation, Point
+from louver.torch.accuracy.distill_report import Distillation, Point, Shown
 from louver.torch.accuracy.loop import Run
 from louver.torch.accuracy.moving import start
 from louver.torch.accuracy.saved import Saved, fingerprint
 from louver.torch.accuracy.scores import apart, head_of, logits_of
 from louver.torch.accuracy.text import device_of, evaluating, generate_tokens
 from louver.torch.accuracy.trained import PRUNED, Trained, trained_parameters, zero_masks
-from louver.torch.accuracy.working import compiled, ready, teacher_of, working_copy
+from louver.torch.accuracy.working import compiling, ready, teacher_of, working_copy
 from louver.torch.layers import sparse_layers
 from louver.torch.swap import PATTERNS
 
@@ -76,7 +76,8 @@ def distill_(
     seed: of the text and of its order.
     resume: a folder. A call that was killed goes on from there, at most 30 seconds or a block back; with `steps`, on a CPU, with
         the same bits.
-    device: where to train, by default where the model is. progress: called with each new point of the curve.
+    device: where to train, by default where the model is.
+    progress: called with each new point of the curve. None: a line, if stderr is a terminal.
 
     The model changes at the end only, so an error leaves it as it was. Raises ValueError for bad arguments,
     ArithmeticError if the loss is not finite.
@@ -84,28 +85,43 @@ def distill_(
     options = Options(
         2.0 if minutes is None and steps is None else minutes, steps, rate, batch, length, generate, moving, parts, seed
     )
+    # Weights of inference mode cannot be trained; a caller's no_grad is not meant for this.
+    with torch.inference_mode(False), torch.enable_grad():
+        return _distilled(model, data, teacher, options, patterns, resume, device, Shown(progress))
+
+
+def _distilled(
+    model: nn.Module,
+    data: Tensor | Mapping[str, Tensor] | None,
+    teacher: object,
+    options: Options,
+    patterns: Sequence[str | Pattern] | Mapping[str, Any],
+    resume: str | os.PathLike[str] | None,
+    device: torch.device | str | None,
+    shown: Shown,
+) -> Distillation:
     begin = time.monotonic()
     place = torch.device(device) if device is not None else device_of(model)
     dense = teacher_of(teacher, model)
     vocabulary = _vocabulary(model, dense)
     parameters = trained_parameters(model)
-    masks, sparse = zero_masks(parameters), sparse_layers(model)
-    if not masks and not sparse:
+    masks = zero_masks(parameters)
+    if not masks and not sparse_layers(model):
         raise ValueError(
             f"a model to distill has pruned weights, got {type(model).__name__} without one of {PRUNED:.0%} zeros: call prune_ first"
         )
-    given = None if data is None else windows(data, length, vocabulary)
-    key = {} if resume is None else _key(model, dense, given, options)
-    peak = rate or default_rate(head_of(dense).weight.shape[1])
+    given = None if data is None else windows(data, options.length, vocabulary)
+    key = {} if resume is None else _key(model, dense, given, options, patterns)
+    rate = options.rate or default_rate(head_of(dense).weight.shape[1])
 
     def saved(name: str) -> Saved | None:
         return None if resume is None else Saved(resume, name, key)
 
-    if parts == "blocks":
-        blocks = BlockRun(model, dense, parameters, masks, options, peak, saved)
+    if options.parts == "blocks":
+        blocks = BlockRun(model, dense, parameters, masks, options, rate, saved)
         text = _text(dense, given, options, saved("text"))
         prepared = time.monotonic() - begin
-        blocks.go(text, place, progress)
+        blocks.go(text, place, shown)
         _write(model, blocks.values)
         return blocks.report(prepared)
     dense = ready(dense, place)
@@ -116,15 +132,16 @@ def distill_(
         parameter.requires_grad_(any(parameter is each for each in trainable.values()))
     masks = {name: mask.to(place) for name, mask in masks.items()}
     masters, moves = {name: p.detach().float() for name, p in trainable.items()}, {}
-    if moving:
+    if options.moving:
         masters, moves = start(masters, working, dense, masks, patterns, text)
     trained = Trained(trainable, list(masters.values()), masks, moves)
-    notes = [f"{len(sparse)} sparse layers train their values"] if sparse else []
+    sparse = len(sparse_layers(model))
+    notes = [f"{sparse} sparse layers train their values"] if sparse else []
     probe = torch.zeros(1, 4, dtype=torch.long, device=place)
-    with apart(working, probe) as head, apart(dense, probe) as dense_head, compiled((working, dense), place, notes):
-        run = Run(head, dense_head, trained, text, options, peak, saved("distill"), notes)
+    with apart(working, probe) as head, apart(dense, probe) as dense_head, compiling(working, dense, place, notes):
+        run = Run(head, dense_head, trained, text, options, rate, saved("distill"), notes)
         run.warm()
-        run.go(time.monotonic() - begin, progress)
+        run.go(time.monotonic() - begin, shown)
     _write(model, dict(trained.values()))
     return run.report()
 
@@ -161,10 +178,11 @@ def _text(dense: nn.Module, given: Tensor | None, options: Options, saved: Saved
     return known["text"] if given is None else torch.cat([given, known["text"]])
 
 
-def _key(model: nn.Module, dense: nn.Module, given: Tensor | None, options: Options) -> dict[str, Any]:
+def _key(model: nn.Module, dense: nn.Module, given: Tensor | None, options: Options, patterns: Any) -> dict[str, Any]:
     """What a resumed run has in common with the one that was killed."""
     return {
         **{name: getattr(options, name) for name in Options.__dataclass_fields__},
+        "patterns": str(dict(patterns) if isinstance(patterns, Mapping) else list(patterns)),
         "model": fingerprint(model.named_parameters()),
         "teacher": fingerprint(dense.named_parameters()),
         "data": None if given is None else fingerprint([("data", given)]),
@@ -173,6 +191,7 @@ def _key(model: nn.Module, dense: nn.Module, given: Tensor | None, options: Opti
 
 def _write(model: nn.Module, values: Mapping[str, Tensor]) -> None:
     parameters = dict(model.named_parameters())
-    with torch.no_grad():
-        for name, value in values.items():
+    for name, value in values.items():
+        # A parameter that was made in inference mode is written there.
+        with torch.inference_mode(parameters[name].is_inference()), torch.no_grad():
             parameters[name].copy_(value)

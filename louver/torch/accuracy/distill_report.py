@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 
@@ -62,3 +64,22 @@ class Distillation:
         if self.moved:
             lines.append(f"{self.moved:.1%} of the kept places moved")
         return "\n".join([*lines, *self.notes])
+
+
+class Shown:
+    """Tells how far a distillation is: to a function, or by a line on a terminal."""
+
+    def __init__(self, progress: Callable[[Point], object] | None) -> None:
+        self._progress = progress
+
+    def step(self, point: Point, done: float) -> None:
+        """A new point, with the share of the work that is done."""
+        if self._progress is not None:
+            self._progress(point)
+        elif sys.stderr.isatty():
+            minutes, seconds = divmod(round(point.seconds * max(0.0, 1 / done - 1)), 60)
+            end = "\n" if done >= 1 else ""
+            sys.stderr.write(
+                f"\rdistilled {min(done, 1):.0%}, loss {point.loss:.4f}, {minutes}:{seconds:02} left {end}"
+            )
+            sys.stderr.flush()

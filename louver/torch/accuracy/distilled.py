@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,6 +36,8 @@ def distill_folder(
     dense, pruned: the same folder twice. work: a folder that keeps the state and the result; the same call goes on.
     Returns the tensors with those that training changed, and the report. Raises MemoryError if it does not fit.
     """
+    # Another call finds another folder.
+    work = work / f"distilled-{_digest(given, data, minutes)}"
     work.mkdir(parents=True, exist_ok=True)
     report = work / "report.json"
     paths = {name: work / f"{name or 'outside'}.block" for name in ("", *pruned.chain.names)}
@@ -60,9 +64,16 @@ def distill_folder(
         part = report.with_suffix(".part")
         part.write_text(json.dumps(asdict(done)), encoding="utf-8")
         part.replace(report)
-    fields = json.loads(report.read_text(encoding="utf-8"))
-    curve = tuple(Point(**point) for point in fields.pop("curve"))
-    return {**given, **found(paths.values())}, Distillation(curve=curve, **{**fields, "notes": tuple(fields["notes"])})
+    fields: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
+    fields |= {"curve": tuple(Point(**point) for point in fields["curve"]), "notes": tuple(fields["notes"])}
+    return {**given, **found(paths.values())}, Distillation(**fields)
+
+
+def _digest(given: Mapping[str, Given], data: Mapping[str, Tensor] | None, minutes: float) -> str:
+    total = hashlib.sha256(repr((minutes, sorted((name, each.crc32) for name, each in given.items()))).encode())
+    for name, rows in (data or {}).items():
+        total.update(f"{name} {list(rows.shape)}".encode() + rows.cpu().contiguous().numpy().tobytes())
+    return total.hexdigest()[:16]
 
 
 def _share(point: Point, minutes: float) -> float:

@@ -9,7 +9,7 @@ import functools
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -50,7 +50,7 @@ Progress = Callable[[str, float], object]
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """How `prune_folder` prunes. See `louver.torch.prune_` for method and tune.
+    """How `prune_folder` prunes. See `louver.torch.prune_` for method, tune and permute.
 
     texts: files to calibrate on, or `OWN` alone. held_out: files that choose the damping and measure errors; none: the
     last eighth of each text. judged: files whose perplexity is measured before and after.
@@ -66,8 +66,14 @@ class Calibration:
     rows: int | None = None
     length: int | None = None
     tune: int = 0
+    permute: bool = False
     distill: float | None = None
     blocks: str | None = None
+
+    @property
+    def speaks(self) -> bool:
+        """Whether the model must predict text."""
+        return self.texts == (OWN,) or bool(self.judged) or self.distill is not None
 
     def __post_init__(self) -> None:
         if not self.texts or (OWN in self.texts and len(self.texts) > 1):
@@ -101,10 +107,10 @@ class _Request:
 
     options: PruneOptions
     given: Mapping[str, Given]
+    facts: ModelFacts = field(repr=False)
 
     def plan(self, checkpoint: Checkpoint) -> Plan:
-        facts = analyze(checkpoint.path, self.options.choice, self.options.pattern)
-        return prune_plan(checkpoint, facts, self.options, self.given)
+        return prune_plan(checkpoint, self.facts, self.options, self.given)
 
 
 def prune_folder(
@@ -139,15 +145,24 @@ def prune_folder(
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     progress("loading", 0)
     model = Folder(checkpoint, facts, place, calibration.blocks)
+    if calibration.speaks and not model.model.can_generate():
+        raise ValueError(
+            f"perplexity, distillation and a text of its own are for a causal language model, got {type(model.model).__name__}: "
+            "leave out --eval and --distill, and give --calibration FILE"
+        )
     texts = _Texts(model, folder_in, calibration, work)
     judged = texts.read(calibration.judged, None)
     skipped = dict(_skipped(model))
-    chosen = Options(options.pattern, calibration.method, calibration.tune, tuple(skipped), None, model.chain.name)
+    asked, skip = calibration, tuple(skipped)
+    chosen = Options(options.pattern, asked.method, asked.tune, skip, None, model.chain.name, asked.permute)
     kept: list[Written] = []
 
     def made(key: Mapping[str, str]) -> Written:
         kept.append(Written(work, model, key))
         return kept[0]
+
+    def told(done: int, total: int, left: float) -> None:
+        progress("pruning", done / total)
 
     report = calibrate(
         model.model,
@@ -156,7 +171,7 @@ def prune_folder(
         source=lambda chain: model,
         resume=made,
         device=place,
-        progress=lambda done, total, left: progress("pruning", done / total),
+        progress=told,
     )
     rows = tuple(replace(row, reason=skipped.get(row.name, row.reason)) for row in report)
     given, distilled = found(kept[0].files()), None
@@ -164,14 +179,18 @@ def prune_folder(
         progress("distilling", 0)
         data = None if calibration.texts == (OWN,) else texts.read(calibration.texts, None)
         pruned = Folder(checkpoint, facts, place, model.chain.name)
-        told = functools.partial(progress, "distilling")
-        given, distilled = distill_folder(model, pruned, given, data, calibration.distill, work / "distilled", told)
+        trained = functools.partial(progress, "distilling")
+        given, distilled = distill_folder(model, pruned, given, data, calibration.distill, work, trained)
     results = {}
     for at, (name, tokens) in enumerate(judged.items()):
         progress("evaluating", at / len(judged))
         results[name] = evaluate_folder(model, given, tokens)
     written = rewrite(
-        folder_in, folder_out, _Request(options, given), force=force, progress=functools.partial(progress, "writing")
+        folder_in,
+        folder_out,
+        _Request(options, given, facts),
+        force=force,
+        progress=functools.partial(progress, "writing"),
     )
     if resume is None:
         shutil.rmtree(work)

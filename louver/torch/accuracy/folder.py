@@ -10,7 +10,7 @@ parameters. The way back is by its rules, too; it must lead to the checkpoint's 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -83,15 +83,13 @@ class Folder:
         described, kind = running.described(config.path, config.fields)
         self._dense = getattr(described, "dtype", None) or DEQUANTIZED
         self.model = self._built(described, kind, shapes)
-        modules = {name: self.model.get_submodule(name) for name in self.chain.names}
-        self._empty = {name: dict(module.named_parameters()) for name, module in modules.items()}
-        self._empty = {name: {**self._empty[name], **dict(modules[name].named_buffers())} for name in modules}
+        self._empty = {name: dict(_tensors(self.model.get_submodule(name))) for name in self.chain.names}
 
     def load(self, index: int) -> nn.Module:
         """The dense block `index` on the device. A block that is loaded stays as it is."""
         name = self.chain.names[index]
         block = self.model.get_submodule(name)
-        if any(parameter.is_meta for parameter in block.parameters()):
+        if any(tensor.is_meta for _, tensor in _tensors(block)):
             self._fill(name, {each: self.read(each) for each in self._of_block(name)})
             self._conversions[name] = self.model._weight_conversions
         return block
@@ -154,11 +152,16 @@ class Folder:
 
     @contextmanager
     def whole(self) -> Generator[Any]:
-        """The model with all blocks loaded, as they are in the files."""
+        """The model with all blocks loaded, as they are in the files. Raises MemoryError if it does not fit on the device."""
         try:
             for index in range(len(self.chain.names)):
                 self.load(index)
             yield self.model
+        except torch.OutOfMemoryError as error:
+            raise MemoryError(
+                f"the whole model runs on one device, got {self.device} where it does not fit ({error}): give a text "
+                "with --calibration FILE, and leave out --distill"
+            ) from error
         finally:
             for index, name in enumerate(self.chain.names):
                 self.store(index, self.model.get_submodule(name))
@@ -179,11 +182,7 @@ class Folder:
 
     def read(self, name: str, given: Mapping[str, Given] | None = None) -> Tensor:
         """A tensor's numbers on the CPU; dequantized in f32. given: tensors in the place of the checkpoint's."""
-        array, factors = self._array(name, given), self._factors(name, given)
-        if factors is not None:
-            rows, columns = range(math.prod(array.shape[:-1])), range(array.shape[-1])
-            array = numbers(array, factors.at(rows, columns).reshape(array.shape))
-        return of_host(array)
+        return of_host(_dequantized(self._array(name, given), self._factors(name, given)))
 
     def _stored(self, name: str, new: Tensor | None, arrays: dict[str, Any], changed: bool) -> float:
         """Put a tensor into `arrays` as the checkpoint stores it, with its scales. Returns the relative loss."""
@@ -191,19 +190,20 @@ class Folder:
         if new is None or tuple(new.shape) != shape:
             got = "none of this name" if new is None else f"shape {list(new.shape)}"
             raise ValueError(f"{name} is stored with shape {list(shape)}, Transformers would store {got}: --exclude it")
-        dense = self.read(name).to(new.device).to(new.dtype)
+        array, factors = self._array(name), self._factors(name)
+        dense = of_host(_dequantized(array, factors)).to(new.device).to(new.dtype)
         if name in arrays or (changed and torch.equal(new, dense)):
             return 0.0
-        result = rounded(new, dense, of_host(self._array(name)).to(new.device), self._factors(name))
+        result = rounded(new, dense, of_host(array).to(new.device), factors)
         arrays[name] = result.stored.cpu()
         scale = self.facts.tensors[name].scale
         if scale is not None and result.scales is not None:
-            stored = self._source.array(scale.name)
+            stored = self._array(scale.name)
             arrays[scale.name] = result.scales.reshape(stored.shape).view(stored.dtype)
         return result.loss
 
     def _array(self, name: str, given: Mapping[str, Given] | None = None) -> Any:
-        return given[name].array(name) if given and name in given else self._source.array(name)
+        return given[name].array() if given and name in given else self._source.array(name)
 
     def _factors(self, name: str, given: Mapping[str, Given] | None = None) -> Factors | None:
         scale = self.facts.tensors[name].scale
@@ -247,7 +247,7 @@ class Folder:
         """Load tensors of the checkpoint into a block. Raises ValueError if a parameter gets none."""
         self._load(tensors)
         block = self.model.get_submodule(name)
-        empty = [f"{name}.{each}" for each, parameter in block.named_parameters() if parameter.is_meta]
+        empty = [f"{name}.{each}" for each, tensor in _tensors(block) if tensor.is_meta]
         if empty:
             raise ValueError(f"each parameter of a block comes from the checkpoint, got none for {listed(empty)}")
 
@@ -263,6 +263,19 @@ class Folder:
         wrong = sorted({*info.unexpected_keys, *(each[0] for each in info.mismatched_keys), *info.conversion_errors})
         if wrong:
             raise ValueError(f"Transformers loads each tensor of a block, got {listed(wrong)} that it does not")
+
+
+def _dequantized(array: Any, factors: Factors | None) -> Any:
+    if factors is None:
+        return array
+    rows, columns = range(math.prod(array.shape[:-1])), range(array.shape[-1])
+    return numbers(array, factors.at(rows, columns).reshape(array.shape))
+
+
+def _tensors(block: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """The parameters and buffers of a block."""
+    yield from block.named_parameters()
+    yield from block.named_buffers()
 
 
 def _put(module: nn.Module, name: str, tensor: Tensor) -> None:

@@ -6,14 +6,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
+
+from torch import nn
 
 from louver.formats.coverage import has_kernels
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
 from louver.library.predict import predicted_us
 from louver.torch.gain import measure
-from louver.torch.layers import Layer
+from louver.torch.layers import Layer, dense_layers
 from louver.torch.linear import SparseLinear
 
 
@@ -27,6 +30,30 @@ def with_kernels(layer: Layer, patterns: Sequence[Pattern]) -> list[Pattern]:
     """The patterns that the layer's weight can keep and that GPUs multiply in its element type."""
     columns = layer.weight.shape[1]
     return [p for p in patterns if columns >= p.m and has_kernels("products", str(p), element_of(layer))]
+
+
+def speedup(
+    model: nn.Module, per_layer: Mapping[str, str | Pattern | None], tokens: Sequence[int] = (16, 2048)
+) -> float:
+    """Dense over sparse time of the products of the layers that `per_layer` names, as `allocate` counts it.
+
+    per_layer: patterns by layer, None for dense. Layers whose products no GPU has with a pattern do not count. Raises
+    ValueError for another name.
+    """
+    layers = {layer.name: layer for layer in dense_layers(model) if layer.refused is None}
+    chosen = {name: None if p is None else Pattern.parse(p) for name, p in per_layer.items()}
+    unknown = [name for name, pattern in chosen.items() if pattern is not None and name not in layers]
+    if unknown:
+        raise ValueError(f"patterns are of linear layers that may be pruned, got {unknown[0]!r}")
+    tried = list(dict.fromkeys(pattern for pattern in chosen.values() if pattern is not None))
+    times, dense, sparse = LayerTimes(tokens), dict.fromkeys(tokens, 0.0), dict.fromkeys(tokens, 0.0)
+    for name, pattern in chosen.items():
+        known = with_kernels(layers[name], [pattern] if pattern else tried) if name in layers else []
+        for n in tokens if known else ():
+            both = times.of(layers[name], known[0])
+            dense[n] += both[0][n]
+            sparse[n] += both[1 if pattern else 0][n]
+    return 1 / fmean(sparse[n] / dense[n] for n in tokens)
 
 
 class LayerTimes:

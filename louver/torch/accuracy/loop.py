@@ -7,24 +7,27 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from louver.torch.accuracy.course import Options, Order
-from louver.torch.accuracy.distill_report import Distillation, Point
+from louver.torch.accuracy.distill_report import Distillation, Point, Shown
+from louver.torch.accuracy.graphed import Body, graph
 from louver.torch.accuracy.saved import Saved
 from louver.torch.accuracy.scores import Head, divergence, reduce_scores
 from louver.torch.accuracy.trained import Trained
-from louver.torch.accuracy.working import DenseStates, uncompile
+from louver.torch.accuracy.working import DenseStates, compile_blocks, uncompile
 
 LOOK: Final = 20
 """Steps from one look at the loss to the next. A look waits for the device."""
 
 MOVE: Final = 10
 """Steps from one choice of moving masks to the next."""
+
+CLOSE: Final = 0.02
+"""Most relative difference of loss and gradient between ways to run the blocks, which round and add differently."""
 
 SAVE_SECONDS: Final = 30.0
 
@@ -53,32 +56,60 @@ class Run:
         self._states = DenseStates(dense, self._text, free // 4)
         self._order = Order(len(text), options.batch, options.seed)
         self._reduce: Any = torch.compile(reduce_scores, dynamic=False) if free else reduce_scores
+        self._body: Body | None = None
         self._curve: list[Point] = []
         self._losses: list[Tensor] = []
         self._step, self._tokens, self._seconds, self._prepared = 0, 0, 0.0, 0.0
 
     def warm(self) -> None:
-        """Load what was saved, and run once, which compiles. Where that fails, run as written."""
+        """Find the fastest way to run that works, and load what was saved.
+
+        On a GPU: all blocks in CUDA graphs; compiled blocks; blocks as written. Notes say why a way was left.
+        """
         loaded = None if self._saved is None else self._saved.load()
-        rows = torch.arange(min(self._options.batch, len(self._text)))
-        try:
-            self._loss(rows).backward()
-        except Exception as error:
-            if self._device.type != "cuda":
-                raise
-            self._notes.append(f"not compiled: {type(error).__name__}: {str(error).splitlines()[0]}")
-            uncompile((self._head.model, self._dense.model))
-            self._reduce = reduce_scores
-            self._loss(rows).backward()
-        for parameter in self._head.model.parameters():
-            parameter.grad = None
+        if self._device.type == "cuda":
+            self._settle()
         if loaded is not None:
             self._trained.load(loaded["trained"])
             self._order.load(loaded["order"])
             self._step, self._tokens, self._seconds = loaded["step"], loaded["tokens"], loaded["seconds"]
             self._curve = [Point(*each) for each in loaded["curve"]]
 
-    def go(self, prepared: float, progress: Callable[[Point], object] | None) -> None:
+    def _settle(self) -> None:
+        model = self._head.model
+        try:
+            # The teacher runs too, which compiles it.
+            expected = self._probe()
+            rows = torch.arange(min(self._options.batch, len(self._text)), device=self._device)
+            self._body = Body(model, self._text[rows], lambda forward: torch.compile(forward, dynamic=False))
+            self._body.enter(graph(self._body))
+            got = self._probe()
+            if not all(abs(a - b) <= CLOSE * abs(a) for a, b in zip(expected, got, strict=True)):
+                raise ArithmeticError(f"loss and norm of the gradient are {expected}, got {got}")
+        except Exception as error:
+            if self._body is not None:
+                self._body.leave()
+            self._notes.append(f"no CUDA graph of the blocks: {_first_line(error)}")
+            try:
+                compile_blocks(model)
+                self._probe()
+            except Exception as other:
+                self._notes.append(f"not compiled: {_first_line(other)}")
+                uncompile((model, self._dense.model))
+                self._reduce = reduce_scores
+                self._probe()
+
+    def _probe(self) -> tuple[float, float]:
+        """The loss of the first rows, and the norm of its gradient."""
+        loss = self._loss(torch.arange(min(self._options.batch, len(self._text))))
+        loss.backward()
+        found = [p.grad for p in self._head.model.parameters() if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm(found).item()
+        for parameter in self._head.model.parameters():
+            parameter.grad = None
+        return loss.item(), norm
+
+    def go(self, prepared: float, shown: Shown) -> None:
         """Train to the end."""
         self._prepared = prepared
         already, begin, kept = self._seconds, time.monotonic(), time.monotonic()
@@ -96,8 +127,7 @@ class Run:
             if not last and self._step % LOOK:
                 continue
             self._look(already - begin)
-            if progress is not None:
-                progress(self._curve[-1])
+            shown.step(self._curve[-1], self._options.done(self._step, self._seconds))
             if self._saved is not None and (last or time.monotonic() - kept >= SAVE_SECONDS):
                 kept = time.monotonic()
                 self._saved.save(self._state())
@@ -119,7 +149,7 @@ class Run:
             masked=len(masks),
             zeros=1 - kept / size if size else 0.0,
             moved=1 - both / kept if kept else 0.0,
-            notes=tuple(self._notes),
+            notes=(*self._notes, *self._trained.notes),
         )
 
     def _loss(self, rows: Tensor) -> Tensor:
@@ -156,3 +186,8 @@ class Run:
             "seconds": self._seconds,
             "curve": curve,
         }
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"

@@ -40,7 +40,7 @@ class Resume:
             if other:
                 raise ValueError(
                     f"resume goes on with the same call, got {self._folder} of a run with another {', another '.join(other)}: "
-                    "repeat that call with the dense model, or give another folder"
+                    "repeat that call with the dense model, remove the folder, or give another one"
                 )
         else:
             write(path, dict(key))

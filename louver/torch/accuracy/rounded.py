@@ -19,7 +19,10 @@ from louver.models.scaled import Factors
 
 @dataclass(frozen=True, slots=True)
 class Rounded:
-    """A weight as stored. scales: for the blocks of `Factors`, None without. loss: ‖stored − new‖ / ‖new‖, as numbers."""
+    """A weight as stored. scales: for the blocks of `Factors`, None without.
+
+    loss: ‖stored − new‖ / ‖new‖, as numbers in the type of `new`; 0 for elements that did not change.
+    """
 
     stored: Tensor
     scales: NDArray[Any] | None
@@ -68,7 +71,7 @@ def _chosen(where: Tensor, one: Tensor, other: Tensor) -> Tensor:
 def _loss(new: Tensor, made: Tensor) -> float:
     wide = new.float()
     norm = float(wide.norm())
-    return float((made - wide).norm()) / norm if norm > 0 else 0.0
+    return float((made.to(new.dtype).float() - wide).norm()) / norm if norm > 0 else 0.0
 
 
 def _blocks(x: Tensor, block: tuple[int, ...]) -> Tensor:

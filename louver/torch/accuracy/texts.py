@@ -74,13 +74,3 @@ def _tokenized(path: Path, model: Path) -> list[int]:
         raise ValueError(
             f"{model}: no tokenizer that Transformers loads ({why}): give token ids as .npy or .safetensors"
         ) from error
-
-
-def check_vocabulary(tokens: Tensor, size: int, name: str) -> Tensor:
-    """The tokens. Raises ValueError for a token that the model does not have."""
-    low, high = int(tokens.min()), int(tokens.max())
-    if low < 0 or high >= size:
-        raise ValueError(
-            f"{name}: token ids are from 0 to {size - 1}, got {low if low < 0 else high}: it was tokenized for another model"
-        )
-    return tokens

@@ -29,6 +29,9 @@ BETAS: Final = (0.9, 0.95)
 CLIP: Final = 1.0
 """Most norm of all gradients together."""
 
+WARM: Final = 3
+"""Steps before one is captured in a CUDA graph."""
+
 DECAY: Final = 2e-4
 """Of pruned values while masks move, as a share added to their gradient: SR-STE, arXiv 2102.04010, equation 6."""
 
@@ -79,7 +82,15 @@ class Trained:
         self.masks = [masks[self.names[at]].to(self._parameters[at].dtype) for at in self._at]
         self._moving = {order: moving[self.names[at]] for order, at in enumerate(self._at) if self.names[at] in moving}
         self.moves = bool(moving)
-        self._optimizer = torch.optim.Adam(self.masters, lr=0.0, betas=BETAS, fused=True)
+        self._device = self.masters[0].device
+        # On a GPU the rate is read there, so that a graph of a step reads each step's own.
+        on = self._device.type == "cuda"
+        self._rate: Any = torch.zeros((), device=self._device) if on else 0.0
+        self._optimizer = torch.optim.Adam(self.masters, lr=self._rate, betas=BETAS, fused=True, capturable=on)
+        self._steps = 0 if on else None
+        self._graph: Any = None
+        self.notes: list[str] = []
+        self._gradients: list[Tensor] = []
         for master in self.masters:
             master.grad = torch.zeros_like(master)
         self._write()
@@ -87,6 +98,25 @@ class Trained:
     def step(self, rate: float) -> None:
         """One step of Adam by the gradients of the parameters, which are then dropped."""
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters]
+        if isinstance(self._rate, Tensor):
+            self._rate.fill_(rate)
+        else:
+            for group in self._optimizer.param_groups:
+                group["lr"] = rate
+        if self._graph is None:
+            self._update(gradients)
+            self._capture(gradients)
+        else:
+            moved = [(k, g) for k, g in zip(self._gradients, gradients, strict=True) if k.data_ptr() != g.data_ptr()]
+            if moved:
+                kept, new = zip(*moved, strict=True)
+                _torch._foreach_copy_(list(kept), list(new))
+            self._graph.replay()
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    def _update(self, gradients: list[Tensor]) -> None:
+        """Change the gradients to those of the masters, and step."""
         fixed = [order for order in range(len(self._at)) if not (self.moves and order in self._moving)]
         if fixed:
             _torch._foreach_mul_(
@@ -98,12 +128,24 @@ class Trained:
             at = self._at[order]
             grads[at].add_(self.masters[at].detach() * (1 - self.masks[order]), alpha=DECAY)
         torch.nn.utils.clip_grad_norm_(self.masters, CLIP, foreach=True)
-        for group in self._optimizer.param_groups:
-            group["lr"] = rate
         self._optimizer.step()
-        for parameter in self._parameters:
-            parameter.grad = None
         self._write()
+
+    def _capture(self, gradients: list[Tensor]) -> None:
+        """After some steps on a GPU, capture a step in a CUDA graph: its hundreds of kernels take the host longer."""
+        if self._steps is None or self.moves:
+            return
+        self._steps += 1
+        if self._steps < WARM:
+            return
+        self._gradients, self._steps = gradients, None
+        try:
+            made = torch.cuda.CUDAGraph()
+            with torch.cuda.device(self._device), torch.cuda.graph(made):
+                self._update(gradients)
+            self._graph = made
+        except RuntimeError as error:
+            self.notes.append(f"no CUDA graph of a step: {str(error).splitlines()[0]}")
 
     def move(self) -> None:
         """Choose the masks that move anew."""
@@ -145,6 +187,9 @@ class Trained:
         for mask, saved in zip(self.masks, state["masks"], strict=True):
             mask.copy_(saved)
         self._optimizer.load_state_dict(dict(state["adam"]))
+        for group in self._optimizer.param_groups:
+            group["lr"] = self._rate
+        self._graph, self._steps = None, 0 if self._device.type == "cuda" else None
         self.moves = state["moves"]
         self._write()
 

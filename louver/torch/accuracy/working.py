@@ -27,8 +27,14 @@ def compute_type(device: torch.device) -> torch.dtype:
 
 
 def working_copy(model: nn.Module, device: torch.device) -> nn.Module:
-    """A copy in evaluation mode, to be trained while the model stays as it is."""
-    made = copy.deepcopy(model).to(device=device, dtype=compute_type(device)).eval()
+    """A copy in evaluation mode, to be trained while the model stays as it is. Buffers keep their types."""
+    made = copy.deepcopy(model).to(device).eval()
+    # Frequencies of positions would be wrong in 16 bits.
+    modules: Any = list(made.modules())
+    buffers = [(module._buffers, dict(module._buffers)) for module in modules]
+    made.to(compute_type(device))
+    for now, before in buffers:
+        now.update(before)
     for parameter in made.parameters():
         parameter.grad = None
     return made
@@ -70,29 +76,34 @@ def ready(teacher: nn.Module, device: torch.device) -> nn.Module:
     return working_copy(teacher, device)
 
 
+def compile_blocks(model: nn.Module) -> None:
+    """Compile each block of a model when it first runs. Raises ValueError for a model without blocks."""
+    for chain in find_chains(model):
+        for name in chain.names:
+            model.get_submodule(name).compile(dynamic=False)
+
+
 @contextlib.contextmanager
-def compiled(models: Sequence[nn.Module], device: torch.device, notes: list[str]) -> Generator[bool]:
-    """Blocks of these models compiled for a while, on a GPU. Yields whether they are. Notes say why if they are not."""
-    blocks: list[Any] = []
-    if device.type == "cuda":
-        try:
-            blocks = [
-                model.get_submodule(name) for model in models for chain in find_chains(model) for name in chain.names
-            ]
-        except ValueError as error:
-            notes.append(f"not compiled: {error}")
-    before = [block._compiled_call_impl for block in blocks]
-    tables = [module for model in models for module in model.modules() if blocks and isinstance(module, nn.Embedding)]
+def compiling(model: nn.Module, dense: nn.Module, device: torch.device, notes: list[str]) -> Generator[None]:
+    """Prepare both models to be compiled for a while, on a GPU: the dense one's blocks are. Notes say why if not."""
+    on = device.type == "cuda"
+    modules: Any = list(dense.modules())
+    before = [module._compiled_call_impl for module in modules]
+    tables = [module for module in model.modules() if on and isinstance(module, nn.Embedding)]
     handles = [table.register_forward_hook(_with_gradient) for table in tables]
     try:
-        for block in blocks:
-            block.compile(dynamic=False)
-        yield bool(blocks)
+        if on:
+            try:
+                compile_blocks(dense)
+            except ValueError as error:
+                notes.append(f"the teacher is not compiled: {error}")
+        yield
     finally:
         for handle in handles:
             handle.remove()
-        for block, was in zip(blocks, before, strict=True):
-            block._compiled_call_impl = was
+        # A teacher may be compiled by its owner.
+        for module, own in zip(modules, before, strict=True):
+            module._compiled_call_impl = own
 
 
 def _with_gradient(module: nn.Module, args: Any, output: Tensor) -> None:

@@ -17,8 +17,8 @@ from louver.library.predict import predicted_us
 torch: Any = pytest.importorskip("torch")
 transformers: Any = pytest.importorskip("transformers")
 
-from louver.torch.accuracy import allocate as module  # noqa: E402
 from louver.torch.accuracy.allocation import Option, choose  # noqa: E402
+from louver.torch.accuracy.layer_times import LayerTimes, speedup  # noqa: E402
 from louver.torch.accuracy.text import evaluate, generate_tokens  # noqa: E402
 
 
@@ -49,7 +49,7 @@ def fake_times(monkeypatch: Any, relative: dict[str, float]) -> None:
         dense = {n: float(layer.weight.numel() * n) for n in self._tokens}
         return dense, {n: time * relative[str(pattern)] for n, time in dense.items()}
 
-    monkeypatch.setattr(module.LayerTimes, "of", of)
+    monkeypatch.setattr(LayerTimes, "of", of)
 
 
 def pruned_kl(model: Any, text: Any, per_layer: Any) -> float:
@@ -66,14 +66,11 @@ def test_sensitive_layers_stay_dense(sensitive: Any) -> None:
     found = louver.torch.allocate(model, "30%", calibration=text, patterns=("2:4",))
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(pattern is None for name, pattern in found.items() if "layers.2" in name)
-    groups: dict[int, set[Any]] = {}
-    for layer in found.layers:
-        groups.setdefault(layer.group, set()).add(layer.pattern)
-    assert len(found) == 21 and len(groups) == 12 and all(len(patterns) == 1 for patterns in groups.values())
+    assert len(found) == 22 and found["lm_head"] is None
     assert 0.3 <= found.zeros <= 1 / 3 and found.speedup is None
     # It beats an allocation that ignores what harms: the last layers of the model up to the same zeros.
-    blind, zeros, total = {}, 0.0, sum(a * b for a, b in (layer.shape for layer in found.layers))
-    for layer in reversed(found.layers):
+    blind, zeros, total = {}, 0.0, sum(a * b for a, b in (layer.shape for layer in found.layers[:-1]))
+    for layer in reversed(found.layers[:-1]):
         blind[layer.name] = "2:4" if zeros < found.zeros * total else None
         zeros += layer.shape[0] * layer.shape[1] / 2 if blind[layer.name] else 0
     assert pruned_kl(model, text, found) < 0.3 * pruned_kl(model, text, blind)
@@ -86,6 +83,8 @@ def test_prune_takes_an_allocation(sensitive: Any) -> None:
     louver.torch.prune_(pruned, per_layer=found, method="wanda", calibration=text)
     zeros, size = 0, 0
     for name, pattern in found.items():
+        if name == "lm_head":
+            continue
         w = pruned.get_submodule(name).weight.detach()
         zeros, size = zeros + int((w == 0).sum()), size + w.numel()
         if pattern is None:
@@ -106,15 +105,32 @@ def test_a_budget_of_time(sensitive: Any, monkeypatch: Any) -> None:
     assert found.speedup is not None and 1.2 <= found.speedup < 1.5 and not found.measured and found.tokens == (1, 7)
     # What is slower than dense is not even tried.
     assert all("4:8@16" not in layer.kl and layer.pattern != "4:8@16" for layer in found.layers)
-    size = {layer.name: layer.shape[0] * layer.shape[1] for layer in found.layers}
+    size = {layer.name: layer.shape[0] * layer.shape[1] for layer in found.layers if layer.kl}
     relative = {"2:4": 0.6, "1:4": 0.4, None: 1.0}
-    time = sum(size[name] * relative[pattern] for name, pattern in found.items()) / sum(size.values())
+    time = sum(size[name] * relative[pattern] for name, pattern in found.items() if name in size) / sum(size.values())
     assert 1 / time == pytest.approx(found.speedup)
+    assert speedup(model, found, (1, 7)) == pytest.approx(found.speedup)
     assert "× as fast at 1, 7 tokens (predicted for an H200)" in str(found)
     with pytest.raises(ValueError, match="within reach of the patterns, at most 2.50x, got 2.6x: ask for less"):
         louver.torch.allocate(model, "2.6x", calibration=text, patterns=("2:4", "1:4"))
     with pytest.raises(ValueError, match="no pattern is faster than dense, got 4:8@16: try other patterns"):
         louver.torch.allocate(model, "1.1x", calibration=text, patterns=("4:8@16",))
+
+
+def test_the_speed_of_given_patterns() -> None:
+    model = llama()
+    every = dict.fromkeys([name for name in found_linear(model) if name != "lm_head"], "2:4")
+    layers = [model.get_submodule(name).weight.shape for name in every]
+    times = [[predicted_us(*shape, n, "bf16", p) for shape in layers] for n in (16, 2048) for p in (None, "2:4")]
+    relative = (sum(times[1]) / sum(times[0]) + sum(times[3]) / sum(times[2])) / 2
+    assert speedup(model, every) == pytest.approx(1 / relative)
+    assert speedup(model, {**every, **dict.fromkeys(list(every)[1:])}) == pytest.approx(1, abs=0.1)
+    with pytest.raises(ValueError, match="linear layers that may be pruned, got 'lm_head'"):
+        speedup(model, {"lm_head": "2:4"})
+
+
+def found_linear(model: Any) -> list[str]:
+    return [name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)]
 
 
 def test_time_counts_where_a_pattern_gains_nothing_there(sensitive: Any, monkeypatch: Any) -> None:
@@ -126,10 +142,30 @@ def test_time_counts_where_a_pattern_gains_nothing_there(sensitive: Any, monkeyp
         share = 0.98 if "self_attn" in layer.name else 0.5
         return dense, {n: time * share for n, time in dense.items()}
 
-    monkeypatch.setattr(module.LayerTimes, "of", of)
+    monkeypatch.setattr(LayerTimes, "of", of)
     found = louver.torch.allocate(model, "1.25x", calibration=text, patterns=("2:4",))
     assert found.speedup is not None and found.speedup >= 1.25
     assert all(layer.pattern is None for layer in found.layers if "self_attn" in layer.name)
+
+
+def test_experts_and_skipped_layers_are_named_and_stay_dense() -> None:
+    torch.manual_seed(5)
+    config = transformers.Qwen2MoeConfig(
+        vocab_size=99, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32,
+        shared_expert_intermediate_size=32,
+    )  # fmt: skip
+    model = transformers.Qwen2MoeForCausalLM(config).eval()
+    text = torch.randint(99, (12, 24))
+    found = louver.torch.allocate(model, "20%", calibration=text, patterns=("2:4",), skip=("*.q_proj",))
+    assert {name for name, pattern in found.items() if pattern} and found["model.layers.0.self_attn.q_proj"] is None
+    stacks = [name for name, p in model.named_parameters() if p.ndim == 3]
+    assert all(found[name] is None for name in stacks)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    louver.torch.prune_(model, per_layer=found, method="wanda", calibration=text)
+    for name, value in model.state_dict().items():
+        pattern = found.get(name.removesuffix(".weight"))
+        assert torch.equal(value, before[name]) == (pattern is None), name
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -18,6 +18,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference
 
 from louver.torch.accuracy import loop, working  # noqa: E402
 from louver.torch.accuracy.course import Options, Order, default_rate, windows  # noqa: E402
+from louver.torch.accuracy.distill_report import Point, Shown  # noqa: E402
+from louver.torch.accuracy.graphed import Body  # noqa: E402
 from louver.torch.accuracy.text import evaluate, generate_tokens  # noqa: E402
 from louver.torch.accuracy.trained import trained_parameters, zero_masks  # noqa: E402
 
@@ -94,6 +96,28 @@ def test_a_frozen_parameter_stays() -> None:
     old = norm.clone()
     louver.torch.distill_(model, teacher=dense, steps=3, **QUICK)
     assert torch.equal(norm, old)
+
+
+@pytest.mark.parametrize("context", ["inference_mode", "no_grad"])
+def test_it_trains_whatever_the_caller_switched_off(context: str) -> None:
+    with getattr(torch, context)():
+        model, dense = pair()
+        old = state(model)
+        for parts in ("model", "blocks"):
+            louver.torch.distill_(model, teacher=dense, steps=6, parts=parts, **QUICK)
+    assert not torch.equal(old["model.norm.weight"], model.model.norm.weight)
+
+
+def test_a_terminal_shows_the_time_left(monkeypatch: Any, capsys: Any) -> None:
+    shown = Shown(None)
+    shown.step(Point(20, 100, 30.0, 0.25), 0.25)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    shown.step(Point(20, 100, 30.0, 0.25), 0.25)
+    shown.step(Point(80, 400, 121.0, 0.125), 1.01)
+    assert (
+        capsys.readouterr().err == "\rdistilled 25%, loss 0.2500, 1:30 left \rdistilled 100%, loss 0.1250, 0:00 left \n"
+    )
 
 
 def test_values_of_sparse_layers_train() -> None:
@@ -200,6 +224,48 @@ def test_rows_come_once_a_pass_and_the_rate_falls() -> None:
     assert rates[0] == pytest.approx(0.1) and max(rates) == pytest.approx(1, abs=0.05)
     assert rates[100] == pytest.approx(0.03) and rates[10:] == sorted(rates[10:], reverse=True)
     assert default_rate(64) == default_rate(576) == 1.4e-3 and default_rate(4096) == pytest.approx(1.4e-3 * 576 / 4096)
+
+
+def test_a_working_copy_keeps_the_types_of_buffers(monkeypatch: Any) -> None:
+    model, _ = pair()
+    monkeypatch.setattr(working, "compute_type", lambda device: torch.bfloat16)
+    made = working.working_copy(model.train(), torch.device("cpu"))
+    assert all(p.dtype == torch.bfloat16 for p in made.parameters()) and not made.training and model.training
+    for name, buffer in model.named_buffers():
+        assert torch.equal(made.get_buffer(name), buffer) and buffer.dtype == torch.float32
+    assert made.lm_head.weight is made.model.embed_tokens.weight
+    assert working.ready(model, torch.device("cpu")) is not model
+    assert working.ready(made, torch.device("cpu")) is made
+
+
+@pytest.mark.parametrize("kind", ["Llama", "GPT2"])
+def test_a_body_runs_all_blocks_for_the_model(kind: str) -> None:
+    model, _ = pair(kind)
+    tokens, other = torch.randint(99, (3, 12)), torch.randint(99, (3, 12))
+    expected = [model(each).logits for each in (tokens, other)]
+    expected[1].sum().backward()
+    gradient = {name: p.grad.clone() for name, p in model.named_parameters()}
+    model.zero_grad()
+    body = Body(model, tokens)
+    for block in body.blocks:
+        assert "forward" not in vars(block)
+    # A first call finds the form of the output.
+    body(body.sample)
+    calls: list[int] = []
+    body.enter(lambda x: calls.append(len(x)) or body(x))
+    found = [model(each).logits for each in (tokens, other)]
+    found[1].sum().backward()
+    assert calls == [3, 3] and all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
+    assert all(torch.equal(p.grad, gradient[name]) for name, p in model.named_parameters())
+    body.leave()
+    assert torch.equal(model(tokens).logits, expected[0]) and calls == [3, 3]
+
+
+def test_models_whose_blocks_are_no_body() -> None:
+    model, _ = pair()
+    model.model.layers[1].register_forward_hook(lambda *_: None)
+    with pytest.raises(ValueError, match="blocks have no hooks, got model.layers.1 with some"):
+        Body(model, torch.randint(99, (3, 12)))
 
 
 def test_dense_states_are_computed_once() -> None:
@@ -311,8 +377,14 @@ def test_killed_blocks_go_on_with_the_same_bits(tmp_path: Any) -> None:
 def test_blocks_that_do_not_learn_stay() -> None:
     model, dense = pair()
     old = state(model)
-    louver.torch.distill_(model, teacher=dense, steps=2, parts="blocks", **{**QUICK, "rate": 10.0})
-    assert same(old, model.state_dict())
+    losses = []
+    for rate in (10.0, 1e-9):
+        report = louver.torch.distill_(model, teacher=dense, steps=2, parts="blocks", **{**QUICK, "rate": rate})
+        losses.append([point.loss for point in report.curve])
+        if rate == 10.0:
+            assert same(old, model.state_dict())
+    # The next block reads the stream of the old values.
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
 def test_bad_blocks() -> None:

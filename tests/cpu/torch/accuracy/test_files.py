@@ -53,10 +53,11 @@ def asked(path: Path, method: Method = FULL, **more: Any) -> Calibration:
 )
 def test_a_folder_gives_the_bits_of_the_model_in_memory(kind: str, dtype: str, tmp_path: Path) -> None:
     source = saved(torch, transformers, tmp_path / "in", kind, dtype)
-    done = prune_folder(source, tmp_path / "out", TWO_FOUR, asked(tmp_path, tune=3))
+    more = {"tune": 3, "permute": kind in ("llama", "gemma3")}
+    done = prune_folder(source, tmp_path / "out", TWO_FOUR, asked(tmp_path, **more))
     wanted = model_in(source)
     report = louver.torch.prune_(
-        wanted, method="sparsegpt", correct=True, reconstruct=6, tune=3, calibration={"text.npy": ids(torch, 24)}
+        wanted, method="sparsegpt", correct=True, reconstruct=6, calibration={"text.npy": ids(torch, 24)}, **more
     )
     got = model_in(tmp_path / "out")
     state = wanted.state_dict()

@@ -88,7 +88,7 @@ def test_a_model_on_meta_is_refused(llama: Any) -> None:
 
 def test_without_a_calibration_the_model_writes_it(llama: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     generate = prune.generate_tokens
-    monkeypatch.setattr(prune, "generate_tokens", lambda model, rows, length: generate(model, rows // 16, 20))
+    monkeypatch.setattr(prune, "generate_tokens", lambda model, rows, length: generate(model, rows // 8, 20))
     report = louver.torch.prune_(llama, method="wanda")
     assert report["model.layers.0.mlp.up_proj"].tokens == 14 * 20 and list(report.held_out) == ["own"]
 
