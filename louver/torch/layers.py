@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -67,8 +67,12 @@ def dense_layers(model: nn.Module) -> list[Layer]:
             f"a model has layers of torch.nn.Linear, or of Transformers' Conv1D, got {type(model).__name__} without one"
         )
     owners = _owners(model)
-    heads = _heads(model)
-    return [_layer(name, module, places, owners, heads) for name, module, places in found]
+    heads, adapted = _heads(model), _adapted(model)
+    layers = [_layer(name, module, places, owners, heads) for name, module, places in found]
+    return [
+        replace(layer, refused=adapted[layer.module]) if layer.refused is None and layer.module in adapted else layer
+        for layer in layers
+    ]
 
 
 def sparse_layers(model: nn.Module) -> list[Layer]:
@@ -159,6 +163,21 @@ def _is_router(parent: nn.Module, rows: int) -> bool:
     for module in (parent, *parent.children()):
         counts |= {value for name, value in vars(module).items() if "expert" in name and type(value) is int}
     return rows in counts
+
+
+def _adapted(model: nn.Module) -> dict[nn.Module, str]:
+    """For each module below a layer of PEFT: why it stays as it is."""
+    loaded: Any = sys.modules.get("peft.tuners.tuners_utils")
+    if loaded is None:
+        return {}
+    tuners: list[Any] = [module for module in model.modules() if isinstance(module, loaded.BaseTunerLayer)]
+    reasons: dict[nn.Module, str] = {}
+    for tuner in tuners:
+        reasons |= dict.fromkeys(tuner.modules(), "it belongs to an adapter of PEFT")
+    return reasons | dict.fromkeys(
+        (tuner.get_base_layer() for tuner in tuners),
+        "an adapter of PEFT reads the weight itself: attach it after the swap",
+    )
 
 
 def _reads_weights(parent: nn.Module) -> bool:

@@ -247,6 +247,11 @@ class SparseLinear(nn.Module):
         made.bias = self.bias
         return made.train(self.training)
 
+    @property
+    def compute_dtype(self) -> torch.dtype:
+        """The element type of x and of the products; that of the values, unless they are quantized."""
+        return self.weight.dense_dtype or self.weight.dtype
+
     def reset_parameters(self) -> None:
         """New random values, pruned by magnitude."""
         bound = 1 / math.sqrt(self.in_features) if self.in_features else 0
