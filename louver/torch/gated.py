@@ -24,7 +24,7 @@ from louver.formats.dtypes import element_type
 from louver.formats.gated import GATE_ROWS
 from louver.torch.gated_proof import NotFusedError, Pair, proved
 from louver.torch.layers import is_hooked
-from louver.torch.linear import SparseLinear
+from louver.torch.linear import SparseLinear, arrays_of
 from louver.torch.operators import multiply
 from louver.torch.paired import PairedLinear, PairedWeight
 
@@ -52,7 +52,7 @@ class GatedBlock(nn.Module):
         joint: Any = children[JOINT]
         biases: Any = gate._parameters["bias"], up._parameters["bias"]
         bias = None if biases[0] is None else torch.cat(biases)
-        arrays = joint._parameters
+        arrays = arrays_of(joint)
         down: Any = children[pair.down]
         return down(
             multiply(
@@ -160,7 +160,8 @@ def _check(block: Any, pair: Pair, places: dict[int, int]) -> None:
         if places[id(member)] > 1:
             raise NotFusedError(f"{name} is in {places[id(member)]} places")
     for name in (pair.gate, pair.up, *pair.steps):
-        if is_hooked(block._modules[name]):
+        child = block._modules[name]
+        if is_hooked(child) or (isinstance(child, SparseLinear) and is_hooked(child.weight)):
             raise NotFusedError(f"{name} has hooks")
     facts = [(m.weight.shape, m.weight.dtype, m.weight.device, m.weight.pattern, m.bias is None) for m in (gate, up)]
     if facts[0] != facts[1]:

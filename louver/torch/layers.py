@@ -51,7 +51,9 @@ def is_turned(module: nn.Module) -> bool:
 
 def is_hooked(module: Any) -> bool:
     """Whether a call of the module runs hooks, or a `forward` of its own."""
-    return any(getattr(module, hooks) for hooks in _HOOKS) or "forward" in vars(module)
+    own = vars(module).get("forward")
+    replaced = own is not None and getattr(own, "__func__", own) is not type(module).forward
+    return replaced or any(getattr(module, hooks) for hooks in _HOOKS)
 
 
 def is_dense(module: nn.Module) -> bool:

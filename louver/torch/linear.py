@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -136,6 +136,10 @@ class SparseWeight(nn.Module):
             mine, given = (f"{shape} {pattern}{' with scales' if scaled else ''}" for shape, pattern, scaled in kinds)
             raise ValueError(f"a weight is copied from one of its shape and pattern, {mine}, got {given}")
 
+    def forward(self) -> dict[str, Tensor | None]:
+        """The parameters. Products call the weight where hooks bring its parameters from elsewhere."""
+        return dict(self._parameters)
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> SparseWeight:
         scale = self._parameters.get("scale")
 
@@ -156,6 +160,14 @@ class SparseWeight(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.pattern}, {list(self.shape)}, {self.dtype}"
+
+
+def arrays_of(weight: Any) -> Mapping[str, Any]:
+    """`values`, `indices` and `scale` of a weight for a product."""
+    own = vars(weight)
+    # A module finds its attributes by its dictionaries too, which takes 1 to 2 µs for each.
+    hooked = "forward" in own or own["_forward_pre_hooks"] or own["_forward_hooks"]
+    return weight() if hooked else own["_parameters"]
 
 
 class SparseLinear(nn.Module):
@@ -262,9 +274,8 @@ class SparseLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x: [..., in_features], any strides. Returns [..., out_features]."""
-        # A module finds its attributes in these dictionaries too, which takes 1 to 2 µs for each.
         weight: Any = self._modules["weight"]
-        arrays = weight._parameters
+        arrays = arrays_of(weight)
         bias = self._parameters["bias"]
         return multiply(x, arrays["values"], arrays["indices"], bias, weight.pattern, scale=arrays["scale"])
 

@@ -187,6 +187,7 @@ def _fake_product(
     gated: bool = False,
 ) -> Tensor:
     check_arrays(values, indices, Pattern.parse(pattern), _depth(x))
+    _check_one_place(x=x, values=values, indices=indices)
     wanted = out_dtype or output_dtype(x.dtype, epilogue=_has_epilogue(activation, scale, dense_scale))
     rows = values.shape[0] // 2 if gated else values.shape[0]
     return x.new_empty((*x.shape[:-1], rows), dtype=wanted)
@@ -207,12 +208,23 @@ def _fake_scaled(
 
 def _fake_dense(values: Tensor, indices: Tensor, size: int, pattern: str = "2:4") -> Tensor:
     check_arrays(values, indices, Pattern.parse(pattern), size)
+    _check_one_place(values=values, indices=indices)
     return values.new_empty((values.shape[0], size))
 
 
 def _fake_take(dense: Tensor, indices: Tensor, pattern: str = "2:4") -> Tensor:
     found = Pattern.parse(pattern)
+    _check_one_place(dense=dense, indices=indices)
     return dense.new_empty((dense.shape[0], found.groups(dense.shape[1]) * found.n))
+
+
+def _check_one_place(**operands: Tensor) -> None:
+    """Raises ValueError for operands on several devices. PyTorch calls these functions also if just one operand is on
+    the meta device, and the result would be memory that nobody writes.
+    """
+    if len({each.device for each in operands.values()}) > 1:
+        places = ", ".join(f"{name} on {each.device}" for name, each in operands.items())
+        raise ValueError(f"operands are on one device, got {places}: move them, or load what is on the meta device")
 
 
 # --- gradients -----------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from louver.formats.gated import GATE_ROWS
-from louver.torch.linear import SparseLinear, SparseWeight
+from louver.torch.linear import SparseLinear, SparseWeight, arrays_of
 from louver.torch.operators import OPS, by_turns, in_order, multiply
 
 
@@ -40,6 +40,15 @@ class PairedWeight(SparseWeight):
                 made.quantized_(made.values, torch.cat([gate.scale, up.scale]), gate.dense_dtype)
         made.negative_zeros_dropped = gate.negative_zeros_dropped + up.negative_zeros_dropped
         return made
+
+    def __call__(self) -> dict[str, Tensor | None]:
+        # Programs that offload weights find them by the names of a state_dict, which has those of the members.
+        if self.values.is_meta:
+            raise RuntimeError(
+                "weights of one product are in one storage, which is not offloaded, got it on the meta device: save the "
+                "model, and load it with a device_map, which keeps offloaded blocks as they are"
+            )
+        return super().__call__()
 
     def rounded(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         values, scale = super().rounded(dtype)
@@ -191,7 +200,8 @@ class PairedLinear(SparseLinear):
     def forward(self, x: Tensor) -> Tensor:
         rows: Any = self._modules["weight"]
         joint, bias = rows.joint, self._parameters["bias"]
-        scale = None if joint.scale is None else by_turns(joint.scale)
-        y = multiply(x, joint.values, joint.indices, None, joint.pattern, scale=scale)
+        arrays = arrays_of(joint)
+        scale = None if arrays["scale"] is None else by_turns(arrays["scale"])
+        y = multiply(x, arrays["values"], arrays["indices"], None, joint.pattern, scale=scale)
         mine = y.unflatten(-1, (-1, 2, GATE_ROWS))[..., rows.part, :].flatten(-2)
         return mine if bias is None else mine + bias.to(mine.dtype)

@@ -24,7 +24,7 @@ from louver.formats.pattern import Pattern
 from louver.runtime.arrays import view
 from louver.torch.gain import Gain, measure
 from louver.torch.gated import fuse_, separate_
-from louver.torch.layers import Layer, dense_layers, sparse_layers
+from louver.torch.layers import Layer, dense_layers, is_hooked, sparse_layers
 from louver.torch.linear import SparseLinear
 from louver.torch.report import Report, Row
 
@@ -104,9 +104,15 @@ def compress_(
 def decompress_(model: nn.Module) -> Report:
     """Swap each `SparseLinear` of a model for the dense layer of equal values, of the class that it was before.
 
-    Returns a report of these layers.
+    Returns a report of these layers. Raises ValueError for weights with hooks, before anything is changed.
     """
     rows: list[Row] = []
+    hooked = next((layer.name for layer in sparse_layers(model) if is_hooked(layer.module.weight.owner)), None)
+    if hooked is not None:
+        raise ValueError(
+            f"a weight whose parameters hooks bring stays sparse, got {hooked}.weight: remove the hooks first, those of "
+            "accelerate by accelerate.hooks.remove_hook_from_module(model, recurse=True)"
+        )
     separate_(model)
     layers = sparse_layers(model)
     # A layer holds its sparse weight, so it is dropped before the next one is swapped.

@@ -19,7 +19,7 @@ import torch
 
 from louver.formats.pattern import Pattern
 from louver.torch.gated import fuse_
-from louver.torch.layers import is_dense, sparse_layers
+from louver.torch.layers import is_dense, is_hooked, sparse_layers
 from louver.torch.linear import SparseLinear, SparseWeight
 from louver.torch.swap import PATTERNS, compress_
 
@@ -129,8 +129,11 @@ class LouverQuantizer(_Quantizer):
         if not self.pre_quantized:
             compress_(model, tokens=config.tokens, patterns=config.patterns, skip=config.skip, force=config.force)
             return model
+        # Hooks bring weights that a device_map offloads.
         empty = [
-            name for name, module in model.named_modules() if isinstance(module, SparseWeight) and module.values.is_meta
+            name
+            for name, module in model.named_modules()
+            if isinstance(module, SparseWeight) and module.values.is_meta and not is_hooked(module)
         ]
         if empty:
             raise ValueError(f"a saved model has values and indices of its sparse layers, got none for {empty[0]}")
