@@ -19,7 +19,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import numpy as np
 import torch
@@ -33,6 +33,10 @@ from louver.formats.tensor import SparseTensor
 from louver.library.state import TensorState
 from louver.runtime.arrays import view
 from louver.torch.columns import check_arrays
+
+
+DEVICES: Final = ("cpu", "cuda")
+"""The types of devices that hold sparse weights."""
 
 
 class _Place:
@@ -186,6 +190,11 @@ def _tensor(values: Tensor, indices: Tensor, pattern: Pattern, size: int, *, gat
     if values.device != indices.device:
         raise ValueError(
             f"values and indices are in one place, got values on {values.device} and indices on {indices.device}: move one"
+        )
+    if values.device.type not in DEVICES:
+        raise ValueError(
+            f"products with sparse weights run on the CPU and on GPUs of NVIDIA, got a weight on {values.device}: move it, or "
+            "load it if it has no data"
         )
     kind = GatedTensor if gated else SparseTensor
     if values.device.type == "cpu":

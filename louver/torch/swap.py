@@ -22,6 +22,7 @@ from louver.formats.coverage import has_kernels, without_kernels
 from louver.formats.dtypes import SPARSE_TYPES, ElementTypeError, element_type
 from louver.formats.pattern import Pattern
 from louver.runtime.arrays import view
+from louver.torch.core import DEVICES
 from louver.torch.gain import Gain, measure
 from louver.torch.gated import fuse_, separate_
 from louver.torch.layers import Layer, dense_layers, is_hooked, sparse_layers
@@ -242,6 +243,8 @@ def _unfit(layer: Layer, pattern: Pattern) -> str | None:
         return f"a weight of {weight.dtype}: {error}"
     if weight.is_meta:
         return "it has no data, it is on the meta device: load the weights first"
+    if weight.device.type not in DEVICES:
+        return f"it is on {weight.device}: sparse weights are on the CPU or on a GPU of NVIDIA"
     if 0 in weight.shape or weight.shape[1] < pattern.m:
         return f"{weight.shape[1]} input features are less than a group of {pattern}"
     return None
