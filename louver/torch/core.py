@@ -34,7 +34,6 @@ from louver.library.state import TensorState
 from louver.runtime.arrays import view
 from louver.torch.columns import check_arrays
 
-
 DEVICES: Final = ("cpu", "cuda")
 """The types of devices that hold sparse weights."""
 
