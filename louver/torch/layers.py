@@ -51,7 +51,7 @@ def is_turned(module: nn.Module) -> bool:
 
 def is_hooked(module: Any) -> bool:
     """Whether a call of the module runs hooks, or a `forward` of its own."""
-    own = vars(module).get("forward")
+    own = module.__dict__.get("forward")
     replaced = own is not None and getattr(own, "__func__", own) is not type(module).forward
     return replaced or any(getattr(module, hooks) for hooks in _HOOKS)
 

@@ -164,10 +164,10 @@ class SparseWeight(nn.Module):
 
 def arrays_of(weight: Any) -> Mapping[str, Any]:
     """`values`, `indices` and `scale` of a weight for a product."""
-    own = vars(weight)
-    # A module finds its attributes by its dictionaries too, which takes 1 to 2 µs for each.
-    hooked = "forward" in own or own["_forward_pre_hooks"] or own["_forward_hooks"]
-    return weight() if hooked else own["_parameters"]
+    if weight._forward_pre_hooks or weight._forward_hooks or "forward" in weight.__dict__:
+        return weight()
+    # A module also finds its attributes in this dictionary, which takes 1 to 2 µs for each.
+    return weight._parameters
 
 
 class SparseLinear(nn.Module):

@@ -144,7 +144,9 @@ def test_compile_and_export() -> None:
     with torch.no_grad():
         expected = model(x)
         close(torch, torch.compile(model, fullgraph=True, backend="aot_eager")(x), expected)
-        close(torch, torch.export.export(model, (x,)).module()(x), expected)
+        # The export of PyTorch 2.6 writes down no subclass.
+        if hasattr(torch.compiler, "is_exporting"):
+            close(torch, torch.export.export(model, (x,)).module()(x), expected)
     with torch.inference_mode():
         close(torch, model(x), expected)
 
