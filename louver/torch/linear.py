@@ -18,6 +18,7 @@ from louver.torch.columns import windows_of
 from louver.torch.core import compressed, cores
 from louver.torch.operators import OPS, multiply
 from louver.torch.tokens import quantized_rows
+from louver.torch.turned import is_transposable
 
 
 class SparseWeight(nn.Module):
@@ -86,6 +87,13 @@ class SparseWeight(nn.Module):
     @property
     def device(self) -> torch.device:
         return self.values.device
+
+    @property
+    def is_transposable(self) -> bool:
+        """Whether the kept places keep the pattern along the rows too, so that the gradient of x is a sparse product.
+        Masks of `louver.prune(w, "2:4", transposable=True)` do. The first call reads the indices.
+        """
+        return is_transposable(self.values.detach(), self.indices, self.pattern, self.shape[1])
 
     def dense(self) -> Tensor:
         """The dense weight [rows, columns], differentiable. Of a quantized weight in the type that it had before."""

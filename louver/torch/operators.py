@@ -7,9 +7,10 @@ A weight is `values` [rows, kept] and `indices` (uint8), as in Louver's files, w
 - `scaled(x, values, indices, scale, bias, pattern, activation, gated)`: of a quantized weight, x is quantized too
 - `dense(values, indices, size, pattern)`: the dense weight [rows, size]
 - `take(dense, indices, pattern)`: the kept elements of a dense matrix, the inverse of `dense`
+- `transposed(g, values, indices, size, pattern)`: g [tokens, rows] times the weight [rows, size]
 
-Gradients of x are a product with the dense weight, which the backward pass makes anew and drops. A weight that keeps
-2:4 along K keeps no pattern along its rows, so the product of the gradient is dense. Gradients of values are the kept
+Gradients of x are `transposed`, see `louver.torch.turned`: a sparse product if the mask keeps the pattern along the rows
+too, else a dense one. The backward pass makes the dense weight anew and drops it. Gradients of values are the kept
 elements of the dense gradient; a pattern never changes. Operands of 8 bits, and scales, have no gradient. The gradient
 of x in `scaled` takes no notice of the rounding of x.
 """
@@ -32,6 +33,7 @@ from louver.formats.pattern import Pattern
 from louver.torch.columns import check_arrays, expanded, taken
 from louver.torch.core import core_of
 from louver.torch.tokens import quantized_tokens
+from louver.torch.turned import times_weight
 
 _PRODUCT = (
     "(Tensor x, Tensor values, Tensor indices, Tensor? bias=None, Tensor? scale=None, Tensor? dense_scale=None, "
@@ -46,6 +48,7 @@ _SCHEMAS = {
     ),
     "dense": '(Tensor values, Tensor indices, SymInt size, str pattern="2:4") -> Tensor',
     "take": '(Tensor dense, Tensor indices, str pattern="2:4") -> Tensor',
+    "transposed": '(Tensor g, Tensor values, Tensor indices, SymInt size, str pattern="2:4") -> Tensor',
 }
 
 
@@ -172,6 +175,10 @@ def _take(dense: Tensor, indices: Tensor, pattern: str = "2:4") -> Tensor:
     return taken(dense, indices, Pattern.parse(pattern))
 
 
+def _transposed(g: Tensor, values: Tensor, indices: Tensor, size: int, pattern: str = "2:4") -> Tensor:
+    return times_weight(_plain(g), _plain(values), indices, pattern, size)
+
+
 # --- shapes and types, without data ------------------------------------------------------------------------------------
 def _fake_product(
     x: Tensor,
@@ -216,6 +223,12 @@ def _fake_take(dense: Tensor, indices: Tensor, pattern: str = "2:4") -> Tensor:
     found = Pattern.parse(pattern)
     _check_one_place(dense=dense, indices=indices)
     return dense.new_empty((dense.shape[0], found.groups(dense.shape[1]) * found.n))
+
+
+def _fake_transposed(g: Tensor, values: Tensor, indices: Tensor, size: int, pattern: str = "2:4") -> Tensor:
+    check_arrays(values, indices, Pattern.parse(pattern), size)
+    _check_one_place(g=g, values=values, indices=indices)
+    return g.new_empty((g.shape[0], size))
 
 
 def _check_one_place(**operands: Tensor) -> None:
@@ -292,8 +305,7 @@ def _backward_product(ctx: Any, grad: Tensor, *, gated: bool = False) -> tuple[T
     g = g.to(kind)
     g_x = g_values = None
     if ctx.needs[0]:
-        weight = torch.ops.louver.dense(values, indices, x.shape[-1], pattern).to(kind)
-        g_x = (g @ weight).reshape(x.shape)
+        g_x = torch.ops.louver.transposed(g, values, indices, x.shape[-1], pattern).reshape(x.shape)
     if ctx.needs[1]:
         g_values = torch.ops.louver.take(g.reshape(-1, rows).t() @ flat.to(kind), indices, pattern).to(values.dtype)
     return g_x, g_values, None, g_bias, None, None, None, None, None
@@ -351,6 +363,23 @@ def _backward_take(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return torch.ops.louver.dense(grad.contiguous(), *ctx.saved_tensors, ctx.size, ctx.pattern), None, None
 
 
+def _setup_transposed(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    g, values, indices, _, pattern = inputs
+    ctx.pattern, ctx.needs = pattern, (g.requires_grad, values.requires_grad)
+    ctx.save_for_backward(g, values, indices)
+
+
+def _backward_transposed(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    g, values, indices = ctx.saved_tensors
+    g_g = g_values = None
+    if ctx.needs[0]:
+        weight = torch.ops.louver.dense(values, indices, grad.shape[1], ctx.pattern)
+        g_g = grad @ weight.to(grad.dtype).t()
+    if ctx.needs[1]:
+        g_values = torch.ops.louver.take(g.t() @ grad, indices, ctx.pattern).to(values.dtype)
+    return g_g, g_values, None, None, None
+
+
 # --- the library -----------------------------------------------------------------------------------------------------------
 @functools.cache
 def library() -> torch.library.Library:
@@ -366,6 +395,7 @@ def library() -> torch.library.Library:
         ("scaled", scaled, _fake_scaled, _setup_scaled, _backward_scaled),
         ("dense", _dense, _fake_dense, _setup_dense, _backward_dense),
         ("take", _take, _fake_take, _setup_take, _backward_take),
+        ("transposed", _transposed, _fake_transposed, _setup_transposed, _backward_transposed),
     ]
     for name, run, fake, setup, backward in rows:
         made.impl(name, run, "CompositeExplicitAutograd")
