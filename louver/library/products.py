@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Hashable
 from typing import Any
 
 from louver.formats.dynamo import opaque
@@ -129,6 +130,11 @@ def linear(
     """
     given = given_of(bias, dense_bias, scale, dense_scale, c, out_scale, alpha, beta)
     return _product("linear", s, x, given, activation, out, out_dtype, accumulate, batch_invariant)
+
+
+def linear_options(activation: Activation | None) -> Hashable:
+    """The options of a call of `linear` by which its warm launch is known, see `WarmCalls.launch`."""
+    return ("linear", None, "auto", activation, False)
 
 
 def _product(

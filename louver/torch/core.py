@@ -60,10 +60,12 @@ def _version(x: Tensor) -> int | None:
         return None
 
 
-class _Core:
-    """A kept tensor. trainable: whether its values required grad when it was made."""
+class Core:
+    """A kept tensor. trainable: whether its values required grad when it was made. copied: whether its values are a
+    copy.
+    """
 
-    __slots__ = ("__weakref__", "_copied", "_state", "indices", "tensor", "trainable", "values")
+    __slots__ = ("__weakref__", "copied", "indices", "state", "tensor", "trainable", "values")
 
     def __init__(
         self,
@@ -71,22 +73,26 @@ class _Core:
         values: Tensor,
         indices: Tensor,
         copied: bool,
-        ended: Callable[[weakref.ref[_Core]], None],
+        ended: Callable[[weakref.ref[Core]], None],
     ) -> None:
         self.tensor = tensor
         # The references are part of the core, so a core that was replaced drops nothing.
-        mine = cast("weakref.ref[_Core]", weakref.ref(self))
+        mine = cast("weakref.ref[Core]", weakref.ref(self))
         self.values, self.indices = (_Place(x, lambda _: ended(mine)) for x in (values, indices))
         self.trainable = values.requires_grad
-        self._copied = copied
-        self._state = tensor.derived.of(TensorState)
+        self.copied = copied
+        self.state = tensor.derived.of(TensorState)
 
     def fits(self, values: Tensor, indices: Tensor) -> bool:
         """Whether products of the tensor are those of these arrays now. The arrays are at the addresses of its key."""
         if not self.indices.holds(indices):
             return False
-        if not (self._copied or self._state.copies_values):
+        if not (self.copied or self.state.copies_values):
             return True
+        return self.has_these_values(values)
+
+    def has_these_values(self, values: Tensor) -> bool:
+        """Whether a copy of the values is that of these, as far as PyTorch counts."""
         counted = not (self.trainable or values.requires_grad or self.values.version is None)
         return counted and self.values.holds(values)
 
@@ -95,7 +101,7 @@ class Cores:
     """The tensors of all weights, by the addresses of their arrays."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[Any, ...], _Core] = {}
+        self._kept: dict[tuple[Any, ...], Core] = {}
         self._lock = threading.RLock()
 
     def __len__(self) -> int:
@@ -103,6 +109,10 @@ class Cores:
 
     def of(self, values: Tensor, indices: Tensor, pattern: str, size: int, *, gated: bool = False) -> SparseTensor:
         """The tensor of these arrays. See `core_of`."""
+        return self.core(values, indices, pattern, size, gated=gated).tensor
+
+    def core(self, values: Tensor, indices: Tensor, pattern: str, size: int, *, gated: bool) -> Core:
+        """The kept tensor of these arrays."""
         key = (
             indices.data_ptr(),
             values.data_ptr(),
@@ -115,12 +125,12 @@ class Cores:
         )
         core = self._kept.get(key)
         if core is not None and core.fits(values, indices):
-            return core.tensor
+            return core
         with self._lock:
             core = self._kept.get(key)
             if core is None or not core.fits(values, indices):
                 core = self._kept[key] = self._made(key, values, indices)
-        return core.tensor
+        return core
 
     def forget(self, *arrays: Tensor) -> None:
         """Drop the tensors that lie at the address of any of these arrays."""
@@ -134,16 +144,16 @@ class Cores:
         places = (indices.data_ptr(), values.data_ptr())
         return [core.tensor for key, core in list(self._kept.items()) if key[:2] == places]
 
-    def _made(self, key: tuple[Any, ...], values: Tensor, indices: Tensor) -> _Core:
+    def _made(self, key: tuple[Any, ...], values: Tensor, indices: Tensor) -> Core:
         *_, pattern, size, gated = key
         tensor, copied = _tensor(values, indices, Pattern.parse(pattern), size, gated=gated)
-        core = _Core(tensor, values, indices, copied, functools.partial(self._end, key))
+        core = Core(tensor, values, indices, copied, functools.partial(self._end, key))
         related = self._related(key, indices)
         if related is not None:
             related.derived.of(TensorState).lend(tensor.derived.of(TensorState))
         return core
 
-    def _end(self, key: tuple[Any, ...], core: weakref.ref[_Core]) -> None:
+    def _end(self, key: tuple[Any, ...], core: weakref.ref[Core]) -> None:
         """Drop a kept tensor whose memory PyTorch frees, unless another one has its key."""
         ended = core()
         if ended is not None and self._kept.get(key) is ended:

@@ -32,6 +32,7 @@ from louver.formats.gated import GATE_ROWS
 from louver.formats.pattern import Pattern
 from louver.torch.columns import check_arrays, expanded, taken
 from louver.torch.core import core_of
+from louver.torch.known import known_products, modes
 from louver.torch.tokens import quantized_tokens
 from louver.torch.turned import times_weight
 
@@ -68,17 +69,23 @@ def product(
     """The product below autograd: x [..., K] with a weight [rows, K], see `louver.linear`. Raises as it does, and as
     `core_of`.
     """
-    s = core_of(values, indices, pattern, _depth(x), gated=gated)
-    wanted = out_dtype or output_dtype(x.dtype, epilogue=_has_epilogue(activation, scale, dense_scale))
-    return louver.linear(
+    plain = scale is None and dense_scale is None and out_dtype is None
+    if plain:
+        y = _launched(x, values, indices, bias, pattern, activation, gated)
+        if y is not None:
+            return y
+    y = louver.linear(
         _plain(x),
-        s,
+        core_of(values, indices, pattern, _depth(x), gated=gated),
         None if bias is None else _kept_free(bias),
-        out_dtype=wanted,
+        out_dtype=out_dtype,
         scale=None if scale is None else _plain(scale),
         dense_scale=None if dense_scale is None else _plain(dense_scale),
         activation=activation,
     )
+    if plain and y.is_cuda:
+        known_products().keep(values, indices, pattern, x.shape[-1], activation, gated)
+    return y
 
 
 def multiply(
@@ -89,7 +96,7 @@ def multiply(
     pattern: str,
     *,
     scale: Tensor | None = None,
-    activation: str | None = None,
+    activation: Any = None,
     gated: bool = False,
 ) -> Tensor:
     """`x @ w.T + bias` of a layer: under autocast as `torch.nn.functional.linear`, by the operator where a tracer or
@@ -98,7 +105,11 @@ def multiply(
     scale: [rows] of a quantized weight; x is then quantized too, with a scale for each token.
     activation, gated: as of the operator `gated`.
     """
-    if torch.compiler.is_compiling() or type(x) not in _PLAIN or _modes():
+    if scale is None:
+        y = _launched(x, values, indices, bias, pattern, activation, gated)
+        if y is not None:
+            return y
+    if torch.compiler.is_compiling() or type(x) not in _PLAIN or modes():
         seen = True
     else:
         trains = x.requires_grad or values.requires_grad or (bias is not None and bias.requires_grad)
@@ -135,10 +146,9 @@ def scaled(
     return product(given, values, indices, bias, scale, tokens, pattern, activation, x.dtype, gated=gated)
 
 
-_PLAIN = (Tensor, torch.nn.Parameter)
+_launched = known_products().launched
 
-_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack  # pyright: ignore[reportPrivateUsage]
-"""The number of modes that see all operators: fake tensors, traces, counters of work."""
+_PLAIN = (Tensor, torch.nn.Parameter)
 
 
 def output_dtype(operand: torch.dtype, *, epilogue: bool) -> torch.dtype:

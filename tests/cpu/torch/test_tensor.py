@@ -70,11 +70,12 @@ def test_gradients_of_x_and_bias() -> None:
 
 
 def test_a_gradient_of_values_names_the_module() -> None:
-    s = Parameter(made())
-    with pytest.raises(RuntimeError, match="has no gradient of its values.* train a louver.torch.SparseLinear"):
-        F.linear(torch.randn(3, SIZE).bfloat16(), s)
-    with torch.no_grad():
-        F.linear(torch.randn(3, SIZE).bfloat16(), s)
+    s = made()
+    for call in (lambda: Parameter(s), s.requires_grad_, lambda: setattr(s, "requires_grad", True)):
+        with pytest.raises(RuntimeError, match="has no gradient of its values.* train a louver.torch.SparseLinear"):
+            call()
+    s.requires_grad = False
+    assert not s.requires_grad and not s.requires_grad_(False).requires_grad
 
 
 @pytest.mark.parametrize(("pattern", "dtype"), PATTERNS)
