@@ -390,6 +390,36 @@ def _backward_transposed(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return g_g, g_values, None, None, None
 
 
+def _recording(name: str, run: Callable[..., Tensor], setup: Any, backward: Any) -> Callable[..., Tensor]:
+    """The kernel of an operator where PyTorch may record a gradient. `torch.library.register_autograd` makes one too,
+    which takes three times the host time in calls without gradients.
+    """
+    op: Any = getattr(torch.ops.louver, name).default
+    defaults = tuple(each.default_value for each in op._schema.arguments)
+    below: Any = torch._C._AutoDispatchBelowAutograd  # pyright: ignore[reportPrivateUsage]
+
+    def forward(ctx: Any, *given: Any) -> Tensor:
+        with below():
+            y = op(*given)
+        setup(ctx, given, y)
+        return y
+
+    methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    recorded: Any = type(f"louver_{name}", (torch.autograd.Function,), methods)
+
+    def kernel(*given: Any) -> Tensor:
+        tensors = [each for each in given if isinstance(each, Tensor)]
+        if torch.is_grad_enabled() and any([each.requires_grad for each in tensors]):
+            # The dispatcher leaves out arguments at the end that have their defaults.
+            return recorded.apply(*given, *defaults[len(given) :])
+        if modes() or given[0].is_meta or not all([type(each) in _PLAIN for each in tensors]):
+            with below():
+                return op(*given)
+        return run(*given)
+
+    return kernel
+
+
 # --- the library -----------------------------------------------------------------------------------------------------------
 @functools.cache
 def library() -> torch.library.Library:
@@ -410,7 +440,7 @@ def library() -> torch.library.Library:
     for name, run, fake, setup, backward in rows:
         made.impl(name, run, "CompositeExplicitAutograd")
         torch.library.register_fake(f"louver::{name}", fake, lib=made)
-        torch.library.register_autograd(f"louver::{name}", backward, setup_context=setup, lib=made)
+        made.impl(name, _recording(name, run, setup, backward), "Autograd")
     return made
 
 
