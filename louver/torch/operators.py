@@ -409,10 +409,10 @@ def _recording(name: str, run: Callable[..., Tensor], setup: Any, backward: Any)
 
     def kernel(*given: Any) -> Tensor:
         tensors = [each for each in given if isinstance(each, Tensor)]
-        if torch.is_grad_enabled() and any([each.requires_grad for each in tensors]):
+        if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
             # The dispatcher leaves out arguments at the end that have their defaults.
             return recorded.apply(*given, *defaults[len(given) :])
-        if modes() or given[0].is_meta or not all([type(each) in _PLAIN for each in tensors]):
+        if modes() or given[0].is_meta or any(type(each) not in _PLAIN for each in tensors):
             with below():
                 return op(*given)
         return run(*given)
