@@ -13,8 +13,8 @@ from torch import nn
 
 from louver.frontend.epilogue import Epilogue
 from louver.library import prepare as ahead
+from louver.torch.blocks import joints
 from louver.torch.core import core_of
-from louver.torch.gated import gated_blocks
 from louver.torch.layers import sparse_layers
 from louver.torch.linear import SparseLinear, SparseWeight
 from louver.torch.tokens import quantized_tokens
@@ -40,8 +40,8 @@ def prepare(model: nn.Module, tokens: int | Sequence[int]) -> int:
     for layer in layers:
         if type(layer.module) is SparseLinear:
             _prepare(layer.module.weight, counts, bias=layer.module.bias is not None)
-    for pair, activation, bias in gated_blocks(model):
-        _prepare(pair, counts, bias=bias, activation=activation, gated=True)
+    for joint, activation, bias in joints(model):
+        _prepare(joint, counts, bias=bias, activation=activation, gated=joint.by_turns)
     return len(layers)
 
 

@@ -14,6 +14,7 @@ from louver.library.state import TensorState
 from louver.runtime.arrays import view
 from louver.runtime.memory import read_bytes
 from louver.torch.core import cores, fresh
+from louver.torch.joined import MemberRows
 from louver.torch.linear import SparseWeight
 
 
@@ -26,8 +27,9 @@ def verify(model: nn.Module) -> dict[str, str]:
     """
     wrong: dict[str, str] = {}
     for name, module in model.named_modules():
-        # A member of a pair has no parameters of its own: its pair is compared.
-        if isinstance(module, SparseWeight) and dict(module.named_parameters()) and not module.values.is_meta:
+        # Rows of a member that lie by turns are compared with those of the joined weight.
+        turned = isinstance(module, MemberRows) and module.joint.by_turns
+        if isinstance(module, SparseWeight) and not turned and not module.values.is_meta:
             reason = _reason(module)
             if reason is not None:
                 wrong[name] = reason

@@ -22,9 +22,9 @@ from louver.formats.coverage import has_kernels, without_kernels
 from louver.formats.dtypes import SPARSE_TYPES, ElementTypeError, element_type
 from louver.formats.pattern import Pattern
 from louver.runtime.arrays import view
+from louver.torch.blocks import Joinable, join_, joinable, separate_
 from louver.torch.core import DEVICES
-from louver.torch.gain import Gain, measure
-from louver.torch.gated import fuse_, separate_
+from louver.torch.gain import Apart, Gain, Together, measure
 from louver.torch.layers import Layer, dense_layers, is_hooked, sparse_layers
 from louver.torch.linear import SparseLinear
 from louver.torch.report import Report, Row
@@ -70,7 +70,8 @@ def compress_(
     """Swap each linear layer whose weight keeps a pattern for `SparseLinear`, where that is faster. Values stay equal.
 
     tokens: numbers of tokens of a call. On a GPU, each shape of a weight is timed dense and sparse at these numbers; a
-        layer is swapped if the mean of sparse over dense time is under 1.
+        layer is swapped if the mean of sparse over dense time is under 1. Layers of a block that become one product,
+        such as q, k and v, are timed as one product, and swapped all or none.
     patterns: to look for, in this order.
     skip: names of layers to leave, with `*` and `?` as in file names.
     force: swap without timing, also on a CPU, where the reference path is slow: for tests, and to make files.
@@ -91,13 +92,16 @@ def compress_(
         names = " or ".join(map(str, wanted))
         listed = _listed([(choice.layer, choice.reason) for choice in choices])
         raise ValueError(f"no weight keeps {names}: call louver.torch.prune_(model, …) first, got\n{listed}")
-    swapper = _Swapper(counts, force)
+    blocks = joinable(
+        model, {id(choice.layer.module): str(choice.pattern) for choice in choices if choice.pattern is not None}
+    )
+    swapper = _Swapper(counts, force, blocks)
     rows: list[Row] = []
     with _undone_on_error(model, rows):
         # A choice holds its dense layer, so it is dropped before the next one is swapped.
         for _ in range(len(choices)):
             rows.append(swapper.row(choices.pop(0)))
-        said = fuse_(model)
+        said = join_(blocks)
     describe(model)
     return Report(tuple(_with(row, said.get(row.name)) for row in rows))
 
@@ -150,11 +154,19 @@ class _Choice:
 
 
 class _Swapper:
-    """Swaps layers. Each shape, element type and pattern is timed once."""
+    """Swaps layers. Each shape, element type and pattern is timed once; layers that become one product, as one."""
 
-    def __init__(self, tokens: tuple[int, ...], force: bool) -> None:
+    def __init__(self, tokens: tuple[int, ...], force: bool, blocks: Sequence[Joinable]) -> None:
         self._tokens, self._force = tokens, force
         self._gains: dict[tuple[Any, ...], Gain] = {}
+        # Names of children, not the layers, which end when they are swapped.
+        self._groups = {
+            id(block.block.get_submodule(name)): (block, group)
+            for block in blocks
+            for group in block.groups
+            for name in group
+        }
+        self._decided: dict[tuple[int, tuple[str, ...]], Gain] = {}
 
     def row(self, choice: _Choice) -> Row:
         """Swap the layer of a choice if it is worth it, and say so."""
@@ -164,34 +176,50 @@ class _Swapper:
         if not self._force and not _multiplies_fast(layer.weight):
             reason = f"{layer.weight.device}: only a GPU multiplies sparse weights fast; force=True swaps anyway"
             return _row(layer, "dense", reason, str(pattern))
-        sparse = SparseLinear.of(layer.module, pattern)
         row = _row(layer, "sparse", f"it keeps {pattern}; swapped without timing", str(pattern))
+        sparse = None
         if not self._force:
-            gain = self._gain(layer, sparse)
+            block, group = self._groups.get(id(layer.module), (None, ()))
+            if block is None:
+                sparse = SparseLinear.of(layer.module, pattern)
+                gain = self._gain(layer.module, sparse, self._key([layer.module], pattern))
+            else:
+                gain = self._together(block, group, pattern)
             slower = gain.relative >= 1
-            verb = "takes" if slower else "swapped:"
-            reason = f"{verb} {gain.relative:.2f} of the dense time at {', '.join(map(str, self._tokens))} tokens"
+            verb, how = "takes" if slower else "swapped:", "" if block is None else f", as one product of {len(group)}"
+            reason = f"{verb} {gain.relative:.2f} of the dense time at {', '.join(map(str, self._tokens))} tokens{how}"
             row = replace(row, reason=reason, dense_us=gain.dense_us, sparse_us=gain.sparse_us)
             if slower:
                 return replace(row, done="dense")
+        sparse = sparse or SparseLinear.of(layer.module, pattern)
         layer.put(sparse)
         return replace(
             row, bytes=(row.bytes[0], _nbytes(sparse)), negative_zeros_dropped=sparse.weight.negative_zeros_dropped
         )
 
-    def _gain(self, layer: Layer, sparse: SparseLinear) -> Gain:
-        weight = layer.weight
-        key = (
-            weight.shape,
-            weight.dtype,
-            weight.device,
-            sparse.weight.pattern,
-            sparse.bias is not None,
-            layer.module.__class__,
-        )
+    def _together(self, block: Joinable, group: tuple[str, ...], pattern: Pattern) -> Gain:
+        """The gain of the layers of a group as one product, found before the first of them is swapped."""
+        known = (id(block.block), group)
+        if known not in self._decided:
+            layers: list[Any] = [block.block.get_submodule(name) for name in group]
+            key = (*self._key(layers, pattern), block.by_turns, block.activation)
+            if key not in self._gains:
+                sparse = Together(
+                    [SparseLinear.of(layer, pattern) for layer in layers], block.by_turns, block.activation
+                )
+                self._gain(Apart(layers), sparse, key)
+            self._decided[known] = self._gains[key]
+        return self._decided[known]
+
+    def _gain(self, dense: nn.Module, sparse: nn.Module, key: tuple[Any, ...]) -> Gain:
         if key not in self._gains:
-            self._gains[key] = measure(layer.module, sparse, self._tokens)
+            self._gains[key] = measure(dense, sparse, self._tokens)
         return self._gains[key]
+
+    def _key(self, layers: Sequence[Any], pattern: Pattern) -> tuple[Any, ...]:
+        """What the times of layers depend on."""
+        kinds = ((m.weight.shape, m.weight.dtype, m.weight.device, m.bias is not None, type(m)) for m in layers)
+        return (str(pattern), *kinds)
 
 
 @contextlib.contextmanager

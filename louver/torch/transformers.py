@@ -18,7 +18,7 @@ from typing import Any, Final
 import torch
 
 from louver.formats.pattern import Pattern
-from louver.torch.gated import fuse_
+from louver.torch.blocks import join_, joinable
 from louver.torch.layers import is_dense, is_hooked, sparse_layers
 from louver.torch.linear import SparseLinear, SparseWeight
 from louver.torch.swap import PATTERNS, compress_
@@ -137,7 +137,7 @@ class LouverQuantizer(_Quantizer):
         ]
         if empty:
             raise ValueError(f"a saved model has values and indices of its sparse layers, got none for {empty[0]}")
-        fuse_(model)
+        join_(joinable(model))
         return describe_(model)
 
 

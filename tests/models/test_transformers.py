@@ -17,7 +17,7 @@ torch: Any = pytest.importorskip("torch")
 transformers: Any = pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference path", "ignore::DeprecationWarning")
 
-from louver.torch.gated import GatedBlock  # noqa: E402
+from louver.torch.blocks import JoinedBlock  # noqa: E402
 from louver.torch.linear import SparseLinear  # noqa: E402
 from louver.torch.transformers import LouverConfig  # noqa: E402
 
@@ -144,7 +144,7 @@ def test_quantized_models_are_saved_and_loaded(tmp_path: Path, to: str) -> None:
         loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=dtype)
         mlp = loaded.model.layers[1].mlp
         assert (
-            isinstance(mlp, GatedBlock) and mlp.up_proj.weight.dtype == model.model.layers[0].mlp.up_proj.weight.dtype
+            isinstance(mlp, JoinedBlock) and mlp.up_proj.weight.dtype == model.model.layers[0].mlp.up_proj.weight.dtype
         )
         state = model.state_dict()
         for name, each in loaded.state_dict().items():

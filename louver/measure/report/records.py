@@ -9,6 +9,7 @@ from typing import Any, cast
 from louver.measure.report.gemm import read_gemm
 from louver.measure.report.kernels import read_kernels
 from louver.measure.report.ladder import read_ladder
+from louver.measure.report.model import read_model
 from louver.measure.report.nm import read_nm
 
 
@@ -20,6 +21,7 @@ def draw(record: Path, picture: Path) -> Path:
     from louver.measure.report.gemm_plot import plot_gemm
     from louver.measure.report.kernels_plot import plot_kernels
     from louver.measure.report.ladder_plot import plot_ladder
+    from louver.measure.report.model_plot import plot_model
     from louver.measure.report.nm_plot import plot_nm, plot_nm_ladder
     from louver.measure.report.tokens_plot import over_tokens, plot_tokens
 
@@ -28,6 +30,8 @@ def draw(record: Path, picture: Path) -> Path:
             return plot_ladder(read_ladder(record), picture)
         case "kernels":
             return plot_kernels(read_kernels(record), picture)
+        case "model":
+            return plot_model(read_model(record), picture)
         case "nm":
             return plot_nm(read_nm(record), picture)
         case "nm-ladder":

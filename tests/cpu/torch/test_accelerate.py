@@ -15,7 +15,7 @@ torch: Any = pytest.importorskip("torch")
 accelerate: Any = pytest.importorskip("accelerate")
 pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference path")
 
-from louver.torch.gated import GatedBlock  # noqa: E402
+from louver.torch.blocks import JoinedBlock  # noqa: E402
 from louver.torch.linear import SparseLinear  # noqa: E402
 
 nn = torch.nn
@@ -102,7 +102,7 @@ def test_weights_come_back_when_the_hooks_go(offload: Callable[[Any, Path], Any]
 
 def test_a_pair_stays_where_its_block_is(tmp_path: Path) -> None:
     made = in_part(model(gated=True), tmp_path)
-    assert isinstance(made[0], GatedBlock) and made[2].weight.values.is_meta
+    assert isinstance(made[0], JoinedBlock) and made[2].weight.values.is_meta
     close(torch, made(tokens()), model(gated=True)(tokens()), 0.02)
 
 

@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.filterwarnings("error:Unsupported layer type"),
 ]
 
-from louver.torch.gated import GatedBlock  # noqa: E402
+from louver.torch.blocks import JoinedBlock  # noqa: E402
 from louver.torch.linear import SparseLinear  # noqa: E402
 from louver.torch.peft import SparseLora, lora  # noqa: E402
 
@@ -68,7 +68,7 @@ def adapted(names: tuple[str, ...] = NAMES) -> tuple[Any, Any]:
 @pytest.mark.parametrize("names", [NAMES, ("up_proj",), ("gate_proj",), ("down_proj",)], ids=" ".join)
 def test_outputs_and_gradients_are_those_beside_a_dense_weight(names: tuple[str, ...]) -> None:
     sparse, dense = adapted(names)
-    blocks = [each for each in sparse.modules() if isinstance(each, GatedBlock)]
+    blocks = [each for each in sparse.modules() if isinstance(each, JoinedBlock)]
     assert len(blocks) == 2
     assert sum(isinstance(each, SparseLora) for each in sparse.modules()) == 2 * len(names)
     x = tokens()
