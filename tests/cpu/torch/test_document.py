@@ -1,4 +1,4 @@
-"""Every snippet of docs/pytorch.md runs, in its order."""
+"""Every snippet of docs/pytorch.md runs, in its order, and the first of the README."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 torch: Any = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference path")
 
-TEXT = (Path(__file__).resolve().parents[3] / "docs" / "pytorch.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).resolve().parents[3]
+TEXT = (ROOT / "docs" / "pytorch.md").read_text(encoding="utf-8")
 NEEDS = r"(?:<!-- needs (\w+) -->\n)?"
 
 
@@ -37,3 +38,11 @@ def test_snippets_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         # The snippets of the first sections leave the model as it was.
         assert needs or type(model[0]) is torch.nn.Linear
     assert scope["y"].shape == (3, 256)
+
+
+def test_the_readme_s_model_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    code, *_ = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.ReLU(), torch.nn.Linear(96, 64))
+    exec(code, {"model": model})
+    assert "0 of 2 layers changed" in capsys.readouterr().out or torch.cuda.is_available()
