@@ -49,11 +49,12 @@ test-models: $(MODELS_READY) ## the tests that need torch and transformers: role
 test-ci: $(MODELS_READY) ## test and test-models in one run, where torch and transformers are
 	$(MODELS_PYTEST) -m "not slow" $(ARGS)
 
-lint: $(call ready,dev) ## ruff, the import contract, pyright
+# Pyright reads PyTorch's types where it is installed.
+lint: $(call ready,dev) $(MODELS_READY) ## ruff, the import contract, pyright
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -c 'from importlinter.cli import lint_imports_command as c; c()'
-	$(PY) -m pyright
+	$(PY) -m pyright --pythonpath $(MODELS_PY)
 
 format: $(call ready,dev) ## write the house style into the files
 	$(PY) -m ruff check --fix .
