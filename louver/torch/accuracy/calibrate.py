@@ -76,9 +76,13 @@ class Options:
         pattern = self.pattern_of(layer.name)
         if reason := refusal(layer, self.skip):
             return reason
+        if pattern is None:
+            return "per_layer leaves it dense"
+        if reason := misfit(layer, pattern, loaded=loaded):
+            return reason
         if type(layer.stored) is not nn.Parameter:
             return f"its weight is a {type(layer.stored).__name__}: prune the model before it is distributed or wrapped"
-        return "per_layer leaves it dense" if pattern is None else misfit(layer, pattern, loaded=loaded)
+        return None
 
 
 def calibrate(
