@@ -142,18 +142,47 @@ def prune_folder(
     if not work.exists():
         # An interrupted run may have placed some files.
         _check_output(output_of(folder_in, checkpoint, folder_out), force)
-    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     progress("loading", 0)
-    model = Folder(checkpoint, facts, place, calibration.blocks)
-    if calibration.speaks and not model.model.can_generate():
-        raise ValueError(
-            f"perplexity, distillation and a text of its own are for a causal language model, got {type(model.model).__name__}: "
-            "leave out --eval and --distill, and give --calibration FILE"
-        )
+    model = _model(checkpoint, facts, _place(device), calibration)
     texts = _Texts(model, folder_in, calibration, work)
     judged = texts.read(calibration.judged, None)
+    report, given = _pruned(model, options, calibration, texts, work, progress)
+    distilled = None
+    if calibration.distill is not None:
+        progress("distilling", 0)
+        data = None if calibration.texts == (OWN,) else texts.read(calibration.texts, None)
+        other = Folder(checkpoint, facts, model.device, model.chain.name)
+        told = functools.partial(progress, "distilling")
+        given, distilled = distill_folder(model, other, given, data, calibration.distill, work, told)
+    results: dict[str, tuple[Evaluation, Evaluation]] = {}
+    for at, (name, tokens) in enumerate(judged.items()):
+        progress("evaluating", at / len(judged))
+        results[name] = evaluate_folder(model, given, tokens)
+    told = functools.partial(progress, "writing")
+    written = rewrite(folder_in, folder_out, _Request(options, given, facts), force=force, progress=told)
+    if resume is None:
+        shutil.rmtree(work)
+    return Pruning(written, report, results, distilled, _left(facts, given))
+
+
+def _model(checkpoint: Checkpoint, facts: ModelFacts, device: torch.device, calibration: Calibration) -> Folder:
+    """The model of a call. Raises ValueError for one that does not do what the call asks for."""
+    model = Folder(checkpoint, facts, device, calibration.blocks)
+    if calibration.speaks and not model.model.can_generate():
+        kind = type(model.model).__name__
+        raise ValueError(
+            f"perplexity, distillation and a text of its own are for a causal language model, got {kind}: leave out --eval "
+            "and --distill, and give --calibration FILE"
+        )
+    return model
+
+
+def _pruned(
+    model: Folder, options: PruneOptions, asked: Calibration, texts: _Texts, work: Path, progress: Progress
+) -> tuple[Report, dict[str, Given]]:
+    """Prune block after block. Returns the report and the written tensors."""
     skipped = dict(_skipped(model))
-    asked, skip = calibration, tuple(skipped)
+    skip = tuple(skipped)
     chosen = Options(options.pattern, asked.method, asked.tune, skip, None, model.chain.name, asked.permute)
     kept: list[Written] = []
 
@@ -170,31 +199,23 @@ def prune_folder(
         *texts.calibration(),
         source=lambda chain: model,
         resume=made,
-        device=place,
+        device=model.device,
         progress=told,
     )
     rows = tuple(replace(row, reason=skipped.get(row.name, row.reason)) for row in report)
-    given, distilled = found(kept[0].files()), None
-    if calibration.distill is not None:
-        progress("distilling", 0)
-        data = None if calibration.texts == (OWN,) else texts.read(calibration.texts, None)
-        pruned = Folder(checkpoint, facts, place, model.chain.name)
-        trained = functools.partial(progress, "distilling")
-        given, distilled = distill_folder(model, pruned, given, data, calibration.distill, work, trained)
-    results = {}
-    for at, (name, tokens) in enumerate(judged.items()):
-        progress("evaluating", at / len(judged))
-        results[name] = evaluate_folder(model, given, tokens)
-    written = rewrite(
-        folder_in,
-        folder_out,
-        _Request(options, given, facts),
-        force=force,
-        progress=functools.partial(progress, "writing"),
-    )
-    if resume is None:
-        shutil.rmtree(work)
-    return Pruning(written, Report(rows), results, distilled, _left(facts, given))
+    return Report(rows), found(kept[0].files())
+
+
+def _place(device: str | torch.device | None) -> torch.device:
+    """The device. Raises ValueError for one that this machine does not have."""
+    count = torch.cuda.device_count()
+    try:
+        place = torch.device(device or ("cuda" if count else "cpu"))
+    except RuntimeError:
+        place = None
+    if place is None or place.type not in ("cpu", "cuda") or (place.type == "cuda" and (place.index or 0) >= count):
+        raise ValueError(f"a device is cpu, cuda, or cuda:N below {count} (the GPUs here), got {device}")
+    return place
 
 
 def _check_output(output: Output, force: bool) -> None:

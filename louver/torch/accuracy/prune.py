@@ -67,8 +67,7 @@ def prune_(
     tune: steps of Adam on the kept values of the attention and of the MLP of each block, against the dense model's.
     permute: first reorder channels where the block computes the same, such as the rows of gate and up with the columns of
         down, so that the patterns keep more. Layers then have other rows and columns than in the dense model.
-    damping: of the inputs' Gram matrix, in units of its mean diagonal; None: chosen by the held-out texts, in
-        four blocks; the others take the last choice.
+    damping: of the inputs' Gram matrix, in units of its mean diagonal; None: chosen by the held-out texts.
     skip: names of layers to leave, with `*` and `?` as in file names.
     per_layer: other patterns by the name of a layer; None leaves it dense.
     blocks: the name of the list of blocks, if it is not found by its structure.

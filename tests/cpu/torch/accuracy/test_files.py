@@ -236,3 +236,22 @@ def test_nan_names_the_layer_and_the_same_call_goes_on(tmp_path: Path) -> None:
         prune_folder(tmp_path / "bad", tmp_path / "out", TWO_FOUR, asked(tmp_path))
     assert not (tmp_path / "out").exists()
     assert (tmp_path / ".out.blocks" / "model.layers.0.block").exists()
+
+
+def test_an_encoder_is_pruned_but_not_judged(tmp_path: Path) -> None:
+    source = saved(torch, transformers, tmp_path / "in", "bert", "float32")
+    done = prune_folder(source, tmp_path / "out", TWO_FOUR, asked(tmp_path))
+    assert len(done.written.rows) == 12
+    assert done.notes == ("left dense, because they are outside of the blocks: pooler.dense.weight",)
+    wanted = transformers.AutoModel.from_pretrained(source)
+    louver.torch.prune_(
+        wanted, method="sparsegpt", correct=True, reconstruct=6, calibration={"text.npy": ids(torch, 24)}
+    )
+    got, state = transformers.AutoModel.from_pretrained(tmp_path / "out").state_dict(), wanted.state_dict()
+    assert all(torch.equal(tensor, state[name]) for name, tensor in got.items())
+    with pytest.raises(
+        ValueError, match="are for a causal language model, got BertModel: leave out --eval and --distill"
+    ):
+        prune_folder(source, tmp_path / "again", TWO_FOUR, asked(tmp_path, judged=(str(tmp_path / "text.npy"),)))
+    with pytest.raises(ValueError, match="and give --calibration FILE"):
+        prune_folder(source, tmp_path / "again", TWO_FOUR, Calibration(Method("wanda")))
