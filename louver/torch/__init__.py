@@ -6,12 +6,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from louver.torch.accuracy.allocate import allocate
+    from louver.torch.accuracy.distill import distill_
+    from louver.torch.accuracy.prune import prune_
     from louver.torch.linear import SparseLinear, SparseWeight
     from louver.torch.quantized import quantize_
     from louver.torch.ready import prepare
     from louver.torch.report import Report
     from louver.torch.stale import verify
-    from louver.torch.swap import compress_, decompress_, prune_
+    from louver.torch.swap import compress_, decompress_
     from louver.torch.tensor import SparseTensor
 
 __all__ = [
@@ -19,8 +22,10 @@ __all__ = [
     "SparseLinear",
     "SparseTensor",
     "SparseWeight",
+    "allocate",
     "compress_",
     "decompress_",
+    "distill_",
     "prepare",
     "prune_",
     "quantize_",
@@ -33,10 +38,12 @@ _HOMES = {
     "SparseLinear": "linear",
     "SparseTensor": "tensor",
     "SparseWeight": "linear",
+    "allocate": "accuracy.allocate",
     "compress_": "swap",
     "decompress_": "swap",
+    "distill_": "accuracy.distill",
     "prepare": "ready",
-    "prune_": "swap",
+    "prune_": "accuracy.prune",
     "quantize_": "quantized",
     # `louver.library` looks for it when PyTorch records a call.
     "recorded_linear": "recorded",

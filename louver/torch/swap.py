@@ -1,4 +1,4 @@
-"""`prune_`, `compress_` and `decompress_`: change the linear layers of a model in place, and say what was done."""
+"""`compress_` and `decompress_`: swap the linear layers of a model in place, and say what was done."""
 
 # PyTorch's stubs leave many types unknown.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -31,32 +30,6 @@ from louver.torch.report import Report, Row
 
 PATTERNS: Final = ("2:4", "1:2")
 """Patterns that `compress_` looks for by default."""
-
-
-def prune_(model: nn.Module, pattern: str | Pattern = "2:4", *, skip: Collection[str] = ()) -> Report:
-    """Prune the weights of a model's linear layers by magnitude, in place. `compress_` then makes them sparse.
-
-    pattern: along the input features, see `louver.prune`.
-    skip: names of layers to leave, with `*` and `?` as in file names.
-
-    Heads, routers, tied weights and layers with hooks stay dense; so do embeddings and norms. Returns a report with the
-    reason for each layer. Raises ValueError for a pattern or an element type that is not supported, and if no layer is
-    left to prune; then nothing has changed.
-    """
-    found = Pattern.parse(pattern)
-    rows = [(layer, _refused(layer, skip) or _unfit(layer, found)) for layer in dense_layers(model)]
-    if all(reason is not None for _, reason in rows):
-        raise ValueError(f"no linear layer is left to prune to {found}, got\n{_listed(rows)}")
-    done: list[Row] = []
-    for layer, reason in rows:
-        if reason is None:
-            w = layer.weight.detach()
-            with torch.no_grad():
-                w.copy_(_pruned(w, found))
-        done.append(
-            _row(layer, "dense" if reason else "pruned", reason or "by magnitude", str(found) if not reason else "")
-        )
-    return Report(tuple(done))
 
 
 def compress_(
@@ -90,7 +63,7 @@ def compress_(
     choices = [_choice(layer, wanted, skip) for layer in dense_layers(model)]
     if all(choice.pattern is None for choice in choices):
         names = " or ".join(map(str, wanted))
-        listed = _listed([(choice.layer, choice.reason) for choice in choices])
+        listed = as_lines([(choice.layer, choice.reason) for choice in choices])
         raise ValueError(f"no weight keeps {names}: call louver.torch.prune_(model, …) first, got\n{listed}")
     blocks = joinable(
         model, {id(choice.layer.module): str(choice.pattern) for choice in choices if choice.pattern is not None}
@@ -172,11 +145,11 @@ class _Swapper:
         """Swap the layer of a choice if it is worth it, and say so."""
         layer, pattern = choice.layer, choice.pattern
         if pattern is None:
-            return _row(layer, "dense", choice.reason)
+            return row_of(layer, "dense", choice.reason)
         if not self._force and not _multiplies_fast(layer.weight):
             reason = f"{layer.weight.device}: only a GPU multiplies sparse weights fast; force=True swaps anyway"
-            return _row(layer, "dense", reason, str(pattern))
-        row = _row(layer, "sparse", f"it keeps {pattern}; swapped without timing", str(pattern))
+            return row_of(layer, "dense", reason, str(pattern))
+        row = row_of(layer, "sparse", f"it keeps {pattern}; swapped without timing", str(pattern))
         sparse = None
         if not self._force:
             block, group = self._groups.get(id(layer.module), (None, ()))
@@ -238,12 +211,12 @@ def _undone_on_error(model: nn.Module, rows: list[Row]) -> Generator[None]:
 
 
 def _choice(layer: Layer, patterns: Sequence[Pattern], skip: Collection[str]) -> _Choice:
-    reason = _refused(layer, skip)
+    reason = refusal(layer, skip)
     if reason is not None:
         return _Choice(layer, None, reason)
     reasons: list[str] = []
     for pattern in patterns:
-        unfit = _unfit(layer, pattern)
+        unfit = misfit(layer, pattern)
         element = "" if unfit else element_type(layer.weight.dtype).name
         if unfit is None and layer.weight.is_cuda and not has_kernels("products", str(pattern), element):
             unfit = without_kernels("products", str(pattern), element)
@@ -257,19 +230,20 @@ def _choice(layer: Layer, patterns: Sequence[Pattern], skip: Collection[str]) ->
     return _Choice(layer, None, "; ".join(dict.fromkeys(reasons)))
 
 
-def _refused(layer: Layer, skip: Collection[str]) -> str | None:
+def refusal(layer: Layer, skip: Collection[str]) -> str | None:
+    """Why a layer is left as it is, whatever its weight."""
     skipped = next((text for text in skip if fnmatchcase(layer.name, text)), None)
     return layer.refused if skipped is None else f"skipped by {skipped!r}"
 
 
-def _unfit(layer: Layer, pattern: Pattern) -> str | None:
-    """Why a weight cannot keep a pattern."""
+def misfit(layer: Layer, pattern: Pattern, *, loaded: bool = True) -> str | None:
+    """Why a weight cannot keep a pattern. loaded: whether its values are needed now."""
     weight = layer.weight
     try:
         element_type(weight.dtype, SPARSE_TYPES)
     except ElementTypeError as error:
         return f"a weight of {weight.dtype}: {error}"
-    if weight.is_meta:
+    if weight.is_meta and loaded:
         return "it has no data, it is on the meta device: load the weights first"
     if weight.device.type not in DEVICES:
         return f"it is on {weight.device}: sparse weights are on the CPU or on a GPU of NVIDIA"
@@ -288,23 +262,17 @@ def _host(w: Tensor) -> Any:
     return view(w).to_numpy()
 
 
-def _pruned(w: Tensor, pattern: Pattern) -> Tensor:
-    if w.is_cuda:
-        return louver.prune(w, pattern)
-    pruned = np.ascontiguousarray(louver.prune(_host(w), pattern))
-    return torch.from_numpy(pruned.view(np.uint8)).view(w.dtype).reshape(w.shape)
-
-
 def _nbytes(sparse: SparseLinear) -> int:
     return sum(each.nbytes for each in sparse.weight.parameters())
 
 
-def _row(layer: Layer, done: str, reason: str, pattern: str = "") -> Row:
+def row_of(layer: Layer, done: str, reason: str, pattern: str = "") -> Row:
+    """The row of a layer whose weight keeps its size."""
     weight = layer.weight
     size = weight.numel() * weight.itemsize
     return Row(layer.name, done, reason, (weight.shape[0], weight.shape[1]), pattern, (size, size))
 
 
-def _listed(rows: Sequence[tuple[Layer, str | None]]) -> str:
+def as_lines(rows: Sequence[tuple[Layer, str | None]]) -> str:
     """The layers with their reasons, one a line."""
     return "\n".join(f"  {layer.name}: {reason}" for layer, reason in rows)

@@ -28,7 +28,7 @@ _LONGEST: Final = 200
 
 def run(path: Path, fields: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> Run:
     """Run the model of a configuration file with tensors of the checkpoint's names and shapes."""
-    with _quiet(), torch.random.fork_rng(devices=[]):
+    with quiet(), torch.random.fork_rng(devices=[]):
         model = built(path, fields)
         with FakeTensorMode(allow_non_fake_inputs=True):
             made = Run(model)
@@ -37,8 +37,23 @@ def run(path: Path, fields: Mapping[str, Any], shapes: Mapping[str, tuple[int, .
     return made
 
 
+def loaded(
+    path: Path, fields: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[Any, dict[str, frozenset[str]]]:
+    """The model of a configuration file without data, and the checkpoint's tensors that each parameter and buffer is
+    made of. Raises ValueError for an unknown architecture.
+    """
+    with quiet(), torch.random.fork_rng(devices=[]):
+        model = built(path, fields)
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            made = Run(model)
+            made.load(shapes)
+    tensors = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
+    return model, {name: made.watch.names_of(tensor) for name, tensor in tensors}
+
+
 @contextmanager
-def _quiet() -> Generator[None]:
+def quiet() -> Generator[None]:
     """No messages, progress bars and downloads of other libraries, until the end."""
     bars, offline = transformers.utils.logging.is_progress_bar_enabled(), hub.HF_HUB_OFFLINE
     disabled = logging.root.manager.disable
@@ -58,6 +73,20 @@ def _quiet() -> Generator[None]:
 
 def built(path: Path, fields: Mapping[str, Any]) -> Any:
     """The model of a configuration file, on the meta device. Raises ValueError for an unknown architecture."""
+    config, chosen = described(path, fields)
+    config._attn_implementation = "eager"
+    if hasattr(config, "_experts_implementation"):
+        config._experts_implementation = "batched_mm"
+    with ExitStack() as stack:
+        for context in chosen.get_init_context(torch.float32, False, False, None):
+            stack.enter_context(context)
+        return chosen(config).eval()
+
+
+def described(path: Path, fields: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The configuration in a file, without a quantization, and the model's class. Raises ValueError for an unknown
+    architecture.
+    """
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     kind = fields["model_type"]
@@ -66,14 +95,7 @@ def built(path: Path, fields: Mapping[str, Any]) -> Any:
     config: Any = CONFIG_MAPPING[kind].from_pretrained(path.parent, local_files_only=True)
     if hasattr(config, "quantization_config"):
         del config.quantization_config
-    config._attn_implementation = "eager"
-    if hasattr(config, "_experts_implementation"):
-        config._experts_implementation = "batched_mm"
-    chosen = _class_of(config, fields.get("architectures"))
-    with ExitStack() as stack:
-        for context in chosen.get_init_context(torch.float32, False, False, None):
-            stack.enter_context(context)
-        return chosen(config).eval()
+    return config, _class_of(config, fields.get("architectures"))
 
 
 def _class_of(config: Any, architectures: object) -> Any:

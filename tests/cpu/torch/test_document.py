@@ -23,7 +23,7 @@ def test_snippets_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.ReLU(), torch.nn.Linear(96, 64))
     scope: dict[str, Any] = {"model": model, "torch": torch}
     snippets = re.findall(rf"{NEEDS}```python\n(.*?)^```$", TEXT, re.M | re.S)
-    assert len(snippets) == 7
+    assert len(snippets) == 9
     for needs, code in snippets:
         if needs and find_spec(needs) is None:
             continue
