@@ -172,7 +172,7 @@ def host(dtype: str, out: Path) -> Result:
 @click.option("--head", is_flag=True, help="Also the head, which gives the scores of each sequence's next token.")
 @click.option("--prefill", metavar="SxT", default="8x2048", help="Sequences and tokens of each.")
 @click.option("--decode", metavar="LIST", default="1,16,64", help="Numbers of sequences, one token each.")
-@click.option("--modes", metavar="LIST", default="eager,compiled", help="eager, compiled or both.")
+@click.option("--modes", metavar="LIST", default="compiled,eager", help="eager, compiled or both.")
 @budget_option
 @out_option
 @result_command

@@ -9,8 +9,9 @@ modes of training, and changes nothing in the block.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -95,7 +96,8 @@ def _traced(block: Any, training: bool) -> Pair:
     if any("." in name for name in (*names, *tracer.steps)):
         raise NotJoinedError("its layers are not its own children")
     try:
-        order, activation = _between(block, graph, names)
+        kinds = tuple(_float(block._modules[name]) for name in names[:2])
+        order, activation = _between(_Calls(graph, _text(graph), tuple(names), kinds))
     except NotJoinedError:
         raise
     except Exception as error:
@@ -122,9 +124,30 @@ def _untouched(block: Any, training: bool) -> Generator[None]:
             module.training = mode
 
 
-def _between(block: Any, graph: fx.Graph, names: list[str]) -> tuple[tuple[str, str], str | None]:
-    """The gate, the up projection, and the activation, of the operations between the layers."""
-    module = fx.GraphModule(block, graph)
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """A traced forward. text: says all of the graph. kinds: types of the outputs of the first two layers."""
+
+    graph: fx.Graph = field(compare=False)
+    text: tuple[Any, ...]
+    names: tuple[str, ...]
+    kinds: tuple[torch.dtype, ...]
+
+
+def _text(graph: fx.Graph) -> tuple[Any, ...]:
+    """The nodes of a graph. Raises NotJoinedError for one that reads a tensor of the block, which is no part of it."""
+    if any(node.op == "get_attr" for node in graph.nodes):
+        raise NotJoinedError("its forward reads a tensor of its own")
+    return tuple((node.op, node.target, repr(node.args), repr(node.kwargs)) for node in graph.nodes)
+
+
+@functools.lru_cache(maxsize=64)
+def _between(calls: _Calls) -> tuple[tuple[str, str], str | None]:
+    """The gate, the up projection, and the activation, of the operations between the layers. Blocks of a model mostly
+    have one graph.
+    """
+    names = calls.names
+    module = fx.GraphModule(dict.fromkeys(names, nn.Identity()), calls.graph)
 
     def run(first: Tensor, second: Tensor) -> Any:
         outputs = dict(zip(names[:2], (first, second), strict=True))
@@ -135,7 +158,7 @@ def _between(block: Any, graph: fx.Graph, names: list[str]) -> tuple[tuple[str, 
 
         return Between(module).run(torch.empty(1, device="meta"))
 
-    sample = [torch.empty(3, 8, dtype=_float(block._modules[name]), device="meta") for name in names[:2]]
+    sample = [torch.empty(3, 8, dtype=kind, device="meta") for kind in calls.kinds]
     nodes = list(make_fx(run)(*sample).graph.nodes)
     first, second = nodes[:2]
     work = [node for node in nodes[2:] if node.op == "call_function" and node.target is not _EMPTY]

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from louver.formats.gated import GATE_ROWS
 from louver.formats.pattern import Pattern
 from louver.torch.columns import windows_of
-from louver.torch.core import cores
 from louver.torch.linear import SparseLinear, SparseWeight, arrays_of
 from louver.torch.operators import OPS, by_turns, in_order, multiply
 
@@ -110,13 +109,11 @@ class JoinedWeight(SparseWeight):
             gated=True,
         )
 
-    def refresh_(self) -> JoinedWeight:
-        if not self.values.is_meta and not self.by_turns:
-            # Members that were called alone have forms of their rows.
-            for part in range(len(self.sizes)):
-                cores().forget(self.rows(self.values, part), self.rows(self.indices, part))
-        super().refresh_()
-        return self
+    def tensors(self) -> list[tuple[Tensor, Tensor, int]]:
+        """The whole weight, and the rows of each layer, which it multiplies by when it is called alone."""
+        parts = range(0 if self.by_turns else len(self.sizes))
+        own = [(self.rows(self.values, part), self.rows(self.indices, part), 0) for part in parts]
+        return [*super().tensors(), *own]
 
     def rounded(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         values, scale = super().rounded(dtype)

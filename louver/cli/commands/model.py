@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -23,7 +23,7 @@ from louver.measure.report.result import Result
 def bench_model(
     blocks: int, out: Path, *, head: bool, prefill: str, decode: str, modes: str, budget: float | None
 ) -> Result:
-    """Measure the blocks; write `model.json` and `model.png` into `out`.
+    """Measure the blocks; write `model.json` (after each row) and `model.png` into `out`.
 
     prefill: sequences x tokens; decode: numbers of sequences. budget: seconds, after which no further case begins.
     Raises ValueError for bad text, and CannotMeasureError if this machine cannot measure.
@@ -39,12 +39,16 @@ def bench_model(
     wanted = run.Wanted(blocks, head, sizes, decoded, tuple(modes.split(",")))
     facts = header(torch)
     # The first swap is timed without kernels in the cache.
-    with tempfile.TemporaryDirectory() as empty, _environment("LOUVER_CACHE_DIR", empty):
-        found, rows = run.measure_model(wanted, time_left, note)
-    record = {"schema": SCHEMA, "kind": "model", **facts, "protocol": run.PROTOCOL, "blocks": blocks, "head": head}
-    record |= {"facts": found, "rows": rows}
     path = out / "model.json"
-    note(f"wrote {write_record(path, record)}")
+    record = {"schema": SCHEMA, "kind": "model", **facts, "protocol": run.PROTOCOL, "blocks": blocks, "head": head}
+
+    def keep(found: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
+        write_record(path, {**record, "facts": found, "rows": rows})
+
+    with tempfile.TemporaryDirectory() as empty, _environment("LOUVER_CACHE_DIR", empty):
+        found, rows = run.measure_model(wanted, time_left, note, keep)
+    record |= {"facts": found, "rows": rows}
+    note(f"wrote {path}")
     note(picture(path, out / "model.png"))
     return Result("model", record, model_tables([*map(row_of, rows)], found, facts["device"]))
 

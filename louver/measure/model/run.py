@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import torch
 from torch import Tensor
@@ -154,51 +154,68 @@ class Run:
         self.facts["joules_a_token"] = found
 
 
+class Kept(Protocol):
+    """Called after each row with all that was found so far."""
+
+    def __call__(self, facts: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], /) -> None: ...
+
+
 def measure_model(
-    wanted: Wanted, budget: Budget, say: Callable[[str], None]
+    wanted: Wanted, budget: Budget, say: Callable[[str], None], keep: Kept
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The facts and the rows of a record (`louver.measure.report.model`)."""
+    """The facts and the rows of a record (`louver.measure.report.model`), the most important ones first."""
     torch.manual_seed(0)
     # Each side and case has a graph of its own; beyond the limit PyTorch would run the rest without compiling it.
     torch._dynamo.config.cache_size_limit = 64
     rows: list[dict[str, Any]] = []
     with torch.no_grad():
-        main = _main(wanted, budget, say)
-        rows += _rows(main, wanted)
-        main.joules(*wanted.prefill)
-        main.facts["held_bytes"] = {
-            side: held_bytes(main.sides[side]) for side in (SPARSE_BF16, SPARSE_E4M3) if side in main.sides
-        }
-        rows.append(few_tokens(main.shape, say))
-        facts = main.facts
-        del main
-        torch.cuda.empty_cache()
-        small = _small(budget, say)
-        rows += [
-            small.row("compiled", "prefill 1×2048", 2048, lambda: prefill(small.shape, 1, 2048), graphs=False),
-            small.row("compiled", "decode 1", 1, lambda: decode(small.shape, 1, len(small.pruned.blocks)), graphs=True),
-        ]
-    return facts, rows
+        run = _main(wanted, budget, say)
+        for number, mode in enumerate(wanted.modes):
+            for row in _rows(run, mode, wanted):
+                rows.append(row)
+                keep(run.facts, rows)
+            if not number:
+                run.joules(*wanted.prefill)
+                run.facts["held_bytes"] = {
+                    side: held_bytes(run.sides[side]) for side in (SPARSE_BF16, SPARSE_E4M3) if side in run.sides
+                }
+                for row in _small_rows(budget, say):
+                    rows.append(row)
+                    keep(run.facts, rows)
+        found = few_tokens(run.shape, say)
+        if isinstance(found, str):
+            run.facts["torchao_reason"] = found
+        else:
+            rows.append(found)
+        keep(run.facts, rows)
+    return run.facts, rows
 
 
-def _rows(run: Run, wanted: Wanted) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
+def _rows(run: Run, mode: str, wanted: Wanted) -> Iterator[dict[str, Any]]:
+    _set_mode(run, mode)
     sequences, count = wanted.prefill
-    for mode in wanted.modes:
-        if mode == "compiled":
-            _compile(run.sides.values())
-        name = f"prefill {sequences}×{count}"
-        rows.append(run.row(mode, name, sequences * count, lambda: prefill(run.shape, sequences, count), graphs=False))
-        for each in wanted.decode:
-            make = lambda each=each: decode(run.shape, each, wanted.blocks)  # noqa: E731
-            rows.append(run.row(mode, f"decode {each}", each, make, graphs=True))
-    return rows
+    name = f"prefill {sequences}×{count}"
+    yield run.row(mode, name, sequences * count, lambda: prefill(run.shape, sequences, count), graphs=False)
+    for each in wanted.decode:
+        make = lambda each=each: decode(run.shape, each, wanted.blocks)  # noqa: E731
+        yield run.row(mode, f"decode {each}", each, make, graphs=True)
 
 
-def _compile(sides: Any) -> None:
-    for model in sides:
-        for block in model.blocks:
-            block.compile(dynamic=False)
+def _small_rows(budget: Budget, say: Callable[[str], None]) -> Iterator[dict[str, Any]]:
+    run = _small(budget, say)
+    _set_mode(run, "compiled")
+    yield run.row("compiled", "prefill 1×2048", 2048, lambda: prefill(run.shape, 1, 2048), graphs=False)
+    yield run.row("compiled", "decode 1", 1, lambda: decode(run.shape, 1, run.shape.blocks), graphs=True)
+
+
+def _set_mode(run: Run, mode: str) -> None:
+    for model in run.sides.values():
+        for each in model.blocks:
+            block: Any = each
+            if mode == "compiled":
+                block.compile(dynamic=False)
+            else:
+                block._compiled_call_impl = None
 
 
 def _stack(shape: Shape, blocks: int, *, head: bool) -> Stack:
@@ -252,7 +269,6 @@ def _small(budget: Budget, say: Callable[[str], None]) -> Run:
     run.add(DENSE_BF16, lambda: copy.deepcopy(stack))
     run.add(SPARSE_BF16, compressed)
     run.compare()
-    _compile(run.sides.values())
     return run
 
 
@@ -280,7 +296,8 @@ def held_bytes(model: Stack) -> int:
     for weight in model.modules():
         if isinstance(weight, SparseWeight) and dict(weight.named_parameters()):
             total += sum(each.nbytes for each in weight.parameters())
-            for kept in cores().find(weight.values, weight.indices):
+            found = [kept for values, indices, _ in weight.tensors() for kept in cores().find(values, indices)]
+            for kept in {id(each): each for each in found}.values():
                 forms = kept.derived.of(TensorState).forms()
                 total += sum(form.nbytes for form in forms if form.memory is not kept.values)
     return total

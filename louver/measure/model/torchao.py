@@ -20,28 +20,25 @@ from louver.measure.report.model import SPARSE_E4M3, TORCHAO
 TOKENS: Final = 32
 
 
-def few_tokens(shape: Shape, say: Callable[[str], None]) -> dict[str, Any]:
-    """The row of the products of a block's four weights, joined, with tokens that are quantized already."""
-    row: dict[str, Any] = {
-        "model": "Llama 3 8B",
-        "case": f"four products, {TOKENS} tokens",
-        "mode": "kernels",
-        "tokens": TOKENS,
-        "ms": {},
-        "reasons": {},
-    }
+def few_tokens(shape: Shape, say: Callable[[str], None]) -> dict[str, Any] | str:
+    """The row of the products of a block's four weights, joined, with tokens that are quantized already; or why there
+    is none.
+    """
+    case = f"four products, {TOKENS} tokens"
     try:
         theirs: Any = importlib.import_module("torchao.ops")
         packed: Any = theirs.to_sparse_semi_structured_cutlass_sm9x_f8
         product: Any = theirs.rowwise_scaled_linear_sparse_cutlass_f8f8
         calls = _calls(shape, packed, product)
         graphs = {side: captured(lambda each=each: [call() for call in each]) for side, each in calls.items()}
-        row["ms"] = {side: round(each, 5) for side, each in in_turns(graphs, graphs=True).items()}
+        ms = {side: round(each, 5) for side, each in in_turns(graphs, graphs=True).items()}
     # torchao's kernel raises errors of many kinds where it was built without it.
     except Exception as error:
-        row["reasons"] = {TORCHAO: f"{type(error).__name__}: {error}"[:300]}
-    say(f"{row['case']}: {row['ms'] or row['reasons']}")
-    return row
+        reason = f"{TORCHAO}: {type(error).__name__}: {error}"[:300]
+        say(f"{case}: left out, {reason}")
+        return reason
+    say(f"{case}: {ms}")
+    return {"model": "Llama 3 8B", "case": case, "mode": "kernels", "tokens": TOKENS, "ms": ms, "reasons": {}}
 
 
 def _calls(shape: Shape, packed: Any, product: Any) -> dict[str, Sequence[Callable[[], Tensor]]]:

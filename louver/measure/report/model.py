@@ -5,7 +5,8 @@ The file is JSON:
 "rows": [{"model": "Llama 3 8B", "mode": "compiled", "case": "decode 1", "tokens": 1, "ms": {"dense bf16": 1.0, …},
 "reasons": {"sparse e4m3": …}}, …]}`.
 A side without time has a reason. facts: `compress_seconds_cold`, `compress_seconds_cached`; `dense_bytes` of the
-swapped weights and `held_bytes` of each sparse side, derived forms included; `joules_a_token` of each side.
+swapped weights and `held_bytes` of each sparse side, derived forms included; `joules_a_token` of each side;
+`torchao_reason`, `joules_reason`: why such numbers were left out.
 """
 
 from __future__ import annotations
@@ -116,4 +117,5 @@ def fact_lines(facts: Mapping[str, Any]) -> list[str]:
     if "compress_seconds_cold" in facts and "compress_seconds_cached" in facts:
         cold, cached = facts["compress_seconds_cold"], facts["compress_seconds_cached"]
         lines.append(f"compress_: {cold:.2f} s without kernels in the cache, {cached:.2f} s with them.")
+    lines += [f"Left out: {facts[name]}." for name in ("torchao_reason", "joules_reason") if name in facts]
     return lines

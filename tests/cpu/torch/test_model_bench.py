@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from support.torch_weights import close
 torch: Any = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference path")
 
+from louver.cli.commands.model import bench_model  # noqa: E402
 from louver.measure.model.run import Wanted, held_bytes  # noqa: E402
 from louver.measure.model.stack import Shape, Stack, angles_of, join_by_hand_  # noqa: E402
 from louver.torch.blocks import JoinedBlock  # noqa: E402
@@ -52,6 +54,14 @@ def test_all_forms_compute_the_same() -> None:
             close(torch, mine, wanted, 0.03)
     weights = sum(each.numel() * 2 for name, each in stack.named_parameters() if name.endswith("values"))
     assert held_bytes(stack) >= weights * 1.125
+
+
+def test_bad_text(tmp_path: Path) -> None:
+    more = {"head": False, "modes": "eager", "budget": None}
+    with pytest.raises(ValueError, match="--prefill takes sequences x tokens, such as 8x2048, got '8'"):
+        bench_model(1, tmp_path, prefill="8", decode="1", **more)
+    with pytest.raises(ValueError, match="numbers of sequences and tokens are whole, got '1, x'"):
+        bench_model(1, tmp_path, prefill="8x16", decode="1,x", **more)
 
 
 def test_bad_arguments() -> None:

@@ -14,7 +14,7 @@ from support.pictures import Picture
 
 def a_record() -> dict[str, Any]:
     ms = {"dense bf16": 3.0, "sparse bf16": 2.0, "dense e4m3": 2.5, "sparse e4m3": 1.5}
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"model": "Llama 3 8B", "mode": "compiled", "case": "decode 1", "tokens": 1, "ms": ms, "reasons": {}},
         {
             "model": "Llama 3 8B",
@@ -22,7 +22,7 @@ def a_record() -> dict[str, Any]:
             "case": "four products, 32 tokens",
             "tokens": 32,
             "ms": {},
-            "reasons": {"torchao e4m3 2:4": "ImportError: no torchao"},
+            "reasons": {"sparse e4m3": "OutOfMemoryError: no room"},
         },
     ]
     facts = {
@@ -31,6 +31,7 @@ def a_record() -> dict[str, Any]:
         "joules_a_token": {"dense bf16": 0.02, "sparse bf16": 0.013},
         "compress_seconds_cold": 4.25,
         "compress_seconds_cached": 0.5,
+        "torchao_reason": "torchao e4m3 2:4: ImportError: no torchao",
     }
     header = {"schema": 1, "kind": "model", "device": "NVIDIA H200", "versions": {"driver": "580"}, "protocol": "turns"}
     return {**header, "blocks": 4, "head": False, "facts": facts, "rows": rows}
@@ -57,12 +58,13 @@ def test_a_record_is_read_and_shown(tmp_path: Path) -> None:
         for line in ([part] if isinstance(part, str) else part.lines())
     )
     assert "Llama 3 8B, compiled, decode 1" in lines and "1.500" in lines and "1.667" in lines
-    assert "torchao e4m3 2:4: ImportError: no torchao" in lines
+    assert "sparse e4m3: OutOfMemoryError: no room" in lines
     assert fact_lines(record.facts) == [
         "Swapped weights of sparse bf16: 0.625 of dense bf16, 0 MB with derived forms.",
         "Prefill of dense bf16: 20.000 mJ a token, 1.000 of dense bf16.",
         "Prefill of sparse bf16: 13.000 mJ a token, 0.650 of dense bf16.",
         "compress_: 4.25 s without kernels in the cache, 0.50 s with them.",
+        "Left out: torchao e4m3 2:4: ImportError: no torchao.",
     ]
     assert fact_lines({}) == []
 
