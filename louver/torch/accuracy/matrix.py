@@ -7,27 +7,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Final
 
 import torch
 from torch import Tensor
 
 from louver.formats.pattern import Pattern
-from louver.torch.accuracy.methods import Damped, admm, magnitude, sparsegpt, wanda
+from louver.torch.accuracy.methods import Damped, admm, damped_gram, magnitude, sparsegpt, wanda
 from louver.torch.accuracy.moments import Moments, products
 from louver.torch.accuracy.refine import check_swaps, reconstruct, swaps
 
 METHODS: Final = ("magnitude", "wanda", "sparsegpt", "admm")
 
-DAMPINGS: Final = (0.001, 0.01, 0.1, 0.3)
-"""Dampings that held-out moments choose among."""
+DAMPINGS: Final = (0.001, 0.01, 0.1, 0.3, 1.0)
+"""Dampings of values that held-out moments choose among."""
 
 DAMPING: Final = 0.1
-"""The damping without held-out moments."""
+"""The damping of values without held-out moments."""
 
-SAMPLE: Final = 1024
-"""Rows that choose the damping."""
+SELECTION: Final = 0.03
+"""The damping that chooses masks. More would hide how inputs depend on each other; from 0.01 to 0.1 masks are as good."""
+
+SAMPLE: Final = 512
+"""Rows that choose the damping of values."""
+
+_STEPS: Final = 30
+"""Steps of conjugate gradients that choose it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +44,8 @@ class Method:
     correct: aim at the dense model's outputs from the pruned model's inputs; needs `Moments` with dense inputs.
     reconstruct: steps of conjugate gradients on the kept values.
     swaps: sweeps in which every group takes its best elements given the others.
-    damping: added to the Gram matrix, in units of its mean diagonal. None: that of `DAMPINGS` with the least error on
-        held-out moments (the geometric mean over texts), or 0.1 without them.
+    damping: added to the Gram matrix, in units of its mean diagonal. None: 0.03 to choose masks; for refined values that
+        of `DAMPINGS` with the least error on held-out moments (the geometric mean over texts), or 0.1 without them.
     Raises ValueError for other values.
     """
 
@@ -73,7 +79,12 @@ class Method:
     @property
     def solves(self) -> bool:
         """Whether values change, by a Gram matrix that is damped."""
-        return self.name in ("sparsegpt", "admm") or self.reconstruct > 0 or self.swaps > 0
+        return self.name in ("sparsegpt", "admm") or self.refines
+
+    @property
+    def refines(self) -> bool:
+        """Whether values are computed again once the masks are chosen."""
+        return self.reconstruct > 0 or self.swaps > 0
 
     @property
     def calibrated(self) -> bool:
@@ -86,7 +97,7 @@ class Pruned:
     """A pruned matrix.
 
     weight: f32 [R, K] with zeros. mask: bool [R, K], the elements that the pattern keeps.
-    damping: what was used, None without a Gram matrix. raised: how much of it was added because the Gram matrix could
+    damping: what values were computed with, None without a Gram matrix. raised: how much of it was added because the Gram matrix could
     not be factorized.
     error: ‖W₀ x_dense − W x‖² / ‖W₀ x_dense‖² over the held-out tokens (the geometric mean over texts), or the
         calibration's; None without moments.
@@ -145,41 +156,7 @@ def _prune(w: Tensor, pattern: Pattern, method: Method, moments: Moments | None,
         weight = w * mask
         return Pruned(weight, mask, None, 0.0, mean_error(w, weight, judges) if judges else None, silent)
     cross = moments.cross if method.correct else gram
-    if method.damping is None and held_out:
-        damped = _best(w, pattern, method, gram, cross, held_out)
-    else:
-        damped = Damped.of(gram, DAMPING if method.damping is None else method.damping)
-    weight, mask = _solve(w, pattern, method, gram, cross, damped)
-    return Pruned(weight, mask, damped.damping, damped.raised, mean_error(w, weight, judges), silent)
-
-
-def _best(
-    w: Tensor, pattern: Pattern, method: Method, gram: Tensor, cross: Tensor, held_out: Sequence[Moments]
-) -> Damped:
-    """The damping with the least error on held-out tokens. A sample of rows tells: they share H, and errors add.
-    For ADMM, whose solution costs more, SparseGPT tells.
-    """
-    height = min(pattern.length, len(w))
-    every = height * max(1, len(w) // max(SAMPLE, height))
-    starts = torch.arange(0, len(w), every, device=w.device)
-    rows = (starts[:, None] + torch.arange(height, device=w.device)).flatten()
-    some = w[rows[rows < len(w)]]
-    if method.name == "admm":
-        method = replace(method, name="sparsegpt")
-    best, least = None, math.inf
-    for damping in DAMPINGS:
-        damped = Damped.of(gram, damping)
-        weight, _ = _solve(some, pattern, method, gram, cross, damped)
-        error = mean_error(some, weight, held_out)
-        if best is None or error < least:
-            best, least = damped, error
-    assert best is not None
-    return best
-
-
-def _solve(
-    w: Tensor, pattern: Pattern, method: Method, gram: Tensor, cross: Tensor, damped: Damped
-) -> tuple[Tensor, Tensor]:
+    damped = Damped.of(gram, SELECTION if method.damping is None else method.damping)
     # Damping pulls towards the dense weight.
     target = torch.addmm(w, w, cross, beta=damped.shift)
     start = damped.solve(target) if method.correct else w
@@ -190,11 +167,29 @@ def _solve(
     else:
         mask = magnitude(w, pattern) if method.name == "magnitude" else wanda(w, gram, pattern)
         weight = w * mask
-    weight = reconstruct(weight, mask, damped.gram, target, method.reconstruct)
-    for _ in range(method.swaps):
-        weight, mask = swaps(weight, mask, damped.gram, target, pattern)
-        weight = reconstruct(weight, mask, damped.gram, target, method.reconstruct)
-    return weight, mask
+    damping = damped.damping
+    if method.refines:
+        if method.damping is None:
+            damping = _best(w, weight, mask, gram, cross, held_out) if held_out else DAMPING
+        h, shift = damped_gram(gram, damping)
+        target = torch.addmm(w, w, cross, beta=shift)
+        weight = reconstruct(weight, mask, h, target, method.reconstruct)
+        for _ in range(method.swaps):
+            weight, mask = swaps(weight, mask, h, target, pattern)
+            weight = reconstruct(weight, mask, h, target, method.reconstruct)
+    return Pruned(weight, mask, damping, damped.raised, mean_error(w, weight, judges), silent)
+
+
+def _best(w: Tensor, weight: Tensor, mask: Tensor, gram: Tensor, cross: Tensor, held_out: Sequence[Moments]) -> float:
+    """The damping whose reconstruction has the least error on held-out texts. A sample of rows tells: all share H."""
+    every = max(1, len(w) // SAMPLE)
+    w, weight, mask = w[::every], weight[::every], mask[::every]
+
+    def error(damping: float) -> float:
+        h, shift = damped_gram(gram, damping)
+        return mean_error(w, reconstruct(weight, mask, h, torch.addmm(w, w, cross, beta=shift), _STEPS), held_out)
+
+    return min(DAMPINGS, key=error)
 
 
 def mean_error(w: Tensor, weight: Tensor, texts: Sequence[Moments]) -> float:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from louver.formats.pattern import Pattern
 from louver.torch.accuracy.masks import keep
+from louver.torch.accuracy.moments import products
 
 ROUNDING: Final = 2.0**-20
 """Pivots of a Gram matrix below this part of its mean diagonal are rounding of sums in f32."""
@@ -48,11 +49,10 @@ class Damped:
     @classmethod
     def of(cls, gram: Tensor, damping: float) -> Damped:
         """Factorize in f64. Damping rises tenfold until every pivot exceeds the rounding of f32 sums."""
-        scale = float(gram.diagonal().double().mean()) or 1.0
+        scale = _scale(gram)
         used = damping
         while True:
-            h = gram.double()
-            h.diagonal().add_(used * scale)
+            h, shift = damped_gram(gram.double(), used)
             # Of the reversed matrix, the lower root is the upper one of H, and its inverse is U reversed.
             lower, failed = torch.linalg.cholesky_ex(h.flip(0, 1))
             if not int(failed) and float(lower.diagonal().min()) ** 2 > ROUNDING * scale:
@@ -61,13 +61,23 @@ class Damped:
         del h
         unit = torch.eye(len(lower), dtype=lower.dtype, device=lower.device)
         root = torch.linalg.solve_triangular(lower, unit, upper=False).flip(0, 1)
-        shifted = gram.clone()
-        shifted.diagonal().add_(used * scale)
-        return cls(shifted, root, used, used * scale, used - damping)
+        return cls(damped_gram(gram, used)[0], root, used, shift, used - damping)
 
     def solve(self, target: Tensor) -> Tensor:
         """target · inverse(H), f32 [R, K]: the least-squares weight without zeros."""
         return ((target.double() @ self.inverse_root.mT) @ self.inverse_root).float()
+
+
+def damped_gram(gram: Tensor, damping: float) -> tuple[Tensor, float]:
+    """G + shift · I in the type of G, and the shift, see `Damped`."""
+    shift = damping * _scale(gram)
+    h = gram.clone()
+    h.diagonal().add_(shift)
+    return h, shift
+
+
+def _scale(gram: Tensor) -> float:
+    return float(gram.diagonal().double().mean()) or 1.0
 
 
 def magnitude(w: Tensor, pattern: Pattern) -> Tensor:
@@ -143,7 +153,9 @@ def admm(w: Tensor, gram: Tensor, target: Tensor, pattern: Pattern) -> tuple[Ten
         u.mul_(before / penalty)
         before = penalty
         for _ in range(_ROUNDS):
-            y = torch.addmm(u, d.sub_(u).mul_(penalty).add_(target), inverse)
+            # TF32 rounds X by 2⁻¹¹, which turns few choices.
+            with products(w.device, tf32=True):
+                y = torch.addmm(u, d.sub_(u).mul_(penalty).add_(target), inverse)
             mask = keep(y.square(), pattern)
             d = y * mask
             u = y.sub_(d)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
+from louver.torch.accuracy.decoding import Decoder
 from louver.torch.accuracy.scores import PART, logits_of, takes
 
 SHARE: Final = 0.4
@@ -108,7 +109,7 @@ def sums_of(rows: Tensor, scores: Tensor, dense: Tensor | None) -> Tensor:
     """
     scores, following = scores[:, :-1].flatten(0, 1), rows[:, 1:].flatten()
     dense = None if dense is None else dense[:, :-1].flatten(0, 1)
-    size = max(1, _limit(scores.device) // 4 // scores.shape[-1])
+    size = max(1, _limit(scores.device) // 16 // scores.shape[-1])
     spans = [slice(at, at + size) for at in range(0, len(following), size)]
     return torch.stack(
         [_sums(scores[span], following[span], None if dense is None else dense[span]) for span in spans]
@@ -124,8 +125,8 @@ def evaluation_of(sums: Tensor, text: Tensor, compared: bool) -> Evaluation:
 
 
 def _limit(device: torch.device) -> int:
-    """Scores of one model that a device holds."""
-    return PART if device.type == "cuda" else PART // 16
+    """Scores of one model that a device holds: 2 GB of them on a GPU."""
+    return 4 * PART if device.type == "cuda" else PART // 16
 
 
 def _sums(scores: Tensor, following: Tensor, dense: Tensor | None) -> Tensor:
@@ -184,7 +185,7 @@ class _Cached:
         self._name = "cache" if takes(model, "cache") else "past_key_values"
         self._cache: Any = None
 
-    def __call__(self, token: Tensor) -> Tensor:
+    def __call__(self, token: Tensor, at: int) -> Tensor:
         given = {} if self._cache is None else {self._name: self._cache}
         made: Any = self._model(token[:, None], use_cache=True, **given)
         self._cache = getattr(made, self._name, None)
@@ -196,11 +197,25 @@ class _Cached:
 
 
 def _continued(model: nn.Module, first: Tensor, length: int, generator: torch.Generator, temperature: float) -> Tensor:
+    if first.is_cuda:
+        begin = generator.get_state()
+        # Models with other attention, or other state, write by their own cache.
+        with contextlib.suppress(ValueError, RuntimeError):
+            decoder = Decoder(model, first, length)
+            out = _written(decoder, first, length, generator, temperature)
+            decoder.check(out[:2, :-1])
+            return out
+        generator.set_state(begin)
+    return _written(_Cached(model), first, length, generator, temperature)
+
+
+def _written(
+    scored: Callable[[Tensor, int], Tensor], first: Tensor, length: int, generator: torch.Generator, temperature: float
+) -> Tensor:
     out = torch.empty(len(first), length, dtype=torch.long, device=first.device)
     out[:, 0] = first
-    scored = _Cached(model)
     for at in range(1, length):
-        scores = scored(out[:, at - 1])
+        scores = scored(out[:, at - 1], at - 1)
         size = max(1, PART // 4 // scores.shape[1])
         torch.cat([_drawn(part, generator, temperature) for part in scores.split(size)], out=out[:, at])
     return out
@@ -220,11 +235,11 @@ def _together(model: nn.Module, first: Tensor, length: int) -> int:
     before = torch.cuda.memory_allocated(first.device)
     scored = _Cached(model)
     token = first[:1].expand(rows)
-    scores = scored(token)
+    scores = scored(token, 0)
     vocabulary = scores.shape[1]
     del scores
-    for _ in range(tokens - 1):
-        scored(token)
+    for at in range(1, tokens):
+        scored(token, at)
     taken = (torch.cuda.memory_allocated(first.device) - before) / (rows * tokens)
     free = torch.cuda.mem_get_info(first.device)[0]
     free += torch.cuda.memory_reserved(first.device) - torch.cuda.memory_allocated(first.device)

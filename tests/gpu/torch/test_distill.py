@@ -44,6 +44,24 @@ def test_a_pruned_model_learns_in_compiled_blocks(dense: Any, moving: bool) -> N
     assert all(block._compiled_call_impl is None for block in (*model.model.layers, *dense.model.layers))
 
 
+def test_text_is_written_by_replays(dense: Any, monkeypatch: Any) -> None:
+    from louver.torch.accuracy import text
+
+    def slow(*_: Any) -> Any:
+        raise AssertionError("written by the model's own cache")
+
+    together = text._together
+    monkeypatch.setattr(text, "_together", lambda *args: min(50, together(*args)))
+    cold = generate_tokens(dense, 70, 40, temperature=1e-6)
+    assert torch.equal(cold, generate_tokens(dense, 70, 40, temperature=1e-6))
+    with torch.no_grad():
+        likely = dense(cold).logits[:, :-1].argmax(-1)
+    assert (likely == cold[:, 1:]).float().mean() > 0.97
+    monkeypatch.setattr(text, "_Cached", slow)
+    monkeypatch.setattr(text, "_together", lambda *args: 50)
+    assert torch.equal(cold, generate_tokens(dense, 70, 40, temperature=1e-6))
+
+
 def test_values_of_sparse_layers_train(dense: Any) -> None:
     model = copy.deepcopy(dense)
     louver.torch.prune_(model)

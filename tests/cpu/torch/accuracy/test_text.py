@@ -11,6 +11,7 @@ torch: Any = pytest.importorskip("torch")
 transformers: Any = pytest.importorskip("transformers")
 
 from louver.torch.accuracy import scores, text  # noqa: E402
+from louver.torch.accuracy.decoding import Decoder  # noqa: E402
 
 SIZES = {"vocab_size": 99, "num_hidden_layers": 2, "num_attention_heads": 4}
 
@@ -51,6 +52,27 @@ def test_the_text_is_drawn_from_the_model(make: Any) -> None:
     cold = text.generate_tokens(model, 3, 12, temperature=1e-6)
     with torch.no_grad():
         assert torch.equal(cold[:, 1:], model.eval()(cold).logits[:, :-1].argmax(-1))
+
+
+@pytest.mark.parametrize("make", [llama, gpt2])
+def test_steps_over_kept_keys_score_as_whole_passes_do(make: Any) -> None:
+    model, tokens = make(), torch.randint(99, (5, 17))
+    with torch.no_grad():
+        expected = model(tokens).logits
+        decoder = Decoder(model, tokens[:, 0], 20)
+        for at in range(17):
+            assert torch.allclose(decoder(tokens[:, at], at), expected[:, at], atol=1e-4)
+        decoder.check(tokens[:2])
+        with pytest.raises(ValueError, match="scores of kept keys are those of a whole pass, got a difference of"):
+            decoder.check(tokens[2:4])
+
+
+def test_models_without_such_attention_write_by_their_cache() -> None:
+    model = llama(attn_implementation="eager")
+    with torch.no_grad(), pytest.raises(ValueError, match="LlamaForCausalLM calls no scaled_dot_product_attention"):
+        Decoder(model, torch.arange(3), 9)
+    with pytest.raises(ValueError, match="a Linear takes no position_ids and attention_mask"):
+        Decoder(torch.nn.Linear(2, 2), torch.arange(3), 9)
 
 
 def test_frequencies_are_those_of_the_model() -> None:
