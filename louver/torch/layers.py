@@ -44,6 +44,11 @@ class Layer:
     role: Role = Role.WEIGHT
 
     @property
+    def is_head(self) -> bool:
+        """Whether it gives scores, also with the weight of an embedding."""
+        return self.role in (Role.HEAD, Role.EMBEDDING)
+
+    @property
     def name(self) -> str:
         """The name of the first place."""
         return self.names[0]

@@ -17,7 +17,6 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from louver.models.roles import Role
 from louver.torch.layers import linear_layers
 
 PART: Final = 1 << 28
@@ -118,7 +117,7 @@ def apart(model: nn.Module, tokens: Tensor) -> Generator[Head]:
 
 def head_of(model: nn.Module) -> Any:
     """The linear layer that scores the next token. Raises ValueError unless there is one."""
-    heads = [layer for layer in linear_layers(model) if layer.role is Role.HEAD and layer.weight.shape[0] > 1]
+    heads = [layer for layer in linear_layers(model) if layer.is_head and layer.weight.shape[0] > 1]
     if len(heads) != 1:
         names = ", ".join(layer.name for layer in heads) or "none"
         raise ValueError(

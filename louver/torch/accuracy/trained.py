@@ -15,7 +15,6 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from louver.models.roles import Role
 from louver.torch.accuracy.moving import Moving
 from louver.torch.layers import linear_layers
 
@@ -45,7 +44,7 @@ def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
         id(parameter)
         for module in (
             *(module for module in model.modules() if isinstance(module, nn.Embedding)),
-            *(layer.module for layer in linear_layers(model) if layer.role is Role.HEAD),
+            *(layer.module for layer in linear_layers(model) if layer.is_head),
         )
         for parameter in module.parameters(recurse=False)
     }
