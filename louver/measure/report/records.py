@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, cast
 
+from louver.measure.report.accuracy import read_accuracy
 from louver.measure.report.gemm import read_gemm
 from louver.measure.report.kernels import read_kernels
 from louver.measure.report.ladder import read_ladder
@@ -17,6 +18,7 @@ def draw(record: Path, picture: Path) -> Path:
 
     Raises ValueError with the broken rule and ModuleNotFoundError without Matplotlib.
     """
+    from louver.measure.report.accuracy_plot import plot_accuracy
     from louver.measure.report.gemm_plot import plot_gemm
     from louver.measure.report.kernels_plot import plot_kernels
     from louver.measure.report.ladder_plot import plot_ladder
@@ -24,6 +26,8 @@ def draw(record: Path, picture: Path) -> Path:
     from louver.measure.report.tokens_plot import over_tokens, plot_tokens
 
     match _kind(record):
+        case "accuracy":
+            return plot_accuracy(read_accuracy(record), picture)
         case "ladder":
             return plot_ladder(read_ladder(record), picture)
         case "kernels":
