@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from louver.torch.quantized import quantize_
     from louver.torch.ready import prepare
     from louver.torch.report import Report
+    from louver.torch.stacks import SparseStack
     from louver.torch.stale import verify
     from louver.torch.swap import compress_, decompress_
     from louver.torch.tensor import SparseTensor
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Report",
     "SparseLinear",
+    "SparseStack",
     "SparseTensor",
     "SparseWeight",
     "allocate",
@@ -36,6 +38,7 @@ __all__ = [
 _HOMES = {
     "Report": "report",
     "SparseLinear": "linear",
+    "SparseStack": "stacks",
     "SparseTensor": "tensor",
     "SparseWeight": "linear",
     "allocate": "accuracy.allocate",

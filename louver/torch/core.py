@@ -17,6 +17,7 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
@@ -93,12 +94,16 @@ class Cores:
 
     def __init__(self) -> None:
         self._kept: dict[tuple[Any, ...], _Core] = {}
+        # Keys by the address of the indices: a model with many experts has thousands of tensors.
+        self._at: defaultdict[int, set[tuple[Any, ...]]] = defaultdict(set)
         self._lock = threading.RLock()
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def of(self, values: Tensor, indices: Tensor, pattern: str, size: int, *, gated: bool = False) -> SparseTensor:
+    def of(
+        self, values: Tensor, indices: Tensor, pattern: str, size: int, *, gated: bool = False, entries: int = 0
+    ) -> SparseTensor:
         """The tensor of these arrays. See `core_of`."""
         key = (
             indices.data_ptr(),
@@ -109,6 +114,7 @@ class Cores:
             pattern,
             size,
             gated,
+            entries,
         )
         core = self._kept.get(key)
         if core is not None and core.fits(values, indices):
@@ -117,6 +123,7 @@ class Cores:
             core = self._kept.get(key)
             if core is None or not core.fits(values, indices):
                 core = self._kept[key] = self._made(key, values, indices)
+                self._at[key[0]].add(key)
         return core.tensor
 
     def forget(self, *arrays: Tensor) -> None:
@@ -124,16 +131,16 @@ class Cores:
         places = {x.data_ptr() for x in arrays}
         with self._lock:
             for key in [key for key in list(self._kept) if places & {key[0], key[1]}]:
-                self._kept.pop(key, None)
+                self._drop(key)
 
     def find(self, values: Tensor, indices: Tensor) -> list[SparseTensor]:
         """The kept tensors that lie at the addresses of these arrays."""
         places = (indices.data_ptr(), values.data_ptr())
-        return [core.tensor for key, core in list(self._kept.items()) if key[:2] == places]
+        return [core.tensor for key, core in self._beside(places[0]) if key[:2] == places]
 
     def _made(self, key: tuple[Any, ...], values: Tensor, indices: Tensor) -> _Core:
-        *_, pattern, size, gated = key
-        tensor, copied = _tensor(values, indices, Pattern.parse(pattern), size, gated=gated)
+        *_, pattern, size, gated, entries = key
+        tensor, copied = _tensor(values, indices, Pattern.parse(pattern), size, gated=gated, entries=entries)
         core = _Core(tensor, values, indices, copied, functools.partial(self._end, key))
         related = self._related(key, indices)
         if related is not None:
@@ -144,12 +151,25 @@ class Cores:
         """Drop a kept tensor whose memory PyTorch frees, unless another one has its key."""
         ended = core()
         if ended is not None and self._kept.get(key) is ended:
-            self._kept.pop(key, None)
+            self._drop(key)
+
+    def _drop(self, key: tuple[Any, ...]) -> None:
+        self._kept.pop(key, None)
+        keys = self._at.get(key[0])
+        if keys is not None:
+            keys.discard(key)
+            if not keys:
+                self._at.pop(key[0], None)
+
+    def _beside(self, address: int) -> list[tuple[tuple[Any, ...], _Core]]:
+        """The kept tensors whose indices are at an address."""
+        keys = list(self._at.get(address, ()))
+        return [(key, core) for key in keys if (core := self._kept.get(key)) is not None]
 
     def _related(self, key: tuple[Any, ...], indices: Tensor) -> SparseTensor | None:
         """A kept tensor of the same indices and element type, whose forms of the indices another one can read."""
-        for other, core in list(self._kept.items()):
-            same = other[0] == key[0] and other[2] == key[2] and other[4:] == key[4:]
+        for other, core in self._beside(key[0]):
+            same = other[2] == key[2] and other[4:] == key[4:]
             if same and core.indices.holds(indices):
                 return core.tensor
         return None
@@ -161,26 +181,36 @@ def cores() -> Cores:
     return Cores()
 
 
-def core_of(values: Tensor, indices: Tensor, pattern: str, size: int, *, gated: bool = False) -> SparseTensor:
+def core_of(
+    values: Tensor, indices: Tensor, pattern: str, size: int, *, gated: bool = False, entries: int = 0
+) -> SparseTensor:
     """Louver's tensor [rows, size] of plain tensors, for products at once: it does not keep their memory alive.
 
     values: [rows, kept] of a sparse element type. indices: uint8, as in Louver's files.
     gated: whether the rows are a pair of `louver.gated`, by turns.
+    entries: if it is not 0, the rows are a batch of so many weights, and the tensor is [entries, rows / entries, size].
 
     The tensor is the one of an earlier call if that call's device forms still hold. Raises ValueError for arrays that
     do not fit, or that are in two places.
     """
-    return cores().of(values, indices, pattern, size, gated=gated)
+    return cores().of(values, indices, pattern, size, gated=gated, entries=entries)
 
 
-def fresh(values: Tensor, indices: Tensor, pattern: str, size: int) -> SparseTensor:
+def fresh(values: Tensor, indices: Tensor, pattern: str, size: int, entries: int = 0) -> SparseTensor:
     """Louver's tensor of plain tensors, with forms of its own. It keeps the memory of arrays on a GPU alive."""
     host = values.device.type == "cpu"
     parts: list[Any] = [view(x.detach().clone()).to_numpy() if host else x.detach() for x in (values, indices)]
-    return SparseTensor(Pattern.parse(pattern), element_type(values.dtype), (values.shape[0], size), 1, *parts)
+    shape = _shape(values.shape[0], size, entries)
+    return SparseTensor(Pattern.parse(pattern), element_type(values.dtype), shape, len(shape) - 1, *parts)
 
 
-def _tensor(values: Tensor, indices: Tensor, pattern: Pattern, size: int, *, gated: bool) -> tuple[SparseTensor, bool]:
+def _shape(rows: int, size: int, entries: int) -> tuple[int, ...]:
+    return (entries, rows // entries, size) if entries else (rows, size)
+
+
+def _tensor(
+    values: Tensor, indices: Tensor, pattern: Pattern, size: int, *, gated: bool, entries: int
+) -> tuple[SparseTensor, bool]:
     """The tensor of these arrays, without their owners, and whether it has a copy of the values."""
     check_arrays(values, indices, pattern, size)
     if values.device != indices.device:
@@ -193,7 +223,8 @@ def _tensor(values: Tensor, indices: Tensor, pattern: Pattern, size: int, *, gat
         arrays: list[Any] = [view(x.detach().clone()).to_numpy() for x in (values, indices)]
     else:
         arrays = [replace(view(x.detach()), owner=None) for x in (values, indices)]
-    made = kind(pattern, element_type(values.dtype), (values.shape[0], size), 1, *arrays)
+    shape = _shape(values.shape[0], size, entries)
+    made = kind(pattern, element_type(values.dtype), shape, len(shape) - 1, *arrays)
     return made, made.values is not arrays[0]
 
 

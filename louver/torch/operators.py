@@ -224,7 +224,7 @@ _SLOPES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 """For each activation: the gradient of its argument z, from that of its result."""
 
-_ACTIVATIONS: dict[str | None, Callable[[Tensor], Tensor]] = {
+ACTIVATIONS: dict[str | None, Callable[[Tensor], Tensor]] = {
     None: lambda z: z,
     "relu": torch.relu,
     "gelu": torch.nn.functional.gelu,
@@ -293,7 +293,7 @@ def _gated_slope(g: Tensor, z: Tensor, activation: str | None) -> Tensor:
     gate, up = pairs[:, :, 0], pairs[:, :, 1]
     blocks = g.reshape(gate.shape)
     g_gate = blocks * up if activation is None else _SLOPES[activation](blocks * up, gate)
-    return torch.stack([g_gate, blocks * _ACTIVATIONS[activation](gate)], 2).reshape(z.shape)
+    return torch.stack([g_gate, blocks * ACTIVATIONS[activation](gate)], 2).reshape(z.shape)
 
 
 def by_turns(x: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from typing import Any, Final
 class Row:
     """One layer. done: "sparse", "dense", "pruned" or "quantized"; reason: why.
 
-    shape: [out, in]. pattern: that the weight keeps, "" if none was found. bytes: of the weight, before and after.
+    shape: [out, in], of stacks [experts, out, in]. pattern: that the weight keeps, "" if none was found. bytes: of the weight, before and after.
     negative_zeros_dropped: -0.0 of the weight that became +0.0.
     dense_us, sparse_us: measured µs of a product, by tokens; empty if nothing was measured.
 
@@ -28,7 +28,7 @@ class Row:
     name: str
     done: str
     reason: str
-    shape: tuple[int, int]
+    shape: tuple[int, ...]
     pattern: str = ""
     bytes: tuple[int, int] = (0, 0)
     negative_zeros_dropped: int = 0
@@ -120,6 +120,18 @@ class Report:
         axes.legend()
         figure.savefig(path)
 
+    @property
+    def peak_bytes(self) -> int:
+        """The most bytes of these weights that were alive at once: each is made anew before its old form ends. Without what
+        a GPU derives at the first product, which is as large as the indices.
+        """
+        now = most = sum(row.bytes[0] for row in self.rows)
+        for row in self.changed:
+            before, after = row.bytes
+            most = max(most, now + (after if before != after else 0))
+            now += after - before
+        return most
+
     def json(self) -> str:
         """All fields of all rows."""
         return json.dumps([asdict(row) for row in self.rows], indent=1)
@@ -135,7 +147,8 @@ class Report:
         return "\n".join(
             [
                 *lines,
-                f"{count} of {len(self.rows)} layers changed, {before:,.1f} MB before, {after:,.1f} MB after",
+                f"{count} of {len(self.rows)} layers changed, {before:,.1f} MB before, {after:,.1f} MB after, "
+                f"{self.peak_bytes / 1e6:,.1f} MB at once",
                 *(f"warning: {warning}" for warning in self.warnings),
             ]
         )
@@ -150,4 +163,4 @@ def _cells(row: Row, calibrated: bool) -> tuple[str, ...]:
     if calibrated:
         numbers = ((row.zeros, ".1%"), (row.error, ".4f"), (row.damping, ".1e"), (row.tokens, ","))
         more = (*("" if value is None else f"{value:{form}}" for value, form in numbers), f"{row.seconds:.1f}")
-    return row.name, f"{row.shape[0]} × {row.shape[1]}", weight, f"{row.bytes[1] / 1e6:.1f}", *more, row.reason
+    return row.name, " × ".join(map(str, row.shape)), weight, f"{row.bytes[1] / 1e6:.1f}", *more, row.reason

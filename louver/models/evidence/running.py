@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import warnings
 from collections import defaultdict
@@ -52,6 +53,43 @@ def loaded(
     return model, {name: made.watch.names_of(tensor) for name, tensor in tensors}
 
 
+def run_live(model: Any) -> Run:
+    """Run a copy of a model in memory, with fake tensors in the place of all its tensors. Hooks do not run."""
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    with quiet(), torch.random.fork_rng(devices=[]):
+        made = Run(_fake_copy(model, fake))
+        with fake:
+            made.follow()
+            made.forward()
+    return made
+
+
+def _fake_copy(model: Any, fake: FakeTensorMode) -> Any:
+    copies: dict[int, Any] = {}
+    with fake:
+        for module in model.modules():
+            for each in (*module._parameters.values(), *module._buffers.values(), *vars(module).values()):
+                if isinstance(each, nn.Parameter):
+                    copies[id(each)] = nn.Parameter(torch.empty(each.shape), False)
+                elif isinstance(each, torch.Tensor):
+                    copies[id(each)] = torch.empty(each.shape, dtype=each.dtype)
+    copied = copy.deepcopy(model, copies)
+    for module in copied.modules():
+        for name, value in vars(module).items():
+            if name.endswith(("_hooks", "_hooks_with_kwargs", "_hooks_always_called")) and isinstance(value, dict):
+                value.clear()
+        vars(module).pop("forward", None)
+    _plainest(copied.config)
+    return copied.eval()
+
+
+def _plainest(config: Any) -> None:
+    """Choose the implementations whose operations `lineage` knows."""
+    config._attn_implementation = "eager"
+    if hasattr(config, "_experts_implementation"):
+        config._experts_implementation = "batched_mm"
+
+
 @contextmanager
 def quiet() -> Generator[None]:
     """No messages, progress bars and downloads of other libraries, until the end."""
@@ -74,9 +112,7 @@ def quiet() -> Generator[None]:
 def built(path: Path, fields: Mapping[str, Any]) -> Any:
     """The model of a configuration file, on the meta device. Raises ValueError for an unknown architecture."""
     config, chosen = described(path, fields)
-    config._attn_implementation = "eager"
-    if hasattr(config, "_experts_implementation"):
-        config._experts_implementation = "batched_mm"
+    _plainest(config)
     with ExitStack() as stack:
         for context in chosen.get_init_context(torch.float32, False, False, None):
             stack.enter_context(context)
@@ -130,13 +166,14 @@ class _Lazy:
 class Run:
     """One run of a model.
 
-    watch: what was seen. read: tensors of the checkpoint that the model uses. ties: names of the same parameter.
+    watch: what was seen. shapes: of the named tensors. read: tensors of the checkpoint that the model uses. ties: names of the same parameter.
     partial: tensors whose module ran, but not the model. convolutions: tensors that belong to convolutions.
     """
 
     def __init__(self, model: Any) -> None:
         self.model = model
         self.watch = Watch()
+        self.shapes: dict[str, tuple[int, ...]] = {}
         self.ties: tuple[tuple[str, ...], ...] = ()
         self.partial: frozenset[str] = frozenset()
         self.convolutions: set[str] = set()
@@ -155,6 +192,7 @@ class Run:
         from transformers.modeling_utils import LoadStateDictConfig
 
         self._from_meta()
+        self.shapes = dict(shapes)
         tensors = {name: torch.empty(shape) for name, shape in shapes.items()}
         for name, tensor in tensors.items():
             self.watch.name(tensor, name)
@@ -167,6 +205,16 @@ class Run:
             before = dict(self.model.named_parameters(remove_duplicate=False))
             self.model.tie_weights()
         self.ties = self._ties(before)
+        self._note_convolutions()
+
+    def follow(self) -> None:
+        """Follow the model's own parameters, under the first name of each."""
+        for name, parameter in self.model.named_parameters():
+            self.shapes[name] = tuple(parameter.shape)
+            self.watch.name(parameter, name)
+        self._note_convolutions()
+
+    def _note_convolutions(self) -> None:
         for module in self.model.modules():
             if isinstance(module, nn.modules.conv._ConvNd):
                 self.convolutions |= self.watch.names_of(module.weight)

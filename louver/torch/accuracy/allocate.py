@@ -21,7 +21,7 @@ from louver.torch.accuracy.layer_times import LayerTimes, with_kernels
 from louver.torch.accuracy.prune import checked_texts, own_text
 from louver.torch.accuracy.sensitivity import Sensitivity, sensitivities
 from louver.torch.accuracy.text import device_of, evaluating
-from louver.torch.layers import Layer, dense_layers
+from louver.torch.layers import Layer, linear_layers
 from louver.torch.swap import refusal
 
 PATTERNS: Final = ("2:4", "1:2", "4:8@128", "2:8@V128")
@@ -66,7 +66,7 @@ def allocate(
     if not wanted:
         raise ValueError("allocate chooses among patterns, got none")
     device_of(model)
-    layers = {layer.name: layer for layer in dense_layers(model) if refusal(layer, skip) is None}
+    layers = {layer.name: layer for layer in linear_layers(model) if refusal(layer, skip) is None}
     times = LayerTimes(counts) if goal.speedup else None
     known = {name: found for name, layer in layers.items() if (found := with_kernels(layer, wanted))}
     tried = known

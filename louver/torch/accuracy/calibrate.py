@@ -25,7 +25,7 @@ from louver.torch.accuracy.resume import Resume, digest
 from louver.torch.accuracy.streams import Streams, batches
 from louver.torch.accuracy.text import evaluating
 from louver.torch.accuracy.walk import Target, Walk
-from louver.torch.layers import Layer, dense_layers
+from louver.torch.layers import Layer, linear_layers
 from louver.torch.report import Report, Row
 from louver.torch.swap import as_lines, misfit, refusal, row_of
 
@@ -76,8 +76,8 @@ class Options:
         pattern = self.pattern_of(layer.name)
         if reason := refusal(layer, self.skip):
             return reason
-        if type(layer.module.weight) is not nn.Parameter:
-            return f"its weight is a {type(layer.module.weight).__name__}: prune the model before it is distributed or wrapped"
+        if type(layer.stored) is not nn.Parameter:
+            return f"its weight is a {type(layer.stored).__name__}: prune the model before it is distributed or wrapped"
         return "per_layer leaves it dense" if pattern is None else misfit(layer, pattern, loaded=loaded)
 
 
@@ -135,7 +135,7 @@ class Plan:
     def __init__(self, model: nn.Module, options: Options, chains: Sequence[Chain], *, loaded: bool) -> None:
         self.targets: dict[str, list[Target]] = {name: [] for chain in chains for name in chain.names}
         self._rows: dict[str, Row | None] = {}
-        layers = dense_layers(model)
+        layers = linear_layers(model)
         users = _users(model, list(self.targets))
         refused: list[tuple[Layer, str | None]] = []
         for layer in layers:

@@ -34,7 +34,7 @@ from louver.torch.accuracy.streamed import evaluate_folder
 from louver.torch.accuracy.text import Evaluation
 from louver.torch.accuracy.texts import read_tokens
 from louver.torch.accuracy.written import Written
-from louver.torch.layers import dense_layers
+from louver.torch.layers import linear_layers
 from louver.torch.report import Report
 
 ROWS: Final = 128
@@ -245,7 +245,7 @@ class _Texts:
 
 def _skipped(model: Folder) -> Iterator[tuple[str, str]]:
     """The layers and stacks that stay dense, and why: `analyze` prunes none of their tensors."""
-    names = [(layer.name, f"{layer.name}.weight") for layer in dense_layers(model.model)]
+    names = [(layer.name, f"{layer.name}.weight") for layer in linear_layers(model.model)]
     for block in model.chain.names:
         parameters = model.model.get_submodule(block).named_parameters()
         names += [(f"{block}.{name}",) * 2 for name, parameter in parameters if parameter.dim() == 3]

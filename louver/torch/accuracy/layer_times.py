@@ -16,7 +16,7 @@ from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
 from louver.library.predict import predicted_us
 from louver.torch.gain import measure
-from louver.torch.layers import Layer, dense_layers
+from louver.torch.layers import Layer, linear_layers
 from louver.torch.linear import SparseLinear
 
 
@@ -40,7 +40,7 @@ def speedup(
     per_layer: patterns by layer, None for dense. Layers whose products no GPU has with a pattern do not count. Raises
     ValueError for another name.
     """
-    layers = {layer.name: layer for layer in dense_layers(model) if layer.refused is None}
+    layers = {layer.name: layer for layer in linear_layers(model) if layer.refused is None}
     chosen = {name: None if p is None else Pattern.parse(p) for name, p in per_layer.items()}
     unknown = [name for name, pattern in chosen.items() if pattern is not None and name not in layers]
     if unknown:

@@ -17,7 +17,7 @@ from louver.formats.pattern import Pattern
 from louver.runtime.arrays import view
 from louver.torch.accuracy.masks import keep
 from louver.torch.accuracy.scores import logits_of
-from louver.torch.layers import dense_layers, is_turned
+from louver.torch.layers import is_turned, linear_layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def moving_weights(
     Raises ValueError if there is none, and for a layer that does not keep the pattern that is given for it.
     """
     found: dict[str, Moving] = {}
-    for layer in dense_layers(model):
+    for layer in linear_layers(model):
         name = f"{layer.name}.weight"
         if name not in masks or layer.name not in norms:
             continue
@@ -93,7 +93,7 @@ def start(
     """
     found = dict(masters)
     theirs = dict(dense.named_parameters())
-    names = [layer.name for layer in dense_layers(working) if f"{layer.name}.weight" in masks]
+    names = [layer.name for layer in linear_layers(working) if f"{layer.name}.weight" in masks]
     place = next(dense.parameters()).device
     norms = input_norms(dense, names, lambda: logits_of(dense, text[: min(4, len(text))].to(place)))
     moves = moving_weights(working, masks, patterns, norms)

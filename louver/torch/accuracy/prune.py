@@ -18,11 +18,11 @@ from torch import Tensor, nn
 
 import louver
 from louver.formats.pattern import Pattern
-from louver.runtime.arrays import view
 from louver.torch.accuracy.calibrate import Options, Progress, calibrate, split
 from louver.torch.accuracy.matrix import Method
 from louver.torch.accuracy.resume import Resume, write
 from louver.torch.accuracy.text import generate_tokens
+from louver.torch.held import host
 from louver.torch.layers import dense_layers
 from louver.torch.report import Report, Row
 from louver.torch.swap import as_lines, row_of
@@ -77,7 +77,7 @@ def prune_(
     progress: called with the finished blocks, all blocks and seconds left; None: a line, if stderr is a terminal.
 
     Heads, routers, tied weights and layers with hooks stay dense; so do embeddings, norms and, with a text, layers
-    outside of the blocks. Stacks of experts are pruned with a text. Returns a report with the reason for each layer.
+    outside of the blocks. Returns a report with the reason for each layer.
 
     Raises TypeError and ValueError for bad arguments, for a pattern or an element type that is not supported, and if no
     layer is left to prune; then nothing has changed. Raises ArithmeticError for NaN and infinity, with the layer's name;
@@ -127,7 +127,7 @@ def _by_magnitude(model: nn.Module, options: Options) -> Report:
 def _pruned(w: Tensor, pattern: Pattern) -> Tensor:
     if w.is_cuda:
         return louver.prune(w, pattern)
-    pruned: Any = np.ascontiguousarray(louver.prune(view(w).to_numpy(), pattern))
+    pruned: Any = np.ascontiguousarray(louver.prune(host(w), pattern))
     return torch.from_numpy(pruned.view(np.uint8)).view(w.dtype).reshape(w.shape)
 
 

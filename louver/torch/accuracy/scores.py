@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from louver.models.roles import Role
-from louver.torch.layers import dense_layers
+from louver.torch.layers import linear_layers
 
 PART: Final = 1 << 28
 """Most scores that are held at once: 0.5 GB of them in 16 bits, and a few f32 copies while they are reduced."""
@@ -118,7 +118,7 @@ def apart(model: nn.Module, tokens: Tensor) -> Generator[Head]:
 
 def head_of(model: nn.Module) -> Any:
     """The linear layer that scores the next token. Raises ValueError unless there is one."""
-    heads = [layer for layer in dense_layers(model) if layer.role is Role.HEAD and layer.weight.shape[0] > 1]
+    heads = [layer for layer in linear_layers(model) if layer.role is Role.HEAD and layer.weight.shape[0] > 1]
     if len(heads) != 1:
         names = ", ".join(layer.name for layer in heads) or "none"
         raise ValueError(

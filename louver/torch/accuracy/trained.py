@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from louver.models.roles import Role
 from louver.torch.accuracy.moving import Moving
-from louver.torch.layers import dense_layers
+from louver.torch.layers import linear_layers
 
 PRUNED: Final = 0.05
 """Least share of zeros of a weight that is taken as pruned. Weights that no one pruned have far fewer."""
@@ -45,7 +45,7 @@ def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
         id(parameter)
         for module in (
             *(module for module in model.modules() if isinstance(module, nn.Embedding)),
-            *(layer.module for layer in dense_layers(model) if layer.role is Role.HEAD),
+            *(layer.module for layer in linear_layers(model) if layer.role is Role.HEAD),
         )
         for parameter in module.parameters(recurse=False)
     }
