@@ -264,7 +264,8 @@ def _unfit(block: Any, name: str, places: Mapping[int, int]) -> str | None:
     child = block._modules[name]
     if places[id(child)] > 1:
         return f"{name} is in {places[id(child)]} places"
-    return f"{name} has hooks" if is_hooked(child) else None
+    hooked = is_hooked(child) or (isinstance(child, SparseLinear) and is_hooked(child.weight))
+    return f"{name} has hooks" if hooked else None
 
 
 def _pair(block: Any, facts: Mapping[str, Fact], places: Mapping[int, int]) -> Pair:

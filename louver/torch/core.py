@@ -20,7 +20,7 @@ import weakref
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import numpy as np
 import torch
@@ -34,6 +34,9 @@ from louver.formats.tensor import SparseTensor
 from louver.library.state import TensorState
 from louver.runtime.arrays import view
 from louver.torch.columns import check_arrays
+
+DEVICES: Final = ("cpu", "cuda")
+"""The types of devices that hold sparse weights."""
 
 
 class _Place:
@@ -58,10 +61,12 @@ def _version(x: Tensor) -> int | None:
         return None
 
 
-class _Core:
-    """A kept tensor. trainable: whether its values required grad when it was made."""
+class Core:
+    """A kept tensor. trainable: whether its values required grad when it was made. copied: whether its values are a
+    copy.
+    """
 
-    __slots__ = ("__weakref__", "_copied", "_state", "indices", "tensor", "trainable", "values")
+    __slots__ = ("__weakref__", "copied", "indices", "state", "tensor", "trainable", "values")
 
     def __init__(
         self,
@@ -69,22 +74,26 @@ class _Core:
         values: Tensor,
         indices: Tensor,
         copied: bool,
-        ended: Callable[[weakref.ref[_Core]], None],
+        ended: Callable[[weakref.ref[Core]], None],
     ) -> None:
         self.tensor = tensor
         # The references are part of the core, so a core that was replaced drops nothing.
-        mine = cast("weakref.ref[_Core]", weakref.ref(self))
+        mine = cast("weakref.ref[Core]", weakref.ref(self))
         self.values, self.indices = (_Place(x, lambda _: ended(mine)) for x in (values, indices))
         self.trainable = values.requires_grad
-        self._copied = copied
-        self._state = tensor.derived.of(TensorState)
+        self.copied = copied
+        self.state = tensor.derived.of(TensorState)
 
     def fits(self, values: Tensor, indices: Tensor) -> bool:
         """Whether products of the tensor are those of these arrays now. The arrays are at the addresses of its key."""
         if not self.indices.holds(indices):
             return False
-        if not (self._copied or self._state.copies_values):
+        if not (self.copied or self.state.copies_values):
             return True
+        return self.has_these_values(values)
+
+    def has_these_values(self, values: Tensor) -> bool:
+        """Whether a copy of the values is that of these, as far as PyTorch counts."""
         counted = not (self.trainable or values.requires_grad or self.values.version is None)
         return counted and self.values.holds(values)
 
@@ -93,7 +102,7 @@ class Cores:
     """The tensors of all weights, by the addresses of their arrays."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[Any, ...], _Core] = {}
+        self._kept: dict[tuple[Any, ...], Core] = {}
         # Keys by the address of the indices: a model with many experts has thousands of tensors.
         self._at: defaultdict[int, set[tuple[Any, ...]]] = defaultdict(set)
         self._lock = threading.RLock()
@@ -105,6 +114,10 @@ class Cores:
         self, values: Tensor, indices: Tensor, pattern: str, size: int, *, gated: bool = False, entries: int = 0
     ) -> SparseTensor:
         """The tensor of these arrays. See `core_of`."""
+        return self.core(values, indices, pattern, size, gated=gated, entries=entries).tensor
+
+    def core(self, values: Tensor, indices: Tensor, pattern: str, size: int, *, gated: bool, entries: int = 0) -> Core:
+        """The kept tensor of these arrays."""
         key = (
             indices.data_ptr(),
             values.data_ptr(),
@@ -118,13 +131,13 @@ class Cores:
         )
         core = self._kept.get(key)
         if core is not None and core.fits(values, indices):
-            return core.tensor
+            return core
         with self._lock:
             core = self._kept.get(key)
             if core is None or not core.fits(values, indices):
                 core = self._kept[key] = self._made(key, values, indices)
                 self._at[key[0]].add(key)
-        return core.tensor
+        return core
 
     def forget(self, *arrays: Tensor) -> None:
         """Drop the tensors that lie at the address of any of these arrays."""
@@ -138,16 +151,16 @@ class Cores:
         places = (indices.data_ptr(), values.data_ptr())
         return [core.tensor for key, core in self._beside(places[0]) if key[:2] == places]
 
-    def _made(self, key: tuple[Any, ...], values: Tensor, indices: Tensor) -> _Core:
+    def _made(self, key: tuple[Any, ...], values: Tensor, indices: Tensor) -> Core:
         *_, pattern, size, gated, entries = key
         tensor, copied = _tensor(values, indices, Pattern.parse(pattern), size, gated=gated, entries=entries)
-        core = _Core(tensor, values, indices, copied, functools.partial(self._end, key))
+        core = Core(tensor, values, indices, copied, functools.partial(self._end, key))
         related = self._related(key, indices)
         if related is not None:
             related.derived.of(TensorState).lend(tensor.derived.of(TensorState))
         return core
 
-    def _end(self, key: tuple[Any, ...], core: weakref.ref[_Core]) -> None:
+    def _end(self, key: tuple[Any, ...], core: weakref.ref[Core]) -> None:
         """Drop a kept tensor whose memory PyTorch frees, unless another one has its key."""
         ended = core()
         if ended is not None and self._kept.get(key) is ended:
@@ -161,7 +174,7 @@ class Cores:
             if not keys:
                 self._at.pop(key[0], None)
 
-    def _beside(self, address: int) -> list[tuple[tuple[Any, ...], _Core]]:
+    def _beside(self, address: int) -> list[tuple[tuple[Any, ...], Core]]:
         """The kept tensors whose indices are at an address."""
         keys = list(self._at.get(address, ()))
         return [(key, core) for key in keys if (core := self._kept.get(key)) is not None]
@@ -216,6 +229,11 @@ def _tensor(
     if values.device != indices.device:
         raise ValueError(
             f"values and indices are in one place, got values on {values.device} and indices on {indices.device}: move one"
+        )
+    if values.device.type not in DEVICES:
+        raise ValueError(
+            f"products with sparse weights run on the CPU and on GPUs of NVIDIA, got a weight on {values.device}: move it, or "
+            "load it if it has no data"
         )
     kind = GatedTensor if gated else SparseTensor
     if values.device.type == "cpu":

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from louver.formats.gated import GATE_ROWS
 from louver.formats.pattern import Pattern
 from louver.torch.columns import windows_of
-from louver.torch.linear import SparseLinear, SparseWeight
+from louver.torch.linear import SparseLinear, SparseWeight, arrays_of
 from louver.torch.operators import OPS, by_turns, in_order, multiply
 
 
@@ -53,6 +53,15 @@ class JoinedWeight(SparseWeight):
         made.negative_zeros_dropped = sum(each.negative_zeros_dropped for each in weights)
         return made
 
+    def __call__(self) -> dict[str, Tensor | None]:
+        # Programs that offload weights find them by the names of a state_dict, which has those of the members.
+        if self.values.is_meta:
+            raise RuntimeError(
+                "weights of one product are in one storage, which is not offloaded, got it on the meta device: save the "
+                "model, and load it with a device_map, which keeps offloaded layers apart"
+            )
+        return super().__call__()
+
     def rows(self, x: Tensor, part: int) -> Tensor:
         """What a layer has of `values` or `indices`: a view [rows / 8, 8, …] of turns, else [rows or windows, …]."""
         if self.by_turns:
@@ -67,8 +76,7 @@ class JoinedWeight(SparseWeight):
 
     def products(self, x: Tensor, biases: Sequence[Tensor | None]) -> Sequence[Tensor]:
         """x times the weight of each layer, with its bias, [..., rows] each: one product."""
-        # A module finds its attributes in this dictionary too, which takes 1 to 2 µs for each.
-        arrays: Any = self._parameters
+        arrays = arrays_of(self)
         values, indices, scale = arrays["values"], arrays["indices"], arrays["scale"]
         if self.by_turns:
             turned = None if scale is None else by_turns(scale)
@@ -89,7 +97,7 @@ class JoinedWeight(SparseWeight):
 
     def gated(self, x: Tensor, biases: Sequence[Tensor | None], activation: str | None) -> Tensor:
         """activation(gate) · up of the two layers by turns."""
-        arrays: Any = self._parameters
+        arrays = arrays_of(self)
         return multiply(
             x,
             arrays["values"],
@@ -267,4 +275,6 @@ class JoinedLinear(SparseLinear):
             biases: list[Any] = [None, None]
             biases[rows.part] = bias
             return joint.products(x, biases)[rows.part]
-        return multiply(x, rows.values, rows.indices, bias, joint.pattern, scale=rows.scale)
+        arrays = arrays_of(joint)
+        values, indices = (joint.rows(arrays[name], rows.part) for name in ("values", "indices"))
+        return multiply(x, values, indices, bias, joint.pattern, scale=rows.scale)

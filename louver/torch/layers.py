@@ -7,6 +7,7 @@ swapped although it is a product's: what has hooks, what is a subclass, what PyT
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -154,7 +155,9 @@ class Stack(Layer):
 
 def is_hooked(module: Any) -> bool:
     """Whether a call of the module runs hooks, or a `forward` of its own."""
-    return any(getattr(module, hooks) for hooks in _HOOKS) or "forward" in module.__dict__
+    own = module.__dict__.get("forward")
+    replaced = own is not None and getattr(own, "__func__", own) is not type(module).forward
+    return replaced or any(getattr(module, hooks) for hooks in _HOOKS)
 
 
 def is_dense(module: nn.Module) -> bool:
@@ -169,9 +172,13 @@ def dense_layers(model: nn.Module) -> list[Layer]:
         raise ValueError(
             f"a model has layers of torch.nn.Linear, or of Transformers' Conv1D, got {type(model).__name__} without one"
         )
-    facts = live(model)
+    facts, adapted = live(model), _adapted(model)
     return [
-        replace(layer, refused=_refusal(layer, facts), role=facts.tensors[layer.parameter_names[0]].role)
+        replace(
+            layer,
+            refused=_refusal(layer, facts) or adapted.get(layer.module),
+            role=facts.tensors[layer.parameter_names[0]].role,
+        )
         for layer in layers
     ]
 
@@ -236,6 +243,21 @@ def _refusal(layer: Layer, facts: ModelFacts) -> str | None:
     if reader is not None:
         return f"{type(reader).__name__} reads the weight itself"
     return "it has hooks: attach them after the swap" if is_hooked(module) else None
+
+
+def _adapted(model: nn.Module) -> dict[nn.Module, str]:
+    """For each module below a layer of PEFT: why it stays as it is."""
+    loaded: Any = sys.modules.get("peft.tuners.tuners_utils")
+    if loaded is None:
+        return {}
+    tuners: list[Any] = [module for module in model.modules() if isinstance(module, loaded.BaseTunerLayer)]
+    reasons: dict[nn.Module, str] = {}
+    for tuner in tuners:
+        reasons |= dict.fromkeys(tuner.modules(), "it belongs to an adapter of PEFT")
+    return reasons | dict.fromkeys(
+        (tuner.get_base_layer() for tuner in tuners),
+        "an adapter of PEFT reads the weight itself: attach it after the swap",
+    )
 
 
 def _reads_weights(parent: nn.Module) -> bool:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import torch
@@ -18,6 +18,7 @@ from louver.torch.columns import windows_of
 from louver.torch.core import compressed, cores
 from louver.torch.operators import OPS, multiply
 from louver.torch.tokens import quantized_rows
+from louver.torch.turned import is_transposable
 
 
 class SparseWeight(nn.Module):
@@ -102,6 +103,13 @@ class SparseWeight(nn.Module):
     def device(self) -> torch.device:
         return self.values.device
 
+    @property
+    def is_transposable(self) -> bool:
+        """Whether the kept places keep the pattern along the rows too, so that the gradient of x is a sparse product.
+        Masks of `louver.prune(w, "2:4", transposable=True)` do. The first call reads the indices.
+        """
+        return is_transposable(self.values.detach(), self.indices, self.pattern, self.shape[-1])
+
     def dense(self) -> Tensor:
         """The dense weight [rows, columns], differentiable. Of a quantized weight in the type that it had before."""
         dense = OPS.dense(self.values, self.indices, self.shape[-1], self.pattern)
@@ -155,6 +163,10 @@ class SparseWeight(nn.Module):
             mine, given = (f"{shape} {pattern}{' with scales' if scaled else ''}" for shape, pattern, scaled in kinds)
             raise ValueError(f"a weight is copied from one of its shape and pattern, {mine}, got {given}")
 
+    def forward(self) -> dict[str, Tensor | None]:
+        """The parameters. Products call the weight where hooks bring its parameters from elsewhere."""
+        return dict(self._parameters)
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> SparseWeight:
         scale = self._parameters.get("scale")
 
@@ -175,6 +187,14 @@ class SparseWeight(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.pattern}, {list(self.shape)}, {self.dtype}"
+
+
+def arrays_of(weight: Any) -> Mapping[str, Any]:
+    """`values`, `indices` and `scale` of a weight for a product."""
+    if weight._forward_pre_hooks or weight._forward_hooks or "forward" in weight.__dict__:
+        return weight()
+    # A module also finds its attributes in this dictionary, which takes 1 to 2 µs for each.
+    return weight._parameters
 
 
 class SparseLinear(nn.Module):
@@ -260,6 +280,11 @@ class SparseLinear(nn.Module):
         made.bias = self.bias
         return made.train(self.training)
 
+    @property
+    def compute_dtype(self) -> torch.dtype:
+        """The element type of x and of the products; that of the values, unless they are quantized."""
+        return self.weight.dense_dtype or self.weight.dtype
+
     def reset_parameters(self) -> None:
         """New random values, pruned by magnitude."""
         bound = 1 / math.sqrt(self.in_features) if self.in_features else 0
@@ -270,9 +295,8 @@ class SparseLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x: [..., in_features], any strides. Returns [..., out_features]."""
-        # A module finds its attributes in these dictionaries too, which takes 1 to 2 µs for each.
         weight: Any = self._modules["weight"]
-        arrays = weight._parameters
+        arrays = arrays_of(weight)
         bias = self._parameters["bias"]
         return multiply(x, arrays["values"], arrays["indices"], bias, weight.pattern, scale=arrays["scale"])
 

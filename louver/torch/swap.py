@@ -20,11 +20,12 @@ from louver.formats.coverage import has_kernels, without_kernels
 from louver.formats.dtypes import SPARSE_TYPES, ElementTypeError, element_type
 from louver.formats.pattern import Pattern
 from louver.torch.blocks import Joinable, join_, joinable, separate_
+from louver.torch.core import DEVICES
 from louver.torch.experts import chosen
 from louver.torch.gain import Apart, Gain, Together, measure, measure_stack
 from louver.torch.gated_experts import fuse_stacks_
 from louver.torch.held import offending
-from louver.torch.layers import Layer, Stack, dense_layers, sparse_layers
+from louver.torch.layers import Layer, Stack, dense_layers, is_hooked, sparse_layers
 from louver.torch.linear import SparseLinear
 from louver.torch.report import Report, Row
 
@@ -80,9 +81,15 @@ def decompress_(model: nn.Module) -> Report:
     """Swap each `SparseLinear` of a model for the dense layer of equal values, of the class that it was before, and each
     `SparseStack` for a dense one.
 
-    Returns a report of these layers.
+    Returns a report of these layers. Raises ValueError for weights with hooks, before anything is changed.
     """
     rows: list[Row] = []
+    hooked = next((layer.name for layer in sparse_layers(model) if is_hooked(layer.module.weight.owner)), None)
+    if hooked is not None:
+        raise ValueError(
+            f"a weight whose parameters hooks bring stays sparse, got {hooked}.weight: remove the hooks first, those of "
+            "accelerate by accelerate.hooks.remove_hook_from_module(model, recurse=True)"
+        )
     separate_(model)
     layers = sparse_layers(model)
     # A layer holds its sparse weight, so it is dropped before the next one is swapped.
@@ -273,6 +280,8 @@ def misfit(layer: Layer, pattern: Pattern, *, loaded: bool = True) -> str | None
         return f"a weight of {weight.dtype}: {error}"
     if weight.is_meta and loaded:
         return "it has no data, it is on the meta device: load the weights first"
+    if not weight.is_meta and weight.device.type not in DEVICES:
+        return f"it is on {weight.device}: sparse weights are on the CPU or on a GPU of NVIDIA"
     return "it has no elements" if 0 in weight.shape else layer.unfit(pattern)
 
 

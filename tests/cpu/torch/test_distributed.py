@@ -55,6 +55,8 @@ def test_ddp(group: None) -> None:
 
 
 def test_fsdp2(group: None) -> None:
+    if torch.__version__.startswith("2.6"):
+        pytest.skip("FSDP2 of PyTorch 2.6 shards no integers")
     fsdp = pytest.importorskip("torch.distributed.fsdp")
     layer = SparseLinear(SIZE, ROWS)
     start = {name: each.clone() for name, each in layer.state_dict().items()}
