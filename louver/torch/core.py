@@ -116,7 +116,9 @@ class Cores:
         """The tensor of these arrays. See `core_of`."""
         return self.core(values, indices, pattern, size, gated=gated, entries=entries).tensor
 
-    def core(self, values: Tensor, indices: Tensor, pattern: str, size: int, *, gated: bool, entries: int = 0) -> Core:
+    def core(
+        self, values: Tensor, indices: Tensor, pattern: str, size: int, *, gated: bool = False, entries: int = 0
+    ) -> Core:
         """The kept tensor of these arrays."""
         key = (
             indices.data_ptr(),

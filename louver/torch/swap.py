@@ -280,7 +280,7 @@ def misfit(layer: Layer, pattern: Pattern, *, loaded: bool = True) -> str | None
         return f"a weight of {weight.dtype}: {error}"
     if weight.is_meta and loaded:
         return "it has no data, it is on the meta device: load the weights first"
-    if not weight.is_meta and weight.device.type not in DEVICES:
+    if weight.device.type not in (*DEVICES, "meta"):
         return f"it is on {weight.device}: sparse weights are on the CPU or on a GPU of NVIDIA"
     return "it has no elements" if 0 in weight.shape else layer.unfit(pattern)
 
