@@ -11,7 +11,11 @@ import louver.torch
 def main() -> None:
     torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    model = nn.Sequential(nn.Linear(256, 384), nn.GELU(), nn.Linear(384, 256)).to(device, torch.bfloat16).requires_grad_(False)
+    model = (
+        nn.Sequential(nn.Linear(256, 384), nn.GELU(), nn.Linear(384, 256))
+        .to(device, torch.bfloat16)
+        .requires_grad_(False)
+    )
     x = torch.randn(5, 256, device=device, dtype=torch.bfloat16)
 
     louver.torch.prune_(model, "2:4")
