@@ -115,7 +115,8 @@ def stages(share: float = 1) -> Mapping[str, tuple[Case, ...]]:
         "refined": (
             Case("2:4", "Wanda c.+r.", {**BEST, "method": "wanda"}),
             Case("2:4", "SparseGPT c.+r., two sweeps of swaps", {**BEST, "method": "sparsegpt", "swaps": 2}, needs=30),
-            Case("2:4", "ADMM c.+r., damping by held-out text", {**BEST, "damping": None}, needs=60),
+            Case("2:4", "ADMM c.+r., permuted", {**BEST, "permute": True}, needs=40),
+            Case("2:4", "ADMM c.+r., damping by held-out text", {**BEST, "damping": None}, needs=40),
         ),
         "patterns": (
             Case("6:8", "magnitude"),
@@ -130,11 +131,13 @@ def stages(share: float = 1) -> Mapping[str, tuple[Case, ...]]:
 CHOICES: Final[Mapping[str, tuple[Mapping[str, Any], ...]]] = {
     "choices": (
         {},
+        {"damping": None},
         {"damping": 1.0},
         {"method": "sparsegpt"},
         {"damping": 0.01},
         {"tune": 64},
         {"tune": 160},
+        {"permute": True},
         {"calibration": "documents"},
         {"calibration": "articles"},
         {"correct": False},

@@ -62,6 +62,7 @@ _OPTIONS: Final = (
     click.option(
         "--tune", type=click.IntRange(0), metavar="N", default=0, help="Steps of Adam on each part of a block."
     ),
+    click.option("--permute", is_flag=True, help="First reorder channels where the block computes the same."),
     click.option(
         "--damping",
         type=click.FloatRange(0),
@@ -86,23 +87,13 @@ _OPTIONS: Final = (
 )
 
 
-_NAMES: Final = {
-    name: name.replace("_", "-").replace("judged", "eval")
-    for name in (
-        *("calibration", "held_out", "rows", "length", "correct", "reconstruct", "swaps", "tune", "permute", "damping"),
-        *("distill", "judged", "blocks", "resume", "device", "plot"),
-    )
-}
-"""The options beside --method by their parameters."""
-
-
 def calibration_of(given: Mapping[str, Any]) -> Calibration | None:
     """What the options ask for; None without --method. Raises UsageError for an option that needs it."""
     if given["method"] is None:
         context = click.get_current_context()
-        used = [option for option in _NAMES if context.get_parameter_source(option) == ParameterSource.COMMANDLINE]
-        if used:
-            raise click.UsageError(f"--{_NAMES[used[0]]} goes with --method, such as --method sparsegpt.")
+        for option in context.command.params:
+            if option.name in given and context.get_parameter_source(option.name) == ParameterSource.COMMANDLINE:
+                raise click.UsageError(f"{option.opts[0]} goes with --method, such as --method sparsegpt.")
         return None
     from louver.torch.accuracy.files import OWN, Calibration
     from louver.torch.accuracy.matrix import Method

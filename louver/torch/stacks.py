@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 
 from louver.formats.pattern import Pattern
 from louver.torch.grouped import GROUPED, by_turns, in_order
-from louver.torch.linear import SparseWeight
+from louver.torch.linear import SparseWeight, arrays_of
 from louver.torch.operators import OPS
 
 
@@ -50,18 +49,9 @@ class SparseStack(SparseWeight):
         whole = self.values.flatten(0, 1), self.indices.flatten(0, 1), self.shape[0]
         return [whole, *((*each, 0) for each in zip(self.values.unbind(0), self.indices.unbind(0), strict=True))]
 
-    def forward(self) -> dict[str, Tensor | None]:
-        """The parameters. Products call the stack where hooks bring its parameters from elsewhere."""
-        return dict(self._parameters)
-
-    def arrays(self) -> Mapping[str, Any]:
-        """`values`, `indices` and `scale` for a product."""
-        hooked = self._forward_pre_hooks or self._forward_hooks or "forward" in self.__dict__
-        return self() if hooked else self._parameters
-
     def multiply(self, x: Tensor, ends: Tensor, most: int) -> Tensor:
         """x [rows, in], sorted by expert -> [rows, out], see `louver.torch.grouped`."""
-        arrays = self.arrays()
+        arrays = arrays_of(self)
         return GROUPED(self.operand(x), arrays["values"], arrays["indices"], ends, most, arrays["scale"], self.pattern)
 
     def operand(self, x: Tensor) -> Tensor:
@@ -86,14 +76,14 @@ class GatedStack(SparseStack):
         return values, in_order(scale)
 
     def multiply(self, x: Tensor, ends: Tensor, most: int) -> Tensor:
-        arrays = self.arrays()
+        arrays = arrays_of(self)
         scale = None if self.scale is None else by_turns(arrays["scale"])
         y = GROUPED(self.operand(x), arrays["values"], arrays["indices"], ends, most, scale, self.pattern)
         return in_order(y)
 
     def gated(self, x: Tensor, ends: Tensor, most: int) -> Tensor:
         """act(gate) · up of x [rows, K], sorted by expert -> [rows, F]. No gradients."""
-        arrays = self.arrays()
+        arrays = arrays_of(self)
         weight = arrays["values"], arrays["indices"], ends, most, arrays["scale"], self.pattern
         return GROUPED(self.operand(x), *weight, True, self.activation)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from louver.cli.commands.notes import note, phases
+from louver.formats.regular import Target
 from louver.measure.report.layers import layers_json, size_text
 from louver.measure.report.result import Result
 from louver.measure.report.table import NAME, Column, Table, number
@@ -34,6 +36,10 @@ def prune_calibrated(
     """`louver prune --method` with its results as tables. Raises ValueError, OSError and ArithmeticError."""
     from louver.torch.accuracy.files import prune_folder
 
+    if plot is not None:
+        # Before hours of work.
+        importlib.import_module("matplotlib")
+        Target.of(plot)
     with phases() as shown:
         done = prune_folder(
             source, out, options, calibration, resume=resume, device=device, force=force, progress=shown

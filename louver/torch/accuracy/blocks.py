@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -169,8 +169,13 @@ def chains_of(
     return chains
 
 
+def weights_of(model: nn.Module, chain: Chain) -> Iterator[nn.Parameter]:
+    """The parameters of a chain that are matrices, or stacks of such."""
+    return (p for name in chain.names for p in model.get_submodule(name).parameters() if p.dim() > 1)
+
+
 def _size(model: nn.Module, chain: Chain) -> int:
-    return sum(p.numel() for name in chain.names for p in model.get_submodule(name).parameters())
+    return sum(p.numel() for p in weights_of(model, chain))
 
 
 class Capture:

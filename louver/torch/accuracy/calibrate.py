@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from louver.formats.pattern import Pattern
-from louver.torch.accuracy.blocks import Blocks, Chain, chains_of
+from louver.torch.accuracy.blocks import Blocks, Chain, chains_of, weights_of
 from louver.torch.accuracy.free import Permuter
 from louver.torch.accuracy.matrix import Method
 from louver.torch.accuracy.refine import check_swaps
@@ -101,10 +101,11 @@ def calibrate(
     absent = next((name for name, parameter in model.named_parameters() if parameter.is_meta), None)
     if source is None and absent is not None:
         raise ValueError(f"a model has its weights in memory, got {absent} on the meta device: load the weights first")
-    texts = [*batches(calibration, False), *batches(held_out, True)]
     with evaluating(model):
-        of_chain = chains_of(model, options.blocks, _short(texts[0].rows), source)
+        of_chain = chains_of(model, options.blocks, _short(next(iter(calibration.values()))), source)
         chains = tuple(of_chain)
+        features = max(max(p.shape[-2:]) for chain in chains for p in weights_of(model, chain))
+        texts = [*batches(calibration, False, features), *batches(held_out, True, features)]
         plan = Plan(model, options, chains, loaded=source is None)
         saved = None if resume is None else resume(_key(model, options, plan, calibration, held_out, chains))
         total, shown = sum(len(chain.names) for chain in chains), _Shown(progress)

@@ -138,11 +138,6 @@ class Collector:
         """Whether the weight's moments have the dense model's inputs."""
         return self._owners[self._trace.sources[name]] in self._corrected
 
-    def alike(self, name: str) -> list[str]:
-        """The weights that have the same input as one, itself too."""
-        sources = self._trace.sources
-        return [other for other in self._dense_weights if sources[other] == sources[name]]
-
     def is_routed(self, name: str) -> bool:
         """Whether the weight's input is not one row for each token, as that of an expert."""
         return name in self._trace.selected

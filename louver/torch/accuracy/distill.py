@@ -56,8 +56,8 @@ def distill_(
 
     The loss is the mean of KL(dense ‖ pruned). Kept values, weights that are dense, norms and biases train, as far as
     they require grad; embeddings and the head do not. A weight of which 5% or more is zero keeps its zeros; a
-    `SparseLinear` keeps its indices, and its values train. On a GPU, products are in bf16 and blocks are compiled;
-    sums of updates are f32 always. Adam with betas 0.9 and 0.95; gradients are clipped to norm 1.
+    `SparseLinear` keeps its indices, and its values train. On a GPU, products are in bf16, and blocks are
+    compiled and run in CUDA graphs where their models allow it, else the report says why; masters are f32 always. Adam with betas 0.9 and 0.95; gradients are clipped to norm 1.
 
     data: tokens [rows, any length], or several such by name. None: text that the teacher writes (`generate_tokens`).
     teacher: the dense model: a module, a folder of Transformers, or a function that makes it.
@@ -140,8 +140,11 @@ def _distilled(
     probe = torch.zeros(1, 4, dtype=torch.long, device=place)
     with apart(working, probe) as head, apart(dense, probe) as dense_head, compiling(working, dense, place, notes):
         run = Run(head, dense_head, trained, text, options, rate, saved("distill"), notes)
-        run.warm()
-        run.go(time.monotonic() - begin, shown)
+        try:
+            run.warm()
+            run.go(time.monotonic() - begin, shown)
+        finally:
+            run.close()
     _write(model, dict(trained.values()))
     return run.report()
 

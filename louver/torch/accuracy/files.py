@@ -142,7 +142,7 @@ def prune_folder(
     if not work.exists():
         # An interrupted run may have placed some files.
         _check_output(output_of(folder_in, checkpoint, folder_out), force)
-    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    place = _place(device)
     progress("loading", 0)
     model = Folder(checkpoint, facts, place, calibration.blocks)
     if calibration.speaks and not model.model.can_generate():
@@ -195,6 +195,18 @@ def prune_folder(
     if resume is None:
         shutil.rmtree(work)
     return Pruning(written, Report(rows), results, distilled, _left(facts, given))
+
+
+def _place(device: str | torch.device | None) -> torch.device:
+    """The device. Raises ValueError for one that this machine does not have."""
+    count = torch.cuda.device_count()
+    try:
+        place = torch.device(device or ("cuda" if count else "cpu"))
+    except RuntimeError:
+        place = None
+    if place is None or place.type not in ("cpu", "cuda") or (place.type == "cuda" and (place.index or 0) >= count):
+        raise ValueError(f"a device is cpu, cuda, or cuda:N below {count} (the GPUs here), got {device}")
+    return place
 
 
 def _check_output(output: Output, force: bool) -> None:

@@ -16,7 +16,10 @@ from torch import Tensor, nn
 from louver.torch.accuracy.blocks import Blocks, Call, Capture, Chain, outputs, run
 
 TOKENS: Final = 16384
-"""Tokens of a batch. It is fixed, so that a run adds in the same order whatever memory is free."""
+"""Tokens of a batch. A run adds in the same order whatever memory is free."""
+
+_WIDE: Final = 14336
+"""Features up to which a batch has more tokens in proportion, up to four times: small batches leave a GPU idle."""
 
 _SHARE: Final = 0.4
 """The part of a GPU's free memory that activations may take; else they lie on the host."""
@@ -31,12 +34,16 @@ class Batch:
     held_out: bool
 
 
-def batches(texts: Mapping[str, Tensor], held_out: bool) -> list[Batch]:
-    """The rows of texts [rows, …], in batches of at most `TOKENS` tokens, or of one row."""
+def batches(texts: Mapping[str, Tensor], held_out: bool, features: int = _WIDE) -> list[Batch]:
+    """The rows of texts [rows, …], in batches of at most `TOKENS` tokens, or of one row.
+
+    features: the most of an activation. Narrow ones are in larger batches.
+    """
+    most = TOKENS * max(1, min(4, _WIDE // features))
     made: list[Batch] = []
     for text, rows in texts.items():
         tokens = rows.shape[1] if rows.dim() > 1 else 1
-        made += [Batch(part, text, held_out) for part in rows.split(max(1, TOKENS // tokens))]
+        made += [Batch(part, text, held_out) for part in rows.split(max(1, most // tokens))]
     return made
 
 
@@ -65,11 +72,6 @@ class Streams:
         if dense:
             self._states[True] = [[] for _ in batches]
         self._home: torch.device | None = None
-
-    @property
-    def dense(self) -> bool:
-        """Whether the dense model's activations are kept."""
-        return True in self._states
 
     def arguments(self, batch: int, *, dense: bool = False) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of the block for a batch, on the device."""

@@ -115,6 +115,10 @@ class Trained:
         for parameter in self._parameters:
             parameter.grad = None
 
+    def close(self) -> None:
+        """Drop the graph of a step."""
+        self._graph, self._gradients = None, []
+
     def _update(self, gradients: list[Tensor]) -> None:
         """Change the gradients to those of the masters, and step."""
         fixed = [order for order in range(len(self._at)) if not (self.moves and order in self._moving)]

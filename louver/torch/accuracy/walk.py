@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -23,9 +22,6 @@ from louver.torch.accuracy.products import Trace, Weights
 from louver.torch.accuracy.streams import Streams
 from louver.torch.accuracy.tuning import tune
 from louver.torch.report import Row
-
-CHOICES: Final = 4
-"""Blocks of a chain, at equal distances, in which held-out text chooses dampings. A choice costs four prunings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +65,6 @@ class Walk:
     keep: Callable[[int, Done], None]
     progress: Callable[[], None]
     permuter: Permuter | None = None
-    dampings: dict[str, float] = field(default_factory=dict[str, float])
-    """What held-out text chose for a weight, by its name in a block. It serves later blocks, and weights of one input."""
 
     def run(self) -> dict[str, Row]:
         """Prune all blocks. Returns the rows of the weights by name.
@@ -82,24 +76,26 @@ class Walk:
         for index in range(len(self.chain.names)):
             block = self.source.load(index).to(self.streams.device)
             block.eval()
-            if index % max(1, len(self.chain.names) // CHOICES) == 0:
-                self.dampings.clear()
-            done = self.finished(index, block)
-            if done is not None:
-                for target in self.targets[index]:
-                    self._remember(target.parameter, done.rows.get(target.name))
-            else:
-                done = self._block(index, block)
-                self.keep(index, done)
-            self.streams.advance(block, done.weights)
-            parameters = dict(block.named_parameters())
-            with torch.no_grad():
-                for name, weight in done.weights.items():
-                    parameters[name].copy_(weight)
-            self.source.store(index, block)
+            try:
+                done = self._done(index, block)
+                self.streams.advance(block, done.weights)
+                parameters = dict(block.named_parameters())
+                with torch.no_grad():
+                    for name, weight in done.weights.items():
+                        parameters[name].copy_(weight)
+            finally:
+                self.source.store(index, block)
             rows |= done.rows
             self.progress()
         return rows
+
+    def _done(self, index: int, block: nn.Module) -> Done:
+        """What an earlier run made of a block, or what this one makes of it."""
+        done = self.finished(index, block)
+        if done is None:
+            done = self._block(index, block)
+            self.keep(index, done)
+        return done
 
     def _block(self, index: int, block: nn.Module) -> Done:
         targets = {target.parameter: target for target in self.targets[index]}
@@ -126,6 +122,8 @@ class Walk:
                 new, used = tune(self.streams, block, done.weights, kept, add, self.tuned)
                 done.weights |= new
                 waiting = [name for name in waiting if name not in used]
+                for name in (targets[name].name for name in new):
+                    done.rows[name] = replace(done.rows[name], reason=f"{done.rows[name].reason}; tuned")
         return done
 
     def trace(self, index: int, block: nn.Module, weights: Mapping[str, Tensor]) -> Trace:
@@ -172,8 +170,6 @@ class Walk:
                 raise ArithmeticError(f"{target.name}: {error}") from None
             if target.parameter in ordered:
                 row = replace(row, reason=f"{row.reason}; channels in another order")
-            for name in collector.alike(target.parameter):
-                self._remember(name, row)
             done.weights[target.parameter], done.masks[target.parameter] = new, mask
             done.rows[target.name] = replace(row, seconds=shared + time.perf_counter() - start)
 
@@ -183,29 +179,20 @@ class Walk:
         corrected = collector.is_corrected(target.parameter)
         method = self.method if corrected else replace(self.method, correct=False)
         results: list[_Result] = []
-        chosen = self.dampings.get(target.parameter)
         for expert in range(len(weight)) if weight.dim() == 3 else [None]:
             matrices = [t if expert is None else t[expert] for t in (weight, new, mask)]
             w, out, kept = (matrix.mT if turned else matrix for matrix in matrices)
             statistics = collector.of(target.parameter, expert, w.shape[1])
-            if method.damping is None and chosen is not None:
-                method = replace(method, damping=chosen)
             mine, instead = method, ""
             if collector.is_routed(target.parameter) and method.calibrated and statistics.tokens < w.shape[1]:
                 instead = "wanda" if statistics.tokens else "magnitude"
                 mine = Method(instead)
             results.append(_prune_one(w, out, kept, target.pattern, mine, statistics, instead))
-            if chosen is None and statistics.held_out and not results[-1].raised:
-                chosen = results[-1].damping
         shape = (weight.shape[-1 if turned else -2], weight.shape[-2 if turned else -1])
-        row = _row(target, weight, shape, mask, results, replace(method, damping=self.method.damping))
+        row = _row(target, weight, shape, mask, results, method)
         if self.method.correct and not corrected:
             row = replace(row, warnings=(*row.warnings, "not corrected: the dense model gives it other rows"))
         return new, mask, row
-
-    def _remember(self, name: str, row: Row | None) -> None:
-        if row is not None and row.damping is not None and row.held_out and not row.raised:
-            self.dampings.setdefault(name, row.damping)
 
 
 @dataclass(frozen=True, slots=True)

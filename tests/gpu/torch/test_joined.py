@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import pytest
@@ -114,9 +115,8 @@ def test_products_of_a_compiled_block(torch: Any, blocks: Any) -> None:
 
     louver.torch.compress_(blocks, force=True)
     torch._dynamo.reset()
-    _, (code, *others) = torch._inductor.utils.run_and_get_code(
-        torch.compile(blocks[0], fullgraph=True), tokens(torch, 16)
-    )
+    run = importlib.import_module("torch._inductor.utils").run_and_get_code
+    _, (code, *others) = run(torch.compile(blocks[0], fullgraph=True), tokens(torch, 16))
     assert not others and code.count("torch.ops.louver.linear.default(") == 2, code
 
 

@@ -261,6 +261,35 @@ def test_a_body_runs_all_blocks_for_the_model(kind: str) -> None:
     assert torch.equal(model(tokens).logits, expected[0]) and calls == [3, 3]
 
 
+@pytest.mark.parametrize("graph", ["right", "wrong", "failing"])
+def test_a_graph_that_fails_or_errs_is_left(graph: str, monkeypatch: Any) -> None:
+    """The ways of a GPU, on a CPU: nothing is compiled or captured."""
+
+    def captured(body: Any) -> Any:
+        if graph == "failing":
+            raise RuntimeError("operation not permitted\nmore")
+        body(body.sample)
+        return body if graph == "right" else lambda x: body(x) + 0.1 * torch.arange(64.0)
+
+    model, dense = pair()
+    whole = copy.deepcopy(model)
+    options: Any = {"teacher": dense, "steps": 20, **QUICK}
+    expected = louver.torch.distill_(whole, **options)
+    monkeypatch.setattr(loop, "graph", captured)
+    monkeypatch.setattr(loop.Run, "warm", lambda self: self._settle())
+    monkeypatch.setattr(torch, "compile", lambda forward, **_: forward)
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda self, **_: None)
+    report = louver.torch.distill_(model, **options)
+    said = {
+        "right": (),
+        "wrong": ("no CUDA graph of the blocks: ArithmeticError: loss and norm of the gradient are",),
+        "failing": ("no CUDA graph of the blocks: RuntimeError: operation not permitted",),
+    }[graph]
+    assert len(report.notes) == len(said) and all(a.startswith(b) for a, b in zip(report.notes, said, strict=True))
+    assert same(whole.state_dict(), model.state_dict())
+    assert report.curve[-1].loss == expected.curve[-1].loss
+
+
 def test_models_whose_blocks_are_no_body() -> None:
     model, _ = pair()
     model.model.layers[1].register_forward_hook(lambda *_: None)

@@ -89,6 +89,11 @@ def test_what_is_refused(model: Path, tmp_path: Path) -> None:
     only = ("--only", "*up_proj*", "--axis", 1)
     assert "--axis is for pruning by magnitude alone" in Cli().refused(*asked, *only)
     assert "a time is a number with s, m or h, such as 90s or 2m, got '2'" in Cli().refused(*asked, "--distill", 2)
+    for device in ("cuda:99", "gpu", "meta"):
+        assert f"(the GPUs here), got {device}" in Cli().refused(*asked, "--device", device)
+    assert "no such folder" in Cli().refused(*asked, "--plot", tmp_path / "no" / "p.png")
+    said = Cli().refused(*asked[:-1], "obs")
+    assert "a method is one of magnitude, wanda, sparsegpt" in said and "got 'obs'" in said
     assert "correct=True changes values" in Cli().refused(*asked, "--correct")
     assert "texts are files" in Cli().refused(*asked, "--calibration", "self", "--calibration", model / "text.npy")
     assert "no such file" in Cli().refused(*asked, "--calibration", tmp_path / "none.txt").lower()

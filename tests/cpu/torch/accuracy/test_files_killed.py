@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 
 from support.command_line import Cli
+from support.killed import KilledError
 from support.model_folders import saved, tokens_file
 
 torch: Any = pytest.importorskip("torch")
 transformers: Any = pytest.importorskip("transformers")
 
+from louver.models import rewrite  # noqa: E402
 from louver.torch.accuracy import walk  # noqa: E402
 
 TESTS = Path(__file__).resolve().parents[3]
@@ -49,5 +51,30 @@ def test_a_killed_command_goes_on_to_the_same_bytes(tmp_path: Path, monkeypatch:
     done = Cli()(*call)
     assert done.exit_code == 0, done.output
     assert computed == [2] and not work.exists()
+    assert Cli()("prune", source, tmp_path / "whole", *options).exit_code == 0
+    assert content(tmp_path / "out") == content(tmp_path / "whole")
+
+
+def test_a_command_that_is_killed_while_it_writes_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = saved(torch, transformers, tmp_path / "in", "llama")
+    options = ("--method", "wanda", "--length", "24", "--calibration", tokens_file(torch, tmp_path / "text.npy"))
+    call = ("prune", source, tmp_path / "out", *options)
+    write, done = rewrite._Run._write_file, list[str]()
+
+    def killed(self: Any, file: Any, *rest: Any) -> None:
+        done.append(file.path.name)
+        if len(done) == 2:
+            raise KilledError
+        write(self, file, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rewrite._Run, "_write_file", killed)
+        with pytest.raises(KilledError):
+            Cli()(*call)
+    assert (tmp_path / ".out.blocks").exists() and (tmp_path / "out").exists()
+    computed: list[int] = []
+    monkeypatch.setattr(walk.Walk, "_block", lambda self, index, block: computed.append(index))
+    assert Cli()(*call).exit_code == 0 and not computed
+    monkeypatch.undo()
     assert Cli()("prune", source, tmp_path / "whole", *options).exit_code == 0
     assert content(tmp_path / "out") == content(tmp_path / "whole")

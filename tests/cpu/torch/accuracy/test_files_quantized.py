@@ -58,18 +58,23 @@ def model_of(folder: Path) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("block", "scale_type"),
-    [((8, 16), "float32"), ((8, 16), "float8_e8m0fnu"), (None, "float32"), (None, "bfloat16")],
+    ("kind", "block", "scale_type", "count"),
+    [
+        ("llama", (8, 16), "float32", 14),
+        ("llama", (8, 16), "float8_e8m0fnu", 14),
+        ("llama", None, "bfloat16", 14),
+        ("qwen2_moe", None, "float32", 38),
+    ],
 )
-def test_weights_with_scales(block: Any, scale_type: str, tmp_path: Path) -> None:
-    plain = saved(torch, transformers, tmp_path / "plain", "llama")
+def test_weights_with_scales(kind: str, block: Any, scale_type: str, count: int, tmp_path: Path) -> None:
+    plain = saved(torch, transformers, tmp_path / "plain", kind)
     source = quantized(torch, plain, tmp_path / "in", block, scale_type)
     text = tokens_file(torch, tmp_path / "text.npy")
     method = Method("sparsegpt", correct=True, reconstruct=6)
     done = prune_folder(
         source, tmp_path / "out", TWO_FOUR, Calibration(method, (str(text),), judged=(str(text),), length=24)
     )
-    assert len(done.written.rows) == 14 and {row.dtype for row in done.written.rows} == {"e4m3"}
+    assert len(done.written.rows) == count and {row.dtype for row in done.written.rows} == {"e4m3"}
     before, after = louver.load(source), louver.load(tmp_path / "out")
     assert {name: np.asarray(t).dtype for name, t in before.items()} == {
         n: np.asarray(t).dtype for n, t in after.items()

@@ -29,6 +29,7 @@ def test_tuning_brings_the_output_closer_and_keeps_the_pattern(kind: str) -> Non
         report = louver.torch.prune_(pruned, method="wanda", calibration=tokens, tune=steps)
         losses.append(float((result(torch, pruned, test) - dense).norm()))
         assert {row.zeros for row in report.changed} == {0.5}
+        assert any(row.reason.endswith("; tuned") for row in report) is (steps > 0)
         weight = next(
             p
             for n, p in pruned.named_parameters()

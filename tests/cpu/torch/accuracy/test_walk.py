@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from support.tiny_models import KINDS, ids, result, tiny
 torch: Any = pytest.importorskip("torch")
 transformers: Any = pytest.importorskip("transformers")
 
-from louver.torch.accuracy import streams, walk  # noqa: E402
+from louver.torch.accuracy import streams  # noqa: E402
 from louver.torch.accuracy.calibrate import Options, calibrate  # noqa: E402
 from louver.torch.accuracy.matrix import Method  # noqa: E402
 from louver.torch.accuracy.moments import Moments  # noqa: E402
@@ -213,34 +212,6 @@ def test_the_dense_stream_is_the_dense_model(monkeypatch: pytest.MonkeyPatch) ->
         torch.testing.assert_close(d.reshape(other.shape), other)
 
 
-def test_few_blocks_choose_dampings_and_others_take_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    chosen: list[tuple[int, int]] = []
-    prune_matrix = walk.prune_matrix
-
-    def watched(w: Any, pattern: Any, method: Any, *more: Any) -> Any:
-        if method.damping is None:
-            chosen.append(tuple(w.shape))
-        return prune_matrix(w, pattern, method, *more)
-
-    monkeypatch.setattr(walk, "prune_matrix", watched)
-    monkeypatch.setattr(walk, "CHOICES", 2)
-    model, tokens = tiny(torch, transformers, "llama", num_hidden_layers=5), ids(torch, 16)
-    other = copy.deepcopy(model)
-    report = louver.torch.prune_(model, method="sparsegpt", calibration=tokens, resume=tmp_path)
-    # Three of five blocks choose, once for each input: of q, k and v, of o, of gate and up, of down.
-    assert chosen == 3 * [(32, 32), (32, 32), (64, 32), (32, 64)]
-    used = {row.name: row.damping for row in report.changed}
-    for block in (1, 3):
-        for name in ("self_attn.o_proj", "mlp.down_proj"):
-            assert used[f"model.layers.{block}.{name}"] == used[f"model.layers.{block - 1}.{name}"]
-    assert used["model.layers.2.self_attn.q_proj"] == used["model.layers.3.self_attn.v_proj"]
-    # A run that goes on takes the dampings of the blocks before.
-    (tmp_path / "model.layers.3.block").unlink()
-    chosen.clear()
-    louver.torch.prune_(other, method="sparsegpt", calibration=tokens, resume=tmp_path)
-    assert not chosen and all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
-
-
 def test_nan_names_the_layer_and_changes_nothing_of_its_block() -> None:
     model = tiny(torch, transformers, "llama")
     with torch.no_grad():
@@ -370,6 +341,24 @@ def test_blocks_may_come_one_at_a_time() -> None:
         and all(p.is_meta for p in streamed.model.layers.parameters())
     )
     assert all(torch.equal(x, state[key]) for key, x in model.state_dict().items())
+
+
+def test_a_block_goes_back_also_after_an_error() -> None:
+    model, tokens = tiny(torch, transformers, "llama"), ids(torch, 4)
+    with torch.no_grad():
+        model.model.layers[1].mlp.down_proj.weight[2, 3] = math.inf
+    state = {key: x.clone() for key, x in model.state_dict().items()}
+    model.model.layers.to("meta")
+    sources: list[OneByOne] = []
+
+    def source(chain: Any) -> OneByOne:
+        sources.append(OneByOne(model, chain, state))
+        return sources[-1]
+
+    options = Options(louver.Pattern(2, 4), Method("wanda"))
+    with pytest.raises(ArithmeticError, match=r"^model\.layers\.1\.mlp\.down_proj: the weight has NaN or infinity"):
+        calibrate(model, options, {"calibration": tokens}, {}, source=source, device=torch.device("cpu"))
+    assert sources[0].resident == 0 and all(p.is_meta for p in model.model.layers.parameters())
 
 
 def test_one_chain_comes_one_block_at_a_time() -> None:
