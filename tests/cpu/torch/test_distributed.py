@@ -95,6 +95,8 @@ def block() -> Any:
 
 @pytest.mark.parametrize("how", ["ddp", "fsdp2"])
 def test_joined_layers(group: None, how: str) -> None:
+    if how == "fsdp2" and torch.__version__.startswith("2.6"):
+        pytest.skip("FSDP2 of PyTorch 2.6 shards no integers")
     made = block()
     plain = copy.deepcopy(made)
     if how == "ddp":
