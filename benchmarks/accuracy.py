@@ -6,7 +6,8 @@
 Protocol: the weights of `accuracy_prepare.py`, dequantized, in bf16 (f32 on a CPU); dense is these weights. Texts in windows of 1,024 tokens that
 do not overlap; no context is carried, and each token of a window but the first counts. Perplexity on articles, news and Python's documents; KL of
 the next-token distributions from dense, and share of equal most likely tokens, on articles. Calibration: other articles and documents of Debian
-packages; distillation reads text that the model writes, too. Options were chosen on two more texts, never on these three. Seconds: of the calls, with their warm-up;
+packages; distillation reads text that the model writes, too. Damping: chosen for each layer by the last eighth of each calibration
+text; other options are those of an earlier study of this model. Seconds: of the calls, with their warm-up;
 evaluation is not counted. A row that distils begins with the row named in `begins`. e4m3 rows: `compress_` and `quantize_` after pruning;
 dense in e4m3: rounded weights and inputs with a scale for each row and token. Speeds: shapes of Llama 3 8B, `louver.torch.gain.measure`,
 16 and 2,048 tokens; a model's speed is that of a block with the patterns that its layers have.
@@ -451,7 +452,7 @@ def main() -> None:
     if unknown:
         parser.error(f"--stages has {', '.join(sorted(unknown))}, which is none of {', '.join((*SPECIAL, *stages()))}")
     if given.device.startswith("cuda"):
-        torch.cuda.set_device(given.device)
+        torch.cuda.set_device(torch.device(given.device).index or 0)
     torch.manual_seed(0)
     study = Study(given)
     for name in given.stages.split(","):

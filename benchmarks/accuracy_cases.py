@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-BEST: Final = {"method": "admm", "correct": True, "reconstruct": 30, "damping": 0.1}
+BEST: Final = {"method": "admm", "correct": True, "reconstruct": 30}
 PLAIN: Final = {"method": "sparsegpt", "damping": 0.01}
 
 
@@ -68,7 +68,7 @@ def stages(share: float = 1) -> Mapping[str, tuple[Case, ...]]:
         ),
         "tuned": (TUNED,),
         "parts": (HALF, THIRD),
-        "distilled": (distilled(TUNED, 1.75 * share, e4m3=True),),
+        "distilled": (distilled(TUNED, 2 * share, e4m3=True),),
         "half": (distilled(HALF, 0.75 * share),),
         "third": (distilled(THIRD, 0.75 * share),),
         "vectors": (*VECTORS, *(distilled(each, 1 / 3 * share) for each in VECTORS)),
@@ -76,7 +76,7 @@ def stages(share: float = 1) -> Mapping[str, tuple[Case, ...]]:
             Case("2:4", "Wanda c.+r.", {**BEST, "method": "wanda"}),
             Case("2:4", "SparseGPT c.+r., two sweeps of swaps", {**BEST, "method": "sparsegpt", "swaps": 2}, needs=30),
             Case("2:4", "ADMM c.+r., permuted", {**BEST, "permute": True}, needs=40),
-            Case("2:4", "ADMM c.+r., damping by held-out text", {**BEST, "damping": None}, needs=40),
+            Case("2:4", "ADMM c.+r., damping 0.1", {**BEST, "damping": 0.1}, needs=40),
         ),
         "patterns": (
             Case("6:8", "magnitude"),
@@ -91,7 +91,7 @@ def stages(share: float = 1) -> Mapping[str, tuple[Case, ...]]:
 CHOICES: Final[Mapping[str, tuple[Mapping[str, Any], ...]]] = {
     "choices": (
         {},
-        {"damping": None},
+        {"damping": 0.1},
         {"damping": 1.0},
         {"method": "sparsegpt"},
         {"damping": 0.01},

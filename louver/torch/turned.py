@@ -49,7 +49,10 @@ def is_transposable(values: Tensor, indices: Tensor, pattern: str, size: int) ->
 def times_weight(g: Tensor, values: Tensor, indices: Tensor, pattern: str, size: int) -> Tensor:
     """g [tokens, rows] times a weight [rows, size], in the type of g: [tokens, size]."""
     dense = expanded(values, indices, Pattern.parse(pattern), size).to(g.dtype)
-    runs = not g.is_cuda or has_kernels("products", pattern, element_type(g.dtype).name)
+    # A tensor made during a capture has no metadata yet for its kernels, so a captured product is dense.
+    runs = not g.is_cuda or (
+        has_kernels("products", pattern, element_type(g.dtype).name) and not torch.cuda.is_current_stream_capturing()
+    )
     if not (runs and is_transposable(values, indices, pattern, size)):
         return g @ dense
     # At most N of M places along the rows are not 0, so their magnitudes choose them all.
