@@ -34,7 +34,14 @@ def test_a_pruned_model_learns_in_compiled_blocks(dense: Any, moving: bool) -> N
     text = generate_tokens(dense, 64, 64, seed=4)
     before = evaluate(model, text, dense)
     report = louver.torch.distill_(
-        model, teacher=dense, steps=120 if moving else 60, batch=16, length=64, generate=20_000, moving=moving, rate=2e-3
+        model,
+        teacher=dense,
+        steps=120 if moving else 60,
+        batch=16,
+        length=64,
+        generate=20_000,
+        moving=moving,
+        rate=2e-3,
     )
     after = evaluate(model, text, dense)
     assert after.kl < 0.75 * before.kl, (before, after)
