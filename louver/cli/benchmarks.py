@@ -168,6 +168,25 @@ def host(dtype: str, out: Path) -> Result:
 
 
 @click.command()
+@click.option("--blocks", type=click.IntRange(1), default=4, help="Blocks of the stack; the whole model has 32.")
+@click.option("--head", is_flag=True, help="Also the head, which gives the scores of each sequence's next token.")
+@click.option("--prefill", metavar="SxT", default="8x2048", help="Sequences and tokens of each.")
+@click.option("--decode", metavar="LIST", default="1,16,64", help="Numbers of sequences, one token each.")
+@click.option("--modes", metavar="LIST", default="compiled,eager", help="eager, compiled or both.")
+@budget_option
+@out_option
+@result_command
+def model(blocks: int, head: bool, prefill: str, decode: str, modes: str, budget: float | None, out: Path) -> Result:
+    """Time blocks of Llama 3 8B's shapes, dense and sparse, in bf16 and e4m3. Writes a record and a picture.
+
+    Also memory, joules a token and the seconds of the swap, and SmolLM2's shapes, which gain nothing.
+    """
+    from louver.cli.commands.model import bench_model
+
+    return bench_model(blocks, out, head=head, prefill=prefill, decode=decode, modes=modes, budget=budget)
+
+
+@click.command()
 @click.argument("paths", metavar="[RECORD] PICTURE", type=PATH, nargs=-1, required=True)
 @click.option(
     "--schedule",
@@ -184,7 +203,7 @@ def host(dtype: str, out: Path) -> Result:
 def plot(paths: tuple[Path, ...], schedule: tuple[str, ...], problem: str | None, dtype: str) -> None:
     """Draw a record, or a schedule.
 
-    Draws the JSON RECORD of `louver bench gemm`, `ladder`, `kernels`, `nm` or `nm-ladder` as the PNG file PICTURE. With
+    Draws the JSON RECORD of `louver bench gemm`, `ladder`, `kernels`, `nm`, `nm-ladder` or `model` as the PNG file PICTURE. With
     --schedule or --problem: draws a product's kernel over time as the SVG file PICTURE. Needs no GPU.
     """
     if schedule or problem is not None:

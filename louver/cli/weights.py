@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
+from louver.cli.calibrated import calibration_of, calibration_options
 from louver.cli.options import FLOATS, axis_option, exclude_option, include_option, only_option, pattern_option
 from louver.cli.output import PATH, result_command
 from louver.measure.report.result import Result
@@ -29,7 +30,7 @@ def inspect(file: Path, pattern: str) -> Result:
 @click.argument("source", metavar="IN", type=PATH)
 @click.argument("out", metavar="OUT", type=PATH, required=False)
 @pattern_option
-@click.option("--norm", type=click.Choice(["l1", "l2"]), default="l2", help="Norm of vectors: l1 or l2. Default: l2.")
+@click.option("--norm", type=click.Choice(["l1", "l2"]), help="Norm of vectors: l1 or l2. Default: l2.")
 @click.option("--dtype", type=FLOATS, metavar="TYPE", help=DTYPE_HELP)
 @include_option
 @exclude_option
@@ -38,12 +39,13 @@ def inspect(file: Path, pattern: str) -> Result:
 @click.option("--compressed/--dense", default=False, help="Write values and indices, or dense tensors with zeros.")
 @click.option("--dry-run", is_flag=True, help="Only say what is pruned and why. Writes nothing, needs no OUT.")
 @click.option("--force", is_flag=True, help="Replace files that exist.")
+@calibration_options
 @result_command
 def prune(
     source: Path,
     out: Path | None,
     pattern: str,
-    norm: Literal["l1", "l2"],
+    norm: Literal["l1", "l2"] | None,
     dtype: str | None,
     include: tuple[str, ...],
     exclude: tuple[str, ...],
@@ -52,8 +54,11 @@ def prune(
     compressed: bool,
     dry_run: bool,
     force: bool,
+    **calibrated: Any,
 ) -> Result:
-    """Prune the weights of a checkpoint by magnitude. Reads IN and writes OUT. All other tensors are copied.
+    """Prune the weights of a checkpoint. Reads IN and writes OUT. All other tensors are copied.
+
+    By magnitude, or with --method by what the model, a causal one of Transformers in the folder IN, does with texts.
 
     IN is a safetensors file, the index of a sharded checkpoint, or a folder with one of these. OUT is a folder if it
     exists or IN is a folder or an index, else a file; a name that ends in .safetensors or .json is a file. A folder
@@ -64,12 +69,22 @@ def prune(
     from louver.models.pruning import PruneOptions
     from louver.models.selection import Choice
 
-    options = PruneOptions(Pattern.parse(pattern), dtype, Choice(include, exclude, only, axis), compressed, norm)
+    choice = Choice(include, exclude, only, axis)
+    options = PruneOptions(Pattern.parse(pattern), dtype, choice, compressed, norm or "l2")
+    given = [name for name, value in (("--norm", norm), ("--axis", axis)) if value is not None]
+    if calibrated["method"] is not None and given:
+        raise click.UsageError(f"{given[0]} is for pruning by magnitude alone: leave out {given[0]} or --method.")
     if dry_run:
         return facts_file(source, options)
     if out is None:
         raise click.UsageError("Missing argument 'OUT'.")
-    return prune_file(source, out, options, force)
+    asked = calibration_of(calibrated)
+    if asked is None:
+        return prune_file(source, out, options, force)
+    from louver.cli.commands.prune_calibrated import prune_calibrated
+
+    places = {name: calibrated[name] for name in ("resume", "device", "plot")}
+    return prune_calibrated(source, out, options, asked, **places, force=force)
 
 
 @click.command()

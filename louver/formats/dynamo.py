@@ -86,7 +86,8 @@ def _waiting() -> _AfterDynamo:
 
 def _skip(code: CodeType) -> None:
     """Leave frames of this code, and all frames below them, to Python."""
-    frames: Any = sys.modules["torch"]._C._dynamo.eval_frame
+    native: Any = sys.modules["torch._C"]
+    frames = native._dynamo.eval_frame
     if hasattr(frames, "set_code_exec_strategy"):
         skip = frames._FrameAction.SKIP
         frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, skip))

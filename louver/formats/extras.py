@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-EXTRAS: Final = {"torch": "torch", "triton": "triton", "matplotlib": "plot", "tokenizers": "demo"}
+EXTRAS: Final = {
+    "torch": "torch",
+    "transformers": "models",
+    "triton": "triton",
+    "matplotlib": "plot",
+    "tokenizers": "demo",
+}
 """The extra of pyproject.toml by module."""
 
 

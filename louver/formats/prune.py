@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,17 +27,20 @@ from louver.formats.torch_tensors import like
 from louver.formats.transposable import PATTERN, SIDE
 from louver.formats.transposable import transposable as transposable_mask
 
+if TYPE_CHECKING:
+    from louver.formats.kinds import Array
+
 
 @opaque
 def prune(
-    w: Any,
+    w: Array,
     pattern: str | Pattern,
     *,
     axis: int = -1,
     method: Literal["magnitude"] = "magnitude",
     norm: Norm = "l2",
     transposable: bool = False,
-) -> Any:
+) -> Array:
     """A copy of `w`, same shape and dtype. All but N elements of each group of M along `axis` are +0.0.
 
     - N:M keeps the N largest magnitudes bit for bit, ties by lowest index. Infinities and NaNs are equal and largest.
@@ -57,7 +60,8 @@ def prune(
     if (there := on_gpu(w)) is not None:
         return there.prune(w, pattern, axis=axis, method=method, norm=norm, transposable=transposable)
     pattern = Pattern.parse(pattern)
-    array, element = sparse_operand(w)
+    operand: Any = w
+    array, element = sparse_operand(operand)
     axis = normal_axis(axis, array.ndim)
     check_method(method, norm)
     if transposable:

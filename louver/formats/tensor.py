@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import FrozenInstanceError, dataclass, field, replace
-from typing import Any, Final, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -19,6 +19,9 @@ from louver.formats.pattern import Pattern
 from louver.formats.rows import Block, Windows, from_rows, row_count, sparse_operand
 from louver.formats.select import kept_elements
 from louver.formats.torch_tensors import Library, library_of, of_host
+
+if TYPE_CHECKING:
+    from louver.formats.kinds import Array
 
 T = TypeVar("T")
 
@@ -279,13 +282,13 @@ class SparseTensor:
         full[of_rows[:count]] = raw_bits(values)[block.rows, first : first + windows.groups * n].ravel()
         return full
 
-    def __matmul__(self, b: Any) -> Any:
+    def __matmul__(self, b: Array) -> Array:
         # Imported here, because this room may not import the room of products.
         import louver
 
         return louver.linear(b, self) if getattr(b, "ndim", 2) == 1 else louver.matmul(self, b)
 
-    def __rmatmul__(self, x: Any) -> Any:
+    def __rmatmul__(self, x: Array) -> Array:
         import louver
 
         return louver.matmul(x, self)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from louver.formats.dtypes import ElementType, element_type
 from louver.formats.dynamo import opaque
@@ -39,6 +39,9 @@ from louver.library.warm import WarmCalls
 from louver.runtime.arrays import ArrayView, view
 from louver.runtime.device import Device
 from louver.runtime.device import device as device_of
+
+if TYPE_CHECKING:
+    from louver.formats.kinds import Array
 
 _CHANGING = ("dense_bias", "dense_scale", "c", "alpha", "beta")
 """Options of a plan that its calls may replace."""
@@ -90,15 +93,15 @@ class Plan:
 
     def __call__(
         self,
-        x: Any,
-        out: Any = None,
+        x: Array,
+        out: Array | None = None,
         *,
         dense_bias: Any = None,
         dense_scale: Any = None,
         c: Any = None,
         alpha: float | None = None,
         beta: float | None = None,
-    ) -> Any:
+    ) -> Array:
         """Compute into `out` and return it. Without `out`, return a new array of x's kind.
 
         x is on the plan's device, and N may be any number, 0 included:

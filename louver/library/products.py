@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any
 
 from louver.formats.dynamo import opaque
 from louver.formats.tensor import SparseTensor
@@ -15,12 +16,15 @@ from louver.library.request import Accumulate, check_kernel, check_sparse, reque
 from louver.library.state import TensorState, state_of
 from louver.runtime.arrays import view
 
+if TYPE_CHECKING:
+    from louver.formats.kinds import Array
+
 
 @opaque
 def matmul(
-    a: Any,
-    b: Any,
-    out: Any = None,
+    a: Array | SparseTensor,
+    b: Array | SparseTensor,
+    out: Array | None = None,
     out_dtype: object = None,
     accumulate: Accumulate = "auto",
     *,
@@ -34,7 +38,7 @@ def matmul(
     beta: float | None = None,
     activation: Activation | None = None,
     batch_invariant: bool = False,
-) -> Any:
+) -> Array:
     """`s [M, K] @ b [..., K, N]` or `x [..., M, K] @ s [K, N]` -> [..., M, N], with s sparse.
 
     An optional epilogue is part of the same kernel:
@@ -92,15 +96,17 @@ def matmul(
     given = given_of(bias, dense_bias, scale, dense_scale, c, out_scale, alpha, beta)
     if isinstance(b, SparseTensor):
         return _product("linear", b, a, given, activation, out, out_dtype, accumulate, batch_invariant, -2)
-    return _product("matmul", a, b, given, activation, out, out_dtype, accumulate, batch_invariant)
+    # Checks refuse an operand of another type.
+    sparse: Any = a
+    return _product("matmul", sparse, b, given, activation, out, out_dtype, accumulate, batch_invariant)
 
 
 @opaque
 def linear(
-    x: Any,
+    x: Array,
     s: SparseTensor,
     bias: Any = None,
-    out: Any = None,
+    out: Array | None = None,
     out_dtype: object = None,
     accumulate: Accumulate = "auto",
     *,
@@ -113,7 +119,7 @@ def linear(
     beta: float | None = None,
     activation: Activation | None = None,
     batch_invariant: bool = False,
-) -> Any:
+) -> Array:
     """`x [..., K] @ s [out, K].T (+ bias [out])` -> [..., out], like `torch.nn.functional.linear`.
 
     The options are those of `matmul`. bias and scale are [out], one element for each output. dense_bias and dense_scale
@@ -129,6 +135,11 @@ def linear(
     """
     given = given_of(bias, dense_bias, scale, dense_scale, c, out_scale, alpha, beta)
     return _product("linear", s, x, given, activation, out, out_dtype, accumulate, batch_invariant)
+
+
+def linear_options(activation: Activation | None) -> Hashable:
+    """The options of a call of `linear` by which its warm launch is known, see `WarmCalls.launch`."""
+    return ("linear", None, "auto", activation, False)
 
 
 def _product(

@@ -21,11 +21,11 @@ from louver.models.selection import DEFAULT, Choice, any_matches
 ALL: Final = tuple(Evidence)
 
 _DENSE: Final[Mapping[Role, str]] = {
-    Role.UNKNOWN: "left unless it is named",
+    Role.UNKNOWN: "left by default",
     Role.CONVOLUTION: "no product of Louver runs a convolution",
-    Role.HEAD: "heads stay dense unless they are named",
-    Role.ROUTER: "routers stay dense unless they are named",
-    Role.EMBEDDING: "tables stay dense unless they are named",
+    Role.HEAD: "heads stay dense by default",
+    Role.ROUTER: "routers stay dense by default",
+    Role.EMBEDDING: "tables stay dense by default",
 }
 """Roles that stay dense by default and that a user can name, and why."""
 
@@ -90,12 +90,16 @@ def decide(
     evidence: Collection[Evidence] = ALL,
     notes: tuple[str, ...] = (),
     same: ties.Same = lambda first, second: True,
+    ran: ModelEvidence | None = None,
 ) -> ModelFacts:
-    """`analyze` for the forms of a checkpoint's tensors, without files. same: whether two tied tensors hold the same bytes."""
+    """`analyze` for the forms of a checkpoint's tensors, without files. same: whether two tied tensors hold the same bytes.
+    ran: what the model itself says, if it is at hand.
+    """
     known = config if Evidence.CONFIG in evidence else Config()
     aliases = {alias: name for alias, name in metadata.items() if name in forms and alias not in forms}
     everything = {**forms, **{alias: forms[name] for alias, name in aliases.items()}}
-    ran = model.find(forms, config) if Evidence.MODEL in evidence else model.ModelEvidence({})
+    if ran is None:
+        ran = model.find(forms, config) if Evidence.MODEL in evidence else ModelEvidence({})
     parts = siblings.find(everything) if Evidence.SIBLINGS in evidence else {}
     guessed = names.find(everything, known)
     found = _whole_routers({name: _first(name, ran, parts, guessed) for name in everything})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from louver.formats.select import Norm
 from louver.formats.tensor import SparseTensor
 from louver.models.analyze import analyze
 from louver.models.elements import COMPRESSED, convert, known_element, written_element
+from louver.models.given import Given, Replacement
 from louver.models.layer_row import LayerRow
 from louver.models.regions import Region, regions
 from louver.models.rewrite import Plan
@@ -26,7 +28,7 @@ from louver.models.roles import ModelFacts, Role, Scale, TensorFacts
 from louver.models.scaled import Factors, numbers
 from louver.models.selection import DEFAULT, Choice
 from louver.models.source import Source
-from louver.models.steps import Piece, Tally, placed, sparse_pieces
+from louver.models.steps import Piece, Step, Tally, placed, sparse_pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,22 +50,29 @@ class PruneOptions:
         return prune_plan(checkpoint, analyze(checkpoint.path, self.choice, self.pattern), self)
 
 
-def prune_plan(checkpoint: Checkpoint, facts: ModelFacts, options: PruneOptions) -> Plan:
-    """The steps that prune a checkpoint. Raises ValueError if no tensor is pruned."""
+def prune_plan(
+    checkpoint: Checkpoint, facts: ModelFacts, options: PruneOptions, given: Mapping[str, Given] | None = None
+) -> Plan:
+    """The steps that prune a checkpoint. given: tensors that were pruned apart, and others to write in the place of the
+    checkpoint's; None: prune by magnitude. Raises ValueError if no tensor is pruned.
+    """
     unlisted = frozenset(checkpoint.unlisted)
     aliased = {name for name in checkpoint.metadata.values() if name in facts.tensors}
-    steps: dict[str, PruneStep] = {}
+    steps: dict[str, Step] = {}
     dense: list[str] = []
     for each in facts.pruned:
-        if each.name in unlisted:
+        if each.name in unlisted or (given is not None and each.name not in given):
             continue
         why = _why_dense(each, options, aliased) if options.compressed else ""
-        steps[each.name] = PruneStep.of(each, options, options.compressed and not why)
+        steps[each.name] = PruneStep.of(each, options, options.compressed and not why, given or {})
         dense += [f"{each.name} ({why})"] if why else []
     if not steps:
         raise ValueError(
             f"none of {len(facts.tensors)} tensors is pruned ({facts.examples}): see --dry-run for all reasons, name tensors with --include"
         )
+    for name, tensor in (given or {}).items():
+        if name not in steps:
+            steps[name] = Replacement(checkpoint.tensors[name].form, tensor)
     notes = (*facts.notes, *left_notes(facts))
     if dense:
         notes += (f"pruned, but stored dense: {listed(tuple(dense))}",)
@@ -95,7 +104,10 @@ def left_notes(facts: ModelFacts) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class PruneStep:
-    """Prunes one tensor. axis: of its groups. form: as written. stored: as read. scale: of a quantized weight."""
+    """Prunes one tensor. axis: of its groups. form: as written. stored: as read. scale: of a quantized weight.
+
+    given, given_scale: the tensor and its scales as pruned apart; None: it is pruned by magnitude, or its scales stay.
+    """
 
     form: DenseForm | SparseForm
     stored: DenseForm
@@ -103,9 +115,11 @@ class PruneStep:
     pattern: Pattern
     norm: Norm
     scale: Scale | None = None
+    given: Given | None = None
+    given_scale: Given | None = None
 
     @classmethod
-    def of(cls, facts: TensorFacts, options: PruneOptions, compressed: bool) -> PruneStep:
+    def of(cls, facts: TensorFacts, options: PruneOptions, compressed: bool, given: Mapping[str, Given]) -> PruneStep:
         """The step for a tensor that is pruned. Raises ValueError for a type that the options do not allow."""
         assert isinstance(facts.form, DenseForm) and facts.axis is not None
         if facts.scale is not None and options.dtype is not None:
@@ -117,7 +131,9 @@ class PruneStep:
         if compressed:
             assert element is not None
             form = SparseForm(options.pattern, element, facts.form.shape, facts.axis)
-        return cls(form, facts.form, facts.axis, options.pattern, options.norm, facts.scale)
+        scales = None if facts.scale is None else given.get(facts.scale.name)
+        pruned = given.get(facts.name)
+        return cls(form, facts.form, facts.axis, options.pattern, options.norm, facts.scale, pruned, scales)
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -137,13 +153,21 @@ class PruneStep:
 
     def _pruned(self, source: Source, name: str, tally: Tally) -> Iterator[tuple[Region, NDArray[Any]]]:
         shape, by_rows = self.form.shape, isinstance(self.form, SparseForm)
-        factors = None if self.scale is None else Factors.of(source.array(self.scale.name), self.scale, shape)
-        with source.open(name) as (reader, tensor):
+        factors = after = None
+        if self.scale is not None:
+            factors = after = Factors.of(source.array(self.scale.name), self.scale, shape)
+            if self.given_scale is not None:
+                after = Factors.of(self.given_scale.array(), self.scale, shape)
+        with ExitStack() as stack:
+            original = stack.enter_context(source.open(name))
+            given = None if self.given is None else stack.enter_context(self.given.open())
             for region in regions(shape, self.axis, self.pattern, by_rows=by_rows):
-                stored = region.read(reader, tensor)
-                factor = None if factors is None else factors.at(region.rows, region.columns).reshape(region.shape)
-                pruned = self._prune(name, stored, region.axis, factor)
-                tally.add(numbers(stored, factor), numbers(pruned, factor))
+                stored, factor = region.read(*original), _factor(factors, region)
+                if given is None:
+                    pruned = self._prune(name, stored, region.axis, factor)
+                else:
+                    pruned = self._converted(name, region.read(*given))
+                tally.add(numbers(stored, factor), numbers(pruned, _factor(after, region)))
                 yield region, pruned
 
     def _compressed(self, source: Source, name: str, tally: Tally) -> Iterator[tuple[Region, SparseTensor]]:
@@ -154,10 +178,17 @@ class PruneStep:
 
     def _prune(self, name: str, stored: NDArray[Any], axis: int, factor: NDArray[Any] | None) -> NDArray[Any]:
         """The pruned elements in the written type, of stored elements. The magnitude of an element includes its scale."""
-        written = known_element(self.form)
-        converted = stored if written is None else convert(name, stored, written)
+        written, converted = known_element(self.form), self._converted(name, stored)
         if factor is None and written is not None:
             return prune(converted, self.pattern, axis=axis, norm=self.norm)
         whole = numbers(stored, factor).astype(np.float32, copy=False)
         kept = prune(whole, self.pattern, axis=axis, norm=self.norm).view(np.uint32) != 0
         return np.where(kept, converted, np.zeros((), converted.dtype))
+
+    def _converted(self, name: str, stored: NDArray[Any]) -> NDArray[Any]:
+        written = known_element(self.form)
+        return stored if written is None else convert(name, stored, written)
+
+
+def _factor(factors: Factors | None, region: Region) -> NDArray[np.float32] | None:
+    return None if factors is None else factors.at(region.rows, region.columns).reshape(region.shape)

@@ -56,7 +56,7 @@ class KnownCalls(Generic[V]):
         torch: Any = sys.modules.get("torch")
         if torch is not None and not self.types:
             self.stream = torch_stream(torch)
-            self.guard = _guard(torch)
+            self.guard = tensor_guard(torch)
             self.grad_enabled = torch.is_grad_enabled
             self.trace = torch._C._get_tracing_state
             self.modes = torch._C._len_torch_dispatch_stack
@@ -77,8 +77,11 @@ def _no_stream(ordinal: int) -> int:
     raise RuntimeError(f"no call on device {ordinal} is known yet")
 
 
-def _guard(torch: Any) -> Callable[[Sequence[Any]], Same] | None:
-    # Compiled torch code recognizes its inputs by these guards. One call replaces a call for each property.
+def tensor_guard(torch: Any) -> Callable[[Sequence[Any]], Same] | None:
+    """Makes a comparison with given tensors: their properties, and the modes of PyTorch now. None if PyTorch has none.
+
+    Compiled PyTorch code recognizes its inputs by these guards. One call replaces a call for each property.
+    """
     guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
     made: Any = getattr(guards, "TensorGuards", None)
     if made is None:

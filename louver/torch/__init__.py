@@ -6,21 +6,28 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from louver.torch.accuracy.allocate import allocate
+    from louver.torch.accuracy.distill import distill_
+    from louver.torch.accuracy.prune import prune_
     from louver.torch.linear import SparseLinear, SparseWeight
     from louver.torch.quantized import quantize_
     from louver.torch.ready import prepare
     from louver.torch.report import Report
+    from louver.torch.stacks import SparseStack
     from louver.torch.stale import verify
-    from louver.torch.swap import compress_, decompress_, prune_
+    from louver.torch.swap import compress_, decompress_
     from louver.torch.tensor import SparseTensor
 
 __all__ = [
     "Report",
     "SparseLinear",
+    "SparseStack",
     "SparseTensor",
     "SparseWeight",
+    "allocate",
     "compress_",
     "decompress_",
+    "distill_",
     "prepare",
     "prune_",
     "quantize_",
@@ -31,12 +38,15 @@ __all__ = [
 _HOMES = {
     "Report": "report",
     "SparseLinear": "linear",
+    "SparseStack": "stacks",
     "SparseTensor": "tensor",
     "SparseWeight": "linear",
+    "allocate": "accuracy.allocate",
     "compress_": "swap",
     "decompress_": "swap",
+    "distill_": "accuracy.distill",
     "prepare": "ready",
-    "prune_": "swap",
+    "prune_": "accuracy.prune",
     "quantize_": "quantized",
     # `louver.library` looks for it when PyTorch records a call.
     "recorded_linear": "recorded",

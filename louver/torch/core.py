@@ -17,9 +17,10 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import numpy as np
 import torch
@@ -33,6 +34,9 @@ from louver.formats.tensor import SparseTensor
 from louver.library.state import TensorState
 from louver.runtime.arrays import view
 from louver.torch.columns import check_arrays
+
+DEVICES: Final = ("cpu", "cuda")
+"""The types of devices that hold sparse weights."""
 
 
 class _Place:
@@ -57,10 +61,12 @@ def _version(x: Tensor) -> int | None:
         return None
 
 
-class _Core:
-    """A kept tensor. trainable: whether its values required grad when it was made."""
+class Core:
+    """A kept tensor. trainable: whether its values required grad when it was made. copied: whether its values are a
+    copy.
+    """
 
-    __slots__ = ("__weakref__", "_copied", "_state", "indices", "tensor", "trainable", "values")
+    __slots__ = ("__weakref__", "copied", "indices", "state", "tensor", "trainable", "values")
 
     def __init__(
         self,
@@ -68,22 +74,26 @@ class _Core:
         values: Tensor,
         indices: Tensor,
         copied: bool,
-        ended: Callable[[weakref.ref[_Core]], None],
+        ended: Callable[[weakref.ref[Core]], None],
     ) -> None:
         self.tensor = tensor
         # The references are part of the core, so a core that was replaced drops nothing.
-        mine = cast("weakref.ref[_Core]", weakref.ref(self))
+        mine = cast("weakref.ref[Core]", weakref.ref(self))
         self.values, self.indices = (_Place(x, lambda _: ended(mine)) for x in (values, indices))
         self.trainable = values.requires_grad
-        self._copied = copied
-        self._state = tensor.derived.of(TensorState)
+        self.copied = copied
+        self.state = tensor.derived.of(TensorState)
 
     def fits(self, values: Tensor, indices: Tensor) -> bool:
         """Whether products of the tensor are those of these arrays now. The arrays are at the addresses of its key."""
         if not self.indices.holds(indices):
             return False
-        if not (self._copied or self._state.copies_values):
+        if not (self.copied or self.state.copies_values):
             return True
+        return self.has_these_values(values)
+
+    def has_these_values(self, values: Tensor) -> bool:
+        """Whether a copy of the values is that of these, as far as PyTorch counts."""
         counted = not (self.trainable or values.requires_grad or self.values.version is None)
         return counted and self.values.holds(values)
 
@@ -92,14 +102,24 @@ class Cores:
     """The tensors of all weights, by the addresses of their arrays."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[Any, ...], _Core] = {}
+        self._kept: dict[tuple[Any, ...], Core] = {}
+        # Keys by the address of the indices: a model with many experts has thousands of tensors.
+        self._at: defaultdict[int, set[tuple[Any, ...]]] = defaultdict(set)
         self._lock = threading.RLock()
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def of(self, values: Tensor, indices: Tensor, pattern: str, size: int, *, gated: bool = False) -> SparseTensor:
+    def of(
+        self, values: Tensor, indices: Tensor, pattern: str, size: int, *, gated: bool = False, entries: int = 0
+    ) -> SparseTensor:
         """The tensor of these arrays. See `core_of`."""
+        return self.core(values, indices, pattern, size, gated=gated, entries=entries).tensor
+
+    def core(
+        self, values: Tensor, indices: Tensor, pattern: str, size: int, *, gated: bool = False, entries: int = 0
+    ) -> Core:
+        """The kept tensor of these arrays."""
         key = (
             indices.data_ptr(),
             values.data_ptr(),
@@ -109,47 +129,62 @@ class Cores:
             pattern,
             size,
             gated,
+            entries,
         )
         core = self._kept.get(key)
         if core is not None and core.fits(values, indices):
-            return core.tensor
+            return core
         with self._lock:
             core = self._kept.get(key)
             if core is None or not core.fits(values, indices):
                 core = self._kept[key] = self._made(key, values, indices)
-        return core.tensor
+                self._at[key[0]].add(key)
+        return core
 
     def forget(self, *arrays: Tensor) -> None:
         """Drop the tensors that lie at the address of any of these arrays."""
         places = {x.data_ptr() for x in arrays}
         with self._lock:
             for key in [key for key in list(self._kept) if places & {key[0], key[1]}]:
-                self._kept.pop(key, None)
+                self._drop(key)
 
     def find(self, values: Tensor, indices: Tensor) -> list[SparseTensor]:
         """The kept tensors that lie at the addresses of these arrays."""
         places = (indices.data_ptr(), values.data_ptr())
-        return [core.tensor for key, core in list(self._kept.items()) if key[:2] == places]
+        return [core.tensor for key, core in self._beside(places[0]) if key[:2] == places]
 
-    def _made(self, key: tuple[Any, ...], values: Tensor, indices: Tensor) -> _Core:
-        *_, pattern, size, gated = key
-        tensor, copied = _tensor(values, indices, Pattern.parse(pattern), size, gated=gated)
-        core = _Core(tensor, values, indices, copied, functools.partial(self._end, key))
+    def _made(self, key: tuple[Any, ...], values: Tensor, indices: Tensor) -> Core:
+        *_, pattern, size, gated, entries = key
+        tensor, copied = _tensor(values, indices, Pattern.parse(pattern), size, gated=gated, entries=entries)
+        core = Core(tensor, values, indices, copied, functools.partial(self._end, key))
         related = self._related(key, indices)
         if related is not None:
             related.derived.of(TensorState).lend(tensor.derived.of(TensorState))
         return core
 
-    def _end(self, key: tuple[Any, ...], core: weakref.ref[_Core]) -> None:
+    def _end(self, key: tuple[Any, ...], core: weakref.ref[Core]) -> None:
         """Drop a kept tensor whose memory PyTorch frees, unless another one has its key."""
         ended = core()
         if ended is not None and self._kept.get(key) is ended:
-            self._kept.pop(key, None)
+            self._drop(key)
+
+    def _drop(self, key: tuple[Any, ...]) -> None:
+        self._kept.pop(key, None)
+        keys = self._at.get(key[0])
+        if keys is not None:
+            keys.discard(key)
+            if not keys:
+                self._at.pop(key[0], None)
+
+    def _beside(self, address: int) -> list[tuple[tuple[Any, ...], Core]]:
+        """The kept tensors whose indices are at an address."""
+        keys = list(self._at.get(address, ()))
+        return [(key, core) for key in keys if (core := self._kept.get(key)) is not None]
 
     def _related(self, key: tuple[Any, ...], indices: Tensor) -> SparseTensor | None:
         """A kept tensor of the same indices and element type, whose forms of the indices another one can read."""
-        for other, core in list(self._kept.items()):
-            same = other[0] == key[0] and other[2] == key[2] and other[4:] == key[4:]
+        for other, core in self._beside(key[0]):
+            same = other[2] == key[2] and other[4:] == key[4:]
             if same and core.indices.holds(indices):
                 return core.tensor
         return None
@@ -161,31 +196,46 @@ def cores() -> Cores:
     return Cores()
 
 
-def core_of(values: Tensor, indices: Tensor, pattern: str, size: int, *, gated: bool = False) -> SparseTensor:
+def core_of(
+    values: Tensor, indices: Tensor, pattern: str, size: int, *, gated: bool = False, entries: int = 0
+) -> SparseTensor:
     """Louver's tensor [rows, size] of plain tensors, for products at once: it does not keep their memory alive.
 
     values: [rows, kept] of a sparse element type. indices: uint8, as in Louver's files.
     gated: whether the rows are a pair of `louver.gated`, by turns.
+    entries: if it is not 0, the rows are a batch of so many weights, and the tensor is [entries, rows / entries, size].
 
     The tensor is the one of an earlier call if that call's device forms still hold. Raises ValueError for arrays that
     do not fit, or that are in two places.
     """
-    return cores().of(values, indices, pattern, size, gated=gated)
+    return cores().of(values, indices, pattern, size, gated=gated, entries=entries)
 
 
-def fresh(values: Tensor, indices: Tensor, pattern: str, size: int) -> SparseTensor:
+def fresh(values: Tensor, indices: Tensor, pattern: str, size: int, entries: int = 0) -> SparseTensor:
     """Louver's tensor of plain tensors, with forms of its own. It keeps the memory of arrays on a GPU alive."""
     host = values.device.type == "cpu"
     parts: list[Any] = [view(x.detach().clone()).to_numpy() if host else x.detach() for x in (values, indices)]
-    return SparseTensor(Pattern.parse(pattern), element_type(values.dtype), (values.shape[0], size), 1, *parts)
+    shape = _shape(values.shape[0], size, entries)
+    return SparseTensor(Pattern.parse(pattern), element_type(values.dtype), shape, len(shape) - 1, *parts)
 
 
-def _tensor(values: Tensor, indices: Tensor, pattern: Pattern, size: int, *, gated: bool) -> tuple[SparseTensor, bool]:
+def _shape(rows: int, size: int, entries: int) -> tuple[int, ...]:
+    return (entries, rows // entries, size) if entries else (rows, size)
+
+
+def _tensor(
+    values: Tensor, indices: Tensor, pattern: Pattern, size: int, *, gated: bool, entries: int
+) -> tuple[SparseTensor, bool]:
     """The tensor of these arrays, without their owners, and whether it has a copy of the values."""
     check_arrays(values, indices, pattern, size)
     if values.device != indices.device:
         raise ValueError(
             f"values and indices are in one place, got values on {values.device} and indices on {indices.device}: move one"
+        )
+    if values.device.type not in DEVICES:
+        raise ValueError(
+            f"products with sparse weights run on the CPU and on GPUs of NVIDIA, got a weight on {values.device}: move it, or "
+            "load it if it has no data"
         )
     kind = GatedTensor if gated else SparseTensor
     if values.device.type == "cpu":
@@ -193,7 +243,8 @@ def _tensor(values: Tensor, indices: Tensor, pattern: Pattern, size: int, *, gat
         arrays: list[Any] = [view(x.detach().clone()).to_numpy() for x in (values, indices)]
     else:
         arrays = [replace(view(x.detach()), owner=None) for x in (values, indices)]
-    made = kind(pattern, element_type(values.dtype), (values.shape[0], size), 1, *arrays)
+    shape = _shape(values.shape[0], size, entries)
+    made = kind(pattern, element_type(values.dtype), shape, len(shape) - 1, *arrays)
     return made, made.values is not arrays[0]
 
 

@@ -6,15 +6,19 @@
 from __future__ import annotations
 
 import copy
+import functools
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from louver.torch.linear import SparseLinear
+from louver.torch.experts import dense_product
+from louver.torch.joined import JoinedWeight
+from louver.torch.linear import SparseLinear, SparseWeight
+from louver.torch.stacks import SparseStack
 
 MEMORY: Final = 160_000_000
 """Bytes of dense weights that a side goes through, so that no weight is read from the L2 cache of a GPU."""
@@ -40,18 +44,45 @@ class Gain:
         return statistics.fmean(self.sparse_us[n] / self.dense_us[n] for n in self.dense_us)
 
 
-def measure(dense: nn.Module, sparse: SparseLinear, tokens: Sequence[int]) -> Gain:
-    """Times both layers on the device of their weights, by replays of CUDA graphs, the median of some turns. Compiles
-    the kernels of these numbers of tokens. Raises RuntimeError during a capture.
+class Apart(nn.Module):
+    """Dense layers of one input."""
+
+    def __init__(self, layers: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        return [layer(x) for layer in self.layers]
+
+
+class Together(nn.Module):
+    """Sparse layers of one input as one product: the gated one of two layers by turns, or that of all rows."""
+
+    def __init__(self, layers: Sequence[SparseLinear], by_turns: bool, activation: str | None) -> None:
+        super().__init__()
+        self.joint = JoinedWeight.joined([layer.weight for layer in layers], by_turns=by_turns)
+        self.biases, self.activation = [layer.bias for layer in layers], activation
+
+    def forward(self, x: Tensor) -> Any:
+        joint = self.joint
+        return joint.gated(x, self.biases, self.activation) if joint.by_turns else joint.products(x, self.biases)
+
+
+def measure(dense: nn.Module, sparse: nn.Module, tokens: Sequence[int]) -> Gain:
+    """Times layers dense and sparse on the device of their weights, by replays of CUDA graphs, the median of some turns.
+    Compiles the kernels of these numbers of tokens. Raises RuntimeError during a capture.
+
+    dense, sparse: layers, or `Apart` and `Together`.
     """
-    device, kind = sparse.weight.device, sparse.weight.dtype
-    nbytes = sparse.in_features * sparse.out_features * kind.itemsize
+    weight: Any = next(module for module in sparse.modules() if isinstance(module, SparseWeight))
+    device, kind, columns = weight.device, weight.dtype, weight.shape[1]
+    nbytes = weight.shape[0] * columns * kind.itemsize
     count = min(MOST_COPIES, -(-MEMORY // nbytes))
-    sides = [[copy.deepcopy(layer).requires_grad_(False) for _ in range(count)] for layer in (dense, sparse)]
+    sides = [[_copied(layer, device) for _ in range(count)] for layer in (dense, sparse)]
     found: list[dict[int, float]] = [{}, {}]
     with torch.cuda.device(device), torch.no_grad():
         for n in tokens:
-            x = torch.randn(n, sparse.in_features, device=device, dtype=kind)
+            x = torch.randn(n, columns, device=device, dtype=kind)
             graphs = [_captured(layers, x) for layers in sides]
             times: list[list[float]] = [[], []]
             for _ in range(TURNS):
@@ -59,6 +90,41 @@ def measure(dense: nn.Module, sparse: SparseLinear, tokens: Sequence[int]) -> Ga
                     times[side].append(_seconds(replay))
             for side in (0, 1):
                 found[side][n] = statistics.median(times[side]) / count * 1e6
+    return Gain(*found)
+
+
+def _copied(layer: nn.Module, device: torch.device) -> Any:
+    """A copy for timing. A bias that is not loaded yet is 0."""
+    made = copy.deepcopy(layer).requires_grad_(False)
+    for name, parameter in list(made.named_parameters(recurse=False)):
+        if parameter.is_meta:
+            setattr(made, name, nn.Parameter(torch.zeros_like(parameter, device=device), False))
+    return made
+
+
+def measure_stack(weight: Tensor, sparse: SparseStack, tokens: Sequence[int], chosen: int) -> Gain:
+    """Times the product of a stack, dense and sparse, as `measure` does, but without graphs: the host knows the numbers of
+    tokens of each expert. Each token goes to `chosen` experts at random.
+
+    weight: [experts, out, in].
+    """
+    device, experts = weight.device, weight.shape[0]
+    found: list[dict[int, float]] = [{}, {}]
+    with torch.cuda.device(device), torch.no_grad():
+        for n in tokens:
+            ids = torch.rand(n, experts, device=device).topk(min(chosen, experts)).indices.reshape(-1).sort().values
+            ends = torch.searchsorted(ids, torch.arange(experts, device=device), right=True)
+            x = torch.randn(len(ids), weight.shape[2], device=device, dtype=weight.dtype)
+            sides = (
+                functools.partial(dense_product, x, weight.mT, ends),
+                functools.partial(sparse.multiply, x, ends.cpu(), n),
+            )
+            times: list[list[float]] = [[], []]
+            for _ in range(TURNS):
+                for side, run in enumerate(sides):
+                    times[side].append(_seconds(run))
+            for side in (0, 1):
+                found[side][n] = statistics.median(times[side]) * 1e6
     return Gain(*found)
 
 

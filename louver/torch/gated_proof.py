@@ -9,40 +9,54 @@ modes of training, and changes nothing in the block.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
-
-class NotFusedError(Exception):
-    """Why a block stays as it is."""
+from louver.torch.source import NotJoinedError
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
     """The names of a block's children, and the activation of the gate.
 
-    steps: children without parameters that `forward` calls, such as the module of the activation.
+    steps: children without parameters that `forward` calls, such as the module of the activation, with their classes.
     """
 
     gate: str
     up: str
     down: str
     activation: str | None
-    steps: tuple[str, ...]
+    steps: tuple[tuple[str, type], ...]
+
+    @property
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        """The names of layers that are one product."""
+        return ((self.gate, self.up),)
+
+    def function(self, original: type) -> Any:
+        """The forward of a class with one product: `self.louver_gated(x)`."""
+        down = self.down
+
+        def forward(self: Any, *arguments: Any, **named: Any) -> Any:
+            (x,) = (*arguments, *named.values())
+            return self._modules[down](self.louver_gated(x))
+
+        return forward
 
 
 def proved(block: Any) -> Pair:
-    """The pair of a block. Raises NotFusedError if its `forward` does more, or something else, in either mode."""
+    """The pair of a block. Raises NotJoinedError if its `forward` does more, or something else, in either mode."""
     if "forward" in vars(block):
-        raise NotFusedError("the block's forward was replaced")
+        raise NotJoinedError("the block's forward was replaced")
     found = {_traced(block, training) for training in (True, False)}
     if len(found) > 1:
-        raise NotFusedError("the block does something else in training")
+        raise NotJoinedError("the block does something else in training")
     return found.pop()
 
 
@@ -67,40 +81,42 @@ def _traced(block: Any, training: bool) -> Pair:
     try:
         with _untouched(block, training):
             graph = tracer.trace(block)
-    except NotFusedError:
+    except NotJoinedError:
         raise
     # The forward of a block may raise anything when it gets a proxy in the place of a tensor.
     except Exception as error:
-        raise NotFusedError(f"its forward cannot be traced ({type(error).__name__})") from error
+        raise NotJoinedError(f"its forward cannot be traced ({type(error).__name__})") from error
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
     calls = [node for node in graph.nodes if node.op == "call_module"]
     reads = [node for node in calls if inputs and node.args == (inputs[0],) and not node.kwargs]
     last = next(iter(reversed(graph.nodes))).args[0]
     if len(inputs) != 1 or len(calls) != 3 or len(reads) != 2 or last is not calls[-1]:
-        raise NotFusedError("its forward is not down(act(gate(x)) · up(x))")
+        raise NotJoinedError("its forward is not down(act(gate(x)) · up(x))")
     names = [str(node.target) for node in calls]
     if any("." in name for name in (*names, *tracer.steps)):
-        raise NotFusedError("its layers are not its own children")
+        raise NotJoinedError("its layers are not its own children")
     try:
-        order, activation = _between(block, graph, names)
-    except NotFusedError:
+        kinds = tuple(_float(block._modules[name]) for name in names[:2])
+        order, activation = _between(_Calls(graph, _text(graph), tuple(names), kinds))
+    except NotJoinedError:
         raise
     except Exception as error:
-        raise NotFusedError(f"its activation cannot be traced ({type(error).__name__})") from error
+        raise NotJoinedError(f"its activation cannot be traced ({type(error).__name__})") from error
     gate, up = order
-    return Pair(gate, up, names[2], activation, tuple(dict.fromkeys(tracer.steps)))
+    steps = tuple((name, type(block._modules[name])) for name in dict.fromkeys(tracer.steps))
+    return Pair(gate, up, names[2], activation, steps)
 
 
 @contextlib.contextmanager
 def _untouched(block: Any, training: bool) -> Generator[None]:
-    """Run in a mode of training. Puts the block's attributes back, and raises NotFusedError if they have changed."""
+    """Run in a mode of training. Puts the block's attributes back, and raises NotJoinedError if they have changed."""
     modes = [(module, module.training) for module in block.modules()]
     block.train(training)
     before = dict(vars(block))
     try:
         yield
         if {name: id(each) for name, each in vars(block).items()} != {name: id(each) for name, each in before.items()}:
-            raise NotFusedError("its forward changes the block")
+            raise NotJoinedError("its forward changes the block")
     finally:
         vars(block).clear()
         vars(block).update(before)
@@ -108,9 +124,30 @@ def _untouched(block: Any, training: bool) -> Generator[None]:
             module.training = mode
 
 
-def _between(block: Any, graph: fx.Graph, names: list[str]) -> tuple[tuple[str, str], str | None]:
-    """The gate, the up projection, and the activation, of the operations between the layers."""
-    module = fx.GraphModule(block, graph)
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """A traced forward. text: says all of the graph. kinds: types of the outputs of the first two layers."""
+
+    graph: fx.Graph = field(compare=False)
+    text: tuple[Any, ...]
+    names: tuple[str, ...]
+    kinds: tuple[torch.dtype, ...]
+
+
+def _text(graph: fx.Graph) -> tuple[Any, ...]:
+    """The nodes of a graph. Raises NotJoinedError for one that reads a tensor of the block, which is no part of it."""
+    if any(node.op == "get_attr" for node in graph.nodes):
+        raise NotJoinedError("its forward reads a tensor of its own")
+    return tuple((node.op, node.target, repr(node.args), repr(node.kwargs)) for node in graph.nodes)
+
+
+@functools.lru_cache(maxsize=64)
+def _between(calls: _Calls) -> tuple[tuple[str, str], str | None]:
+    """The gate, the up projection, and the activation, of the operations between the layers. Blocks of a model mostly
+    have one graph.
+    """
+    names = calls.names
+    module = fx.GraphModule(dict.fromkeys(names, nn.Identity()), calls.graph)
 
     def run(first: Tensor, second: Tensor) -> Any:
         outputs = dict(zip(names[:2], (first, second), strict=True))
@@ -121,13 +158,13 @@ def _between(block: Any, graph: fx.Graph, names: list[str]) -> tuple[tuple[str, 
 
         return Between(module).run(torch.empty(1, device="meta"))
 
-    sample = [torch.empty(3, 8, dtype=_float(block._modules[name]), device="meta") for name in names[:2]]
+    sample = [torch.empty(3, 8, dtype=kind, device="meta") for kind in calls.kinds]
     nodes = list(make_fx(run)(*sample).graph.nodes)
     first, second = nodes[:2]
     work = [node for node in nodes[2:] if node.op == "call_function" and node.target is not _EMPTY]
     end = nodes[-1].args[0]
     if not work or work[-1] is not end or end.target is not torch.ops.aten.mul.Tensor or len(work) > 2:
-        raise NotFusedError("its forward is not down(act(gate(x)) · up(x))")
+        raise NotJoinedError("its forward is not down(act(gate(x)) · up(x))")
     acting = [node for node in work[:-1] if node in end.args]
     inner = acting[0] if acting else first
     factors = set(end.args)
@@ -135,7 +172,7 @@ def _between(block: Any, graph: fx.Graph, names: list[str]) -> tuple[tuple[str, 
         source = inner.args[0] if acting else first
         if source is gate and factors == {inner, up}:
             return order, _name_of(inner) if acting else None
-    raise NotFusedError("its forward is not down(act(gate(x)) · up(x))")
+    raise NotJoinedError("its forward is not down(act(gate(x)) · up(x))")
 
 
 _EMPTY = torch.ops.aten.empty.memory_format
@@ -148,7 +185,7 @@ def _float(layer: Any) -> torch.dtype:
 
 
 def _name_of(node: fx.Node) -> str:
-    """Louver's name of an activation. Raises NotFusedError if it has none."""
+    """Louver's name of an activation. Raises NotJoinedError if it has none."""
     aten, tanh = torch.ops.aten, node.kwargs.get("approximate") == "tanh"
     names: dict[Any, str] = {
         aten.relu.default: "relu",
@@ -157,5 +194,5 @@ def _name_of(node: fx.Node) -> str:
     }
     name = names.get(node.target)
     if name is None or len(node.args) > 1 or set(node.kwargs) - {"approximate"}:
-        raise NotFusedError(f"Louver has no activation {node.target}")
+        raise NotJoinedError(f"Louver has no activation {node.target}")
     return name

@@ -1,4 +1,6 @@
-"""The matrix products of a live model, and what each is: from its modules, not from names."""
+"""The matrix products of a model in memory. `louver.models` says what each weight is for; here stands what may not be
+swapped although it is a product's: what has hooks, what is a subclass, what PyTorch reads itself.
+"""
 
 # PyTorch's stubs leave many types unknown.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -6,14 +8,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
+import torch
 from torch import Tensor, nn
 
-from louver.models.roles import Role
+from louver.formats.pattern import Pattern
+from louver.models.evidence.structure import is_turned, stacks
+from louver.models.live import live
+from louver.models.roles import ModelFacts, Role
+from louver.torch.experts import become_dense_, become_sparse_
 from louver.torch.linear import SparseLinear
+from louver.torch.stacks import SparseStack
+
+Place: TypeAlias = "tuple[nn.Module, str]"
+"""A module, and the name of its child or parameter."""
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
@@ -22,36 +33,136 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 class Layer:
     """A module that multiplies by a matrix.
 
-    name: of its first place in the model. places: parent and attribute of each place. refused: why Louver leaves the
-    module as it is; None if its weight may be pruned and swapped.
+    names: of its places in the model. places: parent and attribute of each place. role: what the weight is for.
+    refused: why Louver leaves the module as it is; None if its weight may be pruned and swapped.
     """
 
-    name: str
+    names: tuple[str, ...]
     module: Any
-    places: tuple[tuple[nn.Module, str], ...]
-    role: Role
+    places: tuple[Place, ...]
     refused: str | None
+    role: Role = Role.WEIGHT
+
+    @property
+    def is_head(self) -> bool:
+        """Whether it gives scores, also with the weight of an embedding."""
+        return self.role in (Role.HEAD, Role.EMBEDDING)
+
+    @property
+    def name(self) -> str:
+        """The name of the first place."""
+        return self.names[0]
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        """The names of the dense weight in a state_dict."""
+        return tuple(f"{name}.weight" for name in self.names)
+
+    @property
+    def stored(self) -> Tensor:
+        """The dense weight as the module stores it."""
+        return self.module.weight
 
     @property
     def weight(self) -> Tensor:
         """The dense weight as [out, in], a view."""
-        return self.module.weight.t() if is_turned(self.module) else self.module.weight
+        return self.stored.t() if is_turned(self.module) else self.stored
+
+    @property
+    def placed(self) -> Any:
+        """What is in the first place now."""
+        parent, attribute = self.places[0]
+        return getattr(parent, attribute)
+
+    def store(self, weight: nn.Parameter) -> None:
+        """Set the dense weight."""
+        self.module.weight = weight
+
+    def unfit(self, pattern: Pattern) -> str | None:
+        """Why the weight has no groups of a pattern."""
+        columns = self.weight.shape[-1]
+        return f"{columns} input features are less than a group of {pattern}" if columns < pattern.m else None
+
+    def sparse(self, pattern: str | Pattern) -> Any:
+        """The sparse module of the layer. Raises ValueError for a group of too many non-zeros."""
+        return SparseLinear.of(self.module, pattern)
+
+    def like(self, pattern: str | Pattern, dtype: torch.dtype | None, *, scaled: bool) -> Any:
+        """The sparse module on the meta device, to be loaded, see `SparseWeight.like`."""
+        return SparseLinear.like(self.module, pattern, dtype=dtype, scaled=scaled)
 
     def put(self, module: nn.Module) -> None:
         """Put another module in all places of this one."""
         for parent, attribute in self.places:
             setattr(parent, attribute, module)
 
+    def expand(self) -> None:
+        """Put the dense layer of equal values in the place of this sparse one."""
+        self.put(self.module.linear())
 
-def is_turned(module: nn.Module) -> bool:
-    """Whether the module is Transformers' Conv1D, a linear layer with a weight [in, out]."""
-    made: Any = sys.modules.get("transformers.pytorch_utils")
-    return made is not None and type(module) is made.Conv1D
+
+class Stack(Layer):
+    """The weights of all experts of a layer: a parameter of `module`, or the child `module` if they are sparse."""
+
+    __slots__ = ()
+
+    @property
+    def experts(self) -> Any:
+        """The layer of experts."""
+        return self.places[0][0]
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        return self.names
+
+    @property
+    def stored(self) -> Tensor:
+        return self.placed
+
+    @property
+    def weight(self) -> Tensor:
+        """The dense weights as [experts, out, in], a view."""
+        return self.stored.mT if self.experts.is_transposed else self.stored
+
+    def store(self, weight: nn.Parameter) -> None:
+        setattr(*self.places[0], weight)
+
+    def unfit(self, pattern: Pattern) -> str | None:
+        rows = self.weight.shape[1]
+        return Layer.unfit(self, pattern) or (
+            f"{rows} rows of an expert are no multiple of {pattern.length}, as {pattern} needs"
+            if rows % pattern.length
+            else None
+        )
+
+    def sparse(self, pattern: str | Pattern) -> Any:
+        return SparseStack.of(self.weight, pattern)
+
+    def like(self, pattern: str | Pattern, dtype: torch.dtype | None, *, scaled: bool) -> Any:
+        return SparseStack.like(self.weight, pattern, dtype=dtype, scaled=scaled)
+
+    def put(self, module: nn.Module) -> None:
+        experts, attribute = self.places[0]
+        delattr(experts, attribute)
+        experts.add_module(attribute, module)
+        become_sparse_(experts)
+
+    def expand(self) -> None:
+        experts, attribute = self.places[0]
+        with torch.inference_mode(False), torch.no_grad():
+            dense = self.module.dense()
+            dense = dense.mT.contiguous() if self.experts.is_transposed else dense
+        trains = self.module.values.requires_grad
+        delattr(experts, attribute)
+        experts.register_parameter(attribute, nn.Parameter(dense, trains))
+        become_dense_(experts)
 
 
 def is_hooked(module: Any) -> bool:
     """Whether a call of the module runs hooks, or a `forward` of its own."""
-    return any(getattr(module, hooks) for hooks in _HOOKS) or "forward" in vars(module)
+    own = module.__dict__.get("forward")
+    replaced = own is not None and getattr(own, "__func__", own) is not type(module).forward
+    return replaced or any(getattr(module, hooks) for hooks in _HOOKS)
 
 
 def is_dense(module: nn.Module) -> bool:
@@ -60,105 +171,98 @@ def is_dense(module: nn.Module) -> bool:
 
 
 def dense_layers(model: nn.Module) -> list[Layer]:
-    """The linear layers of a model. Raises ValueError if there are none."""
-    found = _modules(model, (nn.Linear,))
-    if not found:
+    """The linear layers and the stacks of experts of a model. Raises ValueError if there are none."""
+    layers = swappable(model)
+    if not layers:
         raise ValueError(
             f"a model has layers of torch.nn.Linear, or of Transformers' Conv1D, got {type(model).__name__} without one"
         )
-    owners = _owners(model)
-    heads = _heads(model)
-    return [_layer(name, module, places, owners, heads) for name, module, places in found]
+    facts, adapted = live(model), _adapted(model)
+    return [
+        replace(
+            layer,
+            refused=_refusal(layer, facts) or adapted.get(layer.module),
+            role=facts.tensors[layer.parameter_names[0]].role,
+        )
+        for layer in layers
+    ]
+
+
+def linear_layers(model: nn.Module) -> list[Layer]:
+    """Those of `dense_layers` that are no stacks of experts."""
+    return [layer for layer in dense_layers(model) if not isinstance(layer, Stack)]
+
+
+def swappable(model: nn.Module) -> list[Layer]:
+    """The same, without a look at what they are for."""
+    return _found(model, _dense_at)
 
 
 def sparse_layers(model: nn.Module) -> list[Layer]:
-    """The layers of `SparseLinear` in a model."""
-    found = _modules(model, (SparseLinear,))
-    return [Layer(name, module, places, Role.WEIGHT, None) for name, module, places in found]
+    """The layers of `SparseLinear` and of `SparseStack` in a model."""
+    return _found(model, _sparse_at)
 
 
-def _modules(
-    model: nn.Module, kinds: tuple[type, ...]
-) -> list[tuple[str, nn.Module, tuple[tuple[nn.Module, str], ...]]]:
-    """The modules of these kinds below a model, with all their places. The model itself has no place."""
-    names: dict[nn.Module, str] = {}
-    places: dict[nn.Module, dict[tuple[nn.Module, str], None]] = {}
-    parents: dict[str, nn.Module] = {}
+def _dense_at(name: str, module: Any, place: Place | None) -> Iterator[tuple[type[Layer], str, Place]]:
+    """The layers that a module is or has, with name and place of each. place: of the module; None for the model itself."""
+    if place is not None and (isinstance(module, nn.Linear) or is_turned(module)):
+        yield Layer, name, place
+    for attribute in stacks(module):
+        yield Stack, f"{name}.{attribute}" if name else attribute, (module, attribute)
+
+
+def _sparse_at(name: str, module: Any, place: Place | None) -> Iterator[tuple[type[Layer], str, Place]]:
+    if place is not None and isinstance(module, SparseLinear | SparseStack):
+        yield Layer if isinstance(module, SparseLinear) else Stack, name, place
+
+
+def _found(
+    model: nn.Module, at: Callable[[str, Any, Place | None], Iterator[tuple[type[Layer], str, Place]]]
+) -> list[Layer]:
+    """The layers of a model, each once, with all their places."""
+    found: dict[tuple[object, ...], tuple[type[Layer], nn.Module, dict[str, None], dict[Place, None]]] = {}
+    modules: dict[str, nn.Module] = {}
     for name, module in model.named_modules(remove_duplicate=False):
-        parents[name] = module
+        modules[name] = module
         prefix, _, attribute = name.rpartition(".")
-        if name and (isinstance(module, kinds) or (nn.Linear in kinds and is_turned(module))):
-            names.setdefault(module, name)
-            places.setdefault(module, {})[parents[prefix], attribute] = None
-    return [(name, module, tuple(places[module])) for module, name in names.items()]
+        for kind, own, place in at(name, module, (modules[prefix], attribute) if name else None):
+            key = module, place[1] if kind is Stack else ""
+            _, _, names, places = found.setdefault(key, (kind, module, {}, {}))
+            names[own] = places[place] = None
+    return [kind(tuple(names), module, tuple(places), None) for kind, module, names, places in found.values()]
 
 
-def _owners(model: nn.Module) -> Mapping[int, list[str]]:
-    """The names of each parameter, by the identity of its object: one name for each module that has it."""
-    names: dict[int, list[str]] = {}
-    for prefix, module in model.named_modules():
-        for name, parameter in module.named_parameters(recurse=False):
-            names.setdefault(id(parameter), []).append(f"{prefix}.{name}" if prefix else name)
-    return names
+def _refusal(layer: Layer, facts: ModelFacts) -> str | None:
+    """Why a layer stays as it is."""
+    known, module = facts.tensors[layer.parameter_names[0]], layer.module
+    tied = [name for name in known.ties if name not in layer.parameter_names]
+    reader = next((parent for parent, _ in layer.places if _reads_weights(parent)), None)
+    if known.role is not Role.WEIGHT:
+        return known.reason
+    if tied:
+        return f"one parameter with {', '.join(tied)}"
+    if getattr(module, "_is_expert_parallel", False):
+        return "its experts are divided among devices"
+    if not isinstance(layer, Stack) and not is_dense(module):
+        return f"it is a {type(module).__name__}, not a torch.nn.Linear"
+    if reader is not None:
+        return f"{type(reader).__name__} reads the weight itself"
+    return "it has hooks: attach them after the swap" if is_hooked(module) else None
 
 
-def _layer(
-    name: str,
-    module: Any,
-    places: tuple[tuple[nn.Module, str], ...],
-    owners: Mapping[int, list[str]],
-    heads: set[int],
-) -> Layer:
-    rows = module.weight.shape[1 if is_turned(module) else 0]
-    role, refused = Role.WEIGHT, None
-    tied = [other for other in owners[id(module.weight)] if other != f"{name}.weight"]
-    reader = next((parent for parent, _ in places if _reads_weights(parent)), None)
-    if id(module) in heads:
-        role, refused = Role.HEAD, "it gives a score for each token; heads stay dense"
-    elif any(_is_router(parent, rows) for parent, _ in places):
-        role, refused = Role.ROUTER, "it chooses experts; routers stay dense"
-    elif rows == 1:
-        role, refused = Role.HEAD, "it gives a single score; heads stay dense"
-    elif tied:
-        refused = f"one parameter with {', '.join(tied)}"
-    elif not is_dense(module):
-        refused = f"it is a {type(module).__name__}, not a torch.nn.Linear"
-    elif reader is not None:
-        refused = f"{type(reader).__name__} reads the weight itself"
-    elif is_hooked(module):
-        refused = "it has hooks: attach them after the swap"
-    return Layer(name, module, places, role, refused)
-
-
-def _heads(model: nn.Module) -> set[int]:
-    """The modules that score tokens: those that a model of Transformers names; else those that have a row for each row
-    of the largest embedding, of its width.
-    """
-    named = {id(head) for head in _named_heads(model)}
-    if named:
-        return named
-    tables = [module for module in model.modules() if isinstance(module, nn.Embedding)]
-    largest = max(tables, key=lambda table: table.num_embeddings, default=None)
-    if largest is None or largest.num_embeddings <= largest.embedding_dim:
-        return set()
-    shape = largest.weight.shape
-    return {id(module) for module in model.modules() if is_dense(module) and module.weight.shape == shape}
-
-
-def _named_heads(model: nn.Module) -> Iterator[nn.Module]:
-    for module in model.modules():
-        find: Any = getattr(module, "get_output_embeddings", None)
-        head = find() if find is not None else None
-        if isinstance(head, nn.Module):
-            yield head
-
-
-def _is_router(parent: nn.Module, rows: int) -> bool:
-    """Whether a child of `parent` with so many rows gives one score for each expert beside it."""
-    counts = {len(child) for child in parent.children() if isinstance(child, nn.ModuleList)}
-    for module in (parent, *parent.children()):
-        counts |= {value for name, value in vars(module).items() if "expert" in name and type(value) is int}
-    return rows in counts
+def _adapted(model: nn.Module) -> dict[nn.Module, str]:
+    """For each module below a layer of PEFT: why it stays as it is."""
+    loaded: Any = sys.modules.get("peft.tuners.tuners_utils")
+    if loaded is None:
+        return {}
+    tuners: list[Any] = [module for module in model.modules() if isinstance(module, loaded.BaseTunerLayer)]
+    reasons: dict[nn.Module, str] = {}
+    for tuner in tuners:
+        reasons |= dict.fromkeys(tuner.modules(), "it belongs to an adapter of PEFT")
+    return reasons | dict.fromkeys(
+        (tuner.get_base_layer() for tuner in tuners),
+        "an adapter of PEFT reads the weight itself: attach it after the swap",
+    )
 
 
 def _reads_weights(parent: nn.Module) -> bool:

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from louver.torch.columns import windows_of
 from louver.torch.core import compressed, cores
 from louver.torch.operators import OPS, multiply
 from louver.torch.tokens import quantized_rows
+from louver.torch.turned import is_transposable
 
 
 class SparseWeight(nn.Module):
@@ -59,25 +60,40 @@ class SparseWeight(nn.Module):
         self.dense_dtype = None
 
     @classmethod
-    def of(cls, w: Tensor, pattern: str | Pattern, *, prune: bool = False) -> SparseWeight:
-        """The weight of a dense matrix. It requires grad if `w` does.
+    def of(cls, w: Tensor, pattern: str | Pattern, *, prune: bool = False) -> Self:
+        """The weight of a dense one. It requires grad if `w` does.
 
         prune: prune the matrix first, by magnitude.
 
         Raises ValueError for a group of too many non-zeros.
         """
-        rows, columns = w.shape
-        made = cls(rows, columns, pattern, device="meta", dtype=w.dtype, requires_grad=w.requires_grad)
+        # A stack has an axis more.
+        kind: Any = cls
+        made: Self = kind(*w.shape, pattern, device="meta", dtype=w.dtype, requires_grad=w.requires_grad)
         # A tensor that is made in inference mode counts no writes.
         with torch.inference_mode(False), torch.no_grad():
             values, indices, made.negative_zeros_dropped = compressed(w, made.pattern, prune=prune)
-            made.values = nn.Parameter(values, made.values.requires_grad)
-            made.indices = nn.Parameter(indices, False)
+            made.values = nn.Parameter(values.reshape(made.values.shape), made.values.requires_grad)
+            made.indices = nn.Parameter(indices.reshape(made.indices.shape), False)
+        return made
+
+    @classmethod
+    def like(cls, w: Tensor, pattern: str | Pattern, *, dtype: torch.dtype | None = None, scaled: bool = False) -> Self:
+        """The weight of a dense one, with parameters on the meta device, to be loaded.
+
+        dtype: of the values, by default that of `w`. scaled: whether the weight is quantized, with scales.
+        """
+        # A stack has an axis more.
+        kind: Any = cls
+        made: Self = kind(*w.shape, pattern, device="meta", dtype=dtype or w.dtype)
+        if scaled:
+            scale = torch.empty(made.values.shape[:-1], dtype=torch.float32, device="meta")
+            made.quantized_(made.values, scale, w.dtype)
         return made
 
     @property
     def ndim(self) -> int:
-        return 2
+        return len(self.shape)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -87,9 +103,16 @@ class SparseWeight(nn.Module):
     def device(self) -> torch.device:
         return self.values.device
 
+    @property
+    def is_transposable(self) -> bool:
+        """Whether the kept places keep the pattern along the rows too, so that the gradient of x is a sparse product.
+        Masks of `louver.prune(w, "2:4", transposable=True)` do. The first call reads the indices.
+        """
+        return is_transposable(self.values.detach(), self.indices, self.pattern, self.shape[-1])
+
     def dense(self) -> Tensor:
         """The dense weight [rows, columns], differentiable. Of a quantized weight in the type that it had before."""
-        dense = OPS.dense(self.values, self.indices, self.shape[1], self.pattern)
+        dense = OPS.dense(self.values, self.indices, self.shape[-1], self.pattern)
         if self.scale is None:
             return dense
         return (dense.float() * self.row_scales(self.scale)[:, None]).to(self.dense_dtype)
@@ -116,8 +139,12 @@ class SparseWeight(nn.Module):
     def refresh_(self) -> SparseWeight:
         """Make all device forms anew at the next product. For writes that PyTorch does not count."""
         if not self.values.is_meta:
-            cores().forget(self.values, self.indices)
+            cores().forget(*(array for values, indices, _ in self.tensors() for array in (values, indices)))
         return self
+
+    def tensors(self) -> list[tuple[Tensor, Tensor, int]]:
+        """Values, indices and entries of each tensor that products read, see `louver.torch.core.core_of`."""
+        return [(self.values, self.indices, 0)]
 
     def copy_(self, other: SparseWeight) -> SparseWeight:
         """Take the values and indices of a weight of the same shape and pattern. Raises ValueError for another one."""
@@ -135,6 +162,10 @@ class SparseWeight(nn.Module):
         if kinds[0] != kinds[1]:
             mine, given = (f"{shape} {pattern}{' with scales' if scaled else ''}" for shape, pattern, scaled in kinds)
             raise ValueError(f"a weight is copied from one of its shape and pattern, {mine}, got {given}")
+
+    def forward(self) -> dict[str, Tensor | None]:
+        """The parameters. Products call the weight where hooks bring its parameters from elsewhere."""
+        return dict(self._parameters)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> SparseWeight:
         scale = self._parameters.get("scale")
@@ -156,6 +187,14 @@ class SparseWeight(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.pattern}, {list(self.shape)}, {self.dtype}"
+
+
+def arrays_of(weight: Any) -> Mapping[str, Any]:
+    """`values`, `indices` and `scale` of a weight for a product."""
+    if weight._forward_pre_hooks or weight._forward_hooks or "forward" in weight.__dict__:
+        return weight()
+    # A module also finds its attributes in this dictionary, which takes 1 to 2 µs for each.
+    return weight._parameters
 
 
 class SparseLinear(nn.Module):
@@ -217,19 +256,13 @@ class SparseLinear(nn.Module):
         dtype: torch.dtype | None = None,
         scaled: bool = False,
     ) -> SparseLinear:
-        """The sparse module of a dense layer, with parameters on the meta device, to be loaded.
-
-        dtype: of the values, by default that of the layer. scaled: whether the weight is quantized, with scales.
-        """
+        """The sparse module of a dense layer, with parameters on the meta device, see `SparseWeight.like`."""
         turned = not isinstance(layer, nn.Linear)
-        rows, columns = layer.weight.shape[::-1] if turned else layer.weight.shape
-        kind = dtype or layer.weight.dtype
-        made = cls(columns, rows, layer.bias is not None, pattern, device="meta", dtype=kind)
+        w = layer.weight.t() if turned else layer.weight
+        made = cls(w.shape[1], w.shape[0], layer.bias is not None, pattern, device="meta", dtype=dtype or w.dtype)
         if made.bias is not None:
             made.bias = nn.Parameter(made.bias.to(layer.bias.dtype), layer.bias.requires_grad)
-        if scaled:
-            scale = torch.empty(rows, dtype=torch.float32, device="meta")
-            made.weight.quantized_(made.weight.values, scale, layer.weight.dtype)
+        made.weight = SparseWeight.like(w, pattern, dtype=dtype, scaled=scaled)
         made.dense_class = type(layer)
         return made.train(layer.training)
 
@@ -247,6 +280,11 @@ class SparseLinear(nn.Module):
         made.bias = self.bias
         return made.train(self.training)
 
+    @property
+    def compute_dtype(self) -> torch.dtype:
+        """The element type of x and of the products; that of the values, unless they are quantized."""
+        return self.weight.dense_dtype or self.weight.dtype
+
     def reset_parameters(self) -> None:
         """New random values, pruned by magnitude."""
         bound = 1 / math.sqrt(self.in_features) if self.in_features else 0
@@ -257,9 +295,8 @@ class SparseLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x: [..., in_features], any strides. Returns [..., out_features]."""
-        # A module finds its attributes in these dictionaries too, which takes 1 to 2 µs for each.
         weight: Any = self._modules["weight"]
-        arrays = weight._parameters
+        arrays = arrays_of(weight)
         bias = self._parameters["bias"]
         return multiply(x, arrays["values"], arrays["indices"], bias, weight.pattern, scale=arrays["scale"])
 

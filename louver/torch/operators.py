@@ -7,9 +7,10 @@ A weight is `values` [rows, kept] and `indices` (uint8), as in Louver's files, w
 - `scaled(x, values, indices, scale, bias, pattern, activation, gated)`: of a quantized weight, x is quantized too
 - `dense(values, indices, size, pattern)`: the dense weight [rows, size]
 - `take(dense, indices, pattern)`: the kept elements of a dense matrix, the inverse of `dense`
+- `transposed(g, values, indices, size, pattern)`: g [tokens, rows] times the weight [rows, size]
 
-Gradients of x are a product with the dense weight, which the backward pass makes anew and drops. A weight that keeps
-2:4 along K keeps no pattern along its rows, so the product of the gradient is dense. Gradients of values are the kept
+Gradients of x are `transposed`, see `louver.torch.turned`: a sparse product if the mask keeps the pattern along the rows
+too, else a dense one. The backward pass makes the dense weight anew and drops it. Gradients of values are the kept
 elements of the dense gradient; a pattern never changes. Operands of 8 bits, and scales, have no gradient. The gradient
 of x in `scaled` takes no notice of the rounding of x.
 """
@@ -31,7 +32,9 @@ from louver.formats.gated import GATE_ROWS
 from louver.formats.pattern import Pattern
 from louver.torch.columns import check_arrays, expanded, taken
 from louver.torch.core import core_of
+from louver.torch.known import known_products, modes
 from louver.torch.tokens import quantized_tokens
+from louver.torch.turned import times_weight
 
 _PRODUCT = (
     "(Tensor x, Tensor values, Tensor indices, Tensor? bias=None, Tensor? scale=None, Tensor? dense_scale=None, "
@@ -46,6 +49,7 @@ _SCHEMAS = {
     ),
     "dense": '(Tensor values, Tensor indices, SymInt size, str pattern="2:4") -> Tensor',
     "take": '(Tensor dense, Tensor indices, str pattern="2:4") -> Tensor',
+    "transposed": '(Tensor g, Tensor values, Tensor indices, SymInt size, str pattern="2:4") -> Tensor',
 }
 
 
@@ -65,17 +69,23 @@ def product(
     """The product below autograd: x [..., K] with a weight [rows, K], see `louver.linear`. Raises as it does, and as
     `core_of`.
     """
-    s = core_of(values, indices, pattern, _depth(x), gated=gated)
-    wanted = out_dtype or output_dtype(x.dtype, epilogue=_has_epilogue(activation, scale, dense_scale))
-    return louver.linear(
+    plain = scale is None and dense_scale is None and out_dtype is None
+    if plain:
+        y = _launched(x, values, indices, bias, pattern, activation, gated)
+        if y is not None:
+            return y
+    y = louver.linear(
         _plain(x),
-        s,
+        core_of(values, indices, pattern, _depth(x), gated=gated),
         None if bias is None else _kept_free(bias),
-        out_dtype=wanted,
+        out_dtype=out_dtype,
         scale=None if scale is None else _plain(scale),
         dense_scale=None if dense_scale is None else _plain(dense_scale),
         activation=activation,
     )
+    if plain and y.is_cuda:
+        known_products().keep(values, indices, pattern, x.shape[-1], activation, gated)
+    return y
 
 
 def multiply(
@@ -86,7 +96,7 @@ def multiply(
     pattern: str,
     *,
     scale: Tensor | None = None,
-    activation: str | None = None,
+    activation: Any = None,
     gated: bool = False,
 ) -> Tensor:
     """`x @ w.T + bias` of a layer: under autocast as `torch.nn.functional.linear`, by the operator where a tracer or
@@ -95,7 +105,11 @@ def multiply(
     scale: [rows] of a quantized weight; x is then quantized too, with a scale for each token.
     activation, gated: as of the operator `gated`.
     """
-    if torch.compiler.is_compiling() or type(x) not in _PLAIN or _modes():
+    if scale is None:
+        y = _launched(x, values, indices, bias, pattern, activation, gated)
+        if y is not None:
+            return y
+    if torch.compiler.is_compiling() or type(x) not in _PLAIN or modes():
         seen = True
     else:
         trains = x.requires_grad or values.requires_grad or (bias is not None and bias.requires_grad)
@@ -132,10 +146,9 @@ def scaled(
     return product(given, values, indices, bias, scale, tokens, pattern, activation, x.dtype, gated=gated)
 
 
-_PLAIN = (Tensor, torch.nn.Parameter)
+_launched = known_products().launched
 
-_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack  # pyright: ignore[reportPrivateUsage]
-"""The number of modes that see all operators: fake tensors, traces, counters of work."""
+_PLAIN = (Tensor, torch.nn.Parameter)
 
 
 def output_dtype(operand: torch.dtype, *, epilogue: bool) -> torch.dtype:
@@ -172,6 +185,10 @@ def _take(dense: Tensor, indices: Tensor, pattern: str = "2:4") -> Tensor:
     return taken(dense, indices, Pattern.parse(pattern))
 
 
+def _transposed(g: Tensor, values: Tensor, indices: Tensor, size: int, pattern: str = "2:4") -> Tensor:
+    return times_weight(_plain(g), _plain(values), indices, pattern, size)
+
+
 # --- shapes and types, without data ------------------------------------------------------------------------------------
 def _fake_product(
     x: Tensor,
@@ -187,6 +204,7 @@ def _fake_product(
     gated: bool = False,
 ) -> Tensor:
     check_arrays(values, indices, Pattern.parse(pattern), _depth(x))
+    _check_one_place(x=x, values=values, indices=indices)
     wanted = out_dtype or output_dtype(x.dtype, epilogue=_has_epilogue(activation, scale, dense_scale))
     rows = values.shape[0] // 2 if gated else values.shape[0]
     return x.new_empty((*x.shape[:-1], rows), dtype=wanted)
@@ -207,12 +225,29 @@ def _fake_scaled(
 
 def _fake_dense(values: Tensor, indices: Tensor, size: int, pattern: str = "2:4") -> Tensor:
     check_arrays(values, indices, Pattern.parse(pattern), size)
+    _check_one_place(values=values, indices=indices)
     return values.new_empty((values.shape[0], size))
 
 
 def _fake_take(dense: Tensor, indices: Tensor, pattern: str = "2:4") -> Tensor:
     found = Pattern.parse(pattern)
+    _check_one_place(dense=dense, indices=indices)
     return dense.new_empty((dense.shape[0], found.groups(dense.shape[1]) * found.n))
+
+
+def _fake_transposed(g: Tensor, values: Tensor, indices: Tensor, size: int, pattern: str = "2:4") -> Tensor:
+    check_arrays(values, indices, Pattern.parse(pattern), size)
+    _check_one_place(g=g, values=values, indices=indices)
+    return g.new_empty((g.shape[0], size))
+
+
+def _check_one_place(**operands: Tensor) -> None:
+    """Raises ValueError for operands on several devices. PyTorch calls these functions also if just one operand is on
+    the meta device, and the result would be memory that nobody writes.
+    """
+    if len({each.device for each in operands.values()}) > 1:
+        places = ", ".join(f"{name} on {each.device}" for name, each in operands.items())
+        raise ValueError(f"operands are on one device, got {places}: move them, or load what is on the meta device")
 
 
 # --- gradients -----------------------------------------------------------------------------------------------------------
@@ -224,7 +259,7 @@ _SLOPES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 """For each activation: the gradient of its argument z, from that of its result."""
 
-_ACTIVATIONS: dict[str | None, Callable[[Tensor], Tensor]] = {
+ACTIVATIONS: dict[str | None, Callable[[Tensor], Tensor]] = {
     None: lambda z: z,
     "relu": torch.relu,
     "gelu": torch.nn.functional.gelu,
@@ -280,8 +315,7 @@ def _backward_product(ctx: Any, grad: Tensor, *, gated: bool = False) -> tuple[T
     g = g.to(kind)
     g_x = g_values = None
     if ctx.needs[0]:
-        weight = torch.ops.louver.dense(values, indices, x.shape[-1], pattern).to(kind)
-        g_x = (g @ weight).reshape(x.shape)
+        g_x = torch.ops.louver.transposed(g, values, indices, x.shape[-1], pattern).reshape(x.shape)
     if ctx.needs[1]:
         g_values = torch.ops.louver.take(g.reshape(-1, rows).t() @ flat.to(kind), indices, pattern).to(values.dtype)
     return g_x, g_values, None, g_bias, None, None, None, None, None
@@ -293,7 +327,7 @@ def _gated_slope(g: Tensor, z: Tensor, activation: str | None) -> Tensor:
     gate, up = pairs[:, :, 0], pairs[:, :, 1]
     blocks = g.reshape(gate.shape)
     g_gate = blocks * up if activation is None else _SLOPES[activation](blocks * up, gate)
-    return torch.stack([g_gate, blocks * _ACTIVATIONS[activation](gate)], 2).reshape(z.shape)
+    return torch.stack([g_gate, blocks * ACTIVATIONS[activation](gate)], 2).reshape(z.shape)
 
 
 def by_turns(x: Tensor) -> Tensor:
@@ -339,6 +373,53 @@ def _backward_take(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return torch.ops.louver.dense(grad.contiguous(), *ctx.saved_tensors, ctx.size, ctx.pattern), None, None
 
 
+def _setup_transposed(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    g, values, indices, _, pattern = inputs
+    ctx.pattern, ctx.needs = pattern, (g.requires_grad, values.requires_grad)
+    ctx.save_for_backward(g, values, indices)
+
+
+def _backward_transposed(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    g, values, indices = ctx.saved_tensors
+    g_g = g_values = None
+    if ctx.needs[0]:
+        weight = torch.ops.louver.dense(values, indices, grad.shape[1], ctx.pattern)
+        g_g = grad @ weight.to(grad.dtype).t()
+    if ctx.needs[1]:
+        g_values = torch.ops.louver.take(g.t() @ grad, indices, ctx.pattern).to(values.dtype)
+    return g_g, g_values, None, None, None
+
+
+def _recording(name: str, run: Callable[..., Tensor], setup: Any, backward: Any) -> Callable[..., Tensor]:
+    """The kernel of an operator where PyTorch may record a gradient. `torch.library.register_autograd` makes one too,
+    which takes three times the host time in calls without gradients.
+    """
+    op: Any = getattr(torch.ops.louver, name).default
+    defaults = tuple(each.default_value for each in op._schema.arguments)
+    below: Any = torch._C._AutoDispatchBelowAutograd  # pyright: ignore[reportPrivateUsage]
+
+    def forward(ctx: Any, *given: Any) -> Tensor:
+        with below():
+            y = op(*given)
+        setup(ctx, given, y)
+        return y
+
+    methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    recorded: Any = type(f"louver_{name}", (torch.autograd.Function,), methods)
+
+    def kernel(*given: Any) -> Tensor:
+        tensors = [each for each in given if isinstance(each, Tensor)]
+        if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
+            # The dispatcher leaves out arguments at the end that have their defaults.
+            return recorded.apply(*given, *defaults[len(given) :])
+        if modes() or given[0].is_meta or any(type(each) not in _PLAIN for each in tensors):
+            with below():
+                return op(*given)
+        return run(*given)
+
+    return kernel
+
+
 # --- the library -----------------------------------------------------------------------------------------------------------
 @functools.cache
 def library() -> torch.library.Library:
@@ -354,11 +435,12 @@ def library() -> torch.library.Library:
         ("scaled", scaled, _fake_scaled, _setup_scaled, _backward_scaled),
         ("dense", _dense, _fake_dense, _setup_dense, _backward_dense),
         ("take", _take, _fake_take, _setup_take, _backward_take),
+        ("transposed", _transposed, _fake_transposed, _setup_transposed, _backward_transposed),
     ]
     for name, run, fake, setup, backward in rows:
         made.impl(name, run, "CompositeExplicitAutograd")
         torch.library.register_fake(f"louver::{name}", fake, lib=made)
-        torch.library.register_autograd(f"louver::{name}", backward, setup_context=setup, lib=made)
+        made.impl(name, _recording(name, run, setup, backward), "Autograd")
     return made
 
 

@@ -84,5 +84,4 @@ def _row(layer: Layer, reason: str | None, before: int, to: str) -> Row:
     module = layer.module
     done = "sparse" if reason else "quantized"
     text = reason or f"{to}, with a scale for each row and token"
-    shape = (module.out_features, module.in_features)
-    return Row(layer.name, done, text, shape, module.weight.pattern, (before, _nbytes(module.weight)))
+    return Row(layer.name, done, text, module.weight.shape, module.weight.pattern, (before, _nbytes(module.weight)))

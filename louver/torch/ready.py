@@ -13,10 +13,11 @@ from torch import nn
 
 from louver.frontend.epilogue import Epilogue
 from louver.library import prepare as ahead
+from louver.torch.blocks import joints
 from louver.torch.core import core_of
-from louver.torch.gated import gated_blocks
 from louver.torch.layers import sparse_layers
 from louver.torch.linear import SparseLinear, SparseWeight
+from louver.torch.stacks import SparseStack
 from louver.torch.tokens import quantized_tokens
 
 
@@ -38,11 +39,25 @@ def prepare(model: nn.Module, tokens: int | Sequence[int]) -> int:
             f"layers to prepare are on a GPU, got {elsewhere.name} on {elsewhere.module.weight.device}: move the model"
         )
     for layer in layers:
-        if type(layer.module) is SparseLinear:
+        if isinstance(layer.module, SparseStack):
+            _prepare_stack(layer.module, counts)
+        elif type(layer.module) is SparseLinear:
             _prepare(layer.module.weight, counts, bias=layer.module.bias is not None)
-    for pair, activation, bias in gated_blocks(model):
-        _prepare(pair, counts, bias=bias, activation=activation, gated=True)
+    for joint, activation, bias in joints(model):
+        _prepare(joint, counts, bias=bias, activation=activation, gated=joint.by_turns)
     return len(layers)
+
+
+def _prepare_stack(stack: SparseStack, counts: Sequence[int]) -> None:
+    """The batches, which calls under capture use. An expert alone has any number of tokens, and compiles when called."""
+    scaled = stack.scale is not None
+    with torch.cuda.device(stack.device):
+        if scaled:
+            quantized_tokens(torch.ones(2, stack.shape[-1], dtype=stack.dense_dtype, device=stack.device), stack.dtype)
+        values, indices, experts = stack.tensors()[0]
+        s = core_of(values, indices, stack.pattern, stack.shape[-1], entries=experts)
+        for n in counts:
+            ahead.prepare(ahead.preparation(s, n, out_dtype=torch.float32 if scaled else None))
 
 
 def _prepare(

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from louver.formats.dtypes import raw_bits
 from louver.formats.tensor import SparseTensor
@@ -26,21 +26,22 @@ def verify(model: nn.Module) -> dict[str, str]:
     """
     wrong: dict[str, str] = {}
     for name, module in model.named_modules():
-        # A member of a pair has no parameters of its own: its pair is compared.
+        # A member of a joined weight has no parameters of its own: the joined weight is compared.
         if isinstance(module, SparseWeight) and dict(module.named_parameters()) and not module.values.is_meta:
-            reason = _reason(module)
+            reasons = (_reason(module, *tensor) for tensor in module.tensors())
+            reason = next((each for each in reasons if each is not None), None)
             if reason is not None:
                 wrong[name] = reason
     return wrong
 
 
-def _reason(weight: SparseWeight) -> str | None:
-    now = fresh(weight.values, weight.indices, weight.pattern, weight.shape[1]).to("cpu")
+def _reason(weight: SparseWeight, values: Tensor, indices: Tensor, entries: int) -> str | None:
+    now = fresh(values, indices, weight.pattern, weight.shape[-1], entries).to("cpu")
     try:
         now.validate()
     except ValueError as error:
         return str(error)
-    for kept in cores().find(weight.values, weight.indices):
+    for kept in cores().find(values, indices):
         reason = _difference(kept, now)
         if reason is not None:
             return f"{reason}: call refresh_() on the weight"

@@ -8,54 +8,29 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-import louver
 from louver.formats.coverage import has_kernels, without_kernels
 from louver.formats.dtypes import SPARSE_TYPES, ElementTypeError, element_type
 from louver.formats.pattern import Pattern
-from louver.runtime.arrays import view
-from louver.torch.gain import Gain, measure
-from louver.torch.gated import fuse_, separate_
-from louver.torch.layers import Layer, dense_layers, sparse_layers
+from louver.torch.blocks import Joinable, join_, joinable, separate_
+from louver.torch.core import DEVICES
+from louver.torch.experts import chosen
+from louver.torch.gain import Apart, Gain, Together, measure, measure_stack
+from louver.torch.gated_experts import fuse_stacks_
+from louver.torch.held import offending
+from louver.torch.layers import Layer, Stack, dense_layers, is_hooked, sparse_layers
 from louver.torch.linear import SparseLinear
 from louver.torch.report import Report, Row
 
 PATTERNS: Final = ("2:4", "1:2")
 """Patterns that `compress_` looks for by default."""
-
-
-def prune_(model: nn.Module, pattern: str | Pattern = "2:4", *, skip: Collection[str] = ()) -> Report:
-    """Prune the weights of a model's linear layers by magnitude, in place. `compress_` then makes them sparse.
-
-    pattern: along the input features, see `louver.prune`.
-    skip: names of layers to leave, with `*` and `?` as in file names.
-
-    Heads, routers, tied weights and layers with hooks stay dense; so do embeddings and norms. Returns a report with the
-    reason for each layer. Raises ValueError for a pattern or an element type that is not supported, and if no layer is
-    left to prune; then nothing has changed.
-    """
-    found = Pattern.parse(pattern)
-    rows = [(layer, _refused(layer, skip) or _unfit(layer, found)) for layer in dense_layers(model)]
-    if all(reason is not None for _, reason in rows):
-        raise ValueError(f"no linear layer is left to prune to {found}, got\n{_listed(rows)}")
-    done: list[Row] = []
-    for layer, reason in rows:
-        if reason is None:
-            w = layer.weight.detach()
-            with torch.no_grad():
-                w.copy_(_pruned(w, found))
-        done.append(
-            _row(layer, "dense" if reason else "pruned", reason or "by magnitude", str(found) if not reason else "")
-        )
-    return Report(tuple(done))
 
 
 def compress_(
@@ -66,10 +41,12 @@ def compress_(
     skip: Collection[str] = (),
     force: bool = False,
 ) -> Report:
-    """Swap each linear layer whose weight keeps a pattern for `SparseLinear`, where that is faster. Values stay equal.
+    """Swap each linear layer whose weight keeps a pattern for `SparseLinear`, and each stack of experts for `SparseStack`,
+    where that is faster. Values stay equal.
 
     tokens: numbers of tokens of a call. On a GPU, each shape of a weight is timed dense and sparse at these numbers; a
-        layer is swapped if the mean of sparse over dense time is under 1.
+        layer is swapped if the mean of sparse over dense time is under 1. Layers of a block that become one product,
+        such as q, k and v, are timed as one product, and swapped all or none.
     patterns: to look for, in this order.
     skip: names of layers to leave, with `*` and `?` as in file names.
     force: swap without timing, also on a CPU, where the reference path is slow: for tests, and to make files.
@@ -81,42 +58,48 @@ def compress_(
     Raises ValueError if no layer keeps a pattern, and for bad arguments. If an error interrupts the swap, all layers
     are dense again.
     """
-    counts = (tokens,) if isinstance(tokens, int) else tuple(tokens)
-    if not counts or any(type(n) is not int or n < 1 for n in counts):
-        raise ValueError(f"tokens are positive numbers, at least one, got {tokens!r}")
+    counts = checked_tokens(tokens)
     wanted = [Pattern.parse(pattern) for pattern in patterns]
-    choices = [_choice(layer, wanted, skip) for layer in dense_layers(model)]
+    choices = choices_of(dense_layers(model), wanted, skip)
     if all(choice.pattern is None for choice in choices):
-        names = " or ".join(map(str, wanted))
-        listed = _listed([(choice.layer, choice.reason) for choice in choices])
-        raise ValueError(f"no weight keeps {names}: call louver.torch.prune_(model, …) first, got\n{listed}")
-    swapper = _Swapper(counts, force)
+        raise nothing_kept({choice.layer.name: choice.reason for choice in choices}, wanted)
+    blocks = joinable(
+        model, {id(choice.layer.module): str(choice.pattern) for choice in choices if choice.pattern is not None}
+    )
+    swapper = Swapper(counts, force, blocks)
     rows: list[Row] = []
     with _undone_on_error(model, rows):
         # A choice holds its dense layer, so it is dropped before the next one is swapped.
         for _ in range(len(choices)):
             rows.append(swapper.row(choices.pop(0)))
-        said = fuse_(model)
+        said = join_(blocks) | fuse_stacks_(model)
     describe(model)
     return Report(tuple(_with(row, said.get(row.name)) for row in rows))
 
 
 def decompress_(model: nn.Module) -> Report:
-    """Swap each `SparseLinear` of a model for the dense layer of equal values, of the class that it was before.
+    """Swap each `SparseLinear` of a model for the dense layer of equal values, of the class that it was before, and each
+    `SparseStack` for a dense one.
 
-    Returns a report of these layers.
+    Returns a report of these layers. Raises ValueError for weights with hooks, before anything is changed.
     """
     rows: list[Row] = []
+    hooked = next((layer.name for layer in sparse_layers(model) if is_hooked(layer.module.weight.owner)), None)
+    if hooked is not None:
+        raise ValueError(
+            f"a weight whose parameters hooks bring stays sparse, got {hooked}.weight: remove the hooks first, those of "
+            "accelerate by accelerate.hooks.remove_hook_from_module(model, recurse=True)"
+        )
     separate_(model)
     layers = sparse_layers(model)
     # A layer holds its sparse weight, so it is dropped before the next one is swapped.
     for _ in range(len(layers)):
         layer = layers.pop(0)
         sparse = layer.module
-        layer.put(sparse.linear())
+        layer.expand()
         kind: torch.dtype = sparse.weight.dense_dtype or sparse.weight.dtype
-        size = sparse.in_features * sparse.out_features * kind.itemsize
-        shape = (sparse.out_features, sparse.in_features)
+        shape: torch.Size = sparse.weight.shape
+        size = shape.numel() * kind.itemsize
         rows.append(Row(layer.name, "dense", "decompressed", shape, sparse.weight.pattern, (_nbytes(sparse), size)))
     describe(model)
     return Report(tuple(rows))
@@ -134,7 +117,7 @@ def describe(model: nn.Module) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Choice:
+class Choice:
     """A layer, the pattern that its weight keeps, and the reason if there is none."""
 
     layer: Layer
@@ -142,49 +125,81 @@ class _Choice:
     reason: str
 
 
-class _Swapper:
-    """Swaps layers. Each shape, element type and pattern is timed once."""
+class Swapper:
+    """Swaps layers. Each shape, element type and pattern is timed once; layers that become one product, as one.
 
-    def __init__(self, tokens: tuple[int, ...], force: bool) -> None:
+    blocks: with such layers.
+    """
+
+    def __init__(self, tokens: tuple[int, ...], force: bool, blocks: Sequence[Joinable] = ()) -> None:
         self._tokens, self._force = tokens, force
         self._gains: dict[tuple[Any, ...], Gain] = {}
+        # Names of children, not the layers, which end when they are swapped.
+        self._groups = {
+            id(block.block.get_submodule(name)): (block, group)
+            for block in blocks
+            for group in block.groups
+            for name in group
+        }
+        self._decided: dict[tuple[int, tuple[str, ...]], Gain] = {}
 
-    def row(self, choice: _Choice) -> Row:
+    def row(self, choice: Choice) -> Row:
         """Swap the layer of a choice if it is worth it, and say so."""
         layer, pattern = choice.layer, choice.pattern
         if pattern is None:
-            return _row(layer, "dense", choice.reason)
+            return row_of(layer, "dense", choice.reason)
         if not self._force and not _multiplies_fast(layer.weight):
             reason = f"{layer.weight.device}: only a GPU multiplies sparse weights fast; force=True swaps anyway"
-            return _row(layer, "dense", reason, str(pattern))
-        sparse = SparseLinear.of(layer.module, pattern)
-        row = _row(layer, "sparse", f"it keeps {pattern}; swapped without timing", str(pattern))
+            return row_of(layer, "dense", reason, str(pattern))
+        row = row_of(layer, "sparse", f"it keeps {pattern}; swapped without timing", str(pattern))
+        sparse = None
         if not self._force:
-            gain = self._gain(layer, sparse)
+            block, group = self._groups.get(id(layer.module), (None, ()))
+            if block is None:
+                sparse = layer.sparse(pattern)
+                gain = self._alone(layer, sparse)
+            else:
+                gain = self._together(block, group, pattern)
             slower = gain.relative >= 1
-            verb = "takes" if slower else "swapped:"
-            reason = f"{verb} {gain.relative:.2f} of the dense time at {', '.join(map(str, self._tokens))} tokens"
+            verb, how = "takes" if slower else "swapped:", "" if block is None else f", as one product of {len(group)}"
+            reason = f"{verb} {gain.relative:.2f} of the dense time at {', '.join(map(str, self._tokens))} tokens{how}"
             row = replace(row, reason=reason, dense_us=gain.dense_us, sparse_us=gain.sparse_us)
             if slower:
                 return replace(row, done="dense")
+        sparse = layer.sparse(pattern) if sparse is None else sparse
         layer.put(sparse)
         return replace(
             row, bytes=(row.bytes[0], _nbytes(sparse)), negative_zeros_dropped=sparse.weight.negative_zeros_dropped
         )
 
-    def _gain(self, layer: Layer, sparse: SparseLinear) -> Gain:
-        weight = layer.weight
-        key = (
-            weight.shape,
-            weight.dtype,
-            weight.device,
-            sparse.weight.pattern,
-            sparse.bias is not None,
-            layer.module.__class__,
-        )
+    def _alone(self, layer: Layer, sparse: Any) -> Gain:
+        key = (sparse.weight.pattern, _key(layer.module, layer.weight))
         if key not in self._gains:
-            self._gains[key] = measure(layer.module, sparse, self._tokens)
+            self._gains[key] = (
+                measure_stack(layer.weight, sparse, self._tokens, chosen(layer.experts))
+                if isinstance(layer, Stack)
+                else measure(layer.module, sparse, self._tokens)
+            )
         return self._gains[key]
+
+    def _together(self, block: Joinable, group: tuple[str, ...], pattern: Pattern) -> Gain:
+        """The gain of the layers of a group as one product, found before the first of them is swapped."""
+        known = (id(block.block), group)
+        if known not in self._decided:
+            layers: list[Any] = [block.block.get_submodule(name) for name in group]
+            kinds = (_key(layer, layer.weight) for layer in layers)
+            key = (str(pattern), *kinds, block.by_turns, block.activation)
+            if key not in self._gains:
+                sparse = [SparseLinear.of(layer, pattern) for layer in layers]
+                together = Together(sparse, block.by_turns, block.activation)
+                self._gains[key] = measure(Apart(layers), together, self._tokens)
+            self._decided[known] = self._gains[key]
+        return self._decided[known]
+
+
+def _key(module: Any, weight: Tensor) -> tuple[Any, ...]:
+    """What the times of a layer depend on."""
+    return weight.shape, weight.dtype, weight.device, getattr(module, "bias", None) is not None, module.__class__
 
 
 @contextlib.contextmanager
@@ -198,47 +213,76 @@ def _undone_on_error(model: nn.Module, rows: list[Row]) -> Generator[None]:
             separate_(model)
             for layer in sparse_layers(model):
                 if layer.name in swapped:
-                    layer.put(layer.module.linear())
+                    layer.expand()
         raise
 
 
-def _choice(layer: Layer, patterns: Sequence[Pattern], skip: Collection[str]) -> _Choice:
-    reason = _refused(layer, skip)
-    if reason is not None:
-        return _Choice(layer, None, reason)
-    reasons: list[str] = []
+def choices_of(layers: Sequence[Layer], patterns: Sequence[Pattern], skip: Collection[str]) -> list[Choice]:
+    """For each layer, the first pattern that its weight keeps, or why it keeps none. On a GPU, one wait for a pattern."""
+    reasons: list[list[str]] = [[reason] if (reason := refusal(layer, skip)) else [] for layer in layers]
+    left = [place for place, said in enumerate(reasons) if not said]
+    found: dict[int, Pattern] = {}
     for pattern in patterns:
-        unfit = _unfit(layer, pattern)
-        element = "" if unfit else element_type(layer.weight.dtype).name
-        if unfit is None and layer.weight.is_cuda and not has_kernels("products", str(pattern), element):
-            unfit = without_kernels("products", str(pattern), element)
-        if unfit is None:
-            w = layer.weight.detach()
-            found = louver.check(w if w.is_cuda else _host(w), pattern)
-            if found.ok:
-                return _Choice(layer, pattern, "")
-            unfit = f"{found.offending:,} of {found.groups:,} groups have more non-zeros than {pattern} keeps"
-        reasons.append(unfit)
-    return _Choice(layer, None, "; ".join(dict.fromkeys(reasons)))
+        fit: list[int] = []
+        for place in left:
+            unfit = misfit(layers[place], pattern) or _without_product(layers[place].weight, pattern)
+            if unfit is None:
+                fit.append(place)
+            else:
+                reasons[place].append(unfit)
+        counts = offending([layers[place].weight.detach() for place in fit], pattern)
+        for place, (broken, groups) in zip(fit, counts, strict=True):
+            if broken:
+                reasons[place].append(f"{broken:,} of {groups:,} groups have more non-zeros than {pattern} keeps")
+            else:
+                found[place] = pattern
+        left = [place for place in left if place not in found]
+    return [
+        Choice(layer, found.get(place), "" if place in found else "; ".join(dict.fromkeys(reasons[place])))
+        for place, layer in enumerate(layers)
+    ]
 
 
-def _refused(layer: Layer, skip: Collection[str]) -> str | None:
+def nothing_kept(reasons: Mapping[str, str | None], patterns: Sequence[Pattern]) -> ValueError:
+    """The error for a model without a weight that keeps a pattern. reasons: by the layer's name."""
+    names = " or ".join(map(str, patterns))
+    listed = "\n".join(f"  {name}: {reason}" for name, reason in reasons.items())
+    return ValueError(f"no weight keeps {names}: call louver.torch.prune_(model, …) first, got\n{listed}")
+
+
+def checked_tokens(tokens: int | Sequence[int]) -> tuple[int, ...]:
+    """Raises ValueError unless these are numbers of tokens."""
+    counts = (tokens,) if isinstance(tokens, int) else tuple(tokens)
+    if not counts or any(type(n) is not int or n < 1 for n in counts):
+        raise ValueError(f"tokens are positive numbers, at least one, got {tokens!r}")
+    return counts
+
+
+def _without_product(weight: Tensor, pattern: Pattern) -> str | None:
+    element = element_type(weight.dtype).name
+    if weight.is_cuda and not has_kernels("products", str(pattern), element):
+        return without_kernels("products", str(pattern), element)
+    return None
+
+
+def refusal(layer: Layer, skip: Collection[str]) -> str | None:
+    """Why a layer stays as it is."""
     skipped = next((text for text in skip if fnmatchcase(layer.name, text)), None)
     return layer.refused if skipped is None else f"skipped by {skipped!r}"
 
 
-def _unfit(layer: Layer, pattern: Pattern) -> str | None:
-    """Why a weight cannot keep a pattern."""
+def misfit(layer: Layer, pattern: Pattern, *, loaded: bool = True) -> str | None:
+    """Why a weight cannot keep a pattern. loaded: whether its values are needed now."""
     weight = layer.weight
     try:
         element_type(weight.dtype, SPARSE_TYPES)
     except ElementTypeError as error:
         return f"a weight of {weight.dtype}: {error}"
-    if weight.is_meta:
+    if weight.is_meta and loaded:
         return "it has no data, it is on the meta device: load the weights first"
-    if 0 in weight.shape or weight.shape[1] < pattern.m:
-        return f"{weight.shape[1]} input features are less than a group of {pattern}"
-    return None
+    if weight.device.type not in (*DEVICES, "meta"):
+        return f"it is on {weight.device}: sparse weights are on the CPU or on a GPU of NVIDIA"
+    return "it has no elements" if 0 in weight.shape else layer.unfit(pattern)
 
 
 def _multiplies_fast(weight: Tensor) -> bool:
@@ -246,28 +290,21 @@ def _multiplies_fast(weight: Tensor) -> bool:
     return weight.is_cuda
 
 
-def _host(w: Tensor) -> Any:
-    """A weight on the CPU as NumPy array."""
-    return view(w).to_numpy()
-
-
-def _pruned(w: Tensor, pattern: Pattern) -> Tensor:
-    if w.is_cuda:
-        return louver.prune(w, pattern)
-    pruned = np.ascontiguousarray(louver.prune(_host(w), pattern))
-    return torch.from_numpy(pruned.view(np.uint8)).view(w.dtype).reshape(w.shape)
-
-
-def _nbytes(sparse: SparseLinear) -> int:
+def _nbytes(sparse: Any) -> int:
     return sum(each.nbytes for each in sparse.weight.parameters())
 
 
-def _row(layer: Layer, done: str, reason: str, pattern: str = "") -> Row:
+def row_of(layer: Layer, done: str, reason: str, pattern: str = "") -> Row:
+    """The row of a layer whose weight keeps its size."""
     weight = layer.weight
     size = weight.numel() * weight.itemsize
-    return Row(layer.name, done, reason, (weight.shape[0], weight.shape[1]), pattern, (size, size))
+    return Row(layer.name, done, reason, tuple(weight.shape), pattern, (size, size))
 
 
-def _listed(rows: Sequence[tuple[Layer, str | None]]) -> str:
+def as_lines(rows: Sequence[tuple[Layer, str | None]]) -> str:
     """The layers with their reasons, one a line."""
-    return "\n".join(f"  {layer.name}: {reason}" for layer, reason in rows)
+    return _listed({layer.name: reason for layer, reason in rows})
+
+
+def _listed(reasons: Mapping[str, str | None]) -> str:
+    return "\n".join(f"  {name}: {reason}" for name, reason in reasons.items())

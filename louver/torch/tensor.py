@@ -16,6 +16,7 @@ from torch.nn import functional
 from louver.formats.pattern import Pattern
 from louver.torch.columns import check_arrays
 from louver.torch.core import compressed
+from louver.torch.known import known_products
 from louver.torch.operators import OPS, multiply
 
 _ATEN: Any = torch.ops.aten
@@ -105,9 +106,19 @@ class SparseTensor(Tensor):
     def __torch_function__(
         cls, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if func is _F_LINEAR and not kwargs:
+            # The fewest questions first: they take host time of every call.
+            y = _known(*args)
+            if y is not None:
+                return y
         call = _PRODUCTS.get(func)
         if call is not None and not (kwargs and "out" in kwargs) and not _exporting():
-            return call(*args, **(kwargs or {}))
+            return call(*args, **kwargs) if kwargs else call(*args)
+        if func in _ASKS_FOR_GRADIENTS and args[1:] != (False,) and kwargs != {"requires_grad": False}:
+            raise RuntimeError(
+                "a SparseTensor has no gradient of its values, got one that is to require grad: make the parameter with "
+                "requires_grad=False, or train a louver.torch.SparseLinear"
+            )
         # The class method of `Tensor` would make sparse tensors of dense results.
         with torch._C.DisableTorchFunctionSubclass():  # pyright: ignore[reportPrivateUsage]
             return func(*args, **(kwargs or {}))
@@ -123,15 +134,16 @@ class SparseTensor(Tensor):
 
 
 # --- products ------------------------------------------------------------------------------------------------------------
+def _known(input: Any, weight: Any, bias: Any = None) -> Tensor | None:
+    """`_linear` of a call of the kind of the last one, else None."""
+    if type(weight) is not SparseTensor or weight.turned:
+        return None
+    return _launched(input, weight.values_, weight.indices_, bias, weight.pattern, None, False)
+
+
 def _linear(input: Any, weight: Any, bias: Any = None) -> Tensor:
     if not isinstance(weight, SparseTensor) or weight.turned or isinstance(input, SparseTensor):
         raise _no_product()
-    # Asking for the property of a subclass takes longer than the rest.
-    if torch.is_grad_enabled() and weight.requires_grad:
-        raise RuntimeError(
-            "a SparseTensor has no gradient of its values, got one that requires grad: make the parameter with "
-            "requires_grad=False, or train a louver.torch.SparseLinear"
-        )
     return multiply(input, weight.values_, weight.indices_, bias, weight.pattern)
 
 
@@ -167,6 +179,12 @@ _PRODUCTS: dict[Any, Callable[..., Tensor]] = {
     **dict.fromkeys((torch.addmm, Tensor.addmm), _addmm),
 }
 """Products without a way through the dispatcher."""
+
+_launched = known_products().launched
+
+_F_LINEAR: Any = functional.linear
+_GRADIENT: Any = Tensor.requires_grad
+_ASKS_FOR_GRADIENTS = (Tensor.requires_grad_, _GRADIENT.__set__)
 
 
 # --- operations of the dispatcher --------------------------------------------------------------------------------------------

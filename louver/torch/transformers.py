@@ -18,10 +18,12 @@ from typing import Any, Final
 import torch
 
 from louver.formats.pattern import Pattern
-from louver.torch.gated import fuse_
-from louver.torch.layers import is_dense, sparse_layers
-from louver.torch.linear import SparseLinear, SparseWeight
-from louver.torch.swap import PATTERNS, compress_
+from louver.torch.blocks import join_, joinable
+from louver.torch.gated_experts import fuse_stacks_
+from louver.torch.layers import is_hooked, sparse_layers, swappable
+from louver.torch.linear import SparseWeight
+from louver.torch.loading import Loading
+from louver.torch.swap import PATTERNS
 
 # Their types are not known without Transformers, which checks of Louver do not need.
 _auto: Any = import_module("transformers.quantizers.auto")
@@ -38,7 +40,7 @@ class LouverConfig(_Configuration):
     """What `config.json` says about a model's sparse layers, or how to compress a dense checkpoint.
 
     layers: pattern and element type of each sparse layer by name, as saved. None for a dense checkpoint, whose layers
-        `compress_` swaps after loading; then tokens, patterns, skip and force are its arguments.
+        are compressed one by one while they are read; then tokens, patterns, skip and force are those of `compress_`.
 
     Raises ValueError for a configuration of another version, and for a layer without a pattern.
     """
@@ -81,9 +83,11 @@ def _checked(name: str, layer: Mapping[str, str]) -> dict[str, str]:
 
 @_auto.register_quantizer(METHOD)
 class LouverQuantizer(_Quantizer):
-    """Swaps the layers that a configuration names before they are loaded, or compresses a dense model afterwards."""
+    """Swaps the layers that a configuration names before they are loaded, or compresses dense ones while they are."""
 
     requires_calibration = False
+    _loading: Loading | None = None
+    """Of a dense checkpoint."""
 
     def is_serializable(self, *_: Any, **__: Any) -> bool:
         return True
@@ -96,45 +100,54 @@ class LouverQuantizer(_Quantizer):
     def is_compileable(self) -> bool:
         return True
 
+    def param_needs_quantization(self, model: Any, param_name: str, **_: Any) -> bool:
+        return self._loading is not None and self._loading.takes(param_name)
+
+    def get_quantize_ops(self) -> Any:
+        return self._loading
+
+    def param_element_size(self, model: Any, param_name: str, param: Any) -> float:
+        """Bytes of an element, for the plan of devices and memory: half of the values, and half a byte for four."""
+        size: int = param.element_size()
+        return size / 2 + 1 / 8 if self.param_needs_quantization(model, param_name) else size
+
     def _process_model_before_weight_loading(self, model: Any, **_: Any) -> Any:
-        layers: Mapping[str, Mapping[str, str]] | None = self.quantization_config.layers
+        config = self.quantization_config
+        layers: Mapping[str, Mapping[str, str]] | None = config.layers
         if not self.pre_quantized:
+            self._loading = Loading(model, config.tokens, config.patterns, config.skip, config.force)
             return model
-        modules: dict[str, Any] = dict(model.named_modules())
-        unknown = [name for name in (layers or ()) if not is_dense(modules.get(name, model))]
+        places = {name: layer for layer in swappable(model) for name in layer.names}
+        unknown = [name for name in (layers or ()) if name not in places]
         if layers is None or unknown:
             named = "no layers" if layers is None else f"{unknown[0]!r}, which is no linear layer of the model"
             raise ValueError(
                 f"the quantization_config of a saved model names its sparse layers, got {named}: the files belong to another model"
             )
         for name, layer in layers.items():
-            parent, attribute = name.rpartition(".")[::2]
             kept: torch.dtype = getattr(torch, layer["dtype"])
-            made = SparseLinear.like(
-                modules[name],
-                layer["pattern"],
-                dtype=kept if kept.itemsize == 1 else None,
-                scaled="scale" in layer,
-            )
-            setattr(modules[parent], attribute, made)
+            dense = places[name]
+            dense.put(dense.like(layer["pattern"], kept if kept.itemsize == 1 else None, scaled="scale" in layer))
         return model
 
     def _process_model_after_weight_loading(self, model: Any, **_: Any) -> Any:
-        config = self.quantization_config
         # Sparse weights of 16 bits are converted and trained as dense ones are, which Transformers refuses otherwise.
         self.remove_quantization_config(model)
         for module in model.modules():
             if hasattr(module, "config"):
                 module.config._is_quantized = False
-        if not self.pre_quantized:
-            compress_(model, tokens=config.tokens, patterns=config.patterns, skip=config.skip, force=config.force)
-            return model
+        if self._loading is not None:
+            self._loading.check()
+        # Hooks bring weights that a device_map offloads.
         empty = [
-            name for name, module in model.named_modules() if isinstance(module, SparseWeight) and module.values.is_meta
+            name
+            for name, module in model.named_modules()
+            if isinstance(module, SparseWeight) and module.values.is_meta and not is_hooked(module)
         ]
         if empty:
             raise ValueError(f"a saved model has values and indices of its sparse layers, got none for {empty[0]}")
-        fuse_(model)
+        join_(joinable(model))
+        fuse_stacks_(model)
         return describe_(model)
 
 

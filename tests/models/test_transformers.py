@@ -17,8 +17,9 @@ torch: Any = pytest.importorskip("torch")
 transformers: Any = pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference path", "ignore::DeprecationWarning")
 
-from louver.torch.gated import GatedBlock  # noqa: E402
+from louver.torch.blocks import JoinedBlock  # noqa: E402
 from louver.torch.linear import SparseLinear  # noqa: E402
+from louver.torch.stacks import SparseStack  # noqa: E402
 from louver.torch.transformers import LouverConfig  # noqa: E402
 
 WIDTH = 64
@@ -69,7 +70,7 @@ def t5() -> Any:
     return transformers.T5ForConditionalGeneration(config)
 
 
-MODELS = {"llama": (llama, 14), "qwen_moe": (qwen_moe, 14), "gpt2": (gpt2, 8), "bert": (bert, 13), "t5": (t5, 32)}
+MODELS = {"llama": (llama, 14), "qwen_moe": (qwen_moe, 18), "gpt2": (gpt2, 8), "bert": (bert, 13), "t5": (t5, 32)}
 """Models with the number of their swapped layers."""
 
 
@@ -81,7 +82,7 @@ def logits(model: Any) -> Any:
 
 
 def swapped(model: Any) -> int:
-    return sum(isinstance(module, SparseLinear) for module in model.modules())
+    return sum(isinstance(module, SparseLinear | SparseStack) for module in model.modules())
 
 
 @pytest.fixture(params=MODELS)
@@ -115,10 +116,12 @@ def test_saved_in_shards_and_loaded(case: tuple[Any, int], tmp_path: Path) -> No
     assert sorted(kept) == ["layers", "quant_method", "version"] and len(kept["layers"]) == count
     loaded = type(model).from_pretrained(tmp_path)
     assert swapped(loaded) == count
-    assert torch.equal(logits(loaded), expected)
+    # The place of loaded tensors in memory changes the order of sums of dense products.
+    torch.testing.assert_close(logits(loaded), expected, rtol=0, atol=1e-6 * float(expected.abs().max()))
     assert louver.torch.verify(loaded) == {}
     loaded.save_pretrained(tmp_path / "again")
-    assert torch.equal(logits(type(model).from_pretrained(tmp_path / "again")), expected)
+    again = type(model).from_pretrained(tmp_path / "again")
+    torch.testing.assert_close(logits(again), expected, rtol=0, atol=1e-6 * float(expected.abs().max()))
     assert loaded.half().dtype == torch.float16
 
 
@@ -144,7 +147,7 @@ def test_quantized_models_are_saved_and_loaded(tmp_path: Path, to: str) -> None:
         loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=dtype)
         mlp = loaded.model.layers[1].mlp
         assert (
-            isinstance(mlp, GatedBlock) and mlp.up_proj.weight.dtype == model.model.layers[0].mlp.up_proj.weight.dtype
+            isinstance(mlp, JoinedBlock) and mlp.up_proj.weight.dtype == model.model.layers[0].mlp.up_proj.weight.dtype
         )
         state = model.state_dict()
         for name, each in loaded.state_dict().items():

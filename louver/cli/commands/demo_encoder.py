@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +41,11 @@ class Bert:
     layer_norm_eps: float
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            number = isinstance(value, int | float) if field.name == "layer_norm_eps" else isinstance(value, int)
+        for each in fields(self):
+            value = getattr(self, each.name)
+            number = isinstance(value, int | float) if each.name == "layer_norm_eps" else isinstance(value, int)
             if not (number and value > 0):
-                raise NoEncoderError(f"{field.name} in config.json must be a positive number, got {value!r}")
+                raise NoEncoderError(f"{each.name} in config.json must be a positive number, got {value!r}")
         if self.hidden_size % self.num_attention_heads:
             raise NoEncoderError(
                 "num_attention_heads in config.json must divide hidden_size, "
@@ -67,7 +67,7 @@ class Bert:
         for key, value in ARCHITECTURE.items():
             if given.get(key) != value:
                 raise NoEncoderError(f"{key} in {path} must be {value!r}, got {given.get(key)!r}")
-        sizes: dict[str, Any] = {field.name: given.get(field.name) for field in fields(cls)}
+        sizes: dict[str, Any] = {each.name: given.get(each.name) for each in fields(cls)}
         return cls(**sizes)
 
     def shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -163,6 +163,18 @@ class Encoder:
 
     def _dense(self, name: str) -> Array:
         return np.asarray(self.tensors[name])
+
+
+@dataclass(frozen=True, slots=True)
+class Observed(Encoder):
+    """An encoder that keeps the sums of squares of its layers' inputs, [inputs] by the name of the weight."""
+
+    squares: dict[str, Array] = field(default_factory=dict[str, Array])
+
+    def _linear(self, x: Array, name: str, activation: Activation | None = None) -> Array:
+        weight = f"{name}.weight"
+        self.squares[weight] = self.squares.get(weight, np.float32(0)) + np.square(x).sum(0)
+        return Encoder._linear(self, x, name, activation)
 
 
 def read_encoder(config: Path, tensors: Mapping[str, Tensor]) -> Encoder:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import louver
-from louver.cli.commands.demo_sentences import PATTERN, PATTERNS, Embedded
+from louver.cli.commands.demo_sentences import CALIBRATED, PATTERN, PATTERNS, Embedded
 from louver.formats.coverage import has_kernels
 from louver.formats.regular import Target
 from louver.measure.report.layers import layers_json, layers_table
@@ -66,7 +66,8 @@ class Report:
             return f"Out of bounds, which is a bug: {', '.join(wrong)}."
         if isinstance(self.sentences, str):
             return f"All {len(self.products)} products are within the bound."
-        return in_words(self.sentences.rows[str(PATTERN)], self.sentences.stored)
+        rows = self.sentences.rows
+        return in_words(rows[str(PATTERN)], self.sentences.stored, rows.get(CALIBRATED))
 
     def markdown(self) -> str:
         """The closing sentence, the plot and every table."""
@@ -106,7 +107,7 @@ class Report:
         if isinstance(found, str):
             plot_layers(self.layers, path, self.summary)
         else:
-            title = "Similarity of sentences before and after pruning (by magnitude, not retrained)"
+            title = "Similarity of sentences before and after pruning (not retrained)"
             plot_sentences(found.embeddings, path, title)
 
     def write(self, out: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TextIO, TypeVar
 
 import click
@@ -33,6 +33,24 @@ def progress(label: str) -> Generator[Callable[[float], None]]:
     hidden = not is_terminal(sys.stderr)
     with click.progressbar(length=1000, label=label, file=sys.stderr, hidden=hidden) as bar:
         yield lambda share: bar.update(round(1000 * share) - bar.pos)
+
+
+@contextmanager
+def phases() -> Generator[Callable[[str, float], None]]:
+    """Bars of the finished share, from 0 to 1, one after the other by their labels, if standard error is a terminal. Each
+    shows the time left.
+    """
+    with ExitStack() as stack:
+        current, show = "", None
+
+        def shown(label: str, share: float) -> None:
+            nonlocal current, show
+            if label != current or show is None:
+                stack.close()
+                current, show = label, stack.enter_context(progress(label))
+            show(share)
+
+        yield shown
 
 
 def is_terminal(stream: TextIO | None) -> bool:

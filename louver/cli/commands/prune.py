@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from louver.cli.commands.notes import note, progress
 from louver.formats.checkpoint import open_checkpoint
@@ -13,9 +14,12 @@ from louver.measure.report.result import Result
 from louver.measure.report.table import NAME, Column, Table
 from louver.models.analyze import analyze
 from louver.models.compressing import CompressOptions, DecompressOptions
+from louver.models.evidence.config import read_config
 from louver.models.pruning import PruneOptions, prune_plan
 from louver.models.rewrite import Request, Rewritten, rewrite
 from louver.models.roles import TensorFacts
+
+RUINED = "magnitude alone ruins a language model: prune it with --method sparsegpt, and measure it with --eval FILE"
 
 FACTS = ("tensor", "shape", "role", "decision", "reason")
 
@@ -25,7 +29,18 @@ def prune_file(source: Path, out: Path, options: PruneOptions, force: bool) -> R
     form = "values and indices" if options.compressed else "dense with zeros"
     facts = {"pattern": str(options.pattern), "compressed": options.compressed}
     done = _rewritten("pruning", source, out, options, force)
+    if _is_language_model(source):
+        done = replace(done, notes=(*done.notes, RUINED))
     return _result("prune", source, done, form, f"{options.pattern} by magnitude", facts)
+
+
+def _is_language_model(source: Path) -> bool:
+    """Whether the folder of a checkpoint describes a causal language model, by its architecture's name."""
+    config, _ = read_config(open_checkpoint(source).path.parent)
+    names = config.fields.get("architectures")
+    return isinstance(names, list) and any(
+        "CausalLM" in str(n) or "LMHead" in str(n) for n in cast("list[object]", names)
+    )
 
 
 def compress_file(source: Path, out: Path, options: CompressOptions, force: bool) -> Result:

@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 from typing import Any, cast
 
+from louver.measure.report.accuracy import read_accuracy
 from louver.measure.report.gemm import read_gemm
 from louver.measure.report.kernels import read_kernels
 from louver.measure.report.ladder import read_ladder
+from louver.measure.report.model import read_model
 from louver.measure.report.nm import read_nm
 
 
@@ -17,17 +19,23 @@ def draw(record: Path, picture: Path) -> Path:
 
     Raises ValueError with the broken rule and ModuleNotFoundError without Matplotlib.
     """
+    from louver.measure.report.accuracy_plot import plot_accuracy
     from louver.measure.report.gemm_plot import plot_gemm
     from louver.measure.report.kernels_plot import plot_kernels
     from louver.measure.report.ladder_plot import plot_ladder
+    from louver.measure.report.model_plot import plot_model
     from louver.measure.report.nm_plot import plot_nm, plot_nm_ladder
     from louver.measure.report.tokens_plot import over_tokens, plot_tokens
 
     match _kind(record):
+        case "accuracy":
+            return plot_accuracy(read_accuracy(record), picture)
         case "ladder":
             return plot_ladder(read_ladder(record), picture)
         case "kernels":
             return plot_kernels(read_kernels(record), picture)
+        case "model":
+            return plot_model(read_model(record), picture)
         case "nm":
             return plot_nm(read_nm(record), picture)
         case "nm-ladder":

@@ -68,11 +68,13 @@ def finds_paraphrase(embeddings: F32) -> NDArray[np.bool_]:
     return similarity.argmax(axis=1) == np.roll(np.arange(len(embeddings)), len(embeddings) // 2)
 
 
-def in_words(row: SentenceRow, stored: SentenceRow) -> str:
-    """The cost of pruning, in a sentence."""
+def in_words(magnitude: SentenceRow, stored: SentenceRow, calibrated: SentenceRow | None = None) -> str:
+    """The cost of pruning by the better method, in words. magnitude, calibrated: of one pattern, the latter by Wanda."""
+    row, method = (magnitude, "magnitude") if calibrated is None else (calibrated, "Wanda")
+    beside = "" if calibrated is None else f", by magnitude {magnitude.mean_cosine:.3f}"
     return (
-        f"With {row.weights} weights (by magnitude, not retrained), {row.found} of {row.sentences} sentences find their "
-        f"paraphrase; with the stored weights, {stored.found}."
+        f"With {magnitude.weights} weights (by {method}, not retrained), {row.found} of {row.sentences} sentences find their "
+        f"paraphrase; with the stored weights, {stored.found}. Embeddings keep a mean cosine of {row.mean_cosine:.3f}{beside}."
     )
 
 

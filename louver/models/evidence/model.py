@@ -7,8 +7,9 @@ failure is a note: evidence 2 to 4 decides then.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -46,21 +47,24 @@ def find(forms: Mapping[str, Form], config: Config) -> ModelEvidence:
     larger = _larger(forms, config)
     if larger is not None:
         return ModelEvidence({}, notes=(f"the model was not run: {larger}",))
+    shapes = {name: tuple(form.shape) for name, form in forms.items() if _is_parameter(form)}
+    path, fields = config.path, config.fields
+    return _evidence(lambda running: running.run(path, fields, shapes))
+
+
+def find_live(model: Any) -> ModelEvidence:
+    """What a model of Transformers in memory does with each of its parameters, under the first name of each."""
+    return _evidence(lambda running: running.run_live(model))
+
+
+def _evidence(run: Callable[[Any], Any]) -> ModelEvidence:
+    """What a run says. run: gets the module `running`, which imports torch and Transformers."""
     try:
-        return _run(forms, config)
+        ran = run(importlib.import_module("louver.models.evidence.running"))
     except Exception as error:  # Other libraries raise anything for a model that they cannot build.
         return ModelEvidence({}, notes=(f"the model was not run: {_text(error)}",))
-
-
-def _run(forms: Mapping[str, Form], config: Config) -> ModelEvidence:
-    # It imports torch and Transformers.
-    from louver.models.evidence import running
-
-    assert config.path is not None
-    shapes = {name: tuple(form.shape) for name, form in forms.items() if _is_parameter(form)}
-    run = running.run(config.path, config.fields, shapes)
-    found = {name: _found(name, forms[name], run) for name in run.read}
-    return ModelEvidence(found, run.ties, run.partial, run.notes)
+    found = {name: _found(name, len(ran.shapes[name]), ran) for name in ran.read}
+    return ModelEvidence(found, ran.ties, ran.partial, ran.notes)
 
 
 def _larger(forms: Mapping[str, Form], config: Config) -> str | None:
@@ -77,7 +81,7 @@ def _is_parameter(form: Form) -> bool:
     return is_float(form) or is_fp8(form) or not isinstance(form, DenseForm)
 
 
-def _found(name: str, form: Form, run: Any) -> Found:
+def _found(name: str, axes: int, run: Any) -> Found:
     """The role that follows from the uses of a tensor."""
     uses = run.watch.uses[name]
     if "lookup" in uses.kinds:
@@ -88,7 +92,7 @@ def _found(name: str, form: Form, run: Any) -> Found:
         return _model(Role.CONVOLUTION, "the model convolves with it", min(min(axes) for axes in uses.convolved))
     if uses.contracted:
         return _product(uses, name in run.convolutions)
-    if "norm" in uses.kinds or (uses.kinds & {"factor", "bias"} and len(form.shape) == 1):
+    if "norm" in uses.kinds or (uses.kinds & {"factor", "bias"} and axes == 1):
         role = Role.BIAS if uses.kinds == {"bias"} else Role.NORM
         return _model(role, f"a {role} of the model: no product contracts it")
     return _model(Role.STATE, "the model reads it, but no product contracts it")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import warnings
 from collections import defaultdict
@@ -28,7 +29,7 @@ _LONGEST: Final = 200
 
 def run(path: Path, fields: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> Run:
     """Run the model of a configuration file with tensors of the checkpoint's names and shapes."""
-    with _quiet(), torch.random.fork_rng(devices=[]):
+    with quiet(), torch.random.fork_rng(devices=[]):
         model = built(path, fields)
         with FakeTensorMode(allow_non_fake_inputs=True):
             made = Run(model)
@@ -37,8 +38,60 @@ def run(path: Path, fields: Mapping[str, Any], shapes: Mapping[str, tuple[int, .
     return made
 
 
+def loaded(
+    path: Path, fields: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[Any, dict[str, frozenset[str]]]:
+    """The model of a configuration file without data, and the checkpoint's tensors that each parameter and buffer is
+    made of. Raises ValueError for an unknown architecture.
+    """
+    with quiet(), torch.random.fork_rng(devices=[]):
+        model = built(path, fields)
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            made = Run(model)
+            made.load(shapes)
+    tensors = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
+    return model, {name: made.watch.names_of(tensor) for name, tensor in tensors}
+
+
+def run_live(model: Any) -> Run:
+    """Run a copy of a model in memory, with fake tensors in the place of all its tensors. Hooks do not run."""
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    with quiet(), torch.random.fork_rng(devices=[]):
+        made = Run(_fake_copy(model, fake))
+        with fake:
+            made.follow()
+            made.forward()
+    return made
+
+
+def _fake_copy(model: Any, fake: FakeTensorMode) -> Any:
+    copies: dict[int, Any] = {}
+    with fake:
+        for module in model.modules():
+            for each in (*module._parameters.values(), *module._buffers.values(), *vars(module).values()):
+                if isinstance(each, nn.Parameter):
+                    copies[id(each)] = nn.Parameter(torch.empty(each.shape), False)
+                elif isinstance(each, torch.Tensor):
+                    copies[id(each)] = torch.empty(each.shape, dtype=each.dtype)
+    copied = copy.deepcopy(model, copies)
+    for module in copied.modules():
+        for name, value in vars(module).items():
+            if name.endswith(("_hooks", "_hooks_with_kwargs", "_hooks_always_called")) and isinstance(value, dict):
+                value.clear()
+        vars(module).pop("forward", None)
+    _plainest(copied.config)
+    return copied.eval()
+
+
+def _plainest(config: Any) -> None:
+    """Choose the implementations whose operations `lineage` knows."""
+    config._attn_implementation = "eager"
+    if hasattr(config, "_experts_implementation"):
+        config._experts_implementation = "batched_mm"
+
+
 @contextmanager
-def _quiet() -> Generator[None]:
+def quiet() -> Generator[None]:
     """No messages, progress bars and downloads of other libraries, until the end."""
     bars, offline = transformers.utils.logging.is_progress_bar_enabled(), hub.HF_HUB_OFFLINE
     disabled = logging.root.manager.disable
@@ -58,6 +111,18 @@ def _quiet() -> Generator[None]:
 
 def built(path: Path, fields: Mapping[str, Any]) -> Any:
     """The model of a configuration file, on the meta device. Raises ValueError for an unknown architecture."""
+    config, chosen = described(path, fields)
+    _plainest(config)
+    with ExitStack() as stack:
+        for context in chosen.get_init_context(torch.float32, False, False, None):
+            stack.enter_context(context)
+        return chosen(config).eval()
+
+
+def described(path: Path, fields: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The configuration in a file, without a quantization, and the model's class. Raises ValueError for an unknown
+    architecture.
+    """
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     kind = fields["model_type"]
@@ -66,14 +131,7 @@ def built(path: Path, fields: Mapping[str, Any]) -> Any:
     config: Any = CONFIG_MAPPING[kind].from_pretrained(path.parent, local_files_only=True)
     if hasattr(config, "quantization_config"):
         del config.quantization_config
-    config._attn_implementation = "eager"
-    if hasattr(config, "_experts_implementation"):
-        config._experts_implementation = "batched_mm"
-    chosen = _class_of(config, fields.get("architectures"))
-    with ExitStack() as stack:
-        for context in chosen.get_init_context(torch.float32, False, False, None):
-            stack.enter_context(context)
-        return chosen(config).eval()
+    return config, _class_of(config, fields.get("architectures"))
 
 
 def _class_of(config: Any, architectures: object) -> Any:
@@ -108,13 +166,14 @@ class _Lazy:
 class Run:
     """One run of a model.
 
-    watch: what was seen. read: tensors of the checkpoint that the model uses. ties: names of the same parameter.
+    watch: what was seen. shapes: of the named tensors. read: tensors of the checkpoint that the model uses. ties: names of the same parameter.
     partial: tensors whose module ran, but not the model. convolutions: tensors that belong to convolutions.
     """
 
     def __init__(self, model: Any) -> None:
         self.model = model
         self.watch = Watch()
+        self.shapes: dict[str, tuple[int, ...]] = {}
         self.ties: tuple[tuple[str, ...], ...] = ()
         self.partial: frozenset[str] = frozenset()
         self.convolutions: set[str] = set()
@@ -133,6 +192,7 @@ class Run:
         from transformers.modeling_utils import LoadStateDictConfig
 
         self._from_meta()
+        self.shapes = dict(shapes)
         tensors = {name: torch.empty(shape) for name, shape in shapes.items()}
         for name, tensor in tensors.items():
             self.watch.name(tensor, name)
@@ -145,6 +205,16 @@ class Run:
             before = dict(self.model.named_parameters(remove_duplicate=False))
             self.model.tie_weights()
         self.ties = self._ties(before)
+        self._note_convolutions()
+
+    def follow(self) -> None:
+        """Follow the model's own parameters, under the first name of each."""
+        for name, parameter in self.model.named_parameters():
+            self.shapes[name] = tuple(parameter.shape)
+            self.watch.name(parameter, name)
+        self._note_convolutions()
+
+    def _note_convolutions(self) -> None:
         for module in self.model.modules():
             if isinstance(module, nn.modules.conv._ConvNd):
                 self.convolutions |= self.watch.names_of(module.weight)

@@ -14,7 +14,7 @@ import pytest
 import louver
 from louver.cli.commands import demo
 from louver.cli.commands.demo_encoder import Bert, Encoder, NoEncoderError, Tokens, read_encoder, tokenize
-from louver.cli.commands.demo_sentences import PATTERNS, sentences
+from louver.cli.commands.demo_sentences import LEAST, PATTERNS, input_squares, sentences, weight_sets
 
 if TYPE_CHECKING:
     from support.command_line import Cli
@@ -136,6 +136,51 @@ def test_the_demo_compares_sentences(cli: Cli, model: Path, tmp_path: Path) -> N
     text = (tmp_path / "out" / "report.md").read_text()
     assert closing in text and "stored as f32, converted to f16" in text and "![plot.png](plot.png)" in text
     assert (tmp_path / "out" / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_text_beside_the_weights_calibrates_them(cli: Cli, model: Path, tmp_path: Path) -> None:
+    model.with_name("README.md").write_text("\n".join(["# short", *sentences()[::7]]))
+    result = cli("demo", "--weights", model, "--out", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    rows = {row["weights"]: row for row in json.loads((tmp_path / "out" / "report.json").read_text())["sentences"]}
+    assert list(rows)[-1] == "2:4, Wanda" and rows["2:4, Wanda"]["kept"] == 0.5
+    found, cosines = rows["2:4, Wanda"]["found"], [rows[name]["mean_cosine"] for name in ("2:4, Wanda", "2:4")]
+    assert f"With 2:4 weights (by Wanda, not retrained), {found} of 120 sentences" in result.output
+    assert f"mean cosine of {cosines[0]:.3f}, by magnitude {cosines[1]:.3f}." in " ".join(result.output.split())
+
+
+def test_wanda_keeps_what_is_greatest_by_weight_and_input(
+    rng: np.random.Generator, model: Path, tensors: dict[str, Any]
+) -> None:
+    text = [line for line in sentences() if len(line) >= LEAST][:9]
+    model.with_name("README.md").write_text("\n".join(text))
+    encoder = read_encoder(model.with_name("config.json"), tensors)
+    squares = input_squares(encoder, model)
+    tokens = tokenize(model.with_name("tokenizer.json"), text, BERT)
+    sparse = {n: louver.compress(louver.prune(tensors[n].astype(np.float16), "2:4"), "2:4") for n in encoder.layers}
+    *_, (name, _, chosen) = weight_sets(encoder, sparse, squares)
+    assert name == "2:4, Wanda" and chosen.keys() == sparse.keys() == squares.keys()
+    # The first layer's input is known: the normalized embeddings.
+    given = (
+        tensors["embeddings.word_embeddings.weight"][tokens.ids] + tensors["embeddings.token_type_embeddings.weight"][0]
+    )
+    given = (given + tensors["embeddings.position_embeddings.weight"][: tokens.ids.shape[1]])[tokens.mask]
+    x = (given - given.mean(1)[:, None]) / np.sqrt(given.var(1)[:, None] + BERT.layer_norm_eps)
+    x = x * tensors["embeddings.LayerNorm.weight"] + tensors["embeddings.LayerNorm.bias"]
+    layer = "encoder.layer.0.attention.self.query.weight"
+    np.testing.assert_allclose(squares[layer], (x.astype(np.float64) ** 2).sum(0), rtol=1e-4)
+    w, kept = tensors[layer].astype(np.float16), chosen[layer]
+    score = (np.abs(w) * np.sqrt(squares[layer])).reshape(32, -1, 4)
+    ranks = np.argsort(np.argsort(-score, axis=-1, kind="stable"), axis=-1)
+    np.testing.assert_array_equal(kept.reshape(score.shape) != 0, ranks < 2)
+    np.testing.assert_array_equal(kept[kept != 0], w[kept != 0])
+
+
+def test_without_a_text_of_sentences_nothing_is_calibrated(model: Path, tensors: dict[str, Any]) -> None:
+    encoder = read_encoder(model.with_name("config.json"), tensors)
+    assert input_squares(encoder, model) == {}
+    model.with_name("README.md").write_text("# short\n---\n")
+    assert input_squares(encoder, model) == {}
 
 
 def no_sentences(cli: Cli, model: Path, out: Path, *options: str) -> str:

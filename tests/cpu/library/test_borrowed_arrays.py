@@ -37,6 +37,7 @@ def test_products_read_the_arrays_in_place_and_their_end_waits_for_nothing(
     metadata = TensorState()
     state.lend(metadata)
     assert len(metadata.forms()) == len(state.forms()) - 1
+    gc.collect()
     gpu.calls.clear()
     del s, state
     gc.collect()

@@ -37,6 +37,7 @@ NEEDS_A_GPU = ("louver bench ", "louver tune")
 
 NEEDS_TRITON = ".py:"
 NEEDS_MATPLOTLIB = ("louver plot", "louver demo")
+NEEDS_TRANSFORMERS = "--method"
 
 
 def command_lines(document: str) -> list[str]:
@@ -82,8 +83,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def language_model(path: Path) -> None:
+    """A folder `MODEL` of a tiny model with a tokenizer, and two texts."""
+    torch, transformers = (pytest.importorskip(name) for name in ("torch", "transformers"))
+    from support.model_folders import saved, word_tokenizer, words
+
+    if not (path / "MODEL").exists():
+        saved(torch, transformers, path / "MODEL", "llama", max_position_embeddings=32)
+        word_tokenizer(path / "MODEL")
+        for seed, name in enumerate(("articles.txt", "other.txt")):
+            (path / name).write_text(words(seed, 700), encoding="utf-8")
+
+
 @pytest.mark.parametrize("line", [line for line in ALL if line not in NO_COMMAND])
 def test_the_line_runs(folder: Path, line: str) -> None:
+    if NEEDS_TRANSFORMERS in line:
+        language_model(folder)
     if NEEDS_TRITON in line and importlib.util.find_spec("triton") is None:
         pytest.skip("Triton is not installed: pip install 'louver[triton]'")
     if line.startswith(NEEDS_MATPLOTLIB):

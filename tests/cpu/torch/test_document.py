@@ -1,8 +1,9 @@
-"""Every snippet of docs/pytorch.md runs, in its order."""
+"""Every snippet of docs/pytorch.md runs, in its order, and the first of the README."""
 
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import pytest
 torch: Any = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference path")
 
-TEXT = (Path(__file__).resolve().parents[3] / "docs" / "pytorch.md").read_text(encoding="utf-8")
-NEEDS = "<!-- needs transformers -->\n"
+ROOT = Path(__file__).resolve().parents[3]
+TEXT = (ROOT / "docs" / "pytorch.md").read_text(encoding="utf-8")
+NEEDS = r"(?:<!-- needs (\w+) -->\n)?"
 
 
 def test_snippets_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,14 +22,27 @@ def test_snippets_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(16)
     model = torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.ReLU(), torch.nn.Linear(96, 64))
     scope: dict[str, Any] = {"model": model, "torch": torch}
-    snippets = re.findall(rf"({NEEDS})?```python\n(.*?)^```$", TEXT, re.M | re.S)
-    assert len(snippets) == 6
+    snippets = re.findall(rf"{NEEDS}```python\n(.*?)^```$", TEXT, re.M | re.S)
+    assert len(snippets) == 9
     for needs, code in snippets:
-        if needs:
-            transformers: Any = pytest.importorskip("transformers")
+        if needs and find_spec(needs) is None:
+            continue
+        if needs == "transformers":
+            import transformers
+
             config = transformers.LlamaConfig(
                 vocab_size=99, hidden_size=64, intermediate_size=96, num_hidden_layers=1, num_attention_heads=4
             )
             scope["causal_model"] = transformers.LlamaForCausalLM(config)
         exec(code, scope)
-    assert scope["y"].shape == (3, 256) and type(model[0]) is torch.nn.Linear
+        # The snippets of the first sections leave the model as it was.
+        assert needs or type(model[0]) is torch.nn.Linear
+    assert scope["y"].shape == (3, 256)
+
+
+def test_the_readme_s_model_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    code, *_ = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.ReLU(), torch.nn.Linear(96, 64))
+    exec(code, {"model": model})
+    assert "0 of 2 layers changed" in capsys.readouterr().out or torch.cuda.is_available()

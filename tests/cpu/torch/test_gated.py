@@ -15,9 +15,10 @@ from support.torch_weights import close
 torch: Any = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference path")
 
-from louver.torch.gated import GatedBlock, separate_  # noqa: E402
+from louver.torch.blocks import JoinedBlock, separate_  # noqa: E402
+from louver.torch.joined import JoinedLinear  # noqa: E402
 from louver.torch.linear import SparseLinear  # noqa: E402
-from louver.torch.paired import PairedLinear  # noqa: E402
+from louver.torch.shared import Rows  # noqa: E402
 
 nn, functional = torch.nn, torch.nn.functional
 WIDTH, INNER = 48, 72
@@ -43,7 +44,7 @@ class Other(Mlp):
         self.what = what
 
     def forward(self, x: Any) -> Any:
-        gate, up = self.gate_proj(x), self.up_proj(2 * x if self.what == "another input" else x)
+        gate, up = self.gate_proj(x), self.up_proj(x)
         if self.what == "added":
             return self.down_proj(functional.silu(gate) + up)
         if self.what == "dropout":
@@ -84,7 +85,7 @@ def test_one_product_of_equal_values(act: Any, bias: bool) -> None:
     dense, x = made.state_dict(), tokens()
     expected = made(x)
     report = fused(made)
-    assert isinstance(made[0], GatedBlock) and isinstance(made[0], Mlp)
+    assert isinstance(made[0], JoinedBlock) and isinstance(made[0], Mlp)
     assert report["0.gate_proj"].reason.endswith("swapped without timing; one product with up_proj")
     assert report["0.up_proj"].reason.endswith("; one product with gate_proj")
     close(torch, made(x), expected, 0.03)
@@ -98,8 +99,7 @@ def test_one_product_of_equal_values(act: Any, bias: bool) -> None:
 @pytest.mark.parametrize(
     ("what", "reason"),
     [
-        ("another input", r"its forward is not down\(act\(gate\(x\)\) · up\(x\)\)"),
-        ("added", r"its forward is not down"),
+        ("added", r"its forward is not down\(act\(gate\(x\)\) · up\(x\)\)"),
         ("scaled", r"its forward is not down"),
         ("both", r"its forward is not down"),
         ("residual", r"its forward is not down"),
@@ -109,16 +109,31 @@ def test_one_product_of_equal_values(act: Any, bias: bool) -> None:
         ("activation", r"Louver has no activation aten.tanh"),
     ],
 )
-def test_a_block_that_does_anything_else_stays(what: str, reason: str) -> None:
+def test_a_block_that_does_anything_else_is_no_gated_product(what: str, reason: str) -> None:
     made = model(Other(what))
     x = tokens()
     expected = made(x)
     report = fused(made)
-    assert type(made[0]) is Other
-    for name in ("0.gate_proj", "0.up_proj"):
-        assert re.search(f"; not fused: {reason}", report[name].reason), report[name].reason
+    # Its source still says that both layers get one input.
+    assert isinstance(made[0].plan, Rows)
+    said = report["0.up_proj"].reason
+    assert re.search(f"one product with gate_proj; not a gated product: {reason}", said), said
+    assert report["0.gate_proj"].reason.endswith("one product with up_proj")
     for mine, wanted in zip(_all(made(x)), _all(expected), strict=True):
         close(torch, mine, wanted, 0.03)
+
+
+def test_layers_of_different_inputs_stay_without_a_word() -> None:
+    class Apart(Mlp):
+        def forward(self, x: Any) -> Any:
+            return self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(2 * x))
+
+    made = model(Apart())
+    x = tokens()
+    expected = made(x)
+    report = fused(made)
+    assert type(made[0]) is Apart and all(row.reason.endswith("without timing") for row in report)
+    close(torch, made(x), expected, 0.03)
 
 
 def _all(y: Any) -> tuple[Any, ...]:
@@ -161,7 +176,9 @@ def test_a_bad_state_dict_names_the_key() -> None:
     with pytest.raises(RuntimeError, match=r"0.up_proj.weight.values has shape \[72, 24\], got \[8, 24\]"):
         made.load_state_dict({**state, "0.up_proj.weight.values": state["0.up_proj.weight.values"][:8]})
     empty = copy.deepcopy(made).to("meta")
-    with pytest.raises(RuntimeError, match=r"up_proj.weight.values is one of a pair on the meta device.*to_empty"):
+    with pytest.raises(
+        RuntimeError, match=r"up_proj.weight.values is a part of a joined weight on the meta device.*to_empty"
+    ):
         empty.load_state_dict(state, assign=True)
     empty = empty.to_empty(device="cpu")
     empty.load_state_dict(state)
@@ -221,7 +238,7 @@ def test_a_hook_before_the_swap_turns_fusion_off() -> None:
     made = model(Mlp())
     made[0].act.register_forward_hook(lambda *_: None)
     report = fused(made)
-    assert report["0.gate_proj"].reason.endswith("not fused: act has hooks")
+    assert report["0.up_proj"].reason.endswith("not a gated product: act has hooks")
     made = model(Mlp())
     made[0].gate_proj.register_forward_hook(lambda *_: None)
     assert fused(made)["0.gate_proj"].done == "dense" and type(made[0]) is Mlp
@@ -238,7 +255,7 @@ def test_a_hook_after_the_swap_is_called() -> None:
     handle.remove()
     made(x)
     everywhere = nn.modules.module.register_module_forward_hook(
-        lambda module, *_: seen.append(1) if type(module) is PairedLinear else None
+        lambda module, *_: seen.append(1) if type(module) is JoinedLinear else None
     )
     made(x)
     everywhere.remove()
@@ -299,7 +316,7 @@ def test_exported_and_called_with_other_parameters() -> None:
     x = tokens()
     assert torch.equal(torch.export.export(made, (x,)).module()(x), made(x))
     others = {name: each.detach().clone() for name, each in made.named_parameters()}
-    others["0.louver_pair.values"] *= 2
+    others["0.louver_joined_0.values"] *= 2
     once, twice = made(x), torch.func.functional_call(made, others, (x,))
     with torch.no_grad():
         made[0].gate_proj.weight.values.mul_(2)
@@ -310,12 +327,13 @@ def test_exported_and_called_with_other_parameters() -> None:
 def test_layers_in_two_places_or_of_odd_sizes_stay() -> None:
     made = model(Mlp())
     made.again = made[0].up_proj
-    assert fused(made)["0.up_proj"].reason.endswith("not fused: up_proj is in 2 places")
+    assert fused(made)["0.up_proj"].reason.endswith("not a gated product: up_proj is in 2 places")
     block = Mlp()
     block.up_proj, block.gate_proj = nn.Linear(WIDTH, 36), nn.Linear(WIDTH, 36)
     block.down_proj = nn.Linear(36, WIDTH)
-    assert fused(model(block))["0.up_proj"].reason.endswith("not fused: 36 rows are no multiple of 8")
+    said = fused(model(block))["0.up_proj"].reason
+    assert said.endswith("one product with gate_proj; not a gated product: 36 rows are no multiple of 8")
     made = model(Mlp())
     louver.torch.prune_(made, "2:8@V16")
     report = louver.torch.compress_(made, patterns=("2:8@V16",), force=True)
-    assert "not fused: there is no gated product of 2:8@V16" in report["0.up_proj"].reason
+    assert "not a gated product: there is no gated product of 2:8@V16" in report["0.up_proj"].reason

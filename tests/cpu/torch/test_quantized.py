@@ -13,7 +13,7 @@ from support.torch_weights import close
 torch: Any = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference path")
 
-from louver.torch.gated import GatedBlock, separate_  # noqa: E402
+from louver.torch.blocks import JoinedBlock, separate_  # noqa: E402
 from louver.torch.linear import SparseLinear  # noqa: E402
 from louver.torch.tokens import quantized_tokens  # noqa: E402
 
@@ -59,7 +59,7 @@ def tokens() -> Any:
 
 @pytest.mark.parametrize("to", TYPES)
 def test_products_of_quantized_weights(model: Any, to: str) -> None:
-    assert isinstance(model[1], GatedBlock)
+    assert isinstance(model[1], JoinedBlock)
     x = tokens()
     with torch.no_grad():
         expected = model(x)
@@ -187,7 +187,7 @@ def test_compiled_in_one_graph(model: Any) -> None:
 def test_the_operator_is_sound(model: Any) -> None:
     # PyTorch's check cannot change elements of e4m3.
     louver.torch.quantize_(model, "int8")
-    weight, pair = model[0].weight, model[1].louver_pair
+    weight, pair = model[0].weight, model[1].louver_joined_0
     x = torch.randn(3, 48).bfloat16().requires_grad_()
     h = torch.randn(3, 64).bfloat16()
     args = (x, weight.values, weight.indices, weight.scale, model[0].bias)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import gc
 import json
 import weakref
@@ -85,9 +86,9 @@ def test_the_report_gives_each_layer_a_reason(model: Any) -> None:
     louver.torch.prune_(model)
     report = louver.torch.compress_(model, force=True)
     reasons = {row.name: row.reason for row in report}
-    assert reasons["head"] == "it gives a score for each token; heads stay dense"
-    assert reasons["block.router"] == "it chooses experts; routers stay dense"
-    assert reasons["block.score"] == "it gives a single score; heads stay dense"
+    assert reasons["head"] == "it gives a score for each token; heads stay dense by default"
+    assert reasons["block.router"] == "it chooses experts; routers stay dense by default"
+    assert reasons["block.score"] == "it gives a single score; heads stay dense by default"
     assert (
         reasons["block.short"]
         == "3 input features are less than a group of 2:4; 48 of 96 groups have more non-zeros than 1:2 keeps"
@@ -97,17 +98,28 @@ def test_the_report_gives_each_layer_a_reason(model: Any) -> None:
     assert json.loads(report.json())[0]["name"] == "block.up"
     text = str(report)
     assert "block.experts.3  48 × 48   sparse 2:4" in text and text.endswith(
-        f"6 of {len(report)} layers changed, 0.0 MB before, 0.0 MB after"
+        f"6 of {len(report)} layers changed, 0.0 MB before, 0.0 MB after, 0.1 MB at once"
     )
     with pytest.raises(KeyError, match="'x' is no linear layer; the layers are block.up"):
         report["x"]
+
+
+def test_the_report_counts_one_weight_twice(model: Any) -> None:
+    louver.torch.prune_(model)
+    report = louver.torch.compress_(model, force=True)
+    before = sum(row.bytes[0] for row in report)
+    assert report.peak_bytes == before + report["block.up"].bytes[1]
+    assert louver.torch.prune_(Model().bfloat16()).peak_bytes == before
 
 
 def test_tied_weights_and_shared_experts_stay(model: Any) -> None:
     tied = Model(tied=True)
     tied.block.experts[1].weight = tied.block.experts[0].weight
     reasons = {row.name: row.reason for row in louver.torch.prune_(tied)}
-    assert reasons["head"] == "it gives a score for each token; heads stay dense"
+    assert (
+        reasons["head"]
+        == "it gives a score for each token; heads stay dense by default; one parameter with embedding.weight"
+    )
     assert reasons["block.experts.0"] == "one parameter with block.experts.1.weight"
 
 
@@ -139,7 +151,7 @@ def test_modules_that_read_weights_or_have_hooks_stay() -> None:
         nn.TransformerEncoderLayer(48, 2, 96), nn.Linear(48, 48), nn.Linear(48, 48), nn.Linear(48, 48)
     )
     model[1].register_forward_hook(lambda *_: None)
-    model[2].forward = model[2].forward
+    model[2].forward = functools.partial(model[2].forward)
     report = louver.torch.prune_(model)
     assert [row.name for row in report.changed] == ["3"]
     assert report["0.linear1"].reason == "TransformerEncoderLayer reads the weight itself"
@@ -171,7 +183,7 @@ def test_an_error_leaves_nothing_half_swapped(
             raise error
         return made(layer, pattern)
 
-    monkeypatch.setattr(swap.SparseLinear, "of", fails)
+    monkeypatch.setattr(SparseLinear, "of", fails)
     with pytest.raises(type(error)):
         louver.torch.compress_(model, force=True)
     after = model.state_dict()
@@ -189,7 +201,7 @@ def test_no_dense_copy_is_kept(model: Any, monkeypatch: pytest.MonkeyPatch) -> N
         counts.append(sum(each() is not None for each in alive))
         return made(layer, pattern)
 
-    monkeypatch.setattr(swap.SparseLinear, "of", counted)
+    monkeypatch.setattr(SparseLinear, "of", counted)
     louver.torch.compress_(model, force=True)
     assert counts == [6, 5, 4, 3, 2, 1]
 

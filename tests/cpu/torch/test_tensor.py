@@ -70,11 +70,12 @@ def test_gradients_of_x_and_bias() -> None:
 
 
 def test_a_gradient_of_values_names_the_module() -> None:
-    s = Parameter(made())
-    with pytest.raises(RuntimeError, match="has no gradient of its values.* train a louver.torch.SparseLinear"):
-        F.linear(torch.randn(3, SIZE).bfloat16(), s)
-    with torch.no_grad():
-        F.linear(torch.randn(3, SIZE).bfloat16(), s)
+    s = made()
+    for call in (lambda: Parameter(s), s.requires_grad_, lambda: setattr(s, "requires_grad", True)):
+        with pytest.raises(RuntimeError, match="has no gradient of its values.* train a louver.torch.SparseLinear"):
+            call()
+    s.requires_grad = False
+    assert not s.requires_grad and not s.requires_grad_(False).requires_grad
 
 
 @pytest.mark.parametrize(("pattern", "dtype"), PATTERNS)
@@ -144,7 +145,9 @@ def test_compile_and_export() -> None:
     with torch.no_grad():
         expected = model(x)
         close(torch, torch.compile(model, fullgraph=True, backend="aot_eager")(x), expected)
-        close(torch, torch.export.export(model, (x,)).module()(x), expected)
+        # The export of PyTorch 2.6 writes down no subclass.
+        if hasattr(torch.compiler, "is_exporting"):
+            close(torch, torch.export.export(model, (x,)).module()(x), expected)
     with torch.inference_mode():
         close(torch, model(x), expected)
 

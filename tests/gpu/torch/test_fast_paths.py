@@ -37,12 +37,12 @@ def tokens(torch: Any, n: int) -> Any:
 
 def test_a_gated_block_is_one_product(torch: Any, mlp: Any) -> None:
     import louver.torch
-    from louver.torch.gated import GatedBlock
+    from louver.torch.blocks import JoinedBlock
 
     x = tokens(torch, 40)
     expected = mlp(x)
     louver.torch.compress_(mlp, force=True)
-    assert isinstance(mlp[0], GatedBlock)
+    assert isinstance(mlp[0], JoinedBlock)
     close(torch, mlp(x), expected, 0.03)
     assert louver.torch.verify(mlp) == {}
     close(torch, mlp[0].up(x), torch.nn.functional.linear(x, mlp[0].up.weight.dense()), 0.02)

@@ -1,0 +1,309 @@
+"""The sides of a run, its cases, and the rows of its record.
+
+Protocol: see `PROTOCOL`. A side that fails has its error as reason, and no time.
+"""
+
+# PyTorch's stubs leave many types unknown.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import torch
+from torch import Tensor
+
+import louver.torch
+from louver.library.state import TensorState
+from louver.measure.budget import Budget
+from louver.measure.model.energy import joules_of_a_call
+from louver.measure.model.stack import SHAPES, Shape, Stack, angles_of, join_by_hand_
+from louver.measure.model.torchao import few_tokens
+from louver.measure.model.turns import PROTOCOL as TIMES
+from louver.measure.model.turns import captured, in_turns, warm
+from louver.measure.report.model import DENSE_BF16, DENSE_E4M3, SPARSE_BF16, SPARSE_E4M3, speedups
+from louver.torch.core import cores
+from louver.torch.linear import SparseWeight
+
+CACHED: Final = 1024
+"""Tokens of a sequence that is decoded."""
+
+DIFFERENCES: Final = {SPARSE_BF16: 0.05, DENSE_E4M3: 0.4, SPARSE_E4M3: 0.4}
+"""The greatest difference of a side's outputs from those of dense bf16, relative to their norm."""
+
+PROTOCOL: Final = (
+    "Blocks with random bf16 weights pruned to 2:4 by magnitude. Dense sides: these weights with their zeros, q, k and v and "
+    "gate and up joined by hand, e4m3 by torch._scaled_mm with a scale for each row and token. Sparse sides: the model with "
+    "q, k, v, gate and up apart after louver.torch.compress_, and after quantize_. Elementwise code is compiled on all sides; "
+    'mode "compiled" compiles whole blocks. Prefill: no graph. Decoding: one token a sequence with 1,024 cached tokens, a CUDA '
+    "graph. Speedups: over the fastest dense side of the same or more bits. SmolLM2: the model before compress_, not joined by "
+    f"hand, and after. {TIMES} Joules: of 2 s of the same prefill."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a run measures. prefill: sequences and tokens of each; decode: numbers of sequences; modes: "eager" and
+    "compiled".
+    """
+
+    blocks: int
+    head: bool
+    prefill: tuple[int, int]
+    decode: tuple[int, ...]
+    modes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if unknown := set(self.modes) - {"eager", "compiled"}:
+            raise ValueError(f'modes are "eager" and "compiled", got {", ".join(sorted(unknown))}')
+        if min(self.blocks, *self.prefill, *self.decode) < 1:
+            raise ValueError(f"numbers of blocks, sequences and tokens are positive, got {self}")
+
+
+class Run:
+    """The sides of one model, their reasons, and facts for the record. say: shows progress."""
+
+    def __init__(self, name: str, stack: Stack, budget: Budget, say: Callable[[str], None]) -> None:
+        self.name, self.shape, self.budget, self.say = name, stack.shape, budget, say
+        self.pruned = stack
+        self.sides: dict[str, Stack] = {}
+        self.facts: dict[str, Any] = {}
+        self.reasons: dict[str, str] = {}
+
+    def add(self, side: str, make: Callable[[], Stack]) -> None:
+        """Make a side. An error becomes its reason."""
+        try:
+            self.sides[side] = make()
+            torch.cuda.synchronize()
+        except Exception as error:
+            self.reasons[side] = shown(error)
+        torch.cuda.empty_cache()
+        self.say(f"{self.name}, {side}: {self.reasons.get(side, 'made')}")
+
+    def compare(self) -> None:
+        """Drop the sides whose outputs are not those of dense bf16. Raises RuntimeError without that side."""
+        if DENSE_BF16 not in self.sides:
+            raise RuntimeError(f"all sides are compared with {DENSE_BF16}, got {self.reasons[DENSE_BF16]}")
+        on = prefill(self.shape, 1, 64)
+        expected = on(self.sides[DENSE_BF16]).float()
+        for side, most in DIFFERENCES.items():
+            if side not in self.sides:
+                continue
+            try:
+                found = float((on(self.sides[side]).float() - expected).norm() / expected.norm())
+                self.facts.setdefault("difference", {})[side] = round(found, 5)
+                if not found < most:
+                    raise ArithmeticError(f"outputs differ by {found:.3f} of their norm, at most {most} is expected")
+            except Exception as error:
+                self.reasons[side] = shown(error)
+                del self.sides[side]
+
+    def row(
+        self, mode: str, case: str, tokens: int, make: Callable[[], Callable[[Stack], Any]], *, graphs: bool
+    ) -> dict[str, Any]:
+        """Times a case on all sides. make: gives the call of a side."""
+        reasons = dict(self.reasons)
+        times: dict[str, float] = {}
+        if not self.budget.suffices():
+            reasons |= dict.fromkeys(self.sides, "the time that the run was given ended")
+        else:
+            with self.budget.spending():
+                times = self._times(make, reasons, graphs=graphs)
+        ms = {side: round(each, 5) for side, each in times.items()}
+        gains = ", ".join(f"{side} {gain:.3f} ×" for side, gain in speedups(ms).items())
+        self.say(f"{self.name}, {mode} {case}: {gains or '; '.join(reasons.values())}")
+        return {"model": self.name, "case": case, "mode": mode, "tokens": tokens, "ms": ms, "reasons": reasons}
+
+    def _times(
+        self, make: Callable[[], Callable[[Stack], Any]], reasons: dict[str, str], *, graphs: bool
+    ) -> dict[str, float]:
+        """The milliseconds of the sides that run; adds the errors of the others to the reasons."""
+        try:
+            on = make()
+            calls: dict[str, Callable[[], Any]] = {}
+            for side, model in self.sides.items():
+                try:
+                    calls[side] = (captured if graphs else warm)(lambda model=model: on(model))
+                except Exception as error:
+                    reasons[side] = shown(error)
+            return in_turns(calls, graphs=graphs)
+        except Exception as error:
+            reasons |= dict.fromkeys(self.sides, shown(error))
+            return {}
+        finally:
+            torch.cuda.empty_cache()
+
+    def joules(self, sequences: int, count: int) -> None:
+        """Joules of a token of a prefill, on each side."""
+        on, found = prefill(self.shape, sequences, count), dict[str, float]()
+        for side, model in self.sides.items():
+            if not self.budget.suffices():
+                return
+            try:
+                joules, how = joules_of_a_call(torch, lambda model=model: on(model))
+                found[side] = round(joules / (sequences * count), 7)
+                self.facts["joules_by"] = how
+            except OSError as error:
+                self.facts["joules_reason"] = str(error)
+                return
+        self.facts["joules_a_token"] = found
+
+
+class Kept(Protocol):
+    """Called after each row with all that was found so far."""
+
+    def __call__(self, facts: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], /) -> None: ...
+
+
+def measure_model(
+    wanted: Wanted, budget: Budget, say: Callable[[str], None], keep: Kept
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The facts and the rows of a record (`louver.measure.report.model`), the most important ones first."""
+    torch.manual_seed(0)
+    # Each side and case has a graph of its own; beyond the limit PyTorch would run the rest without compiling it.
+    torch._dynamo.config.cache_size_limit = 64
+    rows: list[dict[str, Any]] = []
+    with torch.no_grad():
+        run = _main(wanted, budget, say)
+        for number, mode in enumerate(wanted.modes):
+            for row in _rows(run, mode, wanted):
+                rows.append(row)
+                keep(run.facts, rows)
+            if not number:
+                run.joules(*wanted.prefill)
+                run.facts["held_bytes"] = {
+                    side: held_bytes(run.sides[side]) for side in (SPARSE_BF16, SPARSE_E4M3) if side in run.sides
+                }
+                for row in _small_rows(budget, say):
+                    rows.append(row)
+                    keep(run.facts, rows)
+        found = few_tokens(run.shape, say)
+        if isinstance(found, str):
+            run.facts["torchao_reason"] = found
+        else:
+            rows.append(found)
+        keep(run.facts, rows)
+    return run.facts, rows
+
+
+def _rows(run: Run, mode: str, wanted: Wanted) -> Iterator[dict[str, Any]]:
+    _set_mode(run, mode)
+    sequences, count = wanted.prefill
+    name = f"prefill {sequences}×{count}"
+    yield run.row(mode, name, sequences * count, lambda: prefill(run.shape, sequences, count), graphs=False)
+    for each in wanted.decode:
+        make = lambda each=each: decode(run.shape, each, wanted.blocks)  # noqa: E731
+        yield run.row(mode, f"decode {each}", each, make, graphs=True)
+
+
+def _small_rows(budget: Budget, say: Callable[[str], None]) -> Iterator[dict[str, Any]]:
+    run = _small(budget, say)
+    _set_mode(run, "compiled")
+    yield run.row("compiled", "prefill 1×2048", 2048, lambda: prefill(run.shape, 1, 2048), graphs=False)
+    yield run.row("compiled", "decode 1", 1, lambda: decode(run.shape, 1, run.shape.blocks), graphs=True)
+
+
+def _set_mode(run: Run, mode: str) -> None:
+    for model in run.sides.values():
+        for each in model.blocks:
+            block: Any = each
+            if mode == "compiled":
+                block.compile(dynamic=False)
+            else:
+                block._compiled_call_impl = None
+
+
+def _stack(shape: Shape, blocks: int, *, head: bool) -> Stack:
+    with torch.device("cuda"):
+        made = Stack(shape, blocks, head=head).bfloat16().eval().requires_grad_(False)
+    louver.torch.prune_(made, skip=("head",))
+    return made
+
+
+def _main(wanted: Wanted, budget: Budget, say: Callable[[str], None]) -> Run:
+    stack = _stack(SHAPES["Llama 3 8B"], wanted.blocks, head=wanted.head)
+    run = Run("Llama 3 8B", stack, budget, say)
+    tokens = (*wanted.decode, wanted.prefill[0] * wanted.prefill[1])
+
+    def compressed(name: str, model: Stack) -> Stack:
+        begin = time.perf_counter()
+        report = louver.torch.compress_(model, tokens=tokens)
+        torch.cuda.synchronize()
+        run.facts[f"compress_seconds_{name}"] = round(time.perf_counter() - begin, 3)
+        run.facts["dense_bytes"] = sum(row.bytes[0] for row in report if row.done == "sparse")
+        run.facts["swapped"] = f"{sum(row.done == 'sparse' for row in report)} of {len(report)}"
+        run.facts["reasons"] = sorted({f"{row.name.rpartition('.')[2]}: {row.reason}" for row in report})
+        return model
+
+    def rounded() -> Stack:
+        made = copy.deepcopy(run.sides[SPARSE_BF16])
+        louver.torch.quantize_(made, "e4m3")
+        return made
+
+    compressed("cold", copy.deepcopy(stack))
+    torch.cuda.empty_cache()
+    # The pruned model itself becomes the sparse side, so the dense sides are made first.
+    run.add(DENSE_BF16, lambda: join_by_hand_(copy.deepcopy(stack), scaled=False))
+    run.add(DENSE_E4M3, lambda: join_by_hand_(copy.deepcopy(stack), scaled=True))
+    run.add(SPARSE_BF16, lambda: compressed("cached", stack))
+    run.add(SPARSE_E4M3, rounded)
+    run.compare()
+    return run
+
+
+def _small(budget: Budget, say: Callable[[str], None]) -> Run:
+    """SmolLM2, whose K = 576 gains nothing: compress_ must not make it slower."""
+    shape = SHAPES["SmolLM2 135M"]
+    stack = _stack(shape, shape.blocks, head=False)
+    run = Run("SmolLM2 135M", stack, budget, say)
+
+    def compressed() -> Stack:
+        louver.torch.compress_(stack, tokens=(1, 2048))
+        return stack
+
+    run.add(DENSE_BF16, lambda: copy.deepcopy(stack))
+    run.add(SPARSE_BF16, compressed)
+    run.compare()
+    return run
+
+
+def prefill(shape: Shape, sequences: int, count: int) -> Callable[[Stack], Any]:
+    """The call with sequences of `count` tokens."""
+    x = torch.randn(sequences, count, shape.width, device="cuda").bfloat16()
+    angles = angles_of(torch.arange(count, device="cuda"), shape.head)
+    return lambda model: model(x, angles, [None] * len(model.blocks))
+
+
+def decode(shape: Shape, sequences: int, blocks: int) -> Callable[[Stack], Any]:
+    """The call with one token of each sequence, after `CACHED` - 1 earlier ones."""
+    x = torch.randn(sequences, 1, shape.width, device="cuda").bfloat16()
+    angles = angles_of(torch.tensor([CACHED - 1], device="cuda"), shape.head)
+    sizes = (sequences, shape.key_heads, CACHED, shape.head)
+    caches: list[tuple[Tensor, ...]] = [
+        tuple(torch.randn(sizes, device="cuda").bfloat16() for _ in range(2)) for _ in range(blocks)
+    ]
+    return lambda model: model(x, angles, caches)
+
+
+def held_bytes(model: Stack) -> int:
+    """Bytes of the sparse weights of a model, with all that products keep of them on the GPU."""
+    total = 0
+    for weight in model.modules():
+        if isinstance(weight, SparseWeight) and dict(weight.named_parameters()):
+            total += sum(each.nbytes for each in weight.parameters())
+            found = [kept for values, indices, _ in weight.tensors() for kept in cores().find(values, indices)]
+            for kept in {id(each): each for each in found}.values():
+                forms = kept.derived.of(TensorState).forms()
+                total += sum(form.nbytes for form in forms if form.memory is not kept.values)
+    return total
+
+
+def shown(error: Exception) -> str:
+    """An error in one line."""
+    text = str(error).strip()
+    return f"{type(error).__name__}: {text.splitlines()[0] if text else ''}"[:300]

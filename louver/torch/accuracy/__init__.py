@@ -1,0 +1,1 @@
+"""Pruning that keeps accuracy: masks, statistics of inputs, methods and refinements."""

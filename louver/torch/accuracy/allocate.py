@@ -1,0 +1,174 @@
+"""`allocate`: choose a pattern for each layer, by what pruning it costs in predictions and gains in time."""
+
+# PyTorch's stubs leave many types unknown.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from louver.formats.pattern import Pattern
+from louver.torch.accuracy.allocation import Allocation, LayerChoice, Option, choose
+from louver.torch.accuracy.calibrate import Progress, split
+from louver.torch.accuracy.layer_times import LayerTimes, with_kernels
+from louver.torch.accuracy.prune import checked_texts, own_text
+from louver.torch.accuracy.sensitivity import Sensitivity, sensitivities
+from louver.torch.accuracy.text import device_of, evaluating
+from louver.torch.layers import Layer, linear_layers
+from louver.torch.swap import refusal
+
+PATTERNS: Final = ("2:4", "1:2", "4:8@128", "2:8@V128")
+"""Patterns that `allocate` tries by default. A weight's element type leaves some of them out."""
+
+_BUDGET: Final = re.compile(r"(\d+(?:\.\d+)?)(%|x)", re.ASCII)
+
+
+def allocate(
+    model: nn.Module,
+    budget: str,
+    *,
+    tokens: int | Sequence[int] = (16, 2048),
+    calibration: Tensor | Mapping[str, Tensor] | None = None,
+    held_out: Tensor | Mapping[str, Tensor] | None = None,
+    patterns: Sequence[str | Pattern] = PATTERNS,
+    skip: Collection[str] = (),
+    blocks: str | None = None,
+    progress: Progress | None = None,
+) -> Allocation:
+    """Choose a pattern, or none, for each linear layer of a model's blocks. `prune_(model, per_layer=…)` takes them.
+
+    Each layer is pruned alone by SparseGPT and reconstruction, and KL of the model's predictions from the dense ones is
+    its sensitivity. The sum of these is least at the budget: one price of time, or of zeros, decides for all layers.
+    The model stays as it is, and runs where it is.
+
+    budget: "35%" of the weights that may be pruned become zero; or "1.3x": dense over sparse time of the products with
+        these weights, by the mean of sparse over dense time at the numbers of `tokens`. For the latter, patterns that are
+        slower than dense are not chosen. Times are measured on a GPU; on a CPU they are predicted for an H200.
+    calibration, held_out: texts as in `prune_`. Held-out rows measure the sensitivities, 8 of them.
+    patterns: to try. Those that GPUs do not multiply in a weight's type are left out; f32 weights on a CPU count as bf16.
+    skip: names of layers that stay dense, with `*` and `?` as in file names. blocks: as in `prune_`.
+
+    Stacks of experts stay dense: no product of theirs is sparse. Raises ValueError for bad arguments, for a budget that
+    is out of reach, and for a model that `prune_` could not prune; ArithmeticError for NaN, with the layer's name.
+    """
+    goal = _Goal.parse(budget)
+    counts = (tokens,) if isinstance(tokens, int) else tuple(tokens)
+    if not counts or any(type(n) is not int or n < 1 for n in counts):
+        raise ValueError(f"tokens are positive numbers, at least one, got {tokens!r}")
+    wanted = [Pattern.parse(pattern) for pattern in patterns]
+    if not wanted:
+        raise ValueError("allocate chooses among patterns, got none")
+    device_of(model)
+    layers = {layer.name: layer for layer in linear_layers(model) if refusal(layer, skip) is None}
+    times = LayerTimes(counts) if goal.speedup else None
+    known = {name: found for name, layer in layers.items() if (found := with_kernels(layer, wanted))}
+    tried = known
+    if times is not None:
+        tried = {name: [p for p in found if _relative(*times.of(layers[name], p)) < 1] for name, found in known.items()}
+    if not any(tried.values()):
+        what = "is faster than dense" if times else "is multiplied by GPUs in the weights' types"
+        raise ValueError(
+            f"no pattern {what}, got {', '.join(map(str, wanted))}: try other patterns or numbers of tokens"
+        )
+    with torch.inference_mode(False):
+        texts = own_text(model, None) if calibration is None else checked_texts(model, calibration, "calibration")
+        judged = None if held_out is None else checked_texts(model, held_out, "held_out")
+        if judged is None:
+            texts, judged = split(texts)
+        with evaluating(model):
+            found, others = sensitivities(model, tried, texts, judged or texts, blocks=blocks, progress=progress)
+    us: dict[str, dict[str, Mapping[int, float]]] = {}
+    if times is not None:
+        for each in found:
+            both = {pattern: times.of(layers[each.name], pattern) for pattern in known[each.name]}
+            sparse = {str(pattern): pair[1] for pattern, pair in both.items()}
+            us[each.name] = {"dense": next(iter(both.values()))[0], **sparse}
+    chosen = _allocation(goal, found, layers, us, counts)
+    dense = [LayerChoice(name, tuple(_weight(model, name).shape), None, {}, {}, {}) for name in others]
+    return replace(chosen, layers=(*chosen.layers, *dense))
+
+
+def _weight(model: nn.Module, name: str) -> Tensor:
+    """The weight of a layer, or a stack of experts, which is a parameter."""
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    return parameters[name if name in parameters else f"{name}.weight"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Goal:
+    """A budget. Either zeros, a share, or speedup is set."""
+
+    text: str
+    zeros: float = 0.0
+    speedup: float = 0.0
+
+    @classmethod
+    def parse(cls, text: Any) -> _Goal:
+        match = _BUDGET.fullmatch(text) if isinstance(text, str) else None
+        number = float(match[1]) if match else 0.0
+        if match is None or not (0 < number < 100 if match[2] == "%" else number > 1):
+            raise ValueError(f'a budget is zeros, as in "35%", or a speed over 1, as in "1.3x", got {text!r}')
+        return cls(text, zeros=number / 100) if match[2] == "%" else cls(text, speedup=number)
+
+
+def _relative(dense: Mapping[int, float], sparse: Mapping[int, float]) -> float:
+    return fmean(sparse[n] / dense[n] for n in dense)
+
+
+def _allocation(
+    goal: _Goal,
+    found: Sequence[Sensitivity],
+    layers: Mapping[str, Layer],
+    us: Mapping[str, Mapping[str, Mapping[int, float]]],
+    tokens: tuple[int, ...],
+) -> Allocation:
+    """us: µs by layer, pattern and tokens; empty for a budget of zeros."""
+    sizes = {each.name: layers[each.name].weight.numel() for each in found}
+    size = sum(sizes.values())
+    # Dense time of all products at each number of tokens: costs are shares of it, the mean over the numbers.
+    whole = {n: sum(each["dense"][n] for each in us.values()) for n in tokens}
+
+    def cost(layer: Sensitivity, pattern: str | None) -> float:
+        if us:
+            return fmean(us[layer.name][pattern or "dense"][n] / whole[n] for n in tokens)
+        return -sizes[layer.name] * layer.zeros[pattern] / size if pattern else 0.0
+
+    options = [
+        [Option(None, 0.0, cost(layer, None)), *(Option(p, kl, cost(layer, p)) for p, kl in layer.kl.items())]
+        for layer in found
+    ]
+    most = sum(min(option.cost for option in each) for each in options)
+    limit = 1 / goal.speedup if us else -goal.zeros
+    if most > limit:
+        reach = f"{1 / most:.2f}x" if us else f"{-most:.1%}"
+        raise ValueError(
+            f"a budget is within reach of the patterns, at most {reach}, got {goal.text}: ask for less, or give other patterns"
+        )
+    chosen = choose(options, limit)
+    rows = [
+        LayerChoice(
+            layer.name,
+            tuple(layers[layer.name].weight.shape),
+            option.pattern,
+            layer.kl,
+            layer.zeros,
+            {p: fmean(t.values()) for p, t in us.get(layer.name, {}).items()},
+        )
+        for layer, option in zip(found, chosen, strict=True)
+    ]
+    return Allocation(
+        goal.text,
+        tuple(rows),
+        kl=sum(option.kl for option in chosen),
+        zeros=sum(sizes[row.name] * row.zeros[row.pattern] for row in rows if row.pattern) / size,
+        speedup=1 / sum(option.cost for option in chosen) if us else None,
+        measured=bool(us) and any(layers[name].weight.is_cuda for name in sizes),
+        tokens=tokens,
+    )

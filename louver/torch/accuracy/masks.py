@@ -1,0 +1,57 @@
+"""Which elements a pattern keeps, by what each is worth."""
+
+# PyTorch's stubs leave many types unknown.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from louver.formats.pattern import Pattern
+
+_COMPARED: Final = 8
+"""Largest group whose elements are compared in pairs."""
+
+
+def keep(score: Tensor, pattern: Pattern) -> Tensor:
+    """The mask of the elements of greatest worth that `pattern` keeps along the columns of a matrix.
+
+    score: floating [R, K] without NaN, what keeping each element is worth; a vector is worth the sum of its elements.
+    Returns bool [R, K], on the same device. Ties go to the lowest index.
+
+    For a score of w² the choice is that of `louver.prune(w, pattern)`, except between vectors whose norms differ by
+    the rounding of a sum. A last group that is cut off keeps up to N too, and a last window has fewer rows.
+    """
+    rows, size = score.shape
+    if score.numel() == 0:
+        return torch.zeros_like(score, dtype=torch.bool)
+    height = min(pattern.length, rows)
+    if tail := -size % pattern.m:
+        score = functional.pad(score, (0, tail), value=-torch.inf)
+    if tail := -rows % height:
+        score = functional.pad(score, (0, 0, 0, tail))
+    tiles = score.view(-1, height, score.shape[1] // pattern.m, pattern.m)
+    kept: Tensor | None = None
+    for level in pattern.levels:
+        worth = tiles.sum(1, keepdim=True) if level.length > 1 else tiles
+        kept = _largest(worth if kept is None else worth.masked_fill(~kept, -torch.inf), level.n).expand_as(tiles)
+    assert kept is not None
+    return kept.reshape(score.shape)[:rows, :size].contiguous()
+
+
+def _largest(worth: Tensor, n: int) -> Tensor:
+    """True for the `n` largest along the last axis, of equal values the lowest index."""
+    m = worth.shape[-1]
+    if m > _COMPARED:
+        order = worth.sort(dim=-1, descending=True, stable=True).indices
+        return torch.zeros_like(worth, dtype=torch.bool).scatter_(-1, order[..., :n], True)
+    # Every element of a group against every other, [M, M, …]: a GPU sorts short groups twenty times slower.
+    planes = worth.movedim(-1, 0).contiguous()
+    holds = planes[:, None] >= planes
+    behind = torch.ones(m, m, dtype=torch.bool, device=worth.device).triu(1).view(m, m, *[1] * (worth.ndim - 1))
+    wins = torch.where(behind, holds, ~holds.transpose(0, 1)).sum(1, dtype=torch.uint8)
+    return (wins >= m - n).movedim(0, -1)

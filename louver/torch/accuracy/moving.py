@@ -1,0 +1,129 @@
+"""Masks that move while values train: which may, where they start, and where they go."""
+
+# PyTorch's stubs leave many types unknown.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import louver
+from louver.formats.pattern import Pattern
+from louver.runtime.arrays import view
+from louver.torch.accuracy.masks import keep
+from louver.torch.accuracy.scores import logits_of
+from louver.torch.layers import is_turned, linear_layers
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """A weight whose mask moves. pattern: that it keeps; norms: f32 [K], of the input's features.
+
+    turned: whether the parameter is [K, R].
+    """
+
+    pattern: Pattern
+    norms: Tensor
+    turned: bool
+
+    def mask(self, weight: Tensor) -> Tensor:
+        """The mask of f32 values: by magnitude times the norm of the input (Wanda, arXiv 2306.11695)."""
+        rows = weight.t() if self.turned else weight
+        found = keep(rows.abs() * self.norms, self.pattern)
+        return found.t() if self.turned else found
+
+
+def moving_weights(
+    model: nn.Module,
+    masks: Mapping[str, Tensor],
+    patterns: Sequence[str | Pattern] | Mapping[str, Any],
+    norms: Mapping[str, Tensor],
+) -> dict[str, Moving]:
+    """The masked weights of linear layers whose pattern is known, by the parameter's name.
+
+    patterns: to look for, or by layer. norms: of inputs, by layer.
+
+    Raises ValueError if there is none, and for a layer that does not keep the pattern that is given for it.
+    """
+    found: dict[str, Moving] = {}
+    for layer in linear_layers(model):
+        name = f"{layer.name}.weight"
+        if name not in masks or layer.name not in norms:
+            continue
+        given = isinstance(patterns, Mapping)
+        wanted = [patterns.get(layer.name)] if isinstance(patterns, Mapping) else patterns
+        kept = [Pattern.parse(each) for each in wanted if each is not None]
+        weight = layer.weight.detach()
+        pattern = next((each for each in kept if _keeps(weight, each)), None)
+        if pattern is not None:
+            found[name] = Moving(pattern, norms[layer.name], is_turned(layer.module))
+        elif given and kept:
+            raise ValueError(
+                f"a mask moves within the pattern that its weight keeps, got {layer.name}, which breaks {kept[0]}"
+            )
+    if not found:
+        raise ValueError(
+            f"masks move in weights that keep a known pattern, got none: give patterns={{layer: pattern}}, or what allocate chose; looked for {patterns}"
+        )
+    return found
+
+
+def _keeps(weight: Tensor, pattern: Pattern) -> bool:
+    return louver.check(weight if weight.is_cuda else view(weight).to_numpy(), pattern).ok
+
+
+def start(
+    masters: Mapping[str, Tensor],
+    working: nn.Module,
+    dense: nn.Module,
+    masks: Mapping[str, Tensor],
+    patterns: Any,
+    text: Tensor,
+) -> tuple[dict[str, Tensor], dict[str, Moving]]:
+    """The f32 values that training starts from if masks move, and these masks: pruned places have the teacher's values.
+
+    masters: f32 values of `working`; masks: of some of them, by name. patterns: as in `moving_weights`. text: tokens [rows, length].
+
+    Raises ValueError if no mask may move, or if the teacher has other weights.
+    """
+    found = dict(masters)
+    theirs = dict(dense.named_parameters())
+    names = [layer.name for layer in linear_layers(working) if f"{layer.name}.weight" in masks]
+    place = next(dense.parameters()).device
+    norms = input_norms(dense, names, lambda: logits_of(dense, text[: min(4, len(text))].to(place)))
+    moves = moving_weights(working, masks, patterns, norms)
+    for name in moves:
+        value = theirs.get(name)
+        if value is None or value.shape != masters[name].shape:
+            got = "none" if value is None else str(list(value.shape))
+            raise ValueError(
+                f"masks move between dense values, which the teacher has by the same names, got {got} for {name} {list(masters[name].shape)}"
+            )
+        found[name] = torch.where(masks[name], masters[name], value.detach().float())
+    return found, moves
+
+
+def input_norms(model: nn.Module, layers: Sequence[str], run: Callable[[], Any]) -> dict[str, Tensor]:
+    """The root of the summed squares of each input feature of some layers, f32, over the tokens of a run."""
+    sums: dict[str, Tensor] = {}
+
+    def hook(name: str) -> Any:
+        def add(_: nn.Module, args: tuple[Any, ...]) -> None:
+            squares = args[0].detach().float().flatten(0, -2).square().sum(0)
+            sums[name] = sums[name] + squares if name in sums else squares
+
+        return add
+
+    handles = [model.get_submodule(name).register_forward_pre_hook(hook(name)) for name in layers]
+    try:
+        with torch.no_grad():
+            run()
+    finally:
+        for handle in handles:
+            handle.remove()
+    return {name: total.sqrt() for name, total in sums.items()}

@@ -1,0 +1,105 @@
+"""The activations between two blocks, for all batches: the pruned model's, and the dense model's if they are wanted."""
+
+# PyTorch's stubs leave many types unknown.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from louver.torch.accuracy.blocks import Blocks, Call, Capture, Chain, outputs, run
+
+TOKENS: Final = 16384
+"""Tokens of a batch. A run adds in the same order whatever memory is free."""
+
+_WIDE: Final = 14336
+"""Features up to which a batch has more tokens in proportion, up to four times: small batches leave a GPU idle."""
+
+_SHARE: Final = 0.4
+"""The part of a GPU's free memory that activations may take; else they lie on the host."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows of one text. text: its name. held_out: whether they only choose the damping and measure errors."""
+
+    rows: Tensor
+    text: str
+    held_out: bool
+
+
+def batches(texts: Mapping[str, Tensor], held_out: bool, features: int = _WIDE) -> list[Batch]:
+    """The rows of texts [rows, …], in batches of at most `TOKENS` tokens, or of one row.
+
+    features: the most of an activation. Narrow ones are in larger batches.
+    """
+    most = TOKENS * max(1, min(4, _WIDE // features))
+    made: list[Batch] = []
+    for text, rows in texts.items():
+        tokens = rows.shape[1] if rows.dim() > 1 else 1
+        made += [Batch(part, text, held_out) for part in rows.split(max(1, most // tokens))]
+    return made
+
+
+class Streams:
+    """What the next block of a chain is given, batch by batch. At first this is block 0; `advance` goes on.
+
+    dense: whether the dense model's activations are kept too.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        chain: Chain,
+        source: Blocks,
+        batches: Sequence[Batch],
+        device: torch.device,
+        *,
+        dense: bool,
+    ) -> None:
+        self.batches, self.device = batches, device
+        capture = Capture(model, chain, source, device)
+        # What is used is dropped: inputs of the first block may be large.
+        self._calls: list[deque[Call]] = [deque(capture.calls(batch.rows)) for batch in batches]
+        source.store(0, source.load(0))
+        self._states: dict[bool, list[list[Any]]] = {False: [[] for _ in batches]}
+        if dense:
+            self._states[True] = [[] for _ in batches]
+        self._home: torch.device | None = None
+
+    def arguments(self, batch: int, *, dense: bool = False) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of the block for a batch, on the device."""
+        return self._calls[batch][0].arguments(self._states[dense][batch], self.device)
+
+    def advance(self, block: nn.Module, weights: Mapping[str, Tensor]) -> None:
+        """Run the block on all batches: with new weights for the pruned model, with its own for the dense one."""
+        if len(self._calls[0]) > 1:
+            for dense, states in self._states.items():
+                for batch in range(len(states)):
+                    with torch.no_grad():
+                        result = outputs(run(block, {} if dense else weights, self.arguments(batch, dense=dense)))
+                    states[batch] = self._kept(result, self._calls[batch][1].carried)
+        for calls in self._calls:
+            calls.popleft()
+
+    def _kept(self, result: Sequence[Any], carried: set[int]) -> list[Any]:
+        """The outputs that the next block is given, where they lie until then."""
+        kept = [leaf if at in carried else None for at, leaf in enumerate(result)]
+        if self._home is None:
+            self._home = self._choose_home(kept)
+        return [leaf.to(self._home) if isinstance(leaf, Tensor) else leaf for leaf in kept]
+
+    def _choose_home(self, state: Sequence[Any]) -> torch.device:
+        """The device, if all states fit beside what it holds; else the host."""
+        if self.device.type != "cuda":
+            return self.device
+        size = sum(leaf.nbytes for leaf in state if isinstance(leaf, Tensor))
+        wanted = size * len(self.batches) * len(self._states)
+        free, _ = torch.cuda.mem_get_info(self.device)
+        return self.device if wanted < _SHARE * free else torch.device("cpu")

@@ -1,0 +1,280 @@
+"""Sparse weights of layers with one input, as the rows of one weight, and the layers as members of it."""
+
+# PyTorch's stubs leave many types unknown.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportIncompatibleVariableOverride=false, reportPrivateUsage=false, reportIncompatibleMethodOverride=false
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from louver.formats.gated import GATE_ROWS
+from louver.formats.pattern import Pattern
+from louver.torch.columns import windows_of
+from louver.torch.linear import SparseLinear, SparseWeight, arrays_of
+from louver.torch.operators import OPS, by_turns, in_order, multiply
+
+
+class JoinedWeight(SparseWeight):
+    """The weights of some layers, [rows of all, K]. Its `MemberRows` read and write a state_dict.
+
+    sizes: rows of each layer, which lie one after the other; by_turns: 8 rows of each of two layers by turns, as gated
+    products read them.
+    scale: of quantized weights, the elements of each layer one after the other.
+    """
+
+    sizes: tuple[int, ...]
+    by_turns: bool
+
+    @classmethod
+    def joined(cls, weights: Sequence[SparseWeight], *, by_turns: bool = False) -> JoinedWeight:
+        """Copies the weights."""
+        first = weights[0]
+        sizes = tuple(each.shape[0] for each in weights)
+        trains = first.values.requires_grad
+        made = cls(sum(sizes), first.shape[1], first.pattern, device="meta", dtype=first.dtype, requires_grad=trains)
+        made.sizes, made.by_turns = sizes, by_turns
+        with torch.inference_mode(False), torch.no_grad():
+            values, indices = (
+                torch.stack([x.reshape(-1, GATE_ROWS, x.shape[1]) for x in arrays], 1).flatten(0, 2)
+                if by_turns
+                else torch.cat(arrays)
+                for arrays in (_list(each.values for each in weights), _list(each.indices for each in weights))
+            )
+            made.values = nn.Parameter(values, made.values.requires_grad)
+            made.indices = nn.Parameter(indices, False)
+            scales = _list(each.scale for each in weights if each.scale is not None)
+            if scales:
+                made.quantized_(made.values, torch.cat(scales), first.dense_dtype)
+        made.negative_zeros_dropped = sum(each.negative_zeros_dropped for each in weights)
+        return made
+
+    def __call__(self) -> dict[str, Tensor | None]:
+        # Programs that offload weights find them by the names of a state_dict, which has those of the members.
+        if self.values.is_meta:
+            raise RuntimeError(
+                "weights of one product are in one storage, which is not offloaded, got it on the meta device: save the "
+                "model, and load it with a device_map, which keeps offloaded layers apart"
+            )
+        return super().__call__()
+
+    def rows(self, x: Tensor, part: int) -> Tensor:
+        """What a layer has of `values` or `indices`: a view [rows / 8, 8, …] of turns, else [rows or windows, …]."""
+        if self.by_turns:
+            return x.view(-1, len(self.sizes), GATE_ROWS, x.shape[1])[:, part]
+        count, columns = self.shape
+        height = 1 if x.shape[0] == count else windows_of(count, columns, Pattern.parse(self.pattern)).height
+        begin, end = (-(-sum(self.sizes[:before]) // height) for before in (part, part + 1))
+        return x[begin:end]
+
+    def scale_of(self, part: int) -> Tensor | None:
+        return None if self.scale is None else self.scale.split(self.sizes)[part]
+
+    def products(self, x: Tensor, biases: Sequence[Tensor | None]) -> Sequence[Tensor]:
+        """x times the weight of each layer, with its bias, [..., rows] each: one product."""
+        arrays = arrays_of(self)
+        values, indices, scale = arrays["values"], arrays["indices"], arrays["scale"]
+        if self.by_turns:
+            turned = None if scale is None else by_turns(scale)
+            y = multiply(x, values, indices, None, self.pattern, scale=turned)
+            turns = y.unflatten(-1, (-1, len(self.sizes), GATE_ROWS))
+            parts = [turns[..., part, :].flatten(-2) for part in range(len(self.sizes))]
+            return [y if b is None else y + b.to(y.dtype) for y, b in zip(parts, biases, strict=True)]
+        y = multiply(x, values, indices, self.bias_of(biases), self.pattern, scale=scale)
+        # Not views for autograd: each may be written in place, as the output of a layer may.
+        return torch.unsafe_split_with_sizes(y, self.sizes, -1)
+
+    def bias_of(self, biases: Sequence[Tensor | None]) -> Tensor | None:
+        """The biases of all layers as one; zeros for those without."""
+        some = [each for each in biases if each is not None]
+        if not some:
+            return None
+        return torch.cat([some[0].new_zeros(n) if b is None else b for b, n in zip(biases, self.sizes, strict=True)])
+
+    def gated(self, x: Tensor, biases: Sequence[Tensor | None], activation: str | None) -> Tensor:
+        """activation(gate) · up of the two layers by turns."""
+        arrays = arrays_of(self)
+        return multiply(
+            x,
+            arrays["values"],
+            arrays["indices"],
+            self.bias_of(biases),
+            self.pattern,
+            scale=arrays["scale"],
+            activation=activation,
+            gated=True,
+        )
+
+    def tensors(self) -> list[tuple[Tensor, Tensor, int]]:
+        """The whole weight, and the rows of each layer, which it multiplies by when it is called alone."""
+        parts = range(0 if self.by_turns else len(self.sizes))
+        own = [(self.rows(self.values, part), self.rows(self.indices, part), 0) for part in parts]
+        return [*super().tensors(), *own]
+
+    def rounded(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        values, scale = super().rounded(dtype)
+        return values, in_order(scale) if self.by_turns else scale
+
+    def row_scales(self, scale: Tensor) -> Tensor:
+        return by_turns(scale) if self.by_turns else scale
+
+    def _save_to_state_dict(self, *_: Any, **__: Any) -> None:
+        """The members save their rows."""
+
+    def _load_from_state_dict(self, *_: Any, **__: Any) -> None:
+        """The members load their rows."""
+
+
+class MemberRows(SparseWeight):
+    """The weight of one layer in a joined one. values and indices are views of the joined weight's, so writes to them
+    change it. In a state_dict they are [rows, …], as in every other weight.
+    """
+
+    def __init__(self, joint: JoinedWeight, part: int) -> None:
+        nn.Module.__init__(self)
+        # A tuple, for the joined weight is no child of its members.
+        self._joint, self.part = (joint,), part
+        self.pattern, self.shape = joint.pattern, torch.Size((joint.sizes[part], joint.shape[1]))
+        self.negative_zeros_dropped = 0
+
+    @property
+    def joint(self) -> JoinedWeight:
+        return self._joint[0]
+
+    @property
+    def owner(self) -> JoinedWeight:
+        return self.joint
+
+    @property
+    def values(self) -> Tensor:
+        return self.joint.rows(self.joint.values, self.part)
+
+    @property
+    def indices(self) -> Tensor:
+        return self.joint.rows(self.joint.indices, self.part)
+
+    @property
+    def scale(self) -> Tensor | None:
+        return self.joint.scale_of(self.part)
+
+    @property
+    def dense_dtype(self) -> torch.dtype | None:
+        return self.joint.dense_dtype
+
+    def _arrays(self) -> Iterator[tuple[str, Tensor]]:
+        yield from (("values", self.values), ("indices", self.indices))
+        if self.scale is not None:
+            yield "scale", self.scale
+
+    def separate(self) -> SparseWeight:
+        """A weight of its own of these rows."""
+        trains = self.joint.values.requires_grad
+        made = SparseWeight(
+            self.shape[0], self.shape[1], self.pattern, device="meta", dtype=self.dtype, requires_grad=trains
+        )
+        with torch.inference_mode(False), torch.no_grad():
+            made.values = nn.Parameter(_flat(self.values).clone(), made.values.requires_grad)
+            made.indices = nn.Parameter(_flat(self.indices).clone(), False)
+            if self.scale is not None:
+                made.quantized_(made.values, self.scale.clone(), self.dense_dtype)
+        return made
+
+    def dense(self) -> Tensor:
+        return (
+            self.separate().dense()
+            if self.scale is not None
+            else OPS.dense(_flat(self.values), _flat(self.indices), self.shape[1], self.pattern)
+        )
+
+    def refresh_(self) -> MemberRows:
+        self.joint.refresh_()
+        return self
+
+    def copy_(self, other: SparseWeight) -> MemberRows:
+        self.check_like(other)
+        with torch.no_grad():
+            for name, mine in self._arrays():
+                mine.copy_(getattr(other, name).reshape(mine.shape))
+        return self.refresh_()
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        for name, mine in self._arrays():
+            rows = _flat(mine)
+            destination[prefix + name] = rows if keep_vars else rows.detach()
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        known: set[str] = set()
+        for name, mine in self._arrays():
+            key = prefix + name
+            known.add(key)
+            given, shape = state_dict.get(key), list(_flat(mine).shape)
+            if given is None:
+                missing_keys.extend([key] if strict else [])
+            elif list(given.shape) != shape:
+                error_msgs.append(f"{key} has shape {shape}, got {list(given.shape)} in the state_dict")
+            elif mine.is_meta and not given.is_meta:
+                error_msgs.append(
+                    f"{key} is a part of a joined weight on the meta device, which takes no values: call to_empty first"
+                )
+            else:
+                with torch.no_grad():
+                    mine.copy_(given.reshape(mine.shape))
+        if strict:
+            unexpected_keys.extend(key for key in state_dict if key.startswith(prefix) and key not in known)
+        self.refresh_()
+
+
+def _list(tensors: Iterable[Tensor]) -> list[Tensor]:
+    return list(tensors)
+
+
+def _flat(x: Tensor) -> Tensor:
+    """Rows of turns as rows."""
+    return x.flatten(0, 1) if x.dim() > 2 else x
+
+
+class JoinedLinear(SparseLinear):
+    """A layer whose weight is a part of a joined one. Called by itself, it gives its own outputs alone."""
+
+    @classmethod
+    def member(cls, layer: SparseLinear, joint: JoinedWeight, part: int) -> JoinedLinear:
+        """The layer as a member. They share the bias."""
+        made = cls.__new__(cls)
+        vars(made).update(vars(layer))
+        made._modules, made._parameters = dict(layer._modules), dict(layer._parameters)
+        made._modules["weight"] = MemberRows(joint, part)
+        return made
+
+    def separate(self) -> SparseLinear:
+        """The layer with a weight of its own."""
+        made = SparseLinear.__new__(SparseLinear)
+        vars(made).update(vars(self))
+        made._modules, made._parameters = dict(self._modules), dict(self._parameters)
+        rows: Any = self.weight
+        made._modules["weight"] = rows.separate()
+        return made
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows: Any = self._modules["weight"]
+        joint, bias = rows.joint, self._parameters["bias"]
+        if joint.by_turns:
+            # Kernels read no turns apart, so both layers are multiplied.
+            biases: list[Any] = [None, None]
+            biases[rows.part] = bias
+            return joint.products(x, biases)[rows.part]
+        arrays = arrays_of(joint)
+        values, indices = (joint.rows(arrays[name], rows.part) for name in ("values", "indices"))
+        return multiply(x, values, indices, bias, joint.pattern, scale=rows.scale)
