@@ -60,7 +60,8 @@ def distill_(
     compiled and run in CUDA graphs where their models allow it, else the report says why; masters are f32 always. Adam with betas 0.9 and 0.95; gradients are clipped to norm 1.
 
     data: tokens [rows, any length], or several such by name. None: text that the teacher writes (`generate_tokens`).
-    teacher: the dense model: a module, a folder of Transformers, or a function that makes it.
+    teacher: the dense model: a module, a folder of Transformers, or a function that makes it. None: the folder from which
+        Transformers loaded the model.
     minutes, steps: where training ends; 2 minutes by default. Text and compilation come before the minutes.
     rate: the peak of the learning rate, after a warm-up and before half a cosine. By default 1.4e-3 up to 576
         features, and less in proportion for wider models.

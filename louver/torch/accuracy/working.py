@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from louver.torch.accuracy.blocks import find_chains
 from louver.torch.accuracy.scores import Head
 from louver.torch.accuracy.text import device_of
-from louver.torch.accuracy.trained import trained_parameters
+from louver.torch.accuracy.trained import trained_parameters, zero_masks
 
 
 def compute_type(device: torch.device) -> torch.dtype:
@@ -41,15 +41,18 @@ def working_copy(model: nn.Module, device: torch.device) -> nn.Module:
 
 
 def teacher_of(given: object, model: nn.Module) -> nn.Module:
-    """The dense model: a module, one from a folder of Transformers, or from a function that makes it.
+    """The dense model: a module, one from a folder of Transformers, or from a function that makes it. None: from where
+    Transformers loaded the model.
 
     Raises ValueError if there is none, or if it is the pruned model itself; TypeError for anything else.
     """
     if given is None:
-        raise ValueError(
-            "distill_ needs the dense model, got teacher=None: keep it before pruning, as in teacher = copy.deepcopy(model), "
-            "or give the folder from which Transformers loads it"
-        )
+        given = str(getattr(model, "name_or_path", ""))
+        if not os.path.isdir(given):
+            raise ValueError(
+                "distill_ needs the dense model, got teacher=None and a model that was loaded from no folder: keep it before "
+                "pruning, as in teacher = copy.deepcopy(model), or give the folder from which Transformers loads it"
+            )
     if isinstance(given, str | os.PathLike):
         given = importlib.import_module("transformers").AutoModelForCausalLM.from_pretrained(given)
     elif callable(given) and not isinstance(given, nn.Module):
@@ -65,6 +68,12 @@ def teacher_of(given: object, model: nn.Module) -> nn.Module:
         raise ValueError(
             f"a teacher has dense weights of its own, got {shared[0]} that is the pruned model's: copy the model before pruning"
         )
+    theirs = dict(given.named_parameters())
+    for name, mask in zero_masks(trained_parameters(model)).items():
+        if name in theirs and torch.equal(theirs[name].detach() != 0, mask.to(theirs[name].device)):
+            raise ValueError(
+                f"a teacher has dense weights, got {name} with the zeros of the pruned model: give the model before pruning"
+            )
     return given
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -318,7 +319,7 @@ def test_dense_states_are_computed_once() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"teacher": None}, "needs the dense model, got teacher=None: keep it before pruning, as in teacher = copy.deepcopy"),
+        ({"teacher": None}, "needs the dense model, got teacher=None and a model that was loaded from no folder: keep it before"),
         ({"steps": 3, "minutes": 1.0}, "ends by minutes or by steps, got minutes=1.0 and steps=3"),
         ({"steps": 0}, "steps is an integer of 1 or more, got 0"),
         ({"batch": 0}, "batch is an integer of 1 or more, got 0"),
@@ -335,6 +336,23 @@ def test_bad_arguments(change: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         louver.torch.distill_(model, **{"teacher": dense, "steps": 3, **QUICK, **change})
     assert same(old, model.state_dict())
+
+
+def test_the_folder_of_the_model_is_its_teacher(tmp_path: Path) -> None:
+    dense = dense_model("Llama")
+    dense.save_pretrained(tmp_path / "dense")
+    model = type(dense).from_pretrained(tmp_path / "dense")
+    louver.torch.prune_(model)
+    again = copy.deepcopy(model)
+    louver.torch.distill_(model, steps=3, **QUICK)
+    louver.torch.distill_(again, teacher=dense, steps=3, **QUICK)
+    assert same(state(model), again.state_dict())
+    model.save_pretrained(tmp_path / "pruned")
+    loaded = type(dense).from_pretrained(tmp_path / "pruned")
+    with pytest.raises(
+        ValueError, match="a teacher has dense weights, got .*_proj.weight with the zeros of the pruned"
+    ):
+        louver.torch.distill_(loaded, steps=3, **QUICK)
 
 
 def test_bad_models() -> None:
