@@ -26,7 +26,7 @@ PYTEST = OMP_NUM_THREADS=1 $(PY) -m pytest $(WORKERS)
 MODELS_PYTEST = OMP_NUM_THREADS=1 $(MODELS_PY) -m pytest $(WORKERS)
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all test-gpu test-models test-ci lint format clean
+.PHONY: help demo test test-all test-gpu test-models lint format clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -44,10 +44,7 @@ test-gpu: $(call ready,test) ## the tests that need a GPU, one after the other (
 	$(PY) -m pytest tests/gpu $(ARGS)
 
 test-models: $(MODELS_READY) ## the tests that need torch and transformers: roles judged by real runs of tiny models; louver.torch
-	$(MODELS_PYTEST) -m "not slow" tests/models tests/cpu/torch $(ARGS)
-
-test-ci: $(MODELS_READY) ## test and test-models in one run, where torch and transformers are
-	$(MODELS_PYTEST) -m "not slow" $(ARGS)
+	$(MODELS_PYTEST) -m "not slow" tests/models tests/cpu/torch $$(grep -rl 'importorskip("torch' tests/cpu --exclude-dir=torch) $(ARGS)
 
 # Pyright reads PyTorch's types where it is installed.
 lint: $(call ready,dev) $(MODELS_READY) ## ruff, the import contract, pyright
