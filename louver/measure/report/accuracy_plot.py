@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Any, Final
 
 from louver.measure.report.accuracy import AccuracyRecord, AccuracyRow, Times
 from louver.measure.report.canvas import COLORS, INK, MUTED, clean, figure, foot, head, titles, write
 
-WIDTH, HEIGHT = 12.0, 5.6
+WIDTH, HEAD, PANEL = 12.0, 0.7, 4.2
 FOOT_COLUMNS: Final = 230
+FOOT_LINE: Final = 0.13
+"""Inches of a line below the panels."""
+
 MOST: Final = 6.0
 """Greatest ratio that is drawn: worse models are of no use."""
 
@@ -29,8 +33,9 @@ def plot_accuracy(record: AccuracyRecord, path: Path) -> Path:
     drawn = [row for row in record.rows if row.shares and row.ratio[record.first] <= MOST]
     if not drawn or not record.times:
         raise ValueError("a frontier needs rows with fast patterns, and times of layers: run the stages with speed")
-    made = figure(WIDTH, HEIGHT)
-    bands = made.subfigures(3, 1, height_ratios=[0.7, HEIGHT - 1.4, 0.7])
+    heights = [HEAD, PANEL, FOOT_LINE * (2 + len(textwrap.wrap(record.foot, FOOT_COLUMNS)))]
+    made = figure(WIDTH, sum(heights))
+    bands = made.subfigures(3, 1, height_ratios=heights)
     head(bands[0], f"What pruning costs and gives: {record.model.split(',')[0]}")
     panels = bands[1].subplots(1, len(record.times), squeeze=False, sharey=True)[0]
     bands[1].subplots_adjust(left=0.06, right=0.99, top=0.92, bottom=0.12, wspace=0.06)
