@@ -70,8 +70,12 @@ def stages(share: float = 1) -> Mapping[str, tuple[Case, ...]]:
         "parts": (HALF, THIRD),
         "distilled": (distilled(TUNED, 2 * share, e4m3=True),),
         "half": (distilled(HALF, 0.75 * share),),
-        "third": (distilled(THIRD, 0.75 * share),),
-        "vectors": (*VECTORS, *(distilled(each, 1 / 3 * share) for each in VECTORS)),
+        "third": (distilled(THIRD, share),),
+        "vectors": (*VECTORS, *(distilled(each, 2 * share) for each in VECTORS)),
+        "uniform": (
+            Case("2:4 on half", "every second block", {**BEST, "skip": ("*.layers.*[02468].*",)}),
+            Case("2:4 on half", "attention and down", {**BEST, "skip": ("*.gate_proj", "*.up_proj")}),
+        ),
         "refined": (
             Case("2:4", "Wanda c.+r.", {**BEST, "method": "wanda"}),
             Case("2:4", "SparseGPT c.+r., two sweeps of swaps", {**BEST, "method": "sparsegpt", "swaps": 2}, needs=30),
@@ -84,7 +88,7 @@ def stages(share: float = 1) -> Mapping[str, tuple[Case, ...]]:
             Case("4:8", "SparseGPT c.+r.", {**BEST, "method": "sparsegpt"}),
             Case("6:8@128", "SparseGPT c.+r.", {**BEST, "method": "sparsegpt"}),
         ),
-        "long": (distilled(ONE_SHOT, 7 * share, e4m3=True),),
+        "long": (distilled(ONE_SHOT, 8 * share, e4m3=True),),
     }
 
 
