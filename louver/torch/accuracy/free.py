@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -44,10 +45,10 @@ class _Free:
 
 
 class Permuter:
-    """Reorders free channels of blocks, before they are pruned. What is free in one block is tried first in the next."""
+    """Reorders free channels of blocks, before they are pruned. The next blocks try only what was free in the first."""
 
     def __init__(self) -> None:
-        self._known: dict[str, _Free] = {}
+        self._known: dict[str, list[_Free]] = {}
 
     def __call__(
         self, streams: Streams, block: nn.Module, trace: Trace, patterns: Mapping[str, Pattern], seed: int
@@ -88,18 +89,18 @@ class Permuter:
                 return stream(outputs(run(block, copies, (args, kwargs)))).float()
 
         found: list[_Free] = []
+        before = outcome()
         for consumer, pattern in patterns.items():
             if parameters[consumer].dim() != 2:
                 continue
-            known = self._known.get(consumer)
-            tried = _candidates(
-                trace, consumer, pattern, [name for name in patterns if name in trace.levels], parameters
-            )
-            for one in tried if known is None else (known,):
-                if one.of(copies, trace.turned).are_free(outcome, generator):
-                    self._known[consumer] = one
-                    found.append(one)
-                    break
+            if (tried := self._known.get(consumer)) is None:
+                names = [name for name in patterns if name in trace.levels]
+                tried = _candidates(trace, consumer, pattern, names, parameters)
+            free = (one for one in tried if one.of(copies, trace.turned).are_free(outcome, before, generator))
+            first = list(itertools.islice(free, 1))
+            # A try runs the block twice, and most weights have no free channels: they are not asked again.
+            self._known.setdefault(consumer, first)
+            found += first
         return found
 
 

@@ -86,8 +86,9 @@ class Channels:
         self.consumer.copy_(self.consumer[:, self.columns(order)])
 
     @torch.no_grad()
-    def are_free(self, run: Callable[[], Tensor], generator: torch.Generator) -> bool:
+    def are_free(self, run: Callable[[], Tensor], before: Tensor, generator: torch.Generator) -> bool:
         """Whether a random order leaves the outputs of `run`, which computes with producers and consumer.
+        before: its outputs as they are.
 
         All tensors are again as they were. Best asked in f32: rounding must stay under a thousandth of what a wrong
         order does.
@@ -97,7 +98,6 @@ class Channels:
         order = order.to(self.consumer.device)
         back = order.argsort(1)
         alone = Channels((), self.consumer, self.parts, self.repeats)
-        before = run()
         changes: list[float] = []
         for channels in (alone, self):
             channels.apply_(order)

@@ -33,7 +33,8 @@ def known(kind: str, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, tuple[A
     louver.torch.prune_(model, calibration=ids(torch, 8), held_out=ids(torch, 2), permute=True)
     found = {
         name.removesuffix(".weight"): ([p.removesuffix(".weight") for p in one.producers], one.parts, one.repeats)
-        for name, one in permuters[0]._known.items()
+        for name, known in permuters[0]._known.items()
+        for one in known
     }
     return found, dense, model
 

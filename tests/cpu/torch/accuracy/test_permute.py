@@ -115,7 +115,7 @@ def test_nothing_to_pair_keeps_the_order() -> None:
 
 def test_free_channels_are_found(block: Any) -> None:
     x, before = torch.randn(3, 7, 12).double(), copy.deepcopy(block)
-    assert block.channels().are_free(lambda: block(x), seeded(0))
+    assert block.channels().are_free(lambda: block(x), block(x), seeded(0))
     assert all(torch.equal(a, b) for a, b in zip(block.parameters(), before.parameters(), strict=True))
 
 
@@ -123,12 +123,12 @@ def test_channels_that_are_not_free(block: Any) -> None:
     x, channels, before = torch.randn(3, 7, 12).double(), block.channels(), copy.deepcopy(block)
     # A forgotten bias, other parts, and a weight between producers and consumer.
     forgotten = Channels(channels.producers[:-1], channels.consumer, channels.parts, channels.repeats)
-    assert not forgotten.are_free(lambda: block(x), seeded(0))
+    assert not forgotten.are_free(lambda: block(x), block(x), seeded(0))
     if channels.parts > 1:
-        assert not Channels(channels.producers, channels.consumer, 1, 2).are_free(lambda: block(x), seeded(0))
-    assert not Channels((), channels.consumer).are_free(lambda: block(x), seeded(0))
+        assert not Channels(channels.producers, channels.consumer, 1, 2).are_free(lambda: block(x), block(x), seeded(0))
+    assert not Channels((), channels.consumer).are_free(lambda: block(x), block(x), seeded(0))
     # A consumer that is not read proves nothing.
-    assert not Channels((), channels.consumer.clone()).are_free(lambda: block(x), seeded(0))
+    assert not Channels((), channels.consumer.clone()).are_free(lambda: block(x), block(x), seeded(0))
     assert all(torch.equal(a, b) for a, b in zip(block.parameters(), before.parameters(), strict=True))
 
 
@@ -137,12 +137,12 @@ def test_a_run_that_fails_leaves_the_order(block: Any) -> None:
 
     def run() -> Any:
         calls.append(0)
-        if len(calls) == 3:
+        if len(calls) == 2:
             raise RuntimeError("out of memory")
         return torch.ones(1)
 
     with pytest.raises(RuntimeError, match="out of memory"):
-        block.channels().are_free(run, seeded(0))
+        block.channels().are_free(run, torch.ones(1), seeded(0))
     assert all(torch.equal(a, b) for a, b in zip(block.parameters(), before.parameters(), strict=True))
 
 
