@@ -264,7 +264,8 @@ def streaming(path: Path) -> Table:
         return name, mean((kernel["share"] for kernel, _ in timed), ".0%"), mean(times, ".1f"), peer
 
     return table(
-        (f"kernel, {found[0]['pattern']}", "of a copy's speed", "× the library's", "library's function"), map(row, found[0]["kernels"])
+        (f"kernel, {found[0]['pattern']}", "of a copy's speed", "× the library's", "library's function"),
+        map(row, found[0]["kernels"]),
     )
 
 
