@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -90,34 +91,59 @@ def test_tables_of_passes_are_complete() -> None:
     assert general == [name for name in names(tiles.PASSES) if name not in {"tile-ir", *canonical}]
 
 
-def test_the_readme_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
+def fences(name: str, language: str) -> list[str]:
+    """The blocks of a document in this language."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.M | re.S)
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="louver computes by the reference path")
+        yield
+
+
+@pytest.mark.usefixtures("quiet")
+def test_the_readme_s_example_runs_as_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (example,) = fences("README.md", "python")
+    scope: dict[str, Any] = {}
+    exec(example, scope)
+    assert scope["y"].shape == (8, 256)
+    np.testing.assert_allclose(scope["y"], scope["dense"], rtol=2e-3, atol=2e-3)
+    assert capsys.readouterr().out.startswith("largest error: ")
+    assert 16 * scope["sparse"].nbytes == 9 * scope["weight"].nbytes, "as its comment says"
+    loaded = louver.load(tmp_path / "weights.safetensors")["layer.weight"]
+    assert np.array_equal(np.asarray(loaded), scope["pruned"])
+
+
+@pytest.mark.usefixtures("quiet")
+def test_the_calls_of_products_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
     monkeypatch.chdir(tmp_path)
     m, n, k = 37, 19, 72
     names = {"weight": (m, k), "x": (3, n, k), "bias": (m,), "b": (k, n)}
     scope: dict[str, Any] = {name: rng.standard_normal(shape).astype(np.float16) for name, shape in names.items()}
     halves = [louver.prune(rng.standard_normal((40, k)).astype(np.float16), "2:4") for _ in range(2)]
     scope |= {name: louver.compress(half, "2:4") for name, half in zip(("gate", "up"), halves, strict=True)}
-    # The one before is of `louver.torch`: tests/cpu/torch runs it.
-    _, example = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="louver computes by the reference path")
-        exec(example, scope)
+    (example,) = fences("docs/products.md", "python")
+    exec(example, scope)
     assert scope["y"].shape == (3, n, m) and scope["z"].shape == (m, n) and scope["h"].shape == (3, n, 40)
     wide = scope["pruned"].astype(np.float64)
     np.testing.assert_allclose(scope["z"], wide @ scope["b"].astype(np.float64), rtol=2e-3, atol=2e-3)
     assert (tmp_path / "weights.safetensors").exists()
 
 
-def test_the_readme_s_kernel_runs(tmp_path: Path, rng: np.random.Generator) -> None:
+def test_the_quickstart_s_kernel_runs_as_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("triton", reason="Triton is not installed: pip install 'louver[triton]'")
-    (example,) = re.findall(r"^```py\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
-    m, n, k = 130, 72, 128
-    pruned = louver.prune(rng.standard_normal((m, k)).astype(np.float16), "2:4")
-    scope = {"d": np.full((m, n), np.nan, np.float16), "b": rng.standard_normal((n, k)).astype(np.float16)}
-    scope |= {"sparse": louver.compress(pruned, "2:4"), "M": m, "N": n, "K": k}
+    (example,) = fences("docs/quickstart.md", "py")
     # Triton reads a kernel's source from its file.
-    file = tmp_path / "readme_kernel.py"
+    file = tmp_path / "quickstart_kernel.py"
     file.write_text(example, encoding="utf-8")
-    exec(compile(example, str(file), "exec"), {**scope, "__name__": "readme_kernel"})
-    expected = pruned.astype(np.float64) @ scope["b"].astype(np.float64).T
+    scope: dict[str, Any] = {"__name__": "quickstart_kernel"}
+    exec(compile(example, str(file), "exec"), scope)
+    expected = scope["pruned"].astype(np.float64) @ scope["b"].astype(np.float64).T
     np.testing.assert_allclose(scope["d"], expected, rtol=2e-3, atol=2e-3)
+    assert "\nproduct: Schedule(" in capsys.readouterr().out
