@@ -1,6 +1,6 @@
-"""Write docs/results.md from the records: `python docs/results.py`.
+"""The tables of docs/results.md, read from the records; `python docs/generate.py` writes them.
 
-A table of the page is an entry of `ENTRIES`. Every number is read from its record; the text beside it has none.
+A table is an entry of `ENTRIES`. Every number is read from its record; the text beside it has none.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ from pathlib import Path
 import result_tables as made
 from louver.measure.report.table import Table, grouped
 
-ROOT = Path(__file__).resolve().parent.parent
-RECORDS = ROOT / "benchmarks" / "results"
-PAGE = ROOT / "docs" / "results.md"
+RECORDS = Path(__file__).resolve().parent.parent / "benchmarks" / "results"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,26 +79,10 @@ ENTRIES = (
     Entry("Correctness", "h200/random_kernels.json", "Random users' kernels against float64.", made.checked),
 )
 
-HEAD = """\
-# Current results
 
-`python docs/results.py` writes this page from the [records](../benchmarks/results). Each table names its record, the device, the commit and
-the date; [benchmarks/README.md](../benchmarks/README.md) has the command that makes each record again. Older numbers and what led here are
-in [the archive](perf-log/README.md).
-
-- "×" is speed relative to a peer: its time over ours. Cells have the geometric mean, and the least in parentheses.
-- "The faster" is the faster of the two libraries for each product.
-- "The limit" is the time at the data sheet's 2:4 peak, or that of a memory copy of as many bytes where this was measured and is longer.
-  Power keeps large products below the peak.
-- "+" after a commit: with the changes that became the next ones.
-- Types are those of operands, then of results where they differ.
-- A shape M×N×K is rows of the sparse weight, tokens, inner size.
-"""
-
-
-def page() -> str:
-    """The page as it follows from the records."""
-    parts = [HEAD]
+def tables() -> str:
+    """All tables by subject, then the protocols."""
+    parts: list[str] = []
     for subject, entries in grouped(ENTRIES, lambda entry: entry.subject).items():
         parts += [f"\n## {subject}\n", "\n".join(map(section, entries))]
     parts.append("\n## Protocols\n<details><summary>As the records keep them</summary>\n")
@@ -123,8 +105,3 @@ def section(entry: Entry) -> str:
     if (RECORDS / picture).exists():
         link += f" ([picture](../benchmarks/results/{picture}))"
     return f"{entry.text}\n\n{entry.table(record).markdown()}\n{link}: {made.source(record)}.\n"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
-    print(f"wrote {PAGE.relative_to(ROOT)}")

@@ -15,6 +15,8 @@ from louver.compile.passes import names
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+CURRENT = [path for path in DOCUMENTS if path.name != "CHANGELOG.md" and path.parent.name != "perf-log"]
+"""The documents that are no history: what they name exists."""
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 MOST_FILES_OF_A_LIFE = 25
 
@@ -43,7 +45,7 @@ def test_links_lead_somewhere(document: Path) -> None:
     assert not [target for target in inside if not (document.parent / target).exists()]
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", CURRENT, ids=lambda path: path.name)
 def test_tests_that_are_named_exist(document: Path) -> None:
     for path, name in re.findall(r"`([\w/]+/test_\w+\.py)(?:::(\w+))?`", document.read_text(encoding="utf-8")):
         source = ROOT / "tests" / path.removeprefix("tests/")
@@ -51,9 +53,7 @@ def test_tests_that_are_named_exist(document: Path) -> None:
         assert not name or f"def {name}(" in source.read_text(encoding="utf-8"), name
 
 
-@pytest.mark.parametrize(
-    "document", [path for path in DOCUMENTS if path.name != "CHANGELOG.md"], ids=lambda path: path.name
-)
+@pytest.mark.parametrize("document", CURRENT, ids=lambda path: path.name)
 def test_files_that_are_named_exist(document: Path) -> None:
     # Paths from the root, from louver/ or from tests/; a Python file may go by its name alone.
     named = re.findall(
@@ -73,7 +73,7 @@ def spans(document: Path) -> str:
 
 def exists(name: str) -> bool:
     found = any((ROOT / below / name).exists() for below in ("", "louver", "tests"))
-    return found or ("/" not in name and any((ROOT / "louver").rglob(name)))
+    return found or ("/" not in name and any(any((ROOT / room).rglob(name)) for room in ("louver", "benchmarks")))
 
 
 @pytest.mark.parametrize("title", ["Life of a product", "Life of a user's kernel"])
