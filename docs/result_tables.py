@@ -74,11 +74,16 @@ def types(row: GemmRow) -> str:
 
 def types_and_tokens(row: GemmRow) -> str:
     """A key of `products`."""
-    return f"{row.types}, {row.shape[1]:,} tokens"
+    return f"{row.types}, {row.shape[1]:,}"
 
 
 def limit(row: GemmRow, device: str) -> float | None:
-    """Share of the limit: the time at the device's peak, or of a copy of as many bytes if it is longer, over ours."""
+    """Share of the limit: the time at the device's peak, or of a copy of as many bytes if it is longer, over ours.
+
+    None for a device whose peak is not in `louver/measure/report/roofline.py`.
+    """
+    if device not in ROOFS:
+        return None
     bits, ours = element_type(row.dtype).bits, row.times_us["ours"]
     peak = DATASHEET[device].get(bits) or ROOFS[device].peak(bits)
     at_peak = 2 * row.shape[0] * row.shape[1] * row.shape[2] / peak * 1e-6
