@@ -214,7 +214,8 @@ def kernels(path: Path) -> Table:
 
 def models(path: Path) -> Table:
     """A model's blocks: milliseconds by side, and the speed of the sparse sides."""
-    timed = [row for row in read_model(path).rows if row.ms]
+    record = read_model(path)
+    timed = [row for row in record.rows if row.ms]
     faster = ("sparse bf16", "sparse e4m3")
     rows = [
         (
@@ -225,7 +226,8 @@ def models(path: Path) -> Table:
         for row in timed
     ]
     named = (f"{side} ms" for side in SIDES)
-    return table(("case", *named, f"sparse bf16 × {DENSE_BF16}", "sparse e4m3 × the fastest dense"), rows)
+    case = f"case, {record.blocks} blocks{' and the head' * record.head}"
+    return table((case, *named, f"sparse bf16 × {DENSE_BF16}", "sparse e4m3 × the fastest dense"), rows)
 
 
 def accuracy(path: Path) -> Table:

@@ -77,7 +77,12 @@ ENTRIES = (
         made.products(made.types_and_tokens, "types, tokens"),
     ),
     Entry("Products on an H100", "h100/nm-bf16.json", "Vectors of bf16, tokens [K, N], × cuBLAS bf16.", made.vectors),
-    Entry("Models in PyTorch", "h200/model.json", "Blocks after `compress_` and `quantize_`.", made.models),
+    Entry(
+        "Models in PyTorch",
+        "h200/model.json",
+        "Models with random weights after `compress_` and `quantize_`.",
+        made.models,
+    ),
     Entry(
         "Accuracy",
         "accuracy/h200.json",
