@@ -45,7 +45,9 @@ _RULE = re.compile(r'lines (\d+)-(\d+)|from "([^"]+)" to "([^"]+)"|(with|first) 
 def generated(document: str) -> str:
     """The document with every generated block as its command prints it now. Raises ValueError for a command that fails."""
     document = _BLOCK.sub(lambda found: f"<!-- {found[1]} -->\n{found[2]}{block(found[1])}```", document)
-    return _TEXT.sub(lambda found: f"{found[0].partition(chr(10))[0]}\n{text(*found.group(1, 2, 3))}<!-- end -->", document)
+    return _TEXT.sub(
+        lambda found: f"{found[0].partition(chr(10))[0]}\n{text(*found.group(1, 2, 3))}<!-- end -->", document
+    )
 
 
 @functools.cache

@@ -73,7 +73,11 @@ def lines(steps: list[tuple[str, int]]) -> list[str]:
     """The steps as text: files of `ACTORS`, the passes of a pipeline apart, with what their docstrings say."""
     found: list[str] = []
     for file, depth in steps:
-        if file.startswith(ACTORS) and depth <= DEEPEST and not file.startswith(("compile/canonical/", "compile/passes")):
+        if (
+            file.startswith(ACTORS)
+            and depth <= DEEPEST
+            and not file.startswith(("compile/canonical/", "compile/passes"))
+        ):
             docstring = ast.get_docstring(ast.parse(Path(BELOW, file).read_text(encoding="utf-8"))) or ""
             about = re.split(r"(?<=[.:])\s+(?=[A-Z`])|\n\n", docstring, maxsplit=1)[0]
             line = f"{'  ' * depth}{file}".ljust(44) + " " + " ".join(about.split()).rstrip(".:")
