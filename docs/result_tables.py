@@ -14,7 +14,7 @@ from louver.measure.report.accuracy import read_accuracy
 from louver.measure.report.gemm import GemmRow, read_gemm
 from louver.measure.report.kernels import read_kernels
 from louver.measure.report.model import DENSE_BF16, SIDES, read_model, speedups
-from louver.measure.report.nm import NmRow, read_nm
+from louver.measure.report.nm import CUBLAS, NmRow, read_nm
 from louver.measure.report.roofline import DATASHEET, ROOFS
 from louver.measure.report.table import NONE, Column, Table, grouped, number
 
@@ -168,6 +168,17 @@ def vector_means(path: Path) -> Table:
     return table(headings, rows, names=2)
 
 
+def versions(path: Path) -> Table:
+    """Versions of the published kernel for vectors, each with its best tile, over all cases: speed relative to cuBLAS."""
+    record = read_nm(path)
+    names = list(dict.fromkeys(name for row in record.rows for name in row.us if name != CUBLAS))
+    rows = [
+        (str(pattern), same[0].sparsity, *(mean(row.speedup(name) for row in same) for name in names))
+        for pattern, same in grouped(record.rows, lambda row: row.pattern).items()
+    ]
+    return table(("pattern", "zeros", *names), rows, names=2)
+
+
 def gathered(path: Path) -> Table:
     """The best schedule of gathered products beside cuBLAS."""
     rows: list[tuple[str, ...]] = []
@@ -233,6 +244,14 @@ def accuracy(path: Path) -> Table:
     return table((*headings, "KL", "top-1", *speeds), rows, names=2)
 
 
+def epilogues(path: Path) -> Table:
+    """A product with an epilogue: its time, and over that of the plain product."""
+    found = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    plain = found[0]["bulk_us"]
+    rows = [(row["epilogue"], f"{row['bulk_us']:.1f}", f"{row['bulk_us'] / plain:.2f}") for row in found]
+    return table(("epilogue", "µs", "of the plain product's time"), rows)
+
+
 def streaming(path: Path) -> Table:
     """Kernels that prune, check and compress: share of a copy's speed, and speed relative to the library's function."""
     found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["rows"]
@@ -240,11 +259,14 @@ def streaming(path: Path) -> Table:
 
     def row(name: str) -> tuple[str, ...]:
         timed = [(each["kernels"][name], each["libraries"].get(peers.get(name))) for each in found]
-        times = (library / kernel["kernel"] for kernel, library in timed if library)
-        named = f"{name} (× {peers[name]})" if name in peers else name
-        return named, mean((kernel["share"] for kernel, _ in timed), ".0%"), mean(times, ".1f")
+        times = [library / kernel["kernel"] for kernel, library in timed if library]
+        peer = peers[name] if times else ""
+        return name, mean((kernel["share"] for kernel, _ in timed), ".0%"), mean(times, ".1f"), peer
 
-    return table(("kernel", "of a copy's speed", "× the library"), map(row, found[0]["kernels"]))
+    return table(
+        (f"kernel, {found[0]['pattern']}", "of a copy's speed", "× the library's", "library's function"),
+        map(row, found[0]["kernels"]),
+    )
 
 
 def host(path: Path) -> Table:

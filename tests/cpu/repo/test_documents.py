@@ -18,6 +18,8 @@ from louver.compile.passes import names
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 LINKED = [*DOCUMENTS, *ROOT.glob("examples/**/*.md"), *ROOT.glob("benchmarks/**/*.md")]
+CURRENT = [path for path in DOCUMENTS if path.name != "CHANGELOG.md" and path.parent.name != "perf-log"]
+"""The documents that are no history: what they name exists."""
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 MOST_FILES_OF_A_LIFE, MOST_WORDS_OF_THE_MAP = 50, 2500
 
@@ -78,15 +80,13 @@ def test_dead_links_are_found(tmp_path: Path) -> None:
 def test_the_index_has_every_page() -> None:
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     pages = [
-        path
-        for path in (ROOT / "docs").rglob("*.md")
-        if path.name != "README.md" and path.parent.name != "perf-log" and path.name != "perf-log.md"
+        path for path in (ROOT / "docs").rglob("*.md") if path.name != "README.md" and path.parent.name != "perf-log"
     ]
     missing = [name for path in pages if (name := str(path.relative_to(ROOT / "docs"))) not in index]
     assert not missing, "each page below docs/ stands in docs/README.md, under its task"
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", CURRENT, ids=lambda path: path.name)
 def test_tests_that_are_named_exist(document: Path) -> None:
     for path, name in re.findall(r"`([\w/]+/test_\w+\.py)(?:::(\w+))?`", document.read_text(encoding="utf-8")):
         source = ROOT / "tests" / path.removeprefix("tests/")
@@ -94,9 +94,7 @@ def test_tests_that_are_named_exist(document: Path) -> None:
         assert not name or f"def {name}(" in source.read_text(encoding="utf-8"), name
 
 
-@pytest.mark.parametrize(
-    "document", [path for path in DOCUMENTS if path.name != "CHANGELOG.md"], ids=lambda path: path.name
-)
+@pytest.mark.parametrize("document", CURRENT, ids=lambda path: path.name)
 def test_files_that_are_named_exist(document: Path) -> None:
     # Paths from the root, from louver/ or from tests/; a Python file may go by its name alone.
     named = re.findall(
@@ -116,7 +114,7 @@ def spans(document: Path) -> str:
 
 def exists(name: str) -> bool:
     found = any((ROOT / below / name).exists() for below in ("", "louver", "tests"))
-    return found or ("/" not in name and any((ROOT / "louver").rglob(name)))
+    return found or ("/" not in name and any(any((ROOT / room).rglob(name)) for room in ("louver", "benchmarks")))
 
 
 @pytest.mark.parametrize("title", ["Life of a product", "Life of a user's kernel"])
