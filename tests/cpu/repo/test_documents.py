@@ -68,6 +68,16 @@ def test_links_lead_somewhere(document: Path) -> None:
     assert not dead_links(document)
 
 
+def test_pages_that_code_names_exist() -> None:
+    named = {
+        (str(path.relative_to(ROOT)), page)
+        for folder in ("louver", "benchmarks", "examples")
+        for path in (ROOT / folder).rglob("*.py")
+        for page in re.findall(r"(?<![\w/])docs/[\w/-]+\.md", path.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 10 and not [each for each in named if not (ROOT / each[1]).exists()]
+
+
 def test_dead_links_are_found(tmp_path: Path) -> None:
     page, other = tmp_path / "page.md", tmp_path / "other.md"
     other.write_text("# One `two`, three\n## Twice\n## Twice\n```\n# none\n```\n", encoding="utf-8")
