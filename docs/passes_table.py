@@ -27,7 +27,7 @@ _SUMMARY = re.compile(r"([a-z]+(?:-[a-z]+)*): (.+?[.:])(?=\s+[A-Z`]|\s*\n\n|\s*\
 def table(pipeline: str) -> str:
     """A row for each pass: name, what it does, its file. Raises ValueError for a pass without such a docstring."""
     found = summaries()
-    lines = ["| pass | what it does | in `compile/` |", "|---|---|---|"]
+    lines = ["| pass | what it does | file |", "|---|---|---|"]
     for name in names([each for each in PIPELINES[pipeline] if each is not COPY]):
         if name not in found:
             raise ValueError(f"a pass has a docstring in louver/compile that begins with its name, got none for {name}")
@@ -36,8 +36,13 @@ def table(pipeline: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def shared() -> str:
+    """The canonical passes that register tiles run too."""
+    return ", ".join(f"`{name}`" for name in names(tiles.PASSES) if name in _CANONICAL and name != COPY.name) + "\n"
+
+
 def summaries() -> dict[str, tuple[str, str]]:
-    """By the name of a pass: the first sentence of its docstring, and its file below louver/compile."""
+    """By the name of a pass: the first sentence of its docstring, and its file below louver/."""
     found: dict[str, tuple[str, str]] = {}
     below = ROOT / "louver" / "compile"
     for path in sorted(below.rglob("*.py")):
@@ -45,5 +50,5 @@ def summaries() -> dict[str, tuple[str, str]]:
             if isinstance(node, ast.Module | ast.FunctionDef):
                 summary = _SUMMARY.match(ast.get_docstring(node) or "")
                 if summary:
-                    found[summary[1]] = " ".join(summary[2].split()), str(path.relative_to(below))
+                    found[summary[1]] = " ".join(summary[2].split()), str(path.relative_to(below.parent))
     return found

@@ -7,6 +7,7 @@ lines "name: meaning" become lists, and signatures are broken at commas, however
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,10 +46,10 @@ class Lists(griffe.Extension):
 
     def on_instance(self, *, node: Any, obj: griffe.Object, **kwargs: Any) -> None:
         if obj.docstring is not None:
-            obj.docstring.value = "\n".join(_listed(obj.docstring.value.splitlines()))
+            obj.docstring.value = "\n".join(listed(obj.docstring.value.splitlines()))
 
 
-def _listed(lines: list[str]) -> Iterator[str]:
+def listed(lines: list[str]) -> Iterator[str]:
     """The lines with `- **name**: meaning` for `name: meaning`, and blank lines around each list."""
     inside = False
     before = ""
@@ -72,16 +73,22 @@ def _listed(lines: list[str]) -> Iterator[str]:
 
 def reference(name: str) -> str:
     """The public names of a module in alphabetical order, each with its signature and docstring."""
+    modules: Any = _modules(name.partition(".")[0])
+    module = modules[name]
+    found = {each: _named(module, each) for each in sorted(map(str, module.exports), key=str.lower)}
+    found |= {path.rpartition(".")[2]: modules[path] for path in RETURNED.get(name, ())}
+    links = ", ".join(f"[`{each}`](#{each.lower()})" for each in found)
+    return "\n".join([links, "", *(_rendered(each) for each in found.values())])
+
+
+@functools.cache
+def _modules(package: str) -> griffe.ModulesCollection:
     loader = griffe.GriffeLoader(
         search_paths=[ROOT], extensions=griffe.load_extensions(Lists), docstring_parser=None, allow_inspection=False
     )
-    loader.load(name.partition(".")[0])
+    loader.load(package)
     loader.resolve_aliases()
-    module: Any = loader.modules_collection[name]
-    found = {each: _named(module, each) for each in sorted(map(str, module.exports), key=str.lower)}
-    found |= {path.rpartition(".")[2]: loader.modules_collection[path] for path in RETURNED.get(name, ())}
-    links = ", ".join(f"[`{each}`](#{each.lower()})" for each in found)
-    return "\n".join([links, "", *(_rendered(each) for each in found.values())])
+    return loader.modules_collection
 
 
 def _named(module: Any, name: str) -> Any:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import re
 import warnings
 from collections.abc import Iterator
@@ -10,24 +11,21 @@ import numpy as np
 import pytest
 
 import louver
+import passes_table
 from louver.compile import products, tiles
 from louver.compile.passes import names
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+LINKED = [*DOCUMENTS, *ROOT.glob("examples/**/*.md"), *ROOT.glob("benchmarks/**/*.md")]
 CURRENT = [path for path in DOCUMENTS if path.name != "CHANGELOG.md" and path.parent.name != "perf-log"]
 """The documents that are no history: what they name exists."""
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
-MOST_FILES_OF_A_LIFE = 25
+MOST_FILES_OF_A_LIFE, MOST_WORDS_OF_THE_MAP = 50, 2500
 
 
 def without_blocks(document: Path) -> str:
     return re.sub(r"^```.*?^```$", "", document.read_text(encoding="utf-8"), flags=re.M | re.S)
-
-
-def section(document: Path, title: str) -> str:
-    (found,) = re.findall(rf"^#+ {re.escape(title)}\n(.*?)(?=^#|\Z)", document.read_text(encoding="utf-8"), re.M | re.S)
-    return found
 
 
 def test_no_merge_is_left_unresolved() -> None:
@@ -37,12 +35,65 @@ def test_no_merge_is_left_unresolved() -> None:
     ]
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def prose(document: Path) -> str:
+    """A document without its code."""
+    return re.sub(r"`[^`\n]*`", "", without_blocks(document))
+
+
+@functools.cache
+def anchors(document: Path) -> frozenset[str]:
+    """The names that links to a document's headings use: GitHub's, a number behind the second of a name."""
+    seen: dict[str, int] = {}
+    found: set[str] = set()
+    for title in re.findall(r"^#+ (.+)$", without_blocks(document), re.M):
+        name = re.sub(r"[^\w\- ]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title)).strip().lower().replace(" ", "-")
+        number = seen[name] = seen.get(name, -1) + 1
+        found.add(f"{name}-{number}" if number else name)
+    return frozenset(found)
+
+
+def dead_links(document: Path) -> list[str]:
+    """The relative links of a document whose file or heading is missing."""
+    dead: list[str] = []
+    for target in re.findall(r"\]\(([^)\s]+)", prose(document)):
+        path, _, anchor = target.partition("#")
+        file = (document.parent / path).resolve() if path else document
+        if "://" not in target and not (file.exists() and (not anchor or anchor in anchors(file))):
+            dead.append(target)
+    return dead
+
+
+@pytest.mark.parametrize("document", LINKED, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(document: Path) -> None:
-    text = re.sub(r"^```.*?^```$|`[^`\n]*`", "", document.read_text(encoding="utf-8"), flags=re.M | re.S)
-    targets = re.findall(r"\]\(([^)#\s]+)", text)
-    inside = [target for target in targets if "://" not in target]
-    assert not [target for target in inside if not (document.parent / target).exists()]
+    assert not dead_links(document)
+
+
+def test_pages_that_code_names_exist() -> None:
+    named = {
+        (str(path.relative_to(ROOT)), page)
+        for folder in ("louver", "benchmarks", "examples")
+        for path in (ROOT / folder).rglob("*.py")
+        for page in re.findall(r"(?<![\w/])docs/[\w/-]+\.md", path.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 10 and not [each for each in named if not (ROOT / each[1]).exists()]
+
+
+def test_dead_links_are_found(tmp_path: Path) -> None:
+    page, other = tmp_path / "page.md", tmp_path / "other.md"
+    other.write_text("# One `two`, three\n## Twice\n## Twice\n```\n# none\n```\n", encoding="utf-8")
+    good = "[a](other.md) [b](other.md#one-two-three) [c](other.md#twice-1) [d](#here) `[e](none.md)` [f](https://a.b/c.md)"
+    bad = "[g](none.md) [h](other.md#none) [i](#there) ![j](none.svg) [k](other.md#twice-2)"
+    page.write_text(f"# Here\n{good}\n{bad}\n```\n[l](none.md)\n```\n", encoding="utf-8")
+    assert dead_links(page) == ["none.md", "other.md#none", "#there", "none.svg", "other.md#twice-2"]
+
+
+def test_the_index_has_every_page() -> None:
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    pages = [
+        path for path in (ROOT / "docs").rglob("*.md") if path.name != "README.md" and path.parent.name != "perf-log"
+    ]
+    missing = [name for path in pages if (name := str(path.relative_to(ROOT / "docs"))) not in index]
+    assert not missing, "each page below docs/ stands in docs/README.md, under its task"
 
 
 @pytest.mark.parametrize("document", CURRENT, ids=lambda path: path.name)
@@ -78,17 +129,24 @@ def exists(name: str) -> bool:
 
 @pytest.mark.parametrize("title", ["Life of a product", "Life of a user's kernel"])
 def test_a_life_is_short(title: str) -> None:
-    files = set(re.findall(r"`([\w/]+(?:\.py|/))`", section(ARCHITECTURE, title)))
-    assert 10 < len(files) <= MOST_FILES_OF_A_LIFE
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").partition(f"### {title}\n")[2]
+    (tree,) = re.findall(r"^```text\n(.*?)^```$", text.partition("\n###")[0], re.M | re.S)
+    files = [line.split()[0] for line in tree.splitlines()]
+    assert 10 < len(files) == len(set(files)) <= MOST_FILES_OF_A_LIFE
 
 
-def test_tables_of_passes_are_complete() -> None:
-    canonical, general = (
-        re.findall(r"^\| `([\w-]+)` \|", section(ARCHITECTURE, title), re.M)
-        for title in ("Canonical passes", "The general path")
-    )
-    assert canonical == [name for name in names(products.READ) if name != "tile-ir"]
-    assert general == [name for name in names(tiles.PASSES) if name not in {"tile-ir", *canonical}]
+def test_architecture_is_short() -> None:
+    assert len(ARCHITECTURE.read_text(encoding="utf-8").split()) <= MOST_WORDS_OF_THE_MAP
+
+
+def test_a_pass_says_what_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = passes_table.summaries()
+    assert found["count-loops"][1] == "compile/canonical/count_loops.py"
+    everywhere = {name for passes in (products.PASSES, tiles.PASSES) for name in names(passes)} - {"tile-ir"}
+    assert everywhere <= found.keys(), "the docstring of a pass begins with its name"
+    monkeypatch.setattr(passes_table, "summaries", dict)
+    with pytest.raises(ValueError, match=r"begins with its name, got none for count-loops"):
+        passes_table.table("canonical")
 
 
 def fences(name: str, language: str) -> list[str]:
