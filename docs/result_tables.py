@@ -226,7 +226,7 @@ def models(path: Path) -> Table:
         for row in timed
     ]
     named = (f"{side} ms" for side in SIDES)
-    case = f"case, {record.blocks} blocks{' and the head' * record.head}"
+    case = f"case (Llama 3 8B: {record.blocks} blocks{' and the head' * record.head})"
     return table((case, *named, f"sparse bf16 × {DENSE_BF16}", "sparse e4m3 × the fastest dense"), rows)
 
 
