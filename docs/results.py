@@ -37,7 +37,12 @@ ENTRIES = (
     Entry(LARGE, "h200/gemm-uneven.json", "Tokens that no tile divides.", made.products(made.types, "types")),
     Entry(LARGE, "h200/gemm-f32.json", "f32 weights, 1:2, read as tf32.", made.products(made.types, "types")),
     Entry(LARGE, "h200/gemm.json", "TFLOP per joule under sustained load.", made.sustained),
-    Entry(FEW, "h200/gemm-tokens.json", "Means over the weights below.", made.few_tokens),
+    Entry(
+        FEW,
+        "h200/gemm-tokens.json",
+        "Means over the weights below. Dependent launches overlap, copies do not: they can pass a copy's speed.",
+        made.few_tokens,
+    ),
     Entry(FEW, "h200/gemm-tokens.json", "Microseconds of `louver.linear` by number of tokens.", made.microseconds),
     Entry(
         EIGHT,
