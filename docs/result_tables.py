@@ -74,11 +74,16 @@ def types(row: GemmRow) -> str:
 
 def types_and_tokens(row: GemmRow) -> str:
     """A key of `products`."""
-    return f"{row.types}, {row.shape[1]:,} tokens"
+    return f"{row.types}, {row.shape[1]:,}"
 
 
 def limit(row: GemmRow, device: str) -> float | None:
-    """Share of the limit: the time at the device's peak, or of a copy of as many bytes if it is longer, over ours."""
+    """Share of the limit: the time at the device's peak, or of a copy of as many bytes if it is longer, over ours.
+
+    None for a device whose peak is not in `louver/measure/report/roofline.py`.
+    """
+    if device not in ROOFS:
+        return None
     bits, ours = element_type(row.dtype).bits, row.times_us["ours"]
     peak = DATASHEET[device].get(bits) or ROOFS[device].peak(bits)
     at_peak = 2 * row.shape[0] * row.shape[1] * row.shape[2] / peak * 1e-6
@@ -209,7 +214,8 @@ def kernels(path: Path) -> Table:
 
 def models(path: Path) -> Table:
     """A model's blocks: milliseconds by side, and the speed of the sparse sides."""
-    timed = [row for row in read_model(path).rows if row.ms]
+    record = read_model(path)
+    timed = [row for row in record.rows if row.ms]
     faster = ("sparse bf16", "sparse e4m3")
     rows = [
         (
@@ -220,7 +226,8 @@ def models(path: Path) -> Table:
         for row in timed
     ]
     named = (f"{side} ms" for side in SIDES)
-    return table(("case", *named, f"sparse bf16 × {DENSE_BF16}", "sparse e4m3 × the fastest dense"), rows)
+    case = f"case, {record.blocks} blocks{' and the head' * record.head}"
+    return table((case, *named, f"sparse bf16 × {DENSE_BF16}", "sparse e4m3 × the fastest dense"), rows)
 
 
 def accuracy(path: Path) -> Table:

@@ -64,7 +64,25 @@ ENTRIES = (
         "The same kernel with compressed arguments by Louver, and with dense ones by Triton, at one tile.",
         made.kernels,
     ),
-    Entry("Models in PyTorch", "h200/model.json", "Blocks after `compress_` and `quantize_`.", made.models),
+    Entry(
+        "Products on an H100",
+        "h100/gemm-tokens.json",
+        "Few tokens: a part of the suite.",
+        made.products(made.types_and_tokens, "types, tokens"),
+    ),
+    Entry(
+        "Products on an H100",
+        "h100/gemm-256.json",
+        "More tokens.",
+        made.products(made.types_and_tokens, "types, tokens"),
+    ),
+    Entry("Products on an H100", "h100/nm-bf16.json", "Vectors of bf16, tokens [K, N], × cuBLAS bf16.", made.vectors),
+    Entry(
+        "Models in PyTorch",
+        "h200/model.json",
+        "Models with random weights after `compress_` and `quantize_`.",
+        made.models,
+    ),
     Entry(
         "Accuracy",
         "accuracy/h200.json",
