@@ -131,6 +131,11 @@ class Mma(Effect):
         """The name in a target's units."""
         return "mma.sp::ordered_metadata" if self.sparse else "mma"
 
+    @property
+    def shape(self) -> str:
+        """m, n and k, as PTX writes them."""
+        return f"m{ROWS}n{COLUMNS}k{self.k}"
+
     # --- text ------------------------------------------------------------------------------------------------------
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -147,8 +152,7 @@ class Mma(Effect):
     @property
     def mnemonic(self) -> str:
         saturate = ".satfinite" if self.satfinite else ""
-        shape = f"m{ROWS}n{COLUMNS}k{self.k}"
-        return f"{self.family}.sync.aligned.{shape}.row.col{saturate}.{self.d}.{self.a}.{self.b}.{self.d}"
+        return f"{self.family}.sync.aligned.{self.shape}.row.col{saturate}.{self.d}.{self.a}.{self.b}.{self.d}"
 
     def text(self, *args: str) -> str:
         selector = [f"{self.selector:#x}"] if self.sparse else []
