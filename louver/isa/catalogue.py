@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from louver.formats.dtypes import ElementTypeError, element_type, multiplied_as
-from louver.isa.mma import ACCUMULATORS, Mma, legal_k
+from louver.isa.mma import ACCUMULATORS, SHORT_ACCUMULATORS, Mma, legal_k, pairs_of
+from louver.isa.narrow import KINDS
 from louver.isa.targets import TARGETS, MmaFamily, Support, Target
 from louver.isa.wgmma import ACCUMULATORS as WARPGROUP_ACCUMULATORS
 from louver.isa.wgmma import Wgmma, legal_n
@@ -16,11 +17,22 @@ SPARSE_FAMILIES: tuple[MmaFamily, ...] = ("mma.sp::ordered_metadata", "wgmma.sp"
 
 
 def warp_shapes() -> Iterator[Mma]:
-    """Every type and shape of a warp's products, selector 0."""
+    """Every shape of a warp's products of types that tensors have, selector 0."""
     for (a, b), sums in ACCUMULATORS.items():
         for d in sums:
             for sparse in (False, True):
                 yield from (Mma(a, b, d, k, sparse) for k in legal_k(a, sparse))
+
+
+def narrow_shapes() -> Iterator[Mma]:
+    """Every shape of a warp's products of other types, and with scales, selectors 0."""
+    for (a, b), sums in SHORT_ACCUMULATORS.items():
+        for sparse in (False, True):
+            yield from (Mma(a, b, d, k, sparse) for d in sums for k in legal_k(a, sparse))
+    for kind, known in KINDS.items():
+        for scale in dict(known.scales) or ("",):
+            for (a, b), sums in pairs_of(kind).items():
+                yield from (Mma(a, b, d, legal_k(a, True, kind)[0], True, kind=kind, scale=scale) for d in sums)
 
 
 def warpgroup_shapes() -> Iterator[Wgmma]:
@@ -64,7 +76,7 @@ def offers(machine: Target, *, sparse: bool = False, element: str | None = None)
 
 def without_objects(machine: Target, element: str | None = None) -> dict[str, tuple[str, ...]]:
     """Types by unit of the sparse products that a target has and Louver cannot emit yet."""
-    emitted = {form.family for form in (*warp_shapes(), *warpgroup_shapes())}
+    emitted = {form.family for form in _every_shape()}
     name = None if element is None else _element(element)
     return {
         unit.name: types
@@ -77,13 +89,13 @@ def without_objects(machine: Target, element: str | None = None) -> dict[str, tu
 def _offers(machine: Target, sparse: bool, element: str | None) -> Iterator[Offer]:
     """By units, newest first."""
     groups: dict[tuple[str, str], list[Mma | Wgmma]] = {}
-    for form in (*warpgroup_shapes(), *warp_shapes()):
-        if form.sparse >= sparse and element in (None, form.a) and machine.support(form.family, form.a):
-            groups.setdefault((form.family, form.a), []).append(form)
+    for form in _every_shape():
+        if form.sparse >= sparse and element in (None, form.a) and machine.provides(form.requires.target):
+            groups.setdefault((form.unit, form.a), []).append(form)
     order = [unit.name for unit in reversed(machine.units)]
     for unit, a in sorted(groups, key=lambda group: order.index(group[0])):
         forms = groups[unit, a]
-        support = machine.support(forms[0].family, a)
+        support = machine.support(forms[0].family, a, forms[0].kind if isinstance(forms[0], Mma) else "")
         assert support is not None
         yield Offer(
             unit,
@@ -95,6 +107,10 @@ def _offers(machine: Target, sparse: bool, element: str | None) -> Iterator[Offe
             max(machine.min_ptx, *(form.requires.ptx for form in forms)),
             support,
         )
+
+
+def _every_shape() -> Iterator[Mma | Wgmma]:
+    yield from (*warpgroup_shapes(), *warp_shapes(), *narrow_shapes())
 
 
 def _element(name: str) -> str:

@@ -63,8 +63,13 @@ class Unit:
 
     @property
     def name(self) -> str:
-        """Family and kind, as PTX joins them."""
-        return f"{self.family}.kind::{self.kind}" if self.kind else self.family
+        """Family and kind."""
+        return unit_name(self.family, self.kind)
+
+
+def unit_name(family: MmaFamily, kind: str) -> str:
+    """Family and kind, as PTX joins them."""
+    return f"{family}.kind::{kind}" if kind else family
 
 
 @dataclass(frozen=True, slots=True)

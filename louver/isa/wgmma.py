@@ -150,6 +150,11 @@ class Wgmma(Effect):
         return "wgmma.sp" if self.sparse else "wgmma"
 
     @property
+    def unit(self) -> str:
+        """The family: a warpgroup's products have no kinds."""
+        return self.family
+
+    @property
     def shape(self) -> str:
         """m, n and k, as PTX writes them."""
         return f"m{ROWS}n{self.n}k{self.k}"
