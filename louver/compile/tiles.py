@@ -100,7 +100,7 @@ class CompiledTiles:
     encoded: with an encoding in the type of each tile.
     checked: the facts that a launch must check.
     dense: for each dot of a sparse tile that is compiled to a dense product, the reason.
-    boxes, ctas, registers, ahead: the arguments of `compile_tiles`.
+    boxes, ctas, registers, ahead, gaps: the arguments of `compile_tiles`.
     """
 
     target: Target
@@ -116,6 +116,7 @@ class CompiledTiles:
     ctas: int | None = None
     registers: int | None = None
     ahead: bool = True
+    gaps: bool = False
 
     @property
     def kernel(self) -> Kernel:
@@ -178,6 +179,7 @@ class TilesState(State):
     ctas: the largest number of CTAs of a launch on an SM; None for any number.
     registers: registers of a thread; None where they are not known yet.
     ahead: whether operands may be computed one step ahead.
+    gaps: whether rows of sparse tensors may have gaps.
     way: how operands reach dots.
     arguments: the origin of each argument.
     parameters: parameters of the launch.
@@ -193,6 +195,7 @@ class TilesState(State):
     ctas: int | None
     registers: int | None = None
     ahead: bool = True
+    gaps: bool = False
     way: Way = WAYS[0]
     arguments: Sequence[Group] = ()
     parameters: tuple[ArgumentParameter, ...] = ()
@@ -227,7 +230,7 @@ def _read_parameters(state: TilesState) -> object:
 
 
 def _decompose(state: TilesState) -> None:
-    state.module = decompose_sparse_tensors(state.module, whole_rows=True)
+    state.module = decompose_sparse_tensors(state.module, whole_rows=not state.gaps)
 
 
 def _multiply_kept(state: TilesState) -> None:
@@ -391,6 +394,7 @@ def compile_tiles(
     ctas: int | None = None,
     registers: int | None = None,
     ahead: bool = True,
+    gaps: bool = False,
     watch: Watch | None = None,
 ) -> CompiledTiles:
     """Lowers tile IR to PTX by `PASSES`. Operands use the first of `WAYS` with which the kernel fits shared memory.
@@ -401,6 +405,8 @@ def compile_tiles(
     registers: registers of a thread; None where they are not known. Rings leave shared memory for all CTAs that fit by
     them.
     ahead: whether operands may be computed one step ahead, into a second slot.
+    gaps: whether rows of a sparse tensor's values may have gaps. Its sizes in the kernel are then those of the tensor, which
+        give the length of its metadata.
     watch: receives the result of each pass; by default the dump that the environment asks for.
 
     Raises UnsupportedKernelError, with operation and source line, for an operation that cannot be lowered. Raises
@@ -410,7 +416,7 @@ def compile_tiles(
     if warps is not None and (not 1 <= warps <= MAX_WARPS or warps & (warps - 1)):
         raise ValueError(f"a kernel has a power of two of warps, 1 to {MAX_WARPS}, got {warps}")
     watch = watch or Dump.of(tile_ir, names(PASSES), "tiles-")
-    plain = TilesState(tile_ir, machine, warps or 0, boxes, ctas, registers, ahead)
+    plain = TilesState(tile_ir, machine, warps or 0, boxes, ctas, registers, ahead, gaps)
     run_passes(DECOMPOSE, plain, watch)
     decomposed = plain.module
     run_passes(DESCRIBE, plain, watch)
@@ -429,7 +435,7 @@ def compile_tiles(
     made = CompiledTiles(
         machine, tile_ir, decomposed, state.module, state.lowered, state.ptx, signature, taken, state.dense
     )
-    return replace(made, boxes=boxes, ctas=ctas, registers=registers, ahead=ahead)
+    return replace(made, boxes=boxes, ctas=ctas, registers=registers, ahead=ahead, gaps=gaps)
 
 
 Group = tuple[str, Part, int | None]

@@ -4,7 +4,7 @@ overlap.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from xdsl.dialects.builtin import IntegerAttr, UnitAttr
 from xdsl.ir import Attribute, SSAValue
@@ -22,9 +22,10 @@ APART = "louver.apart"
 """The attribute of an array that does not overlap any other array of the call."""
 
 
-def mark_multiples(function: FuncOp, names: Collection[str]) -> None:
-    """Mark the arguments with these names as multiples of `MULTIPLE`, in place."""
-    _mark(function, names, DIVISIBILITY, IntegerAttr(MULTIPLE, 32))
+def mark_multiples(function: FuncOp, names: Collection[str] | Mapping[str, int]) -> None:
+    """Mark the arguments with these names as multiples, in place: of a number by name, or of `MULTIPLE`."""
+    for name in names:
+        _mark(function, (name,), DIVISIBILITY, IntegerAttr(names[name] if isinstance(names, Mapping) else MULTIPLE, 32))
 
 
 def mark_apart(function: FuncOp, names: Collection[str]) -> None:
