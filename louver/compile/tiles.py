@@ -48,9 +48,10 @@ from louver.compile.plan.feeds.describe_boxes import describe_boxes, used_boxes
 from louver.compile.plan.feeds.hoist_invariants import hoist_invariants
 from louver.compile.plan.feeds.make_ahead import make_ahead
 from louver.compile.plan.feeds.prefetch_loads import prefetch_loads
-from louver.compile.plan.feeds.ring_copies import MOST_SLOTS, ring_copies
+from louver.compile.plan.feeds.ring_copies import ring_copies
 from louver.compile.plan.feeds.sink_conversions import sink_conversions
 from louver.compile.plan.feeds.split_addresses import split_addresses
+from louver.compile.plan.register_tiles import MOST_SLOTS, OTHER_REGISTERS, ctas_of
 from louver.compile.rewrite.join_remainders import join_remainders
 from louver.compile.signature import (
     RESERVED,
@@ -76,16 +77,6 @@ TileLevel = Literal["tile", "decomposed", "encoded", "ptx"]
 
 MAX_WARPS = 32
 """The largest number of warps of a CTA."""
-
-
-OTHER_REGISTERS = 64
-"""Registers of a thread that do not hold sums. They hold addresses and loads of the next step."""
-
-REGISTERS_TOGETHER = 8
-"""The GPU allocates registers of a thread in this unit (CUDA C++ Programming Guide, compute capability 8 and newer)."""
-
-SM_WARPS = 16
-"""The largest number of warps on an SM. With more warps, rings have too few slots to copy far enough ahead."""
 
 ARRAY_ALIGNMENT = 16
 """The alignment of the arrays of a sparse tensor, in bytes."""
@@ -271,18 +262,6 @@ def _ring_rooms(state: TilesState) -> tuple[int, ...]:
     guess = most_sums(state.kernel) // threads + OTHER_REGISTERS
     most = ctas_of(machine, state.registers or guess, threads, state.ctas)
     return tuple(machine.shared_bytes(ctas) for ctas in range(max(1, most), 0, -1))
-
-
-def ctas_of(machine: Target, registers: int, threads: int, most: int | None) -> int:
-    """The number of CTAs that fit an SM by their registers and warps.
-
-    registers: registers of a thread.
-    threads: threads of a CTA.
-    most: limit of the launch; None for no limit.
-    """
-    whole = -(-registers // REGISTERS_TOGETHER) * REGISTERS_TOGETHER
-    found = min(machine.registers_per_sm // (whole * threads), SM_WARPS * LANES // threads)
-    return found if most is None else min(found, most)
 
 
 def _assign_encodings(state: TilesState) -> None:

@@ -7,7 +7,7 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from louver.compile.plan.register_tiles import AnySchedule, RegisterTiles
+from louver.compile.plan.register_tiles import AnySchedule, RegisterTiles, ctas_of
 from louver.compile.plan.schedule import Schedule
 from louver.compile.signature import Signature
 from louver.frontend.problem import Problem
@@ -134,7 +134,7 @@ def assemble_tiles(
     """The product as register tiles, and its assembly. machine: the target to assemble for, by default the schedule's."""
     from louver.compile.choose_family import CompiledKernel
     from louver.compile.problem_tiles import ProblemTiles, compile_problem_tiles
-    from louver.compile.tiles import CompiledTiles, ctas_of
+    from louver.compile.tiles import CompiledTiles
     from louver.library.occupancy import with_room
 
     found = with_room(CompiledKernel(compile_problem_tiles(problem, schedule)), None, machine)

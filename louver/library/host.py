@@ -18,6 +18,7 @@ from louver.formats.tensor import SparseTensor, stored_elements
 from louver.frontend.epilogue import Epilogue
 from louver.ir.product import unit_of
 from louver.isa.product_meaning import f32_to_tf32, read_tf32
+from louver.isa.targets import TARGETS
 from louver.library import reference
 from louver.library.request import Request, broken_rule
 from louver.runtime.arrays import ArrayView, empty_like_kind, view
@@ -39,7 +40,7 @@ def usable_device(s: SparseTensor) -> Device | None:
     found = current_device() if s.device is None else device(s.device)
     if isinstance(found, NoDevice):
         _say_once(str(found))
-    elif found.target != "sm_90a":
+    elif found.target not in TARGETS:
         _say_once(f"{found} has no kernel yet")
     else:
         return found

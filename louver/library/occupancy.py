@@ -9,7 +9,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from louver.compile.choose_family import CompiledKernel
-from louver.compile.tiles import SM_WARPS, CompiledTiles, compile_tiles, ctas_of
+from louver.compile.plan.register_tiles import SM_WARPS, ctas_of
+from louver.compile.tiles import CompiledTiles, compile_tiles
 from louver.ir.tile import LocalStoreOp
 from louver.isa.instruction import LANES
 from louver.ptx import assembler

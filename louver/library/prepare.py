@@ -131,6 +131,7 @@ def make_ready(
     *,
     batch_invariant: bool = False,
     dependent: bool = False,
+    form: str | None = None,
 ) -> None:
     """Make the launchers that calls of a problem with these N will use, for aligned and for other outputs."""
     state = s.derived.of(TensorState)
@@ -147,6 +148,7 @@ def make_ready(
             batch=batch,
             batch_invariant=batch_invariant,
             dependent=dependent,
+            form=form,
         ): None
         for n in sizes
         for aligned in (True, False)

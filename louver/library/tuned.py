@@ -17,9 +17,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from louver.compile.plan.register_tiles import AnySchedule
 from louver.compile.plan.schedule import Schedule
 from louver.frontend.problem import Problem
 from louver.isa.targets import target
+from louver.library.choose_tiles import choose_tiles
 from louver.library.configure import choose
 from louver.library.tuned_entry import Entry, Place, Sizes, UnusableEntryError, place_of, problem_facts, size_class
 from louver.runtime.cache import cache_directory
@@ -41,7 +43,7 @@ class Decision:
     reason: why better sources were skipped; "" if the best source had an entry.
     """
 
-    schedule: Schedule
+    schedule: AnySchedule
     origin: Origin
     reason: str
 
@@ -57,6 +59,7 @@ def decide(
     batch: int = 1,
     batch_invariant: bool = False,
     dependent: bool = False,
+    form: str | None = None,
 ) -> Decision:
     """The schedule of `a [m, k] @ b [k, n]` on a device: tuned on this machine, else from the package's table, else the
     model's choice.
@@ -68,8 +71,16 @@ def decide(
     batch_invariant: each sum over K has the same order for every n, so K is not cut. If sums are promoted, that happens
         after each K step, so the depth of a step must be the model's.
     dependent: see `louver.plan`. An entry is valid for one of the two values only.
+    form: the target of the kernel's instructions and limits; None for that of the device.
+
+    Targets without warpgroup products have register tiles.
     """
-    machine = target(place.target)
+    machine = target(form or place.target)
+    if not machine.has("wgmma.sp"):
+        if dependent:
+            raise ValueError(f"dependent launches have kernels for sm_90a, got {machine.name}: leave out dependent=True")
+        sizes = m, n, k, batch
+        return Decision(choose_tiles(problem, sizes, machine, place.sm_count, aligned_output=aligned_output), "model", "")
     alone = problem if problem.batch is None else replace(problem, batch=None)
     wanted = place_of(alone, m, n, k, place.name, aligned_output=aligned_output, dependent=dependent)
     model = partial(choose, target=machine, sm_count=place.sm_count, aligned_output=aligned_output, dependent=dependent)

@@ -6,7 +6,20 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from louver.compile.plan.schedule import Schedule
-from louver.isa.targets import target
+from louver.isa.instruction import LANES
+from louver.isa.targets import Target, target
+
+MOST_SLOTS = 8
+"""The largest number of slots of a ring. While one slot is multiplied, the others can be filled."""
+
+OTHER_REGISTERS = 64
+"""Registers of a thread that do not hold sums. They hold addresses and loads of the next step."""
+
+REGISTERS_TOGETHER = 8
+"""The GPU allocates registers of a thread in this unit (CUDA C++ Programming Guide, compute capability 8 and newer)."""
+
+SM_WARPS = 16
+"""The largest number of warps on an SM. With more warps, rings have too few slots to copy far enough ahead."""
 
 WIDEST_MULTIPLE = 16
 """The largest power of two that a kernel assumes of a size: the elements of the widest copy of 8-bit elements."""
@@ -43,17 +56,24 @@ class RegisterTiles:
         if type(self.aligned_output) is not bool:
             raise ValueError(f"aligned_output is True or False, got {self.aligned_output!r}")
 
-    @property
-    def cuts(self) -> bool:
-        """Whether a launch may cut tiles into ranges of K: never."""
-        return False
-
     def flat(self) -> dict[str, Any]:
         """All values by name."""
         return {name: getattr(self, name) for name in self.__slots__}
 
     def __str__(self) -> str:
         return f"RegisterTiles({', '.join(f'{name}={value!r}' for name, value in self.flat().items())})"
+
+
+def ctas_of(machine: Target, registers: int, threads: int, most: int | None = None) -> int:
+    """The number of CTAs that fit an SM by their registers and warps.
+
+    registers: registers of a thread.
+    threads: threads of a CTA.
+    most: limit of the launch; None for no limit.
+    """
+    whole = -(-registers // REGISTERS_TOGETHER) * REGISTERS_TOGETHER
+    found = min(machine.registers_per_sm // (whole * threads), SM_WARPS * LANES // threads)
+    return found if most is None else min(found, most)
 
 
 AnySchedule: TypeAlias = Schedule | RegisterTiles
