@@ -149,8 +149,9 @@ def _launcher(
     operand: Operand,
     shape: tuple[int, ...],
 ) -> Launcher:
-    cuts = isinstance(schedule, Schedule) and schedule.cuts
-    cutting = Cutting.of(Demand.of_problem(problem), schedule) if cuts else None
+    cutting = None
+    if isinstance(schedule, Schedule) and schedule.cuts:
+        cutting = Cutting.of(Demand.of_problem(problem), schedule)
     return Launcher(kernel, operand, shape, cutting)
 
 

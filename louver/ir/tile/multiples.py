@@ -24,8 +24,8 @@ APART = "louver.apart"
 
 def mark_multiples(function: FuncOp, names: Collection[str] | Mapping[str, int]) -> None:
     """Mark the arguments with these names as multiples, in place: of a number by name, or of `MULTIPLE`."""
-    for name in names:
-        _mark(function, (name,), DIVISIBILITY, IntegerAttr(names[name] if isinstance(names, Mapping) else MULTIPLE, 32))
+    for name, of in (names if isinstance(names, Mapping) else dict.fromkeys(names, MULTIPLE)).items():
+        _mark(function, (name,), DIVISIBILITY, IntegerAttr(of, 32))
 
 
 def mark_apart(function: FuncOp, names: Collection[str]) -> None:
