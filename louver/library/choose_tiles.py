@@ -16,10 +16,10 @@ from louver.compile.plan.register_tiles import (
     RegisterTiles,
     ctas_of,
 )
-from louver.formats.dtypes import element_type
+from louver.formats.dtypes import element_type, multiplied_as
 from louver.frontend.problem import Problem
 from louver.isa.instruction import LANES
-from louver.isa.targets import Target
+from louver.isa.targets import TARGETS, MmaFamily, Target
 
 TILES = (
     *((256, 128, 8), (128, 256, 8), (128, 128, 8), (128, 128, 4), (128, 64, 4), (64, 128, 4), (64, 64, 4)),
@@ -46,6 +46,8 @@ LATENCY = 800
 
 ROWS_OF_WARP, COLUMNS_OF_WARP = 16, 8
 """Rows and columns of one `mma.sp`."""
+
+_FAMILY: MmaFamily = "mma.sp::ordered_metadata"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +130,13 @@ def check_tiles(problem: Problem, target: Target) -> None:
             f"{target.name} multiplies weights of 2:4, and of 1:2 in f32, by mma.sp, got {problem.pattern}: prune to one of "
             "these, or use a GPU of target sm_90a"
         )
-    if problem.a in target.emulated:
-        raise ValueError(
-            f"{target.name} has no sparse product of {problem.a}: the assembler would replace it by many instructions. "
-            "Compress to f16, bf16 or s8"
-        )
+    for element in dict.fromkeys((problem.a, problem.b)):
+        if target.support(_FAMILY, multiplied_as(element)) != "native":
+            first = next(each.name for each in TARGETS.values() if each.support(_FAMILY, multiplied_as(element)) == "native")
+            raise ValueError(
+                f"{target.name} has no sparse product of {element} that is one instruction; the first target with one is "
+                f"{first}: compress to f16, bf16 or s8"
+            )
 
 
 def _cost(
