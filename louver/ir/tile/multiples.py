@@ -22,9 +22,9 @@ APART = "louver.apart"
 """The attribute of an array that does not overlap any other array of the call."""
 
 
-def mark_multiples(function: FuncOp, names: Collection[str] | Mapping[str, int]) -> None:
-    """Mark the arguments with these names as multiples, in place: of a number by name, or of `MULTIPLE`."""
-    for name, of in (names if isinstance(names, Mapping) else dict.fromkeys(names, MULTIPLE)).items():
+def mark_multiples(function: FuncOp, multiples: Mapping[str, int]) -> None:
+    """Mark arguments as multiples of a number, in place. multiples: the numbers by name, powers of two."""
+    for name, of in multiples.items():
         _mark(function, (name,), DIVISIBILITY, IntegerAttr(of, 32))
 
 
