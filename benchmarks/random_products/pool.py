@@ -10,11 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from multiprocessing import get_context
 from typing import Any
 
 from louver.formats.pattern import Pattern, lifted_pattern
+from louver.library import execute
 from louver.library.compiled import loaded_keys
 from random_products.cases import VECTORS, Case, cases
 from random_products.check import Outcome, checked, described
@@ -77,16 +79,25 @@ def counts(run: Iterable[Case]) -> Mapping[str, Mapping[str, int]]:
 
 
 def sweep(
-    count: int, seed: int, say: Callable[[str], object], workers: int | None = None, vectors: float = VECTORS
+    count: int,
+    seed: int,
+    say: Callable[[str], object],
+    workers: int | None = None,
+    vectors: float = VECTORS,
+    target: str | None = None,
 ) -> Sweep:
-    """Run `count` cases on the current GPU; `say` hears of each wrong one. workers: processes, by default one a core. vectors: as in `cases`."""
+    """Run `count` cases on the current GPU; `say` hears of each wrong one.
+
+    workers: processes, by default one a core. vectors: as in `cases`. target: the target whose kernels run.
+    """
     begin = time.perf_counter()
     groups = [
-        tuple(found) for _, found in itertools.groupby(cases(count, seed, vectors), key=lambda case: id(case.group))
+        tuple(found)
+        for _, found in itertools.groupby(cases(count, seed, vectors, target), key=lambda case: id(case.group))
     ]
     parts: dict[int, Part] = {}
     processes = workers or min(MOST_WORKERS, os.cpu_count() or 1)
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(processes, get_context("spawn"), run_as, (target,)) as pool:
         jobs = {pool.submit(run_group, group): index for index, group in enumerate(groups)}
         for job in as_completed(jobs):
             part = parts[jobs[job]] = job.result()
@@ -96,6 +107,16 @@ def sweep(
     outcomes = tuple(outcome for index in sorted(parts) for outcome in parts[index].outcomes)
     kernels = frozenset[str]().union(*(part.kernels for part in parts.values()))
     return Sweep(outcomes, len(kernels), time.perf_counter() - begin)
+
+
+def run_as(target: str | None) -> None:
+    """Let the calls of this process choose kernels of another target."""
+    if target is not None:
+        execute.schedule_for = partial(_schedule_as, execute.schedule_for, target)
+
+
+def _schedule_as(choose: Callable[..., Any], target: str, *sizes: Any, **options: Any) -> Any:
+    return choose(*sizes, **{**options, "form": target})
 
 
 def run_group(group: Sequence[Case]) -> Part:

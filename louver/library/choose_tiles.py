@@ -130,13 +130,17 @@ def check_tiles(problem: Problem, target: Target) -> None:
             f"{target.name} multiplies weights of 2:4, and of 1:2 in f32, by mma.sp, got {problem.pattern}: prune to one of "
             "these, or use a GPU of target sm_90a"
         )
-    for element in dict.fromkeys((problem.a, problem.b)):
-        if target.support(_FAMILY, multiplied_as(element)) != "native":
-            first = next(each.name for each in TARGETS.values() if each.support(_FAMILY, multiplied_as(element)) == "native")
-            raise ValueError(
-                f"{target.name} has no sparse product of {element} that is one instruction; the first target with one is "
-                f"{first}: compress to f16, bf16 or s8"
-            )
+    if not multiplies(target, problem.a, problem.b):
+        first = next(each.name for each in TARGETS.values() if multiplies(each, problem.a, problem.b))
+        raise ValueError(
+            f"{target.name} has no sparse product of {problem.a}×{problem.b} that is one instruction; the first target with "
+            f"one is {first}: compress to f16, bf16 or s8"
+        )
+
+
+def multiplies(target: Target, a: str, b: str) -> bool:
+    """Whether one instruction of a target multiplies a sparse A of a type by a B of another one."""
+    return all(target.support(_FAMILY, multiplied_as(each)) == "native" for each in (a, b))
 
 
 def _cost(
