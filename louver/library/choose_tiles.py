@@ -22,7 +22,7 @@ from louver.isa.instruction import LANES
 from louver.isa.targets import TARGETS, MmaFamily, Target
 
 TILES = (
-    *((256, 128, 8), (128, 256, 8), (128, 128, 8), (128, 128, 4), (128, 64, 4), (64, 128, 4), (64, 64, 4)),
+    *((256, 128, 8), (128, 128, 8), (128, 128, 4), (128, 64, 4), (64, 128, 4), (64, 64, 4)),
     *((128, 32, 4), (64, 32, 4), (64, 16, 4), (64, 8, 4), (32, 16, 2), (32, 8, 2), (16, 8, 1)),
 )
 """Rows, columns and warps of the tiles that are compared. A thread holds at most 128 sums."""
@@ -38,11 +38,14 @@ f16 (NVIDIA A100 whitepaper, table 3: 2,048 of the dense matrix).
 SHARED_BYTES = 128
 """Bytes of shared memory that an SM reads or writes in a clock (CUDA C++ Programming Guide: 32 banks of 4 bytes)."""
 
-CACHE_BYTES = 32
-"""Bytes that an SM takes from the L2 cache in a clock, if all of them read."""
+CACHE_BYTES = 48
+"""Bytes that an SM takes from the L2 cache in a clock, if all of them read (A100 whitepaper: 5,120 of 108 SMs)."""
 
 LATENCY = 800
 """Clocks from a copy to its data, if other SMs copy too."""
+
+MEETING = 150
+"""Clocks of a step in which the warps of a CTA wait for each other and for their first operands. Other CTAs multiply."""
 
 ROWS_OF_WARP, COLUMNS_OF_WARP = 16, 8
 """Rows and columns of one `mma.sp`."""
@@ -118,7 +121,7 @@ def costs(
         for rows, columns, warps in TILES
         for step in (widest, widest // 2)
         # A gated tile has both halves of its output, in groups of 8 rows.
-        if rows // problem.rows_per_output >= ROWS_OF_WARP and (rows <= 64 or rows < 2 * m) and columns < 2 * max(n, 8)
+        if rows // problem.rows_per_output >= ROWS_OF_WARP and rows < 2 * max(m, 32) and columns < 2 * max(n, 8)
     ]
     return tuple(sorted((each for each in found if each is not None), key=lambda each: each.clocks))
 
@@ -163,13 +166,15 @@ def _cost(
     read = across * (stored + metadata) + warps // across * columns * step * b.bytes
     tensor = stored * columns / MULTIPLIED
     shared, cache = (read + stage) / SHARED_BYTES, stage / CACHE_BYTES
-    waiting = LATENCY / ((slots - 1) * ctas)
     tiles = -(-m // rows) * -(-n // columns) * batch
+    beside = min(ctas, -(-tiles // sm_count))
+    waiting = LATENCY / ((slots - 1) * beside)
     whole, rest = divmod(tiles, ctas * sm_count)
     turns = whole * ctas + -(-rest // sm_count)
     output = rows // problem.rows_per_output * columns * element_type(problem.out).bytes
     waves = -(-turns // ctas)
-    clocks = turns * (-(-k // step) * max(tensor, shared, cache, waiting) + output / CACHE_BYTES) + waves * LATENCY
+    each = max(tensor, shared, cache, waiting) + MEETING / beside
+    clocks = turns * (-(-k // step) * each + output / CACHE_BYTES) + waves * LATENCY
     return TileCost(schedule, ctas, slots, waves, tensor, shared, cache, waiting, clocks)
 
 

@@ -131,13 +131,20 @@ def build_record(problem: Problem, schedule: AnySchedule, target: str) -> Kernel
 def assemble_tiles(
     problem: Problem, schedule: RegisterTiles, machine: str | None = None
 ) -> tuple[ProblemTiles, Assembly]:
-    """The product as register tiles, and its assembly. machine: the target to assemble for, by default the schedule's."""
+    """The product as register tiles, and its assembly. If the epilogue leaves a thread too few registers, the tile is the
+    largest half, quarter and so on of the schedule's with which it does not spill.
+
+    machine: the target to assemble for, by default the schedule's.
+    """
     from louver.compile.choose_family import CompiledKernel
     from louver.compile.problem_tiles import ProblemTiles, compile_problem_tiles
     from louver.compile.tiles import CompiledTiles
     from louver.library.occupancy import with_room
 
     found = with_room(CompiledKernel(compile_problem_tiles(problem, schedule)), None, machine)
+    while not found.assembly.clean and (half := schedule.half) is not None:
+        schedule = half
+        found = with_room(CompiledKernel(compile_problem_tiles(problem, schedule)), None, machine)
     tiles = found.kernel.made
     assert isinstance(tiles, CompiledTiles)
     by_registers = ctas_of(tiles.target, found.registers, tiles.signature.threads, tiles.ctas)

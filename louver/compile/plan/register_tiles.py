@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from louver.compile.plan.schedule import Schedule
@@ -20,6 +20,9 @@ REGISTERS_TOGETHER = 8
 
 SM_WARPS = 16
 """The largest number of warps on an SM. With more warps, rings have too few slots to copy far enough ahead."""
+
+LEAST_HALVED = 32
+"""Tiles with a longer side may be halved. Smaller ones have fewer sums than other values."""
 
 WIDEST_MULTIPLE = 16
 """The largest power of two that a kernel assumes of a size: the elements of the widest copy of 8-bit elements."""
@@ -55,6 +58,14 @@ class RegisterTiles:
             raise ValueError(f"k_multiple is at most {WIDEST_MULTIPLE}, got {self.k_multiple}")
         if type(self.aligned_output) is not bool:
             raise ValueError(f"aligned_output is True or False, got {self.aligned_output!r}")
+
+    @property
+    def half(self) -> RegisterTiles | None:
+        """Half of the tile along its longer side, by as many warps; None for a tile that is too small to be divided."""
+        if max(self.tile_m, self.tile_n) <= LEAST_HALVED:
+            return None
+        longer = "tile_m" if self.tile_m >= self.tile_n else "tile_n"
+        return replace(self, **{longer: getattr(self, longer) // 2})
 
     def flat(self) -> dict[str, Any]:
         """All values by name."""
