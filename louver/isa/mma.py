@@ -23,7 +23,7 @@ from louver.isa.instruction import Bits, Effect, Operand, RegType, Requirement
 from louver.isa.metadata import GROUPS, MetadataMap, of_warp
 from louver.isa.mma_fragments import COLUMNS, ROWS, ElementBits, warp_accumulator, warp_operand_a, warp_operand_b
 from louver.isa.product_meaning import multiply
-from louver.isa.targets import FP8
+from louver.isa.targets import FP8, MmaFamily
 
 if TYPE_CHECKING:
     from louver.isa.machine import Outcome, WarpState
@@ -39,13 +39,15 @@ ACCUMULATORS: dict[tuple[str, str], tuple[str, ...]] = {
 }
 """Legal accumulators of each (A, B). Sparse 8-bit floats have no f16 sums on sm_90a, so dense ones have none here."""
 
-STORED: dict[int, tuple[int, ...]] = {8: (32,), 16: (8, 16), 32: (4, 8)}
-"""Columns of A in registers, by element bits: k of a dense product, k/2 of a sparse one."""
+A_BITS = 256
+"""Bits of a row of A in registers. All types but 8-bit floats and dense 8-bit integers also have half as many."""
 
 
 def legal_k(a: str, sparse: bool) -> tuple[int, ...]:
     """Legal k of products whose A has the element type `a`, least first."""
-    return tuple(columns * (2 if sparse else 1) for columns in STORED[element_type(a).bits])
+    bits = element_type(a).bits
+    whole = A_BITS // bits * (2 if sparse else 1)
+    return (whole // 2, whole) if bits != 8 or (sparse and a in INTEGER) else (whole,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,11 @@ class Mma(Effect):
     def _type_b(self) -> ElementType:
         return ELEMENT_TYPES[self.b]
 
+    @property
+    def family(self) -> MmaFamily:
+        """The name in a target's units."""
+        return "mma.sp::ordered_metadata" if self.sparse else "mma"
+
     # --- text ------------------------------------------------------------------------------------------------------
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -139,10 +146,9 @@ class Mma(Effect):
 
     @property
     def mnemonic(self) -> str:
-        sparse = ".sp::ordered_metadata" if self.sparse else ""
         saturate = ".satfinite" if self.satfinite else ""
         shape = f"m{ROWS}n{COLUMNS}k{self.k}"
-        return f"mma{sparse}.sync.aligned.{shape}.row.col{saturate}.{self.d}.{self.a}.{self.b}.{self.d}"
+        return f"{self.family}.sync.aligned.{shape}.row.col{saturate}.{self.d}.{self.a}.{self.b}.{self.d}"
 
     def text(self, *args: str) -> str:
         selector = [f"{self.selector:#x}"] if self.sparse else []

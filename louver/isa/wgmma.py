@@ -22,7 +22,7 @@ from louver.isa.instruction import Bits, Effect, Operand, RegType, Requirement
 from louver.isa.metadata import MAPS, MetadataMap
 from louver.isa.product_meaning import multiply
 from louver.isa.swizzle import CHUNK, Major
-from louver.isa.targets import FP8, MAX_PENDING_PRODUCTS
+from louver.isa.targets import FP8, MAX_PENDING_PRODUCTS, MmaFamily
 from louver.isa.wgmma_meaning import Shared, read
 
 if TYPE_CHECKING:
@@ -143,6 +143,11 @@ class Wgmma(Effect):
     @property
     def _type_b(self) -> ElementType:
         return element_type(self.b)
+
+    @property
+    def family(self) -> MmaFamily:
+        """The name in a target's units."""
+        return "wgmma.sp" if self.sparse else "wgmma"
 
     # --- text ------------------------------------------------------------------------------------------------------
     @property

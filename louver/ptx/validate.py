@@ -148,7 +148,8 @@ class _Instructions:
                 else:
                     _check_predicate(node.condition)
             except ValueError as error:
-                raise ValidationError(f"{self._kernel.name}, instruction {index} ({what}): {error}") from None
+                at = f" at {node.place}" if node.place else ""
+                raise ValidationError(f"{self._kernel.name}, instruction {index} ({what}){at}: {error}") from None
 
     def _instruction(self, node: Inst) -> None:
         check_arguments(node.op, node.args)

@@ -9,6 +9,7 @@ import pytest
 
 from louver.isa.instruction import Requirement
 from louver.isa.mma import FP8, INTEGER, Mma, legal_k
+from louver.isa.targets import TARGETS, target
 from louver.ptx.assembler import assemble
 from louver.ptx.module import Module
 from louver.ptx.printer import print_module
@@ -20,19 +21,21 @@ from support.warp_products import every_form, make_product, product_kernel, shap
 
 def test_the_forms_are_these():
     forms = list(every_form())
-    assert len(forms) == len(set(forms)) == 56
+    assert len(forms) == len(set(forms)) == 72
     assert {(f.a, f.sparse, f.k, f.selectors) for f in forms} == {
         *((a, False, k, 1) for a in ("f16", "bf16") for k in (8, 16)),
         *((a, True, k, n) for a in ("f16", "bf16") for k, n in ((16, 4), (32, 2))),
         *(("tf32", False, k, 1) for k in (4, 8)),
         *(("tf32", True, k, n) for k, n in ((8, 4), (16, 2))),
         *((a, sparse, 64 if sparse else 32, 1) for a in ("e4m3", "e5m2", "s8", "u8") for sparse in (False, True)),
+        *((a, True, 32, 2) for a in ("s8", "u8")),
     }
 
 
 def test_k_doubles_where_a_is_sparse():
     assert legal_k("f16", False) == (8, 16) and legal_k("f16", True) == (16, 32)
-    assert legal_k("tf32", True) == (8, 16) and legal_k("u8", True) == (64,)
+    assert legal_k("tf32", True) == (8, 16) and legal_k("u8", True) == (32, 64)
+    assert legal_k("u8", False) == (32,) and legal_k("e4m3", True) == (64,)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +90,8 @@ def test_operands():
         ({"a": "e4m3", "b": "e5m2", "d": "f16", "k": 64}, "accumulates in f32, got f16"),
         ({"k": 8}, "k of a sparse product of f16 is 16 or 32, got 8"),
         ({"k": 32, "sparse": False}, "k of a dense product of f16 is 8 or 16, got 32"),
-        ({"a": "s8", "b": "s8", "d": "s32", "k": 32}, "k of a sparse product of s8 is 64, got 32"),
+        ({"a": "s8", "b": "s8", "d": "s32", "k": 16}, "k of a sparse product of s8 is 32 or 64, got 16"),
+        ({"a": "e4m3", "b": "e4m3", "k": 32}, "k of a sparse product of e4m3 is 64, got 32"),
         ({"satfinite": True}, "satfinite belongs to integer products, got f16 x f16"),
         ({"selector": 4}, "sparse product of f16 with k 16 is 0 to 3, got 4"),
         ({"k": 32, "selector": 2}, "sparse product of f16 with k 32 is 0 to 1, got 2"),
@@ -109,17 +113,27 @@ def test_requirements():
     assert Mma("e4m3", "e5m2", "f32", 64, True).requires == Requirement((8, 5), "sm_89")
 
 
-@pytest.mark.parametrize("target", ["sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a"])
-def test_ptxas_takes_every_form_for_every_target_that_has_it(target):
-    """Text for the target, with the version that the newest form and the target need."""
-    forms = [form for form in every_form() if form.requires.target != "sm_89" or target != "sm_80"]
-    text = print_module(Module("sm_90a", [statement_kernel("every", list(forms))]))
-    version = {"sm_100a": (8, 6), "sm_120a": (8, 7)}.get(target, (8, 5))
-    assemble_text(header(version, target) + text[text.index(".visible") :], target)
+@pytest.mark.parametrize("name", TARGETS)
+def test_ptxas_takes_the_forms_that_a_target_provides_and_no_others(name):
+    """So do the target's units. Texts have the version that the newest form and the target need."""
+    machine = target(name)
+    given = [form for form in every_form() if machine.provides(form.requires.target)]
+    assert given == [form for form in every_form() if machine.support(form.family, form.a)]
+    assemble(print_module(Module(name, [statement_kernel("every", given)])), name)
+    denied = [form for form in every_form() if form not in given]
+    if not denied:
+        return
+    text = print_module(Module("sm_90a", [statement_kernel("none", denied)]))
+    ptx = header(max(machine.min_ptx, (8, 5)), name) + text[text.index(".visible") :]
+    with pytest.raises(AssertionError) as refused:
+        assemble_text(ptx, name)
+    lines = {number for number, line in enumerate(ptx.splitlines(), 1) if "mma" in line}
+    assert len(lines) == len(denied)
+    assert {int(number) for number in re.findall(r"line (\d+); error", str(refused.value))} >= lines
 
 
 @pytest.mark.parametrize(
-    ("form", "version", "target"),
+    ("form", "version", "name"),
     [
         (Mma("f16", "f16", "f32", 32, True), (8, 4), "sm_80"),
         (Mma("e4m3", "e4m3", "f32", 32), (8, 3), "sm_89"),
@@ -128,13 +142,13 @@ def test_ptxas_takes_every_form_for_every_target_that_has_it(target):
     ],
     ids=str,
 )
-def test_an_older_version_or_target_is_not_enough(form, version, target):
+def test_an_older_version_or_target_is_not_enough(form, version, name):
     text = print_module(Module("sm_90a", [statement_kernel("one", [form])]))
     with pytest.raises(AssertionError, match="PTX ISA|\\.version|not support|requires"):
-        assemble_text(header(version, target) + text[text.index(".visible") :], target)
-    if target == "sm_80" and form.a == "e4m3":
+        assemble_text(header(version, name) + text[text.index(".visible") :], name)
+    if name == "sm_80" and form.a == "e4m3":
         with pytest.raises(ValidationError, match="needs sm_89, got the target sm_80"):
-            print_module(Module(target, [statement_kernel("one", [form])]))
+            print_module(Module(name, [statement_kernel("one", [form])]))
 
 
 def test_sparse_products_reach_the_machine_code_as_sparse_ones(rng):
