@@ -4,7 +4,7 @@ Protocol: f16 products of a 2:4 weight [M, K] with tokens [N, K], f32 sums, f16 
 each of `--targets`, whose kernels keep to that target's instructions and limits; by PyTorch's semi-structured CUTLASS kernels;
 by cuBLAS with the pruned weight. A loop of `mma.sp.m16n8k32` with all operands in registers gives the rate of the instruction:
 the best of 4, 8 and 16 warps on each SM. All run in turns in one process, by CUDA graphs as `louver bench gemm` runs them.
-Results are compared with float64 for 32 tokens.
+Results are compared with float64 for 32 tokens. The tiles that Louver's model compares for the first target are measured too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import louver
+from louver.frontend.problem import Problem
 from louver.isa.mma import Mma
+from louver.isa.targets import target as machine
+from louver.library.choose_tiles import costs
 from louver.library.numerics import accumulation
 from louver.measure.float64 import beside_float64, sampled
 from louver.measure.graph import prepare, take_turns
@@ -24,6 +27,7 @@ from louver.measure.operands import make_operands
 from louver.measure.problems import GemmProblem
 from louver.measure.protocol import Protocol, median
 from louver.measure.record import write_record
+from louver.measure.tune_run import Task, set_up
 from louver.ptx.assembler import assemble
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Address, Kernel, Module, Param
@@ -36,6 +40,9 @@ SHAPES = ((4096, 4096, 4096), (4096, 8192, 8192), (4096, 256, 4096), (4096, 16, 
 """M, N and K. Targets are compared in the first two."""
 
 TARGETS = ("sm_80", "sm_86", "sm_120a")
+MOST_TILES = 10
+"""Tiles that are measured, the best by the model first."""
+
 PRODUCTS = 16
 """Products of a warp that do not depend on each other."""
 
@@ -137,6 +144,27 @@ def measure(torch: Any, shape: tuple[int, int, int], targets: tuple[str, ...], p
     return {"m": m, "n": n, "k": k, "contenders": rows}
 
 
+def tiles(torch: Any, shape: tuple[int, int, int], target: str, place: Device) -> list[dict[str, Any]]:
+    """The tiles that Louver compares for a target, each measured, with what the model predicts of them."""
+    m, n, k = shape
+    task = Task(Problem("linear"), m, n, k)
+    found = costs(task.problem, (*shape, 1), machine(target), place.sm_count, aligned_output=True)[:MOST_TILES]
+    times = set_up(torch, task, place, PROTOCOL).measure([each.schedule for each in found])
+    rows = [
+        {
+            **each.schedule.flat(),
+            "predicted_clocks": round(each.clocks),
+            "us": round(1e6 * times[each.schedule], 2),
+            "tflops": round(2 * m * n * k / times[each.schedule] / 1e12, 1),
+        }
+        for each in found
+        if each.schedule in times
+    ]
+    for row in rows:
+        print(m, n, k, {name: row[name] for name in ("target", "tile_m", "tile_n", "tile_k", "warps", "predicted_clocks", "tflops")}, flush=True)
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--targets", default=",".join(TARGETS), help="targets whose kernels run, beside the GPU's own")
@@ -146,6 +174,7 @@ def main() -> None:
     targets = tuple(given.targets.split(","))
     rows = [measure(torch, shape, targets, place) for shape in SHAPES]
     record = {"kind": "register tiles", **header(torch), "protocol": " ".join(str(__doc__).split()), "rows": rows}
+    record["tiles"] = [row for shape in SHAPES[:1] for row in tiles(torch, shape, targets[0], place)]
     record["bursts"] = PROTOCOL.describe_bursts()
     write_record(given.out, record)
 
