@@ -34,11 +34,13 @@ def main() -> int:
     parser.add_argument(
         "--vectors", type=float, default=VECTORS, help="share of vectors N:M@L, 0 to 1; default: a third"
     )
-    parser.add_argument("--target", help="the target whose kernels run; default: the GPU's own")
+    parser.add_argument("--target", help="targets whose kernels run, separated by commas; default: the GPU's own")
     parser.add_argument("--out", type=Path, help="write the record as JSON")
     args = parser.parse_args()
-    if args.target is not None and args.target not in TARGETS:
-        parser.error(f"--target is one of {', '.join(TARGETS)}, got {args.target}")
+    targets = tuple(args.target.split(",")) if args.target else (None,)
+    for each in targets:
+        if each is not None and each not in TARGETS:
+            parser.error(f"--target is one of {', '.join(TARGETS)}, got {each}")
     if not 0 <= args.vectors <= 1:
         parser.error(f"--vectors is a share from 0 to 1, got {args.vectors}")
     try:
@@ -47,7 +49,7 @@ def main() -> int:
         parser.error(str(error))
     # Other targets have no kernels of vectors.
     vectors = args.vectors if args.target is None else 0.0
-    found = sweep(args.cases, args.seed, lambda line: print(line, flush=True), args.workers, vectors, args.target)
+    found = sweep(args.cases, args.seed, lambda line: print(line, flush=True), args.workers, vectors, targets)
     record = {
         **facts,
         "protocol": " ".join(str(__doc__).split()),

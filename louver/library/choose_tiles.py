@@ -19,7 +19,7 @@ from louver.compile.plan.register_tiles import (
 from louver.formats.dtypes import element_type, multiplied_as
 from louver.frontend.problem import Problem
 from louver.isa.instruction import LANES
-from louver.isa.targets import TARGETS, MmaFamily, Target
+from louver.isa.targets import FP8, TARGETS, MmaFamily, Target
 
 TILES = (
     *((256, 128, 8), (128, 128, 8), (128, 128, 4), (128, 64, 4), (64, 128, 4), (64, 64, 4)),
@@ -139,6 +139,15 @@ def check_tiles(problem: Problem, target: Target) -> None:
             f"{target.name} has no sparse product of {problem.a}×{problem.b} that is one instruction; the first target with "
             f"one is {first}: compress to f16, bf16 or s8"
         )
+    if not stores(target, problem.out):
+        raise ValueError(
+            f"{target.name} has no conversion to {problem.out}; the first target with one is sm_89: store f16, bf16, f32 or s8"
+        )
+
+
+def stores(target: Target, out: str) -> bool:
+    """Whether a target converts results to an element type."""
+    return out not in FP8 or target.provides("sm_89")
 
 
 def multiplies(target: Target, a: str, b: str) -> bool:
