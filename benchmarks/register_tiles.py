@@ -60,7 +60,11 @@ def loop(warps: int) -> Kernel:
     k = KernelBuilder("products", (Param("out", "u64"), Param("rounds", "u32")), threads=32 * warps)
     out, rounds, lane = k.ld_param("out"), k.ld_param("rounds"), k.special("%tid.x")
     # Legal metadata: the first two of each group.
-    a, b, metadata = [k.add(lane, each) for each in range(4)], [k.add(lane, 4 + each) for each in range(4)], k.mov(0x44444444)
+    a, b, metadata = (
+        [k.add(lane, each) for each in range(4)],
+        [k.add(lane, 4 + each) for each in range(4)],
+        k.mov(0x44444444),
+    )
     sums = [[k.mov(0.0, kind="f32") for _ in range(4)] for _ in range(PRODUCTS)]
     number = k.mov(0)
     with k.loop(uniform=True) as repeated:
@@ -161,7 +165,16 @@ def tiles(torch: Any, shape: tuple[int, int, int], target: str, place: Device) -
         if each.schedule in times
     ]
     for row in rows:
-        print(m, n, k, {name: row[name] for name in ("target", "tile_m", "tile_n", "tile_k", "warps", "predicted_clocks", "tflops")}, flush=True)
+        print(
+            m,
+            n,
+            k,
+            {
+                name: row[name]
+                for name in ("target", "tile_m", "tile_n", "tile_k", "warps", "predicted_clocks", "tflops")
+            },
+            flush=True,
+        )
     return rows
 
 

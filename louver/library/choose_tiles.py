@@ -17,6 +17,7 @@ from louver.compile.plan.register_tiles import (
     ctas_of,
 )
 from louver.formats.dtypes import element_type, multiplied_as
+from louver.formats.pattern import LIFTED_PATTERNS
 from louver.frontend.problem import Problem
 from louver.isa.instruction import LANES
 from louver.isa.targets import FP8, TARGETS, MmaFamily, Target
@@ -128,21 +129,31 @@ def costs(
 
 def check_tiles(problem: Problem, target: Target) -> None:
     """Raises ValueError for a product that register tiles of a target do not have."""
-    if problem.unit != "wgmma" or problem.gathers:
-        raise ValueError(
-            f"{target.name} multiplies weights of 2:4, and of 1:2 in f32, by mma.sp, got {problem.pattern}: prune to one of "
-            "these, or use a GPU of target sm_90a"
-        )
-    if not multiplies(target, problem.a, problem.b):
-        first = next(each.name for each in TARGETS.values() if multiplies(each, problem.a, problem.b))
-        raise ValueError(
-            f"{target.name} has no sparse product of {problem.a}×{problem.b} that is one instruction; the first target with "
-            f"one is {first}: compress to f16, bf16 or s8"
-        )
+    rule = broken_rule(target, problem.pattern, problem.a, problem.b)
+    if rule is not None:
+        raise ValueError(rule)
     if not stores(target, problem.out):
         raise ValueError(
             f"{target.name} has no conversion to {problem.out}; the first target with one is sm_89: store f16, bf16, f32 or s8"
         )
+
+
+def broken_rule(target: Target, pattern: str | None, a: str, b: str) -> str | None:
+    """The rule that operands break for which a target has no products; None if it has them."""
+    if target.has("wgmma.sp"):
+        return None
+    if pattern not in LIFTED_PATTERNS:
+        return (
+            f"{target.name} multiplies weights of 2:4, and of 1:2 in f32, by mma.sp, got {pattern}: prune to one of these, or "
+            "use a GPU of target sm_90a"
+        )
+    if not multiplies(target, a, b):
+        first = next(each.name for each in TARGETS.values() if multiplies(each, a, b))
+        return (
+            f"{target.name} has no sparse product of {a}×{b} that is one instruction; the first target with one is {first}: "
+            "compress to f16, bf16 or s8"
+        )
+    return None
 
 
 def stores(target: Target, out: str) -> bool:
@@ -195,4 +206,3 @@ def _warps_across(rows: int, columns: int, warps: int) -> int:
         if across * COLUMNS_OF_WARP <= columns and warps // across * ROWS_OF_WARP <= rows
     ]
     return min(fitting, key=lambda across: rows * across / warps / 2 + columns / across)
-

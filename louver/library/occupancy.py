@@ -101,9 +101,7 @@ def _begin(made: CompiledTiles, machine: str | None, begun: ExitStack) -> tuple[
     if first.takes(SLOW):
         cores = len(os.sched_getaffinity(0)) - 1
         texts = [made.with_ctas(count).ptx for count in _numbers_of_ctas(made)[:cores]]
-    return first, {
-        text: begun.enter_context(assembler.Assembling(*_text_for(text, own, machine))) for text in texts
-    }
+    return first, {text: begun.enter_context(assembler.Assembling(*_text_for(text, own, machine))) for text in texts}
 
 
 def _closer(found: Assembled, machine: str | None, ahead: dict[str, Assembling]) -> Assembled:

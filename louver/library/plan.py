@@ -216,12 +216,26 @@ class Plan:
         (m, k), solved = self._s.shape[-2:], self.problem
         target = target_named(self.target or self.device.target)
         n, sizes = column_class(max(self.n, 1)), self.device.sm_count
-        options = {"batch": self.batch, "batch_invariant": self.batch_invariant, "dependent": self.dependent}
-        found = decide(solved, m, n, k, self.device, aligned_output=True, form=self.target, **options)
+        found = decide(
+            solved,
+            m,
+            n,
+            k,
+            self.device,
+            aligned_output=True,
+            batch=self.batch,
+            batch_invariant=self.batch_invariant,
+            dependent=self.dependent,
+            form=self.target,
+        )
         told = predicted(
             solved, (m, n, k, self.batch), target, sizes, aligned_output=True, cuts=not self.batch_invariant
         )
-        origin = {"tuned": "measured here", "table": "measured, from the package's table", "model": "the model's choice"}
+        origin = {
+            "tuned": "measured here",
+            "table": "measured, from the package's table",
+            "model": "the model's choice",
+        }
         return Reasons(
             promised(solved.pattern, solved.a, f"the weight [{m}, {k}]"),
             told,
@@ -321,7 +335,9 @@ def plan(
     if place is not None:
         stream = 0 if example is None else example.stream or 0
         sizes = (column_class(max(n, 1)),)
-        make_ready(s, sizes, solved, place, count, stream, batch_invariant=batch_invariant, dependent=dependent, form=target)
+        make_ready(
+            s, sizes, solved, place, count, stream, batch_invariant=batch_invariant, dependent=dependent, form=target
+        )
     return Plan(s, n, count, solved, given, activation, place, batch_invariant, dependent, target)
 
 

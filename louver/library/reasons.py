@@ -35,7 +35,10 @@ class Reasons:
 
     def __str__(self) -> str:
         lines = [("detect", self.detect), *(("cost", each) for each in self.cost), ("select", self.select)]
-        named = [(name if index == 0 or lines[index - 1][0] != name else "", text) for index, (name, text) in enumerate(lines)]
+        named = [
+            (name if index == 0 or lines[index - 1][0] != name else "", text)
+            for index, (name, text) in enumerate(lines)
+        ]
         return "\n".join(f"{f'{name}:' if name else '':8}{text}" for name, text in named)
 
 
@@ -47,7 +50,13 @@ def promised(pattern: str | None, element: str, operand: str) -> str:
 
 
 def predicted(
-    subject: Demand | Problem, sizes: tuple[int, int, int, int], target: Target, sm_count: int, *, aligned_output: bool, cuts: bool
+    subject: Demand | Problem,
+    sizes: tuple[int, int, int, int],
+    target: Target,
+    sm_count: int,
+    *,
+    aligned_output: bool,
+    cuts: bool,
 ) -> tuple[str, ...]:
     """The best candidates for a product. sizes: m, n, k and the number of such products."""
     if isinstance(subject, Problem) and not target.has("wgmma.sp"):
@@ -55,7 +64,9 @@ def predicted(
         return (*map(str, found[:SHOWN]), f"{len(found)} candidates; rates from documents, not measured")
     demand = Demand.of_problem(subject) if isinstance(subject, Problem) else subject
     known = costs_for(demand, sizes, target, sm_count, aligned_output=aligned_output, cuts=cuts)
-    lines = [f"{clocks / CLOCK:,.1f} µs by {schedule}{_cut(cut.cut, cut.parts)}" for schedule, cut, clocks in known[:SHOWN]]
+    lines = [
+        f"{clocks / CLOCK:,.1f} µs by {schedule}{_cut(cut.cut, cut.parts)}" for schedule, cut, clocks in known[:SHOWN]
+    ]
     return (*lines, f"{len(known)} candidates; rates fitted to an H200")
 
 

@@ -98,7 +98,9 @@ def decide(
             elif isinstance(schedule, Schedule) and isinstance(tiled, Schedule):
                 promoted = problem.accumulate == "promoted" and schedule.tile.k != tiled.tile.k
                 if batch_invariant and (schedule.cuts or promoted):
-                    raise UnusableEntryError("it sums K in another order than products of other sizes (batch_invariant)")
+                    raise UnusableEntryError(
+                        "it sums K in another order than products of other sizes (batch_invariant)"
+                    )
             return Decision(schedule, origin, "; ".join(reasons))
         except UnusableEntryError as error:
             reasons.append(f"entry passed over ({origin}): {error}")

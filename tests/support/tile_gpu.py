@@ -23,7 +23,9 @@ SHARED = {(8, 0): 163, (8, 6): 99, (8, 7): 163, (8, 9): 99, (9, 0): 227, (10, 0)
 class TileGpu:
     """Makes a recording device one of another compute capability, whose register tiles run when they are launched."""
 
-    def __init__(self, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], sms: int = 4) -> None:
+    def __init__(
+        self, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], sms: int = 4
+    ) -> None:
         self.made: dict[str, ProblemTiles] = {}
         self.ran: list[ProblemTiles] = []
         self.arrays: list[np.ndarray] = []

@@ -144,7 +144,9 @@ def _tuned() -> str:
     from louver.library.tuned_entry import Entry, status
 
     own = [
-        status(found, TARGETS.get(str(found.schedule.get("target")), SM_90A)) if isinstance(found, Entry) else str(found)
+        status(found, TARGETS.get(str(found.schedule.get("target")), SM_90A))
+        if isinstance(found, Entry)
+        else str(found)
         for _, found in kept()
     ]
     package = [status(entry, SM_90A) for entry in tables()]

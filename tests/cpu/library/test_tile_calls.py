@@ -9,6 +9,7 @@ import pytest
 
 import louver
 from louver.compile.plan.register_tiles import RegisterTiles
+from louver.formats.dtypes import element_type
 from support.fake_gpu import FakeGpu, FakeTorch
 from support.tile_gpu import SHARED, TileGpu
 
@@ -53,7 +54,9 @@ def test_a_plan_explains_itself(
         f"detect: the weight [{M}, {K}] of f16 holds 2:4, promised by its type: a sparse tensor stores no other elements"
     )
     assert cost[0].startswith("cost:   ") and "clocks, limited by" in cost[0] and "not measured" in cost[-1]
-    assert select.startswith("select: mma.sp::ordered_metadata.m16n8k32 of f16, one machine instruction on sm_89, which")
+    assert select.startswith(
+        "select: mma.sp::ordered_metadata.m16n8k32 of f16, one machine instruction on sm_89, which"
+    )
 
 
 def test_a_plan_for_another_target_runs_its_kernel(
@@ -108,8 +111,31 @@ def test_types_that_a_target_lacks(
     out: str | None,
     message: str,
 ) -> None:
-    TileGpu(gpu, monkeypatch, (8, 0))
-    numpy = louver.formats.dtypes.element_type(a).numpy
+    card = TileGpu(gpu, monkeypatch, (8, 0))
+    numpy = element_type(a).numpy
     s = louver.compress(louver.prune(rng.standard_normal((M, K)).astype(numpy), "2:4"), "2:4")
     with pytest.raises(ValueError, match=message):
-        louver.plan("linear", s, 16, out_dtype=out)
+        louver.plan("linear", s, 16, out_dtype=out, like=card.on(np.zeros((16, K), numpy)))
+
+
+@pytest.mark.parametrize(
+    ("element", "pattern", "message"),
+    [("e4m3", "2:4", "sm_80 has no sparse product of e4m3×e4m3"), ("f16", "4:8@16", "sm_80 multiplies weights of 2:4")],
+)
+def test_host_arrays_that_the_gpu_would_refuse(
+    gpu: FakeGpu,
+    torch: FakeTorch,
+    monkeypatch: pytest.MonkeyPatch,
+    rng: np.random.Generator,
+    element: str,
+    pattern: str,
+    message: str,
+) -> None:
+    TileGpu(gpu, monkeypatch, (8, 0))
+    numpy = element_type(element).numpy
+    s = louver.compress(louver.prune(rng.standard_normal((32, 64)).astype(numpy), pattern), pattern)
+    x = rng.standard_normal((3, 64)).astype(numpy)
+    with pytest.warns(louver.NoKernelWarning, match=message):
+        louver.linear(x, s)
+    with pytest.raises(ValueError, match=message):
+        louver.prepare(s, n=3, kind="matmul")

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
+import louver
 from louver.compile.plan.register_tiles import RegisterTiles
 from louver.compile.problem_tiles import ProblemTiles, compile_problem_tiles
 from louver.formats.dtypes import element_type
@@ -15,6 +16,8 @@ from louver.frontend.epilogue import NO_EPILOGUE
 from louver.frontend.problem import Batch, Problem
 from louver.library.emulate import emulate
 from support.fused import EPILOGUES, FusedOperands, fused_operands
+
+pytestmark = pytest.mark.sampled(4)
 
 TARGETS = ("sm_80", "sm_120a")
 """A target of each way to assemble: the first with `mma.sp`, and one with less shared memory."""
@@ -78,8 +81,6 @@ def test_every_option(rng: np.random.Generator, kind: Literal["linear", "matmul"
 @pytest.mark.parametrize("batch", ["dense", "sparse", "both"])
 @pytest.mark.parametrize("kind", ["linear", "matmul"])
 def test_batches(rng: np.random.Generator, kind: Literal["linear", "matmul"], batch: Batch) -> None:
-    import louver
-
     problem = Problem(kind, batch=batch, epilogue=NO_EPILOGUE)
     m, n, k, entries = 40, 24, 72, 3
     w = louver.prune(rng.standard_normal((entries if problem.batched_a else 1, m, k)).astype(np.float16), "2:4")
