@@ -63,8 +63,13 @@ class Unit:
 
     @property
     def name(self) -> str:
-        """Family and kind, as PTX joins them."""
-        return f"{self.family}.kind::{self.kind}" if self.kind else self.family
+        """Family and kind."""
+        return unit_name(self.family, self.kind)
+
+
+def unit_name(family: MmaFamily, kind: str) -> str:
+    """Family and kind, as PTX joins them."""
+    return f"{family}.kind::{kind}" if kind else family
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +81,7 @@ class Target:
     setmaxnreg_min, setmaxnreg_max, setmaxnreg_step: range and step of `setmaxnreg`, all 0 without it. max_cluster: CTAs
     of a cluster, 1 without clusters. bulk_copies: destination of `cp.async.bulk` without multicast, None without bulk
     copies and tensor maps. registers_per_sm: 32-bit registers. registers_per_thread: registers that one thread can
-    name. max_threads: threads of a CTA.
+    name. max_threads: threads of a CTA. measured: the card of the benchmark records, "" if there are none.
     Sources: CUDA C++ Programming Guide, Compute Capabilities; cuda_occupancy.h; PTX ISA, setmaxnreg and the target notes
     of each product. ptxas confirms each row (tests/cpu/isa/test_targets.py).
     """
@@ -96,6 +101,7 @@ class Target:
     registers_per_sm: int = 65536
     registers_per_thread: int = 255
     max_threads: int = 1024
+    measured: str = ""
 
     def __post_init__(self) -> None:
         if not self.name.startswith("sm_"):
@@ -195,8 +201,11 @@ SM_90A = Target(
     setmaxnreg_step=8,
     max_cluster=8,
     bulk_copies="shared::cluster",
+    measured="H200",
 )
-_SM_100A = replace(SM_90A, name="sm_100a", min_ptx=(8, 6), cards="B200, GB200", units=_INTEGER_TENSOR_MEMORY)
+_SM_100A = replace(
+    SM_90A, name="sm_100a", min_ptx=(8, 6), cards="B200, GB200", units=_INTEGER_TENSOR_MEMORY, measured=""
+)
 _SM_103A = replace(_SM_100A, name="sm_103a", min_ptx=(8, 8), cards="B300, GB300", units=_TENSOR_MEMORY)
 _SM_107A = replace(_SM_103A, name="sm_107a", min_ptx=(9, 4), cards="", sm_threads=1024, sm_ctas=16)
 _SM_110A = replace(_SM_100A, name="sm_110a", min_ptx=(9, 0), cards="Jetson Thor", sm_threads=1536, sm_ctas=24)
@@ -210,6 +219,7 @@ _SM_120A = replace(
     sm_threads=1536,
     sm_ctas=24,
     bulk_copies="shared::cta",
+    measured="",
 )
 _SM_120 = replace(_SM_120A, name="sm_120", units=_CONSUMER, setmaxnreg_min=0, setmaxnreg_max=0, setmaxnreg_step=0)
 _SM_121A = replace(_SM_120A, name="sm_121a", min_ptx=(8, 8), cards="DGX Spark (GB10)")

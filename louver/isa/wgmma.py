@@ -149,6 +149,16 @@ class Wgmma(Effect):
         """The name in a target's units."""
         return "wgmma.sp" if self.sparse else "wgmma"
 
+    @property
+    def unit(self) -> str:
+        """The family: a warpgroup's products have no kinds."""
+        return self.family
+
+    @property
+    def shape(self) -> str:
+        """m, n and k, as PTX writes them."""
+        return f"m{ROWS}n{self.n}k{self.k}"
+
     # --- text ------------------------------------------------------------------------------------------------------
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -171,8 +181,7 @@ class Wgmma(Effect):
     def mnemonic(self) -> str:
         sparse = ".sp" if self.sparse else ""
         saturate = ".satfinite" if self.satfinite else ""
-        shape = f"m{ROWS}n{self.n}k{self.k}"
-        return f"wgmma.mma_async{sparse}.sync.aligned.{shape}{saturate}.{self.d}.{self.a}.{self.b}"
+        return f"wgmma.mma_async{sparse}.sync.aligned.{self.shape}{saturate}.{self.d}.{self.a}.{self.b}"
 
     def text(self, *args: str) -> str:
         """The selector comes before scale-d, the constants after it."""

@@ -150,6 +150,11 @@ def _without_instruction(made: CompiledTiles) -> str | None:
             continue
         rows, _ = product_shape(op)
         place = source_location(op.location)
+        if not made.target.has("wgmma"):
+            return (
+                f"{made.target.name} has no instruction for {element}; the dot{f' at {place}' if place else ''} is made of others, which "
+                "are slower: multiply f16"
+            )
         which = "rows of the sparse operand" if op.sparse_index is not None else "rows"
         advice = (
             f"choose blocks with {ROWS} {which} or more"

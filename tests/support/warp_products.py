@@ -13,9 +13,10 @@ import numpy as np
 
 from louver.emulator import GlobalMemory, run
 from louver.formats.dtypes import element_type
+from louver.isa.catalogue import narrow_shapes, warp_shapes
 from louver.isa.fragments import Fragment
 from louver.isa.instruction import RegType
-from louver.isa.mma import ACCUMULATORS, INTEGER, Mma, legal_k
+from louver.isa.mma import ACCUMULATORS, Mma
 from louver.isa.mma_fragments import COLUMNS
 from louver.isa.prepack import columns_per_load, prepack
 from louver.ptx.builder import KernelBuilder
@@ -31,18 +32,19 @@ TYPES = [(a, b, d) for (a, b), sums in ACCUMULATORS.items() for d in sums]
 
 
 def shapes() -> Iterator[Mma]:
-    """Every type and shape, selector 0."""
-    for a, b, d in TYPES:
-        for sparse in (False, True):
-            yield from (Mma(a, b, d, k, sparse) for k in legal_k(a, sparse))
+    """Every shape of types that tensors have, selector 0."""
+    return warp_shapes()
 
 
 def every_form() -> Iterator[Mma]:
-    """Every legal form."""
-    for form in shapes():
+    """Every legal form, and some selectors of scales."""
+    for form in (*warp_shapes(), *narrow_shapes()):
         for selector in range(form.selectors):
-            saturations = (False, True) if form.a in INTEGER else (False,)
+            saturations = (False, True) if form.d == "s32" else (False,)
             yield from (replace(form, selector=selector, satfinite=saturate) for saturate in saturations)
+        if form.scale:
+            last = range(0, 4, form.blocks)[-1]
+            yield replace(form, scale_a=(last, 1), scale_b=(last, 3))
 
 
 def over_warps(fragment: Fragment, matrix: np.ndarray) -> np.ndarray:
@@ -56,7 +58,7 @@ class WarpProduct(DenseForm):
     """values: A's stored ones, [64, columns]. b: [k, 8]. codes: [64, groups] or None.
 
     steps: per instruction, the form (its selector set), the registers of A and B, uint32 [count, 128], and the metadata
-    words, uint32 [128] (None when dense).
+    words, uint32 [128] (None when dense; [3, 128] with the words of both scales).
     """
 
     form: Mma
@@ -81,10 +83,15 @@ class WarpProduct(DenseForm):
         for form, a, b, meta in self.steps:
             parts = [slice(32 * warp, 32 * warp + 32) for warp in range(4)]
             registers = np.concatenate(
-                [form.meaning(a[:, p], b[:, p], registers[:, p], None if meta is None else meta[p]) for p in parts],
+                [form.meaning(a[:, p], b[:, p], registers[:, p], *(word[p] for word in _words(meta))) for p in parts],
                 axis=1,
             )
         return self.matrix(registers)
+
+
+def _words(meta: np.ndarray | None) -> np.ndarray:
+    """The words of a step, uint32 [count, 128]."""
+    return np.zeros((0, THREADS), np.uint32) if meta is None else np.atleast_2d(meta)
 
 
 def starting(rng: np.random.Generator, form: Mma) -> np.ndarray:
@@ -128,13 +135,12 @@ def product_kernel(name: str, product: WarpProduct) -> Kernel:
     row = 0
     for form, a, b, meta in product.steps:
         operands: list[tuple[Reg, ...]] = []
-        for count in (len(a), len(b), *([1] if meta is not None else [])):
+        for count in (len(a), len(b), len(_words(meta))):
             operands.append(tuple(k.regs("b32", count)))
             for register in operands[-1]:
                 k.load_global((register,), Address(x, 4 * THREADS * row))
                 row += 1
-        words = [operands[2][0]] if meta is not None else []
-        k.emit(form, sums, operands[0], operands[1], sums, *words)
+        k.emit(form, sums, operands[0], operands[1], sums, *operands[2])
     for index, register in enumerate(sums):
         k.store_global(Address(y, 4 * THREADS * index), register)
     return k.finish()
@@ -142,7 +148,7 @@ def product_kernel(name: str, product: WarpProduct) -> Kernel:
 
 def operand_words(product: WarpProduct) -> np.ndarray:
     """The words that `product_kernel` reads from `x`, uint32 [rows, 128]."""
-    rows = [np.concatenate([a, b, *([] if m is None else [m[None]])]) for _, a, b, m in product.steps]
+    rows = [np.concatenate([a, b, _words(meta)]) for _, a, b, meta in product.steps]
     return np.ascontiguousarray(np.concatenate(rows))
 
 

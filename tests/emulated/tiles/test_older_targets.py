@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -11,7 +13,9 @@ from louver.formats.dtypes import element_type
 from louver.ir.context import parse_ir
 from louver.ptx.assembler import assemble
 from louver.ptx.validate import ValidationError
+from louver.user.units import reasons_for_dense
 from support.emulate_tiles import emulate_tiles
+from support.tile_operations import DOT
 
 KERNEL = """tt.func public @k(%out: !tt.ptr<{to}>, %x: !tt.ptr<{source}>) {{
   %n = tt.make_range {{start = 0 : i32, end = 256 : i32}} : tensor<256xi32>
@@ -74,3 +78,12 @@ def test_writing_8_bit_floats_names_the_first_target(target: str) -> None:
     with pytest.raises(ValidationError, match=rule):
         compiled("f32", "f8E4M3FN", "tt.fp_to_fp", target)
     compiled("f32", "f8E4M3FN", "tt.fp_to_fp", "sm_89")
+
+
+@pytest.mark.parametrize(("target", "element", "said"), [("sm_100a", "f8E4M3FN", True), ("sm_89", "f8E4M3FN", False)])
+def test_a_dot_that_the_assembler_emulates_is_explained(target: str, element: str, said: bool) -> None:
+    text = DOT.format(t=element, out="f32", k=32, zero="0.0", precision="")
+    found = SimpleNamespace(kernel=SimpleNamespace(made=compile_tiles(parse_ir(text), target)), warning=None)
+    reasons = [each for each in reasons_for_dense(found) if "has no instruction" in each]  # type: ignore[arg-type]
+    assert len(reasons) == said
+    assert not said or reasons[0].startswith("sm_100a has no instruction for e4m3; the dot is made of others")
