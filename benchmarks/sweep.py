@@ -9,7 +9,8 @@ NaN, or of a value that is no result. The reference is torch's float64 product o
 half of the cases hold integers with exact results: every element equals the reference, rounded once. Vectors of f32
 also hold integers that tf32 would round. The other cases are compared by element with the bound of
 louver.library.numerics and the f32 rounding of the options' steps. The buffer around the output must not change. Groups
-of cases share kernels. A pattern without a kernel counts as refused, with the message; any other refusal is wrong. Exit
+of cases share kernels. `--target sm_80` runs the kernels of another target on this GPU, with that target's own limit of
+shared memory, for the types that it multiplies by one instruction. A pattern without a kernel counts as refused, with the message; any other refusal is wrong. Exit
 status 1 if any case is wrong.
 """
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from louver.isa.targets import TARGETS
 from louver.measure.machine import CannotMeasureError, host_header, require_torch
 from louver.measure.record import write_record
 from random_products.cases import VECTORS
@@ -32,20 +34,28 @@ def main() -> int:
     parser.add_argument(
         "--vectors", type=float, default=VECTORS, help="share of vectors N:M@L, 0 to 1; default: a third"
     )
+    parser.add_argument("--target", help="targets whose kernels run, separated by commas; default: the GPU's own")
     parser.add_argument("--out", type=Path, help="write the record as JSON")
     args = parser.parse_args()
+    targets = tuple(args.target.split(",")) if args.target else (None,)
+    for each in targets:
+        if each is not None and each not in TARGETS:
+            parser.error(f"--target is one of {', '.join(TARGETS)}, got {each}")
     if not 0 <= args.vectors <= 1:
         parser.error(f"--vectors is a share from 0 to 1, got {args.vectors}")
     try:
         facts = host_header(require_torch())
     except CannotMeasureError as error:
         parser.error(str(error))
-    found = sweep(args.cases, args.seed, lambda line: print(line, flush=True), args.workers, args.vectors)
+    # Other targets have no kernels of vectors.
+    vectors = args.vectors if args.target is None else 0.0
+    found = sweep(args.cases, args.seed, lambda line: print(line, flush=True), args.workers, vectors, targets)
     record = {
         **facts,
         "protocol": " ".join(str(__doc__).split()),
         "seed": args.seed,
-        "vectors": args.vectors,
+        "vectors": vectors,
+        "target": args.target,
         **found.to_json(),
     }
     if args.out is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +13,8 @@ from louver.formats.dtypes import element_type
 from louver.formats.pattern import MAX_GROUP, Pattern, lifted_pattern
 from louver.frontend.problem import PRODUCTS
 from louver.ir.product import unit_of
+from louver.isa.targets import TARGETS
+from louver.library.choose_tiles import multiplies, stores
 from random_products.options import Rng, Setting, draw_options, entries, is_rounding
 
 EDGES = (1, 2, 7, 8, 9, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1024, 1025)
@@ -93,18 +95,22 @@ class Case:
     seed: int
 
 
-def cases(count: int, seed: int, vectors: float = VECTORS) -> Iterator[Case]:
-    """`count` cases, group by group, always the same for a seed, the same options and share of vectors."""
+def cases(count: int, seed: int, vectors: float = VECTORS, target: str | None = None) -> Iterator[Case]:
+    """`count` cases, group by group, always the same for a seed, the same options and share of vectors.
+
+    target: the operands are only those that its `mma.sp` multiplies; None for all.
+    """
     rng = np.random.default_rng(seed)
+    operands = [pair for pair in _OPERANDS if target is None or multiplies(TARGETS[target], *pair)]
     for first in range(0, count, GROUP):
-        group = _group(rng, first // GROUP, vectors)
+        group = _group(rng, first // GROUP, vectors, operands, target)
         for index in range(first, min(first + GROUP, count)):
             yield _case(rng, group, index)
 
 
-def _group(rng: Rng, index: int, vectors: float) -> Group:
-    operands = _OPERANDS[index % len(_OPERANDS)]
-    kind = ("linear", "matmul")[index // len(_OPERANDS) % 2]
+def _group(rng: Rng, index: int, vectors: float, pairs: Sequence[tuple[str, str]], target: str | None) -> Group:
+    operands = pairs[index % len(pairs)]
+    kind = ("linear", "matmul")[index // len(pairs) % 2]
     pattern = lifted_pattern(operands[0])
     if rng.random() < vectors:
         pattern = _vectors(rng)
@@ -112,7 +118,8 @@ def _group(rng: Rng, index: int, vectors: float) -> Group:
         ways = [pairs for pairs in _PAIRS.values() if has_kernels("products", pattern, pairs[0][0])]
         pairs = ways[int(rng.integers(len(ways)))]
         operands = pairs[int(rng.integers(len(pairs)))]
-    setting = Setting(kind, *operands, str(rng.choice(PRODUCTS[operands])), pattern)
+    outputs = [each for each in PRODUCTS[operands] if target is None or stores(TARGETS[target], each)]
+    setting = Setting(kind, *operands, str(rng.choice(outputs)), pattern)
     layout = str(rng.choice(LAYOUTS, p=[0.45, 0.45, 0.1]))
     narrowest, widest = WIDTHS[int(rng.integers(len(WIDTHS)))]
     return Group(setting, layout, narrowest, widest, draw_options(rng, setting))

@@ -7,14 +7,16 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from multiprocessing import get_context
 from typing import Any
 
 from louver.formats.pattern import Pattern, lifted_pattern
+from louver.library import execute
 from louver.library.compiled import loaded_keys
 from random_products.cases import VECTORS, Case, cases
 from random_products.check import Outcome, checked, described
@@ -77,17 +79,30 @@ def counts(run: Iterable[Case]) -> Mapping[str, Mapping[str, int]]:
 
 
 def sweep(
-    count: int, seed: int, say: Callable[[str], object], workers: int | None = None, vectors: float = VECTORS
+    count: int,
+    seed: int,
+    say: Callable[[str], object],
+    workers: int | None = None,
+    vectors: float = VECTORS,
+    targets: Sequence[str | None] = (None,),
 ) -> Sweep:
-    """Run `count` cases on the current GPU; `say` hears of each wrong one. workers: processes, by default one a core. vectors: as in `cases`."""
+    """Run `count` cases on the current GPU; `say` hears of each wrong one.
+
+    workers: processes, by default one a core. vectors: as in `cases`. targets: those whose kernels run, each for an equal
+    share of the cases; None for the GPU's own.
+    """
     begin = time.perf_counter()
     groups = [
-        tuple(found) for _, found in itertools.groupby(cases(count, seed, vectors), key=lambda case: id(case.group))
+        (tuple(found), target)
+        for place, target in enumerate(targets)
+        for _, found in itertools.groupby(
+            cases(count // len(targets), seed + place, vectors, target), key=lambda case: id(case.group)
+        )
     ]
     parts: dict[int, Part] = {}
     processes = workers or min(MOST_WORKERS, os.cpu_count() or 1)
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        jobs = {pool.submit(run_group, group): index for index, group in enumerate(groups)}
+        jobs = {pool.submit(run_group, *group): index for index, group in enumerate(groups)}
         for job in as_completed(jobs):
             part = parts[jobs[job]] = job.result()
             for outcome in part.outcomes:
@@ -98,9 +113,25 @@ def sweep(
     return Sweep(outcomes, len(kernels), time.perf_counter() - begin)
 
 
-def run_group(group: Sequence[Case]) -> Part:
+@contextmanager
+def running_as(target: str | None) -> Generator[None]:
+    """Within the context, calls choose kernels of a target; None for that of the GPU."""
+    own: Any = execute.schedule_for
+
+    def schedule(*sizes: Any, **options: Any) -> Any:
+        return own(*sizes, **{**options, "form": target})
+
+    execute.schedule_for = own if target is None else schedule
+    try:
+        yield
+    finally:
+        execute.schedule_for = own
+
+
+def run_group(group: Sequence[Case], target: str | None = None) -> Part:
     """Run the cases in this process. Once the device has failed, every later case of the process fails too."""
     torch: Any = import_module("torch")
     torch.set_num_threads(1)
-    outcomes = tuple(checked(torch, "cuda", case) for case in group)
+    with running_as(target):
+        outcomes = tuple(checked(torch, "cuda", case) for case in group)
     return Part(outcomes, frozenset(map(str, loaded_keys())))

@@ -15,7 +15,7 @@ from louver.compile.tiles import CompiledTiles, compile_tiles
 from louver.ir.product import ProductNest
 from louver.ir.refusal import UnsupportedKernelError
 from louver.ir.tile import FuncOp
-from louver.ir.tile.multiples import mark_apart, mark_multiples
+from louver.ir.tile.multiples import MULTIPLE, mark_apart, mark_multiples
 
 Reading: TypeAlias = "Callable[[], ModuleOp]"
 """Reads a kernel to tile IR."""
@@ -94,7 +94,7 @@ class Choice:
     def _mark(self, module: ModuleOp) -> None:
         for function in module.body.ops:
             if isinstance(function, FuncOp):
-                mark_multiples(function, self.multiples)
+                mark_multiples(function, dict.fromkeys(self.multiples, MULTIPLE))
                 mark_apart(function, self.apart)
 
 

@@ -59,6 +59,11 @@ class CompiledProduct:
         """The kernel, as the emulator runs it."""
         return self.module.kernels[0]
 
+    @property
+    def aligned_output(self) -> bool:
+        """Whether the output's address and rows must be multiples of 16 bytes."""
+        return self.schedule.store.way == "bulk"
+
     def text(self, level: ProductLevel) -> str:
         """The text of a level."""
         match level:

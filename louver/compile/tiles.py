@@ -38,6 +38,7 @@ from louver.compile.decompose.sparse_views import read_views
 from louver.compile.dump import Dump, Watch
 from louver.compile.lower.tiles import lower_tiles, place_shared
 from louver.compile.lower.tiles.shared_memory import shared_peak
+from louver.compile.lower.tiles.spread import spread_copies
 from louver.compile.lower.tiles.state import Rooms
 from louver.compile.passes import COPY, Pass, State, names, on_module, run_passes
 from louver.compile.plan.encode import assign_encodings, choose_warps
@@ -48,9 +49,10 @@ from louver.compile.plan.feeds.describe_boxes import describe_boxes, used_boxes
 from louver.compile.plan.feeds.hoist_invariants import hoist_invariants
 from louver.compile.plan.feeds.make_ahead import make_ahead
 from louver.compile.plan.feeds.prefetch_loads import prefetch_loads
-from louver.compile.plan.feeds.ring_copies import MOST_SLOTS, ring_copies
+from louver.compile.plan.feeds.ring_copies import ring_copies
 from louver.compile.plan.feeds.sink_conversions import sink_conversions
 from louver.compile.plan.feeds.split_addresses import split_addresses
+from louver.compile.plan.register_tiles import MOST_SLOTS, OTHER_REGISTERS, ctas_of
 from louver.compile.rewrite.join_remainders import join_remainders
 from louver.compile.signature import (
     RESERVED,
@@ -77,16 +79,6 @@ TileLevel = Literal["tile", "decomposed", "encoded", "ptx"]
 MAX_WARPS = 32
 """The largest number of warps of a CTA."""
 
-
-OTHER_REGISTERS = 64
-"""Registers of a thread that do not hold sums. They hold addresses and loads of the next step."""
-
-REGISTERS_TOGETHER = 8
-"""The GPU allocates registers of a thread in this unit (CUDA C++ Programming Guide, compute capability 8 and newer)."""
-
-SM_WARPS = 16
-"""The largest number of warps on an SM. With more warps, rings have too few slots to copy far enough ahead."""
-
 ARRAY_ALIGNMENT = 16
 """The alignment of the arrays of a sparse tensor, in bytes."""
 
@@ -100,7 +92,7 @@ class CompiledTiles:
     encoded: with an encoding in the type of each tile.
     checked: the facts that a launch must check.
     dense: for each dot of a sparse tile that is compiled to a dense product, the reason.
-    boxes, ctas, registers, ahead: the arguments of `compile_tiles`.
+    boxes, ctas, registers, ahead, gaps: the arguments of `compile_tiles`.
     """
 
     target: Target
@@ -116,6 +108,7 @@ class CompiledTiles:
     ctas: int | None = None
     registers: int | None = None
     ahead: bool = True
+    gaps: bool = False
 
     @property
     def kernel(self) -> Kernel:
@@ -178,6 +171,7 @@ class TilesState(State):
     ctas: the largest number of CTAs of a launch on an SM; None for any number.
     registers: registers of a thread; None where they are not known yet.
     ahead: whether operands may be computed one step ahead.
+    gaps: whether rows of sparse tensors may have gaps.
     way: how operands reach dots.
     arguments: the origin of each argument.
     parameters: parameters of the launch.
@@ -193,6 +187,7 @@ class TilesState(State):
     ctas: int | None
     registers: int | None = None
     ahead: bool = True
+    gaps: bool = False
     way: Way = WAYS[0]
     arguments: Sequence[Group] = ()
     parameters: tuple[ArgumentParameter, ...] = ()
@@ -229,7 +224,7 @@ def _read_parameters(state: TilesState) -> object:
 
 
 def _decompose(state: TilesState) -> None:
-    state.module = decompose_sparse_tensors(state.module, whole_rows=True)
+    state.module = decompose_sparse_tensors(state.module, whole_rows=not state.gaps)
 
 
 def _multiply_kept(state: TilesState) -> None:
@@ -271,18 +266,6 @@ def _ring_rooms(state: TilesState) -> tuple[int, ...]:
     guess = most_sums(state.kernel) // threads + OTHER_REGISTERS
     most = ctas_of(machine, state.registers or guess, threads, state.ctas)
     return tuple(machine.shared_bytes(ctas) for ctas in range(max(1, most), 0, -1))
-
-
-def ctas_of(machine: Target, registers: int, threads: int, most: int | None) -> int:
-    """The number of CTAs that fit an SM by their registers and warps.
-
-    registers: registers of a thread.
-    threads: threads of a CTA.
-    most: limit of the launch; None for no limit.
-    """
-    whole = -(-registers // REGISTERS_TOGETHER) * REGISTERS_TOGETHER
-    found = min(machine.registers_per_sm // (whole * threads), SM_WARPS * LANES // threads)
-    return found if most is None else min(found, most)
 
 
 def _assign_encodings(state: TilesState) -> None:
@@ -330,9 +313,19 @@ def _place_shared(state: TilesState) -> object:
     return state.rooms
 
 
+def _is_alone(state: TilesState) -> bool:
+    """Whether a CTA has an SM for itself, so that no other one multiplies while it begins its copies. Warpgroup products
+    run while a thread goes on.
+    """
+    by_shared = state.target.sm_shared_bytes // (state.rooms.bytes + CTA_SHARED_BYTES)
+    return min(len(state.ring_rooms), by_shared) < 2 and not state.target.has("wgmma")
+
+
 def _lower(state: TilesState) -> object:
     parameters = [*state.parameters, *state.maps]
     state.lowered = lower_tiles(state.kernel, parameters, state.warps, state.target, state.rooms)
+    if _is_alone(state):
+        spread_copies(state.lowered.kernels[0].body)
     state.ptx = print_module(state.lowered)
     return state.ptx
 
@@ -401,6 +394,7 @@ def compile_tiles(
     ctas: int | None = None,
     registers: int | None = None,
     ahead: bool = True,
+    gaps: bool = False,
     watch: Watch | None = None,
 ) -> CompiledTiles:
     """Lowers tile IR to PTX by `PASSES`. Operands use the first of `WAYS` with which the kernel fits shared memory.
@@ -411,6 +405,8 @@ def compile_tiles(
     registers: registers of a thread; None where they are not known. Rings leave shared memory for all CTAs that fit by
     them.
     ahead: whether operands may be computed one step ahead, into a second slot.
+    gaps: whether rows of a sparse tensor's values may have gaps. Its sizes in the kernel are then those of the tensor, which
+        give the length of its metadata.
     watch: receives the result of each pass; by default the dump that the environment asks for.
 
     Raises UnsupportedKernelError, with operation and source line, for an operation that cannot be lowered. Raises
@@ -420,7 +416,7 @@ def compile_tiles(
     if warps is not None and (not 1 <= warps <= MAX_WARPS or warps & (warps - 1)):
         raise ValueError(f"a kernel has a power of two of warps, 1 to {MAX_WARPS}, got {warps}")
     watch = watch or Dump.of(tile_ir, names(PASSES), "tiles-")
-    plain = TilesState(tile_ir, machine, warps or 0, boxes, ctas, registers, ahead)
+    plain = TilesState(tile_ir, machine, warps or 0, boxes, ctas, registers, ahead, gaps)
     run_passes(DECOMPOSE, plain, watch)
     decomposed = plain.module
     run_passes(DESCRIBE, plain, watch)
@@ -439,7 +435,7 @@ def compile_tiles(
     made = CompiledTiles(
         machine, tile_ir, decomposed, state.module, state.lowered, state.ptx, signature, taken, state.dense
     )
-    return replace(made, boxes=boxes, ctas=ctas, registers=registers, ahead=ahead)
+    return replace(made, boxes=boxes, ctas=ctas, registers=registers, ahead=ahead, gaps=gaps)
 
 
 Group = tuple[str, Part, int | None]

@@ -1,11 +1,11 @@
 """A library problem as tile IR: the kernel that a user could have written for it. Each program computes one tile.
-Program axis x walks M, y walks N, z the entries of a batch. Sizes are i32, at most 2^31 - 1. Strides are i64, so a
-tensor may have more than 2^31 elements.
+Sizes are i32, at most 2^31 - 1. Strides are i64, so a tensor may have more than 2^31 elements.
 """
 
 from __future__ import annotations
 
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias, cast
 
 from xdsl.builder import ImplicitBuilder
 from xdsl.dialects import arith, scf
@@ -20,19 +20,27 @@ from louver.ir import tile as tt
 X, Y, Z = 0, 1, 2
 
 
-def build_tile_ir(problem: Problem, tile: Tile) -> ModuleOp:
+Walk: TypeAlias = Literal["grid", "bands"]
+"""The order of a kernel's programs. "grid": axis x of the grid walks M, y walks N, z the entries of a batch. "bands": one
+axis walks the tiles of each entry in bands of `raster` rows of tiles, column by column.
+"""
+
+
+def build_tile_ir(problem: Problem, tile: Tile, walk: Walk = "grid") -> ModuleOp:
     """The problem's kernel in tiles of `tile`, as a verified module of tile IR. The function is named after the kind.
 
     The arguments are the pointers `a`, `b`, `d` and those of the epilogue, the epilogue's numbers (f32), `M`, `N`, `K`
     (i32), and `stride_a`, `stride_b`, `stride_d`, `stride_c` (i64). A stride counts elements from row to row: of a [M,
     K], of b [N, K] or [K, N], of d and c [M, N] or [N, M]. A batch adds `batch` (i32) and, for arrays with entries,
-    `batch_stride_a` and so on (i64).
+    `batch_stride_a` and so on (i64). Walk "bands" adds `raster` (i32, at least 1).
     Raises xDSL's VerifyException for an invalid tile.
     """
-    function = tt.FuncOp.kernel(problem.kind, _arguments(problem))
+    own: dict[str, Attribute] = {"raster": i32} if walk == "bands" else {}
+    function = tt.FuncOp.kernel(problem.kind, _arguments(problem) | own)
     values = {name: argument for argument, name in function.argument_names.items()}
     with ImplicitBuilder(function.body.block):
-        _body(problem, tile, values)
+        place = _on_grid if walk == "grid" else _in_bands(problem, tile, values)
+        _body(problem, tile, values, place)
     module = ModuleOp([function])
     module.verify()
     return module
@@ -59,11 +67,43 @@ def _batch_arguments(problem: Problem) -> dict[str, Attribute]:
     return sizes | {f"batch_stride_{name}": i64 for name, batched in own.items() if batched}
 
 
-def _body(problem: Problem, tile: Tile, values: dict[str, SSAValue]) -> None:
+Place: TypeAlias = Callable[[int, str], SSAValue]
+"""The number of a program's tile along an axis, `X`, `Y` or `Z`, for a value with a name."""
+
+
+def _on_grid(axis: int, name: str) -> SSAValue:
+    return named(name, tt.GetProgramIdOp(axis))
+
+
+def _in_bands(problem: Problem, tile: Tile, values: dict[str, SSAValue]) -> Place:
+    def number(value: int) -> SSAValue:
+        return arith.ConstantOp(IntegerAttr(value, i32)).result
+
+    def tiles(size: str, of: int) -> SSAValue:
+        # M + tile - 1 may exceed 32 bits.
+        before = arith.DivSIOp(arith.SubiOp(values[size], number(1)), number(of))
+        return named(f"tiles_{size}", arith.AddiOp(before, number(1)))
+
+    rows, columns = tiles("M", tile.m), tiles("N", tile.n)
+    program, found = named("program", tt.GetProgramIdOp(X)), dict[int, SSAValue]()
+    if problem.batch is not None:
+        whole = arith.MuliOp(rows, columns)
+        found[Z] = named("entry", arith.DivSIOp(program, whole))
+        program = named("tile", arith.RemSIOp(program, whole))
+    band = arith.MuliOp(values["raster"], columns)
+    first = arith.MuliOp(arith.DivSIOp(program, band), values["raster"])
+    height = named("height", arith.MinSIOp(arith.SubiOp(rows, first), values["raster"]))
+    inside = named("inside", arith.RemSIOp(program, band))
+    found[X] = named("m_tile", arith.AddiOp(first, arith.RemSIOp(inside, height)))
+    found[Y] = named("n_tile", arith.DivSIOp(inside, height))
+    return lambda axis, name: found[axis]
+
+
+def _body(problem: Problem, tile: Tile, values: dict[str, SSAValue], place: Place) -> None:
     one = named("one", arith.ConstantOp(IntegerAttr(1, i64)))
-    m = _first(X, tile.m, "m")
-    n = _first(Y, tile.n, "n")
-    entry = None if problem.batch is None else named("entry", tt.GetProgramIdOp(Z))
+    m = _first(place, X, tile.m, "m")
+    n = _first(place, Y, tile.n, "n")
+    entry = None if problem.batch is None else place(Z, "entry")
 
     def operand(name: str, sizes: tuple[str, str], block: tuple[int, int], *, batched: bool) -> TiledMatrix:
         return TiledMatrix.describe(values, name, [values[s] for s in sizes], block, one, entry if batched else None)
@@ -76,7 +116,7 @@ def _body(problem: Problem, tile: Tile, values: dict[str, SSAValue]) -> None:
     total = _sum(problem, tile, values["K"], (a, m), (b, n))
     rows, first = values["M"], m
     if problem.epilogue.gated:
-        rows, first = half_size(rows, "M_out"), _first(X, tile.m // 2, "m_out")
+        rows, first = half_size(rows, "M_out"), _first(place, X, tile.m // 2, "m_out")
     epilogue = EpilogueBuilder(problem, tile, values, one, first, n, rows, entry)
     result = epilogue.build(total)
     _store(problem, epilogue, result)
@@ -93,10 +133,10 @@ def _store(problem: Problem, epilogue: EpilogueBuilder, result: SSAValue) -> Non
     d.store(first, result)
 
 
-def _first(axis: int, size: int, name: str) -> SSAValue:
+def _first(place: Place, axis: int, size: int, name: str) -> SSAValue:
     """The tile's first element along `axis`."""
-    program = named(f"{name}_tile", tt.GetProgramIdOp(axis))
-    return named(name, arith.MuliOp(program, named(f"tile_{name}", arith.ConstantOp(IntegerAttr(size, i32)))))
+    number = place(axis, f"{name}_tile")
+    return named(name, arith.MuliOp(number, named(f"tile_{name}", arith.ConstantOp(IntegerAttr(size, i32)))))
 
 
 def _sum(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from louver.compile.signature import ARRAYS, ArgumentParameter, BoxParameter, BoxSizeParameter, Signature
+from louver.formats.pattern import LIFTED
 from louver.ir.polynomial import Numbers
 from louver.library.boxes import Held
 from louver.library.forms import Operand
@@ -61,6 +62,13 @@ class Sized(NamedTuple):
             "b_pitch": numbers["b.stride.1"],
             "b_batch_pitch": numbers["b.stride.2"],
         }
+        # Register tiles have the names of tile IR, in which strides of a sparse operand count dense elements.
+        for name, rows in maps.items():
+            step = LIFTED[1] // LIFTED[0] if name == "a" else 1
+            numbers |= {
+                f"stride_{name}": step * rows.pitch // rows.element_bytes,
+                f"batch_stride_{name}": step * rows.batch_pitch // rows.element_bytes,
+            }
         numbers |= {} if cut is None else cut.sizes
         numbers["raster"] = _raster(signature, (m, n, depth), maps, numbers, 1 if cut is None else cut.beside)
         return cls(numbers, signature.grid.value(numbers), cut)
@@ -81,6 +89,8 @@ def bind_product(
         arrays[name, "matrix"] = place
     arrays["metadata", "address"], arrays["lists", "address"] = Held(operand.metadata, 0), Held(operand.lists, 0)
     arrays["d", "address"], arrays["b_rows", "address"] = places["d"], places["b"]
+    arrays["a", "values"], arrays["a", "metadata"] = places["a"], arrays["metadata", "address"]
+    arrays["b", "address"] = places["b"]
     return bind_arguments(signature, {**sized.numbers, **bound.sizes, **bound.numbers}, arrays, made)
 
 

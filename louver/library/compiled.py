@@ -7,6 +7,7 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from louver.compile.plan.register_tiles import AnySchedule, RegisterTiles, ctas_of
 from louver.compile.plan.schedule import Schedule
 from louver.compile.signature import Signature
 from louver.frontend.problem import Problem
@@ -20,6 +21,7 @@ from louver.runtime.device import device
 from louver.runtime.module import LoadedKernel, load
 
 if TYPE_CHECKING:
+    from louver.compile.problem_tiles import ProblemTiles
     from louver.compile.products import CompiledProduct
     from louver.compile.tiles import CompiledTiles
     from louver.ptx.assembler import Assembly
@@ -105,14 +107,18 @@ def _loaded() -> dict[tuple[str, int], BuiltKernel[LoadedKernel]]:
     return {}
 
 
-def build_record(problem: Problem, schedule: Schedule, target: str) -> KernelRecord:
+def build_record(problem: Problem, schedule: AnySchedule, target: str) -> KernelRecord:
     """Compile and assemble. Raises RuntimeError if the assembler spills registers or warns of lost performance."""
     # Imported here, because a start with a filled cache needs neither xDSL nor the assembler.
     from louver.compile.products import compile_product
     from louver.ptx.assembler import assemble
 
-    compiled = compile_product(problem, schedule, target)
-    assembly = assemble(compiled.ptx, target)
+    if isinstance(schedule, RegisterTiles):
+        made, assembly = assemble_tiles(problem, schedule, target)
+        compiled = made.tiles
+    else:
+        compiled = compile_product(problem, schedule, target)
+        assembly = assemble(compiled.ptx, target)
     if not assembly.clean:
         raise RuntimeError(
             "a product's kernel must assemble without spills and serialized products, got "
@@ -122,12 +128,36 @@ def build_record(problem: Problem, schedule: Schedule, target: str) -> KernelRec
     return record_made(compiled, assembly)
 
 
-def product_key(problem: Problem, schedule: Schedule, target: str) -> str:
+def assemble_tiles(
+    problem: Problem, schedule: RegisterTiles, machine: str | None = None
+) -> tuple[ProblemTiles, Assembly]:
+    """The product as register tiles, and its assembly. If the epilogue leaves a thread too few registers, the tile is the
+    largest half, quarter and so on of the schedule's with which it does not spill.
+
+    machine: the target to assemble for, by default the schedule's.
+    """
+    from louver.compile.choose_family import CompiledKernel
+    from louver.compile.problem_tiles import ProblemTiles, compile_problem_tiles
+    from louver.compile.tiles import CompiledTiles
+    from louver.library.occupancy import with_room
+
+    found = with_room(CompiledKernel(compile_problem_tiles(problem, schedule)), None, machine)
+    while not found.assembly.clean and (half := schedule.half) is not None:
+        schedule = half
+        found = with_room(CompiledKernel(compile_problem_tiles(problem, schedule)), None, machine)
+    tiles = found.kernel.made
+    assert isinstance(tiles, CompiledTiles)
+    by_registers = ctas_of(tiles.target, found.registers, tiles.signature.threads, tiles.ctas)
+    ctas = max(1, min(by_registers, tiles.ctas_by_shared))
+    return ProblemTiles.of(problem, schedule, tiles, ctas), found.assembly
+
+
+def product_key(problem: Problem, schedule: AnySchedule, target: str) -> str:
     """The key of the record of a product."""
     return problem_key(problem, schedule, target=target, ptxas=ptxas_version())
 
 
-def record_of(problem: Problem, schedule: Schedule, target: str) -> KernelRecord:
+def record_of(problem: Problem, schedule: AnySchedule, target: str) -> KernelRecord:
     """The product's record from the cache, built if it is missing. This needs no GPU, so any process can do it in
     advance.
     """
@@ -135,12 +165,12 @@ def record_of(problem: Problem, schedule: Schedule, target: str) -> KernelRecord
     return kernel_cache().get_or_build(key, lambda: build_record(problem, schedule, target))
 
 
-def find(problem: Problem, schedule: Schedule, ordinal: int) -> BuiltKernel[LoadedKernel] | None:
+def find(problem: Problem, schedule: AnySchedule, ordinal: int) -> BuiltKernel[LoadedKernel] | None:
     """The product's kernel if it is loaded on device `ordinal`; None if it must be compiled, or read from a file."""
     return find_loaded(product_key(problem, schedule, device(ordinal).target), ordinal)
 
 
-def loaded(problem: Problem, schedule: Schedule, ordinal: int) -> BuiltKernel[LoadedKernel]:
+def loaded(problem: Problem, schedule: AnySchedule, ordinal: int) -> BuiltKernel[LoadedKernel]:
     """The product's kernel, loaded on device `ordinal`. `find` finds it until the process ends."""
     target = device(ordinal).target
     return load_record(product_key(problem, schedule, target), ordinal, record_of(problem, schedule, target))

@@ -98,6 +98,20 @@ def choose_for(
         16.
     cuts: whether K may be cut into ranges.
     """
+    best, cut, _ = costs_for(demand, sizes, target, sm_count, aligned_output=aligned_output, cuts=cuts)[0]
+    return settled(demand, best, cut, sizes[1], target)
+
+
+def costs_for(
+    demand: Demand,
+    sizes: tuple[int, int, int, int],
+    target: Target,
+    sm_count: int,
+    *,
+    aligned_output: bool,
+    cuts: bool = False,
+) -> list[tuple[Schedule, Ranges, float]]:
+    """All candidates with their cut and predicted clocks, the best one first. The arguments are those of `choose_for`."""
     m, n, whole, batch = sizes
     times: dict[tuple[Schedule, Ranges], float] = {}
     for schedule, cutting in candidates_for(demand, target, n, bulk=aligned_output):
@@ -110,8 +124,7 @@ def choose_for(
         if cuts and cut.cut and TileShape.of(tile.m, tile.n, roles.consumers, demand).cuts(demand):
             cutter = schedule if schedule.cuts else schedule.changed(work="ranges")
             times[cutter, cut] = cutting.cycles(cut, *sizes, sm_count)
-    best, cut = min(times, key=lambda each: times[each])
-    return settled(demand, best, cut, n, target)
+    return sorted(((*each, clocks) for each, clocks in times.items()), key=lambda each: each[2])
 
 
 def settled(demand: Demand, schedule: Schedule, cut: Ranges, n: int, target: Target) -> Schedule:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from louver.compile.problem_tiles import ProblemTiles
 from louver.compile.products import CompiledProduct
-from louver.compile.signature import batch_pitch_name, parameter_name, pitch_name
+from louver.compile.signature import parameter_name
 from louver.emulator import EmulationError, GlobalMemory, Latest, Order, Report, run
 from louver.formats.dtypes import element_type, raw_bits
 from louver.formats.lists import GatheredRows
@@ -21,7 +22,7 @@ from louver.library.bind import Sized, bind_product
 from louver.library.boxes import tensor_map
 from louver.library.demand import Demand
 from louver.library.forms import Form, Operand, ProductForms, forms_of, operand_of
-from louver.library.fused import Bound
+from louver.library.fused import Bound, pitches
 from louver.library.ranges import Cutting, Ranges, with_workspace
 from louver.library.reference import Reads
 from louver.library.rows import Rows
@@ -33,7 +34,7 @@ GAP = 3
 
 
 def emulate(
-    compiled: CompiledProduct,
+    compiled: CompiledProduct | ProblemTiles,
     s: SparseTensor | Array | GatheredRows,
     dense: Array,
     bias: Array | None = None,
@@ -72,7 +73,7 @@ def emulate(
     memory = GlobalMemory()
     output = element_type(store.element)
     # Bulk copies need a row pitch of whole chunks. Direct stores get rows without gaps, the harder case.
-    pitch = row_pitch(shape[1], output) if compiled.schedule.store.way == "bulk" else shape[1] * output.bytes
+    pitch = row_pitch(shape[1], output) if compiled.aligned_output else shape[1] * output.bytes
     whole = np.zeros((entries, shape[0], pitch // output.bytes), output.numpy)
     result = memory.add("d", whole, initialised=store.add)
     if isinstance(s, SparseTensor):
@@ -90,7 +91,7 @@ def emulate(
         match node:
             case LoadMatrix(argument):
                 wide = shape[1] + gap
-                sizes |= {pitch_name(argument): wide, batch_pitch_name(argument): shape[0] * wide}
+                sizes |= pitches(argument, wide, shape[0] * wide)
                 part = _with_gaps(np.ascontiguousarray(given[argument]), gap)
             case LoadVector(argument) | LoadScalar(argument):
                 part = _vector(argument, given, gated=nest.gated)
@@ -102,7 +103,7 @@ def emulate(
         pointers[parameter_name(argument)] = memory.add(argument, part, writable=False).address
     bound = Bound(pointers, numbers, sizes)
     cut, counters = None, None
-    if compiled.schedule.cuts:
+    if not isinstance(compiled, ProblemTiles) and compiled.schedule.cuts:
         cutting = Cutting.of(Demand.of_nest(nest), compiled.schedule)
         cut = ranges or cutting.best(m, n, operand.depth, entries, sm_count)
         nbytes, count = cutting.workspace(cut)
@@ -128,7 +129,7 @@ def sparse_operand(memory: GlobalMemory, s: SparseTensor, forms: ProductForms, e
     return operand_of(s, forms, places, entries, held)
 
 
-def _entries(compiled: CompiledProduct, s: SparseTensor | Array | GatheredRows, dense: Array) -> int:
+def _entries(compiled: CompiledProduct | ProblemTiles, s: SparseTensor | Array | GatheredRows, dense: Array) -> int:
     """The size of the batch; 1 without a batch."""
     found: set[int] = set()
     left = s.values.shape if isinstance(s, GatheredRows) else s.shape

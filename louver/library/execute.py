@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from louver.compile.plan.register_tiles import AnySchedule, RegisterTiles
 from louver.compile.plan.schedule import Schedule
 from louver.frontend.problem import BLayout, Problem
 from louver.library.batch import placed
@@ -40,6 +41,7 @@ def run(
     batch: int | None = None,
     dependent: bool = False,
     in_place: bool = False,
+    form: str | None = None,
 ) -> Placed | None:
     """Compute into `out`, [..., M, N] for "matmul", [..., M] for "linear", in the order of its stream.
 
@@ -48,6 +50,7 @@ def run(
     n, batch: N and the number of products for which the kernel is chosen; by default those of the request.
     dependent: see `louver.plan`.
     in_place: whether the dense operand is read in place even if a copy takes less time.
+    form: see `tuned.decide`.
 
     Returns the launch if it can be repeated; None for host arrays, and for tokens that are copied twice.
     """
@@ -56,7 +59,7 @@ def run(
         return None
     # A thread that has not used the GPU yet has no context. The context is set once here, not by each driver call.
     with device_context(out.device):
-        return _run_device(state, request, out, (n, batch), dependent=dependent, in_place=in_place)
+        return _run_device(state, request, out, (n, batch), dependent=dependent, in_place=in_place, form=form)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +71,13 @@ class _Reading:
     """
 
     problem: Problem
-    schedule: Schedule
+    schedule: AnySchedule
     rows: Rows
     copy: RowCopy | None = None
 
     def clocks(self, sizes: tuple[int, int, int, int], place: Device) -> float:
         """Predicted clocks of the copy and the product. sizes: M, N, K and the number of products."""
+        assert isinstance(self.schedule, Schedule), "register tiles read operands in place if they can"
         product = _product_clocks(self.problem, self.schedule, self.rows.row_clocks, sizes, place.sm_count)
         return product + (copy_clocks(self.copy.nbytes) if self.copy else 0)
 
@@ -97,6 +101,7 @@ def _run_device(
     *,
     dependent: bool,
     in_place: bool,
+    form: str | None,
 ) -> Placed | None:
     at = placed(request, out)
     result = output_rows(at.out)
@@ -104,7 +109,7 @@ def _run_device(
     if at.gathers and at.dense.n != at.n:
         # A copy along N cannot join axes of tokens.
         joined, _memory = _joined(request, RowCopy.of(at.dense, "k_major"), place.ordinal, stream)
-        _run_device(state, joined, out, planned, dependent=dependent, in_place=in_place)
+        _run_device(state, joined, out, planned, dependent=dependent, in_place=in_place, form=form)
         return None
     n, batch = planned[0] or at.n, planned[1] or at.batch
     m, k = request.s.shape[-2:]
@@ -121,11 +126,13 @@ def _run_device(
             batch=batch,
             batch_invariant=request.batch_invariant,
             dependent=dependent,
+            form=form,
         )
         return _Reading(problem, schedule, rows, copy)
 
     chosen = None if at.in_place is None else reading(at.layout, at.in_place)
-    if chosen is None or (chosen.rows.row_clocks and not in_place):
+    tiles = chosen is not None and isinstance(chosen.schedule, RegisterTiles)
+    if chosen is None or (chosen.rows.row_clocks and not in_place and not tiles):
         copy = RowCopy.of(at.dense, at.copied_layout)
         copied = reading(at.copied_layout, at.regrouped(copy.rows), copy)
         sizes = m, n, k, batch
@@ -176,9 +183,10 @@ def schedule_for(
     batch: int = 1,
     batch_invariant: bool = False,
     dependent: bool = False,
-) -> Schedule:
+    form: str | None = None,
+) -> AnySchedule:
     """The schedule of a product `a [m, k] @ b [k, n]`, or of a batch of them, on a device. A schedule that was measured
-    before has precedence over the choice of the time model.
+    before has precedence over the choice of the time model. form: see `tuned.decide`.
     """
     return decide(
         problem,
@@ -190,6 +198,7 @@ def schedule_for(
         batch=batch,
         batch_invariant=batch_invariant,
         dependent=dependent,
+        form=form,
     ).schedule
 
 

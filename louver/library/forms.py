@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from louver.compile.plan.layout import metadata_words
-from louver.compile.plan.schedule import Schedule, gathers, list_rows
+from louver.compile.plan.register_tiles import AnySchedule, RegisterTiles
+from louver.compile.plan.schedule import gathers, list_rows
 from louver.compile.signature import Part
 from louver.formats.dtypes import element_type, multiplied_as, raw_bits
 from louver.formats.lists import PICK_BYTES, PICKERS, gathered, list_pitch, picked
@@ -384,7 +385,7 @@ class ProductForms(NamedTuple):
     """The forms of a sparse tensor that a product reads: values, metadata or picks, and lists."""
 
     values: Values | RoundedValues | GatheredValues = Values()
-    metadata: Metadata | Picks | None = Metadata()
+    metadata: Metadata | TileMetadata | Picks | None = Metadata()
     lists: RowLists | None = None
 
     @property
@@ -393,9 +394,12 @@ class ProductForms(NamedTuple):
         return [form for form in self if form is not None]
 
 
-def forms_of(schedule: Schedule, s: SparseTensor) -> ProductForms:
+def forms_of(schedule: AnySchedule, s: SparseTensor) -> ProductForms:
     """The forms that a product of `s` with this schedule reads."""
     pattern = str(s.pattern)
+    if isinstance(schedule, RegisterTiles):
+        rounded = multiplied_as(s.dtype.name) == "tf32"
+        return ProductForms(RoundedValues() if rounded else Values(), TileMetadata(s.dtype.name))
     selection = selection_of(pattern)
     rows = list_rows(pattern, schedule) if selection.indexed else 0
     metadata = Metadata(metadata_words(schedule, s.dtype.name), rows) if selection.lifted else None

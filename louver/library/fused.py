@@ -129,7 +129,13 @@ class Fused:
         """The same options with the pitches of `c`."""
         if c is None:
             return self
-        return replace(self, sizes={pitch_name("c"): c.pitch, batch_pitch_name("c"): c.batch_pitch})
+        return replace(self, sizes=pitches("c", c.pitch, c.batch_pitch))
+
+
+def pitches(argument: str, pitch: int, batch_pitch: int) -> dict[str, int]:
+    """The pitches of an array that an epilogue reads, by the names that products and register tiles have for them."""
+    products = {pitch_name(argument): pitch, batch_pitch_name(argument): batch_pitch}
+    return products | {f"stride_{argument}": pitch, f"batch_stride_{argument}": batch_pitch}
 
 
 NOT_FUSED = Fused(Epilogue(), None, {}, {})

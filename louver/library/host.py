@@ -18,7 +18,9 @@ from louver.formats.tensor import SparseTensor, stored_elements
 from louver.frontend.epilogue import Epilogue
 from louver.ir.product import unit_of
 from louver.isa.product_meaning import f32_to_tf32, read_tf32
+from louver.isa.targets import TARGETS
 from louver.library import reference
+from louver.library.choose_tiles import broken_rule as lacking
 from louver.library.request import Request, broken_rule
 from louver.runtime.arrays import ArrayView, empty_like_kind, view
 from louver.runtime.callers import callers_level
@@ -30,7 +32,7 @@ KEPT_BYTES: Final = 1 << 30
 
 def usable_device(s: SparseTensor) -> Device | None:
     """The device for host arrays: that of `s`, else the current one. None, with one warning, if it has no kernel for
-    `s`. The warning is a NoKernelWarning if no GPU has one.
+    `s`. The warning is a NoKernelWarning if arrays on that GPU would be refused.
     """
     rule = broken_rule(s)
     if rule is not None:
@@ -39,8 +41,10 @@ def usable_device(s: SparseTensor) -> Device | None:
     found = current_device() if s.device is None else device(s.device)
     if isinstance(found, NoDevice):
         _say_once(str(found))
-    elif found.target != "sm_90a":
+    elif found.target not in TARGETS:
         _say_once(f"{found} has no kernel yet")
+    elif (rule := lacking(TARGETS[found.target], str(s.pattern), s.dtype.name, s.dtype.name)) is not None:
+        _say_once(rule, NoKernelWarning)
     else:
         return found
     return None

@@ -12,12 +12,14 @@ from louver.formats.given import check_switch
 from louver.formats.tensor import SparseTensor
 from louver.frontend.epilogue import Activation
 from louver.frontend.problem import Batch, BLayout, Kind, Problem
+from louver.isa.targets import target as target_named
 from louver.library.batch import placed
 from louver.library.dense import matrices
 from louver.library.execute import run
 from louver.library.fused import Given, Target, fuse, given_of, place_name
 from louver.library.host import by_reference, usable_device
-from louver.library.prepare import batch_of, check_kind, make_ready, size_range
+from louver.library.prepare import batch_of, check_kind, check_target, make_ready, size_range
+from louver.library.reasons import Reasons, predicted, promised, selected
 from louver.library.request import (
     Accumulate,
     Request,
@@ -35,6 +37,7 @@ from louver.library.request import (
 )
 from louver.library.state import TensorState
 from louver.library.tile_shapes import column_class
+from louver.library.tuned import decide
 from louver.library.warm import WarmCalls
 from louver.runtime.arrays import ArrayView, view
 from louver.runtime.device import Device
@@ -53,7 +56,7 @@ class Plan:
     options.
 
     problem: what its kernel computes, with the layout of the dense operand and the element types.
-    n, batch, activation, batch_invariant, dependent: as planned. K is cut as for the planned n, unless a call has more
+    n, batch, activation, batch_invariant, dependent, target: as planned. K is cut as for the planned n, unless a call has more
         tiles.
     device: the device of the arrays; None for the reference path on the host.
 
@@ -73,6 +76,7 @@ class Plan:
         place: Device | None,
         batch_invariant: bool,
         dependent: bool,
+        form: str | None = None,
     ) -> None:
         self.problem = solved
         self.n = n
@@ -81,6 +85,7 @@ class Plan:
         self.device = place
         self.batch_invariant = batch_invariant
         self.dependent = dependent
+        self.target = form
         self._s = s
         self._given = given
         self._state = s.derived.of(TensorState)
@@ -154,7 +159,16 @@ class Plan:
         self._check_place(asked, result)
         if self.device is None:
             return by_reference(asked, made)
-        launched = run(self._state, asked, result, n=self.n, batch=self.batch, dependent=self.dependent, in_place=True)
+        launched = run(
+            self._state,
+            asked,
+            result,
+            n=self.n,
+            batch=self.batch,
+            dependent=self.dependent,
+            in_place=True,
+            form=self.target,
+        )
         if launched is not None:
             self._warm.keep(None, (x, given, out), asked, result, launched)
         return made
@@ -191,6 +205,43 @@ class Plan:
                 f"{asked.dense.address:#x}: pad the rows, or call louver.matmul or linear, which copy"
             )
 
+    def explain(self) -> Reasons:
+        """Why the plan's kernel is as it is, for an output whose rows are multiples of 16 bytes: the pattern and who
+        promises it, the candidates with predicted times, the instruction. `print` it.
+
+        Raises ValueError for a plan on the host, which has no kernel.
+        """
+        if self.device is None:
+            raise ValueError("a plan on the host runs the reference path, which has no kernel: plan on a GPU")
+        (m, k), solved = self._s.shape[-2:], self.problem
+        target = target_named(self.target or self.device.target)
+        n, sizes = column_class(max(self.n, 1)), self.device.sm_count
+        found = decide(
+            solved,
+            m,
+            n,
+            k,
+            self.device,
+            aligned_output=True,
+            batch=self.batch,
+            batch_invariant=self.batch_invariant,
+            dependent=self.dependent,
+            form=self.target,
+        )
+        told = predicted(
+            solved, (m, n, k, self.batch), target, sizes, aligned_output=True, cuts=not self.batch_invariant
+        )
+        origin = {
+            "tuned": "measured here",
+            "table": "measured, from the package's table",
+            "model": "the model's choice",
+        }
+        return Reasons(
+            promised(solved.pattern, solved.a, f"the weight [{m}, {k}]"),
+            told,
+            selected(target, solved.a, solved.pattern, found.schedule, origin[found.origin]),
+        )
+
     def __reduce__(self) -> NoReturn:
         raise TypeError(
             "a plan belongs to its process and device, and cannot be copied or pickled: pickle the sparse tensor, and call "
@@ -225,6 +276,7 @@ def plan(
     batch: int | None = None,
     batch_invariant: bool = False,
     dependent: bool = False,
+    target: str | None = None,
 ) -> Plan:
     """Fix operand, problem and kernel of a product, for calls with little host time.
 
@@ -247,6 +299,8 @@ def plan(
         reads the weight meanwhile, and waits for those kernels before it touches any other array. No kernel of the
         stream may write the weight's own memory on the device while the plan may run; the caller ensures this. Louver
         writes that memory only in `SparseTensor.update_`, after a wait for the device.
+    target: the target whose instructions and limits the kernel keeps to, such as "sm_80" on an H200: to check on one GPU
+        what Louver compiles for another. Default: the device's own.
 
     The call compiles and uploads what calls with aligned and other outputs need. Without a GPU the plan is for arrays
     on the host. It follows the same rules, computes by the reference path, and says so once.
@@ -260,6 +314,7 @@ def plan(
     check_kernel(s)
     check_switch("batch_invariant", batch_invariant)
     check_switch("dependent", dependent)
+    check_target(target)
     n, _ = size_range((n, n))
     example = None if like is None else operand_view(kind, s, like)
     if example is not None:
@@ -280,8 +335,10 @@ def plan(
     if place is not None:
         stream = 0 if example is None else example.stream or 0
         sizes = (column_class(max(n, 1)),)
-        make_ready(s, sizes, solved, place, count, stream, batch_invariant=batch_invariant, dependent=dependent)
-    return Plan(s, n, count, solved, given, activation, place, batch_invariant, dependent)
+        make_ready(
+            s, sizes, solved, place, count, stream, batch_invariant=batch_invariant, dependent=dependent, form=target
+        )
+    return Plan(s, n, count, solved, given, activation, place, batch_invariant, dependent, target)
 
 
 def _place_of(s: SparseTensor, example: ArrayView | None) -> Device | None:

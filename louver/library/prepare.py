@@ -12,6 +12,7 @@ from louver.formats.given import check_switch, integer
 from louver.formats.tensor import SparseTensor
 from louver.frontend.epilogue import NO_EPILOGUE, Epilogue
 from louver.frontend.problem import MAX_SIZE, Batch, BLayout, Kind, Problem
+from louver.isa.targets import target as target_named
 from louver.library.execute import schedule_for
 from louver.library.request import (
     Accumulate,
@@ -131,6 +132,7 @@ def make_ready(
     *,
     batch_invariant: bool = False,
     dependent: bool = False,
+    form: str | None = None,
 ) -> None:
     """Make the launchers that calls of a problem with these N will use, for aligned and for other outputs."""
     state = s.derived.of(TensorState)
@@ -147,6 +149,7 @@ def make_ready(
             batch=batch,
             batch_invariant=batch_invariant,
             dependent=dependent,
+            form=form,
         ): None
         for n in sizes
         for aligned in (True, False)
@@ -178,6 +181,14 @@ def check_kind(kind: object, layout: object) -> None:
         raise ValueError(f"kind is 'linear' or 'matmul', got {kind!r}")
     if layout not in (None, "k_major", "n_major"):
         raise ValueError(f"layout is 'k_major' or 'n_major', got {layout!r}")
+
+
+def check_target(target: object) -> None:
+    """Raises TypeError or ValueError for a value that is neither None nor the name of a target."""
+    if not isinstance(target, str | None):
+        raise TypeError(f"target is a text such as 'sm_80', got {type(target).__name__}")
+    if target is not None:
+        target_named(target)
 
 
 def size_range(n: object) -> tuple[int, int]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import threading
 from math import prod
 
+from louver.compile.plan.register_tiles import AnySchedule
 from louver.compile.plan.schedule import Schedule
 from louver.formats.tensor import SparseTensor
 from louver.frontend.problem import Problem, accumulator_of
@@ -36,7 +37,7 @@ class TensorState:
         self.copies_values = False
         self._forms: dict[tuple[Form, int], DeviceForm] = {}
         self._offered: tuple[Form, ArrayView] | None = None
-        self._launchers: dict[tuple[Problem, Schedule, int], Launcher] = {}
+        self._launchers: dict[tuple[Problem, AnySchedule, int], Launcher] = {}
         self._lock = threading.Lock()
 
     def refresh(self, s: SparseTensor) -> None:
@@ -64,7 +65,7 @@ class TensorState:
         self,
         s: SparseTensor,
         problem: Problem,
-        schedule: Schedule,
+        schedule: AnySchedule,
         ordinal: int,
         stream: int,
         *,
@@ -100,7 +101,7 @@ class TensorState:
             found = self._launchers.setdefault(key, launcher)
         return found
 
-    def has_launcher(self, problem: Problem, schedule: Schedule, ordinal: int) -> bool:
+    def has_launcher(self, problem: Problem, schedule: AnySchedule, ordinal: int) -> bool:
         """Whether `launcher` has made this launcher."""
         return (problem, schedule, ordinal) in self._launchers
 
@@ -143,12 +144,14 @@ class TensorState:
 
 def _launcher(
     problem: Problem,
-    schedule: Schedule,
+    schedule: AnySchedule,
     kernel: BuiltKernel[LoadedKernel],
     operand: Operand,
     shape: tuple[int, ...],
 ) -> Launcher:
-    cutting = Cutting.of(Demand.of_problem(problem), schedule) if schedule.cuts else None
+    cutting = None
+    if isinstance(schedule, Schedule) and schedule.cuts:
+        cutting = Cutting.of(Demand.of_problem(problem), schedule)
     return Launcher(kernel, operand, shape, cutting)
 
 

@@ -17,9 +17,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from louver.compile.plan.register_tiles import AnySchedule, RegisterTiles
 from louver.compile.plan.schedule import Schedule
 from louver.frontend.problem import Problem
-from louver.isa.targets import target
+from louver.isa.targets import Target, target
+from louver.library.choose_tiles import choose_tiles
 from louver.library.configure import choose
 from louver.library.tuned_entry import Entry, Place, Sizes, UnusableEntryError, place_of, problem_facts, size_class
 from louver.runtime.cache import cache_directory
@@ -41,7 +43,7 @@ class Decision:
     reason: why better sources were skipped; "" if the best source had an entry.
     """
 
-    schedule: Schedule
+    schedule: AnySchedule
     origin: Origin
     reason: str
 
@@ -57,6 +59,7 @@ def decide(
     batch: int = 1,
     batch_invariant: bool = False,
     dependent: bool = False,
+    form: str | None = None,
 ) -> Decision:
     """The schedule of `a [m, k] @ b [k, n]` on a device: tuned on this machine, else from the package's table, else the
     model's choice.
@@ -68,13 +71,17 @@ def decide(
     batch_invariant: each sum over K has the same order for every n, so K is not cut. If sums are promoted, that happens
         after each K step, so the depth of a step must be the model's.
     dependent: see `louver.plan`. An entry is valid for one of the two values only.
+    form: the target of the kernel's instructions and limits; None for that of the device.
+
+    Targets without warpgroup products have register tiles.
     """
-    machine = target(place.target)
+    machine = target(form or place.target)
     alone = problem if problem.batch is None else replace(problem, batch=None)
-    wanted = place_of(alone, m, n, k, place.name, aligned_output=aligned_output, dependent=dependent)
-    model = partial(choose, target=machine, sm_count=place.sm_count, aligned_output=aligned_output, dependent=dependent)
-    tiled = model(problem, m, n, batch=batch, k=k)
-    chosen = tiled if batch_invariant else model(problem, m, n, batch=batch, k=k, cuts=True)
+    device = place.name if machine.name == place.target else f"{place.name}, {machine.name}"
+    wanted = place_of(alone, m, n, k, device, aligned_output=aligned_output, dependent=dependent)
+    model = partial(_model, machine=machine, place=place, aligned_output=aligned_output, dependent=dependent)
+    tiled = model(problem, (m, n, k), batch=batch)
+    chosen = tiled if batch_invariant else model(problem, (m, n, k), batch=batch, cuts=True)
     reasons: list[str] = []
     for origin, look in _SOURCES.items():
         try:
@@ -83,20 +90,54 @@ def decide(
                 reasons.append(f"no entry ({origin})")
                 continue
             if entry.shape is not None:
-                there = model(alone, *entry.shape[:2], k=entry.shape[2])
-                _check_tile(there, tiled, entry.shape)
+                _check_tile(model(alone, entry.shape), tiled, entry.shape)
             schedule = entry.usable(problem, machine)
-            promoted = problem.accumulate == "promoted" and schedule.tile.k != tiled.tile.k
-            if batch_invariant and (schedule.cuts or promoted):
-                raise UnusableEntryError("it sums K in another order than products of other sizes (batch_invariant)")
+            if isinstance(schedule, RegisterTiles) and isinstance(tiled, RegisterTiles):
+                # What a call promises of its sizes is not measured.
+                schedule = replace(schedule, k_multiple=tiled.k_multiple, aligned_output=tiled.aligned_output)
+            elif isinstance(schedule, Schedule) and isinstance(tiled, Schedule):
+                promoted = problem.accumulate == "promoted" and schedule.tile.k != tiled.tile.k
+                if batch_invariant and (schedule.cuts or promoted):
+                    raise UnusableEntryError(
+                        "it sums K in another order than products of other sizes (batch_invariant)"
+                    )
             return Decision(schedule, origin, "; ".join(reasons))
         except UnusableEntryError as error:
             reasons.append(f"entry passed over ({origin}): {error}")
     return Decision(chosen, "model", "; ".join(reasons))
 
 
-def _check_tile(there: Schedule, here: Schedule, shape: Sizes) -> None:
-    tiles = [(schedule.tile.m, schedule.tile.n) for schedule in (there, here)]
+def _model(
+    problem: Problem,
+    sizes: Sizes,
+    *,
+    machine: Target,
+    place: Device,
+    aligned_output: bool,
+    dependent: bool,
+    batch: int = 1,
+    cuts: bool = False,
+) -> AnySchedule:
+    """The model's choice: for warpgroup products, or for register tiles."""
+    m, n, k = sizes
+    if machine.has("wgmma.sp"):
+        if machine.name != place.target:
+            raise ValueError(
+                f"kernels for {machine.name} run on GPUs of that target only, got {place}: name a target without warpgroup "
+                "products, such as sm_80"
+            )
+        fixed = partial(choose, aligned_output=aligned_output, batch=batch, cuts=cuts, dependent=dependent)
+        return fixed(problem, m, n, machine, place.sm_count, k=k)
+    if dependent:
+        raise ValueError(f"dependent launches have kernels for sm_90a, got {machine.name}: leave out dependent=True")
+    return choose_tiles(problem, (m, n, k, batch), machine, place.sm_count, aligned_output=aligned_output)
+
+
+def _check_tile(there: AnySchedule, here: AnySchedule, shape: Sizes) -> None:
+    tiles = [
+        (each.tile_m, each.tile_n) if isinstance(each, RegisterTiles) else (each.tile.m, each.tile.n)
+        for each in (there, here)
+    ]
     if tiles[0] != tiles[1]:
         measured, wanted = (f"{rows}×{columns}" for rows, columns in tiles)
         raise UnusableEntryError(

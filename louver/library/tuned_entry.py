@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeAlias, cast
 
+from louver.compile.plan.register_tiles import AnySchedule, RegisterTiles
 from louver.compile.plan.schedule import FIELDS, Schedule
 from louver.frontend.problem import Problem
 from louver.isa.targets import Target
@@ -55,7 +56,7 @@ class Place:
 class Entry:
     """A measured schedule.
 
-    schedule: the fields of a `Schedule`.
+    schedule: the fields of a `Schedule` or of `RegisterTiles`.
     microseconds: time of a launch.
     model: time of a launch with the model's choice, measured at the same time.
     shape: the measured M, N, K; None if unknown.
@@ -70,9 +71,10 @@ class Entry:
     louver: str = ""
     ptxas: str = ""
 
-    def usable(self, problem: Problem, machine: Target) -> Schedule:
+    def usable(self, problem: Problem, machine: Target) -> AnySchedule:
         """The schedule. Raises UnusableEntryError with the reason if this version of Louver cannot run it."""
-        unknown = sorted(set(self.schedule) - set(FIELDS))
+        tiles = not machine.has("wgmma.sp")
+        unknown = sorted(set(self.schedule) - set(RegisterTiles.__slots__ if tiles else FIELDS))
         if unknown:
             raise UnusableEntryError(f"it names fields that schedules do not have: {', '.join(unknown)}")
         if self.louver and self.louver != source_hash():
@@ -82,6 +84,8 @@ class Entry:
                 f"it was measured with ptxas {self.ptxas}, not {ptxas_version()}: run louver tune again"
             )
         try:
+            if tiles:
+                return replace(RegisterTiles(**self.schedule), target=machine.name)
             schedule = Schedule.of(**self.schedule)
             most = deepest(problem, schedule, machine).ring.stages
         except (TypeError, ValueError) as error:

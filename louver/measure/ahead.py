@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from louver.compile.plan.schedule import Schedule
+from louver.compile.plan.register_tiles import AnySchedule
 from louver.frontend.problem import Problem
 from louver.library.execute import schedule_for
 from louver.measure.launches import compile_all
@@ -14,7 +14,7 @@ from louver.measure.problems import FEW_TOKENS, GemmProblem
 from louver.runtime.device import Device
 
 
-def kernels_of(problem: GemmProblem, place: Device) -> Iterator[tuple[Problem, Schedule]]:
+def kernels_of(problem: GemmProblem, place: Device) -> Iterator[tuple[Problem, AnySchedule]]:
     """The kernels that `louver.measure.gemm.measure` runs for a problem, perhaps twice. Plans also have unaligned ones."""
     product, sizes = problem.product, problem.shape
     yield product, schedule_for(product, *sizes, place, aligned_output=True)

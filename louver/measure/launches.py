@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-from louver.compile.plan.schedule import Schedule
+from louver.compile.plan.register_tiles import AnySchedule
 from louver.frontend.problem import Problem
 from louver.library.compiled import record_of
 from louver.library.fused import NOTHING_BOUND, Bound
@@ -17,7 +17,7 @@ from louver.library.rows import Rows
 from louver.runtime.arrays import view
 
 
-def compile_all(wanted: Iterable[tuple[Problem, Schedule]], name: str) -> dict[tuple[Problem, Schedule], str]:
+def compile_all(wanted: Iterable[tuple[Problem, AnySchedule]], name: str) -> dict[tuple[Problem, AnySchedule], str]:
     """Compile in parallel into the cache for a target, half a second a kernel. Returns the errors of refused kernels."""
     pairs = list(wanted)
     if not pairs:
@@ -29,7 +29,7 @@ def compile_all(wanted: Iterable[tuple[Problem, Schedule]], name: str) -> dict[t
         return {pair: reason for pair, reason in zip(pairs, reasons, strict=True) if reason}
 
 
-def _refusal(problem: Problem, schedule: Schedule, name: str) -> str:
+def _refusal(problem: Problem, schedule: AnySchedule, name: str) -> str:
     """Compile into the cache. Returns the error, or ""."""
     try:
         record_of(problem, schedule, name)

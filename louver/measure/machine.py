@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import import_module
@@ -25,13 +25,13 @@ class CannotMeasureError(OSError):
     """A benchmark cannot run on this machine."""
 
 
-def require_torch() -> Any:
-    """Import PyTorch, with a GPU that runs Louver's kernels. Raises CannotMeasureError with the missing part."""
+def require_torch(targets: Collection[str] = (SM_90A.name,)) -> Any:
+    """Import PyTorch, with a GPU of one of these targets. Raises CannotMeasureError with the missing part."""
     found = current_device()
     if isinstance(found, NoDevice):
         raise CannotMeasureError(f"benchmarks need a GPU, got none: {found.reason}")
-    if found.target != SM_90A.name:
-        raise CannotMeasureError(f"benchmarks need a GPU with target {SM_90A.name}, got {found}")
+    if found.target not in targets:
+        raise CannotMeasureError(f"this needs a GPU with target {' or '.join(targets)}, got {found}")
     try:
         torch: Any = import_module("torch")
     except ImportError as error:

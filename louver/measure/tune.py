@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from louver.compile.plan.register_tiles import AnySchedule
 from louver.compile.plan.schedule import Schedule
 from louver.isa.targets import target
+from louver.library.choose_tiles import choose_tiles, costs
 from louver.library.configure import choose
 from louver.library.execute import schedule_for
 from louver.library.tuned import keep
 from louver.library.tuned_entry import Entry, place_of, size_class
 from louver.measure.protocol import Protocol
-from louver.measure.tune_run import Task, set_up
+from louver.measure.tune_run import Task, set_up, whole_k
 from louver.measure.tune_search import Found, neighbours, search
 from louver.ptx.assembler import ptxas_version
 from louver.runtime.cache import source_hash
@@ -30,7 +32,7 @@ class Tuned:
 
     task: Task
     found: Found
-    refused: dict[Schedule, str]
+    refused: dict[AnySchedule, str]
 
     @property
     def gain(self) -> float:
@@ -40,14 +42,26 @@ class Tuned:
 
 
 def tune(torch: Any, task: Task, place: Device, protocol: Protocol = PROTOCOL) -> Tuned:
-    """Search from the model's choice. Raises ArithmeticError if a result is wrong."""
+    """Search from the model's choice; of register tiles, all that the model compares are measured. Raises
+    ArithmeticError if a result is wrong.
+    """
     machine = target(place.target)
     aligned = task.aligned_output
-    base = choose(task.problem, task.m, task.n, machine, place.sm_count, aligned_output=aligned, k=task.k, cuts=True)
+    sizes = task.m, task.n, whole_k(task.k), 1
     bench = set_up(torch, task, place, protocol)
 
-    def around(schedule: Schedule) -> Iterator[Schedule]:
-        return neighbours(task.problem, schedule, task.n, machine, aligned=aligned)
+    def around(schedule: AnySchedule) -> Iterator[AnySchedule]:
+        if isinstance(schedule, Schedule):
+            yield from neighbours(task.problem, schedule, task.n, machine, aligned=aligned)
+            return
+        found = costs(task.problem, sizes, machine, place.sm_count, aligned_output=aligned)
+        yield from (each.schedule for each in found if each.schedule != schedule)
+
+    if machine.has("wgmma.sp"):
+        wide = partial(choose, aligned_output=aligned, k=task.k, cuts=True)
+        base: AnySchedule = wide(task.problem, task.m, task.n, machine, place.sm_count)
+    else:
+        base = choose_tiles(task.problem, sizes, machine, place.sm_count, aligned_output=aligned)
 
     return Tuned(task, search(base, around, bench.measure), bench.refused)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from louver.compile.plan.schedule import Schedule
+from louver.compile.plan.register_tiles import AnySchedule
 from louver.formats.dtypes import element_type
 from louver.formats.tensor import SparseTensor
 from louver.frontend.epilogue import NO_EPILOGUE
@@ -73,14 +73,14 @@ class Bench:
     bias: Any
     dense: tuple[Any, ...]
     sparse: tuple[SparseTensor, ...]
-    refused: dict[Schedule, str] = field(default_factory=dict[Schedule, str])
-    _compiled: set[Schedule] = field(default_factory=set[Schedule])
+    refused: dict[AnySchedule, str] = field(default_factory=dict[AnySchedule, str])
+    _compiled: set[AnySchedule] = field(default_factory=set[AnySchedule])
     _states: list[TensorState] = field(init=False)
 
     def __post_init__(self) -> None:
         self._states = [TensorState() for _ in self.sparse]
 
-    def measure(self, schedules: Sequence[Schedule]) -> Mapping[Schedule, float]:
+    def measure(self, schedules: Sequence[AnySchedule]) -> Mapping[AnySchedule, float]:
         """Seconds of a launch of each schedule that compiles. Raises ArithmeticError if a result is wrong."""
         problem = self.task.problem
         fresh = [(problem, schedule) for schedule in schedules if schedule not in self._compiled]
@@ -94,7 +94,7 @@ class Bench:
         }
         return {schedule: median(taken) for schedule, taken in take_turns(loads, self.protocol).items()}
 
-    def _call(self, schedule: Schedule) -> Callable[[int], None]:
+    def _call(self, schedule: AnySchedule) -> Callable[[int], None]:
         bound = NOTHING_BOUND if self.bias is None else Bound({"bias": int(self.bias.data_ptr())})
         launchers = [
             state.launcher(s, self.task.problem, schedule, self.place.ordinal, 0)
@@ -102,7 +102,7 @@ class Bench:
         ]
         return launches(self.torch, launchers, self.task.n, rows_of(self.operand), rows_of(self.y), bound)
 
-    def _verify(self, schedule: Schedule, call: Callable[[int], None]) -> None:
+    def _verify(self, schedule: AnySchedule, call: Callable[[int], None]) -> None:
         problem = self.task.problem
         self.y.fill_(poison(element_type(problem.out)))
         call(0)
@@ -117,6 +117,11 @@ class Bench:
             )
 
 
+def whole_k(k: int) -> int:
+    """K as it is measured."""
+    return -(-k // K_MULTIPLE) * K_MULTIPLE
+
+
 def set_up(torch: Any, task: Task, place: Device, protocol: Protocol) -> Bench:
     """Draw the operands. Raises RuntimeError while torch's stream is being captured."""
     if is_capturing(torch.cuda.current_stream().cuda_stream):
@@ -124,7 +129,7 @@ def set_up(torch: Any, task: Task, place: Device, protocol: Protocol) -> Bench:
             "tuning times kernels, which a stream's capture forbids: call louver.prepare(s, n=…, tune=True) before it"
         )
     problem, m, n = task.problem, task.m, task.n
-    k = -(-task.k // K_MULTIPLE) * K_MULTIPLE
+    k = whole_k(task.k)
     generator = torch.Generator(device="cuda").manual_seed(0)
 
     def draw(rows: int, columns: int, dtype: str) -> Any:

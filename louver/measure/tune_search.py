@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from louver.compile.plan.register_tiles import AnySchedule
 from louver.compile.plan.schedule import FIELDS, Schedule
 from louver.frontend.problem import Problem
 from louver.isa.targets import Target
@@ -43,7 +44,7 @@ GAIN = 0.005
 ROUNDS = 4
 """Most searches from a better schedule."""
 
-Measure = Callable[[Sequence[Schedule]], Mapping[Schedule, float]]
+Measure = Callable[[Sequence[AnySchedule]], Mapping[AnySchedule, float]]
 """Seconds of each schedule that runs, measured side by side. Schedules that do not run are left out."""
 
 
@@ -51,9 +52,9 @@ Measure = Callable[[Sequence[Schedule]], Mapping[Schedule, float]]
 class Found:
     """The end of a search. times: seconds by schedule, from its last measurement."""
 
-    best: Schedule
-    base: Schedule
-    times: Mapping[Schedule, float]
+    best: AnySchedule
+    base: AnySchedule
+    times: Mapping[AnySchedule, float]
 
 
 def neighbours(problem: Problem, schedule: Schedule, n: int, machine: Target, *, aligned: bool) -> Iterator[Schedule]:
@@ -78,9 +79,9 @@ def neighbours(problem: Problem, schedule: Schedule, n: int, machine: Target, *,
             yield changed
 
 
-def search(base: Schedule, around: Callable[[Schedule], Iterator[Schedule]], measure: Measure) -> Found:
+def search(base: AnySchedule, around: Callable[[AnySchedule], Iterator[AnySchedule]], measure: Measure) -> Found:
     """Go from `base` to its fastest neighbour, and repeat from there. Raises ValueError if `base` does not run."""
-    best, times = base, dict[Schedule, float]()
+    best, times = base, dict[AnySchedule, float]()
     for _ in range(ROUNDS):
         fresh = [schedule for schedule in around(best) if schedule not in times]
         taken = measure([best, *fresh])

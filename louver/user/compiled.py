@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
     from louver.compile.choose_family import CompiledKernel
-    from louver.user.occupancy import Assembled
+    from louver.library.occupancy import Assembled
 
 
 class UncleanKernelError(RuntimeError):
@@ -169,7 +169,7 @@ def assembled(wanted: Wanted, kernel: CompiledKernel | None = None) -> Assembled
     and UncleanKernelError if a product spills or the assembler warns of lost performance.
     """
     from louver.compile.products import CompiledProduct
-    from louver.user.occupancy import with_room
+    from louver.library.occupancy import with_room
 
     found = with_room(compile_wanted(wanted) if kernel is None else kernel, wanted.hints.warps)
     made, assembly = found.kernel.made, found.assembly

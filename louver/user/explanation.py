@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from louver.compile.plan.schedule import Schedule
+    from louver.library.reasons import Reasons
 
 
 ADVICE = (
@@ -22,7 +23,7 @@ class Explanation:
 
     warning: why a dense kernel may be faster, one reason a line, or how much longer a product's row lists are. dots:
         instruction, tile and bytes of each dot of register tiles. config: the `triton.autotune` config that it takes,
-        and why. others: the outcome of each other config.
+        and why. others: the outcome of each other config. reasons: the pattern, the candidates and the instruction.
     """
 
     family: Literal["product", "register tiles"]
@@ -33,9 +34,11 @@ class Explanation:
     dots: tuple[str, ...] = ()
     config: str | None = None
     others: tuple[str, ...] = ()
+    reasons: Reasons | None = None
 
     def __str__(self) -> str:
         said = [self.schedule] if self.refusal is None else [self.refusal, ADVICE]
         lines = [*map(str, said), *([] if self.warning is None else [self.warning]), *self.dots]
         lines += [] if self.config is None else [self.config, *self.others]
+        lines += [] if self.reasons is None else [str(self.reasons)]
         return "\n".join((f"{self.family}: {lines[0]}", *lines[1:]))

@@ -148,6 +148,7 @@ class JitKernel:
         from louver.compile.products import CompiledProduct
         from louver.formats.lists import describe_lists
         from louver.library.forms import as_stored, forms_of
+        from louver.user.explained import reasons_of_product, reasons_of_tiles
         from louver.user.units import describe_dots, reasons_for_dense
 
         wanted = Wanted.of(self._source, hints, call, "bulk", TARGET)
@@ -157,9 +158,12 @@ class JitKernel:
             s = as_stored(call.sparse[made.nest.a.arguments[0]]).to("cpu")
             lists = forms_of(made.schedule, s).lists
             longer = None if lists is None else describe_lists(s, lists.rows)
-            return Explanation("product", refusal, made.schedule, made.ptx, longer)
+            reasons = reasons_of_product(made, call)
+            return Explanation("product", refusal, made.schedule, made.ptx, longer, reasons=reasons)
         dots = tuple(dict.fromkeys(describe_dots(made)))
-        return Explanation("register tiles", refusal, None, made.ptx, "\n".join(reasons_for_dense(found)) or None, dots)
+        warning = "\n".join(reasons_for_dense(found)) or None
+        reasons = reasons_of_tiles(found, call, dots)
+        return Explanation("register tiles", refusal, None, made.ptx, warning, dots, reasons=reasons)
 
     def _compile(self, wanted: Wanted) -> CompiledKernel:
         found = self._compiled.get(wanted.product_key) or self._compiled.get(wanted.key)

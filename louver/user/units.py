@@ -21,7 +21,7 @@ from louver.isa.targets import MmaFamily
 from louver.library.times import H200
 
 if TYPE_CHECKING:
-    from louver.user.occupancy import Assembled
+    from louver.library.occupancy import Assembled
 
 INSTRUCTION_BITS = 256
 """Bits of K that a dense `wgmma` multiplies."""

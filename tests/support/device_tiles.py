@@ -15,9 +15,9 @@ from louver.isa.instruction import LANES
 from louver.library.bind import bind_arguments, packed
 from louver.library.boxes import Held, encoded_map
 from louver.library.forms import tile_form
+from louver.library.occupancy import with_room
 from louver.runtime.memory import DeviceBuffer
 from louver.runtime.module import load
-from louver.user.occupancy import with_room
 
 GUARD = 4096
 POISON = 0xA7

@@ -14,7 +14,7 @@ from louver.ir.tile.multiples import MULTIPLE, mark_multiples
 def marked(module: ModuleOp, names: Collection[str]) -> ModuleOp:
     """The module with these arguments of its kernel marked."""
     (function,) = [op for op in module.body.ops if isinstance(op, FuncOp)]
-    mark_multiples(function, names)
+    mark_multiples(function, dict.fromkeys(names, MULTIPLE))
     return module
 
 

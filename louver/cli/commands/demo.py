@@ -28,7 +28,7 @@ from louver.formats.file import load, save
 from louver.formats.prune import prune
 from louver.formats.schema import Tensor, form_of
 from louver.formats.tensor import SparseTensor
-from louver.isa.targets import SM_90A
+from louver.isa.targets import TARGETS
 from louver.measure.report.layers import size_text, total
 from louver.measure.report.products import ProductRow, products_table
 from louver.measure.report.result import Result
@@ -167,7 +167,7 @@ def prune_and_save(source: Path, tensors: Mapping[str, Tensor], chosen: Sequence
 
 def has_kernels(found: Device | NoDevice) -> bool:
     """Whether the library's kernels run on the device."""
-    return isinstance(found, Device) and found.target == SM_90A.name
+    return isinstance(found, Device) and found.target in TARGETS
 
 
 def run_products(tensors: Mapping[str, Tensor], pruned: Pruned) -> list[ProductRow]:

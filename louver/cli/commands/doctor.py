@@ -11,11 +11,14 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Literal
 
-from louver.isa.targets import SM_90A
+from louver.isa.targets import SM_90A, TARGETS
 from louver.measure.report.result import Result
 from louver.measure.report.table import NAME, Column, Table
 
 Kind = Literal["core", "gpu", "optional"]
+
+UNMEASURED = "products are register tiles, right by emulator and H200, speed not measured: louver tune measures it"
+"""What is known of GPUs that no measurement of Louver's has seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +143,12 @@ def _tuned() -> str:
     from louver.library.tuned import kept, tables
     from louver.library.tuned_entry import Entry, status
 
-    own = [status(found, SM_90A) if isinstance(found, Entry) else str(found) for _, found in kept()]
+    own = [
+        status(found, TARGETS.get(str(found.schedule.get("target")), SM_90A))
+        if isinstance(found, Entry)
+        else str(found)
+        for _, found in kept()
+    ]
     package = [status(entry, SM_90A) for entry in tables()]
     reasons = [reason for reason in (*own, *package) if reason]
     counts = f"{len(own)} of this user, {len(package)} of the package"
@@ -159,6 +167,6 @@ def _gpu() -> str:
     found = current_device()
     if isinstance(found, NoDevice):
         raise NoDeviceError(found.reason)
-    if found.target != SM_90A.name:
-        raise NoDeviceError(f"{found}: the library's kernels are for {SM_90A.name}")
-    return str(found)
+    if found.target not in TARGETS:
+        raise NoDeviceError(f"{found}: the library's kernels are for {', '.join(TARGETS)}")
+    return str(found) if found.target == SM_90A.name else f"{found}; {UNMEASURED}"

@@ -12,7 +12,7 @@ from louver.compile.plan.schedule import FIELDS
 from louver.formats.dtypes import element_type
 from louver.formats.regular import Target
 from louver.frontend.problem import PRODUCTS, Kind, Problem
-from louver.isa.targets import SM_90A
+from louver.isa.targets import SM_90A, TARGETS
 from louver.library.tuned import kept, tables
 from louver.library.tuned_entry import Entry, UnusableEntryError, status
 from louver.measure.machine import require_torch
@@ -58,7 +58,7 @@ def run_tune(wanted: Sequence[Task], table: Path | None) -> Result:
     """
     if table is not None:
         Target.of(table)
-    torch = require_torch()
+    torch = require_torch(TARGETS)
     place = require_device()
     found: list[Tuned] = []
     for tuned in tune_and_keep(torch, wanted, place):
@@ -150,7 +150,7 @@ def _own() -> Iterator[dict[str, Any]]:
 
 
 def _entry_json(entry: Entry) -> dict[str, Any]:
-    reason = status(entry, SM_90A)
+    reason = status(entry, TARGETS.get(str(entry.schedule.get("target")), SM_90A))
     return {
         "file": None,
         "device": entry.place.device,

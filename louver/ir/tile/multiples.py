@@ -4,7 +4,7 @@ overlap.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from xdsl.dialects.builtin import IntegerAttr, UnitAttr
 from xdsl.ir import Attribute, SSAValue
@@ -22,9 +22,10 @@ APART = "louver.apart"
 """The attribute of an array that does not overlap any other array of the call."""
 
 
-def mark_multiples(function: FuncOp, names: Collection[str]) -> None:
-    """Mark the arguments with these names as multiples of `MULTIPLE`, in place."""
-    _mark(function, names, DIVISIBILITY, IntegerAttr(MULTIPLE, 32))
+def mark_multiples(function: FuncOp, multiples: Mapping[str, int]) -> None:
+    """Mark arguments as multiples of a number, in place. multiples: the numbers by name, powers of two."""
+    for name, of in multiples.items():
+        _mark(function, (name,), DIVISIBILITY, IntegerAttr(of, 32))
 
 
 def mark_apart(function: FuncOp, names: Collection[str]) -> None:

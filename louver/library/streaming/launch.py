@@ -6,10 +6,12 @@ import functools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from louver.isa.targets import FP8, target
 from louver.library.streaming.derived.record import Derived
 from louver.library.streaming.squares.record import Squared
 from louver.library.streaming.windows.record import Windowed
 from louver.runtime.built import load_built
+from louver.runtime.device import device
 from louver.runtime.driver import is_capturing
 from louver.runtime.module import ArgumentPack, LoadedKernel
 
@@ -82,7 +84,18 @@ def build(record: Record) -> Kernel:
 
 
 def _loaded(ordinal: int, record: Record) -> LoadedKernel:
-    return load_built(ordinal, "streaming", record, build=lambda: build(record))
+    from louver.ptx.validate import ValidationError
+
+    try:
+        return load_built(ordinal, "streaming", record, build=lambda: build(record))
+    except ValidationError as error:
+        place = device(ordinal)
+        if record.element in FP8 and not target(place.target).provides("sm_89"):
+            raise ValueError(
+                f"the kernel for {record.kind} of {record.element} converts 8-bit floats, which GPUs do from sm_89 on, got {place}: "
+                "move the array to the host, or convert it to f16"
+            ) from error
+        raise
 
 
 @functools.cache

@@ -53,15 +53,19 @@ def test_with_everything_there_nothing_is_missing() -> None:
     assert conclusions(facts) == ("Louver can do everything here, running kernels included.",)
 
 
-@pytest.mark.parametrize(("capability", "ok"), [((9, 0), True), ((8, 0), False), ((10, 0), False)])
-def test_only_a_hopper_gpu_runs_the_kernels(
-    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], ok: bool
+@pytest.mark.parametrize(
+    ("capability", "said"),
+    [((9, 0), ""), ((8, 0), "speed not measured"), ((12, 0), "speed not measured"), ((7, 5), "kernels are for sm_80,")],
+)
+def test_gpus_run_the_kernels_from_ampere_on(
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], said: str
 ) -> None:
     found = Device(0, "a GPU", capability, 132, 227 << 10, 50 << 20, 141 << 30, (13, 0))
     monkeypatch.setattr("louver.runtime.device.current_device", lambda: found)
     fact = doctor.gpu()
-    assert fact.ok is ok
-    assert "a GPU" in fact.value and (ok or "kernels are for sm_90a" in fact.value)
+    assert fact.ok is (capability[0] > 7)
+    assert "a GPU" in fact.value and said in fact.value
+    assert ("not measured" in fact.value) is (said == "speed not measured")
 
 
 def test_without_a_gpu_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> None:

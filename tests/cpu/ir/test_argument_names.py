@@ -44,7 +44,7 @@ def test_names_survive_copies_and_text(names: tuple[str, ...]) -> None:
     for _ in range(3):
         assert names_of(module) == names
         module = parse_ir(str(module.clone().clone()))
-    mark_multiples(function_of(module), [names[1]])
+    mark_multiples(function_of(module), {names[1]: 16})
     assert multiples_of(function_of(module)) == [1, 16, 1]
 
 

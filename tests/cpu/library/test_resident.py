@@ -386,7 +386,7 @@ def test_a_gpu_without_kernels_leaves_host_arrays_to_the_reference_path(
 ) -> None:
     from louver.library import host
 
-    monkeypatch.setattr(host, "device", lambda ordinal: replace(louver.runtime.device.device(0), capability=(8, 0)))
+    monkeypatch.setattr(host, "device", lambda ordinal: replace(louver.runtime.device.device(0), capability=(7, 5)))
     x = rng.standard_normal((5, K)).astype(np.float16)
     with pytest.warns(UserWarning, match="reference path"):
         y = louver.linear(x, resident(s))

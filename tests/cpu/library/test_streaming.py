@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+import louver
 from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
 from louver.formats.tensor import row_pitch
+from louver.isa.targets import FP8
 from louver.library.streaming.base import Record
 from louver.library.streaming.derived.record import Derived
 from louver.library.streaming.launch import Launch, build
@@ -31,7 +33,11 @@ from louver.library.streaming.windows.record import Windowed
 from louver.ptx.assembler import assemble
 from louver.ptx.module import Module
 from louver.ptx.printer import print_module
+from louver.ptx.validate import ValidationError
 from louver.runtime.arrays import ArrayView, view
+from support.fake_gpu import FakeGpu, FakeTorch
+from support.fake_resident import on_gpu
+from support.tile_gpu import TileGpu
 
 PATTERNS = {"f16": "2:4", "bf16": "8:16", "e4m3": "2:4", "e5m2": "3:8", "s8": "15:16", "u8": "1:2", "f32": "1:2"}
 
@@ -90,6 +96,29 @@ def windowed() -> Iterator[Windowed]:
 def test_kernels_assemble_cleanly(record: Record) -> None:
     assembly = assemble(print_module(Module("sm_90a", [build(record)])))
     assert assembly.clean, (record, assembly.kernels, [warning.text for warning in assembly.warnings])
+
+
+@pytest.mark.sampled(23)
+@pytest.mark.parametrize("name", ["sm_80", "sm_89", "sm_100a", "sm_120a"])
+@pytest.mark.parametrize("record", [pytest.param(each, id=str(i)) for i, each in enumerate([*records(), *windowed()])])
+def test_kernels_assemble_for_other_targets(record: Record, name: str) -> None:
+    try:
+        module = print_module(Module(name, [build(record)]))
+    except ValidationError as error:
+        # 8-bit floats are converted from sm_89 on.
+        assert name == "sm_80" and record.element in FP8 and "needs sm_89" in str(error)
+        return
+    assert assemble(module, name).clean
+
+
+def test_a_gpu_that_cannot_convert_8_bit_floats_is_named(
+    gpu: FakeGpu, torch: FakeTorch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    TileGpu(gpu, monkeypatch, (8, 0))
+    with pytest.raises(
+        ValueError, match=r"prune of e4m3 converts 8-bit floats, which GPUs do from sm_89 on, got .*sm_80"
+    ):
+        louver.prune(on_gpu(np.zeros((16, 16), element_type("e4m3").numpy)), "2:4", transposable=True)
 
 
 @pytest.mark.parametrize(

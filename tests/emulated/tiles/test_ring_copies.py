@@ -10,7 +10,7 @@ import pytest
 
 import louver
 from louver.compile import tiles as pipeline
-from louver.compile.plan.feeds.ring_copies import MOST_SLOTS
+from louver.compile.plan.register_tiles import MOST_SLOTS
 from louver.compile.tiles import CompiledTiles, compile_tiles
 from louver.emulator import Seeded
 from louver.emulator.order import Order

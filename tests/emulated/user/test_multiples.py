@@ -12,13 +12,13 @@ from louver.frontend.ttir import read_ttir
 from louver.ir.context import parse_ir
 from louver.ir.tile import FuncOp
 from louver.ir.tile.multiples import mark_apart
+from louver.library import occupancy
+from louver.library.occupancy import with_room
 from louver.runtime.arrays import view
-from louver.user import occupancy
 from louver.user.arguments import Call, Kind
 from louver.user.compiled import apart_of, multiples_of
 from louver.user.hints import Hints
 from louver.user.kernel import JitKernel
-from louver.user.occupancy import with_room
 from support.dot_loops import DotLoop
 from support.emulate_tiles import emulate_tiles
 from support.jit import tile_source

@@ -45,6 +45,7 @@ from louver.compile.plan.feeds.copied_loads import (
 from louver.compile.plan.feeds.neighbours import loaded_along
 from louver.compile.plan.feeds.next_copies import begin_next, loop_around
 from louver.compile.plan.feeds.steps_ahead import Sources, guarded_mask, made_again, move_up, next_step, only_loads
+from louver.compile.plan.register_tiles import MOST_SLOTS
 from louver.compile.rewrite.insert import carrying, insert, integer
 from louver.compile.rewrite.remove_dead import remove_dead
 from louver.ir import tile as tt
@@ -54,10 +55,6 @@ from louver.ir.tile.multiples import apart_of
 from louver.ir.tile.staging import in_shared, slot_bytes, tile_of
 from louver.ir.tile.types import AnyTensor, register_encoding, tensor_of
 from louver.isa.swizzle import BANK_LINE
-
-MOST_SLOTS = 8
-"""The largest number of slots of a ring. While one slot is multiplied, the others can be filled."""
-
 
 ENOUGH_SLOTS = 4
 """Slots with which copies arrive in time.

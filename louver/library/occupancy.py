@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from louver.compile.choose_family import CompiledKernel
-from louver.compile.tiles import SM_WARPS, CompiledTiles, compile_tiles, ctas_of
+from louver.compile.plan.register_tiles import SM_WARPS, ctas_of
+from louver.compile.tiles import CompiledTiles, compile_tiles
 from louver.ir.tile import LocalStoreOp
 from louver.isa.instruction import LANES
 from louver.ptx import assembler
@@ -35,9 +37,9 @@ class Assembled:
     assembly: Assembly
 
     @classmethod
-    def of(cls, kernel: CompiledKernel) -> Assembled:
-        """Assemble a kernel. Raises AssemblyError."""
-        return cls(kernel, assembler.assemble(kernel.made.ptx, kernel.made.target.name))
+    def of(cls, kernel: CompiledKernel, machine: str | None = None) -> Assembled:
+        """Assemble a kernel. Raises AssemblyError. machine: the target to assemble for, by default the kernel's own."""
+        return cls(kernel, assembler.assemble(*_text_for(kernel.made.ptx, kernel.made.target.name, machine)))
 
     @property
     def spilled(self) -> int:
@@ -65,33 +67,47 @@ class Assembled:
         )
 
 
-def with_room(kernel: CompiledKernel, warps: int | None) -> Assembled:
-    """The kernel as it is launched. Products stay unchanged. warps: the user's choice, or None for Louver's."""
+def with_room(kernel: CompiledKernel, warps: int | None, machine: str | None = None) -> Assembled:
+    """The kernel as it is launched. Products stay unchanged.
+
+    warps: the user's choice, or None for Louver's.
+    machine: the target to assemble for, by default the kernel's own. A newer GPU runs kernels of an older target.
+    """
     if not isinstance(kernel.made, CompiledTiles):
-        return Assembled.of(kernel)
+        return Assembled.of(kernel, machine)
     with ExitStack() as begun:
-        first, ahead = _begin(kernel.made, begun)
+        first, ahead = _begin(kernel.made, machine, begun)
         found = Assembled(kernel, first.assembly())
         if warps is None:
-            found = _with_warps(found)
-        return found if found.spilled else _closer(found, ahead)
+            found = _with_warps(found, machine)
+        return found if found.spilled else _closer(found, machine, ahead)
 
 
-def _begin(made: CompiledTiles, begun: ExitStack) -> tuple[Assembling, dict[str, Assembling]]:
+_TARGET = re.compile(r"^\.target \w+$", re.MULTILINE)
+
+
+def _text_for(ptx: str, own: str, machine: str | None) -> tuple[str, str]:
+    """PTX of a kernel for another target than its own, and that target."""
+    if machine in (None, own):
+        return ptx, own
+    return _TARGET.sub(f".target {machine}", ptx, count=1), machine
+
+
+def _begin(made: CompiledTiles, machine: str | None, begun: ExitStack) -> tuple[Assembling, dict[str, Assembling]]:
     """The kernel's assembly; if that is slow, also likely follow-ups by PTX, on other cores. begun: stops unused ones."""
-    name = made.target.name
-    first = begun.enter_context(assembler.Assembling(made.ptx, name))
+    own = made.target.name
+    first = begun.enter_context(assembler.Assembling(*_text_for(made.ptx, own, machine)))
     texts: list[str] = []
     if first.takes(SLOW):
         cores = len(os.sched_getaffinity(0)) - 1
         texts = [made.with_ctas(count).ptx for count in _numbers_of_ctas(made)[:cores]]
-    return first, {text: begun.enter_context(assembler.Assembling(text, name)) for text in texts}
+    return first, {text: begun.enter_context(assembler.Assembling(*_text_for(text, own, machine))) for text in texts}
 
 
-def _closer(found: Assembled, ahead: dict[str, Assembling]) -> Assembled:
+def _closer(found: Assembled, machine: str | None, ahead: dict[str, Assembling]) -> Assembled:
     """The kernel with more CTAs on an SM, if one assembles cleanly. ahead: assemblies that have started."""
     assert isinstance(found.kernel.made, CompiledTiles)
-    found = _with_ctas(found, found.kernel.made)
+    found = _with_ctas(found, found.kernel.made, machine)
     made = found.kernel.made
     assert isinstance(made, CompiledTiles)
     for ctas in _numbers_of_ctas(made):
@@ -103,7 +119,7 @@ def _closer(found: Assembled, ahead: dict[str, Assembling]) -> Assembled:
         closer = replace(found.kernel, made=made.with_ctas(ctas))
         waiting = ahead.get(closer.made.ptx)
         try:
-            tried = Assembled.of(closer) if waiting is None else Assembled(closer, waiting.assembly())
+            tried = Assembled.of(closer, machine) if waiting is None else Assembled(closer, waiting.assembly())
         except AssemblyError:
             # The sums of a warpgroup's product do not fit in so few registers.
             continue
@@ -119,7 +135,7 @@ def _numbers_of_ctas(made: CompiledTiles) -> list[int]:
     return list(itertools.takewhile(lambda count: count > 1, found))
 
 
-def _with_ctas(found: Assembled, made: CompiledTiles) -> Assembled:
+def _with_ctas(found: Assembled, made: CompiledTiles, machine: str | None) -> Assembled:
     """A kernel with smaller rings, so that as many CTAs fit as its registers allow. If two CTAs still do not fit,
     operands are computed in their own step: one CTA multiplies while the other computes.
     """
@@ -135,20 +151,23 @@ def _with_ctas(found: Assembled, made: CompiledTiles) -> Assembled:
             ctas=made.ctas,
             registers=found.registers,
             ahead=ahead,
+            gaps=made.gaps,
         )
         if other.ctas_by_shared > made.ctas_by_shared:
-            closer = Assembled.of(CompiledKernel(other, found.kernel.refusal))
+            closer = Assembled.of(CompiledKernel(other, found.kernel.refusal), machine)
             if closer.assembly.clean:
                 return closer
     return found
 
 
-def _with_warps(found: Assembled) -> Assembled:
+def _with_warps(found: Assembled, machine: str | None) -> Assembled:
     """A kernel with twice as many warps, repeated while that reduces spills."""
     made = found.kernel.made
     while isinstance(made, CompiledTiles) and found.spilled and 2 * found.warps <= MOST_WARPS:
-        made = compile_tiles(made.tile, made.target.name, warps=2 * found.warps, boxes=made.boxes, ctas=made.ctas)
-        wider = Assembled.of(CompiledKernel(made, found.kernel.refusal))
+        made = compile_tiles(
+            made.tile, made.target.name, warps=2 * found.warps, boxes=made.boxes, ctas=made.ctas, gaps=made.gaps
+        )
+        wider = Assembled.of(CompiledKernel(made, found.kernel.refusal), machine)
         if wider.spilled >= found.spilled:
             break
         found = wider

@@ -1,0 +1,141 @@
+"""Calls of the library on GPUs without warpgroup products: their kernels, run on the emulator by what a launch binds."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+import louver
+from louver.compile.plan.register_tiles import RegisterTiles
+from louver.formats.dtypes import element_type
+from support.fake_gpu import FakeGpu, FakeTorch
+from support.tile_gpu import SHARED, TileGpu
+
+M, N, K = 72, 40, 136
+
+
+@pytest.mark.parametrize("capability", [each for each in SHARED if each != (9, 0)])
+def test_linear_runs_on_every_capability(
+    gpu: FakeGpu,
+    torch: FakeTorch,
+    monkeypatch: pytest.MonkeyPatch,
+    rng: np.random.Generator,
+    capability: tuple[int, int],
+) -> None:
+    card = TileGpu(gpu, monkeypatch, capability)
+    w = louver.prune(rng.standard_normal((M, K)).astype(np.float16), "2:4")
+    x, y = rng.standard_normal((N, K)).astype(np.float16), np.full((N, M), np.nan, np.float16)
+    bias = rng.standard_normal(M).astype(np.float16)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        louver.linear(card.on(x), louver.compress(w, "2:4"), card.on(bias), card.on(y), activation="relu")
+    expected = np.maximum(x.astype(np.float64) @ w.astype(np.float64).T + bias, 0)
+    np.testing.assert_allclose(y, expected, rtol=2e-3, atol=2e-2)
+    (made,) = card.ran
+    assert isinstance(made.schedule, RegisterTiles)
+    major, minor = capability
+    assert made.schedule.target.startswith(f"sm_{major}{minor}")
+    assert made.signature.shared_bytes <= SHARED[capability] << 10
+
+
+def plan_of(rng: np.random.Generator, target: str | None, n: int = 512) -> louver.Plan:
+    s = louver.compress(louver.prune(rng.standard_normal((M, K)).astype(np.float16), "2:4"), "2:4")
+    return louver.plan("linear", s, n, target=target)
+
+
+def test_a_plan_explains_itself(
+    gpu: FakeGpu, torch: FakeTorch, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    TileGpu(gpu, monkeypatch, (8, 9))
+    detect, *cost, select = str(plan_of(rng, None).explain()).splitlines()
+    assert detect == (
+        f"detect: the weight [{M}, {K}] of f16 holds 2:4, promised by its type: a sparse tensor stores no other elements"
+    )
+    assert cost[0].startswith("cost:   ") and "clocks, limited by" in cost[0] and "not measured" in cost[-1]
+    assert select.startswith(
+        "select: mma.sp::ordered_metadata.m16n8k32 of f16, one machine instruction on sm_89, which"
+    )
+
+
+def test_a_plan_for_another_target_runs_its_kernel(
+    gpu: FakeGpu, torch: FakeTorch, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    card = TileGpu(gpu, monkeypatch, (9, 0))
+    w = louver.prune(rng.standard_normal((M, K)).astype(np.float16), "2:4")
+    x, y = rng.standard_normal((N, K)).astype(np.float16), np.full((N, M), np.nan, np.float16)
+    for target in ("sm_80", "sm_120a"):
+        plan = louver.plan("linear", louver.compress(w, "2:4"), N, like=card.on(x), target=target)
+        plan(card.on(x), out=card.on(y))
+        assert card.ran[-1].schedule.target == target
+        np.testing.assert_allclose(y, x.astype(np.float64) @ w.astype(np.float64).T, rtol=2e-3, atol=2e-2)
+    assert "wgmma.sp on sm_90a" in plan_of(rng, None).explain().select
+
+
+@pytest.mark.parametrize(
+    ("target", "error", "message"),
+    [
+        ("sm_75", ValueError, "the targets are sm_80, .*, got 'sm_75'"),
+        (80, TypeError, "target is a text such as 'sm_80', got int"),
+        ("sm_90a", ValueError, "kernels for sm_90a run on GPUs of that target only, got .*sm_80"),
+    ],
+)
+def test_targets_that_no_plan_has(
+    gpu: FakeGpu,
+    torch: FakeTorch,
+    monkeypatch: pytest.MonkeyPatch,
+    rng: np.random.Generator,
+    target: str,
+    error: type[Exception],
+    message: str,
+) -> None:
+    TileGpu(gpu, monkeypatch, (8, 0))
+    with pytest.raises(error, match=message):
+        plan_of(rng, target)
+
+
+@pytest.mark.parametrize(
+    ("a", "out", "message"),
+    [
+        ("e4m3", None, "sm_80 has no sparse product of e4m3×e4m3 .*the first target with one is sm_89"),
+        ("f16", "e5m2", "sm_80 has no conversion to e5m2; the first target with one is sm_89"),
+    ],
+)
+def test_types_that_a_target_lacks(
+    gpu: FakeGpu,
+    torch: FakeTorch,
+    monkeypatch: pytest.MonkeyPatch,
+    rng: np.random.Generator,
+    a: str,
+    out: str | None,
+    message: str,
+) -> None:
+    card = TileGpu(gpu, monkeypatch, (8, 0))
+    numpy = element_type(a).numpy
+    s = louver.compress(louver.prune(rng.standard_normal((M, K)).astype(numpy), "2:4"), "2:4")
+    with pytest.raises(ValueError, match=message):
+        louver.plan("linear", s, 16, out_dtype=out, like=card.on(np.zeros((16, K), numpy)))
+
+
+@pytest.mark.parametrize(
+    ("element", "pattern", "message"),
+    [("e4m3", "2:4", "sm_80 has no sparse product of e4m3×e4m3"), ("f16", "4:8@16", "sm_80 multiplies weights of 2:4")],
+)
+def test_host_arrays_that_the_gpu_would_refuse(
+    gpu: FakeGpu,
+    torch: FakeTorch,
+    monkeypatch: pytest.MonkeyPatch,
+    rng: np.random.Generator,
+    element: str,
+    pattern: str,
+    message: str,
+) -> None:
+    TileGpu(gpu, monkeypatch, (8, 0))
+    numpy = element_type(element).numpy
+    s = louver.compress(louver.prune(rng.standard_normal((32, 64)).astype(numpy), pattern), pattern)
+    x = rng.standard_normal((3, 64)).astype(numpy)
+    with pytest.warns(louver.NoKernelWarning, match=message):
+        louver.linear(x, s)
+    with pytest.raises(ValueError, match=message):
+        louver.prepare(s, n=3, kind="matmul")

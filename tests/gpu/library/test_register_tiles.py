@@ -1,0 +1,54 @@
+"""Register tiles of other targets on this GPU, through plans: random products beside float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import louver
+from louver.formats.dtypes import element_type
+from louver.formats.pattern import lifted_pattern
+from louver.library.numerics import accumulation, compare
+from louver.measure.operands import as_torch
+
+FORMS = [
+    *(("sm_80", a, out) for a, out in (("f16", "f16"), ("bf16", "f32"), ("s8", "s32"), ("f32", "f32"))),
+    *(("sm_86", a, out) for a, out in (("f16", "f32"), ("s8", "f16"))),
+    *(("sm_89", a, out) for a, out in (("e4m3", "bf16"), ("f16", "e4m3"))),
+    *(("sm_120a", a, out) for a, out in (("f16", "f16"), ("e4m3", "f16"), ("f32", "f32"))),
+]
+
+
+@pytest.mark.parametrize(("target", "a", "out"), FORMS)
+def test_random_products(torch: Any, rng: np.random.Generator, target: str, a: str, out: str) -> None:
+    """Sizes that no tile divides; K of whole 16 bytes and not. The kernel of an N is used for others."""
+    for m, k in ((300, 520), (129, 1000), (4096, 2048)):
+        w = louver.prune((rng.standard_normal((m, k)) * 4).astype(element_type(a).numpy), lifted_pattern(a))
+        s = louver.compress(w, lifted_pattern(a))
+        for n in (1, 17, 300):
+            x = (rng.standard_normal((n, k)) * 4).astype(element_type(a).numpy)
+            given = as_torch(torch, x).cuda()
+            y = louver.plan("linear", s, n, like=given, out_dtype=out, target=target)(given)
+            wide = [each.astype(np.float64) for each in (w, x)]
+            exact, magnitude = wide[0] @ wide[1].T, np.abs(wide[0]) @ np.abs(wide[1]).T
+            got = y.double().T.cpu().numpy()
+            agreement = compare(got, exact, magnitude, k, out, accumulation(a))
+            assert agreement.ok, (target, m, n, k, agreement)
+
+
+def test_a_plan_of_another_target_is_captured(torch: Any, rng: np.random.Generator) -> None:
+    w = louver.prune(rng.standard_normal((256, 512)).astype(np.float16), "2:4")
+    x = torch.randn(64, 512, dtype=torch.float16, device="cuda")
+    y = torch.empty(64, 256, dtype=torch.float16, device="cuda")
+    plan = louver.plan("linear", louver.compress(w, "2:4"), 64, like=x, target="sm_80")
+    plan(x, out=y)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        plan(x, out=y)
+    before = y.clone()
+    y.zero_()
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(y, before) and bool(y.any())
