@@ -184,12 +184,13 @@ def describe(vllm_config: Any, report: Report) -> None:
     """Make the choices a part of the hash of vLLM's compiled graphs, which it keeps on disk and runs without a look at the
     layers. Raises RuntimeError if the hash does not change.
     """
-    text = "\n".join(f"{row.name} {row.done} {row.pattern} {row.reason.endswith('token')}" for row in report)
-    before = vllm_config.compute_hash()
-    vllm_config.additional_config = {
-        **vllm_config.additional_config,
-        NAME: hashlib.sha256(text.encode()).hexdigest(),
-    }
+    others, before = vllm_config.additional_config, vllm_config.compute_hash()
+    # A draft model has a report of its own.
+    rows = [
+        others.get(NAME, ""),
+        *(f"{row.name} {row.done} {row.pattern} {row.reason.endswith('token')}" for row in report),
+    ]
+    vllm_config.additional_config = {**others, NAME: hashlib.sha256("\n".join(rows).encode()).hexdigest()}
     if vllm_config.compute_hash() == before:
         raise RuntimeError(
             "vLLM's hash of compiled graphs does not depend on additional_config, so that it could run a graph of other "
