@@ -325,6 +325,20 @@ class DeviceForm:
         wait_for_device(self.ordinal, "waiting for the products of a sparse tensor")
         _write(self.form, s, self.memory)
 
+    def rewrite(self, s: SparseTensor) -> None:
+        """The same for a tensor on this device whose indices have changed too. Raises ValueError if the form then has
+        another size.
+        """
+        if self.memory is s.values:
+            return
+        if self.form.nbytes(s) != self.nbytes:
+            raise ValueError(
+                f"a form of {s.pattern} has {self.nbytes} bytes, got {self.form.nbytes(s)} for other indices"
+            )
+        wait_for_device(self.ordinal, "waiting for the products of a sparse tensor")
+        self.form.derive(s, self.address, DERIVING)
+        wait_for_stream(self.ordinal, DERIVING, "deriving a form of a sparse tensor")
+
     def __del__(self) -> None:
         borrowed = isinstance(self.memory, ArrayView) and self.memory.owner is None
         if not borrowed and not sys.is_finalizing():

@@ -42,9 +42,9 @@ def prepare(model: nn.Module, tokens: int | Sequence[int]) -> int:
         if isinstance(layer.module, SparseStack):
             _prepare_stack(layer.module, counts)
         elif type(layer.module) is SparseLinear:
-            _prepare(layer.module.weight, counts, bias=layer.module.bias is not None)
+            prepare_weight(layer.module.weight, counts, bias=layer.module.bias is not None)
     for joint, activation, bias in joints(model):
-        _prepare(joint, counts, bias=bias, activation=activation, gated=joint.by_turns)
+        prepare_weight(joint, counts, bias=bias, activation=activation, gated=joint.by_turns)
     return len(layers)
 
 
@@ -60,9 +60,10 @@ def _prepare_stack(stack: SparseStack, counts: Sequence[int]) -> None:
             ahead.prepare(ahead.preparation(s, n, out_dtype=torch.float32 if scaled else None))
 
 
-def _prepare(
+def prepare_weight(
     weight: SparseWeight, counts: Sequence[int], *, bias: bool, activation: Any = None, gated: bool = False
 ) -> None:
+    """The same for products with one weight on a GPU. activation, gated: as of the operator `gated`."""
     with torch.cuda.device(weight.device):
         if weight.scale is not None:
             # The kernel that quantizes tokens is the same for every number of them.
