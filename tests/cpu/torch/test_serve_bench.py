@@ -14,10 +14,12 @@ torch: Any = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference path")
 
 from louver.cli.commands.model import bench_serve  # noqa: E402
+from louver.library import prepare  # noqa: E402
 from louver.measure.budget import Budget  # noqa: E402
 from louver.measure.model import serve, sides  # noqa: E402
 from louver.measure.model.stack import Shape, Stack  # noqa: E402
 from louver.measure.report.serve import CASES, LAYER, TOKENS  # noqa: E402
+from louver.runtime.device import Device  # noqa: E402
 
 SHAPE = Shape(width=64, inner=96, heads=4, key_heads=2, head=16, blocks=1, vocabulary=50)
 
@@ -100,6 +102,31 @@ def test_rows_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [row["case"] for row in rows[:5]] == list(CASES)
     assert rows[0]["ms"] == {"dense bf16": 0.1, "sparse bf16": 0.05}
     assert rows[0]["reasons"] == {"dense e4m3": "RuntimeError: none here"}
+
+
+def test_a_run_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Device(0, "NVIDIA H100", (9, 0), 132, 232448, 50 << 20, 80 << 30, (13, 0))
+    compiled: dict[Any, Any] = {}
+    for name in ("synchronize", "empty_cache"):
+        monkeypatch.setattr(torch.cuda, name, lambda: None)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(prepare, "require_device", lambda: place)
+    monkeypatch.setattr(serve, "device", lambda _: place)
+    monkeypatch.setattr(serve, "compile_all", lambda kernels, target: compiled.update(kernels) or {})
+    monkeypatch.setattr(serve, "pruned_stack", pruned)
+    monkeypatch.setitem(serve.SHAPES, "Llama 3 8B", SHAPE)
+    monkeypatch.setattr(serve, "_input", lambda run, case, n: torch.randn(n, 96 if case == "down" else 64).bfloat16())
+    said: list[str] = []
+    run = serve._made((1, 24, 512), Budget(None), said.append)
+    assert not run.reasons and {len(layers) for layers in run.sides.values()} == {serve.LAYERS}
+    # qkv, o, gate_up and down of two types; sizes of one type share kernels.
+    problems = {problem for problem, _ in compiled}
+    assert {problem.a for problem in problems} == {"bf16", "e4m3"} and any(each.epilogue.gated for each in problems)
+    assert run.facts["kernels"] == len(compiled) > 6
+    assert set(run.facts["difference"]) == {"sparse bf16", "dense e4m3", "sparse e4m3"}
+    layers = run.sides["sparse e4m3"]
+    pointers = {layer.down.weight.values.data_ptr() for layer in layers}
+    assert len(pointers) == serve.LAYERS and layers[0].qkv.joint.dtype == torch.float8_e4m3fn
 
 
 def test_tokens_are_the_captured_ones() -> None:
