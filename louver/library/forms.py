@@ -12,14 +12,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.compile.plan.layout import metadata_words
 from louver.compile.plan.register_tiles import AnySchedule, RegisterTiles
-from louver.compile.plan.schedule import gathers, list_rows
+from louver.compile.plan.schedule import Schedule, gathers, list_rows
 from louver.compile.signature import Part
 from louver.formats.dtypes import element_type, multiplied_as, raw_bits
 from louver.formats.lists import PICK_BYTES, PICKERS, gathered, list_pitch, picked
@@ -27,7 +26,7 @@ from louver.formats.pattern import LIFTED
 from louver.formats.tensor import SparseTensor, row_pitch
 from louver.ir.product import selection_of
 from louver.isa.metadata import PADDING_CODE
-from louver.isa.prepack import WORDS, metadata_rows, metadata_rows_shape, prepack, prepacked_shape, split
+from louver.isa.prepack import metadata_rows, metadata_rows_shape, prepack, prepacked_shape
 from louver.isa.product_meaning import f32_to_tf32
 from louver.library.boxes import METADATA_SLACK, Held
 from louver.library.resident import pitch_of, write_rows
@@ -145,14 +144,12 @@ class RoundedValues(Form):
 @dataclass(frozen=True, slots=True)
 class Metadata(Form):
     """The metadata of [..., M, K] in the order in which products load it (`louver.isa.prepack`), uint32. Each entry of
-    a batch is prepacked separately, with its rows padded to whole blocks.
+    a batch is prepacked separately, with its rows padded to whole blocks. All schedules read it.
 
-    words: words of one load.
     rows: for V:N:M, the number of rows that share a list. Codes then select among the columns of the list. 0: codes
         select among all columns.
     """
 
-    words: int = WORDS
     rows: int = 0
 
     def nbytes(self, s: SparseTensor) -> int:
@@ -168,13 +165,13 @@ class Metadata(Form):
             assert made.codes is not None
             codes, columns = made.codes, made.kept * LIFTED[1] // LIFTED[0]
         entries = np.split(codes, s.rows // m)
-        return np.concatenate([split(prepack(entry, m, columns, s.dtype), self.words) for entry in entries])
+        return np.concatenate([prepack(entry, m, columns, s.dtype) for entry in entries])
 
     def derive(self, s: SparseTensor, to: int, stream: int) -> None:
         if self.rows:
             _derive_on_host(self, s, to, stream)
             return
-        _prepack(self, s, s.dtype.name, (cast("Layout", self.words), to), stream)
+        _prepack(self, s, s.dtype.name, ("words", to), stream)
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +326,20 @@ class DeviceForm:
         wait_for_device(self.ordinal, "waiting for the products of a sparse tensor")
         _write(self.form, s, self.memory)
 
+    def rewrite(self, s: SparseTensor) -> None:
+        """The same for a tensor on this device whose indices have changed too. Raises ValueError if the form then has
+        another size.
+        """
+        if self.memory is s.values:
+            return
+        if self.form.nbytes(s) != self.nbytes:
+            raise ValueError(
+                f"a form of {s.pattern} has {self.nbytes} bytes, got {self.form.nbytes(s)} for other indices"
+            )
+        wait_for_device(self.ordinal, "waiting for the products of a sparse tensor")
+        self.form.derive(s, self.address, DERIVING)
+        wait_for_stream(self.ordinal, DERIVING, "deriving a form of a sparse tensor")
+
     def __del__(self) -> None:
         borrowed = isinstance(self.memory, ArrayView) and self.memory.owner is None
         if not borrowed and not sys.is_finalizing():
@@ -402,7 +413,7 @@ def forms_of(schedule: AnySchedule, s: SparseTensor) -> ProductForms:
         return ProductForms(RoundedValues() if rounded else Values(), TileMetadata(s.dtype.name))
     selection = selection_of(pattern)
     rows = list_rows(pattern, schedule) if selection.indexed else 0
-    metadata = Metadata(metadata_words(schedule, s.dtype.name), rows) if selection.lifted else None
+    metadata = Metadata(rows) if selection.lifted else None
     if not selection.indexed:
         return ProductForms(RoundedValues() if multiplied_as(s.dtype.name) == "tf32" else Values(), metadata)
     if not gathers(pattern, schedule.ring.metadata):

@@ -48,6 +48,12 @@ class TensorState:
             for form in self._forms.values():
                 form.refresh(s)
 
+    def rewrite(self, s: SparseTensor) -> None:
+        """The same where the indices of the tensor, which is on a GPU, have changed too: captured graphs read these forms."""
+        with self._lock:
+            for form in self._forms.values():
+                form.rewrite(s)
+
     def forms(self) -> list[DeviceForm]:
         """All forms on devices."""
         return list(self._forms.values())

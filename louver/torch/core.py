@@ -148,6 +148,15 @@ class Cores:
             for key in [key for key in list(self._kept) if places & {key[0], key[1]}]:
                 self._drop(key)
 
+    def rewrite(self, values: Tensor, indices: Tensor) -> None:
+        """Make the forms on a GPU anew in their memory, after both arrays were written in a way that PyTorch does not count.
+        Captured graphs then read the new weight. On a CPU the next product makes them anew.
+        """
+        if not values.is_cuda:
+            self.forget(values, indices)
+        for tensor in self.find(values, indices):
+            tensor.derived.of(TensorState).rewrite(tensor)
+
     def find(self, values: Tensor, indices: Tensor) -> list[SparseTensor]:
         """The kept tensors that lie at the addresses of these arrays."""
         places = (indices.data_ptr(), values.data_ptr())

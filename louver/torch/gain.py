@@ -75,7 +75,7 @@ def measure(dense: nn.Module, sparse: nn.Module, tokens: Sequence[int]) -> Gain:
     dense, sparse: layers, or `Apart` and `Together`.
     """
     weight: Any = next(module for module in sparse.modules() if isinstance(module, SparseWeight))
-    device, kind, columns = weight.device, weight.dtype, weight.shape[1]
+    device, kind, columns = weight.device, weight.dense_dtype or weight.dtype, weight.shape[1]
     nbytes = weight.shape[0] * columns * kind.itemsize
     count = min(MOST_COPIES, -(-MEMORY // nbytes))
     sides = [[_copied(layer, device) for _ in range(count)] for layer in (dense, sparse)]

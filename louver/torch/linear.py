@@ -156,6 +156,17 @@ class SparseWeight(nn.Module):
                 self.scale.copy_(other.scale)
         return self.refresh_()
 
+    def rewrite_(self, other: SparseWeight) -> SparseWeight:
+        """The same, in the memory of this weight and of all that is derived from it: captured graphs then read the new one."""
+        self.check_like(other)
+        with torch.inference_mode(False), torch.no_grad():
+            for mine, new in zip(self.parameters(), other.parameters(), strict=True):
+                # Not counted: a counted write would make other forms at the next product.
+                mine.data.copy_(new.reshape(mine.shape))
+        for values, indices, _ in self.tensors():
+            cores().rewrite(values, indices)
+        return self
+
     def check_like(self, other: SparseWeight) -> None:
         """Raises ValueError unless this weight can be copied from the other one."""
         kinds = [(list(each.shape), each.pattern, each.scale is not None) for each in (self, other)]

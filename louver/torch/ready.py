@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -42,9 +42,9 @@ def prepare(model: nn.Module, tokens: int | Sequence[int]) -> int:
         if isinstance(layer.module, SparseStack):
             _prepare_stack(layer.module, counts)
         elif type(layer.module) is SparseLinear:
-            _prepare(layer.module.weight, counts, bias=layer.module.bias is not None)
+            prepare_weight(layer.module.weight, counts, bias=layer.module.bias is not None)
     for joint, activation, bias in joints(model):
-        _prepare(joint, counts, bias=bias, activation=activation, gated=joint.by_turns)
+        prepare_weight(joint, counts, bias=bias, activation=activation, gated=joint.by_turns)
     return len(layers)
 
 
@@ -60,19 +60,28 @@ def _prepare_stack(stack: SparseStack, counts: Sequence[int]) -> None:
             ahead.prepare(ahead.preparation(s, n, out_dtype=torch.float32 if scaled else None))
 
 
-def _prepare(
+def prepare_weight(
     weight: SparseWeight, counts: Sequence[int], *, bias: bool, activation: Any = None, gated: bool = False
 ) -> None:
-    scaled = weight.scale is not None
-    epilogue = Epilogue(
-        activation=activation, scale="row" if scaled else None, dense_scale="column" if scaled else None
-    )
+    """The same for products with one weight on a GPU. activation, gated: as of the operator `gated`."""
     with torch.cuda.device(weight.device):
-        if scaled:
+        if weight.scale is not None:
             # The kernel that quantizes tokens is the same for every number of them.
             quantized_tokens(
                 torch.ones(2, weight.shape[1], dtype=weight.dense_dtype, device=weight.device), weight.dtype
             )
-        s = core_of(weight.values, weight.indices, weight.pattern, weight.shape[1], gated=gated)
-        for n in counts:
-            ahead.prepare(ahead.preparation(s, n, bias=bias, epilogue=epilogue, out_dtype=weight.dense_dtype))
+        for made in preparations(weight, counts, bias=bias, activation=activation, gated=gated):
+            ahead.prepare(made)
+
+
+def preparations(
+    weight: SparseWeight, counts: Sequence[int], *, bias: bool, activation: Any = None, gated: bool = False
+) -> Iterator[ahead.Preparation]:
+    """The products of a weight with each of these numbers of tokens. bias, activation, gated: of the calls."""
+    scaled = weight.scale is not None
+    epilogue = Epilogue(
+        activation=activation, scale="row" if scaled else None, dense_scale="column" if scaled else None
+    )
+    s = core_of(weight.values, weight.indices, weight.pattern, weight.shape[1], gated=gated)
+    for n in counts:
+        yield ahead.preparation(s, n, bias=bias, epilogue=epilogue, out_dtype=weight.dense_dtype)

@@ -15,8 +15,8 @@ from louver.isa.targets import WARPGROUP_THREADS
 
 Kind = Literal["prune", "check", "compress", "dense", "prepack"]
 
-Layout = Literal[1, 2, 4, "rows"]
-"""Layout of metadata: words of a load (`louver.isa.prepack.split`), or "rows" for `metadata_rows`."""
+Layout = Literal["words", "rows"]
+"""Layout of metadata: "words" of products (`louver.isa.prepack`), or "rows" for `metadata_rows`."""
 
 MAX_GROUP: Final = 16
 """Largest M of a pattern whose groups a thread holds in registers."""
