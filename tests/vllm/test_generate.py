@@ -243,3 +243,10 @@ def test_reloaded_weights(tmp_path: Path) -> None:
 def test_sparse_files_need_the_load_format(zeros: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="are read by --load-format louver, got 'auto'"):
         tokens_of(saved(zeros, tmp_path / "saved"))
+
+
+def test_the_example(capfd: pytest.CaptureFixture[str]) -> None:
+    example = Path(__file__).resolve().parents[2] / "examples" / "serve_vllm.py"
+    subprocess.run([sys.executable, example], check=True)
+    printed = [line for line in capfd.readouterr().out.splitlines() if line.startswith("tokens, ")]
+    assert len(printed) == 3 and len({line.partition(":")[2].strip() for line in printed}) == 1
