@@ -1,5 +1,7 @@
 """Layers of a stand-in for vLLM, served with sparse weights: divided, merged, reloaded, rounded and refused."""
 
+# ruff: noqa: E402
+
 from __future__ import annotations
 
 import logging
