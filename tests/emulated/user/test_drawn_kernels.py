@@ -62,7 +62,7 @@ def run(choices: Choices, launch: Launch, *, on_emulator: bool) -> list[str]:
     return launch.run(start, lambda array: array, lambda array: array)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("seed", range(64))
 def test_on_the_emulator(seed: int) -> None:
     choices = draw(seed, largest=LARGEST)
