@@ -1,4 +1,4 @@
-"""Tests marked `sampled(n)`: their cases take turns, so that n days run them all."""
+"""Tests marked `sampled(n)`: their cases take turns, so that n days, a week at most, run them all."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import zlib
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -38,16 +39,28 @@ def cases_of_day(cases: Sequence[str], days: int, day: str) -> set[str]:
     return set(dealt[turn % parts :: parts])
 
 
-def days_of(item: pytest.Item) -> int | None:
-    """n of `sampled(n)`, None where the test has no such marker."""
-    marker = item.get_closest_marker("sampled")
-    if marker is None:
-        return None
-    match marker.args:
-        case [int(days)] if 1 <= days <= WEEK and not marker.kwargs:
-            return days
-    given = ", ".join([*map(repr, marker.args), *(f"{key}={value!r}" for key, value in marker.kwargs.items())])
-    raise pytest.UsageError(f"{item.nodeid}: sampled(n) takes a number of days from 1 to {WEEK}, got ({given})")
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """The marker of a test. days: 1 to 7 run its cases in turns. every: of so many cases one takes part, the others are slow."""
+
+    days: int
+    every: int = 1
+
+    def __post_init__(self) -> None:
+        if not (type(self.days) is type(self.every) is int and 1 <= self.days <= WEEK and self.every >= 1):
+            raise ValueError(f"got {self}")
+
+    @classmethod
+    def of(cls, item: pytest.Item) -> Sampled | None:
+        """That of a test, None where it has none. Raises UsageError for a marker of anything else."""
+        marker = item.get_closest_marker("sampled")
+        if marker is None:
+            return None
+        try:
+            return cls(*marker.args, **marker.kwargs)
+        except (TypeError, ValueError) as error:
+            rule = f"sampled(n, every=1) takes a number of days from 1 to {WEEK}, and of how many cases one takes part"
+            raise pytest.UsageError(f"{item.nodeid}: {rule}: {error}") from None
 
 
 class Days:
@@ -60,20 +73,22 @@ class Days:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Deal the cases of every test that is marked, those apart that are slow on any day."""
-        families: defaultdict[str, list[tuple[pytest.Item, int]]] = defaultdict(list)
+        """Deal the cases of every test that is marked, but for those that are slow on any day."""
+        families: defaultdict[tuple[str, Sampled], list[pytest.Item]] = defaultdict(list)
         for item in items:
-            days = days_of(item)
-            if days is not None and item.get_closest_marker("slow") is None:
-                families[item.nodeid.partition("[")[0]].append((item, days))
-        others = 0
-        for family in families.values():
-            kept = cases_of_day([item.nodeid for item, _ in family], family[0][1], self.day)
-            for item, _ in family:
+            sampled = Sampled.of(item)
+            if sampled is not None and item.get_closest_marker("slow") is None:
+                families[item.nodeid.partition("[")[0], sampled].append(item)
+        week = today = 0
+        for (_, sampled), family in families.items():
+            takes_part = {item.nodeid for item in family[:: sampled.every]}
+            kept = cases_of_day(sorted(takes_part), sampled.days, self.day)
+            for item in family:
                 if item.nodeid not in kept:
                     item.add_marker(pytest.mark.slow)
-                    others += 1
-        self.counts = others, len(items)
+            week += len(takes_part)
+            today += len(kept)
+        self.counts = today, week
         if hasattr(config, "workeroutput"):
             config.workeroutput["louver-days"] = self.counts
 
@@ -89,11 +104,11 @@ class Days:
         return f"day: {self.day} of the tests marked sampled; to repeat it: {VARIABLE}={self.day} make test (or --day {self.day})"
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """The share that was left to other days."""
+        """The share of the day."""
         if self.applies and self.counts is not None:
-            others, total = self.counts
+            today, week = self.counts
             terminalreporter.write_line(
-                f"day {self.day}: {others:,} of {total:,} tests are left to the other days; {VARIABLE}={self.day} repeats it"
+                f"day {self.day}: {today:,} of the week's {week:,} sampled cases; {VARIABLE}={self.day} repeats it"
             )
 
 

@@ -155,9 +155,9 @@ def test_the_run_says_its_day_and_how_to_repeat_it(project: pytest.Pytester, wor
     lines = run("-m", "not slow", "--day", "2026-11-28", *workers).outlines
     how = "to repeat it: LOUVER_TEST_DAY=2026-11-28 make test (or --day 2026-11-28)"
     assert f"day: 2026-11-28 of the tests marked sampled; {how}" in lines
-    left = COUNT - 1 - len(ran(project, "-m", "not slow", "--day", "2026-11-28"))
+    today = len(ran(project, "-m", "not slow", "--day", "2026-11-28")) - 4
     again = "LOUVER_TEST_DAY=2026-11-28 repeats it"
-    assert f"day 2026-11-28: {left} of {COUNT} tests are left to the other days; {again}" in lines
+    assert f"day 2026-11-28: {today} of the week's 13 sampled cases; {again}" in lines
 
 
 def test_a_run_of_every_case_has_no_day(project: pytest.Pytester) -> None:
@@ -171,11 +171,21 @@ def test_a_bad_day_is_refused(project: pytest.Pytester) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "shown"), [("0", "0"), ("8", "8"), ("2.5", "2.5"), ("", ""), ("1, 2", "1, 2"), ("n=2", "n=2")]
+    "given", ["0", "8", "2.5", "True", "", "1, 2, 3", "n=2", "2, every=0", "2, every=2.5", "every=2"]
 )
-def test_a_bad_number_of_days_is_refused(project: pytest.Pytester, given: str, shown: str) -> None:
+def test_a_bad_number_of_days_is_refused(project: pytest.Pytester, given: str) -> None:
     project.makepyfile(test_it=f"import pytest\n@pytest.mark.sampled({given})\ndef test_one(): pass\n")
     refused = project.runpytest_inprocess()
     assert refused.ret == pytest.ExitCode.USAGE_ERROR
-    rule = "sampled(n) takes a number of days from 1 to 7"
-    refused.stderr.fnmatch_lines([f"*test_it.py::test_one: {rule}, got ({shown})"])
+    rule = "sampled(n, every=1) takes a number of days from 1 to 7, and of how many cases one takes part"
+    refused.stderr.fnmatch_lines([f"*test_it.py::test_one: {rule}: *"])
+
+
+def test_every_third_case_takes_part(project: pytest.Pytester) -> None:
+    marker = "pytest.mark.sampled(2, every=3)"
+    cases = "pytest.mark.parametrize('i', range(10))"
+    project.makepyfile(test_it=f"import pytest\n@{marker}\n@{cases}\ndef test_one(i): pass\n")
+    days = [ran(project, "-m", "not slow", "--day", day(number)) for number in range(2)]
+    assert sorted(days[0] | days[1]) == [f"test_one[{i}]" for i in (0, 3, 6, 9)]
+    assert len(days[0]) == len(days[1]) == 2
+    assert len(ran(project)) == 10
