@@ -49,10 +49,10 @@ class Needs:
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Leave out the tests of a file in such a folder: pytest collects a file that is named, whatever is ignored."""
         left_out = [folder for folder, _ in self.left_out(config)]
-        named = [item for item in items if any(item.path.is_relative_to(folder) for folder in left_out)]
-        if named:
-            config.hook.pytest_deselected(items=named)
-            items[:] = [item for item in items if not any(item.path.is_relative_to(folder) for folder in left_out)]
+        files = {path for path in {item.path for item in items} if any(map(path.is_relative_to, left_out))}
+        if files:
+            config.hook.pytest_deselected(items=[item for item in items if item.path in files])
+            items[:] = [item for item in items if item.path not in files]
 
     def pytest_report_header(self, config: pytest.Config) -> list[str]:
         """The folders that were asked for and are left out."""

@@ -1,10 +1,21 @@
 from __future__ import annotations
 
+import signal
 import sys
 
 import pytest
 
-from support.work import calls
+from support.work import calls, cpu_seconds
+
+
+def test_work_without_end_is_ended() -> None:
+    with pytest.raises(TimeoutError, match=r"more than 0\.05 seconds of work"), cpu_seconds(0.05):
+        while True:
+            pass
+    assert signal.getitimer(signal.ITIMER_PROF) == (0, 0) and signal.getsignal(signal.SIGPROF) is signal.SIG_DFL
+    with cpu_seconds(60):
+        pass
+    assert signal.getitimer(signal.ITIMER_PROF) == (0, 0)
 
 
 def test_calls_of_python_and_c_functions_are_counted() -> None:
