@@ -140,7 +140,7 @@ def check_message(error: Exception, folder: Path, names: set[str], data_only: bo
         assert any(name.removesuffix(".weight") in text for name in names), "names the tensor"
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(7, every=4)
 @pytest.mark.parametrize("seed", range(20))
 def test_damaged_files(seed: int, tmp_path: Path, rng: np.random.Generator) -> None:
     chance = random.Random(seed)
