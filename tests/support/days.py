@@ -32,6 +32,8 @@ def cases_of_day(cases: Sequence[str], days: int, day: str) -> set[str]:
 
     Cases are dealt in the order of their hashes: neighbours, which often differ in one parameter only, run on different days.
     """
+    if not cases:
+        return set()
     parts = min(days, len(cases))
     # Tests of the same number of days begin on different ones, so that no day has all the larger parts.
     turn = date.fromisoformat(day).toordinal() + zlib.crc32(cases[0].partition("[")[0].encode())
@@ -77,12 +79,12 @@ class Days:
         families: defaultdict[tuple[str, Sampled], list[pytest.Item]] = defaultdict(list)
         for item in items:
             sampled = Sampled.of(item)
-            if sampled is not None and item.get_closest_marker("slow") is None:
+            if sampled is not None:
                 families[item.nodeid.partition("[")[0], sampled].append(item)
         week = today = 0
         for (_, sampled), family in families.items():
-            takes_part = {item.nodeid for item in family[:: sampled.every]}
-            kept = cases_of_day(sorted(takes_part), sampled.days, self.day)
+            takes_part = [item.nodeid for item in family[:: sampled.every] if item.get_closest_marker("slow") is None]
+            kept = cases_of_day(takes_part, sampled.days, self.day)
             for item in family:
                 if item.nodeid not in kept:
                     item.add_marker(pytest.mark.slow)

@@ -183,9 +183,15 @@ def test_a_bad_number_of_days_is_refused(project: pytest.Pytester, given: str) -
 
 def test_every_third_case_takes_part(project: pytest.Pytester) -> None:
     marker = "pytest.mark.sampled(2, every=3)"
-    cases = "pytest.mark.parametrize('i', range(10))"
+    slow = "pytest.param(0, marks=pytest.mark.slow)"
+    cases = f"pytest.mark.parametrize('i', [{slow}, *range(1, 16)])"
     project.makepyfile(test_it=f"import pytest\n@{marker}\n@{cases}\ndef test_one(i): pass\n")
     days = [ran(project, "-m", "not slow", "--day", day(number)) for number in range(2)]
-    assert sorted(days[0] | days[1]) == [f"test_one[{i}]" for i in (0, 3, 6, 9)]
-    assert len(days[0]) == len(days[1]) == 2
-    assert len(ran(project)) == 10
+    assert days[0] | days[1] == {f"test_one[{i}]" for i in (3, 6, 9, 12, 15)}
+    assert sorted(map(len, days)) == [2, 3]
+    assert len(ran(project)) == 16
+
+
+def test_a_test_may_be_slow_as_a_whole(project: pytest.Pytester) -> None:
+    project.makepyfile(test_it="import pytest\n@pytest.mark.slow\n@pytest.mark.sampled(2)\ndef test_one(): pass\n")
+    assert project.runpytest_inprocess("-m", "not slow").ret == pytest.ExitCode.NO_TESTS_COLLECTED
