@@ -33,6 +33,7 @@ def check_damages(file: Path, most: int | None, seed: int) -> None:
             raise AssertionError(f"{file.stem}: {name}") from error
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_the_check_ends_for_some_damages(file: Path) -> None:
     check_damages(file, 8, seed=3)

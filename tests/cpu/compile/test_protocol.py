@@ -55,6 +55,7 @@ def schedules(problem: Problem) -> Iterator[Schedule]:
                 yield from neighbours(problem, chosen, n, SM_90A, aligned=aligned)
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_every_configuration_of_the_model_and_of_the_search_keeps_the_rules(name: str) -> None:
     problem = PROBLEMS[name]
@@ -365,6 +366,7 @@ MUTATIONS: dict[str, tuple[Schedule, Callable[[ops.KernelOp], None], str]] = {
 }
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_broken_schedule_is_refused(name: str) -> None:
     schedule, change, message = MUTATIONS[name]

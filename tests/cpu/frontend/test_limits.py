@@ -119,6 +119,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("kind", REFUSED)
 def test_a_text_beyond_a_limit_is_refused_before_the_work(kind: str) -> None:
     text, rule = REFUSED[kind]
