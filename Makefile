@@ -27,9 +27,11 @@ VLLM_PY := $(if $(READY),$(VENV)-vllm-$(VLLM)/bin/python,$(PYTHON))
 VLLM_READY := $(if $(READY),$(VENV)-vllm-$(VLLM)/.louver-$(HASH))
 
 # One worker a core up to 8: beyond that, memory and start-up cost more than they give. One thread each: NumPy's would take all cores.
-WORKERS := -n auto --maxprocesses 8 --dist worksteal
-PYTEST = OMP_NUM_THREADS=1 $(PY) -m pytest $(WORKERS)
-MODELS_PYTEST = OMP_NUM_THREADS=1 $(MODELS_PY) -m pytest $(WORKERS)
+# Workers, and the interpreters that tests start, read modules' bytecode, in an environment that writes none too.
+SETTINGS := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
+WORKERS := -n auto --maxprocesses 8 --dist worksteal --durations 10
+PYTEST = $(SETTINGS) $(PY) -m pytest $(WORKERS)
+MODELS_PYTEST = $(SETTINGS) $(MODELS_PY) -m pytest $(WORKERS)
 
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-all test-gpu test-models test-vllm vllm-versions lint format clean
@@ -40,10 +42,10 @@ help: ## this list
 demo: $(call ready,demo) ## prune, compress, compile, run and check real weights, compare sentences; results in out/demo
 	$(PY) -m louver demo --out out/demo $(ARGS)
 
-test: $(call ready,test) ## all but the slow tests (no GPU needed; uses one if there is one)
+test: $(call ready,test) ## all but the slow tests, and the day's cases of sampled ones (no GPU needed; LOUVER_TEST_DAY=2026-11-28 repeats a day)
 	$(PYTEST) -m "not slow and not models" $(ARGS)
 
-test-all: $(call ready,test) ## the slow tests too
+test-all: $(call ready,test) ## the slow tests and the cases of every day too
 	$(PYTEST) $(ARGS)
 
 test-gpu: $(call ready,test) ## the tests that need a GPU, one after the other (ARGS="-m 'not slow'" for a part of them)

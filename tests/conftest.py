@@ -4,43 +4,35 @@ import gc
 import os
 import sys
 import zlib
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from support.days import Days, add_option
 from support.golden import ROOT, Golden
+from support.needs import Needs
+from support.quiet import Quiet
 from support.results import ResultsRecorder
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("louver")
     group.addoption("--update-golden", action="store_true", help="write golden files instead of comparing with them")
+    add_option(group)
     group.addoption("--results", type=Path, metavar="FILE", help="write machine, outcomes and totals to FILE as JSON")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     # Triton 3.9 warns once where it is unset, in whichever test compiles first.
     os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
-    path = config.getoption("--results")
-    on_worker = hasattr(config, "workerinput")
-    if path is not None and not on_worker:
-        config.pluginmanager.register(ResultsRecorder(path), "louver-results")
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of a test marked `sampled(n)`, every n-th case stays in the default run; the others are slow."""
-    seen: Counter[str] = Counter()
-    for item in items:
-        marker = item.get_closest_marker("sampled")
-        if marker is None:
-            continue
-        test = item.nodeid.partition("[")[0]
-        if seen[test] % marker.args[0]:
-            item.add_marker(pytest.mark.slow)
-        seen[test] += 1
+    config.pluginmanager.register(Days(config), "louver-days")
+    config.pluginmanager.register(Needs(), "louver-needs")
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Quiet(config), "louver-quiet")
+        path = config.getoption("--results")
+        if path is not None:
+            config.pluginmanager.register(ResultsRecorder(path), "louver-results")
 
 
 def pytest_collection_finish() -> None:

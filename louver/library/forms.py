@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from louver.compile.plan.register_tiles import AnySchedule, RegisterTiles
-from louver.compile.plan.schedule import Schedule, gathers, list_rows
+from louver.compile.plan.schedule import gathers, list_rows
 from louver.compile.signature import Part
 from louver.formats.dtypes import element_type, multiplied_as, raw_bits
 from louver.formats.lists import PICK_BYTES, PICKERS, gathered, list_pitch, picked

@@ -69,7 +69,7 @@ def test_ptx_is_printed_by_default(cli: Cli) -> None:
     assert cli("compile", DOCUMENTED).output == cli("compile", DOCUMENTED, "--emit", "ptx").output
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(7, every=2)
 @pytest.mark.parametrize("file", sorted(GOLDEN.rglob("*.ttir")), ids=lambda file: str(file.relative_to(GOLDEN)))
 def test_what_is_printed_is_what_a_launch_runs(file: Path) -> None:
     wanted = Wanted(KeptSource(file.stem, file.read_text("utf-8"), ()), Kind((), (), (), ()), Hints(), "bulk", "sm_90a")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import random
-import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,6 +12,7 @@ from louver.compile.check.shape import LIMITS
 from louver.ir.context import parse_ir
 from support.damaged_schedules import at, damages, set_number
 from support.golden import ROOT as GOLDEN
+from support.work import cpu_seconds
 
 FILES = sorted((GOLDEN / "sched").glob("*.mlir"))
 
@@ -22,28 +21,19 @@ def check_damages(file: Path, most: int | None, seed: int) -> None:
     text = file.read_text(encoding="utf-8")
     found = list(damages(parse_ir(text)))
     random.Random(seed).shuffle(found)
-
-    def late(*_: Any) -> None:
-        raise TimeoutError("more than 20 seconds")
-
-    kept = signal.signal(signal.SIGALRM, late)
-    try:
-        for name, change in found[:most]:
-            module = parse_ir(text)
-            change(module)
-            signal.alarm(20)
-            try:
+    for name, change in found[:most]:
+        module = parse_ir(text)
+        change(module)
+        try:
+            with cpu_seconds(20):
                 check_protocol(module)
-            except ValueError as error:
-                assert len(str(error)) > 20, name
-            except Exception as error:
-                raise AssertionError(f"{file.stem}: {name}") from error
-            finally:
-                signal.alarm(0)
-    finally:
-        signal.signal(signal.SIGALRM, kept)
+        except ValueError as error:
+            assert len(str(error)) > 20, name
+        except Exception as error:
+            raise AssertionError(f"{file.stem}: {name}") from error
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_the_check_ends_for_some_damages(file: Path) -> None:
     check_damages(file, 8, seed=3)

@@ -91,6 +91,7 @@ def text_of(name: str) -> str:
     return str(before("require-multiplied", name)) if name in CASES else (ROOT / f"{name}.mlir").read_text()
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", [*KERNELS, *ENCODED])
 def test_kernels_are_decomposed(name: str) -> None:
     text = text_of(name)

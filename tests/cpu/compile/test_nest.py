@@ -101,6 +101,7 @@ def random_tile(rng: np.random.Generator) -> Tile:
     return Tile(8 * m, 8 * n, 4 * k)
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)
 def test_what_the_builder_writes_is_read_back(problem: Problem, rng: np.random.Generator) -> None:
     tile = random_tile(rng)

@@ -12,7 +12,7 @@ from louver.frontend.ttir import read_ttir
 from support.random_kernels import GAP, TILE_K, interpreted, numbers, random_kernel
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(7, every=4)
 @pytest.mark.parametrize("seed", range(480))
 def test_every_pass_keeps_what_a_kernel_computes(seed: int) -> None:
     kernel = random_kernel(seed)

@@ -9,6 +9,7 @@ from support.triton.cases import CASES
 from support.triton.products import compiled
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", CASES)
 def test_kernels_assemble_cleanly(name: str) -> None:
     assembly = assemble(compiled(name).ptx, "sm_90a")

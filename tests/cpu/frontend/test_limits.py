@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import re
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -21,22 +17,9 @@ from louver.user.compiled import Wanted, compile_wanted
 from louver.user.hints import Hints
 from support.golden import ROOT as GOLDEN
 from support.ttir_mutants import mutants
+from support.work import cpu_seconds
 
 FILES = [*sorted(GOLDEN.glob("ttir/3.6/*.ttir")), *sorted(GOLDEN.glob("written/3.6/**/*.ttir"))]
-
-
-@contextmanager
-def seconds(count: int) -> Iterator[None]:
-    def late(*_: Any) -> None:
-        raise TimeoutError(f"more than {count} seconds")
-
-    kept = signal.signal(signal.SIGALRM, late)
-    signal.alarm(count)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, kept)
 
 
 def kernel(body: str, arguments: str = "%o: !tt.ptr<f32>, %v0: f32, %c: i1", more: str = "") -> str:
@@ -136,10 +119,11 @@ REFUSED = {
 }
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("kind", REFUSED)
 def test_a_text_beyond_a_limit_is_refused_before_the_work(kind: str) -> None:
     text, rule = REFUSED[kind]
-    with seconds(10), pytest.raises(ValueError, match=rule) as refused:
+    with cpu_seconds(20), pytest.raises(ValueError, match=rule) as refused:
         read_ttir(text)
     assert len(str(refused.value)) < 800
 
@@ -150,7 +134,7 @@ def test_texts_within_the_limits_are_read() -> None:
         + '#loc60 = loc("k.py":1:2)\n'
     )
     for text in (calls(8), nested(MAX_DEPTH - 8), chain(MAX_CHAIN - 10), placed(doubled)):
-        with seconds(10):
+        with cpu_seconds(20):
             compile_wanted(wanted(text))
     assert "k.py" in str(next(iter(read_ttir(placed(doubled)).body.ops)).body.block.first_op.location)  # pyright: ignore
 
@@ -176,7 +160,7 @@ def wanted(text: str) -> Wanted:
 def check_mutants(count: int, seed: int) -> None:
     for name, text in mutants(FILES, count, seed):
         try:
-            with seconds(20):
+            with cpu_seconds(20):
                 compile_wanted(wanted(text))
         except ValueError as error:
             assert 20 < len(str(error)) < 4000, name

@@ -51,6 +51,7 @@ def function_of(name: str, triton: Any) -> Any:
     return PRODUCTS[name].function()
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_every_version_means_the_same(name: str, triton: Any) -> None:
     function_of(name, triton)
@@ -62,6 +63,7 @@ def test_every_version_means_the_same(name: str, triton: Any) -> None:
         assert product == nest(name)
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", CASES)
 def test_every_product_by_the_interpreter(rng: np.random.Generator, name: str, triton: Any) -> None:
     function_of(name, triton)
@@ -79,6 +81,7 @@ def test_every_layer_of_experts_by_the_interpreter(rng: np.random.Generator, nam
     case.assert_close(known["y"])
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", SPLITS)
 def test_every_split_by_the_interpreter(rng: np.random.Generator, name: str, triton: Any) -> None:
     call = split_call(rng, name, 136, 72, 256)

@@ -123,6 +123,7 @@ WIDE = [
 ]
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     ("problem", "schedule"),
     [

@@ -40,6 +40,7 @@ MODELS = {
 }
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", MODELS)
 def test_no_data_passes_the_bound(rng: np.random.Generator, name: str) -> None:
     model = MODELS[name]

@@ -165,7 +165,7 @@ def cut_products() -> list[Product]:
     return [*ranges, *pairs]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("problem", "schedule"), [pytest.param(*each, id=name(each)) for each in cut_products()])
 def test_kernels_that_cut_k_assemble_cleanly(problem: Problem, schedule: Schedule) -> None:
     check_clean(problem, schedule)
@@ -199,7 +199,7 @@ def candidates() -> list[object]:
     return [pytest.param(*each, id=f"{key}-{name(each)}") for each, key in found.items()]
 
 
-@pytest.mark.sampled(40)
+@pytest.mark.sampled(7, every=20)
 @pytest.mark.parametrize(("problem", "schedule"), candidates())
 def test_no_candidate_spills(problem: Problem, schedule: Schedule) -> None:
     check_clean(problem, schedule)
@@ -240,7 +240,7 @@ def vectors_with_short_sums() -> list[object]:
     return [pytest.param(*each, id=f"{each[0].a}-{each[0].pattern}-{name(each)}") for each in dict.fromkeys(found)]
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("problem", "schedule"), vectors_with_short_sums())
 def test_no_candidate_for_vectors_spills(problem: Problem, schedule: Schedule) -> None:
     check_clean(problem, schedule)

@@ -66,7 +66,7 @@ def same_tensor(t: SparseTensor, s: SparseTensor) -> bool:
     )
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("dtype", "pattern", "shape", "axis"), CASES)
 def test_as_on_the_host(
     gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator, dtype: str, pattern: str, shape: Any, axis: int

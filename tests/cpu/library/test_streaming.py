@@ -91,7 +91,7 @@ def windowed() -> Iterator[Windowed]:
                 yield Windowed(element, pattern, "prune", "l2", access, Access(size))
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(7, every=3)
 @pytest.mark.parametrize("record", [pytest.param(each, id=str(i)) for i, each in enumerate([*records(), *windowed()])])
 def test_kernels_assemble_cleanly(record: Record) -> None:
     assembly = assemble(print_module(Module("sm_90a", [build(record)])))

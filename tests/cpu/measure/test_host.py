@@ -122,7 +122,7 @@ def test_new_processes_compile_once_and_read_afterwards() -> None:
         for state in ("compile", "read from disk")
         for kernel in ("a process's first kernel", "the next kernel")
     ]
-    assert all(0 < seconds < 60 for taken in times.values() for seconds in taken)
+    assert all(seconds > 0 for taken in times.values() for seconds in taken)
     assert times["read from disk, the next kernel"] < times["compile, the next kernel"]
 
 

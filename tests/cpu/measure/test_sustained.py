@@ -52,7 +52,8 @@ def test_samples_come_in_while_it_runs(monkeypatch: pytest.MonkeyPatch, tmp_path
     with Sampler("GPU-7") as sampler:
         while len(sampler.samples) < 3 and time.monotonic() < begin + 20:
             time.sleep(0.01)
-    assert mean_between(sampler.samples, begin, time.monotonic()) == (1400, 690.5)
+    end = time.monotonic()
+    assert mean_between(sampler.samples, begin, end) == (1400, 690.5)
     assert "-i GPU-7" in (tmp_path / "nvidia-smi.called").read_text()
     taken = len(sampler.samples)
     time.sleep(0.1)

@@ -36,7 +36,7 @@ def test_a_cubin_comes_with_resources() -> None:
     assert 4 <= by_name["axpy"].registers <= 64
     assert (by_name["axpy"].barriers, by_name["box"].barriers) == (0, 1)
     assert done.clean and done.warnings == ()
-    assert done.version == ptxas_version() and 0 < done.seconds < 60
+    assert done.version == ptxas_version() and done.seconds > 0
 
 
 def test_static_shared_memory_is_reported() -> None:

@@ -24,6 +24,7 @@ from support import kernels
 from support.ptxas import chain, count_opcode, header
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("sparse", [True, False])
 @pytest.mark.parametrize(
     "kind,d,unit", [("f16", "f32", "HGMMA"), ("tf32", "f32", "HGMMA"), ("e4m3", "f32", "QGMMA"), ("s8", "s32", "IGMMA")]

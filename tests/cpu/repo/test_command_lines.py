@@ -96,6 +96,7 @@ def language_model(path: Path) -> None:
             (path / name).write_text(words(seed, 700), encoding="utf-8")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("line", [line for line in ALL if line not in NO_COMMAND])
 def test_the_line_runs(folder: Path, line: str) -> None:
     if NEEDS_TRANSFORMERS in line:

@@ -13,7 +13,8 @@ import louver
 ROOT = Path(__file__).resolve().parents[3]
 HEAVY = ("torch", "triton", "cuda", "xdsl", "matplotlib", "click", "scipy")
 LONGEST_FILE = 600
-IMPORT_SECONDS = 0.35
+IMPORTED = 60
+"""Modules that `import louver` may load: the others are loaded by the names that need them."""
 
 
 def sources() -> list[Path]:
@@ -32,11 +33,9 @@ def test_import_reaches_nothing_heavy() -> None:
     assert not set(HEAVY) & set(listing.stdout.split())
 
 
-def test_import_is_quick() -> None:
-    # The best of several: other work on the machine only ever adds to the time.
-    timing = "import time; t = time.perf_counter(); import louver; print(time.perf_counter() - t)"
-    seconds = min(float(run("-c", timing).stdout) for _ in range(5))
-    assert seconds <= IMPORT_SECONDS
+def test_import_loads_few_modules() -> None:
+    count = run("-c", "import sys; before = set(sys.modules); import louver; print(len(set(sys.modules) - before))")
+    assert 0 < int(count.stdout) <= IMPORTED, count.stderr
 
 
 def test_rooms_keep_the_import_contract() -> None:
@@ -47,6 +46,12 @@ def test_rooms_keep_the_import_contract() -> None:
 def test_ruff_finds_nothing() -> None:
     done = run("-m", "ruff", "check", "--no-cache", ".")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_test_asserts_what_a_clock_says() -> None:
+    """On a busy machine a clock says nothing of the code: `support.work` counts calls."""
+    clock = re.compile(r"^ *assert\b.*\b(perf_counter|monotonic|process_time|thread_time|ru_utime|time\.time)\b", re.M)
+    assert not [str(path) for path in (ROOT / "tests").rglob("*.py") if clock.search(path.read_text(encoding="utf-8"))]
 
 
 def test_no_file_is_too_long() -> None:

@@ -152,6 +152,7 @@ def test_arrays_in_two_places(case: Given, torch: Any) -> None:
         kept_kernel("made_descriptors")[grid_of(case)](**known)
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", CASES)
 def test_nests_survive_the_cache(name: str) -> None:
     nest = compiled(name).nest

@@ -7,6 +7,7 @@ import pytest
 from support.examples import CASES, load
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "sizes"), CASES)
 def test_example(name: str, sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     example, places = load(name, monkeypatch), load("places", monkeypatch)

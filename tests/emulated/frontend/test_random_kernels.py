@@ -18,7 +18,7 @@ from support.random_kernels import TILE_K, TILE_M, TILE_N, interpreted, numbers,
 SCHEDULE = Schedule.of(tile_m=TILE_M, tile_n=TILE_N, tile_k=TILE_K, consumers=1, stages=3)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(7, every=2)
 @pytest.mark.parametrize("seed", range(1000, 1120))
 def test_what_the_interpreter_says(seed: int) -> None:
     kernel = random_kernel(seed)

@@ -22,11 +22,13 @@ def check(
     case.assert_close(y.T if product.nest.store.transposed else y)
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", CASES)
 def test_every_style_of_kernel(rng: np.random.Generator, name: str) -> None:
     check(rng, name, compiled(name), 200, 90, 264)
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 4), (127, 63, 60), (129, 65, 68), (256, 128, 64), (300, 200, 132)])
 @pytest.mark.parametrize("name", ["made_descriptors", "block_pointers", "grouped_pointers"])
 def test_tails(rng: np.random.Generator, name: str, m: int, n: int, k: int) -> None:

@@ -18,7 +18,7 @@ from louver.library.numerics import accumulation, compare
 from support.compiled import compiled_product
 from support.products import Operands, operands
 
-pytestmark = pytest.mark.sampled(4)
+pytestmark = pytest.mark.sampled(7)
 
 MODES = {
     "f16": ("f16", "f16", "f16"),

@@ -15,7 +15,7 @@ from louver.library.emulate import emulate
 from support.compiled import compiled_product
 from support.fused import fused_operands
 
-pytestmark = pytest.mark.sampled(8)
+pytestmark = pytest.mark.sampled(7, every=2)
 
 BASE = Schedule.of(tile_n=64, stages=2)
 

@@ -14,7 +14,7 @@ from support.compiled import compiled_product
 from support.fused import EPILOGUES, fused_operands
 from support.products import assert_exact, operands
 
-pytestmark = pytest.mark.sampled(9)
+pytestmark = pytest.mark.sampled(7, every=3)
 
 FOLLOWING = Schedule.of(tile_n=16, stages=3, metadata="stage", resident=2, dependent=True)
 
@@ -76,7 +76,7 @@ def test_every_tail_of_k(rng: np.random.Generator, k: int, order: str) -> None:
     assert_exact(y, given)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(7, every=2)
 @pytest.mark.parametrize("store", ["direct", "bulk"])
 @pytest.mark.parametrize("name", EPILOGUES)
 def test_every_option_is_read_after_the_wait(rng: np.random.Generator, name: str, store: str) -> None:
@@ -88,7 +88,7 @@ def test_every_option_is_read_after_the_wait(rng: np.random.Generator, name: str
     given.assert_close(y.T)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", ["stage", "cluster", "ranges"])
 def test_a_batch(rng: np.random.Generator, name: str) -> None:
     problem = Problem("matmul", out="f32", batch="both")

@@ -19,7 +19,7 @@ from louver.library.numerics import compare
 from support.compiled import compiled_product
 from support.products import Operands, assert_exact, operands
 
-pytestmark = pytest.mark.sampled(5)
+pytestmark = pytest.mark.sampled(7)
 
 PAIRS = [pair for pair in PRODUCTS if element_type(pair[0]).bits == 8]
 

@@ -20,7 +20,7 @@ from louver.library.reference import exact_product
 from louver.library.rows import Rows
 from support.compiled import compiled_product
 
-pytestmark = pytest.mark.sampled(2)
+pytestmark = pytest.mark.sampled(7)
 
 PRODUCTS: list[tuple[Kind, BLayout, bool]] = [
     ("linear", "k_major", True),

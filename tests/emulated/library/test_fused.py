@@ -17,7 +17,7 @@ from louver.library.emulate import emulate
 from support.compiled import compiled_product
 from support.fused import EPILOGUES, FULL, FusedOperands, fused_operands
 
-pytestmark = pytest.mark.sampled(12)
+pytestmark = pytest.mark.sampled(7, every=2)
 
 
 def run(given: FusedOperands, order: Order = Latest(), *, sm_count: int = 132, **schedule: object) -> np.ndarray:  # noqa: B008

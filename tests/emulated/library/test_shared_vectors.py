@@ -24,7 +24,7 @@ from louver.ptx.assembler import assemble
 from support.gathered import shared
 from support.products import LARGEST, paired
 
-pytestmark = pytest.mark.sampled(10)
+pytestmark = pytest.mark.sampled(7, every=2)
 
 NARROW = Schedule.of(tile_n=64, stages=3)
 

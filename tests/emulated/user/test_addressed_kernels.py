@@ -44,7 +44,7 @@ def fates(seed: int) -> list[str]:
     return found
 
 
-@pytest.mark.sampled(15)
+@pytest.mark.sampled(7, every=3)
 @pytest.mark.parametrize("block", range(30))
 def test_addresses_are_followed_or_refused(block: int) -> None:
     found = Counter(fate for seed in range(block * KERNELS, (block + 1) * KERNELS) for fate in fates(seed))

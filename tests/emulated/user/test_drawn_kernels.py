@@ -62,14 +62,14 @@ def run(choices: Choices, launch: Launch, *, on_emulator: bool) -> list[str]:
     return launch.run(start, lambda array: array, lambda array: array)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(7, every=2)
 @pytest.mark.parametrize("seed", range(64))
 def test_on_the_emulator(seed: int) -> None:
     choices = draw(seed, largest=LARGEST)
     assert run(choices, draw_launch(choices, 0, most=1.5), on_emulator=True) == []
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("seed", range(100, 200))
 def test_by_the_interpreter(seed: int) -> None:
     choices = draw(seed, largest=LARGEST)
@@ -83,7 +83,7 @@ def test_what_was_found(name: str) -> None:
         assert run(choices, draw_launch(choices, index, most=1.5), on_emulator=True) == []
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", STRUCTURES)
 def test_structures_of_the_general_path(name: str) -> None:
     """What the sanitizer runs: each is in the PTX."""

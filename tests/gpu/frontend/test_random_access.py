@@ -27,7 +27,7 @@ def run(compiled: CompiledTiles, launch: Launch, given: dict[str, Any]) -> None:
     launch_tiles(compiled, launch.grid, given, ("d",))
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("block", range(100))
 def test_whole_kernels(block: int) -> None:
     found = [check_whole(seed, run) for seed in range(block * KERNELS, (block + 1) * KERNELS)]

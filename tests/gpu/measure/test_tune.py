@@ -56,7 +56,7 @@ def test_schedules_are_checked_and_timed(torch: Any, problem: Problem, n: int) -
     base = choose(problem, 300, n, target(place.target), place.sm_count, aligned_output=task.aligned_output)
     times = bench.measure([base, base.changed(raster=4)])
     assert set(times) == {base, base.changed(raster=4)}
-    assert all(0 < seconds < 0.01 for seconds in times.values())
+    assert all(seconds > 0 for seconds in times.values())
     assert not bench.refused
 
 

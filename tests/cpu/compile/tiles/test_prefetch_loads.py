@@ -454,7 +454,7 @@ def test_kept_kernels(rng: np.random.Generator, name: str) -> None:
         np.testing.assert_array_equal(outputs[1][key], outputs[0][key])
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(7, every=4)
 @pytest.mark.parametrize("seed", range(480))
 def test_random_kernels(seed: int) -> None:
     """Sparse arguments are dense ones here: the interpreter does not multiply values and metadata."""

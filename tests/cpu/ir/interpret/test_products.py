@@ -83,6 +83,7 @@ def stages(name: str) -> tuple[tuple[str, ModuleOp], ...]:
     return tuple(found)
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("draw", range(3))
 @pytest.mark.parametrize("name", CASES)
 def test_every_pass_keeps_what_a_kernel_computes(rng: np.random.Generator, name: str, draw: int) -> None:
