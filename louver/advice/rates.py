@@ -1,0 +1,108 @@
+"""Rates of GPUs, fitted to records of their times. `benchmarks/fit_advice.py` writes the files that are read here."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from typing import Any, Final
+
+from louver.advice.formats import Format, Kind
+from louver.library.times import H200, Rates
+
+FEW: Final = 256
+"""Residuals are kept apart for up to so many tokens and for more."""
+
+UNSEEN: Final = 2.0
+"""Factor of an interval's logarithms where no recorded row is of the kind, element type and class of tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Residuals:
+    """Measured over predicted time of rows that the fit did not see: the 5th and the 95th percentile, of `rows` rows."""
+
+    low: float
+    high: float
+    rows: int
+
+    def __post_init__(self) -> None:
+        if not 0 < self.low <= self.high or self.rows < 1:
+            raise ValueError(f"residuals are of a row or more, with 0 < low <= high, got {self}")
+
+    @property
+    def wider(self) -> Residuals:
+        """For products of which no row is recorded."""
+        return Residuals(min(self.low, 1.0) ** UNSEEN, max(self.high, 1.0) ** UNSEEN, self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """The rates of a kind of product in an element type. few, many: residuals up to `FEW` tokens and above; None without rows."""
+
+    kind: Kind
+    element: str
+    rates: Rates
+    few: Residuals | None
+    many: Residuals | None
+
+    def residuals(self, n: int) -> tuple[Residuals, bool]:
+        """The residuals for n tokens, and whether rows of such tokens are recorded."""
+        own, other = (self.few, self.many) if n <= FEW else (self.many, self.few)
+        if own is not None:
+            return own, True
+        assert other is not None
+        return other.wider, False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Known:
+    """What is known of a GPU.
+
+    device: its name. records: files and dates of the fitted records. fitted: by kind and element type.
+    table: recorded (µs, relative spread) by format, M, N and K.
+    conversion: µs of pruning and compressing a byte of a dense weight, by kind.
+    """
+
+    device: str
+    records: Mapping[str, str]
+    fitted: Mapping[tuple[Kind, str], Fitted]
+    table: Mapping[tuple[Format, int, int, int], tuple[float, float]]
+    conversion: Mapping[str, float]
+
+    def fitted_for(self, format: Format) -> tuple[Fitted, bool]:
+        """The rates for a format, and whether they are of its element type. Else they are those of the first type of its kind."""
+        own = self.fitted.get((format.kind, format.element))
+        if own is not None:
+            return own, True
+        return next(each for (kind, _), each in self.fitted.items() if kind == format.kind), False
+
+    @classmethod
+    def of(cls, text: str) -> Known:
+        """The content of a file."""
+        data: dict[str, Any] = json.loads(text)
+        fitted: dict[tuple[Kind, str], Fitted] = {}
+        for each in data["fitted"]:
+            kind, element = each["kind"], each["element"]
+            few, many = (None if each[name] is None else Residuals(*each[name]) for name in ("few", "many"))
+            fitted[kind, element] = Fitted(kind, element, replace(H200, **each["rates"]), few, many)
+        table = {(Format.parse(name), m, n, k): (us, spread) for name, m, n, k, us, spread in data["table"]}
+        return cls(data["device"], data["records"], fitted, table, data["conversion"])
+
+
+@functools.cache
+def known() -> Mapping[str, Known]:
+    """The GPUs whose times are recorded, by name."""
+    folder = files("louver.advice").joinpath("data")
+    names = sorted(each.name for each in folder.iterdir() if each.name.startswith("rates-"))
+    found = (Known.of(folder.joinpath(name).read_text(encoding="utf-8")) for name in names)
+    return {each.device: each for each in found}
+
+
+def named(device: str) -> Known | None:
+    """What is known of a GPU with this name, or with this word in its name, such as "H100"; None: nothing."""
+    exact = known().get(device)
+    if exact is not None:
+        return exact
+    return next((each for name, each in known().items() if device.lower() in name.lower().split()), None)
