@@ -41,7 +41,7 @@ COMMON = ("begin", "memory", "power", "product", "gather")
 PULL = 0.02
 FOLDS = 5
 LEAST = 10
-"""Least rows of a class for percentiles of its own. Else they are of all classes of the GPU."""
+"""Least rows of a group for percentiles of its own. Else they are of all groups of the GPU."""
 
 Group = tuple[str, str]
 """Kind and element type."""
@@ -118,13 +118,11 @@ def unseen(rows: Sequence[Row], start: Mapping[Group, Rates], names: Sequence[st
 
 def fitted(folder: str, rows: Sequence[Row], base: Mapping[Group, Rates]) -> tuple[dict[Group, Rates], list[Any]]:
     """The rates of each group, and the rows with their residuals. base: of the GPU to start from, if it has few rows."""
-    groups = sorted({row.group for row in rows})
     if base:
-        start = {group: base[group] for group in groups}
-        return fit(rows, start, COMMON), unseen(rows, start, COMMON)
+        return fit(rows, base, COMMON), unseen(rows, base, COMMON)
     rates: dict[Group, Rates] = {}
     residuals: list[tuple[Row, float]] = []
-    for group in groups:
+    for group in sorted({row.group for row in rows}):
         own, start = [row for row in rows if row.group == group], {group: H200}
         names = [name for name in FACTORS if name != "gather" or group[0] == "vectors"]
         rates |= fit(own, start, names)
@@ -144,15 +142,13 @@ def report(name: str, residuals: Sequence[tuple[Row, float]]) -> None:
             )
 
 
-def interval(residuals: Sequence[tuple[Row, float]], group: Group, few: bool) -> list[float] | None:
-    """The 5th and 95th percentile of measured over predicted time, and the number of rows; None if no row is of the class."""
+def interval(residuals: Sequence[tuple[Row, float]], group: Group, few: bool) -> list[float]:
+    """The 5th and 95th percentile of measured over predicted time, and the number of rows of the group."""
     alike = [(row, ratio) for row, ratio in residuals if (row.sizes[1] <= FEW) == few]
     own = [ratio for row, ratio in alike if row.group == group]
-    if not own:
-        return None
-    taken = sorted(own if len(own) >= LEAST else [ratio for _, ratio in alike])
+    taken = own if len(own) >= LEAST else [ratio for _, ratio in alike]
     low, high = np.quantile(taken, (0.05, 0.95)).tolist()
-    return [round(low, 4), round(high, 4), len(taken)]
+    return [round(low, 4), round(high, 4), len(own)]
 
 
 def conversion(folder: str) -> dict[str, float]:

@@ -21,39 +21,35 @@ UNSEEN: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Residuals:
-    """Measured over predicted time of rows that the fit did not see: the 5th and the 95th percentile, of `rows` rows."""
+    """Measured over predicted time of rows that the fit did not see: the 5th and the 95th percentile.
+
+    rows: of the kind, element type and class of tokens. With fewer than ten of them the percentiles are of all recorded rows
+    of the GPU, and without one the interval is `UNSEEN` times as wide.
+    """
 
     low: float
     high: float
     rows: int
 
     def __post_init__(self) -> None:
-        if not 0 < self.low <= self.high or self.rows < 1:
-            raise ValueError(f"residuals are of a row or more, with 0 < low <= high, got {self}")
+        if not 0 < self.low <= self.high or self.rows < 0:
+            raise ValueError(f"residuals are positive, low to high, of 0 rows or more, got {self}")
 
-    @property
-    def wider(self) -> Residuals:
-        """For products of which no row is recorded."""
-        return Residuals(min(self.low, 1.0) ** UNSEEN, max(self.high, 1.0) ** UNSEEN, self.rows)
+    def around(self, us: float, own_type: bool) -> tuple[float, float]:
+        """The interval of a predicted time. own_type: whether the rates are of its element type."""
+        wider = 1.0 if self.rows and own_type else UNSEEN
+        return us * min(self.low, 1.0) ** wider, us * max(self.high, 1.0) ** wider
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """The rates of a kind of product in an element type. few, many: residuals up to `FEW` tokens and above; None without rows."""
+    """The rates of a kind of product in an element type. few, many: residuals up to `FEW` tokens, and above."""
 
     kind: Kind
     element: str
     rates: Rates
-    few: Residuals | None
-    many: Residuals | None
-
-    def residuals(self, n: int) -> tuple[Residuals, bool]:
-        """The residuals for n tokens, and whether rows of such tokens are recorded."""
-        own, other = (self.few, self.many) if n <= FEW else (self.many, self.few)
-        if own is not None:
-            return own, True
-        assert other is not None
-        return other.wider, False
+    few: Residuals
+    many: Residuals
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,8 +81,8 @@ class Known:
         fitted: dict[tuple[Kind, str], Fitted] = {}
         for each in data["fitted"]:
             kind, element = each["kind"], each["element"]
-            few, many = (None if each[name] is None else Residuals(*each[name]) for name in ("few", "many"))
-            fitted[kind, element] = Fitted(kind, element, replace(H200, **each["rates"]), few, many)
+            residuals = (Residuals(*each[name]) for name in ("few", "many"))
+            fitted[kind, element] = Fitted(kind, element, replace(H200, **each["rates"]), *residuals)
         table = {(Format.parse(name), m, n, k): (us, spread) for name, m, n, k, us, spread in data["table"]}
         return cls(data["device"], data["records"], fitted, table, data["conversion"])
 

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from louver.advice.formats import Format
 from louver.advice.kernel import kernel_of
-from louver.advice.rates import Known
+from louver.advice.rates import FEW, Known
 
 Origin: TypeAlias = Literal["measured", "table", "model"]
 """measured: on the GPU at hand. table: this very product in a record. model: predicted by fitted rates."""
@@ -45,15 +45,14 @@ Measured: TypeAlias = Mapping[tuple[Format, int, int, int], Time]
 def predicted(format: Format, m: int, n: int, k: int, device: Known) -> Time:
     """The predicted time of `linear` on a known GPU."""
     fitted, own_type = device.fitted_for(format)
-    residuals, own_tokens = fitted.residuals(n)
-    notes: list[str] = []
+    residuals = fitted.few if n <= FEW else fitted.many
+    note = ""
     if not own_type:
-        residuals = residuals.wider
-        notes.append(f"no record of {format.element}, rates of {fitted.element}")
-    if not own_tokens:
-        notes.append(f"no record of so {'few' if fitted.few is None else 'many'} tokens")
+        note = f"no record of {format.element}, rates of {fitted.element}"
+    elif not residuals.rows:
+        note = f"no record of {'up to' if n <= FEW else 'more than'} {FEW} tokens"
     us = kernel_of(format, m, n, k).us(fitted.rates)
-    return Time(us, us * min(residuals.low, 1.0), us * max(residuals.high, 1.0), "model", "; ".join(notes))
+    return Time(us, *residuals.around(us, own_type), "model", note)
 
 
 def time_of(format: Format, m: int, n: int, k: int, device: Known | None, measured: Measured) -> Time | None:
