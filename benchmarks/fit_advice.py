@@ -1,8 +1,8 @@
-"""Fits the rates of `louver advise`: `python benchmarks/fit_advice.py [RECORD.json …]` writes `louver/advice/data/`.
+"""Fits the rates of `louver advise`: `python benchmarks/fit_advice.py` writes `louver/advice/data/`.
 
-The records are those of `RECORDS`, and any more of `benchmarks/advise.py` that are given. For an H200, each kind of product
-in each element type has rates of its own: those of `louver/library/times.py` times factors. For an H100, of which few rows are
-recorded, the factors of `COMMON` are common to all kinds and types, and start from the H200's rates. A fit takes the logarithm of
+The records are those of `RECORDS`. Each kind of product in each element type has rates of its own: those of
+`louver/library/times.py` times factors. A kind and type of which fewer than `ENOUGH` rows of a GPU are recorded has the factors of
+`COMMON`, fitted to all rows of that GPU together; those of an H100 start from the H200's rates. A fit takes the logarithm of
 predicted over measured time, outliers linearly, and is pulled to factors of 1 by `PULL`. Each interval is the 5th and 95th
 percentile of measured over predicted time in a fit that saw no row of the same weight (`FOLDS`). Prints the errors of these
 predictions. It also copies the losses of `results/accuracy/h200.json`, and what pruning and compressing takes.
@@ -14,7 +14,7 @@ import argparse
 import json
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,14 +31,15 @@ RESULTS = Path(__file__).parent / "results"
 DATA = Path(__file__).parent.parent / "louver" / "advice" / "data"
 
 RECORDS: Mapping[str, tuple[str, ...]] = {
-    "h200": ("gemm-models", "gemm-tokens", "gemm-uneven", "nm-bf16"),
-    "h100": ("gemm-tokens", "gemm-256", "nm-bf16"),
+    "h200": ("gemm-models", "gemm-tokens", "gemm-uneven", "nm-bf16", "advise-fit"),
+    "h100": ("gemm-tokens", "gemm-256", "nm-bf16", "advise-fit"),
 }
-"""Records whose rows are fitted, by folder of `results/`."""
+"""Records whose rows are fitted, by folder of `results/`. `benchmarks/advise.py --fit` makes advise-fit.json."""
 
 FACTORS = ("begin", "memory", "product", "column", "power", "base", "step", "l2", "output", "latency", "gather", "norm")
 COMMON = ("begin", "memory", "power", "product", "gather")
 PULL = 0.02
+ENOUGH = 30
 FOLDS = 5
 LEAST = 10
 """Least rows of a group for percentiles of its own. Else they are of all groups of the GPU."""
@@ -116,18 +117,24 @@ def unseen(rows: Sequence[Row], start: Mapping[Group, Rates], names: Sequence[st
     return found
 
 
-def fitted(folder: str, rows: Sequence[Row], base: Mapping[Group, Rates]) -> tuple[dict[Group, Rates], list[Any]]:
-    """The rates of each group, and the rows with their residuals. base: of the GPU to start from, if it has few rows."""
-    if base:
-        return fit(rows, base, COMMON), unseen(rows, base, COMMON)
+def fitted(
+    folder: str, rows: Sequence[Row], base: Mapping[Group, Rates]
+) -> tuple[dict[Group, Rates], list[tuple[Row, float]]]:
+    """The rates of each group, and the rows with their residuals. base: those of the GPU to start from; may be empty."""
+    groups = sorted({row.group for row in rows})
+    many = [group for group in groups if sum(row.group == group for row in rows) >= ENOUGH]
     rates: dict[Group, Rates] = {}
     residuals: list[tuple[Row, float]] = []
-    for group in sorted({row.group for row in rows}):
-        own, start = [row for row in rows if row.group == group], {group: H200}
+    for group in many:
+        own, start = [row for row in rows if row.group == group], {group: base.get(group, H200)}
         names = [name for name in FACTORS if name != "gather" or group[0] == "vectors"]
         rates |= fit(own, start, names)
         residuals += unseen(own, start, names)
         report(f"{folder} {' '.join(group)}", residuals[-len(own) :])
+    if set(groups) | set(base) > set(many):
+        start = {group: base.get(group, H200) for group in (*base, *groups)}
+        rates = fit(rows, start, COMMON) | rates
+        residuals += [each for each in unseen(rows, start, COMMON) if each[0].group not in many]
     return rates, residuals
 
 
@@ -170,12 +177,18 @@ def losses() -> dict[str, Any]:
     return {"model": record["model"], "date": record["date"], "rows": rows}
 
 
-def known(folder: str, more: Iterable[Path], base: Mapping[Group, Rates]) -> tuple[dict[str, Any], dict[Group, Rates]]:
-    """What `louver.advice.rates` reads of a GPU, and its rates."""
-    paths = [*(RESULTS / folder / f"{name}.json" for name in RECORDS[folder]), *more]
-    records = {path: json.loads(path.read_text()) for path in paths}
+def recorded(folder: str) -> tuple[dict[str, dict[str, Any]], list[Row]]:
+    """The records of a GPU by file, and their rows, each product once."""
+    paths = [RESULTS / folder / f"{name}.json" for name in RECORDS[folder]]
+    records = {f"{folder}/{path.name}": json.loads(path.read_text()) for path in paths if path.exists()}
     rows = {(row.format, row.sizes): row for record in records.values() for row in rows_of(record)}
-    rates, residuals = fitted(folder, list(rows.values()), base)
+    return records, list(rows.values())
+
+
+def known(folder: str, base: Mapping[Group, Rates]) -> tuple[dict[str, Any], dict[Group, Rates]]:
+    """What `louver.advice.rates` reads of a GPU, and its rates."""
+    records, rows = recorded(folder)
+    rates, residuals = fitted(folder, rows, base)
     report(f"{folder} all", residuals)
     groups = [
         {
@@ -190,10 +203,10 @@ def known(folder: str, more: Iterable[Path], base: Mapping[Group, Rates]) -> tup
     data = {
         "device": next(iter(records.values()))["device"],
         "made_by": "python benchmarks/fit_advice.py",
-        "records": {f"{folder}/{path.name}": record["date"] for path, record in records.items()},
+        "records": {name: record["date"] for name, record in records.items()},
         "conversion": conversion(folder),
         "fitted": groups,
-        "table": [[str(r.format), *r.sizes, round(r.us, 2), round(r.spread, 4)] for r in rows.values()],
+        "table": [[str(r.format), *r.sizes, round(r.us, 2), round(r.spread, 4)] for r in rows],
     }
     return data, rates
 
@@ -212,13 +225,12 @@ def text_of(data: Mapping[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("more", type=Path, nargs="*", help="records of benchmarks/advise.py on an H200")
     parser.add_argument("--out", type=Path, default=DATA, help="folder of the files")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     base: dict[Group, Rates] = {}
     for folder in RECORDS:
-        data, rates = known(folder, given.more if folder == "h200" else (), base)
+        data, rates = known(folder, base)
         (given.out / f"rates-{folder}.json").write_text(text_of(data), encoding="utf-8")
         base = base or rates
     (given.out / "losses.json").write_text(text_of(losses()), encoding="utf-8")

@@ -16,7 +16,7 @@ FEW: Final = 256
 """Residuals are kept apart for up to so many tokens and for more."""
 
 UNSEEN: Final = 2.0
-"""Factor of an interval's logarithms where no recorded row is of the kind, element type and class of tokens."""
+"""Factor of an interval's logarithms for products unlike all recorded ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Residuals:
     """Measured over predicted time of rows that the fit did not see: the 5th and the 95th percentile.
 
     rows: of the kind, element type and class of tokens. With fewer than ten of them the percentiles are of all recorded rows
-    of the GPU, and without one the interval is `UNSEEN` times as wide.
+    of the GPU.
     """
 
     low: float
@@ -35,9 +35,9 @@ class Residuals:
         if not 0 < self.low <= self.high or self.rows < 0:
             raise ValueError(f"residuals are positive, low to high, of 0 rows or more, got {self}")
 
-    def around(self, us: float, own_type: bool) -> tuple[float, float]:
-        """The interval of a predicted time. own_type: whether the rates are of its element type."""
-        wider = 1.0 if self.rows and own_type else UNSEEN
+    def around(self, us: float, seen: bool) -> tuple[float, float]:
+        """The interval of a predicted time. seen: whether such products are among the rows."""
+        wider = 1.0 if seen else UNSEEN
         return us * min(self.low, 1.0) ** wider, us * max(self.high, 1.0) ** wider
 
 
@@ -73,6 +73,19 @@ class Known:
         if own is not None:
             return own, True
         return next(each for (kind, _), each in self.fitted.items() if kind == format.kind), False
+
+    def unlike(self, format: Format, m: int, n: int, k: int) -> str:
+        """In what a product differs from all recorded ones; "" if it does not."""
+        fitted, own_type = self.fitted_for(format)
+        if not own_type:
+            return f"no record of {format.element}, rates of {fitted.element}"
+        if not (fitted.few if n <= FEW else fitted.many).rows:
+            return f"no record of {'up to' if n <= FEW else 'more than'} {FEW} tokens"
+        sizes = [(rows * columns, tokens) for _, rows, tokens, columns in self.table]
+        weights, most = [weight for weight, _ in sizes], max(tokens for _, tokens in sizes)
+        if not min(weights) <= m * k <= max(weights):
+            return f"no record of a weight of so {'few' if m * k < min(weights) else 'many'} elements"
+        return f"no record of more than {most} tokens" if n > most else ""
 
     @classmethod
     def of(cls, text: str) -> Known:

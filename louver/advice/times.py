@@ -44,15 +44,10 @@ Measured: TypeAlias = Mapping[tuple[Format, int, int, int], Time]
 @functools.lru_cache(maxsize=8192)
 def predicted(format: Format, m: int, n: int, k: int, device: Known) -> Time:
     """The predicted time of `linear` on a known GPU."""
-    fitted, own_type = device.fitted_for(format)
-    residuals = fitted.few if n <= FEW else fitted.many
-    note = ""
-    if not own_type:
-        note = f"no record of {format.element}, rates of {fitted.element}"
-    elif not residuals.rows:
-        note = f"no record of {'up to' if n <= FEW else 'more than'} {FEW} tokens"
+    fitted, unlike = device.fitted_for(format)[0], device.unlike(format, m, n, k)
     us = kernel_of(format, m, n, k).us(fitted.rates)
-    return Time(us, *residuals.around(us, own_type), "model", note)
+    interval = (fitted.few if n <= FEW else fitted.many).around(us, not unlike)
+    return Time(us, *interval, "model", unlike)
 
 
 def time_of(format: Format, m: int, n: int, k: int, device: Known | None, measured: Measured) -> Time | None:

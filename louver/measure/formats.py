@@ -13,7 +13,7 @@ from louver.measure.graph import prepare, take_turns
 from louver.measure.operands import converted, torch_dtype
 from louver.measure.protocol import Protocol, median, spread
 
-ADVICE: Final = Protocol(rounds=4, burst_seconds=0.015, pause_seconds=0.015)
+ADVICE: Final = Protocol(rounds=4, burst_seconds=0.01, pause_seconds=0.01)
 """As the records' protocol for long lists of problems, with shorter bursts and one round more."""
 
 
