@@ -99,13 +99,21 @@ def for_fit() -> list[Case]:
     rng = random.Random(4)
     formats = tuple(dict.fromkeys([each for choice in CHOICES for each in choice] + [Format("f16"), Format("bf16")]))
     weights = [(name, weight) for name in FITTED for weight in WEIGHTS[name]]
-    return [Case(name, (m, drawn_tokens(rng), k), formats) for name, (m, k) in (rng.choice(weights) for _ in range(FIT_COUNT))]
+    return [
+        Case(name, (m, drawn_tokens(rng), k), formats)
+        for name, (m, k) in (rng.choice(weights) for _ in range(FIT_COUNT))
+    ]
 
 
 def run(cases: Sequence[Case], out: Path, budget: float, protocol: Protocol = ADVICE) -> None:
     """Time cases that the record lacks, until the budget is spent. Compiling their kernels before takes time of its own."""
     torch, place = require_torch(), require_device()
-    facts: dict[str, Any] = {"schema": SCHEMA, "kind": "advise", **header(torch), "protocol": protocol.describe_bursts()}
+    facts: dict[str, Any] = {
+        "schema": SCHEMA,
+        "kind": "advise",
+        **header(torch),
+        "protocol": protocol.describe_bursts(),
+    }
     rows: list[dict[str, Any]] = []
     if out.exists():
         begun = json.loads(out.read_text())

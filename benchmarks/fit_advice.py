@@ -144,9 +144,7 @@ def report(name: str, residuals: Sequence[tuple[Row, float]]) -> None:
         errors = sorted(abs(1 / ratio - 1) for row, ratio in residuals if (row.sizes[1] <= FEW) == few)
         if errors:
             middle, tenth = statistics.median(errors), errors[int(0.9 * (len(errors) - 1))]
-            print(
-                f"{name}, {label} tokens: {len(errors)} rows, error median {middle:.1%}, 90th percentile {tenth:.1%}"
-            )
+            print(f"{name}, {label} tokens: {len(errors)} rows, error median {middle:.1%}, 90th percentile {tenth:.1%}")
 
 
 def interval(residuals: Sequence[tuple[Row, float]], group: Group, few: bool) -> list[float]:

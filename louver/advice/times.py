@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from louver.advice.formats import Format
 from louver.advice.kernel import kernel_of
@@ -13,6 +13,9 @@ from louver.advice.rates import FEW, Known
 
 Origin: TypeAlias = Literal["measured", "table", "model"]
 """measured: on the GPU at hand. table: this very product in a record. model: predicted by fitted rates."""
+
+ORIGINS: Final[tuple[Origin, ...]] = ("model", "table", "measured")
+"""From the least certain on: a sum has the first of those of its parts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,9 @@ def doctor() -> Result:
 @click.command()
 @click.argument("sizes", metavar="[M N K]", type=int, nargs=-1)
 @click.option("--model", type=PATH, metavar="DIR", help="All weights of the model in this folder, instead of M N K.")
-@click.option("--tokens", metavar="LIST", help="Tokens of a call of the model, separated by commas. Default: 1,64,4096.")
+@click.option(
+    "--tokens", metavar="LIST", help="Tokens of a call of the model, separated by commas. Default: 1,64,4096."
+)
 @click.option(
     "--format",
     "formats",
@@ -31,7 +33,9 @@ def doctor() -> Result:
     multiple=True,
     help='Compare this format, such as e4m3, "f16 2:4" or "bf16 4:8@128". May be repeated. Default: twelve of them.',
 )
-@click.option("--on", "device", metavar="GPU", help="A GPU whose times are recorded: H100 or H200. Default: the one here.")
+@click.option(
+    "--on", "device", metavar="GPU", help="A GPU whose times are recorded: H100 or H200. Default: the one here."
+)
 @click.option("--measure", is_flag=True, help="Time the formats on the GPU here. Needs PyTorch.")
 @result_command
 def advise(

@@ -41,4 +41,3 @@ def advise(
     wanted, run = formats_of(listed), timer(require_torch())
     taken = {(each, *sizes): time for each, time in run(wanted, *sizes).items()}
     return compare(*sizes, wanted, device_at_hand(), taken)
-

@@ -9,7 +9,7 @@ import louver
 from louver.advice.formats import Format
 from louver.advice.times import Time
 from louver.measure.contenders import DENSE_CALLS, dense_product
-from louver.measure.graph import prepare, take_turns
+from louver.measure.graph import Load, prepare, take_turns
 from louver.measure.operands import converted, torch_dtype
 from louver.measure.protocol import Protocol, median, spread
 
@@ -25,7 +25,7 @@ def bursts(
     Products of vectors include the copy of their tokens; those of 8 bits read tokens of 8 bits.
     """
     offered = [each for each in formats if not each.refusal(m, n, k)]
-    loads = {}
+    loads: dict[Format, Load] = {}
     for each in offered:
         sets = protocol.sets(each.nbytes(m, k))
         loads[each] = prepare(torch, _call(torch, each, (m, n, k), sets), sets, protocol)

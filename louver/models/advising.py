@@ -12,7 +12,7 @@ from louver.advice.formats import Format, formats_of
 from louver.advice.losses import Loss, losses
 from louver.advice.product import device_at_hand, device_named, notes_of
 from louver.advice.rates import known
-from louver.advice.times import Measured, Time, time_of
+from louver.advice.times import ORIGINS, Measured, Time, time_of
 from louver.formats.checkpoint import Checkpoint, listed, open_checkpoint
 from louver.formats.pattern import Pattern
 from louver.formats.schema import DenseForm, RawForm
@@ -75,8 +75,8 @@ class ModelAdvice:
             return None
         us, low, high = (math.fsum(getattr(each, end) for each in known_times) for end in ("us", "low", "high"))
         origins = {each.origin for each in known_times}
-        worst = next(each for each in ("model", "table", "measured") if each in origins)
-        return Time(us, low, high, worst, "; ".join(dict.fromkeys(each.note for each in known_times if each.note)))
+        worst = next(each for each in ORIGINS if each in origins)
+        return Time(us, low, high, worst, next((each.note for each in known_times if each.note), ""))
 
     def fastest(self, n: int) -> Format | None:
         """The format with the least total for n tokens; None if no total is known."""
@@ -152,7 +152,9 @@ def advise(
     facts = analyze(path)
     layers = _layers(checkpoint, facts, config, wanted, progress)
     if not layers:
-        raise ValueError(f"no weight of {path} can be pruned ({facts.examples}): louver prune --dry-run has all reasons")
+        raise ValueError(
+            f"no weight of {path} can be pruned ({facts.examples}): louver prune --dry-run has all reasons"
+        )
     measured: dict[tuple[Format, int, int, int], Time] = {}
     points = counts if timer is not None else tuple(dict.fromkeys((*counts, *GRID)))
     shapes = dict.fromkeys((layer.m, layer.tokens(n), layer.k) for n in points for layer in layers)

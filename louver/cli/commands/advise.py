@@ -27,16 +27,12 @@ def advise_product(sizes: Sequence[int], formats: Sequence[str], device: str | N
     return product_result(advise(*sizes, formats=formats or None, device=device, measure=measure))
 
 
-def advise_model(
-    folder: Path, tokens: str, formats: Sequence[str], device: str | None, *, measure: bool
-) -> Result:
+def advise_model(folder: Path, tokens: str, formats: Sequence[str], device: str | None, *, measure: bool) -> Result:
     """The advice for a model in a folder. Raises ValueError and OSError for unusable input, and CannotMeasureError."""
     counts = parse_tokens(tokens)
     if measure and device is not None:
         raise ValueError(f"formats are measured on the GPU at hand: leave out --measure or --on, got {device!r}")
     run = timer(require_torch()) if measure else None
     with progress("reading") as shown:
-        found = louver.models.advise(
-            folder, counts, device=device, formats=formats or None, timer=run, progress=shown
-        )
+        found = louver.models.advise(folder, counts, device=device, formats=formats or None, timer=run, progress=shown)
     return model_result(found, str(folder))

@@ -52,7 +52,9 @@ def _verdict(advice: Advice) -> list[str]:
     if best is None:
         return []
     close = ", ".join(str(row.format) for row in advice.close)
-    return [f"fastest: {best.format}" + (f"; its interval overlaps those of {close}: --measure decides" if close else "")]
+    return [
+        f"fastest: {best.format}" + (f"; its interval overlaps those of {close}: --measure decides" if close else "")
+    ]
 
 
 def losses_note() -> str:
@@ -124,7 +126,18 @@ def model_result(advice: ModelAdvice, source: str) -> Result:
         Column("perplexity", least=NAME),
     )
     totals = Table(f"{source}: {count} weights, {advice.device}", columns, [_total(advice, f) for f in advice.formats])
-    return Result("advise", data, [totals, _layers(advice), *_crossings(advice), losses_note(), *advice.notes])
+    told = (*_crossings(advice), LEGEND[0], losses_note(), *_unlike(advice), *advice.notes)
+    return Result("advise", data, [totals, _layers(advice), *told])
+
+
+def _unlike(advice: ModelAdvice) -> list[str]:
+    """The formats with products that no record is like, whose intervals are wider."""
+    found: dict[str, list[str]] = {}
+    for each in advice.formats:
+        notes = {time.note: None for n in advice.tokens if (time := advice.total(each, n)) is not None and time.note}
+        for note in notes:
+            found.setdefault(note, []).append(str(each))
+    return [f"{note}: {', '.join(formats)}" for note, formats in found.items()]
 
 
 def _crossings(advice: ModelAdvice) -> list[str]:

@@ -41,7 +41,10 @@ def plot_advice(record: Path, picture: Path) -> Path:
         axes.annotate(each["format"], top, xycoords=("data", "axes fraction"), fontsize=6, rotation=35, color=INK)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    axes.xaxis.set_major_formatter("{x:,.0f}")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter("{x:,.0f}")
+    axes.yaxis.set_minor_formatter("{x:,.0f}")
+    axes.tick_params(axis="y", which="minor", labelsize=6)
     axes.set_xlabel("tokens", fontsize=8, color=INK)
     axes.set_ylabel("µs of all weights", fontsize=8, color=INK)
     clean(axes, grid="both")

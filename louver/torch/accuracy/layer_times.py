@@ -70,5 +70,7 @@ class LayerTimes:
             return gain.dense_us, gain.sparse_us
         found = predict(weight, str(pattern), self._tokens)
         if found is None:
-            raise ValueError(f"times of {element_of(weight)} are predicted for no GPU, got {layer.name}: move the model to a GPU")
+            raise ValueError(
+                f"times of {element_of(weight)} are predicted for no GPU, got {layer.name}: move the model to a GPU"
+            )
         return found[0].dense_us, found[0].sparse_us
