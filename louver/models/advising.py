@@ -12,7 +12,7 @@ from louver.advice.formats import Format, formats_of
 from louver.advice.losses import Loss, losses
 from louver.advice.product import device_at_hand, device_named, notes_of
 from louver.advice.rates import known
-from louver.advice.times import ORIGINS, Measured, Time, time_of
+from louver.advice.times import ORIGINS, Measured, Origin, Time, time_of
 from louver.formats.checkpoint import Checkpoint, listed, open_checkpoint
 from louver.formats.pattern import Pattern
 from louver.formats.schema import DenseForm, RawForm
@@ -74,8 +74,8 @@ class ModelAdvice:
         if len(known_times) < len(found):
             return None
         us, low, high = (math.fsum(getattr(each, end) for each in known_times) for end in ("us", "low", "high"))
-        origins = {each.origin for each in known_times}
-        worst = next(each for each in ORIGINS if each in origins)
+        origins: set[Origin] = {each.origin for each in known_times}
+        worst: Origin = min(origins, key=ORIGINS.index)
         return Time(us, low, high, worst, next((each.note for each in known_times if each.note), ""))
 
     def fastest(self, n: int) -> Format | None:
