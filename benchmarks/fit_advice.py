@@ -4,7 +4,8 @@ The records are those of `RECORDS`. Each kind of product in each element type ha
 `louver/library/times.py` times factors. A kind and type of which fewer than `ENOUGH` rows of a GPU are recorded has the factors of
 `COMMON`, fitted to all rows of that GPU together; those of an H100 start from the H200's rates. A fit takes the logarithm of
 predicted over measured time, outliers linearly, and is pulled to factors of 1 by `PULL`. Each interval is the 5th and 95th
-percentile of measured over predicted time in a fit that saw no row of the same weight (`FOLDS`). Prints the errors of these
+percentile of measured over predicted time in a fit that saw no row of the same weight (`FOLDS`); the table of recorded products
+keeps what that fit predicts. Prints the errors of these
 predictions. It also copies the losses of `results/accuracy/h200.json`, and what pruning and compressing takes.
 """
 
@@ -204,7 +205,10 @@ def known(folder: str, base: Mapping[Group, Rates]) -> tuple[dict[str, Any], dic
         "records": {name: record["date"] for name, record in records.items()},
         "conversion": conversion(folder),
         "fitted": groups,
-        "table": [[str(r.format), *r.sizes, round(r.us, 2), round(r.spread, 4)] for r in rows],
+        "table": [
+            [str(r.format), *r.sizes, round(r.us, 2), round(r.spread, 4), round(r.us / ratio, 2)]
+            for r, ratio in residuals
+        ],
     }
     return data, rates
 

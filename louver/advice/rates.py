@@ -52,19 +52,30 @@ class Fitted:
     many: Residuals
 
 
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A recorded product. us: of a call. spread: of its bursts, as a share of it. unseen: µs predicted by a fit that saw no row
+    of the same weight.
+    """
+
+    us: float
+    spread: float
+    unseen: float
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Known:
     """What is known of a GPU.
 
     device: its name. records: files and dates of the fitted records. fitted: by kind and element type.
-    table: recorded (µs, relative spread) by format, M, N and K.
+    table: recorded products by format, M, N and K.
     conversion: µs of pruning and compressing a byte of a dense weight, by kind.
     """
 
     device: str
     records: Mapping[str, str]
     fitted: Mapping[tuple[Kind, str], Fitted]
-    table: Mapping[tuple[Format, int, int, int], tuple[float, float]]
+    table: Mapping[tuple[Format, int, int, int], Recorded]
     conversion: Mapping[str, float]
 
     def fitted_for(self, format: Format) -> tuple[Fitted, bool]:
@@ -96,7 +107,7 @@ class Known:
             kind, element = each["kind"], each["element"]
             residuals = (Residuals(*each[name]) for name in ("few", "many"))
             fitted[kind, element] = Fitted(kind, element, replace(H200, **each["rates"]), *residuals)
-        table = {(Format.parse(name), m, n, k): (us, spread) for name, m, n, k, us, spread in data["table"]}
+        table = {(Format.parse(name), m, n, k): Recorded(*taken) for name, m, n, k, *taken in data["table"]}
         return cls(data["device"], data["records"], fitted, table, data["conversion"])
 
 

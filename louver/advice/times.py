@@ -59,4 +59,6 @@ def time_of(format: Format, m: int, n: int, k: int, device: Known | None, measur
     if taken is not None or device is None:
         return taken
     recorded = device.table.get((format, m, n, k))
-    return predicted(format, m, n, k, device) if recorded is None else Time.spread(*recorded, "table")
+    if recorded is None:
+        return predicted(format, m, n, k, device)
+    return Time.spread(recorded.us, recorded.spread, "table")

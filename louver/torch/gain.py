@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from louver.advice.formats import OUTPUTS, Format
-from louver.advice.product import device_at_hand
 from louver.advice.rates import known
 from louver.advice.times import predicted
 from louver.formats.dtypes import element_type
@@ -55,17 +54,14 @@ def element_of(weight: Tensor) -> str:
     return "bf16" if name == "f32" and not weight.is_cuda else name
 
 
-def predict(weight: Tensor, pattern: str, tokens: Sequence[int]) -> tuple[Gain, str] | None:
-    """The predicted times of a layer, and the GPU that they are of: the one at hand, else an H200. None for a stack, and for a
-    GPU or a type without rates.
-    """
-    name, element = device_at_hand(), element_of(weight)
-    device = known().get(name)
-    if device is None or weight.ndim != 2 or element not in OUTPUTS:
+def predict(weight: Tensor, pattern: str, tokens: Sequence[int], device: str) -> Gain | None:
+    """The predicted times of a layer on a GPU. None for a stack, and for a GPU or an element type without rates."""
+    there, element = known().get(device), element_of(weight)
+    if there is None or weight.ndim != 2 or element not in OUTPUTS:
         return None
     (rows, columns), formats = weight.shape, (Format(element), Format(element, pattern))
-    dense, sparse = ({n: predicted(each, rows, n, columns, device).us for n in tokens} for each in formats)
-    return Gain(dense, sparse), name
+    dense, sparse = ({n: predicted(each, rows, n, columns, there).us for n in tokens} for each in formats)
+    return Gain(dense, sparse)
 
 
 class Apart(nn.Module):

@@ -16,6 +16,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
+from louver.advice.product import device_at_hand
 from louver.formats.coverage import has_kernels, without_kernels
 from louver.formats.dtypes import SPARSE_TYPES, ElementTypeError, element_type
 from louver.formats.pattern import Pattern
@@ -175,10 +176,10 @@ class Swapper:
 
     def _predicted(self, layer: Layer, pattern: Pattern) -> str:
         """What a GPU would gain, where nothing is timed; "" without rates for it."""
-        found = predict(layer.weight, str(pattern), self._tokens)
-        if found is None:
+        device = device_at_hand()
+        gain = predict(layer.weight, str(pattern), self._tokens, device)
+        if gain is None:
             return ""
-        gain, device = found
         return f"; {device}: {gain.relative:.2f} of the dense time at {', '.join(map(str, self._tokens))} tokens, predicted"
 
     def _alone(self, layer: Layer, sparse: Any) -> Gain:

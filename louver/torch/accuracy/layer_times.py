@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import nn
 
+from louver.advice.product import ELSEWHERE
 from louver.formats.coverage import has_kernels
 from louver.formats.pattern import Pattern
 from louver.torch.gain import element_of, measure, predict
@@ -68,9 +69,9 @@ class LayerTimes:
         if weight.is_cuda:
             gain = measure(layer.module, SparseLinear.of(layer.module, pattern, prune=True), self._tokens)
             return gain.dense_us, gain.sparse_us
-        found = predict(weight, str(pattern), self._tokens)
+        found = predict(weight, str(pattern), self._tokens, ELSEWHERE)
         if found is None:
             raise ValueError(
                 f"times of {element_of(weight)} are predicted for no GPU, got {layer.name}: move the model to a GPU"
             )
-        return found[0].dense_us, found[0].sparse_us
+        return found.dense_us, found.sparse_us

@@ -14,7 +14,7 @@ from louver.advice.formats import DEFAULT, Format
 from louver.advice.kernel import LIMITS, kernel_of
 from louver.advice.losses import Losses, losses
 from louver.advice.product import compare, device_named
-from louver.advice.rates import Known, Residuals, known
+from louver.advice.rates import Known, Recorded, Residuals, known
 from louver.advice.times import Time, predicted
 from louver.library.times import H200
 
@@ -23,7 +23,8 @@ NAME = "NVIDIA H200"
 
 def test_a_recorded_product_comes_from_the_table() -> None:
     advice = louver.advise(4096, 256, 4096, device="H200")
-    us, spread = known()[NAME].table[Format("f16", "2:4"), 4096, 256, 4096]
+    recorded = known()[NAME].table[Format("f16", "2:4"), 4096, 256, 4096]
+    us, spread = recorded.us, recorded.spread
     row = advice["f16 2:4"]
     assert row.time == Time(us, us * (1 - spread), us * (1 + spread), "table")
     assert advice["bf16 4:8@128"].time is not None and advice["bf16 4:8@128"].time.origin == "model"
@@ -48,7 +49,7 @@ def test_predictions_lie_beside_the_records() -> None:
     ratios: list[float] = []
     inside: list[bool] = []
     for format, m, n, k in list(device.table)[::7]:
-        time, (us, _) = predicted(format, m, n, k, device), device.table[format, m, n, k]
+        time, us = predicted(format, m, n, k, device), device.table[format, m, n, k].us
         ratios.append(abs(time.us / us - 1))
         inside.append(time.low <= us <= time.high)
     assert statistics.median(ratios) < 0.03 and statistics.fmean(inside) > 0.85
@@ -160,9 +161,9 @@ def test_advice_prints_a_line_for_each_format() -> None:
 def test_a_file_of_rates_is_read_as_written() -> None:
     text = (
         '{"device": "X", "records": {"x/a.json": "2026-01-02T00"}, "conversion": {}, "fitted": [{"kind": "dense", "element": '
-        '"f16", "rates": {"begin": 1755.0}, "few": [0.9, 1.1, 3], "many": [0.8, 1.2, 0]}], "table": [["f16", 8, 8, 8, 1.5, 0.1]]}'
+        '"f16", "rates": {"begin": 1755.0}, "few": [0.9, 1.1, 3], "many": [0.8, 1.2, 0]}], "table": [["f16", 8, 8, 8, 1.5, 0.1, 1.4]]}'
     )
     found = Known.of(text)
     assert found.fitted_for(Format("f16"))[0].rates == replace(H200, begin=1755.0)
-    assert found.table == {(Format("f16"), 8, 8, 8): (1.5, 0.1)}
+    assert found.table == {(Format("f16"), 8, 8, 8): Recorded(1.5, 0.1, 1.4)}
     assert found.unlike(Format("f16"), 8, 8, 8) == "" and found.unlike(Format("e4m3"), 8, 8, 8) != ""

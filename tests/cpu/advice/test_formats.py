@@ -43,7 +43,7 @@ def test_bytes_are_those_of_a_compressed_weight(pattern: str, element: str, rng:
         ("f16 5:4", "keeps 1 to M elements of a group, got 5:4"),
         ("f16 2:4 x", "a format is an element type, or one and a pattern, such as \"f16 2:4\", got 'f16 2:4 x'"),
         ("", "a format is an element type, or one and a pattern"),
-        (4, "a format is an element type, or one and a pattern, such as \"f16 2:4\", got 4"),
+        (4, 'a format is an element type, or one and a pattern, such as "f16 2:4", got 4'),
     ],
 )
 def test_bad_formats(text: Any, message: str) -> None:
