@@ -9,7 +9,7 @@ from louver.cli.benchmarks import gemm, host, kernels, ladder, model, nm, nm_lad
 from louver.cli.compiling import compile_
 from louver.cli.completion import completion
 from louver.cli.errors import CommandLine
-from louver.cli.machine import doctor, roofline, tune
+from louver.cli.machine import advise, doctor, roofline, tune
 from louver.cli.targets import isa
 from louver.cli.weights import compress, decompress, demo, inspect, prune
 
@@ -31,7 +31,9 @@ def bench() -> None:
     """Time products and the vendor's libraries. Needs a GPU and PyTorch."""
 
 
-for command in (doctor, inspect, prune, compress, decompress, compile_, isa, demo, plot, roofline, tune, completion):
+for command in (
+    doctor, advise, inspect, prune, compress, decompress, compile_, isa, demo, plot, roofline, tune, completion,
+):  # fmt: skip
     app.add_command(command)
 for command in (gemm, schedules, ladder, kernels, host, nm, nm_ladder, model, serve):
     bench.add_command(command)

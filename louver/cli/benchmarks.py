@@ -220,8 +220,9 @@ def serve(tokens: str, budget: float | None, out: Path) -> Result:
 def plot(paths: tuple[Path, ...], schedule: tuple[str, ...], problem: str | None, dtype: str) -> None:
     """Draw a record, or a schedule.
 
-    Draws the JSON RECORD of `louver bench gemm`, `ladder`, `kernels`, `nm`, `nm-ladder`, `model`, `serve` or accuracy as the PNG file
-    PICTURE. With --schedule or --problem: draws a product's kernel over time as the SVG file PICTURE. Needs no GPU.
+    Draws the JSON RECORD of `louver bench gemm`, `ladder`, `kernels`, `nm`, `nm-ladder`, `model`, `serve`, accuracy or
+    `louver advise --model` as the PNG file PICTURE. With --schedule or --problem: draws a product's kernel over time as
+    the SVG file PICTURE. Needs no GPU.
     """
     if schedule or problem is not None:
         from louver.cli.commands.schedule import draw as draw_schedule
