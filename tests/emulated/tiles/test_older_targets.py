@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 
 from louver.compile.tiles import compile_tiles
+from louver.emulator import Seeded
 from louver.formats.dtypes import element_type
 from louver.ir.context import parse_ir
+from louver.isa.floating import f32_to_odd
 from louver.ptx.assembler import assemble
 from louver.ptx.validate import ValidationError
 from louver.user.units import reasons_for_dense
 from support.emulate_tiles import emulate_tiles
-from support.tile_operations import DOT
+from support.tile_operations import ATOMIC, DOT, KEEP, changed
 
 KERNEL = """tt.func public @k(%out: !tt.ptr<{to}>, %x: !tt.ptr<{source}>) {{
   %n = tt.make_range {{start = 0 : i32, end = 256 : i32}} : tensor<256xi32>
@@ -70,6 +72,30 @@ def test_integers_are_rounded_to_bf16_once(rng: np.random.Generator, source: str
         half = (1 << steps) // 2
         up = steps > 0 and (rest > half or (rest == half and low % 2 == 1))
         assert abs(int(found)) == (low + up) << steps and (found < 0) == (value < 0), value
+
+
+@pytest.mark.parametrize("bins", [5, 256])
+def test_bf16_is_added_atomically(rng: np.random.Generator, bins: int) -> None:
+    """Whole numbers, so that no order matters; also where threads of a warp meet at one address."""
+    made = compile_tiles(parse_ir(ATOMIC.format(t="bf16", kind="fadd", bins=bins, store=KEEP.format("bf16"))), "sm_80")
+    assert assemble(made.ptx, "sm_80").clean and "cas.b16" in made.ptx and "add.noftz.bf16" not in made.ptx
+    x, start = (rng.integers(-3, 4, size).astype(ml_dtypes.bfloat16) for size in (256, bins))
+    out, old = start.copy(), np.zeros(256, ml_dtypes.bfloat16)
+    emulate_tiles(made, (1,), {"out": out, "x": x, "old": old}, order=Seeded(2))
+    np.testing.assert_array_equal(out, changed("fadd", start, x))
+    if bins == 256:
+        np.testing.assert_array_equal(old, np.where(np.arange(256) < 250, start, np.zeros((), start.dtype)))
+
+
+def test_sums_of_bf16_are_rounded_once(rng: np.random.Generator) -> None:
+    made = compile_tiles(parse_ir(ATOMIC.format(t="bf16", kind="fadd", bins=256, store="")), "sm_89")
+    x, start = (rng.integers(0, 1 << 16, (2, 256)) & 0xBFFF).astype(np.uint16).view(ml_dtypes.bfloat16)
+    out = start.copy()
+    emulate_tiles(made, (1,), {"out": out, "x": x, "old": np.zeros(256, ml_dtypes.bfloat16)})
+    exact = start.astype(np.float64) + np.where(np.arange(256) < 250, x.astype(np.float64), 0)
+    with np.errstate(over="ignore"):
+        wanted = f32_to_odd(exact).astype(ml_dtypes.bfloat16)
+    np.testing.assert_array_equal(out, wanted)
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_87"])

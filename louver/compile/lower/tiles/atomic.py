@@ -6,6 +6,7 @@ One instruction may add several neighbours. Other operations are performed eleme
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Literal, cast
 
 from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type
@@ -20,6 +21,7 @@ from louver.compile.lower.tiles.state import Lowering, Registers
 from louver.ir.refusal import unsupported
 from louver.ir.tile import AtomicCASOp, AtomicOp, AtomicRMWOp
 from louver.ir.tile.types import element_of
+from louver.isa.convert import ConvertInteger
 from louver.isa.instruction import REGISTER_BITS
 from louver.isa.memory import MAX_BYTES, AddVector, AtomicAdd, AtomicCompareAndSwap, AtomicUpdate
 from louver.isa.move import Bitcast
@@ -54,7 +56,7 @@ def lower_atomic(low: Lowering, op: AtomicOp) -> Registers | None:
         low.k.emit(FenceGpu())
     owner = low.owner(layout)
     before: list[Reg] = []
-    if isinstance(form, AtomicAdd) and not form.returns:
+    if isinstance(form, AtomicAdd) and not form.returns and low.provides(form):
         _add(low, form, (pointers, given[0], masks), owner)
     else:
         before = [
@@ -76,6 +78,8 @@ def _change(
     guard: Reg | None,
 ) -> Reg:
     """Change one element. Returns the old value if `form` does."""
+    if isinstance(form, AtomicAdd) and not low.provides(form):
+        return _add_by_swaps(low, pointer, values[0], guard)
     # An exchange of f32 exchanges its bits.
     as_float = values[0].type == "f32" and not isinstance(form, AtomicAdd)
     bits = [low.emit(Bitcast("b32"), value) for value in values] if as_float else values
@@ -85,6 +89,25 @@ def _change(
     found = low.copy(low.constant(0, bits[0].type))
     low.k.emit(form, found, Address(pointer), *bits, guard=guard)
     return low.emit(Bitcast("f32"), found) if as_float else found
+
+
+def _add_by_swaps(low: Lowering, pointer: Reg, value: Reg, guard: Reg | None) -> Reg:
+    """Add in bf16 where the target has no instruction for it. Returns the old value.
+
+    A sum of f32 has more than twice the digits of bf16, so a sum that is rounded again is as if rounded once.
+    """
+    k = low.k
+    # Compared with memory: the first attempt succeeds if it holds zero, and tells its content otherwise.
+    expected = low.copy(low.constant(0, "b16"))
+    addend = k.to_f32("bf16", value)
+    with nullcontext() if guard is None else k.if_(guard), k.loop() as attempts:
+        total = k.from_f32("bf16", k.add_f32(k.to_f32("bf16", expected), addend))
+        found = k.reg("b16")
+        k.emit(AtomicCompareAndSwap("b16"), found, Address(pointer), expected, total)
+        before, now = (low.emit(ConvertInteger("u32", "u16"), each) for each in (expected, found))
+        k.mov(found, into=expected)
+        attempts.repeat_if(k.setp("ne", "u32", before, now))
+    return expected
 
 
 def _add(
