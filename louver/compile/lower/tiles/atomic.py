@@ -6,7 +6,6 @@ One instruction may add several neighbours. Other operations are performed eleme
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import Literal, cast
 
 from xdsl.dialects.builtin import BFloat16Type, Float16Type, Float32Type
@@ -16,12 +15,12 @@ from louver.compile.lower.tiles.exchange import from_owners
 from louver.compile.lower.tiles.memory import each_of, layout_of
 from louver.compile.lower.tiles.neighbours import accesses
 from louver.compile.lower.tiles.numbers import bits_of, element_bytes, is_integer
+from louver.compile.lower.tiles.older_targets import add_by_swaps
 from louver.compile.lower.tiles.packing import WORD, pack_elements
 from louver.compile.lower.tiles.state import Lowering, Registers
 from louver.ir.refusal import unsupported
 from louver.ir.tile import AtomicCASOp, AtomicOp, AtomicRMWOp
 from louver.ir.tile.types import element_of
-from louver.isa.convert import ConvertInteger
 from louver.isa.instruction import REGISTER_BITS
 from louver.isa.memory import MAX_BYTES, AddVector, AtomicAdd, AtomicCompareAndSwap, AtomicUpdate
 from louver.isa.move import Bitcast
@@ -79,7 +78,7 @@ def _change(
 ) -> Reg:
     """Change one element. Returns the old value if `form` does."""
     if isinstance(form, AtomicAdd) and not low.provides(form):
-        return _add_by_swaps(low, pointer, values[0], guard)
+        return add_by_swaps(low, pointer, values[0], guard)
     # An exchange of f32 exchanges its bits.
     as_float = values[0].type == "f32" and not isinstance(form, AtomicAdd)
     bits = [low.emit(Bitcast("b32"), value) for value in values] if as_float else values
@@ -89,25 +88,6 @@ def _change(
     found = low.copy(low.constant(0, bits[0].type))
     low.k.emit(form, found, Address(pointer), *bits, guard=guard)
     return low.emit(Bitcast("f32"), found) if as_float else found
-
-
-def _add_by_swaps(low: Lowering, pointer: Reg, value: Reg, guard: Reg | None) -> Reg:
-    """Add in bf16 where the target has no instruction for it. Returns the old value.
-
-    A sum of f32 has more than twice the digits of bf16, so a sum that is rounded again is as if rounded once.
-    """
-    k = low.k
-    # Compared with memory: the first attempt succeeds if it holds zero, and tells its content otherwise.
-    expected = low.copy(low.constant(0, "b16"))
-    addend = k.to_f32("bf16", value)
-    with nullcontext() if guard is None else k.if_(guard), k.loop() as attempts:
-        total = k.from_f32("bf16", k.add_f32(k.to_f32("bf16", expected), addend))
-        found = k.reg("b16")
-        k.emit(AtomicCompareAndSwap("b16"), found, Address(pointer), expected, total)
-        before, now = (low.emit(ConvertInteger("u32", "u16"), each) for each in (expected, found))
-        k.mov(found, into=expected)
-        attempts.repeat_if(k.setp("ne", "u32", before, now))
-    return expected
 
 
 def _add(
