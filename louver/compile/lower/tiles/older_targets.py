@@ -60,8 +60,8 @@ def fp8_from_f32(low: Lowering, register: Reg, name: Fp8) -> Reg:
     finite = low.emit(Binary("min", "f32"), low.emit(Bitcast("f32"), magnitude), FP8_MAX[name])
     # Half of the last bit that stays, or just less if that bit is even, carries into it where the rest rounds up.
     whole = low.emit(Bitcast("b32"), finite)
-    even = k.and_(k.shr(whole, cut), 1)
-    rounded = k.shr(k.add(k.add(whole, even), (1 << (cut - 1)) - 1), cut)
+    last = k.and_(k.shr(whole, cut), 1)
+    rounded = k.shr(k.add(k.add(whole, last), (1 << (cut - 1)) - 1), cut)
     normal = low.emit(Binary("sub", "u32"), rounded, (BIAS - 1 + exponent) << digits)
     # Added to a power of two whose last bit is that of a subnormal number, the fraction is its code.
     power = least * 2.0 ** (FRACTION - digits)
