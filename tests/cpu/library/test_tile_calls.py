@@ -95,6 +95,17 @@ def test_targets_that_no_plan_has(
         plan_of(rng, target)
 
 
+def test_dependent_launches_are_for_hopper(
+    gpu: FakeGpu, torch: FakeTorch, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    TileGpu(gpu, monkeypatch, (8, 9))
+    s = louver.compress(louver.prune(rng.standard_normal((M, K)).astype(np.float16), "2:4"), "2:4")
+    with pytest.raises(
+        ValueError, match="dependent launches have kernels for sm_90a, got sm_89: leave out dependent=True"
+    ):
+        louver.plan("linear", s, 8, dependent=True)
+
+
 @pytest.mark.parametrize(
     ("a", "out", "message"),
     [
