@@ -25,7 +25,9 @@ FORMS = [
 def test_random_products(torch: Any, rng: np.random.Generator, target: str, a: str, out: str) -> None:
     """Sizes that no tile divides. A plan reads rows of whole 16 bytes."""
     whole = 16 // element_type(a).bytes
-    for m, k in ((300, 65 * whole), (129, 125 * whole), (4096, 2048)):
+    sizes = ((300, 65 * whole), (129, 125 * whole), (4096, 2048))
+    # Large tiles of emulated products take the assembler long.
+    for m, k in sizes[:2] if a == "e4m3" else sizes:
         w = louver.prune((rng.standard_normal((m, k)) * 4).astype(element_type(a).numpy), lifted_pattern(a))
         s = louver.compress(w, lifted_pattern(a))
         for n in (1, 17, 300):
