@@ -44,7 +44,15 @@ def run(given: FusedOperands, target: str, tile: tuple[int, int] = (32, 32), war
     return y.T if problem.kind == "linear" else y
 
 
-TYPES = [("f16", "f16"), ("bf16", "f32"), ("f32", "f32"), ("s8", "s32"), ("s8", "f16"), ("e4m3", "bf16")]
+TYPES = [
+    ("f16", "f16"),
+    ("bf16", "f32"),
+    ("f32", "f32"),
+    ("s8", "s32"),
+    ("s8", "f16"),
+    ("f16", "e5m2"),
+    ("e4m3", "bf16"),
+]
 
 
 @pytest.mark.parametrize("target", [*TARGETS, "sm_89"])
