@@ -14,7 +14,7 @@ from louver.formats.pattern import MAX_GROUP, Pattern, lifted_pattern
 from louver.frontend.problem import PRODUCTS
 from louver.ir.product import unit_of
 from louver.isa.targets import TARGETS
-from louver.library.choose_tiles import multiplies, stores
+from louver.library.choose_tiles import multiplies
 from random_products.options import Rng, Setting, draw_options, entries, is_rounding
 
 EDGES = (1, 2, 7, 8, 9, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1024, 1025)
@@ -103,12 +103,12 @@ def cases(count: int, seed: int, vectors: float = VECTORS, target: str | None = 
     rng = np.random.default_rng(seed)
     operands = [pair for pair in _OPERANDS if target is None or multiplies(TARGETS[target], *pair)]
     for first in range(0, count, GROUP):
-        group = _group(rng, first // GROUP, vectors, operands, target)
+        group = _group(rng, first // GROUP, vectors, operands)
         for index in range(first, min(first + GROUP, count)):
             yield _case(rng, group, index)
 
 
-def _group(rng: Rng, index: int, vectors: float, pairs: Sequence[tuple[str, str]], target: str | None) -> Group:
+def _group(rng: Rng, index: int, vectors: float, pairs: Sequence[tuple[str, str]]) -> Group:
     operands = pairs[index % len(pairs)]
     kind = ("linear", "matmul")[index // len(pairs) % 2]
     pattern = lifted_pattern(operands[0])
@@ -118,8 +118,7 @@ def _group(rng: Rng, index: int, vectors: float, pairs: Sequence[tuple[str, str]
         ways = [pairs for pairs in _PAIRS.values() if has_kernels("products", pattern, pairs[0][0])]
         pairs = ways[int(rng.integers(len(ways)))]
         operands = pairs[int(rng.integers(len(pairs)))]
-    outputs = [each for each in PRODUCTS[operands] if target is None or stores(TARGETS[target], each)]
-    setting = Setting(kind, *operands, str(rng.choice(outputs)), pattern)
+    setting = Setting(kind, *operands, str(rng.choice(PRODUCTS[operands])), pattern)
     layout = str(rng.choice(LAYOUTS, p=[0.45, 0.45, 0.1]))
     narrowest, widest = WIDTHS[int(rng.integers(len(WIDTHS)))]
     return Group(setting, layout, narrowest, widest, draw_options(rng, setting))

@@ -20,7 +20,7 @@ from louver.formats.dtypes import element_type, multiplied_as
 from louver.formats.pattern import LIFTED_PATTERNS
 from louver.frontend.problem import Problem
 from louver.isa.instruction import LANES
-from louver.isa.targets import FP8, TARGETS, MmaFamily, Target
+from louver.isa.targets import TARGETS, MmaFamily, Target
 
 TILES = (
     *((256, 128, 8), (128, 128, 8), (128, 128, 4), (128, 64, 4), (64, 128, 4), (64, 64, 4)),
@@ -132,10 +132,6 @@ def check_tiles(problem: Problem, target: Target) -> None:
     rule = broken_rule(target, problem.pattern, problem.a, problem.b)
     if rule is not None:
         raise ValueError(rule)
-    if not stores(target, problem.out):
-        raise ValueError(
-            f"{target.name} has no conversion to {problem.out}; the first target with one is sm_89: store f16, bf16, f32 or s8"
-        )
 
 
 def broken_rule(target: Target, pattern: str | None, a: str, b: str) -> str | None:
@@ -154,11 +150,6 @@ def broken_rule(target: Target, pattern: str | None, a: str, b: str) -> str | No
             "compress to f16, bf16 or s8"
         )
     return None
-
-
-def stores(target: Target, out: str) -> bool:
-    """Whether a target converts results to an element type."""
-    return out not in FP8 or target.provides("sm_89")
 
 
 def multiplies(target: Target, a: str, b: str) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from louver.compile.plan.register_tiles import AnySchedule, RegisterTiles
+from louver.compile.plan.schedule import Schedule
 from louver.formats.dtypes import element_type, multiplied_as
 from louver.frontend.problem import Problem
 from louver.ir.product import selection_of, unit_of
@@ -65,7 +66,8 @@ def predicted(
     demand = Demand.of_problem(subject) if isinstance(subject, Problem) else subject
     known = costs_for(demand, sizes, target, sm_count, aligned_output=aligned_output, cuts=cuts)
     lines = [
-        f"{clocks / CLOCK:,.1f} µs by {schedule}{_cut(cut.cut, cut.parts)}" for schedule, cut, clocks in known[:SHOWN]
+        f"{clocks / CLOCK:,.1f} µs by {_short(schedule)}{_cut(cut.cut, cut.parts)}"
+        for schedule, cut, clocks in known[:SHOWN]
     ]
     return (*lines, f"{len(known)} candidates; rates fitted to an H200")
 
@@ -82,6 +84,14 @@ def selected(target: Target, element: str, pattern: str | None, schedule: AnySch
     unit = "fma on CUDA cores" if unit_of(pattern, element) == "fma" else "wgmma.sp" if selection.lifted else "wgmma"
     rows = " over gathered rows" if selection.indexed else ""
     return f"{unit}{rows} on {target.name}; tile {tile.m}×{tile.n}×{tile.k}, {schedule.ring.stages} stages ({origin})"
+
+
+def _short(schedule: Schedule) -> str:
+    tile, ring = schedule.tile, schedule.ring
+    return (
+        f"{tile.m}×{tile.n}×{tile.k}, {schedule.roles.consumers} consumers, {ring.stages} stages, metadata {ring.metadata}, "
+        f"store {schedule.store.way}, work {schedule.work.unit}"
+    )
 
 
 def _cut(tiles: int, parts: int) -> str:

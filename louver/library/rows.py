@@ -37,6 +37,25 @@ class Rows:
     batch: int = 1
     batch_pitch: int = 0
 
+    @classmethod
+    def of_elements(
+        cls,
+        address: int,
+        sizes: tuple[int, int],
+        pitch: int,
+        element_bytes: int,
+        owner: object = None,
+        batch: int = 1,
+        batch_pitch: int = 0,
+    ) -> Rows:
+        """A matrix whose sizes (rows, and elements of a row) and pitches are in elements.
+
+        A single row has no neighbours, so it gets a legal pitch.
+        """
+        rows, inner = sizes
+        apart = _whole(inner * element_bytes) if rows == 1 else pitch * element_bytes
+        return cls(address, inner, rows, apart, element_bytes, owner, batch, batch_pitch * element_bytes)
+
     @property
     def aligned(self) -> bool:
         """Whether a tensor map can describe the matrix.
@@ -82,20 +101,17 @@ def rows_in_place(dense: DenseMatrix, layout: BLayout) -> Rows | None:
     walk = walk_of(dense, layout)
     if (walk.inner > 1 and walk.inner_stride != 1) or len(dense.entries) > 1:
         return None
-    width = dense.array.element.bytes
-    # The pitch of a single row is never used. It only has to be legal.
-    pitch = _whole(walk.inner * width) if walk.outer == 1 else walk.outer_stride * width
-    batch, stride = dense.entries[0] if dense.entries else (1, 0)
-    rows = Rows(dense.array.address, walk.inner, walk.outer, pitch, width, dense.array.owner, batch, stride * width)
+    entries, sizes, array = dense.entries[0] if dense.entries else (1, 0), (walk.outer, walk.inner), dense.array
+    rows = Rows.of_elements(array.address, sizes, walk.outer_stride, array.element.bytes, array.owner, *entries)
     return rows if rows.aligned else None
 
 
 def output_rows(out: Stored) -> Rows:
     """The rows of an output."""
-    width = out.array.element.bytes
-    pitch = _whole(out.columns * width) if out.rows == 1 else out.pitch * width
-    address, owner = out.array.address, out.array.owner
-    return Rows(address, out.columns, out.rows, pitch, width, owner, out.batch, out.batch_pitch * width)
+    array, sizes = out.array, (out.rows, out.columns)
+    return Rows.of_elements(
+        array.address, sizes, out.pitch, array.element.bytes, array.owner, out.batch, out.batch_pitch
+    )
 
 
 class Walk(NamedTuple):

@@ -31,11 +31,12 @@ def prepare(s: SparseTensor, n: int | tuple[int, int] = (1, 8192), *, tune: bool
 
 
 def _tune(wanted: ahead.Preparation) -> None:
+    from louver.isa.targets import TARGETS
     from louver.measure.machine import require_torch
     from louver.measure.tune import classes_between, tune_and_keep
     from louver.measure.tune_run import Task
 
-    torch = require_torch()
+    torch = require_torch(TARGETS)
     current, ordinal = torch.cuda.current_device(), wanted.place.ordinal
     if ordinal != current:
         raise ValueError(f"tuning runs on PyTorch's current device, {current}, got {ordinal}: make it current first")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from louver.compile.signature import batch_pitch_name, parameter_name, pitch_name
@@ -37,10 +37,9 @@ class Matrix:
 
     def at(self, address: int, element_bytes: int, owner: object = None) -> Rows:
         """The matrix in memory, in the form of a tensor map."""
-        # A single row or entry has no neighbours, so any legal pitch is correct.
-        pitch = _whole(self.inner * element_bytes) if self.rows == 1 else self.pitch * element_bytes
-        batch_pitch = self.entry_pitch * element_bytes if self.entries > 1 else self.rows * pitch
-        return Rows(address, self.inner, self.rows, pitch, element_bytes, owner, self.entries, batch_pitch)
+        sizes, entries = (self.rows, self.inner), (self.entries, self.entry_pitch)
+        found = Rows.of_elements(address, sizes, self.pitch, element_bytes, owner, *entries)
+        return found if self.entries > 1 else replace(found, batch_pitch=self.rows * found.pitch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +261,3 @@ def check_direct(name: str, bound: ProductCall, out: Rows, store: str) -> None:
             f"{bound.out.argument!r}, got address {out.address:#x} and rows of {out.inner * out.element_bytes} bytes, {out.pitch} "
             "apart: pad it, or leave the store open"
         )
-
-
-def _whole(nbytes: int) -> int:
-    return -(-nbytes // COPY_CHUNK) * COPY_CHUNK

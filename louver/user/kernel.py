@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 from louver.formats.coverage import NoKernelWarning, has_kernels
 from louver.formats.dynamo import opaque
+from louver.isa.targets import TARGETS
 from louver.runtime.adapters import make_wait
 from louver.runtime.callers import callers_level
+from louver.runtime.device import Device, current_device
 from louver.user.arguments import Call, Kind, bind, classify, plain
 from louver.user.compiled import Variant, Wanted, assembled, compile_wanted
 from louver.user.dense import launch_dense
@@ -141,7 +143,9 @@ class JitKernel:
         interpret(self._source, call, sizes)
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
-        """How a call with these arguments runs on any grid: its kernel family, its schedule, and the reasons."""
+        """How a call with these arguments runs on any grid of the current GPU (without one, of an H200): its kernel
+        family, its schedule, and the reasons.
+        """
         return self._explained(*self._call(args, kwargs))
 
     def _explained(self, call: Call, hints: Hints) -> Explanation:
@@ -151,7 +155,9 @@ class JitKernel:
         from louver.user.explained import reasons_of_product, reasons_of_tiles
         from louver.user.units import describe_dots, reasons_for_dense
 
-        wanted = Wanted.of(self._source, hints, call, "bulk", TARGET)
+        place = current_device()
+        target = place.target if isinstance(place, Device) and place.target in TARGETS else TARGET
+        wanted = Wanted.of(self._source, hints, call, "bulk", target)
         found = assembled(wanted, self._compile(wanted))
         made, refusal = found.kernel.made, found.kernel.refusal
         if isinstance(made, CompiledProduct):

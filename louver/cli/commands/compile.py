@@ -12,6 +12,8 @@ from louver.formats.dtypes import element_type
 from louver.frontend.problem import MAX_SIZE, PRODUCTS, Kind, Problem
 from louver.isa.targets import target as machine
 from louver.isa.tensormap import COPY_CHUNK
+from louver.library.choose_tiles import choose_tiles
+from louver.library.compiled import assemble_tiles
 from louver.library.configure import choose
 from louver.user.retile import SM_COUNT
 
@@ -36,22 +38,35 @@ def compile_for(
 
     dtype: of both operands. The output is contiguous and has the library's default type.
     """
-    out = PRODUCTS[dtype, dtype][0]
-    kind = cast("Kind", product)
-    problem = Problem(kind, dtype, dtype, out, accumulate=accumulate, bias="row" if bias else None)
+    problem, aligned = _problem(sizes, dtype, product, accumulate, bias=bias)
     m, n, k = sizes
-    row = (m if product == "linear" else n) * element_type(out).bytes
-    schedule = choose(problem, m, n, machine(target), SM_COUNT, aligned_output=row % COPY_CHUNK == 0, k=k, cuts=True)
+    schedule = choose(problem, m, n, machine(target), SM_COUNT, aligned_output=aligned, k=k, cuts=True)
     return compile_product(problem, schedule, target)
+
+
+def _problem(
+    sizes: tuple[int, int, int], dtype: str, product: str, accumulate: str, *, bias: bool = False
+) -> tuple[Problem, bool]:
+    """The problem, and whether the rows of its output are multiples of 16 bytes."""
+    out, (m, n, _) = PRODUCTS[dtype, dtype][0], sizes
+    kind = cast("Kind", product)
+    row = (m if product == "linear" else n) * element_type(out).bytes
+    problem = Problem(kind, dtype, dtype, out, accumulate=accumulate, bias="row" if bias else None)
+    return problem, row % COPY_CHUNK == 0
 
 
 def product_source(
     sizes: tuple[int, int, int], dtype: str, product: str, target: str, accumulate: str = "auto"
 ) -> Source:
-    """The library's kernel for a product, from `compile_for`."""
+    """The library's kernel for a product: from `compile_for`, or register tiles on targets without warpgroup products."""
 
     @functools.cache
-    def made() -> CompiledProduct:
-        return compile_for(sizes, dtype, product, target, bias=False, accumulate=accumulate)
+    def made() -> CompiledKernel:
+        if machine(target).has("wgmma.sp"):
+            return CompiledKernel(compile_for(sizes, dtype, product, target, bias=False, accumulate=accumulate))
+        problem, aligned = _problem(sizes, dtype, product, accumulate)
+        schedule = choose_tiles(problem, (*sizes, 1), machine(target), SM_COUNT, aligned_output=aligned)
+        tiles, _ = assemble_tiles(problem, schedule)
+        return CompiledKernel(tiles.tiles, f"{target} has no warpgroup products")
 
-    return Source(lambda: made().tile, lambda: CompiledKernel(made()))
+    return Source(lambda: made().made.tile, made)

@@ -134,6 +134,7 @@ def _again(made: CompiledProduct | CompiledTiles, tile: ModuleOp) -> tuple[Recor
         ctas=made.ctas,
         registers=made.registers,
         ahead=made.ahead,
+        gaps=made.gaps,
         watch=recorder,
     )
     return recorder, again.with_ctas(made.kernel.min_ctas)

@@ -88,7 +88,14 @@ def test_sizes_may_have_spaces() -> None:
     assert parse_sizes(" 4, 5 ,6") == (4, 5, 6)
 
 
-@pytest.mark.parametrize("target", ["sm_80", "sm_13", "hopper"])
+@pytest.mark.parametrize("target", ["sm_80", "sm_89", "sm_100a", "sm_120a"])
+def test_products_of_targets_without_warpgroups_are_register_tiles(cli: Cli, target: str) -> None:
+    first, *lines = cli("compile", "--problem", "128,8,64", "--target", target).stdout.splitlines()
+    assert first == f"// register tiles: {target} has no warpgroup products"
+    assert f".target {target}" in lines and any("mma.sp::ordered_metadata" in line for line in lines)
+
+
+@pytest.mark.parametrize("target", ["sm_75", "sm_13", "hopper"])
 def test_only_targets_with_a_kernel(cli: Cli, target: str) -> None:
     assert target in cli.refused("compile", "--problem", "128,8,64", "--target", target)
 

@@ -108,7 +108,7 @@ def test_tuning_says_what_it_found_and_writes_a_table(
         for task in wanted:
             yield Tuned(task, Found(BEST, BASE, {BEST: 9e-6, BASE: 10e-6}), {Schedule(): "no"})
 
-    monkeypatch.setattr(command, "require_torch", lambda: None)
+    monkeypatch.setattr(command, "require_torch", lambda targets: None)
     monkeypatch.setattr(command, "require_device", lambda: PLACE)
     monkeypatch.setattr(command, "tune_and_keep", fake)
     path = tmp_path / "gpu.json"

@@ -95,27 +95,25 @@ def test_targets_that_no_plan_has(
         plan_of(rng, target)
 
 
-@pytest.mark.parametrize(
-    ("a", "out", "message"),
-    [
-        ("e4m3", None, "sm_80 has no sparse product of e4m3×e4m3 .*the first target with one is sm_89"),
-        ("f16", "e5m2", "sm_80 has no conversion to e5m2; the first target with one is sm_89"),
-    ],
-)
-def test_types_that_a_target_lacks(
-    gpu: FakeGpu,
-    torch: FakeTorch,
-    monkeypatch: pytest.MonkeyPatch,
-    rng: np.random.Generator,
-    a: str,
-    out: str | None,
-    message: str,
+def test_dependent_launches_are_for_hopper(
+    gpu: FakeGpu, torch: FakeTorch, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
 ) -> None:
-    card = TileGpu(gpu, monkeypatch, (8, 0))
-    numpy = element_type(a).numpy
+    TileGpu(gpu, monkeypatch, (8, 9))
+    s = louver.compress(louver.prune(rng.standard_normal((M, K)).astype(np.float16), "2:4"), "2:4")
+    with pytest.raises(
+        ValueError, match="dependent launches have kernels for sm_90a, got sm_89: leave out dependent=True"
+    ):
+        louver.plan("linear", s, 8, dependent=True)
+
+
+def test_a_type_that_a_target_lacks(
+    gpu: FakeGpu, torch: FakeTorch, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    card, numpy = TileGpu(gpu, monkeypatch, (8, 0)), element_type("e4m3").numpy
     s = louver.compress(louver.prune(rng.standard_normal((M, K)).astype(numpy), "2:4"), "2:4")
+    message = "sm_80 has no sparse product of e4m3×e4m3 .*the first target with one is sm_89"
     with pytest.raises(ValueError, match=message):
-        louver.plan("linear", s, 16, out_dtype=out, like=card.on(np.zeros((16, K), numpy)))
+        louver.plan("linear", s, 16, like=card.on(np.zeros((16, K), numpy)))
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from louver.compile.plan.register_tiles import RegisterTiles
 from louver.compile.plan.schedule import Schedule
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
@@ -270,3 +271,44 @@ def test_an_unknown_problem_is_shown_as_such() -> None:
     place = replace(entry().place, problem={"kind": "conv"})
     assert "this version of Louver does not know its problem" in status(replace(entry(), place=place), SM_90A)
     assert tuned_entry.problem_of(entry().place) == PROBLEM
+
+
+AMPERE = replace(PLACE, name="Another GPU", capability=(8, 0), sm_count=108)
+"""A GPU whose products are register tiles."""
+
+
+def test_register_tiles_are_tuned_and_found() -> None:
+    found = decide(PROBLEM, *SHAPE, AMPERE, aligned_output=True)
+    assert isinstance(found.schedule, RegisterTiles) and (found.schedule.target, found.origin) == ("sm_80", "model")
+    measured = replace(found.schedule, warps=16, tile_k=32)
+    place = place_of(PROBLEM, *SHAPE, AMPERE.name, aligned_output=True)
+    keep(Entry(place, measured.flat(), 51.25, 60.5, SHAPE, source_hash(), ptxas_version()))
+    assert decide(PROBLEM, *SHAPE, AMPERE, aligned_output=True) == tuned.Decision(measured, "tuned", "")
+    # What a call promises of its sizes is its own: the entry covers a K of 4,100.
+    other = decide(PROBLEM, 4096, 1000, 4092, AMPERE, aligned_output=True)
+    assert (other.schedule, other.origin) == (replace(measured, k_multiple=4), "tuned")
+    # A kernel of this target on another GPU is measured there.
+    assert decide(PROBLEM, *SHAPE, PLACE, aligned_output=True, form="sm_80").origin == "model"
+
+
+def test_entries_that_register_tiles_cannot_use() -> None:
+    place = place_of(PROBLEM, *SHAPE, AMPERE.name, aligned_output=True)
+    for schedule, why in ((ODD.flat(), "names fields that schedules do not have"), ({"tile_m": 48}, "is not legal")):
+        keep(Entry(place, {"target": "sm_80", **schedule} if "tile_k" not in schedule else schedule, shape=SHAPE))
+        found = decide(PROBLEM, *SHAPE, AMPERE, aligned_output=True)
+        assert found.origin == "model" and why in found.reason
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"tile_m": 96}, "tile_m of register tiles is a power of two, got 96"),
+        ({"warps": 0}, "warps of register tiles is a power of two, got 0"),
+        ({"k_multiple": 32}, "k_multiple is at most 16, got 32"),
+        ({"aligned_output": 1}, "aligned_output is True or False, got 1"),
+        ({"target": "sm_75"}, "the targets are sm_80"),
+    ],
+)
+def test_register_tiles_that_do_not_exist(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        RegisterTiles(**{"target": "sm_80", **fields})

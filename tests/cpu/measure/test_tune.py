@@ -208,7 +208,7 @@ def test_prepare_tunes_each_size_class_first(
     monkeypatch.setattr(ahead, "require_device", lambda: PLACE)
     monkeypatch.setattr(ahead, "make_ready", lambda s, sizes, solved, place, batch, **_: made.append(tuple(sizes)))
     monkeypatch.setattr(ahead, "load_copies", lambda ordinal, nbytes: None)
-    monkeypatch.setattr(machine, "require_torch", fake_torch)
+    monkeypatch.setattr(machine, "require_torch", lambda targets: fake_torch())
     louver.prepare(weight(rng), n=(1, 40), kind="matmul")
     # Both layouts: some operands [K, N] are copied to rows along K.
     assert not timed and len(made) == 2

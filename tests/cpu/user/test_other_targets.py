@@ -36,5 +36,10 @@ def test_a_product_runs_by_register_tiles(
         kernel[(2, 2)](**arrays, **sizes, **constants)
     (launch,) = gpu.launches
     assert launch.arguments["d"] == arrays["d"].address and launch.grid == 2
+    said = kernel.explain(**arrays, **sizes, **constants)
+    major, minor = capability
+    assert said.family == "register tiles" and said.reasons is not None
+    assert said.reasons.detect.startswith("'a' of f16 holds 2:4, promised") and "the dot" in said.reasons.select
+    assert f"register tiles on sm_{major}{minor}" in said.reasons.select
     (found,) = _loaded().values()
     assert isinstance(found.launch.checked, Conditions) and found.launch.schedule is None

