@@ -55,6 +55,7 @@ class LouverConfig(_Base):
         self._chooser = Chooser(options or Options())
         self.stored: dict[str, Stored] = {} if layers is None else of_layers(layers)
         self._by_layer = {name.removesuffix(WEIGHT): each for name, each in self.stored.items()}
+        self._has_bitmasks = False
         self._waiting: set[str] = set()
         self._others: dict[str, Any] = {}
         self._blocks: list[tuple[Any, Any]] = []
@@ -82,7 +83,9 @@ class LouverConfig(_Base):
         Raises ValueError for another version, for unknown options, and for their values.
         """
         if config.get("quant_method") != NAME:
-            return cls()
+            made = cls()
+            made._has_bitmasks = (config.get("sparsity_config") or {}).get("format") in _BITMASKS
+            return made
         # Transformers has the same configuration, which checks itself.
         known: Any = import_module("louver.torch.transformers").LouverConfig
         own = {name: value for name, value in config.items() if name != "to"}
@@ -109,10 +112,18 @@ class LouverConfig(_Base):
         self._by_layer = hf_to_vllm_mapper.apply_dict(self._by_layer)
 
     def maybe_update_config(self, model_name: str, hf_config: Any = None, revision: str | None = None) -> None:
-        """Look at the files, if `config.json` does not say which layers are stored sparse. Raises FormatError for damage."""
-        if not self.stored:
-            self.stored = of_files(model_name)
-            self._by_layer = {name.removesuffix(WEIGHT): each for name, each in self.stored.items()}
+        """Look at the files, if `config.json` does not say which layers are stored sparse. Raises FormatError for damage, and
+        ValueError for bitmasks that are not in a local folder.
+        """
+        if self.stored:
+            return
+        self.stored = of_files(model_name)
+        self._by_layer = {name.removesuffix(WEIGHT): each for name, each in self.stored.items()}
+        if self._has_bitmasks and not self.stored:
+            raise ValueError(
+                f"weights with bitmasks are served from a local folder with their safetensors files, got {model_name!r}: download the "
+                "model, and name its folder"
+            )
 
     def stored_of(self, prefix: str) -> list[Stored]:
         """The stored weights that make the weight of a layer. Raises ValueError if some of them are of 8 bits and some not."""

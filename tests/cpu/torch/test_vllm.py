@@ -401,6 +401,49 @@ def test_sparse_files_need_their_load_format(vllm: Vllm) -> None:
         vllm.Linear(K, [8], vllm.config(layers=layers_of("2:4", "o_proj")), "o_proj")
 
 
+def test_bitmasks_are_in_a_local_folder(vllm: Vllm) -> None:
+    sparsity = {"format": "sparse-24-bitmask", "sparsity_structure": "2:4"}
+    config = vllm.Config.from_config({"quant_method": "compressed-tensors", "sparsity_config": sparsity})
+    with pytest.raises(
+        ValueError, match="from a local folder with their safetensors files, got 'someone/model': download the"
+    ):
+        config.maybe_update_config("someone/model")
+
+
+def test_the_load_format_gives_vllm_dense_weights(vllm: Vllm) -> None:
+    load_config = vllm.vllm_config.load_config
+    load_config.load_format = "louver"
+    config, w = vllm.config(layers=layers_of("2:4", "o_proj")), pruned(8)
+    model = torch.nn.Module()
+    model.add_module("o_proj", vllm.Linear(K, [8], config, "o_proj"))
+    sparse, norm = SparseWeight.of(w, "2:4"), torch.ones(3)
+    arrays = [("norm", norm), ("o_proj.weight.values", sparse.values), ("o_proj.weight.indices", sparse.indices)]
+    found = dict(vllm.Loader(load_config).get_all_weights(vllm_stub.ModelConfig(arrays), model))
+    assert list(found) == ["norm", "o_proj.weight"] and torch.equal(found["o_proj.weight"], w)
+    assert load_config.load_format == "louver"
+
+
+@pytest.mark.parametrize("force", [True, False])
+def test_weights_that_are_stored_in_8_bits(vllm: Vllm, force: bool) -> None:
+    """A layer that stays vLLM's multiplies by the same weight in 16 bits."""
+    vllm.vllm_config.load_config.load_format = "louver"
+    layers = layers_of("2:4", "q_proj", "k_proj", "v_proj", scale="row")
+    made = vllm.Linear(K, list(ROWS), vllm.config(layers=layers, force=force), "qkv_proj", tp=(1, 2))
+    codes = [pruned(rows).float().to(torch.float8_e4m3fn) for rows in ROWS]
+    scales = [torch.rand(rows, 1) + 0.5 for rows in ROWS]
+    made.load(*codes).load(*scales, name="weight_scale").process()
+    w = torch.cat([(c.float() * s).bfloat16().chunk(2)[1] for c, s in zip(codes, scales, strict=True)])
+    x = tokens()
+    if not force:
+        assert torch.equal(made(x)[0], torch.nn.functional.linear(x, w))
+        return
+    held = made.louver.weight
+    assert held.dtype == torch.float8_e4m3fn and torch.equal(held.dense(), w)
+    assert torch.equal(held.scale, torch.cat([s.chunk(2)[1][:, 0] for s in scales]))
+    assert "weight_scale" not in dict(made.named_parameters())
+    torch.testing.assert_close(made(x)[0].float(), torch.nn.functional.linear(x, w).float(), rtol=0.1, atol=0.6)
+
+
 def test_the_load_format_is_for_louvers_models(vllm: Vllm) -> None:
     model = torch.nn.Linear(2, 2)
     with pytest.raises(
