@@ -32,6 +32,7 @@ class VllmConfig:
     additional_config: dict[str, Any] = field(default_factory=dict)
     load_config: LoadConfig = field(default_factory=LoadConfig)
     compilation_config: CompilationConfig = field(default_factory=CompilationConfig)
+    lora_config: Any = None
 
     def compute_hash(self) -> str:
         return json.dumps(self.additional_config, sort_keys=True)
@@ -207,6 +208,9 @@ def _linear(base: Any) -> dict[str, Any]:
             self.divides = divides
             self.parts = [rows // size for rows in sizes] if divides == 0 else sizes
             part = columns // size if divides else columns
+            self.output_partition_sizes, self.output_size = self.parts, sum(self.parts)
+            self.gather_output = self.skip_bias_add = False
+            self.return_bias = True
             self.quant_method = quant_config.get_quant_method(self, prefix)
             assert type(self.quant_method).__name__ in v2, "an old loader of vLLM would run"
             self.quant_method.create_weights(
@@ -253,8 +257,8 @@ def _linear(base: Any) -> dict[str, Any]:
                 self._parameters[name] = old
             return self
 
-        def forward(self, x: Tensor) -> Tensor:
-            return self.quant_method.apply(self, x, self.bias)
+        def forward(self, x: Tensor) -> tuple[Tensor, None]:
+            return self.quant_method.apply(self, x, self.bias), None
 
     def register_weight_loader_v2_supported_method(cls: Any) -> Any:
         v2.append(cls.__name__)

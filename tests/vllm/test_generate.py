@@ -1,5 +1,6 @@
 """Stock vLLM on the CPU generates with Louver the tokens that it generates without. Run by `make test-vllm`, which installs
-vLLM in an environment of its own. No speed is shown: the CPU multiplies sparse weights by the slow reference path.
+vLLM in an environment of its own. No speed is shown: the CPU multiplies sparse weights by the slow reference path. Models are
+f32, so that sums in another order give the same tokens.
 """
 
 # ruff: noqa: E402
@@ -93,6 +94,9 @@ class Served:
         prompts = [{"prompt_token_ids": prompt} for prompt in PROMPTS]
         return [list(each.outputs[0].token_ids) for each in self.llm.generate(prompts, sampling, use_tqdm=False)]
 
+    def reasons(self) -> str:
+        return str(self.llm.apply_model(report_of)[0])
+
     def done(self) -> dict[str, set[str]]:
         """What was done with the layers of each name."""
         found: dict[str, set[str]] = {}
@@ -103,7 +107,7 @@ class Served:
 
 @contextmanager
 def serving(folder: Path, **options: Any) -> Generator[Served]:
-    settings = {"enforce_eager": True, "max_model_len": 64, "max_num_seqs": 4, "dtype": "bfloat16", **options}
+    settings = {"enforce_eager": True, "max_model_len": 64, "max_num_seqs": 4, "dtype": "float32", **options}
     served = Served(vllm.LLM(model=str(folder), skip_tokenizer_init=True, **settings))
     try:
         yield served
@@ -135,7 +139,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 def written(kind: str, folder: Path, seed: int = 0) -> Path:
     """A dense checkpoint with zeros."""
     torch.manual_seed(seed)
-    model = MODELS[kind]().bfloat16()
+    model = MODELS[kind]()
     louver.torch.prune_(model, "2:4")
     model.save_pretrained(folder)
     return folder
@@ -159,7 +163,7 @@ def forced(**options: Any) -> dict[str, Any]:
 
 def saved(zeros: Path, folder: Path, *, rounded: bool = False) -> Path:
     """As Transformers saves a model of Louver."""
-    model = transformers.AutoModelForCausalLM.from_pretrained(zeros, dtype=torch.bfloat16)
+    model = transformers.AutoModelForCausalLM.from_pretrained(zeros, dtype=torch.float32)
     louver.torch.compress_(model, force=True)
     if rounded:
         louver.torch.quantize_(model)
@@ -173,6 +177,7 @@ def saved(zeros: Path, folder: Path, *, rounded: bool = False) -> Path:
 def test_a_dense_checkpoint_with_zeros(zeros: Path, dense: list[list[int]]) -> None:
     with serving(zeros, **forced()) as served:
         assert all_sparse(served)
+        assert "one product with its activation" in served.reasons()
         assert served.tokens() == dense
 
 

@@ -77,7 +77,7 @@ def bench_serve(tokens: str, out: Path, *, budget: float | None) -> Result:
     record |= {"facts": found, "rows": rows}
     note(f"wrote {path}")
     note(picture(path, out / "serve.png"))
-    return Result("serve", record, serve_tables([*map(row_of, rows)], str(record["device"])))
+    return Result("serve", record, serve_tables([*map(row_of, rows)], found, str(record["device"])))
 
 
 @contextmanager

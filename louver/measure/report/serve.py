@@ -3,7 +3,7 @@
 The file is JSON: `{"schema": 1, "kind": "serve", "device": …, "versions": {…}, "protocol": …, "facts": {…}, "rows": […]}`,
 with rows as those of `louver.measure.report.model`: `case` is a product or "layer", `tokens` their number, `ms` of one
 call. facts: `difference`, the greatest of each side's outputs from those of dense bf16, relative to their norm;
-`kernels`, the number of Louver's kernels.
+`kernels`, the number of Louver's kernels; `missing`, the numbers of tokens for which no time was left.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def ratios(rows: Sequence[ModelRow]) -> list[Ratios]:
     return found
 
 
-def serve_tables(rows: Sequence[ModelRow], device: str) -> list[Table | str]:
+def serve_tables(rows: Sequence[ModelRow], facts: Mapping[str, Any], device: str) -> list[Table | str]:
     """The ratios by tokens, their means and least values, and the reasons of missing times."""
     gains = {(row.tokens, row.case): speedups(row.ms, OVER) for row in rows}
     heads = (Column(f"{side.removeprefix('sparse ')} {case} ×", right=True) for side in OVER for case in CASES)
@@ -89,9 +89,12 @@ def serve_tables(rows: Sequence[ModelRow], device: str) -> list[Table | str]:
         (each.side, each.case, f"{each.mean:.3f}", f"{each.least[1]:.3f}", f"{each.least[0]:,}", f"{len(each.found)}")
         for each in ratios(rows)
     ]
+    missing = facts.get("missing", [])
+    ended = [f"No time was left for {', '.join(map(str, missing))} tokens."] if missing else []
     reasons = dict.fromkeys(f"{side}: {reason}" for row in rows for side, reason in row.reasons.items())
     return [
         Table(title, (Column("tokens", right=True), *heads), cells),
         Table("Geometric means", tuple(Column(name, right=place > 1) for place, name in enumerate(names)), summary),
+        *ended,
         *reasons,
     ]

@@ -24,6 +24,10 @@ TYPES: Final = {"e4m3": torch.float8_e4m3fn}
 """The types that weights can be rounded to when they are loaded."""
 
 
+ROUNDED: Final = "e4m3, with a scale for each row and token"
+"""Said of weights that are."""
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """What a user asks for; the arguments are those of `louver.torch.compress_`.
@@ -135,5 +139,5 @@ class Chooser:
             return None
         weight: SparseWeight = placed.weight
         if weight.scale is not None:
-            self.rows[name] = replace(row, reason=f"{row.reason}; e4m3, with a scale for each row and token")
+            self.rows[name] = replace(row, reason=f"{row.reason}; {ROUNDED}")
         return weight.requires_grad_(False)

@@ -8,12 +8,15 @@ from __future__ import annotations
 import hashlib
 import inspect
 import logging
+import weakref
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
 from typing import Any, Final
 
 import torch
 from torch import Tensor
+from torch.nn.modules.module import register_module_module_registration_hook
 
 from louver.formats.schema import WEIGHT
 from louver.torch.linear import SparseWeight
@@ -28,6 +31,9 @@ _Base: Any = import_module("vllm.model_executor.layers.quantization.base_config"
 
 NAME: Final = "louver"
 """The name of the quantization, and of the load format."""
+
+TOGETHER: Final = "one product with its activation"
+"""Said of gate and up projections that are."""
 
 _BITMASKS: Final = ("sparse-24-bitmask", "sparse-bitmask")
 
@@ -49,8 +55,11 @@ class LouverConfig(_Base):
         self._chooser = Chooser(options or Options())
         self.stored: dict[str, Stored] = {} if layers is None else of_layers(layers)
         self._by_layer = {name.removesuffix(WEIGHT): each for name, each in self.stored.items()}
+        self._has_bitmasks = False
         self._waiting: set[str] = set()
         self._others: dict[str, Any] = {}
+        self._blocks: list[tuple[Any, Any]] = []
+        self._hook: Any = None
 
     def get_name(self) -> str:
         return NAME
@@ -74,7 +83,9 @@ class LouverConfig(_Base):
         Raises ValueError for another version, for unknown options, and for their values.
         """
         if config.get("quant_method") != NAME:
-            return cls()
+            made = cls()
+            made._has_bitmasks = (config.get("sparsity_config") or {}).get("format") in _BITMASKS
+            return made
         # Transformers has the same configuration, which checks itself.
         known: Any = import_module("louver.torch.transformers").LouverConfig
         own = {name: value for name, value in config.items() if name != "to"}
@@ -101,10 +112,18 @@ class LouverConfig(_Base):
         self._by_layer = hf_to_vllm_mapper.apply_dict(self._by_layer)
 
     def maybe_update_config(self, model_name: str, hf_config: Any = None, revision: str | None = None) -> None:
-        """Look at the files, if `config.json` does not say which layers are stored sparse. Raises FormatError for damage."""
-        if not self.stored:
-            self.stored = of_files(model_name)
-            self._by_layer = {name.removesuffix(WEIGHT): each for name, each in self.stored.items()}
+        """Look at the files, if `config.json` does not say which layers are stored sparse. Raises FormatError for damage, and
+        ValueError for bitmasks that are not in a local folder.
+        """
+        if self.stored:
+            return
+        self.stored = of_files(model_name)
+        self._by_layer = {name.removesuffix(WEIGHT): each for name, each in self.stored.items()}
+        if self._has_bitmasks and not self.stored:
+            raise ValueError(
+                f"weights with bitmasks are served from a local folder with their safetensors files, got {model_name!r}: download the "
+                "model, and name its folder"
+            )
 
     def stored_of(self, prefix: str) -> list[Stored]:
         """The stored weights that make the weight of a layer. Raises ValueError if some of them are of 8 bits and some not."""
@@ -137,7 +156,16 @@ class LouverConfig(_Base):
             self._others[prefix] = layer
             return None
         self._waiting.add(prefix)
+        if self._hook is None:
+            # A layer does not know the block that it is a part of.
+            note = weakref.WeakMethod(self._note_block)
+            self._hook = register_module_module_registration_hook(lambda *given: (own := note()) and own(*given))
+            weakref.finalize(self, self._hook.remove)
         return import_module("louver.torch.vllm.method").LouverLinearMethod(self, prefix, vllm_config)
+
+    def _note_block(self, block: Any, name: str, layer: Any) -> None:
+        if getattr(getattr(layer, "quant_method", None), "config", None) is self:
+            self._blocks.append((block, layer))
 
     def choose(
         self,
@@ -155,9 +183,8 @@ class LouverConfig(_Base):
         weight = self._chooser.choose(
             name, w, bias, codes=codes, scale=scale, patterns=list(dict.fromkeys(patterns)), refused=refused
         )
-        sizes = vllm_config.compilation_config.cudagraph_capture_sizes
-        if weight is not None and weight.values.is_cuda and sizes:
-            prepare_weight(weight, tuple(sizes), bias=bias is not None)
+        if weight is not None:
+            self._prepare(vllm_config, weight, bias is not None)
         self._waiting.discard(name)
         if not self._waiting:
             self._finish(vllm_config)
@@ -169,6 +196,8 @@ class LouverConfig(_Base):
         return Report(tuple(self._chooser.rows.values()))
 
     def _finish(self, vllm_config: Any) -> None:
+        """When all layers have been chosen."""
+        self._join(vllm_config)
         for name, layer in self._others.items():
             matrices = [each for each in layer.parameters() if each.dim() > 1]
             if matrices:
@@ -178,6 +207,25 @@ class LouverConfig(_Base):
         self._others.clear()
         logging.getLogger("vllm.louver").info("served by Louver where it says sparse:\n%s", self.report)
         describe(vllm_config, self.report)
+
+    def _join(self, vllm_config: Any) -> None:
+        """Make gated blocks one product each. Adapters of vLLM add to the outputs of both projections, so they stay apart."""
+        self._hook.remove()
+        self._hook, blocks = None, self._blocks
+        self._blocks = []
+        for block, layer in [] if vllm_config.lora_config else blocks:
+            method = layer.quant_method
+            if method.join(layer, block):
+                weight, gated = layer.louver.weight, layer.louver.gated
+                self._prepare(vllm_config, weight, layer.bias is not None, activation=gated.activation, gated=True)
+                row = self._chooser.rows[method.prefix]
+                self._chooser.rows[method.prefix] = replace(row, reason=f"{row.reason}; {TOGETHER}")
+
+    @staticmethod
+    def _prepare(vllm_config: Any, weight: SparseWeight, bias: bool, **kind: Any) -> None:
+        sizes = vllm_config.compilation_config.cudagraph_capture_sizes
+        if weight.values.is_cuda and sizes:
+            prepare_weight(weight, tuple(sizes), bias=bias, **kind)
 
 
 def describe(vllm_config: Any, report: Report) -> None:

@@ -82,6 +82,7 @@ INTERFACES: Final = (
     Interface(f"{_LOADER}.default_loader", "DefaultModelLoader", ("load_config",)),
     Interface("vllm.config", "get_current_vllm_config", ()),
     Interface("vllm.config", "VllmConfig.additional_config"),
+    Interface("vllm.config", "VllmConfig.lora_config"),
     Interface("vllm.config", "VllmConfig.compute_hash", ("self",)),
     Interface("vllm.config", "CompilationConfig.cudagraph_capture_sizes"),
     Interface("vllm.config", "LoadConfig.load_format"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from louver.torch.linear import SparseWeight
 from louver.torch.operators import multiply
 from louver.torch.vllm.choose import TYPES, sparse_weight
+from louver.torch.vllm.gated import Gated, by_turns, found
 
 if TYPE_CHECKING:
     from louver.torch.vllm.config import LouverConfig
@@ -27,13 +28,15 @@ _parameter: Any = import_module("vllm.model_executor.parameter")
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a layer multiplies by; None: by its dense weight, as vLLM does.
+    """What a layer multiplies by; None: by its dense weight, as vLLM does. gated: of a weight by turns, in one product with
+    its activation.
 
     It hides the weight from the list of the layer's parameters. vLLM reloads those by writes that PyTorch does not
     count, after it has processed the new ones; the forms that Louver derives from a weight would stay the old ones.
     """
 
     weight: SparseWeight | None
+    gated: Gated | None = None
 
 
 @_linear.register_weight_loader_v2_supported_method
@@ -91,7 +94,7 @@ class LouverLinearMethod(_linear.LinearMethodBase):
             held = Held(self.config.choose(self.vllm_config, self.prefix, w, bias, codes, scale))
             layer.louver = held
         elif held.weight is not None:
-            self._reload(held.weight, w, codes, scale)
+            self._reload(held, held.weight, w, codes, scale)
         if held.weight is None:
             layer.weight.data = w
             self.dense.process_weights_after_loading(layer)
@@ -103,10 +106,34 @@ class LouverLinearMethod(_linear.LinearMethodBase):
 
     def apply(self, layer: Any, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """x @ weight.T + bias."""
-        weight = layer.louver.weight
+        weight, gated = layer.louver.weight, layer.louver.gated
         if weight is None:
             return self.dense.apply(layer, x, bias)
-        return multiply(x, weight.values, weight.indices, bias, weight.pattern, scale=weight.scale)
+        return multiply(
+            x,
+            weight.values,
+            weight.indices,
+            bias,
+            weight.pattern,
+            scale=weight.scale,
+            activation=None if gated is None else gated.activation,
+            gated=gated is not None,
+        )
+
+    def join(self, layer: Any, block: nn.Module) -> bool:
+        """Make gate, up projection and activation one product, if the layer is a sparse pair of them in `block`. Returns
+        whether it did. A trial of the block is made in every process, also where the layer has stayed dense.
+        """
+        sizes = getattr(layer, "output_partition_sizes", ())
+        if len(sizes) != 2 or sizes[0] != sizes[1] or layer.gather_output or layer.skip_bias_add:
+            return False
+        gated, weight = found(block, layer), layer.louver.weight
+        turned = None if gated is None or weight is None else by_turns(weight)
+        if gated is None or turned is None:
+            return False
+        layer.louver = Held(turned, gated)
+        setattr(block, gated.child, nn.Identity())
+        return True
 
     def _loaded(self, layer: Any) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """The dense weight as it is multiplied, and codes and scales [rows] of one that is stored in 8 bits."""
@@ -116,7 +143,7 @@ class LouverLinearMethod(_linear.LinearMethodBase):
         scale: Tensor = layer.weight_scale.data[:, 0]
         return (codes.float() * scale[:, None]).to(self.dtype), codes, scale
 
-    def _reload(self, weight: SparseWeight, w: Tensor, codes: Tensor | None, scale: Tensor | None) -> None:
+    def _reload(self, held: Held, weight: SparseWeight, w: Tensor, codes: Tensor | None, scale: Tensor | None) -> None:
         to = weight.dtype if weight.scale is not None else None
         try:
             made = sparse_weight(w, weight.pattern, self.prefix, codes, scale, to)
@@ -125,4 +152,4 @@ class LouverLinearMethod(_linear.LinearMethodBase):
                 f"a reloaded weight keeps the pattern of the one before, got another one for {self.prefix}: {error}. Prune the "
                 "new weights, or start vLLM again"
             ) from error
-        weight.rewrite_(made)
+        weight.rewrite_(made if held.gated is None else cast("SparseWeight", by_turns(made)))

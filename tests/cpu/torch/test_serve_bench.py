@@ -68,6 +68,17 @@ def test_the_layer_is_all_products_in_order() -> None:
         assert torch.equal(serve.call(LAYER, x)(layer), layer.down(layer.gate_up(y)))
 
 
+class Ending(Budget):
+    """A budget that ends before its third part."""
+
+    asked = 0
+
+    def suffices(self) -> bool:
+        self.asked += 1
+        # Each number of tokens asks once, and each of its five cases.
+        return self.asked <= 12
+
+
 def test_rows_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     graphs: list[Callable[[], Any]] = []
 
@@ -102,6 +113,8 @@ def test_rows_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [row["case"] for row in rows[:5]] == list(CASES)
     assert rows[0]["ms"] == {"dense bf16": 0.1, "sparse bf16": 0.05}
     assert rows[0]["reasons"] == {"dense e4m3": "RuntimeError: none here"}
+    facts, rows = serve.measure_serve((1, 3, 8), Ending(None), lambda _: None, lambda *_: None)
+    assert facts["missing"] == [3] and len(rows) == 10
 
 
 def test_a_run_is_made(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import pickle
 import sys
@@ -72,7 +73,7 @@ def test_merged_rows_of_a_rank(vllm: Vllm, rank: int) -> None:
     config, parts, x = vllm.config(), [pruned(rows) for rows in ROWS], tokens()
     layer = vllm.Linear(K, list(ROWS), config, "a.qkv_proj", bias=True, tp=(rank, 2)).load(*parts).process()
     own = torch.cat([part.chunk(2)[rank] for part in parts])
-    close(layer(x), x, own, layer.bias)
+    close(layer(x)[0], x, own, layer.bias)
     (row,) = config.report
     assert (row.name, row.done, row.pattern, row.shape) == ("a.qkv_proj", "sparse", "2:4", (sum(ROWS) // 2, K))
     assert torch.equal(layer.louver.weight.dense(), own)
@@ -85,13 +86,13 @@ def test_merged_rows_of_a_rank(vllm: Vllm, rank: int) -> None:
 def test_columns_of_a_rank(vllm: Vllm, rank: int) -> None:
     w, x = pruned(8), tokens(K // 2)
     layer = vllm.Linear(K, [8], vllm.config(), "o_proj", divides=1, tp=(rank, 2)).load(w).process()
-    close(layer(x), x, w.chunk(2, 1)[rank])
+    close(layer(x)[0], x, w.chunk(2, 1)[rank])
 
 
 def test_weights_without_a_pattern_stay_vllms(vllm: Vllm) -> None:
     config, w, x = vllm.config(), torch.randn(8, K).bfloat16(), tokens()
     layer = vllm.Linear(K, [8], config, "o_proj").load(w).process()
-    assert torch.equal(layer(x), torch.nn.functional.linear(x, w))
+    assert torch.equal(layer(x)[0], torch.nn.functional.linear(x, w))
     assert layer.processed and layer.louver.weight is None
     (row,) = config.report
     assert row.done == "dense" and "groups have more non-zeros than 2:4 keeps" in row.reason
@@ -110,7 +111,7 @@ def test_layers_that_stay_vllms_say_why(vllm: Vllm, options: dict[str, Any], rea
     config, w = vllm.config(**options), pruned(8)
     layer = vllm.Linear(K, [8], config, "o_proj").load(w).process()
     assert reason in config.report["o_proj"].reason
-    assert torch.equal(layer(tokens()), torch.nn.functional.linear(tokens(), w))
+    assert torch.equal(layer(tokens())[0], torch.nn.functional.linear(tokens(), w))
 
 
 def test_batch_invariant_products_stay_vllms(vllm: Vllm, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +145,7 @@ def test_rounded_weights(vllm: Vllm) -> None:
     values, scale = quantized_rows(SparseWeight.of(w, "2:4").values.detach(), torch.float8_e4m3fn)
     held = layer.louver.weight
     assert torch.equal(held.values.view(torch.uint8), values.view(torch.uint8)) and torch.equal(held.scale, scale)
-    y = layer(x)
+    y, _ = layer(x)
     assert y.dtype == torch.bfloat16
     torch.testing.assert_close(y.float(), torch.nn.functional.linear(x, w).float(), rtol=0.1, atol=0.5)
     assert config.report["o_proj"].reason.endswith("e4m3, with a scale for each row and token")
@@ -170,14 +171,129 @@ def test_reloaded_weights_are_written_in_place(vllm: Vllm, to: str | None) -> No
     layer.reload(new)
     assert layer.louver.weight is held and [each.data_ptr() for each in held.parameters()] == places
     fresh = vllm.Linear(K, [8], vllm.config(to=to), "o_proj").load(new).process()
-    assert torch.equal(layer(x), fresh(x))
+    assert torch.equal(layer(x)[0], fresh(x)[0])
     assert torch.equal(held.dense(), fresh.louver.weight.dense())
+
+
+class Act(torch.nn.Module):
+    """vLLM's own activation of gate and up."""
+
+    def forward(self, x: Any) -> Any:
+        gate, up = x.chunk(2, -1)
+        return torch.nn.functional.silu(gate) * up
+
+
+class Limited(Act):
+    def forward(self, x: Any) -> Any:
+        return super().forward(x.clamp(-7, 7))
+
+
+class Block(torch.nn.Module):
+    def __init__(self, vllm: Vllm, config: Any, act: Any = None, rows: int = 16, bias: bool = False) -> None:
+        super().__init__()
+        self.gate_up_proj = vllm.Linear(K, [rows, rows], config, "mlp.gate_up_proj", bias=bias)
+        self.down_proj = vllm.Linear(rows, [K], config, "mlp.down_proj")
+        self.act_fn = act or Act()
+        self.parts = [pruned(rows, seed=seed) for seed in (0, 7)]
+        self.gate_up_proj.load(*self.parts)
+        self.down_proj.load(pruned(K, rows))
+
+    def forward(self, x: Any) -> Any:
+        x, _ = self.gate_up_proj(x)
+        x, _ = self.down_proj(self.act_fn(x))
+        return x
+
+    def process(self) -> Any:
+        self.gate_up_proj.process()
+        self.down_proj.process()
+        return self
+
+    def gated(self) -> bool:
+        return self.gate_up_proj.louver.gated is not None
+
+    def exact(self, x: Any, parts: Any = None) -> Any:
+        gate, up = (torch.nn.functional.linear(x.double(), w.double()) for w in parts or self.parts)
+        return (torch.nn.functional.silu(gate) * up) @ self.down_proj.louver.weight.dense().double().t()
+
+
+@pytest.mark.parametrize("to", [None, "e4m3"])
+def test_gate_up_and_activation_are_one_product(vllm: Vllm, to: str | None) -> None:
+    config, x = vllm.config(to=to, skip=["mlp.down*"] if to else []), tokens()
+    block = Block(vllm, config)
+    block.process()
+    assert block.gated() and type(block.act_fn) is torch.nn.Identity and block.gate_up_proj(x)[0].shape == (5, 16)
+    assert config.report["mlp.gate_up_proj"].reason.endswith("; one product with its activation")
+    if to is None:
+        torch.testing.assert_close(block(x).double(), block.exact(x), rtol=2e-2, atol=0.1)
+        new = [pruned(16, seed=seed) for seed in (3, 4)]
+        block.gate_up_proj.reload(*new)
+        torch.testing.assert_close(block(x).double(), block.exact(x, new), rtol=2e-2, atol=0.1)
+    else:
+        apart = Block(vllm, vllm.config(to=to, skip=["mlp.down*"]), Limited()).process()
+        expected = Act()(apart.gate_up_proj(x)[0])
+        torch.testing.assert_close(block.gate_up_proj(x)[0], expected, rtol=2e-2, atol=2e-2)
+
+
+def test_a_bias_of_gate_and_up(vllm: Vllm) -> None:
+    block = Block(vllm, vllm.config(), bias=True).process()
+    x = tokens()
+    gate, up = (
+        torch.nn.functional.linear(x.double(), w.double(), b.double())
+        for w, b in zip(block.parts, block.gate_up_proj.bias.chunk(2), strict=True)
+    )
+    torch.testing.assert_close(
+        block.gate_up_proj(x)[0].double(), torch.nn.functional.silu(gate) * up, rtol=2e-2, atol=0.1
+    )
+
+
+class ReadsItself(Block):
+    def forward(self, x: Any) -> Any:
+        x, _ = self.gate_up_proj(x)
+        gate, up = x.chunk(2, -1)
+        return self.down_proj(torch.nn.functional.silu(gate) * up)[0]
+
+
+class Twice(Block):
+    def forward(self, x: Any) -> Any:
+        x, _ = self.gate_up_proj(x)
+        return self.down_proj(self.act_fn(x) + self.act_fn(x))[0]
+
+
+class OtherwiseWithManyTokens(Block):
+    def forward(self, x: Any) -> Any:
+        y, _ = self.gate_up_proj(x)
+        return self.down_proj(self.act_fn(y) if len(x) < 500 else y.tanh()[:, :16])[0]
+
+
+@pytest.mark.parametrize("kind", [ReadsItself, Twice, OtherwiseWithManyTokens])
+def test_what_a_trial_does_not_prove_stays_apart(vllm: Vllm, kind: Any) -> None:
+    block = kind(vllm, vllm.config()).process()
+    assert not block.gated() and type(block.act_fn) is Act
+    assert block.gate_up_proj.louver.weight is not None
+    assert block(tokens()).shape == (5, K)
+
+
+@pytest.mark.parametrize("why", ["activation", "rows", "lora", "dense"])
+def test_pairs_that_stay_apart(vllm: Vllm, why: str) -> None:
+    if why == "lora":
+        vllm.vllm_config.lora_config = object()
+    config = vllm.config(force=why != "dense")
+    block = Block(vllm, config, Limited() if why == "activation" else None, 20 if why == "rows" else 16).process()
+    assert not block.gated() and type(block.act_fn) is not torch.nn.Identity
+    gc.collect()
+    hooks = torch.nn.modules.module._global_module_registration_hooks
+    before = len(hooks)
+    made = vllm.Linear(K, [8], config, "o_proj")
+    assert len(hooks) == before + 1
+    del config, block, made
+    gc.collect()
+    assert len(hooks) == before
 
 
 def test_reloaded_weights_of_a_layer_that_stayed_vllms(vllm: Vllm) -> None:
     layer = vllm.Linear(K, [8], vllm.config(force=False), "o_proj").load(pruned(8)).process()
     new = pruned(8, seed=1)
-    assert torch.equal(layer.reload(new)(tokens()), torch.nn.functional.linear(tokens(), new))
+    assert torch.equal(layer.reload(new)(tokens())[0], torch.nn.functional.linear(tokens(), new))
 
 
 def test_reloaded_weights_keep_the_pattern(vllm: Vllm) -> None:
@@ -283,6 +399,49 @@ def test_a_merged_weight_has_8_bits_as_a_whole(vllm: Vllm) -> None:
 def test_sparse_files_need_their_load_format(vllm: Vllm) -> None:
     with pytest.raises(ValueError, match=r"such as 'o_proj\.weight', are read by --load-format louver, got 'auto'"):
         vllm.Linear(K, [8], vllm.config(layers=layers_of("2:4", "o_proj")), "o_proj")
+
+
+def test_bitmasks_are_in_a_local_folder(vllm: Vllm) -> None:
+    sparsity = {"format": "sparse-24-bitmask", "sparsity_structure": "2:4"}
+    config = vllm.Config.from_config({"quant_method": "compressed-tensors", "sparsity_config": sparsity})
+    with pytest.raises(
+        ValueError, match="from a local folder with their safetensors files, got 'someone/model': download the"
+    ):
+        config.maybe_update_config("someone/model")
+
+
+def test_the_load_format_gives_vllm_dense_weights(vllm: Vllm) -> None:
+    load_config = vllm.vllm_config.load_config
+    load_config.load_format = "louver"
+    config, w = vllm.config(layers=layers_of("2:4", "o_proj")), pruned(8)
+    model = torch.nn.Module()
+    model.add_module("o_proj", vllm.Linear(K, [8], config, "o_proj"))
+    sparse, norm = SparseWeight.of(w, "2:4"), torch.ones(3)
+    arrays = [("norm", norm), ("o_proj.weight.values", sparse.values), ("o_proj.weight.indices", sparse.indices)]
+    found = dict(vllm.Loader(load_config).get_all_weights(vllm_stub.ModelConfig(arrays), model))
+    assert list(found) == ["norm", "o_proj.weight"] and torch.equal(found["o_proj.weight"], w)
+    assert load_config.load_format == "louver"
+
+
+@pytest.mark.parametrize("force", [True, False])
+def test_weights_that_are_stored_in_8_bits(vllm: Vllm, force: bool) -> None:
+    """A layer that stays vLLM's multiplies by the same weight in 16 bits."""
+    vllm.vllm_config.load_config.load_format = "louver"
+    layers = layers_of("2:4", "q_proj", "k_proj", "v_proj", scale="row")
+    made = vllm.Linear(K, list(ROWS), vllm.config(layers=layers, force=force), "qkv_proj", tp=(1, 2))
+    codes = [pruned(rows).float().to(torch.float8_e4m3fn) for rows in ROWS]
+    scales = [torch.rand(rows, 1) + 0.5 for rows in ROWS]
+    made.load(*codes).load(*scales, name="weight_scale").process()
+    w = torch.cat([(c.float() * s).bfloat16().chunk(2)[1] for c, s in zip(codes, scales, strict=True)])
+    x = tokens()
+    if not force:
+        assert torch.equal(made(x)[0], torch.nn.functional.linear(x, w))
+        return
+    held = made.louver.weight
+    assert held.dtype == torch.float8_e4m3fn and torch.equal(held.dense(), w)
+    assert torch.equal(held.scale, torch.cat([s.chunk(2)[1][:, 0] for s in scales]))
+    assert "weight_scale" not in dict(made.named_parameters())
+    torch.testing.assert_close(made(x)[0].float(), torch.nn.functional.linear(x, w).float(), rtol=0.1, atol=0.6)
 
 
 def test_the_load_format_is_for_louvers_models(vllm: Vllm) -> None:

@@ -78,12 +78,16 @@ def load_metadata(low: Lowering, op: ops.LoadMetadataOp) -> None:
         raise ValueError(
             f"a load of metadata begins at a multiple of the {covers} steps that it covers, got {begin}: {op}"
         )
+    loop, words = op.parent_op(), WORDS
+    if isinstance(loop, ops.LoopOp) and loop.partial is not None:
+        # Steps behind the body of a partial loop do not come, and need no words.
+        words = min(WORDS, (loop.unroll.value.data - ahead) * WORDS // covers)
     # Every tile has a first step, also a tile that is begun ahead.
-    inside = isinstance(step, Reg) and isinstance(op.parent_op(), ops.LoopOp)
+    inside = isinstance(step, Reg) and isinstance(loop, ops.LoopOp)
     guard = k.setp("lt", "u32", k.add(step, ahead), low.tile_state.last) if inside else None
     for base, registers in zip(low.consumer.metadata_addresses, low.consumer.metadata[op.set.value.data], strict=True):
         address = base
         if isinstance(step, Reg):
             address = k.add(base, k.mul_wide(k.shr(step, covers.bit_length() - 1), LOAD_BYTES))
-        for word, register in enumerate(registers):
+        for word, register in enumerate(registers[:words]):
             k.load_global([register], Address(address, begin // covers * LOAD_BYTES + word * WORD_BYTES), guard=guard)

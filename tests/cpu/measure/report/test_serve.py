@@ -26,7 +26,7 @@ def a_record() -> dict[str, Any]:
     ]
     rows[2]["reasons"] = {"dense e4m3": "RuntimeError: refused"}
     header = {"schema": 1, "kind": "serve", "device": "NVIDIA H200", "versions": {"driver": "580"}, "protocol": "turns"}
-    return {**header, "facts": {"kernels": 7}, "rows": rows}
+    return {**header, "facts": {"kernels": 7, "missing": [16, 64]}, "rows": rows}
 
 
 def write(path: Path, record: Any) -> Path:
@@ -49,9 +49,10 @@ def test_ratios_are_over_the_same_type(tmp_path: Path) -> None:
 
 def test_a_record_is_shown(tmp_path: Path) -> None:
     record = read_serve(write(tmp_path / "s.json", a_record()))
-    parts = serve_tables(record.rows, record.device)
+    parts = serve_tables(record.rows, record.facts, record.device)
     lines = "\n".join(line for part in parts for line in ([part] if isinstance(part, str) else part.lines()))
     assert "dense e4m3: RuntimeError: refused" in lines and "1.732" in lines and "0.900" in lines
+    assert "No time was left for 16, 64 tokens." in lines
     assert "bf16 layer ×" in lines and "e4m3 layer ×" in lines
 
 
