@@ -9,7 +9,7 @@ import hashlib
 import inspect
 import logging
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from typing import Any, Final
@@ -22,7 +22,7 @@ from louver.formats.schema import WEIGHT
 from louver.torch.linear import SparseWeight
 from louver.torch.ready import prepare_weight
 from louver.torch.report import Report, Row
-from louver.torch.vllm.choose import Chooser, Options
+from louver.torch.vllm.choose import ROUNDED, Chooser, Options
 from louver.torch.vllm.stored import Stored, of_files, of_layers
 
 # Their types are not known without vLLM, which checks of Louver do not need.
@@ -59,6 +59,7 @@ class LouverConfig(_Base):
         self._waiting: set[str] = set()
         self._others: dict[str, Any] = {}
         self._blocks: list[tuple[Any, Any]] = []
+        self._layers: list[Any] = []
         self._hook: Any = None
 
     def get_name(self) -> str:
@@ -169,63 +170,62 @@ class LouverConfig(_Base):
 
     def choose(
         self,
-        vllm_config: Any,
         name: str,
         w: Tensor,
         bias: Tensor | None,
         codes: Tensor | None,
         scale: Tensor | None,
     ) -> SparseWeight | None:
-        """The sparse weight that a layer is served with, ready for captures; None if it stays vLLM's."""
+        """The sparse weight that a layer is served with; None if it stays vLLM's. `done` follows."""
         invariant = import_module("vllm.envs").VLLM_BATCH_INVARIANT
         refused = "VLLM_BATCH_INVARIANT asks for vLLM's own products" if invariant else None
         patterns = [each.pattern for each in self.stored_of(name) if each.pattern is not None]
-        weight = self._chooser.choose(
+        return self._chooser.choose(
             name, w, bias, codes=codes, scale=scale, patterns=list(dict.fromkeys(patterns)), refused=refused
         )
-        if weight is not None:
-            self._prepare(vllm_config, weight, bias is not None)
+
+    def done(self, name: str, layer: Any, vllm_config: Any) -> None:
+        """Note that a layer has what it multiplies by. After the last one: join blocks, prepare captures, and report."""
         self._waiting.discard(name)
-        if not self._waiting:
-            self._finish(vllm_config)
-        return weight
+        self._layers.append(layer)
+        if self._waiting:
+            return
+        self._hook.remove()
+        self._hook = None
+        # Adapters of vLLM add to the outputs of gate and up, so these stay apart.
+        for block, pair in [] if vllm_config.lora_config else self._blocks:
+            if pair.quant_method.join(pair, block):
+                row = self._chooser.rows[pair.quant_method.prefix]
+                self._chooser.rows[row.name] = replace(row, reason=f"{row.reason}; {TOGETHER}")
+        for each in self._layers:
+            prepare_layer(each, vllm_config.compilation_config.cudagraph_capture_sizes)
+        self._report_others()
+        for held in (self._blocks, self._layers, self._others):
+            held.clear()
+        logging.getLogger("vllm.louver").info("served by Louver where it says sparse:\n%s", self.report)
+        describe(vllm_config, self.report)
 
     @property
     def report(self) -> Report:
         """What was done with each layer, and why."""
         return Report(tuple(self._chooser.rows.values()))
 
-    def _finish(self, vllm_config: Any) -> None:
-        """When all layers have been chosen."""
-        self._join(vllm_config)
+    def _report_others(self) -> None:
         for name, layer in self._others.items():
             matrices = [each for each in layer.parameters() if each.dim() > 1]
             if matrices:
                 size = sum(each.nbytes for each in matrices)
                 reason = f"a {type(layer).__name__} stays vLLM's: Louver serves linear layers"
                 self._chooser.rows[name] = Row(name, "dense", reason, tuple(matrices[0].shape), "", (size, size))
-        self._others.clear()
-        logging.getLogger("vllm.louver").info("served by Louver where it says sparse:\n%s", self.report)
-        describe(vllm_config, self.report)
 
-    def _join(self, vllm_config: Any) -> None:
-        """Make gated blocks one product each. Adapters of vLLM add to the outputs of both projections, so they stay apart."""
-        self._hook.remove()
-        self._hook, blocks = None, self._blocks
-        self._blocks = []
-        for block, layer in [] if vllm_config.lora_config else blocks:
-            method = layer.quant_method
-            if method.join(layer, block):
-                weight, gated = layer.louver.weight, layer.louver.gated
-                self._prepare(vllm_config, weight, layer.bias is not None, activation=gated.activation, gated=True)
-                row = self._chooser.rows[method.prefix]
-                self._chooser.rows[method.prefix] = replace(row, reason=f"{row.reason}; {TOGETHER}")
 
-    @staticmethod
-    def _prepare(vllm_config: Any, weight: SparseWeight, bias: bool, **kind: Any) -> None:
-        sizes = vllm_config.compilation_config.cudagraph_capture_sizes
-        if weight.values.is_cuda and sizes:
-            prepare_weight(weight, tuple(sizes), bias=bias, **kind)
+def prepare_layer(layer: Any, sizes: Sequence[int] | None) -> None:
+    """Compile what captures of these sizes need, and derive the forms that they read."""
+    weight, gated = layer.louver.weight, layer.louver.gated
+    if weight is None or not weight.values.is_cuda or not sizes:
+        return
+    kind = {} if gated is None else {"activation": gated.activation, "gated": True}
+    prepare_weight(weight, tuple(sizes), bias=getattr(layer, "bias", None) is not None, **kind)
 
 
 def describe(vllm_config: Any, report: Report) -> None:
@@ -234,10 +234,10 @@ def describe(vllm_config: Any, report: Report) -> None:
     """
     others, before = vllm_config.additional_config, vllm_config.compute_hash()
     # A draft model has a report of its own.
-    rows = [
-        others.get(NAME, ""),
-        *(f"{row.name} {row.done} {row.pattern} {row.reason.endswith('token')}" for row in report),
-    ]
+    rows = [others.get(NAME, "")]
+    for row in report:
+        said = [text for text in (ROUNDED, TOGETHER) if text in row.reason]
+        rows.append(f"{row.name} {row.done} {row.pattern} {said}")
     vllm_config.additional_config = {**others, NAME: hashlib.sha256("\n".join(rows).encode()).hexdigest()}
     if vllm_config.compute_hash() == before:
         raise RuntimeError(

@@ -89,20 +89,21 @@ class LouverLinearMethod(_linear.LinearMethodBase):
         """
         w, codes, scale = self._loaded(layer)
         held: Held | None = getattr(layer, "louver", None)
+        first = held is None
         if held is None:
-            bias = getattr(layer, "bias", None)
-            held = Held(self.config.choose(self.vllm_config, self.prefix, w, bias, codes, scale))
-            layer.louver = held
+            held = layer.louver = Held(self.config.choose(self.prefix, w, getattr(layer, "bias", None), codes, scale))
         elif held.weight is not None:
             self._reload(held, held.weight, w, codes, scale)
         if held.weight is None:
             layer.weight.data = w
             self.dense.process_weights_after_loading(layer)
-            return
-        # vLLM and adapters ask a weight for its type and device.
-        layer.weight = nn.Parameter(w.new_empty(0), False)
-        if codes is not None:
-            del layer.weight_scale
+        else:
+            # vLLM and adapters ask a weight for its type and device.
+            layer.weight = nn.Parameter(w.new_empty(0), False)
+            if codes is not None:
+                del layer.weight_scale
+        if first:
+            self.config.done(self.prefix, layer, self.vllm_config)
 
     def apply(self, layer: Any, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """x @ weight.T + bias."""
@@ -125,7 +126,8 @@ class LouverLinearMethod(_linear.LinearMethodBase):
         whether it did. A trial of the block is made in every process, also where the layer has stayed dense.
         """
         sizes = getattr(layer, "output_partition_sizes", ())
-        if len(sizes) != 2 or sizes[0] != sizes[1] or layer.gather_output or layer.skip_bias_add:
+        whole = not (getattr(layer, "gather_output", False) or layer.skip_bias_add)
+        if len(sizes) != 2 or sizes[0] != sizes[1] or not whole:
             return False
         gated, weight = found(block, layer), layer.louver.weight
         turned = None if gated is None or weight is None else by_turns(weight)

@@ -175,12 +175,27 @@ def test_reloaded_weights_are_written_in_place(vllm: Vllm, to: str | None) -> No
     assert torch.equal(held.dense(), fresh.louver.weight.dense())
 
 
+def test_a_joined_block_has_another_hash(vllm: Vllm) -> None:
+    hashes: set[str] = set()
+    for act in (None, Limited()):
+        for to in (None, "e4m3"):
+            vllm.modules["vllm.config"].current = VllmConfig()
+            Block(vllm, vllm.config(to=to), act).process()
+            hashes.add(vllm.vllm_config.compute_hash())
+    assert len(hashes) == 4
+
+
 class Act(torch.nn.Module):
     """vLLM's own activation of gate and up."""
 
     def forward(self, x: Any) -> Any:
         gate, up = x.chunk(2, -1)
         return torch.nn.functional.silu(gate) * up
+
+
+class Picky(Act):
+    def forward(self, x: Any) -> Any:
+        return super().forward(x) if x.shape[-1] == 32 else x.unflatten(-1, (3, 5))
 
 
 class Limited(Act):
@@ -203,9 +218,10 @@ class Block(torch.nn.Module):
         x, _ = self.down_proj(self.act_fn(x))
         return x
 
-    def process(self) -> Any:
-        self.gate_up_proj.process()
-        self.down_proj.process()
+    def process(self, *, pair_last: bool = False) -> Any:
+        layers = [self.gate_up_proj, self.down_proj]
+        for layer in reversed(layers) if pair_last else layers:
+            layer.process()
         return self
 
     def gated(self) -> bool:
@@ -219,8 +235,7 @@ class Block(torch.nn.Module):
 @pytest.mark.parametrize("to", [None, "e4m3"])
 def test_gate_up_and_activation_are_one_product(vllm: Vllm, to: str | None) -> None:
     config, x = vllm.config(to=to, skip=["mlp.down*"] if to else []), tokens()
-    block = Block(vllm, config)
-    block.process()
+    block = Block(vllm, config).process(pair_last=to is None)
     assert block.gated() and type(block.act_fn) is torch.nn.Identity and block.gate_up_proj(x)[0].shape == (5, 16)
     assert config.report["mlp.gate_up_proj"].reason.endswith("; one product with its activation")
     if to is None:
@@ -273,12 +288,13 @@ def test_what_a_trial_does_not_prove_stays_apart(vllm: Vllm, kind: Any) -> None:
     assert block(tokens()).shape == (5, K)
 
 
-@pytest.mark.parametrize("why", ["activation", "rows", "lora", "dense"])
+@pytest.mark.parametrize("why", ["activation", "raises", "rows", "lora", "dense"])
 def test_pairs_that_stay_apart(vllm: Vllm, why: str) -> None:
     if why == "lora":
         vllm.vllm_config.lora_config = object()
     config = vllm.config(force=why != "dense")
-    block = Block(vllm, config, Limited() if why == "activation" else None, 20 if why == "rows" else 16).process()
+    act = {"activation": Limited(), "raises": Picky()}.get(why)
+    block = Block(vllm, config, act, 20 if why == "rows" else 16).process()
     assert not block.gated() and type(block.act_fn) is not torch.nn.Identity
     gc.collect()
     hooks = torch.nn.modules.module._global_module_registration_hooks
