@@ -27,7 +27,7 @@ class Quiet:
 
     @property
     def many(self) -> bool:
-        return self.session.testscollected >= MANY and self.config.option.verbose == 0
+        return self.session.testscollected >= MANY and self.config.option.verbose <= 0
 
     @pytest.hookimpl(wrapper=True)
     def pytest_report_teststatus(

@@ -44,8 +44,8 @@ def test_a_map_has_what_the_load_reads(block: int) -> None:
 
 
 def test_boxes_are_often_drawn() -> None:
-    found = [differing(seed)[0] for seed in range(20)]
-    assert sum(count > 0 for count in found) >= 8
+    found = [differing(seed)[0] for seed in range(8)]
+    assert sum(count > 0 for count in found) >= 3
 
 
 Map = Callable[[BoxParameter, Held, Numbers], TensorMap]

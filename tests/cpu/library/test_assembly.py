@@ -120,6 +120,7 @@ def test_kernels_assemble_cleanly(problem: Problem, schedule: Schedule) -> None:
     check_assembly(problem, schedule, f"HGMMA.SP.64x{schedule.tile.n}x32.F32")
 
 
+@pytest.mark.sampled(7, every=7)
 @pytest.mark.parametrize(("problem", "schedule"), marked(eight_bit_products(), shown))
 def test_kernels_of_8_bit_types_assemble_cleanly(problem: Problem, schedule: Schedule) -> None:
     check_assembly(problem, schedule, EIGHT_BITS[problem.a, problem.b].format(n=schedule.tile.n))
@@ -165,7 +166,7 @@ def cut_products() -> list[Product]:
     return [*ranges, *pairs]
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(7, every=2)
 @pytest.mark.parametrize(("problem", "schedule"), [pytest.param(*each, id=name(each)) for each in cut_products()])
 def test_kernels_that_cut_k_assemble_cleanly(problem: Problem, schedule: Schedule) -> None:
     check_clean(problem, schedule)

@@ -44,6 +44,7 @@ def test_a_class_has_equal_columns_of_each_candidate(problem: Problem, dependent
             assert -(-n // width) == -(-greatest // width)
 
 
+@pytest.mark.sampled(7)
 @PROBLEMS
 def test_all_n_of_a_class_get_its_schedule(problem: Problem, rng: np.random.Generator) -> None:
     machine = target("sm_90a")

@@ -264,6 +264,7 @@ def test_contents_are_checked_on_request(gpu: FakeGpu, torch: FakeTorch, s: Spar
 FORMS = (Values(), Values(packed=True), Metadata())
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("dtype", ["f16", "e4m3", "s8"])
 @pytest.mark.parametrize("shape", [(M, K), (1, 64), (130, 200), (3, 20, 68), (2, 64, 36)])
 def test_derived_forms_are_the_ones_that_numpy_defines(

@@ -52,6 +52,7 @@ def test_every_rung_fits_and_the_deepest_are(dtype: str) -> None:
     assert deep == deepest(problem, deep, SM_90A)
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("dtype", LADDERS)
 @pytest.mark.parametrize(
     "index", [0, 1, 5, 6, *(pytest.param(i, marks=pytest.mark.slow) for i in (2, 3, 4, *range(7, 24)))]

@@ -61,6 +61,7 @@ def pruned(path: Path, out: Path, facts: ModelFacts, **changed: Any) -> Rewritte
     return rewrite(path, out, Decided(facts, PruneOptions(**({"pattern": Pattern(2, 4)} | changed))))
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("piece", [256, 1 << 22])
 @pytest.mark.parametrize("compressed", [False, True], ids=["dense", "compressed"])
 @pytest.mark.parametrize("pattern", ["2:4", "1:2", "3:7", "2:8@4", "2:8@V4", "2:6@V16", "1:3@64", "2:5@V99"])

@@ -64,6 +64,7 @@ WAITS = {
 }
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("form", WAITS)
 def test_a_wait_leaves_as_many_groups_as_the_machine_can_count(form: type[Effect]) -> None:
     """ptxas takes a larger number without a word, and waits for another one."""

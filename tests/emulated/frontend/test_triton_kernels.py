@@ -35,6 +35,7 @@ def test_tails(rng: np.random.Generator, name: str, m: int, n: int, k: int) -> N
     check(rng, name, compiled(name), m, n, k, sm_count=2)
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     ("name", "options"),
     [

@@ -18,7 +18,7 @@ from louver.library.reference import exact_product
 from louver.ptx.assembler import assemble
 from support.products import LARGEST, paired
 
-pytestmark = pytest.mark.sampled(7, every=2)
+pytestmark = pytest.mark.sampled(7, every=4)
 
 NARROW = Schedule.of(tile_n=32, stages=3)
 

@@ -119,7 +119,7 @@ def test_as_on_the_host(
     agree(w, pattern, -1, norm, rng, layout if layout == "columns" else "rows")
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(7, every=2)
 @pytest.mark.parametrize("seed", range(16))
 def test_random_patterns(seed: int) -> None:
     """Any pattern, type, shape, axis and layout, on data with ties, infinities, NaN and zeros of both signs."""

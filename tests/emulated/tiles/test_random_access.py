@@ -16,7 +16,7 @@ KERNELS = 10
 """Kernels of a test."""
 
 
-@pytest.mark.sampled(7, every=2)
+@pytest.mark.sampled(7, every=5)
 @pytest.mark.parametrize("block", range(30))
 def test_whole_kernels(block: int) -> None:
     def run(compiled: CompiledTiles, launch: Launch, given: dict[str, Any]) -> None:

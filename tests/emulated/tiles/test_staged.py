@@ -27,6 +27,7 @@ def operands(bits: int) -> dict[str, DotOperandAttr]:
     }
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     ("t", "along", "name", "shape"),
     [

@@ -26,6 +26,7 @@ BATCHES = (
 )
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", BATCHES)
 def test_weights_come_by_bulk_copies(name: str) -> None:
     known, _ = bind(VLLM[name].call(0, VLLM[name].small), sparse=True)

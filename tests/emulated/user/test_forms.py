@@ -29,6 +29,7 @@ def run(form: Form, *, sparse: bool) -> Report | None:
     return report
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("form", EVERY)
 def test_sparse_on_the_emulator(form: Form) -> None:
     run(form, sparse=True)

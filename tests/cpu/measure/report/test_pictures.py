@@ -16,6 +16,7 @@ RECORDS = sorted(
 )
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("record", RECORDS, ids=lambda path: path.stem)
 def test_committed_pictures_are_legible(record: Path, tmp_path: Path, pictures: list[Picture]) -> None:
     draw(record, tmp_path / "drawn.png")
