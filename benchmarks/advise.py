@@ -58,6 +58,11 @@ class Case:
     sizes: tuple[int, int, int]
     formats: tuple[Format, ...]
 
+    @property
+    def offered(self) -> list[Format]:
+        """The formats of which there is such a product."""
+        return [each for each in self.formats if not each.refusal(*self.sizes)]
+
 
 def drawn_tokens(rng: random.Random) -> int:
     """A number of tokens that is no power of two, its logarithm even between 1 and `TOKENS`; 1 itself may come."""
@@ -73,7 +78,7 @@ def drawn(device: Known) -> list[Case]:
         m, k = rng.choice(MODELS[model])
         choice = rng.choice(CHOICES)
         case = Case(model, (m, drawn_tokens(rng), k), choice)
-        if any(each.refusal(*case.sizes) for each in choice):
+        if len(case.offered) < 2:
             continue
         first, second = (predicted(each, *case.sizes, device).us for each in choice)
         is_near = max(first, second) / min(first, second) < 1 + NEAR
@@ -112,12 +117,12 @@ def run(cases: Sequence[Case], out: Path, budget: float, protocol: Protocol = AD
             raise ValueError(f"{out.name} was begun on {begun['device']}, got {facts['device']}: continue it there")
         rows = begun["rows"]
     done = {(tuple(row["shape"]), *row["times"]) for row in rows}
-    left = [each for each in cases if (each.sizes, *map(str, each.formats)) not in done]
+    left = [each for each in cases if (each.sizes, *map(str, each.offered)) not in done]
     kernels = dict.fromkeys(
         (each.problem, schedule_for(each.problem, m, column_class(n), k, place, aligned_output=True))
         for case in left
         for m, n, k in (case.sizes,)
-        for each in case.formats
+        for each in case.offered
         if each.pattern is not None
     )
     compile_all(kernels, place.target)
