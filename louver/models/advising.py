@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,6 +28,19 @@ Timer: TypeAlias = Callable[[Iterable[Format], int, int, int], Mapping[Format, T
 
 GRID: Final = tuple(n for power in range(14) for n in (2**power, 3 * 2**power // 2) if n <= 8192)
 """Tokens at which predicted times are drawn."""
+
+
+CLEAR: Final = 0.03
+"""Relative difference of two times from which on one of them is clearly less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """From this number of tokens on, one format is clearly faster than another that was clearly faster before."""
+
+    tokens: int
+    ahead: Format
+    behind: Format
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +119,30 @@ class ModelAdvice:
         return tuple(sorted({n for n in (*GRID, *self.tokens) if self.fastest(n) is not None}))
 
     @property
-    def crossings(self) -> tuple[tuple[int, Format], ...]:
-        """From how many tokens on which format is the fastest, of those that are drawn."""
+    def leaders(self) -> tuple[tuple[int, Format], ...]:
+        """From how many tokens on which format is the fastest, of the tokens that are drawn."""
         found: list[tuple[int, Format]] = []
         for n in self.drawn:
             best = self.fastest(n)
             if best is not None and (not found or found[-1][1] != best):
                 found.append((n, best))
         return tuple(found)
+
+    @property
+    def crossings(self) -> tuple[Crossing, ...]:
+        """Where the lines of two formats cross, of the tokens that are drawn; by tokens. Differences up to `CLEAR` do not count."""
+        lines = {each: [(n, time.us) for n in self.drawn if (time := self.total(each, n))] for each in self.formats}
+        found: list[Crossing] = []
+        for first, second in itertools.combinations(self.formats, 2):
+            before, other = None, dict(lines[second])
+            for n, us in lines[first]:
+                if n not in other or max(us, other[n]) <= (1 + CLEAR) * min(us, other[n]):
+                    continue
+                ahead, behind = (first, second) if us < other[n] else (second, first)
+                if before not in (None, ahead):
+                    found.append(Crossing(n, ahead, behind))
+                before = ahead
+        return tuple(sorted(found, key=lambda each: each.tokens))
 
 
 def scaled(time: Time, count: int) -> Time:

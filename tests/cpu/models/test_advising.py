@@ -18,6 +18,7 @@ from louver.advice.formats import Format
 from louver.advice.rates import known
 from louver.advice.times import Time, time_of
 from louver.formats.pattern import Pattern
+from louver.models.advising import Crossing
 from louver.models.kept import Kept
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -121,7 +122,8 @@ def test_measured_times_are_asked_once_a_shape_and_decide(tmp_path: Path, weight
     path = folder(tmp_path / "m", weights)
     found = louver.models.advise(path, (4, 20), device="H200", formats=["bf16", "bf16 2:4"], timer=timer)
     assert sorted(asked) == [(128, 4, 192), (128, 20, 192), (192, 4, 128), (192, 20, 128)]
-    assert found.drawn == (4, 20) and found.crossings == ((4, Format("bf16")), (20, Format("bf16", "2:4")))
+    assert found.drawn == (4, 20) and found.leaders == ((4, Format("bf16")), (20, Format("bf16", "2:4")))
+    assert found.crossings == (Crossing(20, Format("bf16", "2:4"), Format("bf16")),)
     total = found.total(Format("bf16"), 4)
     assert total is not None and total.us == 12 and total.origin == "measured"
 
