@@ -31,7 +31,7 @@ from louver.library.execute import schedule_for
 from louver.library.tile_shapes import column_class
 from louver.measure.formats import ADVICE, bursts
 from louver.measure.launches import compile_all
-from louver.measure.machine import header, require_torch
+from louver.measure.machine import forbid_short_sums, header, require_torch
 from louver.measure.protocol import Protocol, median, spread
 from louver.measure.record import write_record
 from louver.measure.report.header import SCHEMA
@@ -78,8 +78,8 @@ def drawn(device: Known) -> list[Case]:
         m, k = rng.choice(MODELS[model])
         choice = rng.choice(CHOICES)
         case = Case(model, (m, drawn_tokens(rng), k), choice)
-        if len(case.offered) < 2:
-            continue
+        while len(case.offered) < 2:
+            case = replace(case, sizes=(m, drawn_tokens(rng), k))
         first, second = (predicted(each, *case.sizes, device).us for each in choice)
         is_near = max(first, second) / min(first, second) < 1 + NEAR
         part, room = (near, COUNT // 2) if is_near else (any_pair, COUNT - COUNT // 2)
@@ -104,6 +104,7 @@ def for_fit() -> list[Case]:
 def run(cases: Sequence[Case], out: Path, budget: float, protocol: Protocol = ADVICE) -> None:
     """Time cases that the record lacks, until the budget is spent. Compiling their kernels before takes time of its own."""
     torch, place = require_torch(), require_device()
+    forbid_short_sums(torch)
     facts: dict[str, Any] = {
         "schema": SCHEMA,
         "kind": "advise",
