@@ -36,7 +36,8 @@ def test_a_product_as_a_table(cli: Cli) -> None:
     (row,) = [line for line in lines if line.startswith("e4m3 2:4 ")]
     assert "table" in row and "10.0 MiB" in row and "quantize, prune, compress" in row and "×, " in row
     assert any(line.startswith("fastest: ") and "--measure decides" in line for line in lines)
-    assert "s8: no record of up to 256 tokens" in lines
+    small = cli("advise", "64", "8", "64", "--format", "f16").output.splitlines()
+    assert "f16: no record of a weight of so few elements" in small
 
 
 def test_a_product_as_json(cli: Cli) -> None:
