@@ -132,7 +132,9 @@ def run(cases: Sequence[Case], out: Path, budget: float, protocol: Protocol = AD
     for case in left:
         if time.perf_counter() > end:
             break
-        taken = bursts(torch, case.formats, *case.sizes, protocol)
+        taken, refused = bursts(torch, case.formats, *case.sizes, protocol)
+        if refused:
+            raise RuntimeError(f"{case.sizes}: {refused}")
         rows.append(
             {
                 "model": case.model,

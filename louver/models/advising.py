@@ -23,8 +23,8 @@ from louver.models.kept import Kept, kept_by
 from louver.models.roles import ModelFacts, Role, TensorFacts
 from louver.models.source import Source
 
-Timer: TypeAlias = Callable[[Iterable[Format], int, int, int], Mapping[Format, Time]]
-"""Measures formats of a product of sizes M, N and K."""
+Timer: TypeAlias = Callable[[Iterable[Format], int, int, int], Mapping[Format, Time | str]]
+"""Measures formats of a product of sizes M, N and K: times, or why there is none."""
 
 GRID: Final = tuple(n for power in range(14) for n in (2**power, 3 * 2**power // 2) if n <= 8192)
 """Tokens at which predicted times are drawn."""
@@ -185,7 +185,7 @@ def advise(
         raise ValueError(
             f"no weight of {path} can be pruned ({facts.examples}): louver prune --dry-run has all reasons"
         )
-    measured: dict[tuple[Format, int, int, int], Time] = {}
+    measured: dict[tuple[Format, int, int, int], Time | str] = {}
     points = counts if timer is not None else tuple(dict.fromkeys((*counts, *GRID)))
     shapes = dict.fromkeys((layer.m, layer.tokens(n), layer.k) for n in points for layer in layers)
     for m, n, k in shapes if timer is not None else ():

@@ -40,8 +40,11 @@ def test_measured_times_come_first_and_unknown_gpus_have_no_others() -> None:
     advice = compare(*sizes, ["f16", "e4m3"], "NVIDIA A100", {})
     assert advice.best is None and advice.close == () and all(row.limit == "" for row in advice.rows)
     assert advice.notes == ("no times of NVIDIA A100 are recorded: measure them here, with --measure",)
-    there = compare(*sizes, ["f16", "e4m3"], "NVIDIA A100", measured)
-    assert there["f16"].time == taken and there["e4m3"].refusal == "not measured" and there.notes == ()
+    there = compare(
+        *sizes, ["f16", "e4m3", "s8"], "NVIDIA A100", {**measured, (Format("e4m3"), *sizes): "no such kernel"}
+    )
+    assert there["f16"].time == taken and there.notes == ()
+    assert there["e4m3"].refusal == "no such kernel" and there["s8"].refusal == "not measured"
 
 
 def test_predictions_lie_beside_the_records() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from louver.advice.formats import Format
 from louver.advice.rates import known
-from louver.advice.times import predicted
+from louver.advice.times import Time, predicted
 from louver.measure import formats as measuring
 from louver.measure.report.judged import CHOICES, Pair, judged, judged_record, pairs_of, recorded_pairs
 
@@ -78,6 +78,23 @@ def test_a_record_is_judged(tmp_path: Path) -> None:
 
 
 def test_measured_times_have_the_spread_of_their_bursts(monkeypatch: Any) -> None:
-    monkeypatch.setattr(measuring, "bursts", lambda torch, formats, *sizes: {BYTES: (1e-6, 2e-6, 3e-6)})
-    (time,) = measuring.timer(None)([BYTES], 8, 8, 8).values()
+    monkeypatch.setattr(
+        measuring, "bursts", lambda torch, formats, *sizes: ({BYTES: (1e-6, 2e-6, 3e-6)}, {SPARSE: "no"})
+    )
+    found = measuring.timer(None)([BYTES, SPARSE], 8, 8, 8)
+    time = found[BYTES]
+    assert found[SPARSE] == "no" and isinstance(time, Time)
     assert (time.us, time.low, time.high) == pytest.approx((2.0, 1.0, 3.0)) and time.origin == "measured"
+
+
+def test_a_refused_format_does_not_end_the_measurement(monkeypatch: Any) -> None:
+    def call(torch: Any, format: Format, *given: Any) -> Any:
+        if format == BYTES:
+            raise RuntimeError("no kernel image\nmore")
+        return format
+
+    monkeypatch.setattr(measuring, "_call", call)
+    monkeypatch.setattr(measuring, "prepare", lambda torch, made, *given: made)
+    monkeypatch.setattr(measuring, "take_turns", lambda loads, protocol: dict.fromkeys(loads, (1e-6,)))
+    taken, refused = measuring.bursts(None, [BYTES, SPARSE, Format("s8")], 64, 1, 64)
+    assert taken == {SPARSE: (1e-6,)} and refused == {BYTES: "no kernel image"}
