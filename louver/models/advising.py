@@ -102,12 +102,16 @@ class ModelAdvice:
         return sum(layer.count * format.nbytes(layer.m, layer.k) for layer in self.layers)
 
     def kept(self, format: Format) -> tuple[int, float] | None:
-        """How many layers hold the format's pattern, and the mean share of |w| that it keeps; None for a dense format."""
+        """How many layers hold the format's pattern, and the mean share of |w| that it keeps; None for a dense format, and
+        where no layer was read for the pattern.
+        """
         if format.pattern is None:
             return None
         found = [layer.kept.get(Pattern.parse(format.pattern)) for layer in self.layers]
         seen = [each for each in found if each is not None]
-        return sum(each.holds for each in seen), math.fsum(each.share for each in seen) / max(1, len(seen))
+        if not seen:
+            return None
+        return sum(each.holds for each in seen), math.fsum(each.share for each in seen) / len(seen)
 
     def loss(self, format: Format) -> Loss | None:
         """What the record of accuracy says of a format."""
@@ -162,7 +166,8 @@ def advise(
     """Compares formats for the weights of a model, those that `louver.models.analyze` says to prune or that are sparse.
 
     path: a folder with config.json and a checkpoint. tokens: of a call. formats, device: as `louver.advise`.
-    timer: measures each product on the GPU at hand, such as `louver.measure.formats.timer(torch)`; None: times are recorded or predicted. progress: called with the finished share.
+    timer: measures each product on the GPU at hand, such as `louver.measure.formats.timer(torch)`; None: times are recorded
+    or predicted. progress: called with the finished share.
 
     Each weight is one product; layers that `compress_` joins, such as q, k and v, take less time as one. Of experts, each gets
     its share of the tokens, by num_experts_per_tok of the configuration. Reads weights as `kept_by` says. Raises ValueError for
@@ -171,6 +176,8 @@ def advise(
     counts = tuple(dict.fromkeys(tokens))
     if not counts or any(type(n) is not int or n < 1 for n in counts):
         raise ValueError(f"tokens are positive numbers, at least one, got {tokens!r}")
+    if timer is not None and device is not None:
+        raise ValueError(f"formats are measured on the GPU at hand: leave out timer or device, got {device!r}")
     where = device_at_hand() if device is None else device_named(device)
     wanted, checkpoint = formats_of(formats), open_checkpoint(path)
     config, notes = read_config(checkpoint.path.parent)
