@@ -31,7 +31,7 @@ from louver.library.execute import schedule_for
 from louver.library.tile_shapes import column_class
 from louver.measure.formats import ADVICE, bursts
 from louver.measure.launches import compile_all
-from louver.measure.machine import header, require_torch
+from louver.measure.machine import forbid_short_sums, header, require_torch
 from louver.measure.protocol import Protocol, median, spread
 from louver.measure.record import write_record
 from louver.measure.report.header import SCHEMA
@@ -58,6 +58,11 @@ class Case:
     sizes: tuple[int, int, int]
     formats: tuple[Format, ...]
 
+    @property
+    def offered(self) -> list[Format]:
+        """The formats of which there is such a product."""
+        return [each for each in self.formats if not each.refusal(*self.sizes)]
+
 
 def drawn_tokens(rng: random.Random) -> int:
     """A number of tokens that is no power of two, its logarithm even between 1 and `TOKENS`; 1 itself may come."""
@@ -73,8 +78,8 @@ def drawn(device: Known) -> list[Case]:
         m, k = rng.choice(MODELS[model])
         choice = rng.choice(CHOICES)
         case = Case(model, (m, drawn_tokens(rng), k), choice)
-        if any(each.refusal(*case.sizes) for each in choice):
-            continue
+        while len(case.offered) < 2:
+            case = replace(case, sizes=(m, drawn_tokens(rng), k))
         first, second = (predicted(each, *case.sizes, device).us for each in choice)
         is_near = max(first, second) / min(first, second) < 1 + NEAR
         part, room = (near, COUNT // 2) if is_near else (any_pair, COUNT - COUNT // 2)
@@ -99,6 +104,7 @@ def for_fit() -> list[Case]:
 def run(cases: Sequence[Case], out: Path, budget: float, protocol: Protocol = ADVICE) -> None:
     """Time cases that the record lacks, until the budget is spent. Compiling their kernels before takes time of its own."""
     torch, place = require_torch(), require_device()
+    forbid_short_sums(torch)
     facts: dict[str, Any] = {
         "schema": SCHEMA,
         "kind": "advise",
@@ -112,12 +118,12 @@ def run(cases: Sequence[Case], out: Path, budget: float, protocol: Protocol = AD
             raise ValueError(f"{out.name} was begun on {begun['device']}, got {facts['device']}: continue it there")
         rows = begun["rows"]
     done = {(tuple(row["shape"]), *row["times"]) for row in rows}
-    left = [each for each in cases if (each.sizes, *map(str, each.formats)) not in done]
+    left = [each for each in cases if (each.sizes, *map(str, each.offered)) not in done]
     kernels = dict.fromkeys(
         (each.problem, schedule_for(each.problem, m, column_class(n), k, place, aligned_output=True))
         for case in left
         for m, n, k in (case.sizes,)
-        for each in case.formats
+        for each in case.offered
         if each.pattern is not None
     )
     compile_all(kernels, place.target)
@@ -126,7 +132,9 @@ def run(cases: Sequence[Case], out: Path, budget: float, protocol: Protocol = AD
     for case in left:
         if time.perf_counter() > end:
             break
-        taken = bursts(torch, case.formats, *case.sizes, protocol)
+        taken, refused = bursts(torch, case.formats, *case.sizes, protocol)
+        if refused:
+            raise RuntimeError(f"{case.sizes}: {refused}")
         rows.append(
             {
                 "model": case.model,

@@ -1,11 +1,13 @@
 """Fits the rates of `louver advise`: `python benchmarks/fit_advice.py` writes `louver/advice/data/`.
 
 The records are those of `RECORDS`. Each kind of product in each element type has rates of its own: those of
-`louver/library/times.py` times factors. A kind and type of which fewer than `ENOUGH` rows of a GPU are recorded has the factors of
-`COMMON`, fitted to all rows of that GPU together; those of an H100 start from the H200's rates. A fit takes the logarithm of
-predicted over measured time, outliers linearly, and is pulled to factors of 1 by `PULL`: with a fifth of it, fits to more than 256
-tokens say 13 to 32% too much for fewer. Each interval is the 5th and 95th percentile of measured over predicted time in a fit that saw
-no row of the same weight (`FOLDS`); the table of recorded products keeps what that fit predicts. Prints the errors of these
+`louver/library/times.py` times factors. Of two types of as many bits, the one with fewer rows starts from the rates of the other. A
+kind and type of which fewer than `ENOUGH` rows of a GPU are recorded has the factors of `COMMON`, fitted to all rows of that GPU
+together; those of an H100 start from the H200's rates.
+
+A fit takes the logarithm of predicted over measured time, outliers linearly, and is pulled to where it starts by `PULL`: with less of
+it, fits to many tokens say too much for few. Each interval is the 5th and 95th percentile of measured over predicted time in a fit
+that saw no row of the same weight (`FOLDS`); the table of recorded products keeps what that fit predicts. Prints the errors of these
 predictions. It also copies the losses of `results/accuracy/h200.json`, and what pruning and compressing takes.
 """
 
@@ -26,6 +28,7 @@ from fit_times import Vector, least_squares, tempered
 from louver.advice.formats import Format
 from louver.advice.kernel import kernel_of
 from louver.advice.rates import FEW
+from louver.formats.dtypes import element_type
 from louver.library.times import H200, Rates
 
 RESULTS = Path(__file__).parent / "results"
@@ -40,7 +43,7 @@ RECORDS: Mapping[str, tuple[str, ...]] = {
 FACTORS = ("begin", "memory", "product", "column", "power", "base", "step", "l2", "output", "latency", "gather", "norm")
 COMMON = ("begin", "memory", "power", "product", "gather")
 PULL = 0.1
-ENOUGH = 30
+ENOUGH = 20
 FOLDS = 5
 LEAST = 10
 """Least rows of a group for percentiles of its own. Else they are of all groups of the GPU."""
@@ -107,36 +110,32 @@ def fit(rows: Sequence[Row], start: Mapping[Group, Rates], names: Sequence[str])
     return rates_at(least_squares(errors, np.zeros(len(names))))
 
 
-def unseen(rows: Sequence[Row], start: Mapping[Group, Rates], names: Sequence[str]) -> list[tuple[Row, float]]:
+def fitted(rows: Sequence[Row], base: Mapping[Group, Rates]) -> dict[Group, Rates]:
+    """The rates of each group of a GPU. base: those of the GPU to start from; may be empty."""
+    counts = {group: sum(row.group == group for row in rows) for group in sorted({row.group for row in rows})}
+    rates: dict[Group, Rates] = {}
+    first: dict[tuple[str, int], Rates] = {}
+    for group in sorted(counts, key=lambda group: -counts[group]):
+        if counts[group] < ENOUGH:
+            continue
+        alike = group[0], element_type(group[1]).bits
+        names = [name for name in FACTORS if name != "gather" or group[0] == "vectors"]
+        start = {group: base.get(group) or first.get(alike, H200)}
+        rates |= fit([row for row in rows if row.group == group], start, names)
+        first.setdefault(alike, rates[group])
+    every = {group: base.get(group, H200) for group in (*base, *counts)}
+    return rates if every.keys() == rates.keys() else fit(rows, every, COMMON) | rates
+
+
+def unseen(rows: Sequence[Row], base: Mapping[Group, Rates]) -> list[tuple[Row, float]]:
     """Measured over predicted time of each row, by a fit to rows of other weights."""
     weights = sorted({row.weight for row in rows})
     parts = [set(weights[part::FOLDS]) for part in range(min(FOLDS, len(weights)))]
     found: list[tuple[Row, float]] = []
     for part in parts:
-        rates = fit([row for row in rows if row.weight not in part], start, names)
+        rates = fitted([row for row in rows if row.weight not in part], base)
         found += [(row, math.exp(-row.error(rates[row.group]))) for row in rows if row.weight in part]
     return found
-
-
-def fitted(
-    folder: str, rows: Sequence[Row], base: Mapping[Group, Rates]
-) -> tuple[dict[Group, Rates], list[tuple[Row, float]]]:
-    """The rates of each group, and the rows with their residuals. base: those of the GPU to start from; may be empty."""
-    groups = sorted({row.group for row in rows})
-    many = [group for group in groups if sum(row.group == group for row in rows) >= ENOUGH]
-    rates: dict[Group, Rates] = {}
-    residuals: list[tuple[Row, float]] = []
-    for group in many:
-        own, start = [row for row in rows if row.group == group], {group: base.get(group, H200)}
-        names = [name for name in FACTORS if name != "gather" or group[0] == "vectors"]
-        rates |= fit(own, start, names)
-        residuals += unseen(own, start, names)
-        report(f"{folder} {' '.join(group)}", residuals[-len(own) :])
-    if set(groups) | set(base) > set(many):
-        start = {group: base.get(group, H200) for group in (*base, *groups)}
-        rates = fit(rows, start, COMMON) | rates
-        residuals += [each for each in unseen(rows, start, COMMON) if each[0].group not in many]
-    return rates, residuals
 
 
 def report(name: str, residuals: Sequence[tuple[Row, float]]) -> None:
@@ -144,7 +143,7 @@ def report(name: str, residuals: Sequence[tuple[Row, float]]) -> None:
     for label, few in ((f"up to {FEW}", True), (f"above {FEW}", False)):
         errors = sorted(abs(1 / ratio - 1) for row, ratio in residuals if (row.sizes[1] <= FEW) == few)
         if errors:
-            middle, tenth = statistics.median(errors), errors[int(0.9 * (len(errors) - 1))]
+            middle, tenth = statistics.median(errors), errors[int(0.9 * len(errors))]
             print(f"{name}, {label} tokens: {len(errors)} rows, error median {middle:.1%}, 90th percentile {tenth:.1%}")
 
 
@@ -187,7 +186,9 @@ def recorded(folder: str) -> tuple[dict[str, dict[str, Any]], list[Row]]:
 def known(folder: str, base: Mapping[Group, Rates]) -> tuple[dict[str, Any], dict[Group, Rates]]:
     """What `louver.advice.rates` reads of a GPU, and its rates."""
     records, rows = recorded(folder)
-    rates, residuals = fitted(folder, rows, base)
+    rates, residuals = fitted(rows, base), unseen(rows, base)
+    for group in sorted({row.group for row in rows}):
+        report(f"{folder} {' '.join(group)}", [each for each in residuals if each[0].group == group])
     report(f"{folder} all", residuals)
     groups = [
         {

@@ -105,7 +105,8 @@ def compare(
 
 def row_of(format: Format, m: int, n: int, k: int, device: Known | None, measured: Measured) -> Row:
     """What is known of a format. Conversion starts from 16 bits."""
-    refusal = format.refusal(m, n, k)
+    taken = measured.get((format, m, n, k))
+    refusal = format.refusal(m, n, k) or (taken if isinstance(taken, str) else "")
     time = None if refusal else time_of(format, m, n, k, device, measured)
     rates = None if device is None or refusal else device.fitted_for(format)[0].rates
     steps = ["quantize"] if format.element in EIGHT_BITS else []

@@ -40,8 +40,8 @@ class Time:
         return cls(us, us * (1 - spread), us * (1 + spread), origin)
 
 
-Measured: TypeAlias = Mapping[tuple[Format, int, int, int], Time]
-"""Times measured on the GPU at hand, by format, M, N and K."""
+Measured: TypeAlias = Mapping[tuple[Format, int, int, int], Time | str]
+"""Times measured on the GPU at hand, or why it refuses a product, by format, M, N and K."""
 
 
 @functools.lru_cache(maxsize=8192)
@@ -54,10 +54,10 @@ def predicted(format: Format, m: int, n: int, k: int, device: Known) -> Time:
 
 
 def time_of(format: Format, m: int, n: int, k: int, device: Known | None, measured: Measured) -> Time | None:
-    """The best known time: measured, else recorded, else predicted; None on a GPU of which nothing is known."""
+    """The best known time: measured, else recorded, else predicted; None where it is refused, or nothing is known."""
     taken = measured.get((format, m, n, k))
     if taken is not None or device is None:
-        return taken
+        return None if isinstance(taken, str) else taken
     recorded = device.table.get((format, m, n, k))
     if recorded is None:
         return predicted(format, m, n, k, device)

@@ -6,11 +6,13 @@ from collections.abc import Iterable
 
 from louver.advice.formats import Format, formats_of
 from louver.advice.product import Advice, checked_size, compare, device_at_hand, device_named
+from louver.formats.dynamo import opaque
 from louver.formats.given import check_switch
 from louver.measure.formats import timer
 from louver.measure.machine import require_torch
 
 
+@opaque
 def advise(
     m: int,
     n: int,

@@ -8,7 +8,7 @@ from typing import Any, Final
 import louver
 from louver.advice.formats import Format
 from louver.advice.times import Time
-from louver.measure.contenders import DENSE_CALLS, dense_product
+from louver.measure.contenders import DENSE_CALLS, REFUSALS, dense_product
 from louver.measure.graph import Load, prepare, take_turns
 from louver.measure.operands import converted, torch_dtype
 from louver.measure.protocol import Protocol, median, spread
@@ -19,25 +19,32 @@ ADVICE: Final = Protocol(rounds=4, burst_seconds=0.01, pause_seconds=0.01)
 
 def bursts(
     torch: Any, formats: Iterable[Format], m: int, n: int, k: int, protocol: Protocol = ADVICE
-) -> dict[Format, tuple[float, ...]]:
-    """Seconds of a call in each burst, by format. Formats that PyTorch or the pattern refuses for these sizes are left out.
+) -> tuple[dict[Format, tuple[float, ...]], dict[Format, str]]:
+    """Seconds of a call in each burst, by format; and why this GPU or PyTorch refuses the other formats.
 
-    Products of vectors include the copy of their tokens; those of 8 bits read tokens of 8 bits.
+    Formats that no GPU multiplies in these sizes (`Format.refusal`) are left out. Products of vectors include the copy of their
+    tokens; those of 8 bits read tokens of 8 bits.
     """
-    offered = [each for each in formats if not each.refusal(m, n, k)]
     loads: dict[Format, Load] = {}
-    for each in offered:
+    refused: dict[Format, str] = {}
+    for each in formats:
+        if each.refusal(m, n, k):
+            continue
         sets = protocol.sets(each.nbytes(m, k))
-        loads[each] = prepare(torch, _call(torch, each, (m, n, k), sets), sets, protocol)
-    return take_turns(loads, protocol)
+        try:
+            loads[each] = prepare(torch, _call(torch, each, (m, n, k), sets), sets, protocol)
+        except REFUSALS as error:
+            refused[each] = (str(error) or type(error).__name__).splitlines()[0]
+    return take_turns(loads, protocol), refused
 
 
-def timer(torch: Any) -> Callable[[Iterable[Format], int, int, int], Mapping[Format, Time]]:
-    """A function that measures formats of a product on PyTorch's current device."""
+def timer(torch: Any) -> Callable[[Iterable[Format], int, int, int], Mapping[Format, Time | str]]:
+    """A function that measures formats of a product on PyTorch's current device: times, or why there is none."""
 
-    def measured(formats: Iterable[Format], m: int, n: int, k: int) -> Mapping[Format, Time]:
-        taken = bursts(torch, formats, m, n, k)
-        return {each: Time.spread(median(t) * 1e6, min(spread(t), 0.99), "measured") for each, t in taken.items()}
+    def measured(formats: Iterable[Format], m: int, n: int, k: int) -> Mapping[Format, Time | str]:
+        taken, refused = bursts(torch, formats, m, n, k)
+        times = {each: Time.spread(median(t) * 1e6, min(spread(t), 0.99), "measured") for each, t in taken.items()}
+        return times | refused
 
     return measured
 

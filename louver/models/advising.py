@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,11 +23,24 @@ from louver.models.kept import Kept, kept_by
 from louver.models.roles import ModelFacts, Role, TensorFacts
 from louver.models.source import Source
 
-Timer: TypeAlias = Callable[[Iterable[Format], int, int, int], Mapping[Format, Time]]
-"""Measures formats of a product of sizes M, N and K."""
+Timer: TypeAlias = Callable[[Iterable[Format], int, int, int], Mapping[Format, Time | str]]
+"""Measures formats of a product of sizes M, N and K: times, or why there is none."""
 
 GRID: Final = tuple(n for power in range(14) for n in (2**power, 3 * 2**power // 2) if n <= 8192)
 """Tokens at which predicted times are drawn."""
+
+
+CLEAR: Final = 0.03
+"""Relative difference of two times from which on one of them is clearly less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """From this number of tokens on, one format is clearly faster than another that was clearly faster before."""
+
+    tokens: int
+    ahead: Format
+    behind: Format
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +102,16 @@ class ModelAdvice:
         return sum(layer.count * format.nbytes(layer.m, layer.k) for layer in self.layers)
 
     def kept(self, format: Format) -> tuple[int, float] | None:
-        """How many layers hold the format's pattern, and the mean share of |w| that it keeps; None for a dense format."""
+        """How many layers hold the format's pattern, and the mean share of |w| that it keeps; None for a dense format, and
+        where no layer was read for the pattern.
+        """
         if format.pattern is None:
             return None
         found = [layer.kept.get(Pattern.parse(format.pattern)) for layer in self.layers]
         seen = [each for each in found if each is not None]
-        return sum(each.holds for each in seen), math.fsum(each.share for each in seen) / max(1, len(seen))
+        if not seen:
+            return None
+        return sum(each.holds for each in seen), math.fsum(each.share for each in seen) / len(seen)
 
     def loss(self, format: Format) -> Loss | None:
         """What the record of accuracy says of a format."""
@@ -105,14 +123,30 @@ class ModelAdvice:
         return tuple(sorted({n for n in (*GRID, *self.tokens) if self.fastest(n) is not None}))
 
     @property
-    def crossings(self) -> tuple[tuple[int, Format], ...]:
-        """From how many tokens on which format is the fastest, of those that are drawn."""
+    def leaders(self) -> tuple[tuple[int, Format], ...]:
+        """From how many tokens on which format is the fastest, of the tokens that are drawn."""
         found: list[tuple[int, Format]] = []
         for n in self.drawn:
             best = self.fastest(n)
             if best is not None and (not found or found[-1][1] != best):
                 found.append((n, best))
         return tuple(found)
+
+    @property
+    def crossings(self) -> tuple[Crossing, ...]:
+        """Where the lines of two formats cross, of the tokens that are drawn; by tokens. Differences up to `CLEAR` do not count."""
+        lines = {each: [(n, time.us) for n in self.drawn if (time := self.total(each, n))] for each in self.formats}
+        found: list[Crossing] = []
+        for first, second in itertools.combinations(self.formats, 2):
+            before, other = None, dict(lines[second])
+            for n, us in lines[first]:
+                if n not in other or max(us, other[n]) <= (1 + CLEAR) * min(us, other[n]):
+                    continue
+                ahead, behind = (first, second) if us < other[n] else (second, first)
+                if before not in (None, ahead):
+                    found.append(Crossing(n, ahead, behind))
+                before = ahead
+        return tuple(sorted(found, key=lambda each: each.tokens))
 
 
 def scaled(time: Time, count: int) -> Time:
@@ -132,7 +166,8 @@ def advise(
     """Compares formats for the weights of a model, those that `louver.models.analyze` says to prune or that are sparse.
 
     path: a folder with config.json and a checkpoint. tokens: of a call. formats, device: as `louver.advise`.
-    timer: measures each product on the GPU at hand, such as `louver.measure.formats.timer(torch)`; None: times are recorded or predicted. progress: called with the finished share.
+    timer: measures each product on the GPU at hand, such as `louver.measure.formats.timer(torch)`; None: times are recorded
+    or predicted. progress: called with the finished share.
 
     Each weight is one product; layers that `compress_` joins, such as q, k and v, take less time as one. Of experts, each gets
     its share of the tokens, by num_experts_per_tok of the configuration. Reads weights as `kept_by` says. Raises ValueError for
@@ -141,6 +176,8 @@ def advise(
     counts = tuple(dict.fromkeys(tokens))
     if not counts or any(type(n) is not int or n < 1 for n in counts):
         raise ValueError(f"tokens are positive numbers, at least one, got {tokens!r}")
+    if timer is not None and device is not None:
+        raise ValueError(f"formats are measured on the GPU at hand: leave out timer or device, got {device!r}")
     where = device_at_hand() if device is None else device_named(device)
     wanted, checkpoint = formats_of(formats), open_checkpoint(path)
     config, notes = read_config(checkpoint.path.parent)
@@ -155,7 +192,7 @@ def advise(
         raise ValueError(
             f"no weight of {path} can be pruned ({facts.examples}): louver prune --dry-run has all reasons"
         )
-    measured: dict[tuple[Format, int, int, int], Time] = {}
+    measured: dict[tuple[Format, int, int, int], Time | str] = {}
     points = counts if timer is not None else tuple(dict.fromkeys((*counts, *GRID)))
     shapes = dict.fromkeys((layer.m, layer.tokens(n), layer.k) for n in points for layer in layers)
     for m, n, k in shapes if timer is not None else ():

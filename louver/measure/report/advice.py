@@ -113,7 +113,10 @@ def model_result(advice: ModelAdvice, source: str) -> Result:
         "formats": [_total_json(advice, each) for each in advice.formats],
         "layers": [_layer_json(advice, layer) for layer in advice.layers],
         "lines": {"tokens": list(advice.drawn), "us": {str(each): _line(advice, each) for each in advice.formats}},
-        "crossings": [{"tokens": n, "format": str(each)} for n, each in advice.crossings],
+        "fastest": [{"tokens": n, "format": str(each)} for n, each in advice.leaders],
+        "crossings": [
+            {"tokens": each.tokens, "ahead": str(each.ahead), "behind": str(each.behind)} for each in advice.crossings
+        ],
         "notes": list(advice.notes),
     }
     heads = [Column(f"µs, {n:,} tokens", right=True) for n in advice.tokens]
@@ -141,8 +144,15 @@ def _unlike(advice: ModelAdvice) -> list[str]:
 
 
 def _crossings(advice: ModelAdvice) -> list[str]:
-    told = [f"from {n:,} tokens on {each}" for n, each in advice.crossings]
-    return [f"fastest: {', '.join(told)}"] if told else []
+    """The fastest format by tokens, and the formats that overtake others."""
+    fastest = [f"from {n:,} tokens on {each}" for n, each in advice.leaders]
+    by_pair = grouped(advice.crossings, lambda each: (each.tokens, each.ahead))
+    over = [
+        f"{ahead} over {', '.join(str(each.behind) for each in alike)} from {n:,}"
+        for (n, ahead), alike in by_pair.items()
+    ]
+    told = [f"fastest: {', '.join(fastest)}"] if fastest else []
+    return [*told, f"lines that cross, by tokens: {'; '.join(over)}"] if over else told
 
 
 def _line(advice: ModelAdvice, format: Format) -> list[float | None]:

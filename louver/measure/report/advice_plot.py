@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, cast
 
-from louver.measure.report.canvas import INK, MUTED, clean, figure, foot, head, write
+from louver.measure.report.canvas import INK, clean, figure, foot, head, write
 
 WIDTH, HEIGHT = 9.0, 5.4
 HUES: Final = ("#0f766e", "#b45309", "#6b8fb5", "#9d4edd")
@@ -35,10 +35,10 @@ def plot_advice(record: Path, picture: Path) -> Path:
             element, pattern = _parts(name)
             color, dash = HUES[elements.index(element) % len(HUES)], DASHES[patterns.index(pattern) % len(DASHES)]
             axes.plot(*zip(*points, strict=True), color=color, linestyle=dash, linewidth=1.3, label=name)
+    at = {n: index for index, n in enumerate(lines["tokens"])}
     for each in data["crossings"]:
-        axes.axvline(each["tokens"], color=MUTED, linewidth=0.6)
-        top = (each["tokens"], 1.0)
-        axes.annotate(each["format"], top, xycoords=("data", "axes fraction"), fontsize=6, rotation=35, color=INK)
+        height = lines["us"][each["ahead"]][at[each["tokens"]]]
+        axes.plot(each["tokens"], height, "o", color=INK, markersize=3, zorder=3)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     for axis in (axes.xaxis, axes.yaxis):
@@ -50,7 +50,13 @@ def plot_advice(record: Path, picture: Path) -> Path:
     clean(axes, grid="both")
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=8)
     head(made, f"Formats of {Path(data['source']).name}, {data['device']}", 0.965, 11)
-    foot(made, "Lines above: from where a format is the fastest. " + "; ".join(data["notes"]), 170, 0.08)
+    foot(
+        made,
+        "Dots: from here on the lower line is clearly faster than one that was clearly faster before. "
+        + "; ".join(data["notes"]),
+        170,
+        0.08,
+    )
     return write(made, picture)
 
 

@@ -18,7 +18,7 @@ from louver.advice.product import ELSEWHERE
 from louver.advice.rates import Known, known
 from louver.advice.times import predicted
 from louver.measure.report.header import read_record
-from louver.measure.report.table import NAME, NONE, Column, Table
+from louver.measure.report.table import NAME, Column, Table, number
 
 CHOICES: Final[tuple[tuple[Format, Format], ...]] = tuple(
     (Format.parse(a), Format.parse(b))
@@ -86,34 +86,34 @@ def judged(pairs: Sequence[Pair], title: str) -> Table:
     """The regret of advice, by choice too, and that of the rules. Raises ValueError without pairs."""
     if not pairs:
         raise ValueError("advice is judged by a pair of formats or more, got none")
-    errors = sorted(error for pair in pairs for error in pair.errors)
-    about = (
-        f"{title}: {len(pairs)} choices, {statistics.fmean(pair.close for pair in pairs):.0%} of them between times within "
-        f"{CLOSE:.0%}; error of a time: median {statistics.median(errors):.1%}, 90th percentile {_share(errors, 0.9):.1%}"
-    )
-    rows = {"advise": [pair.predicted_regret for pair in pairs]}
+    about = f"{title}: {len(pairs)} choices, {statistics.fmean(pair.close for pair in pairs):.0%} of them between times within {CLOSE:.0%}"
+    rows = [("advise", [pair.predicted_regret for pair in pairs], _errors(pairs))]
     for choice in dict.fromkeys(pair.formats for pair in pairs):
-        rows[f"  {choice[0]} or {choice[1]}"] = [pair.predicted_regret for pair in pairs if pair.formats == choice]
-    rows["advise --measure"] = [pair.measured_regret for pair in pairs if pair.measured_regret is not None]
+        part = [pair for pair in pairs if pair.formats == choice]
+        rows.append((f"  {choice[0]} or {choice[1]}", [pair.predicted_regret for pair in part], _errors(part)))
+    rows.append(("advise --measure", [p.measured_regret for p in pairs if p.measured_regret is not None], []))
     for name, follows in RULES.items():
         sides = [(pair, [follows(each) for each in pair.formats]) for pair in pairs]
-        rows[f"{name}, where it decides"] = [pair.regret(one.index(True)) for pair, one in sides if sum(one) == 1]
-    columns = (
-        Column("rule", least=NAME),
-        *(
-            Column(heading, right=True)
-            for heading in ("choices", f"best or within {TOLERABLE:.0%}", "regret, mean", "99th percentile", "worst")
-        ),
-    )
-    return Table(about, columns, [_cells(name, found) for name, found in rows.items()])
+        regrets = [pair.regret(one.index(True)) for pair, one in sides if sum(one) == 1]
+        rows.append((f"{name}, where it decides", regrets, []))
+    headings = ("choices", f"best or within {TOLERABLE:.0%}", "regret, mean", "99th percentile", "worst")
+    columns = (*headings, "time error, median", "90th percentile")
+    shown = (Column("rule", least=NAME), *(Column(heading, right=True) for heading in columns))
+    return Table(about, shown, [_cells(*row) for row in rows])
 
 
-def _cells(name: str, regrets: Sequence[float]) -> Sequence[str]:
-    if not regrets:
-        return name, "0", *([NONE] * 4)
-    right, mean = statistics.fmean(each <= TOLERABLE for each in regrets), statistics.fmean(regrets)
-    worst = (mean, _share(regrets, 0.99), max(regrets))
-    return name, str(len(regrets)), f"{right:.1%}", *(f"{each:.1%}" for each in worst)
+def _errors(pairs: Sequence[Pair]) -> list[float]:
+    return [error for pair in pairs for error in pair.errors]
+
+
+def _cells(name: str, regrets: Sequence[float], errors: Sequence[float]) -> Sequence[str]:
+    found: list[float | None] = [None] * 6
+    if regrets:
+        right, mean = statistics.fmean(each <= TOLERABLE for each in regrets), statistics.fmean(regrets)
+        found[:4] = right, mean, _share(regrets, 0.99), max(regrets)
+    if errors:
+        found[4:] = statistics.median(errors), _share(errors, 0.9)
+    return name, str(len(regrets)), *(number(each, ".1%") for each in found)
 
 
 def _share(values: Iterable[float], share: float) -> float:

@@ -14,7 +14,7 @@ from louver.advice.formats import DEFAULT, Format
 from louver.advice.kernel import LIMITS, kernel_of
 from louver.advice.losses import Losses, losses
 from louver.advice.product import compare, device_named
-from louver.advice.rates import Known, Recorded, Residuals, known
+from louver.advice.rates import Fitted, Known, Recorded, Residuals, known
 from louver.advice.times import Time, predicted
 from louver.library.times import H200
 
@@ -40,8 +40,11 @@ def test_measured_times_come_first_and_unknown_gpus_have_no_others() -> None:
     advice = compare(*sizes, ["f16", "e4m3"], "NVIDIA A100", {})
     assert advice.best is None and advice.close == () and all(row.limit == "" for row in advice.rows)
     assert advice.notes == ("no times of NVIDIA A100 are recorded: measure them here, with --measure",)
-    there = compare(*sizes, ["f16", "e4m3"], "NVIDIA A100", measured)
-    assert there["f16"].time == taken and there["e4m3"].refusal == "not measured" and there.notes == ()
+    there = compare(
+        *sizes, ["f16", "e4m3", "s8"], "NVIDIA A100", {**measured, (Format("e4m3"), *sizes): "no such kernel"}
+    )
+    assert there["f16"].time == taken and there.notes == ()
+    assert there["e4m3"].refusal == "no such kernel" and there["s8"].refusal == "not measured"
 
 
 def test_predictions_lie_beside_the_records() -> None:
@@ -56,21 +59,22 @@ def test_predictions_lie_beside_the_records() -> None:
 
 
 def test_intervals_are_wider_where_no_record_is_alike() -> None:
-    device = known()[NAME]
-
-    def width(format: Format, m: int, n: int, k: int) -> tuple[str, float]:
-        time = predicted(format, m, n, k, device)
-        return time.note, time.high / time.low
-
+    half, whole = Residuals(0.9, 1.2, 0), Residuals(0.9, 1.2, 5)
+    fitted = {("dense", "f16"): Fitted("dense", "f16", H200, half, whole)}
+    sizes = [(Format("f16"), 1024, 300, 1024), (Format("f16"), 4096, 8192, 4096)]
+    device = Known("X", {}, fitted, dict.fromkeys(((f, m, n, k) for f, m, n, k in sizes), Recorded(1.0, 0.0, 1.0)), {})
     for strange, note in (
-        ((Format("s8"), 4096, 100, 4096), "no record of up to 256 tokens"),
-        ((Format("e4m3", "4:8@128"), 4096, 4096, 4096), "no record of e4m3, rates of bf16"),
+        ((Format("f16"), 2048, 100, 2048), "no record of up to 256 tokens"),
+        ((Format("e4m3"), 2048, 300, 2048), "no record of e4m3, rates of f16"),
         ((Format("f16"), 64, 512, 64), "no record of a weight of so few elements"),
-        ((Format("f16"), 4096, 100_000, 4096), "no record of more than 8192 tokens"),
+        ((Format("f16"), 4096, 512, 4112), "no record of a weight of so many elements"),
+        ((Format("f16"), 4096, 9000, 4096), "no record of more than 8192 tokens"),
     ):
-        found, wide = width(*strange)
-        assert found == note and wide > width(replace(strange[0], element="bf16"), 4096, 512, 4096)[1]
-    assert width(Format("f16"), 4096, 512, 4096)[0] == ""
+        time = predicted(*strange, device)
+        assert time.note == note
+        assert (time.low / time.us, time.high / time.us) == pytest.approx((0.9**2, 1.2**2))
+    time = predicted(Format("f16"), 2048, 300, 2048, device)
+    assert time.note == "" and (time.low / time.us, time.high / time.us) == pytest.approx((0.9, 1.2))
 
 
 def test_the_limit_is_what_the_time_follows() -> None:

@@ -36,7 +36,8 @@ def test_a_product_as_a_table(cli: Cli) -> None:
     (row,) = [line for line in lines if line.startswith("e4m3 2:4 ")]
     assert "table" in row and "10.0 MiB" in row and "quantize, prune, compress" in row and "×, " in row
     assert any(line.startswith("fastest: ") and "--measure decides" in line for line in lines)
-    assert "s8: no record of up to 256 tokens" in lines
+    small = cli("advise", "64", "8", "64", "--format", "f16").output.splitlines()
+    assert "f16: no record of a weight of so few elements" in small
 
 
 def test_a_product_as_json(cli: Cli) -> None:
@@ -52,13 +53,15 @@ def test_a_model_as_tables_and_a_picture(cli: Cli, model: Path, tmp_path: Path) 
     output = cli("advise", "--model", model, "--tokens", "1,64", "--on", "h100").output
     assert f"{model}: 2 weights, NVIDIA H100 80GB HBM3" in output and "0 of 2" in output
     assert "model.layers.*.mlp.up_proj.weight" in output and "fastest: from 1 tokens on" in output
+    assert "lines that cross, by tokens: " in output
     assert "no record of a weight of so few elements: " in output
     record, picture = tmp_path / "a.json", tmp_path / "a.png"
     assert cli("advise", "--model", model, "--json", "-o", record).exit_code == 0
     found = json.loads(record.read_text())
     assert found["tokens"] == [1, 64, 4096] and len(found["layers"]) == 2
     assert len(found["lines"]["tokens"]) == len(found["lines"]["us"]["f16 2:4"]) > 20
-    assert found["lines"]["us"]["s8"][0] is None and found["crossings"][0]["tokens"] == 1
+    assert found["lines"]["us"]["s8"][0] is None and found["fastest"][0]["tokens"] == 1
+    assert all(each["ahead"] != each["behind"] for each in found["crossings"])
     pytest.importorskip("matplotlib")
     assert cli("plot", record, picture).exit_code == 0 and picture.read_bytes().startswith(b"\x89PNG")
     assert cli("advise", "8", "8", "8", "--json", "-o", record).exit_code == 0

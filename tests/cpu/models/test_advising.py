@@ -18,6 +18,7 @@ from louver.advice.formats import Format
 from louver.advice.rates import known
 from louver.advice.times import Time, time_of
 from louver.formats.pattern import Pattern
+from louver.models.advising import Crossing
 from louver.models.kept import Kept
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -82,6 +83,9 @@ def test_what_a_pattern_keeps(tmp_path: Path, weights: dict[str, Any]) -> None:
         assert not kept["up_proj"][pattern].holds and kept["up_proj"][pattern].share == pytest.approx(expected)
     assert found.kept(Format("bf16", "2:4")) == (2, pytest.approx((2 + kept["up_proj"][two].share) / 3))
     assert found.kept(Format("bf16")) is None
+    sparse = {"model.layers.0.mlp.down_proj.weight": weights["model.layers.0.mlp.down_proj.weight"]}
+    found = louver.models.advise(folder(tmp_path / "s", sparse), (1,), device="H200", formats=FORMATS)
+    assert found.kept(Format("bf16", "2:4")) == (1, 1.0) and found.kept(Format("bf16", "4:8@128")) is None
 
 
 def test_reading_ends_where_a_pattern_is_broken(tmp_path: Path, rng: np.random.Generator, monkeypatch: Any) -> None:
@@ -119,9 +123,10 @@ def test_measured_times_are_asked_once_a_shape_and_decide(tmp_path: Path, weight
         return {each: Time.spread(n if each.pattern is None else 10.0, 0.1, "measured") for each in formats}
 
     path = folder(tmp_path / "m", weights)
-    found = louver.models.advise(path, (4, 20), device="H200", formats=["bf16", "bf16 2:4"], timer=timer)
+    found = louver.models.advise(path, (4, 20), formats=["bf16", "bf16 2:4"], timer=timer)
     assert sorted(asked) == [(128, 4, 192), (128, 20, 192), (192, 4, 128), (192, 20, 128)]
-    assert found.drawn == (4, 20) and found.crossings == ((4, Format("bf16")), (20, Format("bf16", "2:4")))
+    assert found.drawn == (4, 20) and found.leaders == ((4, Format("bf16")), (20, Format("bf16", "2:4")))
+    assert found.crossings == (Crossing(20, Format("bf16", "2:4"), Format("bf16")),)
     total = found.total(Format("bf16"), 4)
     assert total is not None and total.us == 12 and total.origin == "measured"
 
@@ -133,6 +138,8 @@ def test_bad_input(tmp_path: Path, weights: dict[str, Any]) -> None:
             louver.models.advise(path, tokens)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="got 'A100': run louver advise --measure on that GPU"):
         louver.models.advise(path, (1,), device="A100")
+    with pytest.raises(ValueError, match="leave out timer or device, got 'H200'"):
+        louver.models.advise(path, (1,), device="H200", timer=lambda formats, m, n, k: {})
     norms = folder(tmp_path / "n", {"model.norm.weight": np.ones(128, np.float16)})
     with pytest.raises(ValueError, match=re.escape(f"no weight of {norms} can be pruned (")):
         louver.models.advise(norms, (1,))

@@ -21,7 +21,8 @@ QUICK = Protocol(rounds=2, burst_seconds=0.001, graph_seconds=0.001, pause_secon
 
 @pytest.mark.parametrize("n", [1, 17, 100])
 def test_every_format_has_a_time_unless_it_is_refused(n: int) -> None:
-    taken = bursts(torch, DEFAULT, 512, n, 1024, QUICK)
+    taken, refused = bursts(torch, DEFAULT, 512, n, 1024, QUICK)
+    assert not refused
     assert set(taken) == {each for each in DEFAULT if not each.refusal(512, n, 1024)}
     assert all(len(each) == 2 and min(each) > 1e-6 for each in taken.values())
 
