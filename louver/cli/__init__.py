@@ -10,6 +10,7 @@ from louver.cli.compiling import compile_
 from louver.cli.completion import completion
 from louver.cli.errors import CommandLine
 from louver.cli.machine import doctor, roofline, tune
+from louver.cli.targets import isa
 from louver.cli.weights import compress, decompress, demo, inspect, prune
 
 
@@ -30,7 +31,7 @@ def bench() -> None:
     """Time products and the vendor's libraries. Needs a GPU and PyTorch."""
 
 
-for command in (doctor, inspect, prune, compress, decompress, compile_, demo, plot, roofline, tune, completion):
+for command in (doctor, inspect, prune, compress, decompress, compile_, isa, demo, plot, roofline, tune, completion):
     app.add_command(command)
 for command in (gemm, schedules, ladder, kernels, host, nm, nm_ladder, model):
     bench.add_command(command)

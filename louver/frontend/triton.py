@@ -104,7 +104,7 @@ def _ttir(
         _constants(elements, constexprs),
         {elements.paths[name]: [[sparse_mark(pattern), sparse_axis(pattern)]] for name, pattern in sparse.items()},
     )
-    gpu: Any = backends.GPUTarget("cuda", int(machine(target).name.removeprefix("sm_").rstrip("a")), 32)
+    gpu: Any = backends.GPUTarget("cuda", machine(target).number, 32)
     backend: Any = compiler.make_backend(gpu)
     options: Any = backend.parse_options({})
     context: Any = library.ir.context()

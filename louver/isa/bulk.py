@@ -13,7 +13,7 @@ import numpy as np
 
 from louver.isa.instruction import LANES, SM90, Bits, Effect, Operand, Pure, Requirement
 from louver.isa.machine import GENERIC_PARAMETERS, Outcome, WarpState
-from louver.isa.targets import MAX_PENDING_COPIES, MBARRIER_MAX_TRANSACTION_BYTES
+from louver.isa.targets import MAX_PENDING_COPIES, MBARRIER_MAX_TRANSACTION_BYTES, BulkSpace
 
 MAX_RANK = 5
 """Greatest number of dimensions of a tensor map."""
@@ -87,17 +87,23 @@ class BulkTensorLoad(Effect):
 
     Operands: destination, map, coordinates (s32, innermost first), mbarrier. `multicast` adds a b16 mask of CTA ranks:
     each of these CTAs receives the box and completes its bytes on a barrier, both at the same offsets. `cache_hint`
-    adds a 64-bit policy of createpolicy. rank: dimensions of the map.
+    adds a 64-bit policy of createpolicy. rank: dimensions of the map. space: of the destination, "shared::cta" for the
+    CTA's own memory. The meaning is the same, but see `Target.bulk_copies`.
     """
 
     multicast: bool = False
     rank: int = 2
     cache_hint: bool = False
-
-    needs = SM90
+    space: BulkSpace = "shared::cluster"
 
     def __post_init__(self) -> None:
         _check_rank(self.rank)
+        if self.multicast and self.space == "shared::cta":
+            raise ValueError("a multicast copy goes to shared::cluster, got shared::cta: that is one CTA's memory")
+
+    @property
+    def requires(self) -> Requirement:
+        return Requirement((8, 6), "sm_90") if self.space == "shared::cta" else SM90
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -115,7 +121,7 @@ class BulkTensorLoad(Effect):
     @property
     def mnemonic(self) -> str:
         options = (".multicast::cluster" if self.multicast else "") + (".L2::cache_hint" if self.cache_hint else "")
-        return f"cp.async.bulk.tensor.{self.rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes{options}"
+        return f"cp.async.bulk.tensor.{self.rank}d.{self.space}.global.tile.mbarrier::complete_tx::bytes{options}"
 
     def text(self, *args: str) -> str:
         """Map and coordinates share one pair of brackets."""

@@ -75,7 +75,7 @@ class ToF32(Pure):
 
     @property
     def requires(self) -> Requirement:
-        return Requirement((7, 8), "sm_90") if self.source == "bf16" else Requirement()
+        return Requirement((7, 1)) if self.source == "bf16" else Requirement()
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         result = inputs[0].view(element_type(self.source).numpy).astype(np.float32)
@@ -93,7 +93,7 @@ class Fp8PairFromF32(Pure):
 
     opcode = "cvt.rn.satfinite.{self.to}x2.f32"
     takes = (_out("b16"), Operand("a", "in", "f32"), Operand("b", "in", "f32"))
-    needs = Requirement((7, 8), "sm_90")
+    needs = Requirement((8, 1), "sm_89")
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         high, low = (self._byte(bits).astype(np.uint16) for bits in inputs)
@@ -115,7 +115,7 @@ class HalfPairFromFp8(Pure):
 
     opcode = "cvt.rn.f16x2.{self.source}x2"
     takes = (_out("b32"), Operand("a", "in", "b16", kind="register"))
-    needs = Requirement((7, 8), "sm_90")
+    needs = Requirement((8, 1), "sm_89")
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
         halves = inputs[0].view(element_type(self.source).numpy).astype(np.float16)
@@ -125,18 +125,25 @@ class HalfPairFromFp8(Pure):
 
 @dataclass(frozen=True, slots=True)
 class IntegerToF32(Pure):
-    """`cvt.rn.f32.s32 d, a` (or u32, s64, u64): to nearest even."""
+    """`cvt.rn.f32.s32 d, a` (or u32, s64, u64): to nearest even (`rn`), or towards zero (`rz`)."""
 
     source: Whole
+    rounding: Literal["rn", "rz"] = "rn"
 
-    opcode = "cvt.rn.f32.{self.source}"
+    opcode = "cvt.{self.rounding}.f32.{self.source}"
 
     @property
     def operands(self) -> tuple[Operand, ...]:
         return _out("f32"), Operand("a", "in", REGISTER[self.source])
 
     def compute(self, *inputs: Bits) -> tuple[Bits, ...]:
-        return (inputs[0].view(VALUE[self.source]).astype(np.float32).view(np.uint32),)
+        whole = inputs[0].view(VALUE[self.source])
+        near = whole.astype(np.float32)
+        if self.rounding == "rz":
+            # Exact: float64 cannot hold all 64-bit integers, but Python's can.
+            above = [abs(int(value)) > abs(exact) for value, exact in zip(near.tolist(), whole.tolist(), strict=True)]
+            near = np.where(above, np.nextafter(near, np.float32(0)), near)
+        return (near.view(np.uint32),)
 
 
 @dataclass(frozen=True, slots=True)

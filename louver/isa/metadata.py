@@ -22,9 +22,10 @@ w has rows 16w … 16w+15. T is a lane, g are groups, [hi:lo] are bits. The firs
      8     T1 [15:0]     T1 [31:16]    T3 [15:0]     T3 [31:16]
      1     T4 [15:0]     T4 [31:16]    T6 [15:0]     T6 [31:16]
 
-mma.sp takes the same words of one warp, so data prepacked for wgmma serves both (`of_warp`). For 16-bit types and tf32
-it also has products of half as many columns. Their selector s, 0 … 3, is the thread of four that supplies groups 4s …
-4s+3.
+mma.sp takes the same words of one warp, so data prepacked for wgmma serves both (`of_warp`). It also has products of
+half as many columns, but not of 8-bit floats. For 16-bit types and tf32, their selector s, 0 … 3, is the thread of four
+that supplies groups 4s … 4s+3. For 8-bit integers, selector 0 takes groups 0 … 7 from T%4 = 0, 1, selector 1 the others
+from T%4 = 2, 3.
 
 Source: PTX ISA, Matrix Fragments for sparse wgmma.mma_async.m64nNk32, m64nNk16 and m64nNk64; Sparse matrix storage and
 Matrix Fragments for sparse mma.m16n8k16, k32, k8 and k64.

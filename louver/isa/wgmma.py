@@ -22,7 +22,7 @@ from louver.isa.instruction import Bits, Effect, Operand, RegType, Requirement
 from louver.isa.metadata import MAPS, MetadataMap
 from louver.isa.product_meaning import multiply
 from louver.isa.swizzle import CHUNK, Major
-from louver.isa.targets import FP8, MAX_PENDING_PRODUCTS
+from louver.isa.targets import FP8, MAX_PENDING_PRODUCTS, MmaFamily
 from louver.isa.wgmma_meaning import Shared, read
 
 if TYPE_CHECKING:
@@ -144,6 +144,21 @@ class Wgmma(Effect):
     def _type_b(self) -> ElementType:
         return element_type(self.b)
 
+    @property
+    def family(self) -> MmaFamily:
+        """The name in a target's units."""
+        return "wgmma.sp" if self.sparse else "wgmma"
+
+    @property
+    def unit(self) -> str:
+        """The family: a warpgroup's products have no kinds."""
+        return self.family
+
+    @property
+    def shape(self) -> str:
+        """m, n and k, as PTX writes them."""
+        return f"m{ROWS}n{self.n}k{self.k}"
+
     # --- text ------------------------------------------------------------------------------------------------------
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -166,8 +181,7 @@ class Wgmma(Effect):
     def mnemonic(self) -> str:
         sparse = ".sp" if self.sparse else ""
         saturate = ".satfinite" if self.satfinite else ""
-        shape = f"m{ROWS}n{self.n}k{self.k}"
-        return f"wgmma.mma_async{sparse}.sync.aligned.{shape}{saturate}.{self.d}.{self.a}.{self.b}"
+        return f"wgmma.mma_async{sparse}.sync.aligned.{self.shape}{saturate}.{self.d}.{self.a}.{self.b}"
 
     def text(self, *args: str) -> str:
         """The selector comes before scale-d, the constants after it."""

@@ -28,6 +28,7 @@ from louver.isa.matrix import StoreMatrix
 from louver.isa.memory import Load, LoadParameter, Store, SymbolAddress
 from louver.isa.scalar import REGISTER
 from louver.isa.sync import BarrierSync, ClusterArrive, ClusterWait, FenceProxyAsync, SetMaxRegisters
+from louver.isa.targets import BulkSpace
 from louver.ptx.arithmetic import Arithmetic
 from louver.ptx.core import Number
 from louver.ptx.module import Address, Imm, Reg
@@ -160,12 +161,13 @@ class KernelBuilder(Arithmetic):
         *,
         multicast: int | None = None,
         evict: Eviction | None = None,
+        space: BulkSpace = "shared::cluster",
     ) -> None:
         """Copy a box to shared memory. coordinates: one for each dimension. multicast: mask of CTA ranks. evict:
-        whether the L2 cache evicts the data first or last.
+        whether the L2 cache evicts the data first or last. space: see `BulkTensorLoad`.
         """
         mask: list[Reg] = [] if multicast is None else [self.mov(multicast, kind="b16")]
-        load = BulkTensorLoad(multicast is not None, rank=len(coordinates), cache_hint=evict is not None)
+        load = BulkTensorLoad(multicast is not None, len(coordinates), evict is not None, space)
         self.emit(load, destination, tensor_map, tuple(coordinates), mbarrier, *mask, *self._policy(evict))
 
     def bulk_tensor_store(

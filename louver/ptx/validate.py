@@ -121,7 +121,7 @@ def _check_kernel(kernel: Kernel, machine: Target) -> None:
         ("threads", kernel.threads, 1, machine.max_threads),
         ("CTAs a cluster", kernel.cluster, 1, machine.max_cluster),
         ("bytes of dynamic shared memory", kernel.dynamic_shared, 0, machine.max_shared_bytes),
-        ("CTAs an SM", kernel.min_ctas, 1, machine.max_threads // 32),
+        ("CTAs an SM", kernel.min_ctas, 1, machine.sm_ctas),
     )
     for what, value, low, high in limits:
         if not low <= value <= high:
@@ -148,14 +148,15 @@ class _Instructions:
                 else:
                     _check_predicate(node.condition)
             except ValueError as error:
-                raise ValidationError(f"{self._kernel.name}, instruction {index} ({what}): {error}") from None
+                at = f" at {node.place}" if node.place else ""
+                raise ValidationError(f"{self._kernel.name}, instruction {index} ({what}){at}: {error}") from None
 
     def _instruction(self, node: Inst) -> None:
         check_arguments(node.op, node.args)
         if node.guard is not None:
             _check_predicate(node.guard)
         needed = node.op.requires.target
-        if not provides(self._machine.name, needed):
+        if not self._machine.provides(needed):
             raise ValueError(f"needs {needed}, got the target {self._machine.name}")
         for arg in node.args:
             symbol = arg.base if isinstance(arg, Address) else arg
@@ -170,13 +171,6 @@ class _Instructions:
         if isinstance(arg, Address) and (arg.offset or self._params.get(str(arg.base)) != op.type):
             declared = self._params.get(str(arg.base), "no parameter")
             raise ValueError(f"reads the whole of a {op.type} parameter, got {arg.base} ({declared}) + {arg.offset}")
-
-
-def provides(name: str, needed: str) -> bool:
-    """Whether target `name` has what `needed` has: the same target for a suffix (`sm_90a`), else at least that."""
-    if needed[-1].isalpha():
-        return name == needed
-    return int(name.removeprefix("sm_").rstrip("af")) >= int(needed.removeprefix("sm_"))
 
 
 def _check_predicate(register: Reg) -> None:

@@ -17,6 +17,7 @@ from louver.ir.refusal import source_location
 from louver.ir.tile import AtomicOp, DecompressOp, DotOp, MmaAttr, element_name
 from louver.ir.tile.types import register_encoding, tensor_of
 from louver.isa.fragments import ROWS
+from louver.isa.targets import MmaFamily
 from louver.library.times import H200
 
 if TYPE_CHECKING:
@@ -142,10 +143,18 @@ def _without_instruction(made: CompiledTiles) -> str | None:
         if not isinstance(op, DotOp):
             continue
         encoding, element = register_encoding(op.d.type), element_name(tensor_of(op.a).element_type)
-        if element not in made.target.emulated or not isinstance(encoding, MmaAttr) or encoding.of_warpgroup:
+        family: MmaFamily = "mma" if op.sparse_index is None else "mma.sp::ordered_metadata"
+        if made.target.support(family, element) != "emulated":
+            continue
+        if not isinstance(encoding, MmaAttr) or encoding.of_warpgroup:
             continue
         rows, _ = product_shape(op)
         place = source_location(op.location)
+        if not made.target.has("wgmma"):
+            return (
+                f"{made.target.name} has no instruction for {element}; the dot{f' at {place}' if place else ''} is made of others, which "
+                "are slower: multiply f16"
+            )
         which = "rows of the sparse operand" if op.sparse_index is not None else "rows"
         advice = (
             f"choose blocks with {ROWS} {which} or more"

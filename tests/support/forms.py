@@ -94,7 +94,13 @@ def pure_forms() -> Iterator[Pure]:
     for kind in ("s32", "u32", "s64", "u64", "f32"):
         yield from (Compare(compare, kind) for compare in COMPARE)
     for kind in ("u32", "s32"):
-        yield from (MultiplyWide(kind), MultiplyWide(kind, add=True), ExtractField(kind), IntegerToF32(kind))
+        yield from (
+            MultiplyWide(kind),
+            MultiplyWide(kind, add=True),
+            ExtractField(kind),
+            IntegerToF32(kind),
+            IntegerToF32(kind, "rz"),
+        )
         yield from (F32ToInteger(kind, rounding) for rounding in ("rni", "rzi"))
     for kind in ("b16", "b32", "b64", "f32"):
         yield from (Move(kind), Select(kind))
@@ -161,6 +167,7 @@ def effect_forms() -> Iterator[Effect | Pure]:
         yield from (BulkTensorLoad(rank=rank), BulkTensorStore(rank), BulkTensorStore(rank, cache_hint=True))
         yield from (BulkTensorStore(rank, add=True), BulkTensorStore(rank, True, add=True))
     yield from (BulkTensorLoad(True), BulkTensorLoad(True, cache_hint=True), BulkTensorLoad(cache_hint=True))
+    yield from (BulkTensorLoad(space="shared::cta"), BulkTensorLoad(cache_hint=True, space="shared::cta"))
     yield from (CachePolicy("first"), CachePolicy("last"))
     yield from (TensorMapFetch(), BulkLoad(), BulkCommit(), BulkWait(0), BulkWait(3), BulkWait(0, reads_only=False))
     yield from (AsyncCopy(), AsyncCopy(8), AsyncCopy(4), AsyncCommit(), AsyncWait(0), AsyncWait(2))

@@ -68,3 +68,41 @@ def changed(kind: str, start: np.ndarray, x: np.ndarray) -> np.ndarray:
             old, new = old.view(f"u{old.itemsize}"), new.view(f"u{new.itemsize}")
         wanted[place] = CHANGES[kind](old, new).view(start.dtype)[0]
     return wanted
+
+
+DOT = """tt.func public @k(%d: !tt.ptr<{out}>, %a: !tt.ptr<{t}>, %b: !tt.ptr<{t}>) {{
+  %m = tt.make_range {{start = 0 : i32, end = 16 : i32}} : tensor<16xi32>
+  %k = tt.make_range {{start = 0 : i32, end = {k} : i32}} : tensor<{k}xi32>
+  %m1 = tt.expand_dims %m {{axis = 1 : i32}} : tensor<16xi32> -> tensor<16x1xi32>
+  %n0 = tt.expand_dims %m {{axis = 0 : i32}} : tensor<16xi32> -> tensor<1x16xi32>
+  %k1 = tt.expand_dims %k {{axis = 1 : i32}} : tensor<{k}xi32> -> tensor<{k}x1xi32>
+  %k0 = tt.expand_dims %k {{axis = 0 : i32}} : tensor<{k}xi32> -> tensor<1x{k}xi32>
+  %ck = arith.constant dense<{k}> : tensor<16x1xi32>
+  %cn = arith.constant dense<16> : tensor<{k}x1xi32>
+  %cd = arith.constant dense<16> : tensor<16x1xi32>
+  %ra = arith.muli %m1, %ck : tensor<16x1xi32>
+  %rb = arith.muli %k1, %cn : tensor<{k}x1xi32>
+  %rd = arith.muli %m1, %cd : tensor<16x1xi32>
+  %a0 = tt.broadcast %ra : tensor<16x1xi32> -> tensor<16x{k}xi32>
+  %a1 = tt.broadcast %k0 : tensor<1x{k}xi32> -> tensor<16x{k}xi32>
+  %b0 = tt.broadcast %rb : tensor<{k}x1xi32> -> tensor<{k}x16xi32>
+  %b1 = tt.broadcast %n0 : tensor<1x16xi32> -> tensor<{k}x16xi32>
+  %d0 = tt.broadcast %rd : tensor<16x1xi32> -> tensor<16x16xi32>
+  %d1 = tt.broadcast %n0 : tensor<1x16xi32> -> tensor<16x16xi32>
+  %oa = arith.addi %a0, %a1 : tensor<16x{k}xi32>
+  %ob = arith.addi %b0, %b1 : tensor<{k}x16xi32>
+  %od = arith.addi %d0, %d1 : tensor<16x16xi32>
+  %pa = tt.splat %a : !tt.ptr<{t}> -> tensor<16x{k}x!tt.ptr<{t}>>
+  %pb = tt.splat %b : !tt.ptr<{t}> -> tensor<{k}x16x!tt.ptr<{t}>>
+  %pd = tt.splat %d : !tt.ptr<{out}> -> tensor<16x16x!tt.ptr<{out}>>
+  %qa = tt.addptr %pa, %oa : tensor<16x{k}x!tt.ptr<{t}>>, tensor<16x{k}xi32>
+  %qb = tt.addptr %pb, %ob : tensor<{k}x16x!tt.ptr<{t}>>, tensor<{k}x16xi32>
+  %qd = tt.addptr %pd, %od : tensor<16x16x!tt.ptr<{out}>>, tensor<16x16xi32>
+  %va = tt.load %qa : tensor<16x{k}x!tt.ptr<{t}>>
+  %vb = tt.load %qb : tensor<{k}x16x!tt.ptr<{t}>>
+  %zero = arith.constant dense<{zero}> : tensor<16x16x{out}>
+  %v = tt.dot %va, %vb, %zero{precision} : tensor<16x{k}x{t}> * tensor<{k}x16x{t}> -> tensor<16x16x{out}>
+  tt.store %qd, %v : tensor<16x16x!tt.ptr<{out}>>
+  tt.return
+}}"""
+"""A dot of 16×k and k×16. t, out: element types. zero: of `out`. precision: of f32."""

@@ -13,9 +13,10 @@ import numpy as np
 
 from louver.emulator import GlobalMemory, run
 from louver.formats.dtypes import element_type
+from louver.isa.catalogue import narrow_shapes, warp_shapes
 from louver.isa.fragments import Fragment
 from louver.isa.instruction import RegType
-from louver.isa.mma import ACCUMULATORS, INTEGER, Mma, legal_k
+from louver.isa.mma import ACCUMULATORS, Mma
 from louver.isa.mma_fragments import COLUMNS
 from louver.isa.prepack import columns_per_load, prepack
 from louver.ptx.builder import KernelBuilder
@@ -31,18 +32,19 @@ TYPES = [(a, b, d) for (a, b), sums in ACCUMULATORS.items() for d in sums]
 
 
 def shapes() -> Iterator[Mma]:
-    """Every type and shape, selector 0."""
-    for a, b, d in TYPES:
-        for sparse in (False, True):
-            yield from (Mma(a, b, d, k, sparse) for k in legal_k(a, sparse))
+    """Every shape of types that tensors have, selector 0."""
+    return warp_shapes()
 
 
 def every_form() -> Iterator[Mma]:
-    """Every legal form."""
-    for form in shapes():
+    """Every legal form, and some selectors of scales."""
+    for form in (*warp_shapes(), *narrow_shapes()):
         for selector in range(form.selectors):
-            saturations = (False, True) if form.a in INTEGER else (False,)
+            saturations = (False, True) if form.d == "s32" else (False,)
             yield from (replace(form, selector=selector, satfinite=saturate) for saturate in saturations)
+        if form.scale:
+            last = range(0, 4, form.blocks)[-1]
+            yield replace(form, scale_a=(last, 1), scale_b=(last, 3))
 
 
 def over_warps(fragment: Fragment, matrix: np.ndarray) -> np.ndarray:

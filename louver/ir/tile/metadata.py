@@ -20,7 +20,6 @@ from xdsl.ir import Attribute
 from louver.formats.dtypes import element_type
 from louver.ir.tile.elements import element_name
 from louver.isa.metadata import MAPS
-from louver.isa.mma import legal_k
 
 METADATA_ROWS = 16
 """Rows of the sparse tensor for a row of metadata: the rows of one warp."""
@@ -57,5 +56,6 @@ def divides(shape: Sequence[int], element: Attribute) -> bool:
 
 
 def least_columns(element: Attribute) -> int:
-    """Columns of the smallest product of one warp. Its metadata is a word, or a thread's share of a word."""
-    return legal_k(element_name(element), sparse=True)[0]
+    """Columns of the smallest tile: those of a thread's share of a metadata word, or of a whole word of 8-bit types."""
+    whole = word_columns(element)
+    return whole if element_type(element_name(element)).bits == 8 else whole // QUAD

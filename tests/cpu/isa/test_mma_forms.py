@@ -7,8 +7,10 @@ import re
 import numpy as np
 import pytest
 
+from louver.isa.catalogue import narrow_shapes
 from louver.isa.instruction import Requirement
 from louver.isa.mma import FP8, INTEGER, Mma, legal_k
+from louver.isa.targets import TARGETS, target
 from louver.ptx.assembler import assemble
 from louver.ptx.module import Module
 from louver.ptx.printer import print_module
@@ -19,20 +21,37 @@ from support.warp_products import every_form, make_product, product_kernel, shap
 
 
 def test_the_forms_are_these():
-    forms = list(every_form())
-    assert len(forms) == len(set(forms)) == 56
+    forms = list(shapes())
+    assert len(forms) == len(set(forms)) == 36
     assert {(f.a, f.sparse, f.k, f.selectors) for f in forms} == {
         *((a, False, k, 1) for a in ("f16", "bf16") for k in (8, 16)),
         *((a, True, k, n) for a in ("f16", "bf16") for k, n in ((16, 4), (32, 2))),
         *(("tf32", False, k, 1) for k in (4, 8)),
         *(("tf32", True, k, n) for k, n in ((8, 4), (16, 2))),
         *((a, sparse, 64 if sparse else 32, 1) for a in ("e4m3", "e5m2", "s8", "u8") for sparse in (False, True)),
+        *((a, True, 32, 2) for a in ("s8", "u8")),
     }
+
+
+def test_the_narrow_forms_are_these():
+    forms = list(narrow_shapes())
+    assert len(forms) == len(set(forms)) == 90
+    assert {(f.kind, f.scale, f.blocks, f.sparse, f.k, f.selectors) for f in forms} == {
+        *(("", "", 0, False, k, 1) for k in (32, 64)),
+        *(("", "", 0, True, k, n) for k, n in ((64, 2), (128, 1))),
+        ("f8f6f4", "", 0, True, 64, 1),
+        ("mxf8f6f4", "ue8m0", 1, True, 64, 1),
+        *((kind, "ue8m0", 2, True, 128, 1) for kind in ("mxf4", "mxf4nvf4")),
+        ("mxf4nvf4", "ue4m3", 4, True, 128, 1),
+    }
+    every = list(every_form())
+    assert len(every) == len(set(every)) == 214
 
 
 def test_k_doubles_where_a_is_sparse():
     assert legal_k("f16", False) == (8, 16) and legal_k("f16", True) == (16, 32)
-    assert legal_k("tf32", True) == (8, 16) and legal_k("u8", True) == (64,)
+    assert legal_k("tf32", True) == (8, 16) and legal_k("u8", True) == (32, 64)
+    assert legal_k("u8", False) == (32,) and legal_k("e4m3", True) == (64,)
 
 
 @pytest.mark.parametrize(
@@ -46,6 +65,15 @@ def test_k_doubles_where_a_is_sparse():
         (
             Mma("bf16", "bf16", "f32", 32, True, 1),
             "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32 d, a, b, c, e, 0x1",
+        ),
+        (
+            Mma("e2m1", "e4m3", "f16", 64, True, kind="f8f6f4"),
+            "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.kind::f8f6f4.f16.e2m1.e4m3.f16 d, a, b, c, e, 0x0",
+        ),
+        (
+            Mma("e2m1", "e2m1", "f32", 128, True, kind="mxf4nvf4", scale="ue4m3", scale_b=(0, 3)),
+            "mma.sp::ordered_metadata.sync.aligned.m16n8k128.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3 "
+            "d, a, b, c, e, 0x0, scale-a, {0, 0}, scale-b, {0, 3}",
         ),
         (
             Mma("tf32", "tf32", "f32", 8, True, 3),
@@ -87,13 +115,36 @@ def test_operands():
         ({"a": "e4m3", "b": "e5m2", "d": "f16", "k": 64}, "accumulates in f32, got f16"),
         ({"k": 8}, "k of a sparse product of f16 is 16 or 32, got 8"),
         ({"k": 32, "sparse": False}, "k of a dense product of f16 is 8 or 16, got 32"),
-        ({"a": "s8", "b": "s8", "d": "s32", "k": 32}, "k of a sparse product of s8 is 64, got 32"),
+        ({"a": "s8", "b": "s8", "d": "s32", "k": 16}, "k of a sparse product of s8 is 32 or 64, got 16"),
+        ({"a": "e4m3", "b": "e4m3", "k": 32}, "k of a sparse product of e4m3 is 64, got 32"),
         ({"satfinite": True}, "satfinite belongs to integer products, got f16 x f16"),
         ({"selector": 4}, "sparse product of f16 with k 16 is 0 to 3, got 4"),
         ({"k": 32, "selector": 2}, "sparse product of f16 with k 32 is 0 to 1, got 2"),
         ({"a": "u8", "b": "u8", "d": "s32", "k": 64, "selector": 1}, "sparse product of u8 with k 64 is 0, got 1"),
         ({"sparse": False, "selector": 1}, "the selector of a dense product of f16 with k 16 is 0, got 1"),
         ({"selector": -1}, "is 0 to 3, got -1"),
+        ({"kind": "f4"}, "kinds are of sparse products, f8f6f4, .*, got sparse f4"),
+        ({"kind": "mxf4", "sparse": False}, "kinds are of sparse products, .*, got dense mxf4"),
+        ({"a": "e4m3", "b": "e4m3", "kind": "f8f6f4", "k": 64}, "e4m3 x e4m3 accumulates in f16, got f32"),
+        ({"a": "e2m1", "b": "e2m1", "k": 64}, "mma multiplies f16 x f16, .*, got e2m1 x e2m1"),
+        ({"a": "e2m1", "b": "e2m3", "kind": "mxf4", "k": 128}, "mma multiplies e2m1 x e2m1, got e2m1 x e2m3"),
+        ({"a": "s4", "b": "u4", "d": "s32", "k": 32}, "k of a sparse product of s4 is 64 or 128, got 32"),
+        ({"a": "e2m1", "b": "e2m1", "kind": "mxf4", "k": 64, "scale": "ue8m0"}, "product of e2m1 is 128, got 64"),
+        ({"a": "e2m1", "b": "e2m1", "kind": "mxf4", "k": 128}, "scales of mxf4 are ue8m0, got ''"),
+        (
+            {"a": "e2m1", "b": "e2m1", "kind": "mxf4", "k": 128, "scale": "ue4m3"},
+            "scales of mxf4 are ue8m0, got 'ue4m3'",
+        ),
+        ({"scale": "ue8m0"}, "scales of a product without a kind are none, got 'ue8m0'"),
+        (
+            {"a": "e2m1", "b": "e2m1", "kind": "mxf4", "k": 128, "scale": "ue8m0", "scale_a": (1, 0)},
+            "scale_a is a byte of 0, 2 and a thread below 2, got 1, 0",
+        ),
+        (
+            {"a": "e2m1", "b": "e3m2", "kind": "mxf8f6f4", "k": 64, "scale": "ue8m0", "scale_b": (3, 4)},
+            "scale_b is a byte of 0, 1, 2, 3 and a thread below 4, got 3, 4",
+        ),
+        ({"scale_a": (1, 0)}, "scale_a is a byte of 0 and a thread below 1, got 1, 0"),
     ],
     ids=str,
 )
@@ -109,17 +160,27 @@ def test_requirements():
     assert Mma("e4m3", "e5m2", "f32", 64, True).requires == Requirement((8, 5), "sm_89")
 
 
-@pytest.mark.parametrize("target", ["sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a"])
-def test_ptxas_takes_every_form_for_every_target_that_has_it(target):
-    """Text for the target, with the version that the newest form and the target need."""
-    forms = [form for form in every_form() if form.requires.target != "sm_89" or target != "sm_80"]
-    text = print_module(Module("sm_90a", [statement_kernel("every", list(forms))]))
-    version = {"sm_100a": (8, 6), "sm_120a": (8, 7)}.get(target, (8, 5))
-    assemble_text(header(version, target) + text[text.index(".visible") :], target)
+@pytest.mark.parametrize("name", TARGETS)
+def test_ptxas_takes_the_forms_that_a_target_provides_and_no_others(name):
+    """So do the target's units. Texts have the version that the newest form and the target need."""
+    machine = target(name)
+    given = [form for form in every_form() if machine.provides(form.requires.target)]
+    assert set(given) <= {form for form in every_form() if machine.support(form.family, form.a, form.kind)}
+    assemble(print_module(Module(name, [statement_kernel("every", given)])), name)
+    denied = [form for form in every_form() if form not in given]
+    if not denied:
+        return
+    text = print_module(Module("sm_120a", [statement_kernel("none", denied)]))
+    ptx = header(max(machine.min_ptx, (8, 7)), name) + text[text.index(".visible") :]
+    with pytest.raises(AssertionError) as refused:
+        assemble_text(ptx, name)
+    lines = {number for number, line in enumerate(ptx.splitlines(), 1) if "mma" in line}
+    assert len(lines) == len(denied)
+    assert {int(number) for number in re.findall(r"line (\d+); error", str(refused.value))} >= lines
 
 
 @pytest.mark.parametrize(
-    ("form", "version", "target"),
+    ("form", "version", "name"),
     [
         (Mma("f16", "f16", "f32", 32, True), (8, 4), "sm_80"),
         (Mma("e4m3", "e4m3", "f32", 32), (8, 3), "sm_89"),
@@ -128,13 +189,13 @@ def test_ptxas_takes_every_form_for_every_target_that_has_it(target):
     ],
     ids=str,
 )
-def test_an_older_version_or_target_is_not_enough(form, version, target):
+def test_an_older_version_or_target_is_not_enough(form, version, name):
     text = print_module(Module("sm_90a", [statement_kernel("one", [form])]))
     with pytest.raises(AssertionError, match="PTX ISA|\\.version|not support|requires"):
-        assemble_text(header(version, target) + text[text.index(".visible") :], target)
-    if target == "sm_80" and form.a == "e4m3":
+        assemble_text(header(version, name) + text[text.index(".visible") :], name)
+    if name == "sm_80" and form.a == "e4m3":
         with pytest.raises(ValidationError, match="needs sm_89, got the target sm_80"):
-            print_module(Module(target, [statement_kernel("one", [form])]))
+            print_module(Module(name, [statement_kernel("one", [form])]))
 
 
 def test_sparse_products_reach_the_machine_code_as_sparse_ones(rng):

@@ -88,7 +88,7 @@ def test_words_prepacked_for_a_warpgroup_are_those_of_its_warps(name, rng):
     blocks, loads, _, per_load = prepacked.shape
     entries = prepacked.reshape(blocks, loads, 4, 32, per_load).transpose(0, 2, 1, 4, 3)
     metadata = np.ascontiguousarray(entries).view(np.int16).reshape(rows // METADATA_ROWS, -1)
-    selectors = {16: (2, 4), 32: (2, 4), 8: (1,)}[bits]
+    selectors = {16: (2, 4), 32: (2, 4), 8: (1, 2)}[bits]
     for row in range(rows // METADATA_ROWS):
         for word in range(words):
             lanes = metadata[row, word * WORD_ENTRIES : (word + 1) * WORD_ENTRIES].view(np.uint32)
@@ -104,6 +104,7 @@ def test_the_selector_is_the_number_of_the_contributing_lanes():
     assert contributing(of_warp(16, 4), 3).nonzero()[0].tolist() == list(range(3, 32, 4))
     assert contributing(of_warp(16, 2), 1).nonzero()[0].tolist() == [t for t in range(32) if t % 4 in (2, 3)]
     assert contributing(of_warp(8, 1), 0).all()
+    assert contributing(of_warp(8, 2), 1).nonzero()[0].tolist() == [t for t in range(32) if t % 4 in (2, 3)]
 
 
 # --- meaning -------------------------------------------------------------------------------------------------------

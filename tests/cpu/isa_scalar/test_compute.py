@@ -288,6 +288,10 @@ def test_integers_to_floats_and_back(kind: str, rng: Random) -> None:
     a = random_integers(rng, kind)
     (result,) = IntegerToF32(kind).compute(a)
     _check_floats(result, [Fraction(x) if x else 0.0 for x in integers(a, kind)], "f32")
+    (cut,) = IntegerToF32(kind, "rz").compute(a)
+    for value, got in zip(integers(a, kind), cut.view(np.float32).tolist(), strict=True):
+        shift = max(abs(value).bit_length() - 24, 0)
+        assert int(got) == (abs(value) >> shift << shift) * (-1 if value < 0 else 1)
     x = rng.normal(size=32).astype(np.float32) * np.float32(2.0) ** rng.integers(0, 36, 32).astype(np.float32)
     x[:6] = [0.5, 1.5, -2.5, np.nan, np.inf, -np.inf]
     low, high = (-(1 << 31), (1 << 31) - 1) if kind == "s32" else (0, (1 << 32) - 1)

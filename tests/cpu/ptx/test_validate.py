@@ -12,7 +12,7 @@ from louver.isa.move import Move
 from louver.isa.scalar import Binary, Compare
 from louver.isa.sync import BarrierSync, SetMaxRegisters
 from louver.ptx.module import Address, Arg, Block, If, Imm, Inst, Kernel, Module, Node, Param, Reg, While
-from louver.ptx.validate import ValidationError, check_arguments, provides, validate
+from louver.ptx.validate import ValidationError, check_arguments, validate
 
 R0, R1, R2 = (Reg("b32", i) for i in range(3))
 P0, P1 = (Reg("pred", i) for i in range(2))
@@ -189,6 +189,7 @@ def test_parts_of_a_warp_may_not(nodes: list[Node], index: int) -> None:
         (lambda: check(threads=0), "sm_90a has 1 to 1024 threads, got 0"),
         (lambda: check(threads=1056), "1 to 1024 threads, got 1056"),
         (lambda: check(cluster=9), "1 to 8 CTAs a cluster, got 9"),
+        (lambda: check(min_ctas=25, target="sm_89"), "sm_89 has 1 to 24 CTAs an SM, got 25"),
         (lambda: check(cluster=2, target="sm_80"), "sm_80 has 1 to 1 CTAs a cluster, got 2"),
         (lambda: check(dynamic_shared=227 * 1024 + 1), "bytes of dynamic shared memory, got 232449"),
         (lambda: check(min_ctas=0), "CTAs an SM, got 0"),
@@ -198,19 +199,3 @@ def test_parts_of_a_warp_may_not(nodes: list[Node], index: int) -> None:
 def test_broken_rules_are_named(act: Callable[[], None], rule: str) -> None:
     with pytest.raises(ValueError, match=rule):
         act()
-
-
-@pytest.mark.parametrize(
-    "target,needed,has",
-    [
-        ("sm_90a", "sm_90", True),
-        ("sm_90a", "sm_90a", True),
-        ("sm_100a", "sm_90", True),
-        ("sm_100a", "sm_90a", False),
-        ("sm_80", "sm_90", False),
-        ("sm_80", "sm_80", True),
-        ("sm_120a", "sm_100a", False),
-    ],
-)
-def test_what_targets_provide(target: str, needed: str, has: bool) -> None:
-    assert provides(target, needed) == has

@@ -16,7 +16,7 @@ from louver.ir.interpret import run_kernel
 from louver.ir.refusal import UnsupportedKernelError
 from louver.ptx.assembler import assemble
 from support.emulate_tiles import emulate_tiles
-from support.tile_operations import ATOMIC, ATOMICS, DTYPES, ELEMENTWISE, KEEP, SIZE, UNIT, changed
+from support.tile_operations import ATOMIC, ATOMICS, DOT, DTYPES, ELEMENTWISE, KEEP, SIZE, UNIT, changed
 
 
 def both(text: str, arguments: Callable[[], dict[str, Any]], name: str) -> list[np.ndarray]:
@@ -131,43 +131,6 @@ def test_atomics(rng: np.random.Generator, kind: str, element: str, bins: int) -
         before = np.where(np.arange(SIZE) < 250, start, np.zeros((), dtype))
         for each in both(text, arguments, "old"):
             np.testing.assert_array_equal(each, before)
-
-
-DOT = """tt.func public @k(%d: !tt.ptr<{out}>, %a: !tt.ptr<{t}>, %b: !tt.ptr<{t}>) {{
-  %m = tt.make_range {{start = 0 : i32, end = 16 : i32}} : tensor<16xi32>
-  %k = tt.make_range {{start = 0 : i32, end = {k} : i32}} : tensor<{k}xi32>
-  %m1 = tt.expand_dims %m {{axis = 1 : i32}} : tensor<16xi32> -> tensor<16x1xi32>
-  %n0 = tt.expand_dims %m {{axis = 0 : i32}} : tensor<16xi32> -> tensor<1x16xi32>
-  %k1 = tt.expand_dims %k {{axis = 1 : i32}} : tensor<{k}xi32> -> tensor<{k}x1xi32>
-  %k0 = tt.expand_dims %k {{axis = 0 : i32}} : tensor<{k}xi32> -> tensor<1x{k}xi32>
-  %ck = arith.constant dense<{k}> : tensor<16x1xi32>
-  %cn = arith.constant dense<16> : tensor<{k}x1xi32>
-  %cd = arith.constant dense<16> : tensor<16x1xi32>
-  %ra = arith.muli %m1, %ck : tensor<16x1xi32>
-  %rb = arith.muli %k1, %cn : tensor<{k}x1xi32>
-  %rd = arith.muli %m1, %cd : tensor<16x1xi32>
-  %a0 = tt.broadcast %ra : tensor<16x1xi32> -> tensor<16x{k}xi32>
-  %a1 = tt.broadcast %k0 : tensor<1x{k}xi32> -> tensor<16x{k}xi32>
-  %b0 = tt.broadcast %rb : tensor<{k}x1xi32> -> tensor<{k}x16xi32>
-  %b1 = tt.broadcast %n0 : tensor<1x16xi32> -> tensor<{k}x16xi32>
-  %d0 = tt.broadcast %rd : tensor<16x1xi32> -> tensor<16x16xi32>
-  %d1 = tt.broadcast %n0 : tensor<1x16xi32> -> tensor<16x16xi32>
-  %oa = arith.addi %a0, %a1 : tensor<16x{k}xi32>
-  %ob = arith.addi %b0, %b1 : tensor<{k}x16xi32>
-  %od = arith.addi %d0, %d1 : tensor<16x16xi32>
-  %pa = tt.splat %a : !tt.ptr<{t}> -> tensor<16x{k}x!tt.ptr<{t}>>
-  %pb = tt.splat %b : !tt.ptr<{t}> -> tensor<{k}x16x!tt.ptr<{t}>>
-  %pd = tt.splat %d : !tt.ptr<{out}> -> tensor<16x16x!tt.ptr<{out}>>
-  %qa = tt.addptr %pa, %oa : tensor<16x{k}x!tt.ptr<{t}>>, tensor<16x{k}xi32>
-  %qb = tt.addptr %pb, %ob : tensor<{k}x16x!tt.ptr<{t}>>, tensor<{k}x16xi32>
-  %qd = tt.addptr %pd, %od : tensor<16x16x!tt.ptr<{out}>>, tensor<16x16xi32>
-  %va = tt.load %qa : tensor<16x{k}x!tt.ptr<{t}>>
-  %vb = tt.load %qb : tensor<{k}x16x!tt.ptr<{t}>>
-  %zero = arith.constant dense<{zero}> : tensor<16x16x{out}>
-  %v = tt.dot %va, %vb, %zero{precision} : tensor<16x{k}x{t}> * tensor<{k}x16x{t}> -> tensor<16x16x{out}>
-  tt.store %qd, %v : tensor<16x16x!tt.ptr<{out}>>
-  tt.return
-}}"""
 
 
 @pytest.mark.parametrize(("element", "k"), [("ui8", 32), ("ui8", 64), ("i8", 32), ("f16", 8), ("bf16", 8), ("f32", 4)])

@@ -18,11 +18,11 @@ pytestmark = pytest.mark.usefixtures("lovelace")
 @pytest.fixture(scope="module")
 def lovelace() -> None:
     """Skip where the GPU at hand lacks 8-bit floats."""
-    from louver.ptx.validate import provides
+    from louver.isa.targets import target
     from louver.runtime.device import require_device
 
     device = require_device()
-    if not provides(device.target, "sm_89"):
+    if not target(device.target).provides("sm_89"):
         pytest.skip(f"products of 8-bit floats need sm_89, got {device.target}")
 
 

@@ -102,8 +102,8 @@ def copy_boxes(low: Lowering, op: BoxCopiesOp) -> None:
     low.accesses.loads = True
     tiles = [tile_of(slot) for slot in op.slots]
     barrier, start = _place(low, op.barrier), low.staged_address(())
-    condition = low.both(low.scalar(op.pred), low.first_thread)
-    assert condition is not None
+    condition, space = low.both(low.scalar(op.pred), low.first_thread), low.target.bulk_copies
+    assert condition is not None and space is not None
     with k.if_(condition):
         k.mbarrier_arrive_expect(barrier, _bytes(low, op))
         for tile, (box, place, slot) in zip(tiles, op.copies, strict=True):
@@ -112,7 +112,7 @@ def copy_boxes(low: Lowering, op: BoxCopiesOp) -> None:
             for piece in range(tile.row_bytes // span):
                 first = k.add(column, piece * span // tile.size) if piece else column
                 destination = Address(into, piece * span * tile.rows)
-                k.bulk_tensor_load(destination, low.scalar(box), [first, *reversed(outer)], barrier)
+                k.bulk_tensor_load(destination, low.scalar(box), [first, *reversed(outer)], barrier, space=space)
 
 
 def _bytes(low: Lowering, op: BoxCopiesOp) -> Reg | int:

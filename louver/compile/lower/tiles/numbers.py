@@ -80,8 +80,23 @@ def to_f32(low: Lowering, register: Reg, element: Attribute) -> Reg:
     name = element_name(element)
     if name in ("f16", "bf16"):
         return low.k.to_f32(name, register)
-    pair = low.emit(HalfPairFromFp8(cast(Fp8, name)), register)
-    return low.k.to_f32("f16", low.k.low_half(pair))
+    return _fp8_to_f32(low, register, cast(Fp8, name))
+
+
+def _fp8_to_f32(low: Lowering, register: Reg, name: Fp8) -> Reg:
+    """Convert an 8-bit float to f32, exactly, also where the target has no instruction for it."""
+    k, form = low.k, HalfPairFromFp8(name)
+    if low.provides(form):
+        return k.to_f32("f16", k.low_half(low.emit(form, register)))
+    byte = low.emit(ConvertInteger("u32", "u16"), register)
+    if name == "e5m2":
+        # f16 has the same exponent and eight more bits of the fraction.
+        return k.to_f32("f16", k.low_half(k.shl(byte, 8)))
+    # As f32, the exponent counts from -127 instead of -7. The product is exact for subnormal numbers too.
+    magnitude = k.and_(byte, 0x7F)
+    bits = k.or_(k.shl(magnitude, 20), k.shl(k.and_(byte, 0x80), 24))
+    number = k.mul_f32(low.emit(Bitcast("f32"), bits), 2.0**120)
+    return k.selp(low.constant(float("nan"), "f32"), number, k.setp("eq", "u32", magnitude, 0x7F))
 
 
 def from_f32(low: Lowering, register: Reg, element: Attribute) -> Reg:
@@ -282,8 +297,20 @@ def _to_floating(low: Lowering, op: Operation, operands: Registers) -> Reg:
     kind = signed_type(bits, unsigned=not signed)
     name = element_name(result)
     if name in ("f16", "bf16"):
-        return low.emit(IntegerToHalf(name, kind), register)
+        return _integer_to_half(low, register, IntegerToHalf(name, kind))
     return from_f32(low, low.emit(IntegerToF32(kind), register), result)
+
+
+def _integer_to_half(low: Lowering, register: Reg, form: IntegerToHalf) -> Reg:
+    """Convert an integer, rounded once, also where the target has no instruction for it."""
+    if low.provides(form):
+        return low.emit(form, register)
+    kind = form.source
+    cut = low.emit(IntegerToF32(kind, "rz"), register)
+    # A set last bit in place of all lost ones (round to odd) makes the second rounding the only one.
+    lost = low.k.setp("ne", kind, low.emit(F32ToInteger(kind, "rzi"), cut), register)
+    odd = low.k.selp(low.constant(1, "b32"), low.constant(0, "b32"), lost)
+    return low.k.from_f32(form.to, low.emit(Bitcast("f32"), low.k.or_(low.emit(Bitcast("b32"), cut), odd)))
 
 
 def _from_byte(low: Lowering, byte: Byte, signed: bool) -> Reg:

@@ -43,7 +43,6 @@ from louver.isa.targets import Target
 from louver.isa.wgmma import WgmmaWait
 from louver.ptx.builder import KernelBuilder
 from louver.ptx.module import Block, Imm, Reg
-from louver.ptx.validate import provides
 
 Registers = tuple[Reg, ...]
 
@@ -199,7 +198,7 @@ class Lowering:
 
     def provides(self, op: Instruction) -> bool:
         """Whether the target has an instruction."""
-        return provides(self.target.name, op.requires.target)
+        return self.target.provides(op.requires.target)
 
     def layout(self, value: SSAValue) -> Layout:
         """The layout of a tile in registers."""

@@ -16,7 +16,6 @@ from louver.ir.tile.layout import LANE_BITS, Layout, Steps, Vector
 from louver.isa.matrix import StoreMatrix
 from louver.isa.swizzle import BANK_LINE, CHUNK
 from louver.isa.targets import Target
-from louver.ptx.validate import provides
 
 MEETING = 40
 """The cost of a barrier of the CTA, in turns of the banks."""
@@ -38,7 +37,7 @@ class Means:
     @classmethod
     def of(cls, target: Target) -> Means:
         """The means of a target."""
-        return cls(provides(target.name, StoreMatrix().requires.target), min(MOST_BYTES, target.max_shared_bytes))
+        return cls(target.provides(StoreMatrix().requires.target), min(MOST_BYTES, target.max_shared_bytes))
 
 
 @dataclass(frozen=True)
