@@ -5,10 +5,14 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import chdir
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from click.testing import CliRunner
+
+from louver.cli import app
 from louver.isa.targets import TARGETS, MmaFamily
 from louver.ptx.assembler import AssemblyError, assemble
 
@@ -20,7 +24,8 @@ GENERATIONS = ("sm_80", "sm_90a", "sm_100a", "sm_120a")
 
 ORDERED: MmaFamily = "mma.sp::ordered_metadata"
 
-_VERSION = "9.5"
+NEWEST = "9.5"
+"""The PTX ISA version of the texts."""
 
 
 def registers(kind: str, count: int, first: int = 0) -> str:
@@ -29,13 +34,13 @@ def registers(kind: str, count: int, first: int = 0) -> str:
 
 
 @functools.cache
-def error(statement: str, target: str) -> str:
+def error(statement: str, target: str, version: str = NEWEST) -> str:
     """What ptxas says about a statement in a kernel of its own; "" if it takes it.
 
     Registers: %r0 to %r299 and %f0 to %f299 of 32 bits, %d0 to %d7 of 64, the predicate %p.
     """
     text = (
-        f".version {_VERSION}\n.target {target}\n.address_size 64\n.visible .entry k(.param .u64 p) {{\n"
+        f".version {version}\n.target {target}\n.address_size 64\n.visible .entry k(.param .u64 p) {{\n"
         f".reg .b32 %r<300>; .reg .f32 %f<300>; .reg .b64 %d<8>; .reg .pred %p;\n{statement}\nret;\n}}\n"
     )
     try:
@@ -105,3 +110,18 @@ def file_of(name: str) -> str:
     """A record as a place."""
     assert (RECORDS / name).exists(), name
     return f"`benchmarks/results/{name}`"
+
+
+@functools.cache
+def printed(*arguments: str) -> str:
+    """What `louver` prints for arguments, run in the repository's root."""
+    with chdir(ROOT):
+        result = CliRunner().invoke(app, list(arguments), env={"COLUMNS": None})
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def has(text: str, *parts: str) -> None:
+    """That a text has each part."""
+    missing = [part for part in parts if part not in text]
+    assert not missing, f"not in the text: {missing}"
