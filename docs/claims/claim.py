@@ -5,24 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
 
-Verdict = Literal[
-    "reproduced",
-    "contradicts itself",
-    "contradicts the PTX ISA",
-    "confirmed by measurement",
-    "refuted by measurement",
-    "cannot be checked here",
-    "in the project",
-]
-VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-"""reproduced: its own data, code or arithmetic, run here, gives what it says. contradicts itself: the same gives
-something else, or another part of it denies it. contradicts the PTX ISA: ptxas, or the legal forms, deny it. confirmed,
-refuted by measurement: a committed record says so. in the project: Louver does it, or has it as a form.
-"""
+from louver.cli.commands.claims import VERDICTS
 
-TOLD: tuple[Verdict, ...] = ("cannot be checked here", "in the project")
+TOLD = ("cannot be checked here", "in the project")
 """Verdicts whose evidence may be a text alone."""
 
 _PLACE = re.compile(r"`((?:louver|tests|docs|benchmarks|examples)/[\w./*-]+)`")
@@ -39,7 +25,7 @@ class Claim:
     number: int
     lines: str
     statement: str
-    verdict: Verdict
+    verdict: str
     evidence: str | Callable[[], str]
 
     def __post_init__(self) -> None:

@@ -6,6 +6,7 @@ import click
 
 import louver
 from louver.cli.benchmarks import gemm, host, kernels, ladder, model, nm, nm_ladder, plot, schedules
+from louver.cli.claims import claims
 from louver.cli.compiling import compile_
 from louver.cli.completion import completion
 from louver.cli.errors import CommandLine
@@ -31,7 +32,7 @@ def bench() -> None:
     """Time products and the vendor's libraries. Needs a GPU and PyTorch."""
 
 
-for command in (doctor, inspect, prune, compress, decompress, compile_, isa, demo, plot, roofline, tune, completion):
+for command in (doctor, inspect, prune, compress, decompress, compile_, isa, claims, demo, plot, roofline, tune, completion):
     app.add_command(command)
 for command in (gemm, schedules, ladder, kernels, host, nm, nm_ladder, model):
     bench.add_command(command)
