@@ -24,7 +24,7 @@ def encoded() -> str:
 
 def only_encoding() -> str:
     has(tile(), 'tensor<32x64xf16, #tt.sparse<"NV24">>', "tensor<64x16xf16>")
-    return "Run on its text: dense and sparse types differ in `#tt.sparse<\"NV24\">` alone (`louver/ir/tile/types.py`)."
+    return 'Run on its text: dense and sparse types differ in `#tt.sparse<"NV24">` alone (`louver/ir/tile/types.py`).'
 
 
 def own_text_parses() -> str:
@@ -55,7 +55,7 @@ def three_operands() -> str:
 
 def names_of_operands() -> str:
     has(tile(), "tt.make_tensor_ptr %arg1, [32, 64], [64, 1], [0, 0]")
-    return "Read with the names `shape=`, `strides=`, `offsets=`, printed without them."
+    return "Read with the names `shape=`, `strides=`, `offsets=`, printed without them: `louver/ir/tile/syntax.py`."
 
 
 def two_arguments() -> str:
@@ -85,7 +85,9 @@ def none_left() -> str:
 
 def shapes() -> str:
     has(decomposed(), "tensor<32x32xf16>", "tensor<2x64xi16>")
-    return "Run: the same shapes. [2, 64] has no natural order: it is prepacked, [M / 16, K] (`docs/documented-form.md`)."
+    return (
+        "Run: the same shapes. [2, 64] has no natural order: it is prepacked, [M / 16, K] (`docs/documented-form.md`)."
+    )
 
 
 def orders() -> str:
@@ -104,7 +106,11 @@ def in_the_type() -> str:
 
 
 def attribute() -> str:
-    has(encoded(), "#tt.dot_op<{opIdx = 0, parent = #mma, kWidth = 2, meta = 0}>", "#tt.dot_op<{opIdx = 1, parent = #mma, kWidth = 2}>")
+    has(
+        encoded(),
+        "#tt.dot_op<{opIdx = 0, parent = #mma, kWidth = 2, meta = 0}>",
+        "#tt.dot_op<{opIdx = 1, parent = #mma, kWidth = 2}>",
+    )
     return "Run: as `#tt.dot_op` (`louver/ir/tile/encodings.py`)."
 
 

@@ -59,7 +59,7 @@ def gain(dtype: str, number: int, *, holds: bool) -> str:
 def metadata_barrier() -> str:
     ratio = speed("e4m3", "metadata barrier") / before("e4m3", "metadata barrier")
     assert ratio < 1
-    return f"Built (`metadata=\"barrier\"`, `louver/compile/plan/schedule.py`): {ratio:.2f} × the rung below ({file_of(LADDER)})."
+    return f'Built (`metadata="barrier"`, `louver/compile/plan/schedule.py`): {ratio:.2f} × the rung below ({file_of(LADDER)}).'
 
 
 def early_release() -> str:
@@ -69,7 +69,7 @@ def early_release() -> str:
         check_protocol(parse_ir(text.replace("sched.release @empty lag 1", "sched.release @empty lag 0")))
     except ValueError as said:
         rule = str(said).split(":")[0].split(", got")[0]
-        return f"A product reads shared memory until a wait retires it. A schedule that releases at dispatch is refused: \"{rule}\" (`louver/compile/check/stages.py`)."
+        return f'A product reads shared memory until a wait retires it. A schedule that releases at dispatch is refused: "{rule}" (`louver/compile/check/stages.py`).'
     raise AssertionError("the early release passed")
 
 
@@ -140,7 +140,7 @@ def stage_sizes() -> str:
 
 def wide_stage() -> str:
     wide = stage_bytes(2, 128)
-    assert 2 * 168_000 > SM_90A.max_shared_bytes and 2 * wide < SM_90A.max_shared_bytes < 3 * wide
+    assert SM_90A.max_shared_bytes < 2 * 168_000 and 2 * wide < SM_90A.max_shared_bytes < 3 * wide
     return f"A stage of TK128 is {wide:,} bytes. Two of 168 KB would not fit in {SM_90A.max_shared_bytes:,}; two of its true size do, three do not."
 
 

@@ -15,7 +15,9 @@ FORMS, ON_HARDWARE = "`louver/isa/wgmma.py`", "`tests/gpu/isa/test_wgmma.py`"
 K = {"f16": 32, "bf16": 32, "tf32": 16, "e4m3": 64, "e5m2": 64, "s8": 64, "u8": 64}
 
 
-def text(a: str, b: str, d: str, n: int = 8, *, registers_a: bool = False, selector: int = 0, end: str | None = None) -> str:
+def text(
+    a: str, b: str, d: str, n: int = 8, *, registers_a: bool = False, selector: int = 0, end: str | None = None
+) -> str:
     """A product as the section writes it. end: what follows scale-d."""
     integer = d == "s32"
     count = n // (4 if d == "f16" else 2)
@@ -24,11 +26,15 @@ def text(a: str, b: str, d: str, n: int = 8, *, registers_a: bool = False, selec
     if end is None:
         transposes = (", 0" if registers_a else ", 0, 0") if a in ("f16", "bf16") else ""
         end = "" if integer else f", 1, 1{transposes}"
-    return f"wgmma.mma_async.sp.sync.aligned.m64n{n}k{K[a]}.{d}.{a}.{b} {held}, {source}, %d1, %r9, {selector}, %p{end};"
+    return (
+        f"wgmma.mma_async.sp.sync.aligned.m64n{n}k{K[a]}.{d}.{a}.{b} {held}, {source}, %d1, %r9, {selector}, %p{end};"
+    )
 
 
 def half_and_metadata() -> str:
-    assert all(Wgmma(8, a, b, d[0], True).k == 2 * Wgmma(8, a, b, d[0], True).k_stored for (a, b), d in ACCUMULATORS.items())
+    assert all(
+        Wgmma(8, a, b, d[0], True).k == 2 * Wgmma(8, a, b, d[0], True).k_stored for (a, b), d in ACCUMULATORS.items()
+    )
     return f"Every sparse form stores half of K: {FORMS}."
 
 
@@ -49,8 +55,10 @@ def granularity(a: str) -> str:
 
 
 def selectors() -> str:
-    assert not error(text("f16", "f16", "f32", selector=1), "sm_90a") and error(text("f16", "f16", "f32", selector=2), "sm_90a")
-    return f"ptxas takes 0 and 1 for 16 bits and refuses 2: \"{error(text('f16', 'f16', 'f32', selector=2), 'sm_90a')}\"."
+    assert not error(text("f16", "f16", "f32", selector=1), "sm_90a") and error(
+        text("f16", "f16", "f32", selector=2), "sm_90a"
+    )
+    return f'ptxas takes 0 and 1 for 16 bits and refuses 2: "{error(text("f16", "f16", "f32", selector=2), "sm_90a")}" ({FORMS}).'
 
 
 def tf32_codes() -> str:
@@ -60,7 +68,7 @@ def tf32_codes() -> str:
 
 def selector_zero() -> str:
     assert error(text("e4m3", "e4m3", "f32", selector=1), "sm_90a") and not error(text("e4m3", "e4m3", "f32"), "sm_90a")
-    return "ptxas refuses selector 1 for 8 bits."
+    return f"ptxas refuses selector 1 for 8 bits ({FORMS})."
 
 
 def rows_of_warps() -> str:
@@ -137,7 +145,7 @@ def sums(*pairs: tuple[str, str]) -> str:
 def selector_constant() -> str:
     assert error(text("f16", "f16", "f32", selector=4), "sm_90a")
     assert error(text("f16", "f16", "f32").replace("%r9, 0,", "%r9, %r8,"), "sm_90a")
-    return "ptxas refuses a register, and numbers above those of the type."
+    return f"ptxas refuses a register, and numbers above those of the type ({FORMS})."
 
 
 def mixed() -> str:
@@ -147,12 +155,18 @@ def mixed() -> str:
 
 
 def negates() -> str:
-    assert not error(text("e4m3", "e4m3", "f32", end=", -1, 1"), "sm_90a") and error(text("e4m3", "e4m3", "f32", end=", 0, 1"), "sm_90a")
+    assert not error(text("e4m3", "e4m3", "f32", end=", -1, 1"), "sm_90a") and error(
+        text("e4m3", "e4m3", "f32", end=", 0, 1"), "sm_90a"
+    )
     return f"ptxas takes -1 and 1, and refuses 0. On hardware: {ON_HARDWARE}."
 
 
 def fp8_precision() -> str:
-    rows = {(row["data"], row["accumulate"]): row["error"] for row in record("h200/errors.json")["worst_sums"] if row["dtype"] == "e4m3" and row["k"] == 4096}
+    rows = {
+        (row["data"], row["accumulate"]): row["error"]
+        for row in record("h200/errors.json")["worst_sums"]
+        if row["dtype"] == "e4m3" and row["k"] == 4096
+    }
     fast, promoted = rows["one sign", "fast"], rows["one sign", "promoted"]
     assert fast > 100 * promoted
     return f"Sums of e4m3 keep about 14 bits, not 24: of one sign at K = 4,096, the error is {fast:.2g} of Σ|a||b|, and {promoted:.1g} where Louver promotes them ({file_of('h200/errors.json')}, `docs/rounding.md`)."
@@ -161,17 +175,17 @@ def fp8_precision() -> str:
 def versions() -> str:
     assert error(text("f16", "f16", "f32"), "sm_90a", "8.1") and not error(text("f16", "f16", "f32"), "sm_90a", "8.2")
     assert error(text("s8", "u8", "s32"), "sm_90a", "8.3") and not error(text("s8", "u8", "s32"), "sm_90a", "8.4")
-    return "ptxas takes it from PTX 8.2 on, and mixed integers from 8.4 on."
+    return f"ptxas takes it from PTX 8.2 on, and mixed integers from 8.4 on ({FORMS})."
 
 
 def one_target() -> str:
-    return f"{taken(text('f16', 'f16', 'f32'), ['sm_90a'])}, and for no other of {', '.join(GENERATIONS)}."
+    return f"{taken(text('f16', 'f16', 'f32'), ['sm_90a'])}, and for no other of {', '.join(GENERATIONS)} (`louver/isa/targets.py`)."
 
 
 def examples() -> str:
     for b in ("u8", "s8"):
         assert not error(text(b, "u8", "s32"), "sm_90a")
-    return "Both assembled."
+    return f"Both assembled ({FORMS})."
 
 
 def mixed_eight_bits() -> str:

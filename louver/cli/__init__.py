@@ -32,7 +32,21 @@ def bench() -> None:
     """Time products and the vendor's libraries. Needs a GPU and PyTorch."""
 
 
-for command in (doctor, inspect, prune, compress, decompress, compile_, isa, claims, demo, plot, roofline, tune, completion):
+for command in (
+    doctor,
+    inspect,
+    prune,
+    compress,
+    decompress,
+    compile_,
+    isa,
+    claims,
+    demo,
+    plot,
+    roofline,
+    tune,
+    completion,
+):
     app.add_command(command)
 for command in (gemm, schedules, ladder, kernels, host, nm, nm_ladder, model):
     bench.add_command(command)

@@ -9,7 +9,7 @@ from claims.document_000 import codecs, cost_value, detection, selection, texts
 from claims.document_000.cost_value import cost
 from claims.document_000.selection import EXAMPLE_2_PRINTED, PatternDatabase, PatternEntry
 from claims.document_000.sizes import REAL_BITS, Sizes
-from claims.shown import ORDERED, error, file_of, native, record, refused, spread, speeds
+from claims.shown import ORDERED, error, file_of, native, record, refused, speeds, spread
 from louver.isa.catalogue import narrow_shapes, warp_shapes, warpgroup_shapes
 from louver.isa.mma import Mma
 
@@ -96,7 +96,7 @@ def cost_criterion() -> str:
     side = 128
     assert selection.failed_criterion(PRUNED * (side * side // 4), side, side, 80, 1.0) == "cost"
     assert selection.failed_criterion(PRUNED * (64 * 64 // 4), 64, 64, 80, 1.0) is None
-    return "Run: it leaves metadata out, and from 128×128 on the dense cost has overflown to 0, so dense always wins."
+    return "Run: it leaves metadata out, and at 128×128 the dense cost has overflown to 0, so dense always wins."
 
 
 def size_criterion() -> str:
@@ -117,12 +117,12 @@ def intensity_criterion() -> str:
 
 def target_criterion() -> str:
     assert not error(texts.TRUE_SM80["f16"], "sm_80") and error(texts.TRUE_SM80["f16"], "sm_75")
-    return "ptxas takes `mma.sp` from sm_80 on and refuses it for sm_75."
+    return "ptxas takes `mma.sp` from sm_80 on and refuses it for sm_75 (`louver/isa/targets.py`)."
 
 
 def reasons_for_dense() -> str:
     assert min(speeds("h200/gemm-tokens.json")) > 1
-    return f"Of its six reasons, \"compute-bound\" and \"too small\" fail (rows 96, 113): from one token on {spread(speeds('h200/gemm-tokens.json'))} × cuBLAS ({file_of('h200/gemm-tokens.json')})."
+    return f'Of its six reasons "compute-bound" is wrong (row 113), and few tokens are none: from one on {spread(speeds("h200/gemm-tokens.json"))} × cuBLAS ({file_of("h200/gemm-tokens.json")}).'
 
 
 def entry_offsets() -> str:
@@ -134,7 +134,9 @@ def entry_offsets() -> str:
 
 
 def number_of_forms() -> str:
-    counts = [len([form for form in forms() if form.sparse]) for forms in (warp_shapes, narrow_shapes, warpgroup_shapes)]
+    counts = [
+        len([form for form in forms() if form.sparse]) for forms in (warp_shapes, narrow_shapes, warpgroup_shapes)
+    ]
     return f"Of a compiler that is not here. Louver has {counts[0]} sparse shapes of a warp, {counts[1]} of 4 and 6 bits and with scales, {counts[2]} of a warpgroup by type (`louver/isa/catalogue.py`)."
 
 
@@ -152,7 +154,13 @@ def endless() -> str:
 
 
 def by_target() -> str:
-    assert [selection.emitted_family(sm) for sm in (75, 80, 90, 100, 120)] == ["dense", "mma.sync", "warpgroup", "tcgen05", "tcgen05"]
+    assert [selection.emitted_family(sm) for sm in (75, 80, 90, 100, 120)] == [
+        "dense",
+        "mma.sync",
+        "warpgroup",
+        "tcgen05",
+        "tcgen05",
+    ]
     assert error(texts.true_tcgen05("f16"), "sm_120a")
     return "Run: it sends sm_120 to tcgen05, which ptxas refuses there. Louver asks the target's table: `louver/isa/targets.py`, `louver/compile/choose_family.py`."
 
@@ -218,7 +226,9 @@ def nothing_selected() -> str:
 def messages() -> str:
     said = [selection.compile_mma_operation("FP16", True, 100), selection.compile_mma_operation("INT8", True, 100)]
     assert said[0].endswith(".sparse (cost: 0.50)") and said[1].startswith("No matching pattern")
-    return "Run with repaired comparisons: both of its lines can be printed. Literally, only the fallback's is (row 127)."
+    return (
+        "Run with repaired comparisons: both of its lines can be printed. Literally, only the fallback's is (row 127)."
+    )
 
 
 CLAIMS = (

@@ -37,7 +37,7 @@ def at_most_two() -> str:
     assert (np.asarray(kept.dense()) == weight).all()
     assert louver.check(weight, "2:4").ok and not louver.check(weight, "2:4", exact=True).ok
     return (
-        "At most two: groups with one non-zero or none compress, with explicit zeros, and come back bit for bit. "
+        "At most two, a stored value may be 0: groups with one non-zero or none compress, with explicit zeros, and come back bit for bit. "
         "`louver/formats/check.py` has both rules (`exact=True` is the document's)."
     )
 
@@ -56,7 +56,7 @@ def net_compression() -> str:
     saved = [Sizes(1 << 20, width).reduction for width in (4, 2, 1)]
     real = Sizes(1 << 20, 1, REAL_BITS).reduction
     assert all(abs(share - 0.375) > 0.05 for share in saved) and real == 0.375
-    shares = ", ".join(f"{share:.1%}" for share in saved)
+    shares = ", ".join(f"{share:.2%}" for share in saved)
     return f"Its own 2 bits save {shares} of f32, f16, 8-bit data. 37.5% is right for 8-bit data with the real 4 bits."
 
 
@@ -69,7 +69,7 @@ def no_turing() -> str:
 
 def ada_differs() -> str:
     assert not error(texts.TRUE_SM80["e4m3"], "sm_89") and error(texts.TRUE_SM80["e4m3"], "sm_80")
-    return f"sm_89 multiplies sparse e4m3, sm_80 does not: ptxas takes `mma.sp` of e4m3 for sm_89 only. Native on {', '.join(native(ORDERED, 'e4m3'))}."
+    return f"sm_89 multiplies sparse e4m3, sm_80 does not: ptxas takes `mma.sp` of e4m3 for the one and refuses it for the other. Native on {', '.join(native(ORDERED, 'e4m3'))}."
 
 
 def no_custom_pattern() -> str:
@@ -198,13 +198,11 @@ def rows_of_a_warp() -> str:
         {2},
         {3},
     ]
-    return (
-        "Nothing is shared: each warp supplies the metadata of its own 16 rows (`louver/isa/metadata.py`, document 004)."
-    )
+    return "Nothing is shared: each warp supplies the metadata of its own 16 rows (`louver/isa/metadata.py`, document 004)."
 
 
 def table_90() -> str:
-    dense, sparse, metadata, net = TABLE_90
+    _, sparse, metadata, net = TABLE_90
     assert abs(sparse.cost + metadata.cost - net.cost) < 1e-9 and metadata.latency > net.latency
     return f"0.5 + 0.1 is 0.6. Its own cost function takes 0.25 for sm_90 (L2331), not 0.1. {NOT_MEASURED}"
 
@@ -212,7 +210,7 @@ def table_90() -> str:
 def improvement_90() -> str:
     gain = 1 / TABLE_90[3].cost
     assert round(gain, 2) == 1.67 and coefficients.LATENCY[90] / coefficients.LATENCY[80] == 0.75
-    return f"3 of 4 cycles is 25% less, 1 / 0.6 is {gain:.2f}. On an H200 the median is {spread(speeds('h200/gemm.json', 'f16'))} (f16), for another reason."
+    return f"3 of 4 cycles is 25% less, 1 / 0.6 is {gain:.2f}. On an H200, f16 gains {spread(speeds('h200/gemm.json', 'f16'))} ×, for another reason."
 
 
 def text_90() -> str:
@@ -280,9 +278,7 @@ def break_even_of_detection() -> str:
 
 def no_natural_pattern() -> str:
     zeros = 0.9
-    broken = sum(
-        ways * (1 - zeros) ** kept * zeros ** (4 - kept) for kept, ways in ((3, 4), (4, 1))
-    )
+    broken = sum(ways * (1 - zeros) ** kept * zeros ** (4 - kept) for kept, ways in ((3, 4), (4, 1)))
     groups = 4096 * 14336 // 4
     assert broken * groups > 50_000
     return f"At 90% random zeros {broken * groups:,.0f} of {groups / 1e6:.1f} million groups of 4096×14336 hold more than two: such an activation is pruned on the way, not found."
@@ -319,7 +315,9 @@ def text_100() -> str:
 
 def block_scale() -> str:
     true = "tcgen05.mma.sp.cta_group::1.kind::mxf8f6f4.block_scale [%r0], %d0, %d1, [%r1], %r2, [%r3], [%r4], %p;"
-    return f"{refused(texts.BLOCK_SCALE)}. Block scales exist: {taken(true, ['sm_100a'])} as `kind::mxf8f6f4.block_scale`."
+    return (
+        f"{refused(texts.BLOCK_SCALE)}. Block scales exist: {taken(true, ['sm_100a'])} as `kind::mxf8f6f4.block_scale`."
+    )
 
 
 PROVENANCE = "Says where the document comes from: nothing to check."
@@ -336,7 +334,7 @@ CLAIMS = (
     Claim(8, "L101", "sm_80 to sm_89 are one entry", "contradicts the PTX ISA", ada_differs),
     Claim(9, "L103", "Hopper has custom patterns beside 2:4", "contradicts the PTX ISA", no_custom_pattern),
     Claim(10, "L125-135", "Feature bit 25 from sm_75 on, bit 26 from sm_100 on", "contradicts itself", no_turing),
-    Claim(11, "L141-149", "A compiler phase finds patterns in matrices of known values", "in the project", "On arrays and files: `louver/formats/check.py`, `louver inspect`. Kernels have no constant matrices."),
+    Claim(11, "L141-149", "A compiler phase finds patterns in matrices of known values", "in the project", "On arrays and files: `louver/formats/check.py`, the command `inspect`. Kernels have no constant matrices."),
     Claim(12, "L155-163", "A sparse product is used where its cost is lower and the pattern holds", "in the project", "Costs are predicted times: `louver/library/times.py`, `louver/library/predict.py`."),
     Claim(13, "L169-175", "Hints: PTX `.sparse`, CUDA `__sparse_matrix`, cuSPARSE", "contradicts the PTX ISA", no_hints),
     Claim(14, "L191-195", "sm_80's unit is `mma.sync` of 32 threads", "in the project", "`louver/isa/mma.py`."),

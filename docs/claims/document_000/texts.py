@@ -66,7 +66,9 @@ TRUE_SM90 = (
 def tcgen05(types: str, end: str = "", last: str = "%r299") -> str:
     """`tcgen05.mma` as L1001-1111 write it: registers for D, A, B, C, then metadata."""
     a, b = registers("r", 32), registers("r", 32, 32)
-    return f"tcgen05.mma.m64n32k32.{types}.sparse{end} {registers('f', 64)}, {a}, {b}, {registers('f', 64, 64)}, {last};"
+    return (
+        f"tcgen05.mma.m64n32k32.{types}.sparse{end} {registers('f', 64)}, {a}, {b}, {registers('f', 64, 64)}, {last};"
+    )
 
 
 SM100 = {

@@ -94,9 +94,7 @@ def list_claims(name: str, verdict: str | None) -> Result:
         Column("verdict", least=NAME),
         Column("evidence", least=2 * NAME),
     )
-    table = Table(
-        f"{found.name}: {found.title}", columns, [(f"{row.number}", *row[1:]) for row in rows]
-    )
+    table = Table(f"{found.name}: {found.title}", columns, [(f"{row.number}", *row[1:]) for row in rows])
     data = {
         "document": found.name,
         "title": found.title,

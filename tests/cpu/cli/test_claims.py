@@ -15,7 +15,13 @@ if TYPE_CHECKING:
 
 def test_counts_by_document_and_verdict(cli: Cli) -> None:
     found = json.loads(cli("claims", "--json").output)
-    assert found["kind"] == "claims" and [each["name"] for each in found["documents"]] == ["000", "001", "002", "003", "004"]
+    assert found["kind"] == "claims" and [each["name"] for each in found["documents"]] == [
+        "000",
+        "001",
+        "002",
+        "003",
+        "004",
+    ]
     for each, document in zip(found["documents"], kept(), strict=True):
         assert each["statements"] == sum(each["verdicts"].values()) == len(document.rows)
         assert set(each["verdicts"]) <= set(VERDICTS)

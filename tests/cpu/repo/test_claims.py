@@ -56,7 +56,9 @@ def test_places_exist_and_what_is_in_the_project_has_one(name: str) -> None:
 def test_measured_verdicts_name_their_record() -> None:
     for each in json.loads(FILE.read_text(encoding="utf-8")):
         for number, _, _, verdict, evidence in each["rows"]:
-            assert "measurement" not in verdict or "benchmarks/results/" in evidence or "recorded products" in evidence, (
+            assert (
+                "measurement" not in verdict or "benchmarks/results/" in evidence or "recorded products" in evidence
+            ), (
                 each["name"],
                 number,
             )
