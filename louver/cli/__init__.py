@@ -6,6 +6,7 @@ import click
 
 import louver
 from louver.cli.benchmarks import gemm, host, kernels, ladder, model, nm, nm_ladder, plot, schedules, serve
+from louver.cli.claims import claims
 from louver.cli.compiling import compile_
 from louver.cli.completion import completion
 from louver.cli.errors import CommandLine
@@ -32,7 +33,7 @@ def bench() -> None:
 
 
 for command in (
-    doctor, advise, inspect, prune, compress, decompress, compile_, isa, demo, plot, roofline, tune, completion,
+    doctor, advise, inspect, prune, compress, decompress, compile_, isa, claims, demo, plot, roofline, tune, completion,
 ):  # fmt: skip
     app.add_command(command)
 for command in (gemm, schedules, ladder, kernels, host, nm, nm_ladder, model, serve):
