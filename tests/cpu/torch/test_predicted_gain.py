@@ -50,7 +50,9 @@ def test_compress_tells_the_gain_where_it_times_nothing(device: str, monkeypatch
     monkeypatch.setattr("louver.torch.swap.device_at_hand", lambda: device)
     model = torch.nn.Sequential(torch.nn.Linear(64, 64, dtype=torch.float16))
     louver.torch.prune_(model)
-    told = f"; {NAME}: {predict(model[0].weight, '2:4', (8,), NAME).relative:.2f} of the dense time at 8 tokens, predicted"
+    told = (
+        f"; {NAME}: {predict(model[0].weight, '2:4', (8,), NAME).relative:.2f} of the dense time at 8 tokens, predicted"
+    )
     if device != NAME:
         told = ""
     kept = louver.torch.compress_(model, tokens=8)["0"].reason
