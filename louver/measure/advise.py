@@ -26,7 +26,7 @@ def advise(
 
     formats: to compare, such as ["f16 2:4", "e4m3"]; by default dense and 2:4 of f16, bf16, e4m3 and s8, and some patterns of
     vectors. device: name of a GPU whose times are recorded; by default the one at hand, else an H200.
-    measure: time the formats on the GPU at hand, on random data. This takes PyTorch, and about a second for a format.
+    measure: time the formats on the GPU at hand, on random data, by PyTorch.
 
     A time is measured here, else of a record of this very product, else predicted by rates that are fitted to records; its
     interval says how far to trust it. Raises TypeError or ValueError for sizes, formats and devices that are none, and

@@ -50,13 +50,14 @@ def test_a_product_as_json(cli: Cli) -> None:
 
 
 def test_a_model_as_tables_and_a_picture(cli: Cli, model: Path, tmp_path: Path) -> None:
-    output = cli("advise", "--model", model, "--tokens", "1,64", "--on", "h100").output
+    three = [part for name in ("f16 2:4", "s8", "bf16 4:8@128") for part in ("--format", name)]
+    output = cli("advise", "--model", model, "--tokens", "1,64", "--on", "h100", *three).output
     assert f"{model}: 2 weights, NVIDIA H100 80GB HBM3" in output and "0 of 2" in output
     assert "model.layers.*.mlp.up_proj.weight" in output and "fastest: from 1 tokens on" in output
     assert "lines that cross, by tokens: " in output
     assert "no record of a weight of so few elements: " in output
     record, picture = tmp_path / "a.json", tmp_path / "a.png"
-    assert cli("advise", "--model", model, "--json", "-o", record).exit_code == 0
+    assert cli("advise", "--model", model, *three, "--json", "-o", record).exit_code == 0
     found = json.loads(record.read_text())
     assert found["tokens"] == [1, 64, 4096] and len(found["layers"]) == 2
     assert len(found["lines"]["tokens"]) == len(found["lines"]["us"]["f16 2:4"]) > 20
