@@ -35,7 +35,7 @@ output_option = click.option("-o", "--output", type=PATH, metavar="FILE", help="
 def result_command(command: Callable[..., Result]) -> Callable[..., None]:
     """A command that prints the `Result` of `command`, with the options --json and --output."""
 
-    @click.option("--json", "as_json", is_flag=True, help="Print one JSON document: docs/cli.md has its keys.")
+    @click.option("--json", "as_json", is_flag=True, help="Print one JSON document: docs/json.md has its keys.")
     @output_option
     @functools.wraps(command)
     def printing(as_json: bool, output: Path | None, **given: Any) -> None:

@@ -8,6 +8,7 @@ from louver.advice.formats import Format, formats_of
 from louver.advice.product import Advice, checked_size, compare, device_at_hand, device_named
 from louver.formats.dynamo import opaque
 from louver.formats.given import check_switch
+from louver.isa.targets import TARGETS
 from louver.measure.formats import timer
 from louver.measure.machine import require_torch
 
@@ -40,6 +41,6 @@ def advise(
     if not measure:
         return compare(*sizes, listed, device_at_hand() if device is None else device_named(device), {})
     # Formats are checked before PyTorch is imported.
-    wanted, run = formats_of(listed), timer(require_torch())
+    wanted, run = formats_of(listed), timer(require_torch(TARGETS))
     taken = {(each, *sizes): time for each, time in run(wanted, *sizes).items()}
     return compare(*sizes, wanted, device_at_hand(), taken)

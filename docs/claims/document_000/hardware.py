@@ -335,7 +335,7 @@ CLAIMS = (
     Claim(9, "L103", "Hopper has custom patterns beside 2:4", "contradicts the PTX ISA", no_custom_pattern),
     Claim(10, "L125-135", "Feature bit 25 from sm_75 on, bit 26 from sm_100 on", "contradicts itself", no_turing),
     Claim(11, "L141-149", "A compiler phase finds patterns in matrices of known values", "in the project", "On arrays and files: `louver/formats/check.py`, the command `inspect`. Kernels have no constant matrices."),
-    Claim(12, "L155-163", "A sparse product is used where its cost is lower and the pattern holds", "in the project", "Costs are predicted times: `louver/library/times.py`, `louver/library/predict.py`."),
+    Claim(12, "L155-163", "A sparse product is used where its cost is lower and the pattern holds", "in the project", "Costs are predicted times: `louver/library/times.py`, `louver/advice/`."),
     Claim(13, "L169-175", "Hints: PTX `.sparse`, CUDA `__sparse_matrix`, cuSPARSE", "contradicts the PTX ISA", no_hints),
     Claim(14, "L191-195", "sm_80's unit is `mma.sync` of 32 threads", "in the project", "`louver/isa/mma.py`."),
     Claim(15, "L193", "The family is `mma.sync.aligned.m16n8k16.sparse.*`", "contradicts the PTX ISA", family_80),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import louver.models
 from louver.cli.commands.notes import progress
+from louver.isa.targets import TARGETS
 from louver.measure.advise import advise
 from louver.measure.formats import timer
 from louver.measure.machine import require_torch
@@ -32,7 +33,7 @@ def advise_model(folder: Path, tokens: str, formats: Sequence[str], device: str 
     counts = parse_tokens(tokens)
     if measure and device is not None:
         raise ValueError(f"formats are measured on the GPU at hand: leave out --measure or --on, got {device!r}")
-    run = timer(require_torch()) if measure else None
+    run = timer(require_torch(TARGETS)) if measure else None
     with progress("reading") as shown:
         found = louver.models.advise(folder, counts, device=device, formats=formats or None, timer=run, progress=shown)
     return model_result(found, str(folder))

@@ -16,7 +16,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """kind: the command. data: JSON values by the keys of docs/cli.md. shown: the same as text. ok: all checks passed."""
+    """kind: the command. data: JSON values by the keys of docs/json.md. shown: the same as text. ok: all checks passed."""
 
     kind: str
     data: Mapping[str, Any]
