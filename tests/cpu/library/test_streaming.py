@@ -98,7 +98,7 @@ def test_kernels_assemble_cleanly(record: Record) -> None:
     assert assembly.clean, (record, assembly.kernels, [warning.text for warning in assembly.warnings])
 
 
-@pytest.mark.sampled(23)
+@pytest.mark.sampled(7, every=3)
 @pytest.mark.parametrize("name", ["sm_80", "sm_89", "sm_100a", "sm_120a"])
 @pytest.mark.parametrize("record", [pytest.param(each, id=str(i)) for i, each in enumerate([*records(), *windowed()])])
 def test_kernels_assemble_for_other_targets(record: Record, name: str) -> None:

@@ -30,7 +30,7 @@ CASES = [
 ]
 
 
-@pytest.mark.sampled(11)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("name", "a", "out", "n", "epilogue"), CASES)
 def test_chosen_tiles_assemble_cleanly(name: str, a: str, out: str, n: int, epilogue: object) -> None:
     problem = Problem("linear", a, a, out, epilogue=epilogue)  # type: ignore[arg-type]
