@@ -5,6 +5,7 @@ A table is an entry of `ENTRIES`. Every number is read from its record; the text
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +38,12 @@ ENTRIES = (
     Entry(LARGE, "h200/gemm-uneven.json", "Tokens that no tile divides.", made.products(made.types, "types")),
     Entry(LARGE, "h200/gemm-f32.json", "f32 weights, 1:2, read as tf32.", made.products(made.types, "types")),
     Entry(LARGE, "h200/gemm.json", "TFLOP per joule under sustained load.", made.sustained),
-    Entry(FEW, "h200/gemm-tokens.json", "Means over the weights below.", made.few_tokens),
+    Entry(
+        FEW,
+        "h200/gemm-tokens.json",
+        "Means over the weights below. Dependent launches overlap, copies do not: they can pass a copy's speed.",
+        made.few_tokens,
+    ),
     Entry(FEW, "h200/gemm-tokens.json", "Microseconds of `louver.linear` by number of tokens.", made.microseconds),
     Entry(
         EIGHT,
@@ -99,15 +105,21 @@ ENTRIES = (
 
 
 def tables() -> str:
-    """All tables by subject, then the protocols."""
-    parts: list[str] = []
-    for subject, entries in grouped(ENTRIES, lambda entry: entry.subject).items():
+    """All tables by subject, with a line of links before and the protocols behind."""
+    subjects = grouped(ENTRIES, lambda entry: entry.subject)
+    parts = [" · ".join(f"[{subject}](#{anchor(subject)})" for subject in subjects), "\n"]
+    for subject, entries in subjects.items():
         parts += [f"\n## {subject}\n", "\n".join(map(section, entries))]
     parts.append("\n## Protocols\n<details><summary>As the records keep them</summary>\n")
     for protocol, records in grouped(dict.fromkeys(entry.record for entry in ENTRIES), protocol_of).items():
         parts.append(f"\n**{', '.join(records)}.** {protocol}\n")
     parts.append("\n</details>\n")
     return "".join(parts)
+
+
+def anchor(heading: str) -> str:
+    """The name that GitHub gives a heading in a link."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
 
 
 def protocol_of(record: str) -> str:

@@ -39,6 +39,15 @@ def test_speeds_are_over_the_fastest_peer_and_the_limit_is_the_longer_time() -> 
     assert result_tables.limit(small, "NVIDIA H200") == 0.75
 
 
+def test_a_slow_copy_is_not_the_measure() -> None:
+    rows = [
+        GemmRow((4096, n, 8192), "f16", "linear", {"ours": 10.0, "copy": us})
+        for n, us in ((1, 14.0), (2, 9.0), (64, 9.5))
+    ]
+    other = GemmRow((8192, 4, 8192), "f16", "linear", {"ours": 10.0, "copy": 1.0})
+    assert [result_tables.copied(row, [*rows, other]) for row in rows] == [9.0, 9.0, 9.5]
+
+
 def test_rows_of_later_runs_keep_their_commits(tmp_path: Path) -> None:
     rows = [{"commit": "0123456789ab+"}, {}, {}]
     record = {"device": "D", "versions": {"commit": "ba9876543210"}, "date": "2026-01-02T03:04:05", "rows": rows}
