@@ -88,12 +88,10 @@ def test_dead_links_are_found(tmp_path: Path) -> None:
 
 
 def test_the_index_has_every_page() -> None:
-    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
-    pages = [
-        path for path in (ROOT / "docs").rglob("*.md") if path.name != "README.md" and path.parent.name != "perf-log"
-    ]
-    missing = [name for path in pages if (name := str(path.relative_to(ROOT / "docs"))) not in index]
-    assert not missing, "each page below docs/ stands in docs/README.md, under its task"
+    # A folder of pages has an index of its own.
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    named = set(re.findall(r"\]\(([\w-]+\.md)\)", (ROOT / "docs" / "README.md").read_text(encoding="utf-8")))
+    assert not pages - named, "each page below docs/ stands in docs/README.md, under its task"
 
 
 @pytest.mark.parametrize("document", CURRENT, ids=lambda path: path.name)
