@@ -26,7 +26,7 @@ from louver.formats.pattern import Pattern
 from louver.formats.rows import Windows
 from louver.formats.tensor import row_pitch
 from louver.formats.transposable import PATTERN as TRANSPOSABLE
-from louver.isa.prepack import WORDS, prepacked_shape
+from louver.isa.prepack import prepacked_shape
 from louver.library.forms import Metadata
 from louver.library.streaming.launch import Launch
 from louver.library.streaming.launches import (
@@ -106,7 +106,7 @@ def two_of_four(
     (m, k), whole, indices = dense.shape, dense.numel() * dense.element_size(), along[1].numel()
     across = room(torch, k, m, dtype, TRANSPOSABLE)
     words = torch.empty(4 * prod(prepacked_shape(m, k, dtype)), dtype=torch.uint8, device="cuda")
-    packed, to, turned, seen = (WORDS, words.data_ptr()), stored(along), stored(across), view(dense)
+    packed, to, turned, seen = ("words", words.data_ptr()), stored(along), stored(across), view(dense)
     blocks = louver.prune(rows, TRANSPOSABLE, transposable=True)
     kept = louver.compress(rows, TRANSPOSABLE, method="magnitude")
     ready = (words, Metadata().host(kept))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 import louver
-from louver.cli.benchmarks import gemm, host, kernels, ladder, model, nm, nm_ladder, plot, schedules
+from louver.cli.benchmarks import gemm, host, kernels, ladder, model, nm, nm_ladder, plot, schedules, serve
 from louver.cli.compiling import compile_
 from louver.cli.completion import completion
 from louver.cli.errors import CommandLine
@@ -32,7 +32,7 @@ def bench() -> None:
 
 for command in (doctor, inspect, prune, compress, decompress, compile_, demo, plot, roofline, tune, completion):
     app.add_command(command)
-for command in (gemm, schedules, ladder, kernels, host, nm, nm_ladder, model):
+for command in (gemm, schedules, ladder, kernels, host, nm, nm_ladder, model, serve):
     bench.add_command(command)
 
 

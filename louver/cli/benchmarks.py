@@ -187,6 +187,23 @@ def model(blocks: int, head: bool, prefill: str, decode: str, modes: str, budget
 
 
 @click.command()
+@click.option(
+    "--tokens", metavar="LIST", default="", help="Numbers of tokens. Default: those that vLLM captures, 1 to 512."
+)
+@budget_option
+@out_option
+@result_command
+def serve(tokens: str, budget: float | None, out: Path) -> Result:
+    """Time the products of a layer of Llama 3 8B as vLLM calls them, under CUDA graphs. Writes a record and a picture.
+
+    Dense and sparse, in bf16 and e4m3: joined q, k and v; o; joined gate and up with SiLU; down; and all four.
+    """
+    from louver.cli.commands.model import bench_serve
+
+    return bench_serve(tokens, out, budget=budget)
+
+
+@click.command()
 @click.argument("paths", metavar="[RECORD] PICTURE", type=PATH, nargs=-1, required=True)
 @click.option(
     "--schedule",
@@ -203,8 +220,8 @@ def model(blocks: int, head: bool, prefill: str, decode: str, modes: str, budget
 def plot(paths: tuple[Path, ...], schedule: tuple[str, ...], problem: str | None, dtype: str) -> None:
     """Draw a record, or a schedule.
 
-    Draws the JSON RECORD of `louver bench gemm`, `ladder`, `kernels`, `nm`, `nm-ladder`, `model` or accuracy as the PNG file PICTURE. With
-    --schedule or --problem: draws a product's kernel over time as the SVG file PICTURE. Needs no GPU.
+    Draws the JSON RECORD of `louver bench gemm`, `ladder`, `kernels`, `nm`, `nm-ladder`, `model`, `serve` or accuracy as the PNG file
+    PICTURE. With --schedule or --problem: draws a product's kernel over time as the SVG file PICTURE. Needs no GPU.
     """
     if schedule or problem is not None:
         from louver.cli.commands.schedule import draw as draw_schedule

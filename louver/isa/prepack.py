@@ -1,17 +1,15 @@
 """Metadata in the order in which a warpgroup loads it, and the inverse.
 
-A prepacked array is uint32 [rows/64, K/columns, 128 threads, 4 words], C-contiguous. A 16-byte load of each thread gets
-the four words for `columns` columns of K in a block of 64 rows. A warpgroup loads 2,048 contiguous bytes.
+A prepacked array is uint32 [rows/64, words of K, 128 threads], C-contiguous: one order for all kernels. A word of each
+thread covers `columns` columns of K in a block of 64 rows, 512 contiguous bytes. So the words of any K step are
+contiguous, and a warp loads 128 contiguous bytes.
 
     type     group  columns a word  products a word       columns a load
     16-bit   4      64              2 (selectors 0, 1)    256
     8-bit    4      64              1                     256
     tf32     2      32              2 (selectors 0, 1)    128
 
-Rows are padded to a multiple of 64, and K to whole loads, with the legal code 0x4.
-
-`split` makes loads of fewer words, [rows/64, K/columns · 4/words, 128, words], so fewer columns are contiguous. For 16-
-and 8-bit types, one word covers 64 columns, 512 bytes for a block of rows; two cover 128 columns, 1,024 bytes.
+A load is `WORDS` words of K. Rows are padded to a multiple of 64, and K to whole loads, with the legal code 0x4.
 """
 
 from __future__ import annotations
@@ -25,61 +23,53 @@ from louver.isa.metadata import GROUPS, MAPS, PADDING_CODE, MetadataMap
 from louver.isa.targets import WARPGROUP_THREADS
 
 WORDS = 4
-"""Words in the 16-byte load of a thread."""
+"""Words of K that a thread loads at a time from global memory."""
+
+WORD_BYTES = WARPGROUP_THREADS * 4
+"""Bytes of one word of each thread of a warpgroup: from one word of K to the next."""
 
 _PADDING_BYTE = PADDING_CODE << 4 | PADDING_CODE
 
 
-LOAD_BYTES = WARPGROUP_THREADS * WORDS * 4
+LOAD_BYTES = WORDS * WORD_BYTES
 """Bytes of one load of a warpgroup: 64 rows by `columns_per_load` columns."""
 
 
 def columns_per_load(dtype: ElementType | str) -> int:
-    """Dense columns of K in one 16-byte load of a thread: 256, or 128 for tf32."""
+    """Dense columns of K in one load of `WORDS` words: 256, or 128 for tf32."""
     return WORDS * _layout(dtype).columns
 
 
-def prepacked_shape(rows: int, k: int, dtype: ElementType | str) -> tuple[int, int, int, int]:
+def prepacked_shape(rows: int, k: int, dtype: ElementType | str) -> tuple[int, int, int]:
     """Shape of the prepacked array for a sparse matrix of `rows` rows and `k` dense columns."""
     if rows < 1 or k < 1:
         raise ValueError(f"a sparse matrix has at least one row and one column, got {rows} x {k}")
-    return -(-rows // ROWS), -(-k // columns_per_load(dtype)), WARPGROUP_THREADS, WORDS
+    return -(-rows // ROWS), -(-k // columns_per_load(dtype)) * WORDS, WARPGROUP_THREADS
 
 
 def prepack(indices: NDArray[np.uint8], rows: int, k: int, dtype: ElementType | str) -> NDArray[np.uint32]:
-    """The words of each thread, uint32 [rows/64, K/columns, 128, 4], with rows and K padded.
+    """The words of each thread, uint32 [rows/64, words of K, 128], with rows and K padded.
 
     indices: natural codes, uint8 [rows, at least ceil(groups / 2)], two groups in a byte, the first in the low nibble;
     bytes beyond the groups are ignored. k: dense columns. dtype: element type of the stored values. Raises ValueError
     for indices of another shape or dtype, and for codes that are illegal for the type.
     """
     layout = _layout(dtype)
-    blocks, loads, _, _ = prepacked_shape(rows, k, dtype)
+    shape = prepacked_shape(rows, k, dtype)
+    blocks, words, _ = shape
     groups = -(-k // layout.group)
     natural = _natural(indices, rows, groups)
     _check(natural, layout)
-    codes = np.full((blocks * ROWS, loads * WORDS * GROUPS // 2), _PADDING_BYTE, dtype=np.uint8)
+    codes = np.full((blocks * ROWS, words * GROUPS // 2), _PADDING_BYTE, dtype=np.uint8)
     codes[:rows, : natural.shape[1]] = natural
     # A thread's word has 16 bits of each of two rows (one selector for a pair of threads), or 32 bits of one row.
     if layout.selectors == 2:
-        pieces = codes.view("<u2").reshape(blocks, 4, 2, 8, loads, WORDS, 2, 2)
-        order = (0, 4, 1, 3, 6, 7, 5, 2)  # block, load, warp, row in 8, thread bits 1 and 0, word, half
-        return (
-            np.ascontiguousarray(pieces.transpose(order)).view("<u4").reshape(blocks, loads, WARPGROUP_THREADS, WORDS)
-        )
-    whole = codes.view("<u4").reshape(blocks, 4, 2, 8, loads, WORDS, 2)
-    order = (0, 4, 1, 3, 6, 2, 5)  # block, load, warp, row in 8, thread bit 1, bit 0 (row + 8), word
-    return np.ascontiguousarray(whole.transpose(order)).reshape(blocks, loads, WARPGROUP_THREADS, WORDS)
-
-
-def split(prepacked: NDArray[np.uint32], words: int) -> NDArray[np.uint32]:
-    """The same words in loads of `words` (1, 2 or 4): uint32 [rows/64, K/columns · 4/words, 128, words]."""
-    if words not in (1, 2, WORDS):
-        raise ValueError(f"a load has 1, 2 or {WORDS} words, got {words}")
-    blocks, loads, threads, _ = prepacked.shape
-    parts = WORDS // words
-    apart = prepacked.reshape(blocks, loads, threads, parts, words).transpose(0, 1, 3, 2, 4)
-    return np.ascontiguousarray(apart).reshape(blocks, loads * parts, threads, words)
+        pieces = codes.view("<u2").reshape(blocks, 4, 2, 8, words, 2, 2)
+        order = (0, 4, 1, 3, 5, 6, 2)  # block, word, warp, row in 8, thread bits 1 and 0, half
+        return np.ascontiguousarray(pieces.transpose(order)).view("<u4").reshape(shape)
+    whole = codes.view("<u4").reshape(blocks, 4, 2, 8, words, 2)
+    order = (0, 4, 1, 3, 5, 2)  # block, word, warp, row in 8, thread bit 1, bit 0 (row + 8)
+    return np.ascontiguousarray(whole.transpose(order)).reshape(shape)
 
 
 def unpack(words: NDArray[np.uint32], rows: int, k: int, dtype: ElementType | str) -> NDArray[np.uint8]:
@@ -93,13 +83,13 @@ def unpack(words: NDArray[np.uint32], rows: int, k: int, dtype: ElementType | st
         raise ValueError(
             f"{rows} x {k} of {dtype} prepacks to uint32 {list(shape)}, got {words.dtype} {list(words.shape)}"
         )
-    blocks, loads, _, _ = shape
+    blocks, count, _ = shape
     words = np.ascontiguousarray(words)
     if layout.selectors == 2:
-        pieces = words.view("<u2").reshape(blocks, loads, 4, 8, 2, 2, WORDS, 2)
-        natural = np.ascontiguousarray(pieces.transpose(0, 2, 7, 3, 1, 6, 4, 5))
+        pieces = words.view("<u2").reshape(blocks, count, 4, 8, 2, 2, 2)
+        natural = np.ascontiguousarray(pieces.transpose(0, 2, 6, 3, 1, 4, 5))
     else:
-        natural = np.ascontiguousarray(words.reshape(blocks, loads, 4, 8, 2, 2, WORDS).transpose(0, 2, 5, 3, 1, 6, 4))
+        natural = np.ascontiguousarray(words.reshape(blocks, count, 4, 8, 2, 2).transpose(0, 2, 5, 3, 1, 4))
     groups = -(-k // layout.group)
     return natural.view(np.uint8).reshape(blocks * ROWS, -1)[:rows, : -(-groups // 2)].copy()
 
@@ -158,8 +148,8 @@ def metadata_rows(indices: NDArray[np.uint8], rows: int, k: int, dtype: ElementT
     read as tf32.
     """
     words = prepack(indices, rows, k, dtype)
-    blocks, loads = words.shape[:2]
-    lanes = words.reshape(blocks, loads, 4, 32, WORDS).transpose(0, 2, 1, 4, 3)
+    blocks, count, _ = words.shape
+    lanes = words.reshape(blocks, count, 4, 32).transpose(0, 2, 1, 3)
     whole = np.ascontiguousarray(lanes).reshape(blocks * 4, -1).view(np.uint16)
     shape = metadata_rows_shape(rows, k, dtype)
     return np.ascontiguousarray(whole[: shape[0], : shape[1]])

@@ -12,12 +12,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from louver.compile.plan.layout import metadata_words
 from louver.compile.plan.schedule import Schedule, gathers, list_rows
 from louver.compile.signature import Part
 from louver.formats.dtypes import element_type, multiplied_as, raw_bits
@@ -26,7 +25,7 @@ from louver.formats.pattern import LIFTED
 from louver.formats.tensor import SparseTensor, row_pitch
 from louver.ir.product import selection_of
 from louver.isa.metadata import PADDING_CODE
-from louver.isa.prepack import WORDS, metadata_rows, metadata_rows_shape, prepack, prepacked_shape, split
+from louver.isa.prepack import metadata_rows, metadata_rows_shape, prepack, prepacked_shape
 from louver.isa.product_meaning import f32_to_tf32
 from louver.library.boxes import METADATA_SLACK, Held
 from louver.library.resident import pitch_of, write_rows
@@ -144,14 +143,12 @@ class RoundedValues(Form):
 @dataclass(frozen=True, slots=True)
 class Metadata(Form):
     """The metadata of [..., M, K] in the order in which products load it (`louver.isa.prepack`), uint32. Each entry of
-    a batch is prepacked separately, with its rows padded to whole blocks.
+    a batch is prepacked separately, with its rows padded to whole blocks. All schedules read it.
 
-    words: words of one load.
     rows: for V:N:M, the number of rows that share a list. Codes then select among the columns of the list. 0: codes
         select among all columns.
     """
 
-    words: int = WORDS
     rows: int = 0
 
     def nbytes(self, s: SparseTensor) -> int:
@@ -167,13 +164,13 @@ class Metadata(Form):
             assert made.codes is not None
             codes, columns = made.codes, made.kept * LIFTED[1] // LIFTED[0]
         entries = np.split(codes, s.rows // m)
-        return np.concatenate([split(prepack(entry, m, columns, s.dtype), self.words) for entry in entries])
+        return np.concatenate([prepack(entry, m, columns, s.dtype) for entry in entries])
 
     def derive(self, s: SparseTensor, to: int, stream: int) -> None:
         if self.rows:
             _derive_on_host(self, s, to, stream)
             return
-        _prepack(self, s, s.dtype.name, (cast("Layout", self.words), to), stream)
+        _prepack(self, s, s.dtype.name, ("words", to), stream)
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,7 +409,7 @@ def forms_of(schedule: Schedule, s: SparseTensor) -> ProductForms:
     pattern = str(s.pattern)
     selection = selection_of(pattern)
     rows = list_rows(pattern, schedule) if selection.indexed else 0
-    metadata = Metadata(metadata_words(schedule, s.dtype.name), rows) if selection.lifted else None
+    metadata = Metadata(rows) if selection.lifted else None
     if not selection.indexed:
         return ProductForms(RoundedValues() if multiplied_as(s.dtype.name) == "tf32" else Values(), metadata)
     if not gathers(pattern, schedule.ring.metadata):

@@ -24,7 +24,7 @@ from louver.formats.select import Norm
 from louver.formats.tensor import SparseTensor, row_pitch
 from louver.formats.torch_tensors import data_of
 from louver.formats.transposable import PATTERN as TRANSPOSABLE
-from louver.isa.prepack import WORDS, prepacked_shape
+from louver.isa.prepack import prepacked_shape
 from louver.library.forms import Metadata
 from louver.library.resident import pitch_of
 from louver.library.state import TensorState
@@ -100,7 +100,7 @@ def compress(w: Any, pattern: str | Pattern, *, axis: int, method: Literal["magn
         pattern,
         axis=axis,
         method=method,
-        words=(WORDS, metadata.address) if metadata else None,
+        words=("words", metadata.address) if metadata else None,
         counters=counters.buffer.address if counters else 0,
     )
     _send(launch, source)

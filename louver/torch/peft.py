@@ -43,8 +43,14 @@ def lora(config: Any) -> Any:
     `PeftModel.from_pretrained(model, path, config=lora(LoraConfig.from_pretrained(path)))`.
 
     Raises ValueError for variants and initial values of LoRA that read the weight, and for "all-linear", which finds
-    layers of `torch.nn.Linear` alone.
+    layers of `torch.nn.Linear` alone; ImportError for a version of PEFT that takes no layers of others.
     """
+    register: Any = getattr(config, "_register_custom_module", None)
+    if register is None:
+        raise ImportError(
+            f"louver.torch.peft needs LoraConfig._register_custom_module, which PEFT 0.17 to 0.21 have, got {type(config)} "
+            "without it: install such a version"
+        )
     if config.target_modules == "all-linear":
         raise ValueError('target_modules are names of layers, got "all-linear", which finds no sparse ones: name them')
     start = config.init_lora_weights
@@ -56,5 +62,5 @@ def lora(config: Any) -> Any:
     asked = [name for name in variants if getattr(config, name)]
     if asked:
         raise ValueError(f"adapters beside a sparse weight are plain LoRA, got {', '.join(asked)}: leave it out")
-    config._register_custom_module({SparseLinear: SparseLora})
+    register({SparseLinear: SparseLora})
     return config

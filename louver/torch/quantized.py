@@ -32,8 +32,7 @@ def quantize_(model: nn.Module, to: Quantized = "e4m3") -> Report:
     Raises ValueError for another type, for a model without sparse layers that can be quantized, and for weights with
     NaN or infinity; then nothing has changed.
     """
-    if to not in _TYPES:
-        raise ValueError(f'a weight is quantized to "e4m3" or "int8", got {to!r}')
+    check_quantized(to)
     dtype, element = _TYPES[to]
     layers = sparse_layers(model)
     if not layers:
@@ -55,6 +54,12 @@ def quantize_(model: nn.Module, to: Quantized = "e4m3") -> Report:
     describe(model)
     rows = zip(layers, reasons, before, strict=True)
     return Report(tuple(_row(layer, reason, size, to) for layer, reason, size in rows))
+
+
+def check_quantized(to: object) -> None:
+    """Raises ValueError unless weights can be quantized to this type."""
+    if to not in _TYPES:
+        raise ValueError(f'a weight is quantized to "e4m3" or "int8", got {to!r}')
 
 
 def _parts(layer: Layer, owner: SparseWeight, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

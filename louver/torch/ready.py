@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -64,16 +64,24 @@ def prepare_weight(
     weight: SparseWeight, counts: Sequence[int], *, bias: bool, activation: Any = None, gated: bool = False
 ) -> None:
     """The same for products with one weight on a GPU. activation, gated: as of the operator `gated`."""
-    scaled = weight.scale is not None
-    epilogue = Epilogue(
-        activation=activation, scale="row" if scaled else None, dense_scale="column" if scaled else None
-    )
     with torch.cuda.device(weight.device):
-        if scaled:
+        if weight.scale is not None:
             # The kernel that quantizes tokens is the same for every number of them.
             quantized_tokens(
                 torch.ones(2, weight.shape[1], dtype=weight.dense_dtype, device=weight.device), weight.dtype
             )
-        s = core_of(weight.values, weight.indices, weight.pattern, weight.shape[1], gated=gated)
-        for n in counts:
-            ahead.prepare(ahead.preparation(s, n, bias=bias, epilogue=epilogue, out_dtype=weight.dense_dtype))
+        for made in preparations(weight, counts, bias=bias, activation=activation, gated=gated):
+            ahead.prepare(made)
+
+
+def preparations(
+    weight: SparseWeight, counts: Sequence[int], *, bias: bool, activation: Any = None, gated: bool = False
+) -> Iterator[ahead.Preparation]:
+    """The products of a weight with each of these numbers of tokens. bias, activation, gated: of the calls."""
+    scaled = weight.scale is not None
+    epilogue = Epilogue(
+        activation=activation, scale="row" if scaled else None, dense_scale="column" if scaled else None
+    )
+    s = core_of(weight.values, weight.indices, weight.pattern, weight.shape[1], gated=gated)
+    for n in counts:
+        yield ahead.preparation(s, n, bias=bias, epilogue=epilogue, out_dtype=weight.dense_dtype)

@@ -104,7 +104,7 @@ def _consume(k: Sketch, layout: Layout) -> None:
     word = k.mov(0)
     always = k.setp("eq", "u32", tid, tid)
     with k.loop() as loop:
-        at = k.mad_lo(k.shr(ring.step, 2), 2048, k.mad_lo(thread, 16, k.mad_lo(k.and_(ring.step, 3), 4, block)))
+        at = k.mad_lo(ring.step, 512, k.mad_lo(thread, 4, block))
         k.emit(Load("global", "b32", read_only=True), word, Address(k.mad_wide(at, 1, k.ld_param("meta"))))
         k.await_(ring.barrier(layout.full), ring.parity)
         k.emit(WgmmaFence())

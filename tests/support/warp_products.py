@@ -109,7 +109,7 @@ def place(form: Mma, values: np.ndarray, b: np.ndarray, codes: np.ndarray | None
         stored = values[:, i * form.k_stored : (i + 1) * form.k_stored]
         part = np.ascontiguousarray(b[i * form.k : (i + 1) * form.k])
         b_registers = form.b_fragment.gather(part.view(element_type(form.b).bits_dtype))
-        meta = None if words is None else words[0, 0, :, i // form.selectors]
+        meta = None if words is None else words[0, i // form.selectors]
         step = replace(form, selector=i % form.selectors)
         steps.append((step, over_warps(form.a_fragment, stored), np.tile(b_registers, 4), meta))
     return WarpProduct(form, values, b, codes, tuple(steps))

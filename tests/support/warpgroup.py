@@ -175,7 +175,7 @@ def make_product(form: Wgmma, rng: np.random.Generator, values_of=integers, swiz
         if form.a_source == "registers":
             part = values[:, i * form.k_stored : (i + 1) * form.k_stored]
             a = form.a_fragment.gather(np.ascontiguousarray(part).view(element_type(form.a).bits_dtype))
-        meta = None if words is None else words[0, 0, :, i // selectors]
+        meta = None if words is None else words[0, i // selectors]
         steps.append((step, a, _at(tile_b, base_b, i * form.k, element_type(form.b).bytes), meta))
     return Product(form, values, b, codes, window, tuple(steps))
 

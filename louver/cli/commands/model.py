@@ -1,4 +1,4 @@
-"""`louver bench model`: times a language model's blocks, dense and sparse, on the current GPU."""
+"""`louver bench model` and `bench serve`: time a language model's blocks, dense and sparse, on the current GPU."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from louver.measure.record import write_record
 from louver.measure.report.header import SCHEMA
 from louver.measure.report.model import model_tables, row_of
 from louver.measure.report.result import Result
+from louver.measure.report.serve import TOKENS, serve_tables
 
 
 def bench_model(
@@ -51,6 +52,32 @@ def bench_model(
     note(f"wrote {path}")
     note(picture(path, out / "model.png"))
     return Result("model", record, model_tables([*map(row_of, rows)], found, facts["device"]))
+
+
+def bench_serve(tokens: str, out: Path, *, budget: float | None) -> Result:
+    """Measure a layer's products; write `serve.json` (after each number of tokens) and `serve.png` into `out`.
+
+    tokens: their numbers, "" for those that vLLM captures. budget: seconds, after which no further case begins.
+    Raises ValueError for bad text, and CannotMeasureError if this machine cannot measure.
+    """
+    counts = tuple(sorted(set(_numbers(tokens.split(","))))) if tokens else TOKENS
+    if counts[0] < 1:
+        raise ValueError(f"numbers of tokens are positive, got {counts[0]}")
+    time_left = Budget(budget)
+    torch = require_torch()
+    # Imports PyTorch.
+    serve: Any = import_module("louver.measure.model.serve")
+    path = out / "serve.json"
+    record = {"schema": SCHEMA, "kind": "serve", **header(torch), "protocol": serve.PROTOCOL}
+
+    def keep(found: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
+        write_record(path, {**record, "facts": found, "rows": rows})
+
+    found, rows = serve.measure_serve(counts, time_left, note, keep)
+    record |= {"facts": found, "rows": rows}
+    note(f"wrote {path}")
+    note(picture(path, out / "serve.png"))
+    return Result("serve", record, serve_tables([*map(row_of, rows)], found, str(record["device"])))
 
 
 @contextmanager

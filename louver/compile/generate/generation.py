@@ -86,7 +86,7 @@ class Generation:
 
     @property
     def steps_per_load(self) -> int:
-        """K steps that one 16-byte metadata load covers."""
+        """K steps that one load of metadata from global memory covers."""
         return WORDS // self.words
 
     @property

@@ -16,8 +16,8 @@ from louver.formats.dtypes import element_type
 from louver.formats.lists import PICK_BYTES, PICKERS
 from louver.formats.pattern import Pattern
 from louver.ir.product import Selection, Unit
-from louver.isa.prepack import WORDS, columns_per_load
-from louver.isa.targets import TENSOR_MAP_MAX_BOX, WARPGROUP_THREADS
+from louver.isa.prepack import LOAD_BYTES, columns_per_load
+from louver.isa.targets import TENSOR_MAP_MAX_BOX
 from louver.isa.tensormap import SwizzleBytes
 
 SPAN = 128
@@ -36,7 +36,7 @@ COMBINED = 32
 STAGED_WORDS = 32
 """Columns of 32-bit results that are staged at a time.
 
-Twice as many cost narrow tiles a stage or two, and do not make the widest one faster (`docs/perf-log.md`, section 60).
+Twice as many cost narrow tiles a stage or two, and do not make the widest one faster (`docs/perf-log/60-tiles-256x176.md`).
 """
 
 
@@ -142,22 +142,12 @@ def _k_major(columns: int, rows: int, element: str) -> OperandLayout:
     return OperandLayout((inner, rows), columns // inner, (inner, 0), _span(inner * size), size, "k")
 
 
-def metadata_words(schedule: Schedule, element: str) -> int:
-    """Metadata words that a thread loads at a time, for 64 rows. They are adjacent in the prepacked array.
-
-    They are the four words of a 16-byte load from global memory, or the words of one K step if stages hold metadata.
-    """
-    if schedule.ring.metadata == "global":
-        return WORDS
-    return schedule.tile.k * WORDS // columns_per_load(element)
-
-
 def metadata_bytes(schedule: Schedule, element: str, selection: Selection) -> int:
     """Bytes of metadata or of picks in a stage, for all rows of the tile; 0 if stages hold neither."""
     if selection == Selection() or schedule.ring.metadata == "global":
         return 0
     if selection.lifted:
-        return schedule.tile.m // 64 * WARPGROUP_THREADS * 4 * metadata_words(schedule, element)
+        return schedule.tile.m // 64 * schedule.tile.k * LOAD_BYTES // columns_per_load(element)
     return schedule.tile.m // PICKERS * schedule.tile.k * PICK_BYTES
 
 

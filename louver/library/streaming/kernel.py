@@ -1,8 +1,7 @@
 """Streaming kernels on groups in registers, by the PTX builder.
 
 A CTA has the threads of a warpgroup. A tile has 64 rows and four steps along them. In every kernel, a thread has the
-rows and spans of its words of metadata (`louver.isa.metadata`). So each thread loads or stores its metadata as 16
-bytes:
+rows and spans of its words of metadata (`louver.isa.metadata`). So each thread stores four whole words of metadata:
 
     16-bit types and tf32   rows r and r + 8, four threads side by side, one step at a time
     8-bit types             row r, two threads side by side, two steps at a time

@@ -15,8 +15,8 @@ from louver.isa.targets import WARPGROUP_THREADS
 
 Kind = Literal["prune", "check", "compress", "dense", "prepack"]
 
-Layout = Literal[1, 2, 4, "rows"]
-"""Layout of metadata: words of a load (`louver.isa.prepack.split`), or "rows" for `metadata_rows`."""
+Layout = Literal["words", "rows"]
+"""Layout of metadata: "words" of products (`louver.isa.prepack`), or "rows" for `metadata_rows`."""
 
 MAX_GROUP: Final = 16
 """Largest M of a pattern whose groups a thread holds in registers."""
@@ -50,7 +50,7 @@ listed: `NO_GROUP` - (g · 2^`KEY_BITS` + c), for the listed group with the leas
 COPYING_CTAS: Final = 4
 BUSY_CTAS: Final = 16
 """CTAs for each SM: of kernels that mostly copy, and of kernels that compute more than they move. Measured at
-28672×4096 in f16 (perf log, section 29).
+28672×4096 in f16 (`docs/perf-log/29-streaming.md`).
 """
 
 KEY_BITS: Final = 9

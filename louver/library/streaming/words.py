@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from louver.isa.instruction import LANES
 from louver.isa.metadata import CODE_BITS, CODES, GROUPS, WARP_ROWS
-from louver.isa.prepack import LOAD_BYTES, WORDS
-from louver.isa.targets import WARPGROUP_THREADS
+from louver.isa.prepack import LOAD_BYTES, WORD_BYTES, WORDS
 from louver.library.streaming.frame import WARPS, Frame
 from louver.library.streaming.lanes import Byte, assemble
 from louver.library.streaming.place import Corner
@@ -42,19 +41,19 @@ class Words:
                 return
             case "rows":
                 self._store_rows(corner)
-            case words:
-                self._store_loads(corner, words)
+            case "words":
+                self._store_words(corner)
 
-    def _store_loads(self, corner: Corner, words: int) -> None:
-        """Write the words in the layout of loads. Prepacked metadata is padded to whole tiles, so all words are
+    def _store_words(self, corner: Corner) -> None:
+        """Write the words as products read them. Prepacked metadata is padded to whole tiles, so all words are
         written.
         """
         frame, k = self._frame, self._frame.k
         block = k.mad_lo(corner.entry, frame.args["row_tiles"], corner.number)
         load = k.mad_lo(block, k.special("%nctaid.x"), frame.column_tile)
-        base = k.mad_wide(load, LOAD_BYTES, k.mad_wide(frame.thread, BYTES * words, frame.args["words"]))
-        for at in range(0, WORDS, words):
-            k.store_global(Address(base, at * BYTES * WARPGROUP_THREADS), self._words[at : at + words])
+        base = k.mad_wide(load, LOAD_BYTES, k.mad_wide(frame.thread, BYTES, frame.args["words"]))
+        for at, word in enumerate(self._words):
+            k.store_global(Address(base, at * WORD_BYTES), word)
 
     def _store_rows(self, corner: Corner) -> None:
         """Write the words in the layout of `metadata_rows`. Only warps with rows and words with columns are written,

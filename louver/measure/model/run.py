@@ -1,6 +1,6 @@
 """The sides of a run, its cases, and the rows of its record.
 
-Protocol: see `PROTOCOL`. A side that fails has its error as reason, and no time.
+Protocol: see `PROTOCOL`.
 """
 
 # PyTorch's stubs leave many types unknown.
@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -21,20 +21,16 @@ from torch import Tensor
 import louver.torch
 from louver.library.state import TensorState
 from louver.measure.budget import Budget
-from louver.measure.model.energy import joules_of_a_call
+from louver.measure.model.sides import Kept, Run
 from louver.measure.model.stack import SHAPES, Shape, Stack, angles_of, join_by_hand_
 from louver.measure.model.torchao import few_tokens
 from louver.measure.model.turns import PROTOCOL as TIMES
-from louver.measure.model.turns import captured, in_turns, warm
-from louver.measure.report.model import DENSE_BF16, DENSE_E4M3, SPARSE_BF16, SPARSE_E4M3, speedups
+from louver.measure.report.model import DENSE_BF16, DENSE_E4M3, SPARSE_BF16, SPARSE_E4M3
 from louver.torch.core import cores
 from louver.torch.linear import SparseWeight
 
 CACHED: Final = 1024
 """Tokens of a sequence that is decoded."""
-
-DIFFERENCES: Final = {SPARSE_BF16: 0.05, DENSE_E4M3: 0.4, SPARSE_E4M3: 0.4}
-"""The greatest difference of a side's outputs from those of dense bf16, relative to their norm."""
 
 PROTOCOL: Final = (
     "Blocks with random bf16 weights pruned to 2:4 by magnitude. Dense sides: these weights with their zeros, q, k and v and "
@@ -65,101 +61,6 @@ class Wanted:
             raise ValueError(f"numbers of blocks, sequences and tokens are positive, got {self}")
 
 
-class Run:
-    """The sides of one model, their reasons, and facts for the record. say: shows progress."""
-
-    def __init__(self, name: str, stack: Stack, budget: Budget, say: Callable[[str], None]) -> None:
-        self.name, self.shape, self.budget, self.say = name, stack.shape, budget, say
-        self.pruned = stack
-        self.sides: dict[str, Stack] = {}
-        self.facts: dict[str, Any] = {}
-        self.reasons: dict[str, str] = {}
-
-    def add(self, side: str, make: Callable[[], Stack]) -> None:
-        """Make a side. An error becomes its reason."""
-        try:
-            self.sides[side] = make()
-            torch.cuda.synchronize()
-        except Exception as error:
-            self.reasons[side] = shown(error)
-        torch.cuda.empty_cache()
-        self.say(f"{self.name}, {side}: {self.reasons.get(side, 'made')}")
-
-    def compare(self) -> None:
-        """Drop the sides whose outputs are not those of dense bf16. Raises RuntimeError without that side."""
-        if DENSE_BF16 not in self.sides:
-            raise RuntimeError(f"all sides are compared with {DENSE_BF16}, got {self.reasons[DENSE_BF16]}")
-        on = prefill(self.shape, 1, 64)
-        expected = on(self.sides[DENSE_BF16]).float()
-        for side, most in DIFFERENCES.items():
-            if side not in self.sides:
-                continue
-            try:
-                found = float((on(self.sides[side]).float() - expected).norm() / expected.norm())
-                self.facts.setdefault("difference", {})[side] = round(found, 5)
-                if not found < most:
-                    raise ArithmeticError(f"outputs differ by {found:.3f} of their norm, at most {most} is expected")
-            except Exception as error:
-                self.reasons[side] = shown(error)
-                del self.sides[side]
-
-    def row(
-        self, mode: str, case: str, tokens: int, make: Callable[[], Callable[[Stack], Any]], *, graphs: bool
-    ) -> dict[str, Any]:
-        """Times a case on all sides. make: gives the call of a side."""
-        reasons = dict(self.reasons)
-        times: dict[str, float] = {}
-        if not self.budget.suffices():
-            reasons |= dict.fromkeys(self.sides, "the time that the run was given ended")
-        else:
-            with self.budget.spending():
-                times = self._times(make, reasons, graphs=graphs)
-        ms = {side: round(each, 5) for side, each in times.items()}
-        gains = ", ".join(f"{side} {gain:.3f} ×" for side, gain in speedups(ms).items())
-        self.say(f"{self.name}, {mode} {case}: {gains or '; '.join(reasons.values())}")
-        return {"model": self.name, "case": case, "mode": mode, "tokens": tokens, "ms": ms, "reasons": reasons}
-
-    def _times(
-        self, make: Callable[[], Callable[[Stack], Any]], reasons: dict[str, str], *, graphs: bool
-    ) -> dict[str, float]:
-        """The milliseconds of the sides that run; adds the errors of the others to the reasons."""
-        try:
-            on = make()
-            calls: dict[str, Callable[[], Any]] = {}
-            for side, model in self.sides.items():
-                try:
-                    calls[side] = (captured if graphs else warm)(lambda model=model: on(model))
-                except Exception as error:
-                    reasons[side] = shown(error)
-            return in_turns(calls, graphs=graphs)
-        except Exception as error:
-            reasons |= dict.fromkeys(self.sides, shown(error))
-            return {}
-        finally:
-            torch.cuda.empty_cache()
-
-    def joules(self, sequences: int, count: int) -> None:
-        """Joules of a token of a prefill, on each side."""
-        on, found = prefill(self.shape, sequences, count), dict[str, float]()
-        for side, model in self.sides.items():
-            if not self.budget.suffices():
-                return
-            try:
-                joules, how = joules_of_a_call(torch, lambda model=model: on(model))
-                found[side] = round(joules / (sequences * count), 7)
-                self.facts["joules_by"] = how
-            except OSError as error:
-                self.facts["joules_reason"] = str(error)
-                return
-        self.facts["joules_a_token"] = found
-
-
-class Kept(Protocol):
-    """Called after each row with all that was found so far."""
-
-    def __call__(self, facts: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], /) -> None: ...
-
-
 def measure_model(
     wanted: Wanted, budget: Budget, say: Callable[[str], None], keep: Kept
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -175,7 +76,7 @@ def measure_model(
                 rows.append(row)
                 keep(run.facts, rows)
             if not number:
-                run.joules(*wanted.prefill)
+                run.joules(prefill(run.shape, *wanted.prefill), wanted.prefill[0] * wanted.prefill[1])
                 run.facts["held_bytes"] = {
                     side: held_bytes(run.sides[side]) for side in (SPARSE_BF16, SPARSE_E4M3) if side in run.sides
                 }
@@ -218,7 +119,8 @@ def _set_mode(run: Run, mode: str) -> None:
                 block._compiled_call_impl = None
 
 
-def _stack(shape: Shape, blocks: int, *, head: bool) -> Stack:
+def pruned_stack(shape: Shape, blocks: int, *, head: bool) -> Stack:
+    """Blocks of random weights on the GPU, pruned to 2:4 but for the head."""
     with torch.device("cuda"):
         made = Stack(shape, blocks, head=head).bfloat16().eval().requires_grad_(False)
     louver.torch.prune_(made, skip=("head",))
@@ -226,8 +128,8 @@ def _stack(shape: Shape, blocks: int, *, head: bool) -> Stack:
 
 
 def _main(wanted: Wanted, budget: Budget, say: Callable[[str], None]) -> Run:
-    stack = _stack(SHAPES["Llama 3 8B"], wanted.blocks, head=wanted.head)
-    run = Run("Llama 3 8B", stack, budget, say)
+    stack = pruned_stack(SHAPES["Llama 3 8B"], wanted.blocks, head=wanted.head)
+    run = Run("Llama 3 8B", stack.shape, budget, say)
     tokens = (*wanted.decode, wanted.prefill[0] * wanted.prefill[1])
 
     def compressed(name: str, model: Stack) -> Stack:
@@ -252,15 +154,15 @@ def _main(wanted: Wanted, budget: Budget, say: Callable[[str], None]) -> Run:
     run.add(DENSE_E4M3, lambda: join_by_hand_(copy.deepcopy(stack), scaled=True))
     run.add(SPARSE_BF16, lambda: compressed("cached", stack))
     run.add(SPARSE_E4M3, rounded)
-    run.compare()
+    run.compare(prefill(run.shape, 1, 64))
     return run
 
 
 def _small(budget: Budget, say: Callable[[str], None]) -> Run:
     """SmolLM2, whose K = 576 gains nothing: compress_ must not make it slower."""
     shape = SHAPES["SmolLM2 135M"]
-    stack = _stack(shape, shape.blocks, head=False)
-    run = Run("SmolLM2 135M", stack, budget, say)
+    stack = pruned_stack(shape, shape.blocks, head=False)
+    run = Run("SmolLM2 135M", shape, budget, say)
 
     def compressed() -> Stack:
         louver.torch.compress_(stack, tokens=(1, 2048))
@@ -268,7 +170,7 @@ def _small(budget: Budget, say: Callable[[str], None]) -> Run:
 
     run.add(DENSE_BF16, lambda: copy.deepcopy(stack))
     run.add(SPARSE_BF16, compressed)
-    run.compare()
+    run.compare(prefill(run.shape, 1, 64))
     return run
 
 
@@ -301,9 +203,3 @@ def held_bytes(model: Stack) -> int:
                 forms = kept.derived.of(TensorState).forms()
                 total += sum(form.nbytes for form in forms if form.memory is not kept.values)
     return total
-
-
-def shown(error: Exception) -> str:
-    """An error in one line."""
-    text = str(error).strip()
-    return f"{type(error).__name__}: {text.splitlines()[0] if text else ''}"[:300]

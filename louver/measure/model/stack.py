@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from louver.torch.tokens import quantized_rows
+from louver.torch.tokens import quantized_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,8 @@ def added(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return z, (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-5)).to(z.dtype)
 
 
-@torch.compile(dynamic=True)
+# Sizes that vary are found by PyTorch itself: the rows of a weight do not, and kernels that know them are faster.
+@torch.compile
 def activated(joined: Tensor) -> Tensor:
     """The input of the down projection, of the outputs of gate and up projection side by side."""
     gate, up = joined.chunk(2, -1)
@@ -57,9 +58,6 @@ def rotated(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     """Heads [sequences, tokens, heads, size], turned by the angles of their tokens."""
     a, b = x.float().chunk(2, -1)
     return torch.cat((a * cosine - b * sine, b * cosine + a * sine), -1).to(x.dtype)
-
-
-quantized = torch.compile(quantized_rows, dynamic=True)
 
 
 class Mlp(nn.Module):
@@ -130,16 +128,16 @@ def attended(
 
 
 class ScaledLinear(nn.Module):
-    """A dense linear layer in e4m3, with a scale for each row and token."""
+    """A dense linear layer in e4m3, with a scale for each row and token, found as those of sparse layers are."""
 
     def __init__(self, layer: nn.Linear) -> None:
         super().__init__()
-        weight, scale = quantized(layer.weight.detach(), torch.float8_e4m3fn)
+        weight, scale = quantized_tokens(layer.weight.detach(), torch.float8_e4m3fn)
         self.register_buffer("weight", weight)
         self.register_buffer("scale", scale.reshape(1, -1))
 
     def forward(self, x: Tensor) -> Tensor:
-        given, scale = quantized(x.reshape(-1, x.shape[-1]), torch.float8_e4m3fn)
+        given, scale = quantized_tokens(x.reshape(-1, x.shape[-1]), torch.float8_e4m3fn)
         weight: Any = self.weight
         # PyTorch's stubs do not have the function.
         library: Any = torch

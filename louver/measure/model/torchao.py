@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 import louver
-from louver.measure.model.stack import Shape, quantized
+from louver.measure.model.stack import Shape
 from louver.measure.model.turns import captured, in_turns
 from louver.measure.report.model import SPARSE_E4M3, TORCHAO
+from louver.torch.tokens import quantized_tokens
 
 TOKENS: Final = 32
 
@@ -54,8 +55,8 @@ def _calls(shape: Shape, packed: Any, product: Any) -> dict[str, Sequence[Callab
     theirs: list[Callable[[], Tensor]] = []
     for rows, columns in sizes:
         w = louver.prune(torch.randn(rows, columns, device="cuda").bfloat16(), "2:4")
-        x, tokens = quantized(torch.randn(TOKENS, columns, device="cuda").bfloat16(), torch.float8_e4m3fn)
-        w, scale = quantized(w, torch.float8_e4m3fn)
+        x, tokens = quantized_tokens(torch.randn(TOKENS, columns, device="cuda").bfloat16(), torch.float8_e4m3fn)
+        w, scale = quantized_tokens(w, torch.float8_e4m3fn)
         s, (values, metadata) = louver.compress(w, "2:4"), packed(w)
 
         def ours(x: Any = x, s: Any = s, scale: Any = scale, tokens: Any = tokens) -> Tensor:

@@ -30,9 +30,9 @@ FASTER: Final[Mapping[str, tuple[str, ...]]] = {
 """The sides that each sparse side is compared with: the fastest of them."""
 
 
-def speedups(ms: Mapping[str, float]) -> dict[str, float]:
+def speedups(ms: Mapping[str, float], over: Mapping[str, tuple[str, ...]] = FASTER) -> dict[str, float]:
     """The speed of each sparse side over the fastest side that it is compared with."""
-    others = {side: [ms[each] for each in names if each in ms] for side, names in FASTER.items() if side in ms}
+    others = {side: [ms[each] for each in names if each in ms] for side, names in over.items() if side in ms}
     return {side: min(times) / ms[side] for side, times in others.items() if times}
 
 

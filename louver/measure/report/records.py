@@ -12,6 +12,7 @@ from louver.measure.report.kernels import read_kernels
 from louver.measure.report.ladder import read_ladder
 from louver.measure.report.model import read_model
 from louver.measure.report.nm import read_nm
+from louver.measure.report.serve import read_serve
 
 
 def draw(record: Path, picture: Path) -> Path:
@@ -25,6 +26,7 @@ def draw(record: Path, picture: Path) -> Path:
     from louver.measure.report.ladder_plot import plot_ladder
     from louver.measure.report.model_plot import plot_model
     from louver.measure.report.nm_plot import plot_nm, plot_nm_ladder
+    from louver.measure.report.serve_plot import plot_serve
     from louver.measure.report.tokens_plot import over_tokens, plot_tokens
 
     match _kind(record):
@@ -36,6 +38,8 @@ def draw(record: Path, picture: Path) -> Path:
             return plot_kernels(read_kernels(record), picture)
         case "model":
             return plot_model(read_model(record), picture)
+        case "serve":
+            return plot_serve(read_serve(record), picture)
         case "nm":
             return plot_nm(read_nm(record), picture)
         case "nm-ladder":

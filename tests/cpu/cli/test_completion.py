@@ -27,7 +27,7 @@ def completed(line: str) -> list[str]:
     ("line", "words"),
     [
         ("louver ins", ["plain,inspect"]),
-        ("louver bench s", ["plain,schedules"]),
+        ("louver bench sc", ["plain,schedules"]),
         ("louver compile --emit d", ["plain,decomposed"]),
         ("louver prune --comp", ["plain,--compressed"]),
         ("louver inspect mod", ["file,mod"]),

@@ -535,7 +535,7 @@ def test_metadata_of_constant_steps_begins_there() -> None:
     (kernel,) = module.body.block.ops
     step = found(kernel, ops.LoadMetadataOp, -1).step.owner
     step.value = IntegerAttr(8, i32)
-    loads = [line for line in print_module(lower(module, SM_90A.name)).splitlines() if "ld.global.v4.b32" in line]
+    loads = [line for line in print_module(lower(module, SM_90A.name)).splitlines() if "ld.global.b32" in line]
     assert loads[0].endswith("+4096];"), "the third load of 2,048 bytes"
     step.value = IntegerAttr(2, i32)
     with pytest.raises(ValueError, match="multiple of the 4 steps that it covers, got 2: .*sched.load_metadata"):

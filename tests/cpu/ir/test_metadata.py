@@ -15,10 +15,10 @@ from louver.isa.prepack import prepack
 
 
 def entries(words: NDArray[np.uint32]) -> NDArray[np.uint16]:
-    """The metadata tensor, uint16 [4·blocks, 256·loads], of prepacked words: the map that `metadata.py` states."""
-    blocks, loads, _, _ = words.shape
-    halves = words.view("<u2").reshape(blocks, loads, 4, 32, 4, 2)  # block, load, warp, lane, word, half
-    return np.ascontiguousarray(halves.transpose(0, 2, 1, 4, 3, 5)).reshape(4 * blocks, loads * 4 * WORD_ENTRIES)
+    """The metadata tensor, uint16 [4·blocks, 64·words], of prepacked words: the map that `metadata.py` states."""
+    blocks, count, _ = words.shape
+    halves = words.view("<u2").reshape(blocks, count, 4, 32, 2)  # block, word, warp, lane, half
+    return np.ascontiguousarray(halves.transpose(0, 2, 1, 3, 4)).reshape(4 * blocks, count * WORD_ENTRIES)
 
 
 @pytest.mark.parametrize(("name", "pattern"), [("f16", "2:4"), ("s8", "2:4"), ("f32", "1:2")])

@@ -85,8 +85,7 @@ def test_words_prepacked_for_a_warpgroup_are_those_of_its_warps(name, rng):
     rows, words = 128, 8
     codes = rng.choice(layout.legal, (rows, 16 * words)).astype(np.uint8)
     prepacked = prepack(natural_indices(codes), rows, layout.columns * words, name)
-    blocks, loads, _, per_load = prepacked.shape
-    entries = prepacked.reshape(blocks, loads, 4, 32, per_load).transpose(0, 2, 1, 4, 3)
+    entries = prepacked.reshape(rows // 64, words, 4, 32).transpose(0, 2, 1, 3)
     metadata = np.ascontiguousarray(entries).view(np.int16).reshape(rows // METADATA_ROWS, -1)
     selectors = {16: (2, 4), 32: (2, 4), 8: (1,)}[bits]
     for row in range(rows // METADATA_ROWS):

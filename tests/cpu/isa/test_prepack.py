@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import louver
 from louver.formats.dtypes import element_type
 from louver.isa.metadata import MAPS
-from louver.isa.prepack import columns_per_load, prepack, prepacked_shape, split, unpack
+from louver.isa.prepack import columns_per_load, prepack, prepacked_shape, unpack
 from support.warpgroup import natural_indices
 
 TYPES = ("f16", "bf16", "e4m3", "e5m2", "s8", "u8", "tf32")
@@ -28,30 +28,15 @@ def test_each_word_is_what_the_map_says(dtype, rows, k, rng):
     layout = MAPS[element_type(dtype).bits]
     codes, indices = random_indices(rng, rows, k, dtype)
     words = prepack(indices, rows, k, dtype)
-    blocks, loads, threads, count = words.shape
+    blocks, count, threads = words.shape
     assert words.shape == prepacked_shape(rows, k, dtype)
-    assert (blocks, loads, threads, count) == (-(-rows // 64), -(-k // columns_per_load(dtype)), 128, 4)
+    assert (blocks, count, threads) == (-(-rows // 64), -(-k // columns_per_load(dtype)) * 4, 128)
     assert words.dtype == np.uint32 and words.flags.c_contiguous
-    padded = np.full((blocks * 64, loads * 4 * 16), 0x4, np.uint8)
+    padded = np.full((blocks * 64, count * 16), 0x4, np.uint8)
     padded[:rows, : codes.shape[1]] = codes
-    for block, load, word in np.ndindex(blocks, loads, 4):
-        part = padded[64 * block : 64 * (block + 1), 16 * (4 * load + word) : 16 * (4 * load + word + 1)]
-        assert np.array_equal(words[block, load, :, word], layout.pack(part))
-
-
-@pytest.mark.parametrize("words", [1, 2, 4])
-def test_a_load_of_fewer_words_has_those_of_fewer_columns(words: int, rng: np.random.Generator) -> None:
-    whole = rng.integers(0, 2**32, (3, 5, 128, 4), dtype=np.uint32)
-    apart = split(whole, words)
-    assert apart.shape == (3, 5 * 4 // words, 128, words) and apart.flags.c_contiguous
-    for load, word in np.ndindex(5, 4):
-        part, inside = divmod(4 * load + word, words)
-        assert np.array_equal(apart[:, part, :, inside], whole[:, load, :, word])
-
-
-def test_a_load_has_one_two_or_four_words() -> None:
-    with pytest.raises(ValueError, match="1, 2 or 4 words, got 3"):
-        split(np.zeros((1, 1, 128, 4), np.uint32), 3)
+    for block, word in np.ndindex(blocks, count):
+        part = padded[64 * block : 64 * (block + 1), 16 * word : 16 * (word + 1)]
+        assert np.array_equal(words[block, word], layout.pack(part))
 
 
 @given(
@@ -109,7 +94,7 @@ def test_other_errors(rng):
     with pytest.raises(ValueError, match="got s32"):
         columns_per_load("s32")
     with pytest.raises(ValueError, match="prepacks to uint32"):
-        unpack(np.zeros((1, 1, 128, 2), np.uint32), 64, 256, "f16")
+        unpack(np.zeros((1, 2, 128), np.uint32), 64, 256, "f16")
 
 
 def test_a_large_matrix_is_prepacked_within_a_second(rng):

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 import louver
-from louver.compile.plan.layout import metadata_words
 from louver.compile.plan.schedule import list_rows
 from louver.formats.lists import GatheredRows, gathered
 from louver.formats.tensor import SparseTensor
-from louver.isa.prepack import prepack, split
+from louver.isa.prepack import prepack
 from support.fake_gpu import FakeGpu, FakeTorch, Launch, Map, Tensor
 
 pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference path")
@@ -75,7 +74,6 @@ def check_lifted(launch: Launch, s: SparseTensor) -> None:
     np.testing.assert_array_equal(words(given["lists"], rows.lists.shape, ctypes.c_int32), rows.lists)
     np.testing.assert_array_equal(stored(given, rows.kept), rows.values)
     metadata = prepack(rows.codes, M, 2 * rows.kept, s.dtype)
-    metadata = split(metadata, metadata_words(launch.kernel.launch.schedule, s.dtype.name))
     np.testing.assert_array_equal(words(given["metadata"], metadata.shape, ctypes.c_uint32), metadata)
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import louver
-from louver.compile.plan.layout import metadata_words
 from louver.compile.plan.schedule import Schedule
 from louver.frontend.problem import Problem
 from louver.isa.targets import SM_90A
@@ -300,11 +299,6 @@ def test_a_plan_cuts_as_for_its_own_n_and_a_larger_call_for_its_own(gpu: FakeGpu
 def test_batch_invariant_is_true_or_false() -> None:
     with pytest.raises(TypeError, match="batch_invariant is True or False, got an object of type int"):
         louver.linear(np.ones((2, 64), np.float16), weight(64, 64), batch_invariant=1)  # type: ignore[arg-type]
-
-
-def test_metadata_is_the_same_for_ranges() -> None:
-    whole = Schedule.of(tile_n=16, stages=8)
-    assert metadata_words(whole, "f16") == metadata_words(whole.changed(work="ranges"), "f16")
 
 
 def test_more_ranges_than_ctas_run_at_once_have_a_predicted_time() -> None:

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 import louver
-from louver.compile.plan.layout import metadata_words
 from louver.formats.tensor import SparseTensor
 from louver.library.forms import (
     GatheredValues,
@@ -262,7 +261,7 @@ def test_contents_are_checked_on_request(gpu: FakeGpu, torch: FakeTorch, s: Spar
             look()
 
 
-FORMS = (Values(), Values(packed=True), Metadata(1), Metadata(2), Metadata(4))
+FORMS = (Values(), Values(packed=True), Metadata())
 
 
 @pytest.mark.parametrize("dtype", ["f16", "e4m3", "s8"])
@@ -311,7 +310,7 @@ def test_a_product_reads_the_values_where_they_are(gpu: FakeGpu, torch: FakeTorc
     (launch,) = products(gpu)
     (values,) = {each for each in launch.arguments.values() if isinstance(each, Map) and each.inner == s.kept}
     assert values == Map(t.values.address, s.kept, M, 80)
-    words = Metadata(metadata_words(launch.kernel.launch.schedule, "f16")).host(s)
+    words = Metadata().host(s)
     assert read(gpu, int(launch.arguments["metadata"]), words.nbytes) == words.tobytes()
     allocated = [arguments[0] for arguments in gpu.called("cuMemAllocAsync")]
     assert allocated == [words.nbytes, COUNTER_BYTES], "metadata, nothing else"
@@ -540,3 +539,17 @@ def test_threads_derive_a_form_once(gpu: FakeGpu, torch: FakeTorch, s: SparseTen
 def test_eight_bit_floats_are_their_own_types(gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator) -> None:
     t = weight(rng, (4, 8), "e4m3").to(0)
     assert view(t.values).element.numpy == np.dtype(ml_dtypes.float8_e4m3fn)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "e4m3"])
+def test_products_of_all_schedules_read_one_copy_of_the_metadata(
+    gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator, dtype: str
+) -> None:
+    t = resident(weight(rng, (512, 1024), dtype))
+    for n in (1, 96, 4096):
+        louver.linear(Tensor((n, 1024), "float8_e4m3fn" if dtype == "e4m3" else "bfloat16"), t)
+    rings = {launch.kernel.launch.schedule.ring for launch in products(gpu)}
+    assert {ring.metadata for ring in rings} == {"global", "stage"}
+    derived = [form for form in t.derived.of(TensorState).forms() if form.memory is not t.values]
+    assert [form.form for form in derived] == [Metadata()]
+    assert sum(form.nbytes for form in derived) == view(t.indices).size == 512 * 1024 // 8

@@ -16,7 +16,7 @@ import pytest
 
 import louver
 from louver.formats.tensor import SparseTensor
-from louver.library.forms import Metadata, Values
+from louver.library.forms import Metadata, TileMetadata, Values
 from louver.library.state import TensorState
 from louver.runtime.arrays import view
 from louver.runtime.memory import DeviceArray
@@ -165,9 +165,9 @@ def test_metadata_that_the_first_product_does_not_read_goes(gpu: FakeGpu, torch:
     gpu.launches.clear()
     state = t.derived.of(TensorState)
     gone = weakref.finalize(state._offered[1].owner, lambda: None)
-    held = state.form(t, Metadata(1), 0)
+    held = state.form(t, TileMetadata("f16"), 0)
     assert len(gpu.launches) == 1 and not gone.alive
-    assert contents_at(gpu, held.address, held.nbytes) == Metadata(1).host(t.to("cpu")).tobytes()
+    assert contents_at(gpu, held.address, held.nbytes) == TileMetadata("f16").host(t.to("cpu")).tobytes()
     state.form(t, Metadata(), 0)
     assert len(gpu.launches) == 2
 

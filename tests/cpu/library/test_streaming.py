@@ -42,7 +42,7 @@ def records() -> Iterator[Record]:
     """Each kind on each type, by the widest accesses, by those of one element, and turned."""
     for element, text in PATTERNS.items():
         pattern, one = Pattern.parse(text), Access(element_type(element).bytes)
-        words: Layout | None = 4 if text in ("2:4", "1:2") and element != "u8" else None
+        words: Layout | None = "words" if text in ("2:4", "1:2") and element != "u8" else None
         for access in (FAST, TURNED, one):
             yield Streaming(element, pattern, "prune", "magnitude", source=access, out=access)
             yield Streaming(element, pattern, "check", source=access, exact=True)
@@ -106,7 +106,7 @@ def test_kernels_assemble_cleanly(record: Record) -> None:
         ({"kind": "prepack"}, "a kernel of kind prepack has other dense arrays"),
         ({"source": Access(1)}, "tiles of 2:4 in f16 are not reached by Access\\(width=1"),
         ({"indices": 3}, "indices of 2 bytes a span are not moved by 3"),
-        ({"pattern": Pattern(2, 8), "words": 4}, "products of f16 take no 2:8, so it has no metadata"),
+        ({"pattern": Pattern(2, 8), "words": "words"}, "products of f16 take no 2:8, so it has no metadata"),
     ],
 )
 def test_records_that_no_kernel_has(fields: dict[str, Any], message: str) -> None:
@@ -184,7 +184,7 @@ def there(address: int, shape: tuple[int, ...] = (8, 32), dtype: Any = np.float1
 
 W, OUT = there(1 << 20), there(2 << 20)
 TO = Stored(3 << 20, row_pitch(16, element_type("f16")), 4 << 20)
-WORDS: tuple[Layout, int] = (4, 5 << 20)
+WORDS: tuple[Layout, int] = ("words", 5 << 20)
 
 
 @pytest.mark.parametrize(

@@ -166,6 +166,13 @@ def test_what_reads_the_weight_is_refused_by_name(options: dict[str, Any], messa
         lora(config(**options))
 
 
+def test_another_interface_of_peft_is_named() -> None:
+    with pytest.raises(
+        ImportError, match="needs LoraConfig._register_custom_module, which PEFT 0.17 to 0.21 have, got"
+    ):
+        lora(object())
+
+
 def test_a_model_with_adapters_keeps_its_dense_layers() -> None:
     made = peft.get_peft_model(model(compress=False), config(("down_proj",)))
     before = {name: each.clone() for name, each in made.state_dict().items() if "lora_" in name}

@@ -323,7 +323,7 @@ def test_sparse_tensors_on_the_gpu_are_read_in_place(
     call(kernel, known | {"b": Tensor((N, K), strides=(K + 1, 1)), "stride_b": K + 1})
     read = gpu.launches[-1].arguments
     assert read["a"] == t.values.address, "rows without gaps serve register tiles too"
-    forms = sorted(form.nbytes(t) for form in (Metadata(4), TileMetadata("f16")))
+    forms = sorted(form.nbytes(t) for form in (Metadata(), TileMetadata("f16")))
     sizes = sorted(arguments[0] for arguments in gpu.called("cuMemAllocAsync"))
     assert sizes == [16, 16, *forms], "metadata, and what the kernels that derive it report"
     known["a"] = s.to(1)

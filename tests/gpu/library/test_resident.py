@@ -69,7 +69,7 @@ def test_forms_are_the_ones_that_numpy_defines(
 ) -> None:
     s = louver.compress(louver.prune(random_bits(rng, shape, dtype), "2:4"), "2:4")
     for t in (resident(torch, s), resident(torch, s, 16), s.to("cuda")):
-        for form in (Values(packed=True), Metadata(1), Metadata(2), Metadata(4), TileMetadata(dtype)):
+        for form in (Values(packed=True), Metadata(), TileMetadata(dtype)):
             held = on_device(form, t, 0)
             assert read_bytes(held.address, held.nbytes, ordinal=0, stream=0).tobytes() == form.host(s).tobytes()
 

@@ -9,7 +9,7 @@ from louver.compile.lower.products.batch_indices import entry_of_metadata
 from louver.compile.lower.products.multiply import has_entries
 from louver.compile.lower.products.state import ConsumerState, Lowering, Origin
 from louver.ir.sched import ops
-from louver.isa.prepack import LOAD_BYTES, WORDS, columns_per_load
+from louver.isa.prepack import LOAD_BYTES, WORD_BYTES, WORDS, columns_per_load
 from louver.ptx.module import Address, Imm, Reg
 
 PADDING = 0x44444444
@@ -54,7 +54,7 @@ def open_tile(low: Lowering, tiles: ops.TilesOp, at: Origin) -> None:
     last = k.shr(k.sub(low.sizes["M"], 1), 6)
     first = k.mad_lo(low.warpgroup, blocks, k.shr(at.m, 6))
     metadata = next(op.metadata for op in tiles.walk() if isinstance(op, ops.LoadMetadataOp))
-    thread = k.mad_wide(k.and_(low.named["tid"], 127), 16, low.register(metadata))
+    thread = k.mad_wide(k.and_(low.named["tid"], 127), 4, low.register(metadata))
     for block, address in enumerate(consumer.metadata_addresses):
         index = k.min(k.add(first, block), last)
         if at.entry is not None and has_entries(low, "a"):
@@ -78,11 +78,16 @@ def load_metadata(low: Lowering, op: ops.LoadMetadataOp) -> None:
         raise ValueError(
             f"a load of metadata begins at a multiple of the {covers} steps that it covers, got {begin}: {op}"
         )
+    loop, words = op.parent_op(), WORDS
+    if isinstance(loop, ops.LoopOp) and loop.partial is not None:
+        # Steps behind the body of a partial loop do not come, and need no words.
+        words = min(WORDS, (loop.unroll.value.data - ahead) * WORDS // covers)
     # Every tile has a first step, also a tile that is begun ahead.
-    inside = isinstance(step, Reg) and isinstance(op.parent_op(), ops.LoopOp)
+    inside = isinstance(step, Reg) and isinstance(loop, ops.LoopOp)
     guard = k.setp("lt", "u32", k.add(step, ahead), low.tile_state.last) if inside else None
     for base, registers in zip(low.consumer.metadata_addresses, low.consumer.metadata[op.set.value.data], strict=True):
         address = base
         if isinstance(step, Reg):
             address = k.add(base, k.mul_wide(k.shr(step, covers.bit_length() - 1), LOAD_BYTES))
-        k.load_global(registers, Address(address, begin // covers * LOAD_BYTES), guard=guard)
+        for word, register in enumerate(registers[:words]):
+            k.load_global([register], Address(address, begin // covers * LOAD_BYTES + word * WORD_BYTES), guard=guard)

@@ -5,19 +5,15 @@ Bulk copies bring the words or picks of a step to the stage. Threads read words 
 
 from __future__ import annotations
 
-from typing import Literal, cast
-
 from louver.compile.lower.products.batch_indices import entry_of_metadata
 from louver.compile.lower.products.stages import barrier_address
 from louver.compile.lower.products.state import Lowering
 from louver.ir.sched import staged
 from louver.isa.bulk import BulkLoad
 from louver.isa.memory import Load
-from louver.isa.prepack import WORDS, columns_per_load
+from louver.isa.prepack import LOAD_BYTES, WORD_BYTES, columns_per_load
 from louver.isa.targets import WARPGROUP_THREADS
 from louver.ptx.module import Address
-
-WORD_BYTES = 4
 
 
 def copy(low: Lowering, op: staged.CopyMetadataOp) -> None:
@@ -30,7 +26,7 @@ def copy(low: Lowering, op: staged.CopyMetadataOp) -> None:
     if low.kernel.unit.sparse:
         columns = columns_per_load(low.kernel.unit.a)
         groups = k.shr(k.add(low.depth, columns - 1), columns.bit_length() - 1)
-        steps = k.mul_lo(groups, WORDS // _words(size))
+        steps = k.mul_lo(groups, LOAD_BYTES // size)
     last = k.shr(k.sub(low.sizes["M"], 1), 6)
     first = k.shr(low.number(op.row), 6)
     ring, barriers = low.rings[op.ring.data], low.barriers[op.barriers.data]
@@ -52,17 +48,10 @@ def read(low: Lowering, op: staged.ReadMetadataOp) -> None:
     ring = low.rings[op.ring.data]
     rows, _, _ = low.tile
     size = ring.stage_bytes // (rows // 64)
-    words = _words(size)
     own = consumer.metadata[op.set.value.data]
     start = k.mad_lo(low.position.stage, ring.stage_bytes, low.named["smem"])
     start = k.mad_lo(low.warpgroup, len(own) * size, start)
-    start = k.mad_lo(k.and_(low.named["tid"], WARPGROUP_THREADS - 1), words * WORD_BYTES, start)
+    start = k.mad_lo(k.and_(low.named["tid"], WARPGROUP_THREADS - 1), 4, start)
     for block, registers in enumerate(own):
-        address = Address(start, ring.offset + block * size)
-        held = registers[0] if words == 1 else tuple(registers[:words])
-        k.emit(Load("shared", "b32", words), held, address)
-
-
-def _words(size: int) -> Literal[1, 2, 4]:
-    """Words of a thread: 1, 2 or 4. size: bytes of a step for 64 rows."""
-    return cast("Literal[1, 2, 4]", size // (WARPGROUP_THREADS * WORD_BYTES))
+        for word, register in enumerate(registers[: size // WORD_BYTES]):
+            k.emit(Load("shared", "b32"), register, Address(start, ring.offset + block * size + word * WORD_BYTES))

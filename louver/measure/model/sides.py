@@ -1,0 +1,140 @@
+"""The sides of a run: made, compared, timed in turns. A side that fails has its error as reason, and no time."""
+
+# PyTorch's stubs leave many types unknown.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import torch
+
+from louver.measure.budget import Budget
+from louver.measure.model.energy import joules_of_a_call
+from louver.measure.model.stack import Shape
+from louver.measure.model.turns import captured, in_turns, warm
+from louver.measure.report.model import DENSE_BF16, DENSE_E4M3, FASTER, SPARSE_BF16, SPARSE_E4M3, speedups
+
+DIFFERENCES: Final = {SPARSE_BF16: 0.05, DENSE_E4M3: 0.4, SPARSE_E4M3: 0.4}
+"""The greatest difference of a side's outputs from those of dense bf16, relative to their norm."""
+
+
+class Kept(Protocol):
+    """Called after each row with all that was found so far."""
+
+    def __call__(self, facts: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], /) -> None: ...
+
+
+class Run:
+    """The sides of one model, their reasons, and facts for the record. say: shows progress.
+
+    over: the dense sides that each sparse one is compared with.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        shape: Shape,
+        budget: Budget,
+        say: Callable[[str], None],
+        over: Mapping[str, tuple[str, ...]] = FASTER,
+    ) -> None:
+        self.name, self.shape, self.budget, self.say, self.over = name, shape, budget, say, over
+        self.sides: dict[str, Any] = {}
+        self.facts: dict[str, Any] = {}
+        self.reasons: dict[str, str] = {}
+
+    def add(self, side: str, make: Callable[[], Any]) -> None:
+        """Make a side. An error becomes its reason."""
+        try:
+            self.sides[side] = make()
+            torch.cuda.synchronize()
+        except Exception as error:
+            self.reasons[side] = shown(error)
+        torch.cuda.empty_cache()
+        self.say(f"{self.name}, {side}: {self.reasons.get(side, 'made')}")
+
+    def compare(self, on: Callable[[Any], Any]) -> None:
+        """Drop the sides whose outputs are not those of dense bf16. on: the call of a side.
+
+        Raises RuntimeError without dense bf16.
+        """
+        if DENSE_BF16 not in self.sides:
+            raise RuntimeError(f"all sides are compared with {DENSE_BF16}, got {self.reasons[DENSE_BF16]}")
+        expected = on(self.sides[DENSE_BF16]).float()
+        differences = self.facts.setdefault("difference", {})
+        for side, most in DIFFERENCES.items():
+            if side not in self.sides:
+                continue
+            try:
+                found = float((on(self.sides[side]).float() - expected).norm() / expected.norm())
+                differences[side] = max(differences.get(side, 0.0), round(found, 5))
+                if not found < most:
+                    raise ArithmeticError(f"outputs differ by {found:.3f} of their norm, at most {most} is expected")
+            except Exception as error:
+                self.reasons[side] = shown(error)
+                del self.sides[side]
+
+    def row(
+        self,
+        mode: str,
+        case: str,
+        tokens: int,
+        make: Callable[[], Callable[[Any], Any]],
+        *,
+        graphs: bool,
+        repeats: int = 1,
+    ) -> dict[str, Any]:
+        """Times a case on all sides. make: gives the call of a side, which does the work of the case `repeats` times."""
+        reasons = dict(self.reasons)
+        times: dict[str, float] = {}
+        if not self.budget.suffices():
+            reasons |= dict.fromkeys(self.sides, "the time that the run was given ended")
+        else:
+            with self.budget.spending():
+                times = self._times(make, reasons, graphs=graphs)
+        ms = {side: round(each / repeats, 5) for side, each in times.items()}
+        gains = ", ".join(f"{side} {gain:.3f} ×" for side, gain in speedups(ms, self.over).items())
+        self.say(f"{self.name}, {mode} {case}: {gains or '; '.join(reasons.values())}")
+        return {"model": self.name, "case": case, "mode": mode, "tokens": tokens, "ms": ms, "reasons": reasons}
+
+    def _times(
+        self, make: Callable[[], Callable[[Any], Any]], reasons: dict[str, str], *, graphs: bool
+    ) -> dict[str, float]:
+        """The milliseconds of the sides that run; adds the errors of the others to the reasons."""
+        try:
+            on = make()
+            calls: dict[str, Callable[[], Any]] = {}
+            for side, model in self.sides.items():
+                try:
+                    calls[side] = (captured if graphs else warm)(lambda model=model: on(model))
+                except Exception as error:
+                    reasons[side] = shown(error)
+            return in_turns(calls, graphs=graphs)
+        except Exception as error:
+            reasons |= dict.fromkeys(self.sides, shown(error))
+            return {}
+        finally:
+            torch.cuda.empty_cache()
+
+    def joules(self, on: Callable[[Any], Any], tokens: int) -> None:
+        """Joules of a token on each side. on: the call of a side, with so many tokens."""
+        found = dict[str, float]()
+        for side, model in self.sides.items():
+            if not self.budget.suffices():
+                return
+            try:
+                joules, how = joules_of_a_call(torch, lambda model=model: on(model))
+                found[side] = round(joules / tokens, 7)
+                self.facts["joules_by"] = how
+            except OSError as error:
+                self.facts["joules_reason"] = str(error)
+                return
+        self.facts["joules_a_token"] = found
+
+
+def shown(error: Exception) -> str:
+    """An error in one line."""
+    text = str(error).strip()
+    return f"{type(error).__name__}: {text.splitlines()[0] if text else ''}"[:300]
