@@ -34,7 +34,7 @@ def written(folder: Path) -> tuple[Path, Path]:
         initializer_range=0.2,
     )
     model = LlamaForCausalLM(config).to(DTYPE)
-    louver.torch.prune_(model, "2:4")  # by magnitude; a real model needs calibration, see docs/pytorch.md
+    louver.torch.prune_(model, "2:4")  # by magnitude; a real model needs calibration, see docs/pruning.md
     model.save_pretrained(folder / "zeros")
     model = AutoModelForCausalLM.from_pretrained(folder / "zeros", dtype=DTYPE)
     louver.torch.compress_(model, force=True)

@@ -5,14 +5,18 @@ The fake GPU runs each kernel on the emulator.
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 import louver
-from louver.library.forms import Picks, RoundedValues, RowLists, on_device
+from louver.library.forms import Metadata, Picks, RoundedValues, RowLists, TileMetadata, Values, on_device
+from louver.library.state import TensorState
 from louver.library.streaming.launches import COUNTER_BYTES
+from louver.runtime.arrays import view
 from support.fake_gpu import FakeGpu, FakeTorch
 from support.fake_resident import TRIPS, calls, on_gpu, read, resident
 from support.sparse import random_bits
@@ -71,3 +75,43 @@ def test_values_are_rounded_where_they_are(gpu: FakeGpu, torch: FakeTorch, rng: 
     t.update_(on_gpu(new))
     held.refresh(t)
     assert read(gpu, held.address, held.nbytes) == form.host(s.update_(new)).tobytes() and not calls(gpu, TRIPS)
+
+
+def overwrite(array: Any, new: np.ndarray) -> None:
+    """Write to an array of the fake GPU, which has the strides of `new`, behind the back of all that knows it."""
+    memory = (ctypes.c_char * (new.strides[0] * (len(new) - 1) + new.shape[1] * new.itemsize)).from_address(
+        view(array).address
+    )
+    np.ndarray(new.shape, new.dtype, memory, 0, new.strides)[...] = new
+
+
+@pytest.mark.parametrize("dtype", ["f16", "e4m3"])
+def test_forms_are_rewritten_in_their_memory(
+    gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator, dtype: str
+) -> None:
+    """After other values and other places were written under them."""
+    old, new = (louver.compress(random_bits(rng, (70, 96), dtype), "2:4", method="magnitude") for _ in range(2))
+    t = resident(old)
+    state = t.derived.of(TensorState)
+    forms = (Values(), Values(packed=True), Metadata(1), Metadata(2), TileMetadata(dtype))
+    held = [state.form(t, form, 0) for form in forms]
+    for array, other in ((t.values, new.values), (t.indices, new.indices)):
+        overwrite(array, other)
+    gpu.calls.clear()
+    state.rewrite(t)
+    assert not gpu.called("cuMemAllocAsync")[4:], "only the counters of illegal indices"
+    for form, each in zip(forms, held, strict=True):
+        assert state.form(t, form, 0) is each
+        if form != Values():
+            assert read(gpu, each.address, each.nbytes) == form.host(new).tobytes(), form
+
+
+def test_a_form_of_another_size_is_not_rewritten(gpu: FakeGpu, torch: FakeTorch, rng: np.random.Generator) -> None:
+    w = rng.standard_normal((64, 2048)).astype(np.float32)
+    s, alike = (louver.compress(each, "1:16@16", method="magnitude") for each in (w, np.tile(w[:16], (4, 1))))
+    t = resident(s)
+    state = t.derived.of(TensorState)
+    state.form(t, RowLists(64), 0)
+    overwrite(t.indices, alike.indices)
+    with pytest.raises(ValueError, match=r"a form of 1:16@16 has \d+ bytes, got 512 for other indices"):
+        state.rewrite(t)
