@@ -15,10 +15,11 @@ STEPS = 20
 
 
 class Quiet:
-    """A pytest plugin for the process that prints."""
+    """A pytest plugin for the process that prints. least: the number of tests that are many."""
 
-    def __init__(self, config: pytest.Config) -> None:
+    def __init__(self, config: pytest.Config, least: int = MANY) -> None:
         self.config = config
+        self.least = least
         self.done = self.failed = 0
 
     def pytest_sessionstart(self, session: pytest.Session) -> None:
@@ -27,7 +28,7 @@ class Quiet:
 
     @property
     def many(self) -> bool:
-        return self.session.testscollected >= MANY and self.config.option.verbose <= 0
+        return self.session.testscollected >= self.least and self.config.option.verbose <= 0
 
     @pytest.hookimpl(wrapper=True)
     def pytest_report_teststatus(

@@ -14,17 +14,15 @@ ROOT = Path(__file__).resolve().parents[3]
 
 CONFTEST = """
 from pathlib import Path
-from support import quiet
+from support.quiet import Quiet
 from support.needs import Needs, why_missing
-
-quiet.MANY = 40
 
 def pytest_configure(config):
     here = Path(__file__).parent
     reasons = {"near": lambda: None, "far/device": lambda: "no device", "models": lambda: why_missing("louver", "louver_x", "louver_y")}
     config.pluginmanager.register(Needs(here, reasons))
     if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(quiet.Quiet(config))
+        config.pluginmanager.register(Quiet(config, least=40))
 """
 BROKEN = "raise AssertionError('collected')"
 

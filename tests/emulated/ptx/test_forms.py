@@ -10,6 +10,7 @@ from louver.isa.instruction import Pure
 from support.forms import THREADS, as_memory, empty_outputs, expected_outputs, pure_forms, pure_kernel, random_inputs
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("form", list(pure_forms()), ids=lambda form: form.mnemonic)
 def test_a_kernel_computes_what_the_form_computes(form: Pure, rng: np.random.Generator) -> None:
     inputs, outputs = random_inputs(form, rng), empty_outputs(form)
