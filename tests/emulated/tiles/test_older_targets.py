@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from louver.compile.tiles import compile_tiles
+from louver.compile.tiles import CompiledTiles, compile_tiles
 from louver.emulator import Seeded
 from louver.formats.dtypes import element_type
 from louver.ir.context import parse_ir
@@ -18,27 +18,11 @@ from louver.ptx.assembler import assemble
 from louver.ptx.validate import ValidationError
 from louver.user.units import reasons_for_dense
 from support.emulate_tiles import emulate_tiles
-from support.tile_operations import ATOMIC, DOT, KEEP, changed
-
-KERNEL = """tt.func public @k(%out: !tt.ptr<{to}>, %x: !tt.ptr<{source}>) {{
-  %n = tt.make_range {{start = 0 : i32, end = 256 : i32}} : tensor<256xi32>
-  %xs = tt.splat %x : !tt.ptr<{source}> -> tensor<256x!tt.ptr<{source}>>
-  %xp = tt.addptr %xs, %n : tensor<256x!tt.ptr<{source}>>, tensor<256xi32>
-  %a = tt.load %xp : tensor<256x!tt.ptr<{source}>>
-  %c = {op} %a {more} : tensor<256x{source}> {arrow} tensor<256x{to}> loc("kernel.py":7:4)
-  %os = tt.splat %out : !tt.ptr<{to}> -> tensor<256x!tt.ptr<{to}>>
-  %op = tt.addptr %os, %n : tensor<256x!tt.ptr<{to}>>, tensor<256xi32>
-  tt.store %op, %c : tensor<256x!tt.ptr<{to}>>
-  tt.return
-}}
-"""
+from support.tile_operations import ATOMIC, DOT, KEEP, changed, conversion
 
 
-def compiled(source: str, to: str, op: str, target: str):
-    arrow, more = ("->", ", rounding = rtne") if op == "tt.fp_to_fp" else ("to", "")
-    if to == "f32":
-        more = ""
-    kernel = compile_tiles(parse_ir(KERNEL.format(source=source, to=to, op=op, arrow=arrow, more=more)), target)
+def compiled(source: str, to: str, op: str, target: str) -> CompiledTiles:
+    kernel = compile_tiles(parse_ir(conversion(source, to, op)), target)
     assert assemble(kernel.ptx, target).clean
     return kernel
 

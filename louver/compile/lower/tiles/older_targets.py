@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Any
-
-import ml_dtypes
 
 from louver.compile.lower.tiles.state import Lowering
-from louver.formats.dtypes import element_type
 from louver.isa.convert import (
+    FP8_DIGITS,
     FP8_MAX,
     FP8_NAN,
     ConvertInteger,
@@ -56,18 +53,18 @@ def fp8_from_f32(low: Lowering, register: Reg, name: Fp8) -> Reg:
     k = low.k
     if low.provides(Fp8PairFromF32(name)):
         return k.fp8_pair_from_f32(name, register, low.constant(0.0, "f32"))
-    digits: Any = ml_dtypes.finfo(element_type(name).numpy)
-    cut, least = FRACTION - digits.nmant, float(digits.smallest_normal)
+    digits, exponent = FP8_DIGITS[name]
+    cut, least = FRACTION - digits, 2.0**exponent
     bits = low.emit(Bitcast("b32"), register)
     magnitude = k.and_(bits, 0x7FFFFFFF)
     finite = low.emit(Binary("min", "f32"), low.emit(Bitcast("f32"), magnitude), FP8_MAX[name])
     # Half of the last bit that stays, or just less if that bit is even, carries into it where the rest rounds up.
     whole = low.emit(Bitcast("b32"), finite)
-    even = k.and_(k.shr(whole, cut), 1)
-    rounded = k.shr(k.add(k.add(whole, even), (1 << (cut - 1)) - 1), cut)
-    normal = low.emit(Binary("sub", "u32"), rounded, (BIAS - 1 + int(digits.minexp)) << digits.nmant)
+    last = k.and_(k.shr(whole, cut), 1)
+    rounded = k.shr(k.add(k.add(whole, last), (1 << (cut - 1)) - 1), cut)
+    normal = low.emit(Binary("sub", "u32"), rounded, (BIAS - 1 + exponent) << digits)
     # Added to a power of two whose last bit is that of a subnormal number, the fraction is its code.
-    power = least * 2.0 ** (FRACTION - digits.nmant)
+    power = least * 2.0 ** (FRACTION - digits)
     shifted = low.emit(Bitcast("b32"), k.add_f32(finite, power))
     subnormal = k.and_(shifted, (1 << FRACTION) - 1)
     code = k.selp(subnormal, normal, k.setp("lt", "f32", finite, least))
