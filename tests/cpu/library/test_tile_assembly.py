@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from louver.compile.plan.register_tiles import RegisterTiles
 from louver.frontend.epilogue import NO_EPILOGUE
 from louver.frontend.problem import Problem
 from louver.isa.targets import TARGETS
@@ -63,3 +64,12 @@ def test_more_sms_take_smaller_tiles() -> None:
     assert area(8) > area(200)
     best, *others = costs(problem, sizes, TARGETS["sm_80"], 108, aligned_output=True)
     assert all(best.clocks <= each.clocks for each in others) and best.limit in str(best)
+
+
+def test_tiles_are_halved_until_they_are_small() -> None:
+    tile, sizes = RegisterTiles("sm_80", 256, 128, 64), list[tuple[int, int]]()
+    while (half := tile.half) is not None:
+        sizes.append((half.tile_m, half.tile_n))
+        assert (half.warps, half.tile_k) == (tile.warps, tile.tile_k)
+        tile = half
+    assert sizes == [(128, 128), (64, 128), (64, 64), (32, 64), (32, 32)]

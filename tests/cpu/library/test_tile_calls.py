@@ -137,3 +137,21 @@ def test_host_arrays_that_the_gpu_would_refuse(
         louver.linear(x, s)
     with pytest.raises(ValueError, match=message):
         louver.prepare(s, n=3, kind="matmul")
+
+
+def test_matmuls_batches_and_gated_pairs(
+    gpu: FakeGpu, torch: FakeTorch, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    card = TileGpu(gpu, monkeypatch, (8, 6))
+    w = louver.prune(rng.standard_normal((M, K)).astype(np.float16), "2:4")
+    s, wide = louver.compress(w, "2:4"), w.astype(np.float64)
+    for shape in ((K, 24), (3, K, 24)):
+        b, d = rng.standard_normal(shape).astype(np.float16), np.full((*shape[:-2], M, shape[-1]), np.nan, np.float32)
+        louver.prepare(s, n=shape[-1], kind="matmul", out_dtype="f32", batch=3 if len(shape) == 3 else None)
+        louver.matmul(s, card.on(b), card.on(d))
+        np.testing.assert_allclose(d, wide @ b.astype(np.float64), rtol=1e-3, atol=1e-2)
+    up = louver.prune(rng.standard_normal((M, K)).astype(np.float16), "2:4")
+    x, y = rng.standard_normal((N, K)).astype(np.float16), np.full((N, M), np.nan, np.float16)
+    louver.linear(card.on(x), louver.gated(s, louver.compress(up, "2:4")), out=card.on(y), activation="relu")
+    expected = np.maximum(x.astype(np.float64) @ wide.T, 0) * (x.astype(np.float64) @ up.astype(np.float64).T)
+    np.testing.assert_allclose(y, expected, rtol=4e-3, atol=0.5)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, get_origin, get_type_hints
 
 import numpy as np
 import pytest
@@ -13,8 +13,9 @@ import louver
 from louver.compile.plan.schedule import Schedule
 from louver.frontend.epilogue import Epilogue
 from louver.frontend.problem import Problem
-from louver.isa.targets import SM_90A
+from louver.isa.targets import SM_90A, TARGETS
 from louver.library import compiled
+from louver.library.choose_tiles import costs
 from louver.library.configure import choose, deepest
 from louver.library.execute import schedule_for
 from louver.library.tuned import decide
@@ -259,3 +260,22 @@ def test_a_new_shape_with_the_same_best_schedule_compiles_nothing_new(
     assert len(built) == 3 and built[2].tile.m == 192
     run(shapes[0])
     assert len(built) == 3
+
+
+def test_of_register_tiles_all_that_the_model_compares_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    place, task = replace(PLACE, capability=(8, 6), sm_count=28), Task(Problem("linear"), 512, 256, 1000)
+    seen: list[Any] = []
+
+    class Bench:
+        refused: ClassVar[dict[Any, str]] = {}
+
+        def measure(self, schedules: Any) -> dict[Any, float]:
+            seen.extend(schedules)
+            return {each: 1.0 if each.tile_m == 64 and each.warps == 4 else 2.0 for each in schedules}
+
+    monkeypatch.setattr(tune, "set_up", lambda *_: Bench())
+    tuned = tune.tune(None, task, place)
+    assert tuned.found.best.tile_m == 64 and tuned.gain == 2.0
+    assert len(set(seen)) == len(costs(task.problem, (512, 256, 1008, 1), TARGETS["sm_86"], 28, aligned_output=True))
+    entry = entry_of(tuned, place)
+    assert entry.schedule["target"] == "sm_86" and entry.usable(task.problem, TARGETS["sm_86"]) == tuned.found.best
