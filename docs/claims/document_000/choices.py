@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
+
+import louver
 from claims.claim import Claim
 from claims.document_000 import codecs, cost_value, detection, selection, texts
 from claims.document_000.cost_value import cost
@@ -60,9 +63,15 @@ def metadata_space() -> str:
 
 
 def true_codec() -> str:
+    weight = louver.prune(np.random.default_rng(7).standard_normal((8, 32)).astype(np.float16), "2:4")
+    indices = np.asarray(louver.compress(weight, "2:4").indices)
+    nibbles = np.stack([indices & 15, indices >> 4], axis=-1).reshape(8, -1)
+    for row, codes in zip(weight, nibbles, strict=True):
+        kept = [np.flatnonzero(group) for group in row.reshape(-1, 4)]
+        assert [codecs.hardware_code(int(first), int(second)) for first, second in kept] == list(codes[: len(kept)])
     product = Mma("f16", "f16", "f32", 32, sparse=True)
     assert 0 not in product.metadata_map.legal and len(product.metadata_map.legal) == 6
-    return "Not in the document: six legal codes, and 0 is none of them. `louver/formats/codes.py`, `louver/isa/metadata.py`, `louver/isa/prepack.py`."
+    return "Not in the document. Run on random weights: a code is both positions, the first in the low bits; six are legal, 0 is none of them. `louver/formats/codes.py`, `louver/isa/metadata.py`, `louver/isa/prepack.py`."
 
 
 def f32_is_tf32() -> str:
