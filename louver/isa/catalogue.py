@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from louver.formats.dtypes import ElementTypeError, element_type, multiplied_as
 from louver.isa.mma import ACCUMULATORS, SHORT_ACCUMULATORS, Mma, legal_k, pairs_of
-from louver.isa.narrow import KINDS
+from louver.isa.narrow import KINDS, Container
 from louver.isa.targets import TARGETS, MmaFamily, Support, Target
 from louver.isa.wgmma import ACCUMULATORS as WARPGROUP_ACCUMULATORS
 from louver.isa.wgmma import Wgmma, legal_n
@@ -46,7 +46,8 @@ def warpgroup_shapes() -> Iterator[Wgmma]:
 class Offer:
     """Products of a target that differ only in shape and in the types of B and D.
 
-    unit: family and kind, as PTX names them. shapes: such as "m16n8k32"; n of warpgroup products is the greatest.
+    unit: family and kind, as PTX names them. pattern: of A, "" if it is dense. shapes: such as "m16n8k32"; n of warpgroup
+    products is the greatest.
     min_ptx: least PTX ISA version of all. support: whether one machine instruction does each.
     """
 
@@ -55,7 +56,7 @@ class Offer:
     b: tuple[str, ...]
     d: tuple[str, ...]
     shapes: tuple[str, ...]
-    sparse: bool
+    pattern: str
     min_ptx: tuple[int, int]
     support: Support
 
@@ -103,7 +104,7 @@ def _offers(machine: Target, sparse: bool, element: str | None) -> Iterator[Offe
             tuple(dict.fromkeys(form.b for form in forms)),
             tuple(dict.fromkeys(form.d for form in forms)),
             tuple(dict.fromkeys(form.shape for form in forms)),
-            forms[0].sparse,
+            _pattern(forms[0]),
             max(machine.min_ptx, *(form.requires.ptx for form in forms)),
             support,
         )
@@ -113,9 +114,23 @@ def _every_shape() -> Iterator[Mma | Wgmma]:
     yield from (*warpgroup_shapes(), *warp_shapes(), *narrow_shapes())
 
 
+def _pattern(form: Mma | Wgmma) -> str:
+    if not form.sparse:
+        return ""
+    if form.a == "tf32":
+        return "1:2"
+    return "4:8 in pairs" if isinstance(form, Mma) and Container.of(form.a, form.kind).count == 2 else "2:4"
+
+
+def element_types() -> tuple[str, ...]:
+    """The types that some target multiplies."""
+    units = [unit for machine in TARGETS.values() for unit in machine.units]
+    return tuple(dict.fromkeys(each for unit in units for each in (*unit.native, *unit.emulated)))
+
+
 def _element(name: str) -> str:
     """The name of an element type that some target multiplies. Raises ValueError with the known ones."""
-    known = tuple(dict.fromkeys(each for t in TARGETS.values() for u in t.units for each in (*u.native, *u.emulated)))
+    known = element_types()
     if name in known:
         return name
     try:

@@ -28,6 +28,9 @@ FP8_NAN = np.uint8(0x7F)
 FP8_MAX: dict[Fp8, float] = {"e4m3": 448.0, "e5m2": 57344.0}
 """Greatest finite value of each type. `.satfinite` gives it for everything above."""
 
+FP8_DIGITS: dict[Fp8, tuple[int, int]] = {"e4m3": (3, -6), "e5m2": (2, -14)}
+"""Bits of the fraction of each type, and the exponent of its least normal number."""
+
 
 def _out(kind: RegType) -> Operand:
     return Operand("d", "out", kind, kind="register")

@@ -106,3 +106,22 @@ DOT = """tt.func public @k(%d: !tt.ptr<{out}>, %a: !tt.ptr<{t}>, %b: !tt.ptr<{t}
   tt.return
 }}"""
 """A dot of 16×k and k×16. t, out: element types. zero: of `out`. precision: of f32."""
+
+CONVERSION = """tt.func public @k(%out: !tt.ptr<{to}>, %x: !tt.ptr<{source}>) {{
+  %n = tt.make_range {{start = 0 : i32, end = 256 : i32}} : tensor<256xi32>
+  %xs = tt.splat %x : !tt.ptr<{source}> -> tensor<256x!tt.ptr<{source}>>
+  %xp = tt.addptr %xs, %n : tensor<256x!tt.ptr<{source}>>, tensor<256xi32>
+  %a = tt.load %xp : tensor<256x!tt.ptr<{source}>>
+  %c = {op} %a {more} : tensor<256x{source}> {arrow} tensor<256x{to}> loc("kernel.py":7:4)
+  %os = tt.splat %out : !tt.ptr<{to}> -> tensor<256x!tt.ptr<{to}>>
+  %op = tt.addptr %os, %n : tensor<256x!tt.ptr<{to}>>, tensor<256xi32>
+  tt.store %op, %c : tensor<256x!tt.ptr<{to}>>
+  tt.return
+}}
+"""
+
+
+def conversion(source: str, to: str, op: str) -> str:
+    """A kernel that converts 256 elements at x to others at out."""
+    arrow, more = ("->", ", rounding = rtne" if to.startswith("f8") else "") if op == "tt.fp_to_fp" else ("to", "")
+    return CONVERSION.format(source=source, to=to, op=op, arrow=arrow, more=more)

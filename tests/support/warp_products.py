@@ -58,7 +58,7 @@ class WarpProduct(DenseForm):
     """values: A's stored ones, [64, columns]. b: [k, 8]. codes: [64, groups] or None.
 
     steps: per instruction, the form (its selector set), the registers of A and B, uint32 [count, 128], and the metadata
-    words, uint32 [128] (None when dense).
+    words, uint32 [128] (None when dense; [3, 128] with the words of both scales).
     """
 
     form: Mma
@@ -83,10 +83,15 @@ class WarpProduct(DenseForm):
         for form, a, b, meta in self.steps:
             parts = [slice(32 * warp, 32 * warp + 32) for warp in range(4)]
             registers = np.concatenate(
-                [form.meaning(a[:, p], b[:, p], registers[:, p], None if meta is None else meta[p]) for p in parts],
+                [form.meaning(a[:, p], b[:, p], registers[:, p], *(word[p] for word in _words(meta))) for p in parts],
                 axis=1,
             )
         return self.matrix(registers)
+
+
+def _words(meta: np.ndarray | None) -> np.ndarray:
+    """The words of a step, uint32 [count, 128]."""
+    return np.zeros((0, THREADS), np.uint32) if meta is None else np.atleast_2d(meta)
 
 
 def starting(rng: np.random.Generator, form: Mma) -> np.ndarray:
@@ -130,13 +135,12 @@ def product_kernel(name: str, product: WarpProduct) -> Kernel:
     row = 0
     for form, a, b, meta in product.steps:
         operands: list[tuple[Reg, ...]] = []
-        for count in (len(a), len(b), *([1] if meta is not None else [])):
+        for count in (len(a), len(b), len(_words(meta))):
             operands.append(tuple(k.regs("b32", count)))
             for register in operands[-1]:
                 k.load_global((register,), Address(x, 4 * THREADS * row))
                 row += 1
-        words = [operands[2][0]] if meta is not None else []
-        k.emit(form, sums, operands[0], operands[1], sums, *words)
+        k.emit(form, sums, operands[0], operands[1], sums, *operands[2])
     for index, register in enumerate(sums):
         k.store_global(Address(y, 4 * THREADS * index), register)
     return k.finish()
@@ -144,7 +148,7 @@ def product_kernel(name: str, product: WarpProduct) -> Kernel:
 
 def operand_words(product: WarpProduct) -> np.ndarray:
     """The words that `product_kernel` reads from `x`, uint32 [rows, 128]."""
-    rows = [np.concatenate([a, b, *([] if m is None else [m[None]])]) for _, a, b, m in product.steps]
+    rows = [np.concatenate([a, b, _words(meta)]) for _, a, b, meta in product.steps]
     return np.ascontiguousarray(np.concatenate(rows))
 
 

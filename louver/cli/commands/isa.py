@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from louver.isa.catalogue import SPARSE_FAMILIES, Offer, offers, without_objects
+from louver.isa.catalogue import SPARSE_FAMILIES, Offer, element_types, offers, without_objects
 from louver.isa.targets import TARGETS, Target
 from louver.isa.targets import target as machine
 from louver.measure.report.result import Result
@@ -25,7 +25,7 @@ def list_products(target: str, *, sparse: bool, dtype: str | None) -> Result:
     rows = [
         (
             each.unit,
-            each.a + (", 1:2" if each.a == "tf32" else ", 2:4") * each.sparse,
+            ", ".join(filter(None, (each.a, each.pattern))),
             ", ".join(each.b),
             ", ".join(each.d),
             ", ".join(each.shapes),
@@ -90,15 +90,15 @@ def _sparse(known: Target) -> list[Offer]:
 
 def _types(known: Target, support: str) -> list[str]:
     """Types with sparse products that Louver emits. A type that one unit has natively is native."""
-    native = list(dict.fromkeys(each.a for each in _sparse(known) if each.support == "native"))
-    if support == "native":
-        return native
-    return list(dict.fromkeys(each.a for each in _sparse(known) if each.a not in native))
+    native = {each.a for each in _sparse(known) if each.support == "native"}
+    wanted = native if support == "native" else {each.a for each in _sparse(known)} - native
+    return [each for each in element_types() if each in wanted]
 
 
 def _units(known: Target) -> list[str]:
-    """Units of sparse products that Louver emits."""
-    return [family for family in SPARSE_FAMILIES if family in {each.unit for each in _sparse(known)}]
+    """Families of sparse products that Louver emits."""
+    found = {each.unit.partition(".kind::")[0] for each in _sparse(known)}
+    return [family for family in SPARSE_FAMILIES if family in found]
 
 
 def _version(version: tuple[int, int]) -> str:

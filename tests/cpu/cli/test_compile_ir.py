@@ -10,6 +10,7 @@ import pytest
 
 from louver.cli.commands.compile_ir import ir_source
 from louver.ir.refusal import UnsupportedKernelError
+from louver.isa.targets import TARGETS, target
 from louver.ptx.assembler import ptxas_version
 from louver.runtime.cache import ptx_hash
 from louver.user.arguments import Kind
@@ -177,3 +178,15 @@ def test_what_is_no_file(cli: Cli) -> None:
 def test_an_unknown_level() -> None:
     with pytest.raises(ValueError, match="levels are ttir, tile, canonical, .* or all, got 'cubin'"):
         ir_source(str(DOCUMENTED), {}, "sm_90a").text("cubin")
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_sparse_kernel_compiles_for_every_target(cli: Cli, name: str) -> None:
+    result = cli("compile", DOCUMENTED, "--target", name, "--emit", "sass")
+    assert result.exit_code == 0, result.output
+    assert re.search(r"\bHMMA\.SP\.16832\.F32 ", result.output) and f"sm_{target(name).number}" in result.output
+
+
+def test_an_unknown_target_names_the_known_ones(cli: Cli) -> None:
+    result = cli("compile", DOCUMENTED, "--target", "sm_75")
+    assert result.exit_code == 2 and re.search("the targets are sm_80, .*, got 'sm_75'", result.output)

@@ -120,6 +120,8 @@ def test_ptxas_agrees_about_each_product(name):
         units = sum(number for opcode, number in code[product.name].items() if re.match("[A-Z]*MMA", opcode))
         fast = units == 1 and (not product.family.startswith("mma") or length[product.name] <= frame + FEW)
         assert ("native" if fast else "emulated") == how, (product, units, length[product.name], frame)
+        # docs/targets.md says so.
+        assert fast or product.family != "mma.sp::ordered_metadata" or length[product.name] > frame + 30
 
 
 @pytest.mark.parametrize("name", TARGETS)

@@ -127,6 +127,10 @@ def test_special_registers_of_a_grid() -> None:
         (lambda: SetMaxRegisters("inc", 250), "a multiple of 8 from 24 to 256, got 250"),
         (lambda: SetMaxRegisters("dec", 16), "a multiple of 8 from 24 to 256, got 16"),
         (lambda: BulkTensorLoad(rank=6), "1 to 5 dimensions, got 6"),
+        (
+            lambda: BulkTensorLoad(True, space="shared::cta"),
+            "a multicast copy goes to shared::cluster, got shared::cta",
+        ),
         (lambda: BulkTensorStore(0), "1 to 5 dimensions, got 0"),
         (lambda: BulkWait(-1), "0 to 63 groups pending, got -1"),
         (lambda: BulkWait(64), "0 to 63 groups pending, got 64"),

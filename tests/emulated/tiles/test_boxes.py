@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +18,7 @@ from louver.ir.tile import AsyncCopyOp, BoxCopiesOp, FuncOp, LocalAllocOp
 from louver.isa.swizzle import BANK_LINE
 from louver.ptx.assembler import assemble
 from louver.ptx.module import Kernel
+from louver.ptx.sass import disassemble, opcodes
 from support.dot_loops import DotLoop
 from support.emulate_tiles import emulate_tiles
 from support.removal import survey, undetected
@@ -67,6 +69,17 @@ def test_which_loads_are_boxes(rng: np.random.Generator, name: str) -> None:
     if name == "a value of its own outside":
         # Not the product then: only what is read differs.
         return
+    m, n, k = LOOP.tile
+    LOOP.drawn(rng, m + 16, n + 16, 5 * k - 16).emulate(made, Seeded(1))
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "sm_120a", "sm_121f"])
+def test_boxes_go_where_the_assembler_calls_no_function(rng: np.random.Generator, target: str) -> None:
+    made = compile_tiles(parse_ir(LOOP.text()), target)
+    spaces = set(re.findall(r"cp\.async\.bulk\.tensor\.\dd\.(\S+)\.global\.tile", made.ptx))
+    assert spaces == {"shared::cluster" if target == "sm_90a" else "shared::cta"}
+    assembly = assemble(made.ptx, target)
+    assert assembly.clean and not any("CALL" in opcode for opcode in opcodes(disassemble(assembly.cubin)))
     m, n, k = LOOP.tile
     LOOP.drawn(rng, m + 16, n + 16, 5 * k - 16).emulate(made, Seeded(1))
 

@@ -1,4 +1,4 @@
-"""Conversions that a target has no instruction for: exact steps in their place, or an error that names the first target."""
+"""What a target has no instruction for: exact steps in its place, or an error that names the first target."""
 
 from __future__ import annotations
 
@@ -8,34 +8,21 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from louver.compile.tiles import compile_tiles
+from louver.compile.tiles import CompiledTiles, compile_tiles
+from louver.emulator import Seeded
 from louver.formats.dtypes import element_type
 from louver.ir.context import parse_ir
+from louver.isa.convert import Fp8PairFromF32
+from louver.isa.floating import f32_to_odd
 from louver.ptx.assembler import assemble
 from louver.ptx.validate import ValidationError
 from louver.user.units import reasons_for_dense
 from support.emulate_tiles import emulate_tiles
-from support.tile_operations import DOT
-
-KERNEL = """tt.func public @k(%out: !tt.ptr<{to}>, %x: !tt.ptr<{source}>) {{
-  %n = tt.make_range {{start = 0 : i32, end = 256 : i32}} : tensor<256xi32>
-  %xs = tt.splat %x : !tt.ptr<{source}> -> tensor<256x!tt.ptr<{source}>>
-  %xp = tt.addptr %xs, %n : tensor<256x!tt.ptr<{source}>>, tensor<256xi32>
-  %a = tt.load %xp : tensor<256x!tt.ptr<{source}>>
-  %c = {op} %a {more} : tensor<256x{source}> {arrow} tensor<256x{to}> loc("kernel.py":7:4)
-  %os = tt.splat %out : !tt.ptr<{to}> -> tensor<256x!tt.ptr<{to}>>
-  %op = tt.addptr %os, %n : tensor<256x!tt.ptr<{to}>>, tensor<256xi32>
-  tt.store %op, %c : tensor<256x!tt.ptr<{to}>>
-  tt.return
-}}
-"""
+from support.tile_operations import ATOMIC, DOT, KEEP, changed, conversion
 
 
-def compiled(source: str, to: str, op: str, target: str):
-    arrow, more = ("->", ", rounding = rtne") if op == "tt.fp_to_fp" else ("to", "")
-    if to == "f32":
-        more = ""
-    kernel = compile_tiles(parse_ir(KERNEL.format(source=source, to=to, op=op, arrow=arrow, more=more)), target)
+def compiled(source: str, to: str, op: str, target: str) -> CompiledTiles:
+    kernel = compile_tiles(parse_ir(conversion(source, to, op)), target)
     assert assemble(kernel.ptx, target).clean
     return kernel
 
@@ -72,12 +59,58 @@ def test_integers_are_rounded_to_bf16_once(rng: np.random.Generator, source: str
         assert abs(int(found)) == (low + up) << steps and (found < 0) == (value < 0), value
 
 
-@pytest.mark.parametrize("target", ["sm_80", "sm_87"])
-def test_writing_8_bit_floats_names_the_first_target(target: str) -> None:
-    rule = rf"k, instruction \d+ \(cvt.rn.satfinite.e4m3x2.f32\) at kernel.py:7:4: needs sm_89, got the target {target}"
-    with pytest.raises(ValidationError, match=rule):
-        compiled("f32", "f8E4M3FN", "tt.fp_to_fp", target)
-    compiled("f32", "f8E4M3FN", "tt.fp_to_fp", "sm_89")
+@pytest.mark.parametrize("bins", [5, 256])
+def test_bf16_is_added_atomically(rng: np.random.Generator, bins: int) -> None:
+    """Whole numbers, so that no order matters; also where threads of a warp meet at one address."""
+    made = compile_tiles(parse_ir(ATOMIC.format(t="bf16", kind="fadd", bins=bins, store=KEEP.format("bf16"))), "sm_80")
+    assert assemble(made.ptx, "sm_80").clean and "cas.b16" in made.ptx and "add.noftz.bf16" not in made.ptx
+    x, start = (rng.integers(-3, 4, size).astype(ml_dtypes.bfloat16) for size in (256, bins))
+    out, old = start.copy(), np.zeros(256, ml_dtypes.bfloat16)
+    emulate_tiles(made, (1,), {"out": out, "x": x, "old": old}, order=Seeded(2))
+    np.testing.assert_array_equal(out, changed("fadd", start, x))
+    if bins == 256:
+        np.testing.assert_array_equal(old, np.where(np.arange(256) < 250, start, np.zeros((), start.dtype)))
+
+
+def test_sums_of_bf16_are_rounded_once(rng: np.random.Generator) -> None:
+    made = compile_tiles(parse_ir(ATOMIC.format(t="bf16", kind="fadd", bins=256, store="")), "sm_89")
+    x, start = (rng.integers(0, 1 << 16, (2, 256)) & 0xBFFF).astype(np.uint16).view(ml_dtypes.bfloat16)
+    out = start.copy()
+    emulate_tiles(made, (1,), {"out": out, "x": x, "old": np.zeros(256, ml_dtypes.bfloat16)})
+    exact = start.astype(np.float64) + np.where(np.arange(256) < 250, x.astype(np.float64), 0)
+    with np.errstate(over="ignore"):
+        wanted = f32_to_odd(exact).astype(ml_dtypes.bfloat16)
+    np.testing.assert_array_equal(out, wanted)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_89"])
+@pytest.mark.parametrize(("to", "name"), [("f8E4M3FN", "e4m3"), ("f8E5M2", "e5m2")])
+def test_8_bit_floats_are_written(rng: np.random.Generator, to: str, name: str, target: str) -> None:
+    """Every number, what lies halfway between two and beside it, subnormal numbers, and what saturates, against the instruction."""
+    kernel = compiled("f32", to, "tt.fp_to_fp", target)
+    assert ("cvt.rn.satfinite" in kernel.ptx) == (target == "sm_89")
+    every = np.arange(128, dtype=np.uint8).view(element_type(name).numpy).astype(np.float32)
+    near = [every, (every[:-1] + every[1:]) / 2, np.array([np.nan, np.inf, 1e30, 2**-130, 0], np.float32)]
+    drawn = rng.standard_normal(400).astype(np.float32) * 2.0 ** rng.integers(-20, 18, 400).astype(np.float32)
+    with np.errstate(invalid="ignore"):
+        points = np.concatenate(
+            [*near, *(np.nextafter(near[1], limit) for limit in (np.float32(0), np.float32(1e9))), drawn]
+        )
+    points = np.concatenate([points, -points]).astype(np.float32)
+    points.resize(-(-points.size // 256) * 256)
+    form = Fp8PairFromF32(name)  # type: ignore[arg-type]
+    for x in points.reshape(-1, 256):
+        out = np.zeros(256, np.uint8)
+        emulate_tiles(kernel, (1,), {"out": out, "x": x})
+        wanted = [form.compute(lanes * 0, lanes)[0] & 0xFF for lanes in x.view(np.uint32).reshape(-1, 32)]
+        np.testing.assert_array_equal(out, np.concatenate(wanted).astype(np.uint8))
+
+
+def test_an_instruction_that_a_target_lacks_is_named_with_its_line() -> None:
+    text = DOT.format(t="f8E4M3FN", out="f32", k=32, zero="0.0", precision="")
+    text = text.replace("-> tensor<16x16xf32>\n", '-> tensor<16x16xf32> loc("kernel.py":7:4)\n')
+    with pytest.raises(ValidationError, match=r"\(mma.sync\S+\) at kernel.py:7:4: needs sm_89, got the target sm_88"):
+        compile_tiles(parse_ir(text), "sm_88")
 
 
 @pytest.mark.parametrize(("target", "element", "said"), [("sm_100a", "f8E4M3FN", True), ("sm_89", "f8E4M3FN", False)])

@@ -9,7 +9,11 @@ import pytest
 
 from louver.formats.dtypes import element_type
 from louver.isa.mma import FP8, INTEGER, Mma
-from support.warp_products import TYPES, WarpProduct, make_product, place, run_on_gpu, shapes, starting
+from louver.isa.narrow import KINDS, SHORT
+from louver.isa.targets import target
+from louver.runtime.device import require_device
+from support.narrow_products import make_narrow
+from support.warp_products import TYPES, WarpProduct, every_form, make_product, place, run_on_gpu, shapes, starting
 from support.warpgroup import contributing, integers, normals, tiny_operand
 
 pytestmark = pytest.mark.usefixtures("lovelace")
@@ -18,9 +22,6 @@ pytestmark = pytest.mark.usefixtures("lovelace")
 @pytest.fixture(scope="module")
 def lovelace() -> None:
     """Skip where the GPU at hand lacks 8-bit floats."""
-    from louver.isa.targets import target
-    from louver.runtime.device import require_device
-
     device = require_device()
     if not target(device.target).provides("sm_89"):
         pytest.skip(f"products of 8-bit floats need sm_89, got {device.target}")
@@ -42,6 +43,28 @@ def of_type(a: str, b: str, d: str) -> list[Mma]:
 def test_every_type_and_shape_exactly(a, b, d, rng):
     products = [make_product(form, rng) for form in of_type(a, b, d)]
     check_exact(products, [starting(rng, product.form) for product in products])
+
+
+def test_short_integers_exactly(rng):
+    forms = [form for form in every_form() if form.a in SHORT]
+    made, starts = [make_narrow(form, rng) for form in forms], [starting(rng, form) for form in forms]
+    for (product, exact), c, got in zip(made, starts, run_on_gpu([p for p, _ in made], starts), strict=True):
+        assert np.array_equal(got, product.meaning(c)) and np.array_equal(got, exact + c), product.form
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kinds_of_narrow_floats(kind, rng):
+    """Sums of f32 within 13 bits, which other 8-bit products keep at least; sums of f16 within theirs."""
+    forms = [form for form in every_form() if form.kind == kind]
+    device = require_device()
+    if not target(device.target).provides(forms[0].requires.target):
+        pytest.skip(f"kind::{kind} needs {forms[0].requires.target}, got {device.target}")
+    made = [make_narrow(form, rng) for form in forms]
+    starts = [np.zeros((64, 8), element_type(form.d).numpy) for form in forms]
+    for (product, exact), got in zip(made, run_on_gpu([p for p, _ in made], starts), strict=True):
+        error = np.abs(got.astype(np.float64) - exact)
+        bits = 9 if product.form.d == "f16" else 13
+        assert (error <= 2.0**-bits * np.maximum(np.abs(exact), np.abs(exact).max()) / 2).all(), product.form
 
 
 def test_integers_wrap_and_saturate(rng):

@@ -15,6 +15,7 @@ from louver.compile.lower.tiles.exchange import from_owners
 from louver.compile.lower.tiles.memory import each_of, layout_of
 from louver.compile.lower.tiles.neighbours import accesses
 from louver.compile.lower.tiles.numbers import bits_of, element_bytes, is_integer
+from louver.compile.lower.tiles.older_targets import add_by_swaps
 from louver.compile.lower.tiles.packing import WORD, pack_elements
 from louver.compile.lower.tiles.state import Lowering, Registers
 from louver.ir.refusal import unsupported
@@ -54,7 +55,7 @@ def lower_atomic(low: Lowering, op: AtomicOp) -> Registers | None:
         low.k.emit(FenceGpu())
     owner = low.owner(layout)
     before: list[Reg] = []
-    if isinstance(form, AtomicAdd) and not form.returns:
+    if isinstance(form, AtomicAdd) and not form.returns and low.provides(form):
         _add(low, form, (pointers, given[0], masks), owner)
     else:
         before = [
@@ -76,6 +77,8 @@ def _change(
     guard: Reg | None,
 ) -> Reg:
     """Change one element. Returns the old value if `form` does."""
+    if isinstance(form, AtomicAdd) and not low.provides(form):
+        return add_by_swaps(low, pointer, values[0], guard)
     # An exchange of f32 exchanges its bits.
     as_float = values[0].type == "f32" and not isinstance(form, AtomicAdd)
     bits = [low.emit(Bitcast("b32"), value) for value in values] if as_float else values

@@ -14,6 +14,7 @@ from xdsl.dialects.builtin import Float32Type, IndexType, IntegerType
 from xdsl.ir import Attribute, Operation
 
 from louver.compile.lower.tiles.facts import Test
+from louver.compile.lower.tiles.older_targets import fp8_from_f32, fp8_to_f32, integer_to_half
 from louver.compile.lower.tiles.state import Byte, Lowering, Registers, register_class
 from louver.ir import arith as ours
 from louver.ir.comparisons import CmpfOp, CmpiOp, SelectOp
@@ -22,7 +23,7 @@ from louver.ir.refusal import unsupported
 from louver.ir.tile import ELEMENTS, AddPtrOp, ClampFOp, FpToFpOp, PointerCastOp, PointerType, PtrToIntOp, element_name
 from louver.ir.tile.types import element_of
 from louver.isa.bits import ExtractField, PermuteBytes
-from louver.isa.convert import ConvertInteger, F32ToInteger, Fp8, HalfPairFromFp8, IntegerToF32, IntegerToHalf
+from louver.isa.convert import ConvertInteger, F32ToInteger, Fp8, IntegerToF32, IntegerToHalf
 from louver.isa.elementwise import ELEMENTWISE_STEPS
 from louver.isa.floating import Fma, Sign
 from louver.isa.instruction import REGISTER_BITS
@@ -80,23 +81,7 @@ def to_f32(low: Lowering, register: Reg, element: Attribute) -> Reg:
     name = element_name(element)
     if name in ("f16", "bf16"):
         return low.k.to_f32(name, register)
-    return _fp8_to_f32(low, register, cast(Fp8, name))
-
-
-def _fp8_to_f32(low: Lowering, register: Reg, name: Fp8) -> Reg:
-    """Convert an 8-bit float to f32, exactly, also where the target has no instruction for it."""
-    k, form = low.k, HalfPairFromFp8(name)
-    if low.provides(form):
-        return k.to_f32("f16", k.low_half(low.emit(form, register)))
-    byte = low.emit(ConvertInteger("u32", "u16"), register)
-    if name == "e5m2":
-        # f16 has the same exponent and eight more bits of the fraction.
-        return k.to_f32("f16", k.low_half(k.shl(byte, 8)))
-    # As f32, the exponent counts from -127 instead of -7. The product is exact for subnormal numbers too.
-    magnitude = k.and_(byte, 0x7F)
-    bits = k.or_(k.shl(magnitude, 20), k.shl(k.and_(byte, 0x80), 24))
-    number = k.mul_f32(low.emit(Bitcast("f32"), bits), 2.0**120)
-    return k.selp(low.constant(float("nan"), "f32"), number, k.setp("eq", "u32", magnitude, 0x7F))
+    return fp8_to_f32(low, register, cast(Fp8, name))
 
 
 def from_f32(low: Lowering, register: Reg, element: Attribute) -> Reg:
@@ -106,8 +91,7 @@ def from_f32(low: Lowering, register: Reg, element: Attribute) -> Reg:
     name = element_name(element)
     if name in ("f16", "bf16"):
         return low.k.from_f32(name, register)
-    zero = low.constant(0.0, "f32")
-    return low.k.fp8_pair_from_f32(cast(Fp8, name), register, zero)
+    return fp8_from_f32(low, register, cast(Fp8, name))
 
 
 def _floating(low: Lowering, op: Operation, operands: Registers) -> Reg:
@@ -297,20 +281,8 @@ def _to_floating(low: Lowering, op: Operation, operands: Registers) -> Reg:
     kind = signed_type(bits, unsigned=not signed)
     name = element_name(result)
     if name in ("f16", "bf16"):
-        return _integer_to_half(low, register, IntegerToHalf(name, kind))
+        return integer_to_half(low, register, IntegerToHalf(name, kind))
     return from_f32(low, low.emit(IntegerToF32(kind), register), result)
-
-
-def _integer_to_half(low: Lowering, register: Reg, form: IntegerToHalf) -> Reg:
-    """Convert an integer, rounded once, also where the target has no instruction for it."""
-    if low.provides(form):
-        return low.emit(form, register)
-    kind = form.source
-    cut = low.emit(IntegerToF32(kind, "rz"), register)
-    # A set last bit in place of all lost ones (round to odd) makes the second rounding the only one.
-    lost = low.k.setp("ne", kind, low.emit(F32ToInteger(kind, "rzi"), cut), register)
-    odd = low.k.selp(low.constant(1, "b32"), low.constant(0, "b32"), lost)
-    return low.k.from_f32(form.to, low.emit(Bitcast("f32"), low.k.or_(low.emit(Bitcast("b32"), cut), odd)))
 
 
 def _from_byte(low: Lowering, byte: Byte, signed: bool) -> Reg:
