@@ -32,7 +32,10 @@ def table(pipeline: str) -> str:
         if name not in found:
             raise ValueError(f"a pass has a docstring in louver/compile that begins with its name, got none for {name}")
         text, path = found[name]
-        lines.append(f"| `{name}` | {text.rstrip('.:')} | `{path}` |")
+        # A small kernel before and behind the pass, where a test keeps one.
+        example = f"tests/golden/canonical/passes/{name}.diff"
+        shown = f"[`{name}`](../{example})" if (ROOT / example).is_file() else f"`{name}`"
+        lines.append(f"| {shown} | {text.rstrip('.:')} | `{path}` |")
     return "\n".join(lines) + "\n"
 
 

@@ -104,8 +104,8 @@ def draw_decision() -> str:
     rows = leaves()
     drawing = Drawing(
         1040,
-        74 + 40 * len(rows) + 20 * len(NOTES),
-        "What runs on a GPU",
+        84 + 40 * len(rows) + 20 * len(NOTES),
+        "What runs on a Hopper GPU",
         "Columns: the pattern, the element type, the contiguous axis of the dense operand, and the unit that multiplies.",
     )
     lefts, widths = (20, 232, 434, 578), (180, 170, 112, 442)

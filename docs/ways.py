@@ -24,7 +24,7 @@ BELOW = f"{ROOT / 'louver'}{os.sep}"
 ACTORS = ("library/", "user/", "frontend/", "compile/", "runtime/", "ptx/")
 """The rooms whose files do the steps of a call. The others hold facts and helpers that many files ask."""
 
-DEEPEST, WIDTH = 4, 140
+DEEPEST, WIDTH = 4, 120
 """How many callers deep the ways go, and columns of a line."""
 
 

@@ -27,6 +27,7 @@ _FENCE = re.compile(r"^```\w*\n(.*?)^```", re.M | re.S)
 
 NO_COMMAND = {
     "louver compile": "names the command; it takes a kernel",
+    "louver prune": "names the command, in a docstring",
     "louver --help": "is documented in a sentence with the next",
     "louver COMMAND --help": "COMMAND stands for any of them",
 }

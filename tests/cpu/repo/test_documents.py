@@ -21,7 +21,7 @@ LINKED = [*DOCUMENTS, *ROOT.glob("examples/**/*.md"), *ROOT.glob("benchmarks/**/
 CURRENT = [path for path in DOCUMENTS if path.name != "CHANGELOG.md" and path.parent.name != "perf-log"]
 """The documents that are no history: what they name exists."""
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
-MOST_FILES_OF_A_LIFE, MOST_WORDS_OF_THE_MAP = 50, 2500
+MOST_FILES_OF_A_LIFE, MOST_WORDS_OF_THE_MAP, MOST_WORDS_OF_A_PAGE = 60, 2500, 1400
 
 
 def without_blocks(document: Path) -> str:
@@ -135,8 +135,12 @@ def test_a_life_is_short(title: str) -> None:
     assert 10 < len(files) == len(set(files)) <= MOST_FILES_OF_A_LIFE
 
 
-def test_architecture_is_short() -> None:
+def test_documents_are_short() -> None:
     assert len(ARCHITECTURE.read_text(encoding="utf-8").split()) <= MOST_WORDS_OF_THE_MAP
+    pages = [path for path in CURRENT if path.parent == ROOT / "docs" or path.name == "README.md"]
+    written = {path.name: re.sub(r"<!-- text .*?<!-- end -->", "", without_blocks(path), flags=re.S) for path in pages}
+    long = {name: count for name, text in written.items() if (count := len(text.split())) > MOST_WORDS_OF_A_PAGE}
+    assert not long, f"a page has at most {MOST_WORDS_OF_A_PAGE} words that people write: split it by task"
 
 
 def test_a_pass_says_what_it_does(monkeypatch: pytest.MonkeyPatch) -> None:

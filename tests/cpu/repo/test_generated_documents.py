@@ -11,6 +11,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+import ways
 from support.golden import Golden
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -56,6 +57,29 @@ def test_markdown_of_functions_is_put_between_comments(generate: ModuleType, mon
     made = generate.generated(page)
     assert made == page.replace("old\n", "| x | y.z |\n").replace("words -->\n", "words -->\n|  |\n")
     assert generate.generated(made) == made
+
+
+def test_a_way_has_files_that_act_each_below_its_caller() -> None:
+    steps = [("library/products.py", 0), ("isa/wgmma.py", 1), ("library/request.py", 1), ("runtime/cache.py", 9)]
+    first, second = ways.lines(steps)
+    assert first.startswith("library/products.py ") and first.endswith("or by the reference path …")
+    assert second.startswith("  library/request.py ") and len(second) <= ways.WIDTH
+
+
+def test_a_trace_follows_calls_and_no_imports() -> None:
+    from louver.compile.plan.schedule import Schedule
+
+    def call() -> None:
+        importlib.reload(importlib.import_module("louver.formats.given"))
+        Schedule.of(stages=3)
+
+    steps = dict(ways.trace(call))
+    assert steps["compile/plan/schedule.py"] == 0 and "formats/given.py" not in steps
+
+
+def test_a_way_that_fails_says_why() -> None:
+    with pytest.raises(ValueError, match=r"(?s)the way of a nothing could not be traced: .*KeyError"):
+        ways.way("nothing")
 
 
 def test_the_reference_has_every_public_name_with_its_meaning() -> None:
