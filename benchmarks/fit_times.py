@@ -131,13 +131,18 @@ def fit(rows: Sequence[Sequence[Timed]]) -> Rates:
     def errors(logs: Vector) -> Vector:
         rates = rates_of(logs)
         found = (np.log([each.predicted(rates) for each in flat]) - measured) * weights
-        # Outliers count linearly, not squared.
-        return np.sign(found) * np.sqrt(2 * 0.03**2 * (np.sqrt(1 + (found / 0.03) ** 2) - 1))
+        return tempered(found)
 
-    return rates_of(_least_squares(errors, logs_of(H200)))
+    return rates_of(least_squares(errors, logs_of(H200)))
 
 
-def _least_squares(errors: Callable[[Vector], Vector], start: Vector) -> Vector:
+def tempered(errors: Vector) -> Vector:
+    """Errors whose squares grow linearly beyond 3%, so that outliers do not decide."""
+    return np.sign(errors) * np.sqrt(2 * 0.03**2 * (np.sqrt(1 + (errors / 0.03) ** 2) - 1))
+
+
+def least_squares(errors: Callable[[Vector], Vector], start: Vector) -> Vector:
+    """Where the sum of the squares of `errors` is least, by Levenberg's method from `start`."""
     at, now, damping = start, errors(start), 1e-3
     for _ in range(ROUNDS):
         slopes = np.stack([(errors(at + step) - now) / 1e-4 for step in 1e-4 * np.eye(len(at))], axis=1)

@@ -52,6 +52,7 @@ ROOMS: Mapping[str, Room] = {
     "compile": Room(500, 262, 350, ("a list of passes for each family",), 140),
     "ptx": Room(896, 296, 128, ("modules, text,", "ptxas, SASS")),
     "isa": Room(500, 462, 190, ("instructions: text and", "meaning; layouts")),
+    "advice": Room(190, 462, 200, ("which format: rates,", "times, losses")),
     "emulator": Room(750, 462, 110, ("runs PTX", "on the CPU")),
     "runtime": Room(896, 462, 128, ("device, cache,", "launch")),
 }
@@ -114,6 +115,7 @@ FLOWS = (
     Flow("isa", "compile", "layouts", ("top", 0.5), ("bottom", 0.27), (622, 440), style="use"),
     Flow("isa", "emulator", "meaning", ("right", 0.5), ("left", 0.5), (720, 492), style="use"),
     Flow("isa", "ptx", "instructions", ("top", 0.85), ("bottom", 0.2), (800, 418), 424, "use"),
+    Flow("library", "advice", "times", ("bottom", 0.536), ("top", 0.66), (322, 430), style="use"),
     Flow("ptx", "emulator", "modules", ("bottom", 0.4), ("top", 0.6), (850, 444), 448),
     Flow("ptx", "runtime", "cubin", ("bottom", 0.75), ("top", 0.75), (1014, 420)),
     Flow("runtime", "user", "results", ("right", 0.5), ("bottom", 0.75), (940, 220), 226),
@@ -122,7 +124,7 @@ FLOWS = (
 _HUES: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(("formats", "isa", "ptx", "emulator", "runtime"), ("#e6f0fa", "#2f6fae")),
     **dict.fromkeys(("frontend", "ir", "analysis", "compile"), ("#eaf5e4", "#3f8a3a")),
-    **dict.fromkeys(("library", "user", "models", "torch", "measure", "cli"), ("#fbf0e0", "#b3651b")),
+    **dict.fromkeys(("library", "user", "advice", "models", "torch", "measure", "cli"), ("#fbf0e0", "#b3651b")),
 }
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from louver.library import streamed as streamed
     from louver.library.plan import Plan, plan
     from louver.library.products import linear, matmul
+    from louver.measure.advise import advise
     from louver.measure.ready import prepare
     from louver.user.descriptor import TensorDescriptor
     from louver.user.jit import jit
@@ -33,6 +34,7 @@ __all__ = [
     "Plan",
     "SparseTensor",
     "TensorDescriptor",
+    "advise",
     "check",
     "compress",
     "compress_both",
@@ -57,6 +59,7 @@ _HOMES = {
     "Plan": "louver.library.plan",
     "SparseTensor": "louver.formats.tensor",
     "TensorDescriptor": "louver.user.descriptor",
+    "advise": "louver.measure.advise",
     "check": "louver.formats.check",
     "compress": "louver.formats.compress",
     "compress_both": "louver.formats.compress",

@@ -10,7 +10,7 @@ from louver.cli.claims import claims
 from louver.cli.compiling import compile_
 from louver.cli.completion import completion
 from louver.cli.errors import CommandLine
-from louver.cli.machine import doctor, roofline, tune
+from louver.cli.machine import advise, doctor, roofline, tune
 from louver.cli.targets import isa
 from louver.cli.weights import compress, decompress, demo, inspect, prune
 
@@ -34,6 +34,7 @@ def bench() -> None:
 
 for command in (
     doctor,
+    advise,
     inspect,
     prune,
     compress,

@@ -203,8 +203,8 @@ def model(blocks: int, head: bool, prefill: str, decode: str, modes: str, budget
 def plot(paths: tuple[Path, ...], schedule: tuple[str, ...], problem: str | None, dtype: str) -> None:
     """Draw a record, or a schedule.
 
-    Draws the JSON RECORD of `louver bench gemm`, `ladder`, `kernels`, `nm`, `nm-ladder`, `model` or accuracy as the PNG file PICTURE. With
-    --schedule or --problem: draws a product's kernel over time as the SVG file PICTURE. Needs no GPU.
+    Draws the JSON RECORD of `louver bench gemm`, `ladder`, `kernels`, `nm`, `nm-ladder`, `model`, accuracy or `louver advise --model` as the PNG
+    file PICTURE. With --schedule or --problem: draws a product's kernel over time as the SVG file PICTURE. Needs no GPU.
     """
     if schedule or problem is not None:
         from louver.cli.commands.schedule import draw as draw_schedule

@@ -1,4 +1,4 @@
-"""Commands about the machine: doctor, roofline, tune."""
+"""Commands about the machine: doctor, advise, roofline, tune."""
 
 from __future__ import annotations
 
@@ -18,6 +18,49 @@ def doctor() -> Result:
     from louver.cli.commands.doctor import examine, report
 
     return report(examine())
+
+
+@click.command()
+@click.argument("sizes", metavar="[M N K]", type=int, nargs=-1)
+@click.option("--model", type=PATH, metavar="DIR", help="All weights of the model in this folder, instead of M N K.")
+@click.option(
+    "--tokens", metavar="LIST", help="Tokens of a call of the model, separated by commas. Default: 1,64,4096."
+)
+@click.option(
+    "--format",
+    "formats",
+    metavar="FORMAT",
+    multiple=True,
+    help='Compare this format, such as e4m3, "f16 2:4" or "bf16 4:8@128". May be repeated. Default: twelve of them.',
+)
+@click.option(
+    "--on", "device", metavar="GPU", help="A GPU whose times are recorded: H100 or H200. Default: the one here."
+)
+@click.option("--measure", is_flag=True, help="Time the formats on the GPU here. Needs PyTorch.")
+@result_command
+def advise(
+    sizes: tuple[int, ...],
+    model: Path | None,
+    tokens: str | None,
+    formats: tuple[str, ...],
+    device: str | None,
+    measure: bool,
+) -> Result:
+    """Say which format a weight [M, K], or each of a model, should have for products with N tokens. Needs no GPU.
+
+    Compares element types and patterns: measured, recorded or predicted times, bytes, the limit, the cost of conversion and loss.
+    """
+    from louver.cli.commands.advise import advise_model, advise_product
+
+    if model is not None:
+        if sizes:
+            raise click.UsageError("--model has the sizes of its weights: leave out M N K, or --model.")
+        return advise_model(model, "1,64,4096" if tokens is None else tokens, formats, device, measure=measure)
+    if len(sizes) != 3:
+        raise click.UsageError(f"Give M N K, or --model DIR; got {len(sizes)} sizes.")
+    if tokens is not None:
+        raise click.UsageError("--tokens belongs to --model: N is the tokens of one product.")
+    return advise_product(sizes, formats, device, measure=measure)
 
 
 @click.command()

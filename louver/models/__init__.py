@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from louver.models.analyze import analyze
 
 if TYPE_CHECKING:
-    from louver.models.api import compress, decompress, prune
+    from louver.models.api import advise, compress, decompress, prune
 
-__all__ = ["analyze", "compress", "decompress", "prune"]
+__all__ = ["advise", "analyze", "compress", "decompress", "prune"]
 
 
 def __getattr__(name: str) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from louver.formats.pattern import Pattern
 from louver.formats.select import Norm
+from louver.models.advising import advise as advise
 from louver.models.compressing import CompressOptions, DecompressOptions, To
 from louver.models.pruning import PruneOptions
 from louver.models.rewrite import Progress, Rewritten, rewrite

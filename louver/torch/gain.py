@@ -1,4 +1,4 @@
-"""Times a dense layer beside its sparse one on a GPU, at each number of tokens, in turns."""
+"""µs of a dense layer beside its sparse one: timed on a GPU in turns, at each number of tokens, or predicted for one."""
 
 # PyTorch's stubs leave many types unknown.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -15,6 +15,10 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
+from louver.advice.formats import OUTPUTS, Format
+from louver.advice.rates import known
+from louver.advice.times import predicted
+from louver.formats.dtypes import element_type
 from louver.torch.experts import dense_product
 from louver.torch.joined import JoinedWeight
 from louver.torch.linear import SparseLinear, SparseWeight
@@ -42,6 +46,22 @@ class Gain:
     def relative(self) -> float:
         """The time of the sparse layer over that of the dense one, the mean over the numbers of tokens."""
         return statistics.fmean(self.sparse_us[n] / self.dense_us[n] for n in self.dense_us)
+
+
+def element_of(weight: Tensor) -> str:
+    """The element type in which products with a weight will run: f32 on the CPU is taken to become bf16 on a GPU."""
+    name = element_type(weight.dtype).name
+    return "bf16" if name == "f32" and not weight.is_cuda else name
+
+
+def predict(weight: Tensor, pattern: str, tokens: Sequence[int], device: str) -> Gain | None:
+    """The predicted times of a layer on a GPU. None for a stack, and for a GPU or an element type without rates."""
+    there, element = known().get(device), element_of(weight)
+    if there is None or weight.ndim != 2 or element not in OUTPUTS:
+        return None
+    (rows, columns), formats = weight.shape, (Format(element), Format(element, pattern))
+    dense, sparse = ({n: predicted(each, rows, n, columns, there).us for n in tokens} for each in formats)
+    return Gain(dense, sparse)
 
 
 class Apart(nn.Module):

@@ -16,13 +16,14 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
+from louver.advice.product import device_at_hand
 from louver.formats.coverage import has_kernels, without_kernels
 from louver.formats.dtypes import SPARSE_TYPES, ElementTypeError, element_type
 from louver.formats.pattern import Pattern
 from louver.torch.blocks import Joinable, join_, joinable, separate_
 from louver.torch.core import DEVICES
 from louver.torch.experts import chosen
-from louver.torch.gain import Apart, Gain, Together, measure, measure_stack
+from louver.torch.gain import Apart, Gain, Together, measure, measure_stack, predict
 from louver.torch.gated_experts import fuse_stacks_
 from louver.torch.held import offending
 from louver.torch.layers import Layer, Stack, dense_layers, is_hooked, sparse_layers
@@ -150,8 +151,9 @@ class Swapper:
             return row_of(layer, "dense", choice.reason)
         if not self._force and not _multiplies_fast(layer.weight):
             reason = f"{layer.weight.device}: only a GPU multiplies sparse weights fast; force=True swaps anyway"
-            return row_of(layer, "dense", reason, str(pattern))
-        row = row_of(layer, "sparse", f"it keeps {pattern}; swapped without timing", str(pattern))
+            return row_of(layer, "dense", reason + self._predicted(layer, pattern), str(pattern))
+        reason = f"it keeps {pattern}{self._predicted(layer, pattern) if self._force else ''}; swapped without timing"
+        row = row_of(layer, "sparse", reason, str(pattern))
         sparse = None
         if not self._force:
             block, group = self._groups.get(id(layer.module), (None, ()))
@@ -171,6 +173,14 @@ class Swapper:
         return replace(
             row, bytes=(row.bytes[0], _nbytes(sparse)), negative_zeros_dropped=sparse.weight.negative_zeros_dropped
         )
+
+    def _predicted(self, layer: Layer, pattern: Pattern) -> str:
+        """What a GPU would gain, where nothing is timed; "" without rates for it."""
+        device = device_at_hand()
+        gain = predict(layer.weight, str(pattern), self._tokens, device)
+        if gain is None:
+            return ""
+        return f"; {device}: {gain.relative:.2f} of the dense time at {', '.join(map(str, self._tokens))} tokens, predicted"
 
     def _alone(self, layer: Layer, sparse: Any) -> Gain:
         key = (sparse.weight.pattern, _key(layer.module, layer.weight))

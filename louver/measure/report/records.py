@@ -20,6 +20,7 @@ def draw(record: Path, picture: Path) -> Path:
     Raises ValueError with the broken rule and ModuleNotFoundError without Matplotlib.
     """
     from louver.measure.report.accuracy_plot import plot_accuracy
+    from louver.measure.report.advice_plot import plot_advice
     from louver.measure.report.gemm_plot import plot_gemm
     from louver.measure.report.kernels_plot import plot_kernels
     from louver.measure.report.ladder_plot import plot_ladder
@@ -30,6 +31,8 @@ def draw(record: Path, picture: Path) -> Path:
     match _kind(record):
         case "accuracy":
             return plot_accuracy(read_accuracy(record), picture)
+        case "advise":
+            return plot_advice(record, picture)
         case "ladder":
             return plot_ladder(read_ladder(record), picture)
         case "kernels":

@@ -11,25 +11,18 @@ from typing import Any
 
 from torch import nn
 
+from louver.advice.product import ELSEWHERE
 from louver.formats.coverage import has_kernels
-from louver.formats.dtypes import element_type
 from louver.formats.pattern import Pattern
-from louver.library.predict import predicted_us
-from louver.torch.gain import measure
+from louver.torch.gain import element_of, measure, predict
 from louver.torch.layers import Layer, linear_layers
 from louver.torch.linear import SparseLinear
-
-
-def element_of(layer: Layer) -> str:
-    """The element type in which the layer's products will run: f32 on the CPU is taken to become bf16 on a GPU."""
-    name = element_type(layer.weight.dtype).name
-    return "bf16" if name == "f32" and not layer.weight.is_cuda else name
 
 
 def with_kernels(layer: Layer, patterns: Sequence[Pattern]) -> list[Pattern]:
     """The patterns that the layer's weight can keep and that GPUs multiply in its element type."""
     columns = layer.weight.shape[1]
-    return [p for p in patterns if columns >= p.m and has_kernels("products", str(p), element_of(layer))]
+    return [p for p in patterns if columns >= p.m and has_kernels("products", str(p), element_of(layer.weight))]
 
 
 def speedup(
@@ -76,9 +69,9 @@ class LayerTimes:
         if weight.is_cuda:
             gain = measure(layer.module, SparseLinear.of(layer.module, pattern, prune=True), self._tokens)
             return gain.dense_us, gain.sparse_us
-        rows, columns = weight.shape
-        dense, sparse = (
-            {n: predicted_us(rows, columns, n, element_of(layer), text) for n in self._tokens}
-            for text in (None, str(pattern))
-        )
-        return dense, sparse
+        found = predict(weight, str(pattern), self._tokens, ELSEWHERE)
+        if found is None:
+            raise ValueError(
+                f"times of {element_of(weight)} are predicted for no GPU, got {layer.name}: move the model to a GPU"
+            )
+        return found.dense_us, found.sparse_us

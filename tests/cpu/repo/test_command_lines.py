@@ -26,6 +26,7 @@ DOCUMENTS = [
 _FENCE = re.compile(r"^```\w*\n(.*?)^```", re.M | re.S)
 
 NO_COMMAND = {
+    "louver advise": "names the command; it takes sizes or a model",
     "louver compile": "names the command; it takes a kernel",
     "louver prune": "names the command, in a docstring",
     "louver --help": "is documented in a sentence with the next",
@@ -72,6 +73,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     for name in ("FILE.safetensors", "IN"):
         louver.save(path / name, weights)
+    (path / "DIR").mkdir()
+    louver.save(path / "DIR" / "model.safetensors", weights)
+    (path / "DIR" / "config.json").write_text("{}")
     louver.save(path / "PRUNED", {name: louver.prune(weight, "2:4") for name, weight in weights.items()})
     shutil.copy(ROOT / "tests/golden/ttir/3.6/weight_descriptors.ttir", path / "kernel.ttir")
     shutil.copy(ROOT / "benchmarks/results/h200/gemm.json", path / "RECORD.json")

@@ -12,11 +12,13 @@ import pytest
 
 import louver
 import louver.torch
-from louver.library.predict import predicted_us
 
 torch: Any = pytest.importorskip("torch")
 transformers: Any = pytest.importorskip("transformers")
 
+from louver.advice.formats import Format  # noqa: E402
+from louver.advice.rates import known  # noqa: E402
+from louver.advice.times import predicted  # noqa: E402
 from louver.torch.accuracy.allocation import Option, choose  # noqa: E402
 from louver.torch.accuracy.layer_times import LayerTimes, speedup  # noqa: E402
 from louver.torch.accuracy.text import evaluate, generate_tokens  # noqa: E402
@@ -121,7 +123,9 @@ def test_the_speed_of_given_patterns() -> None:
     model = llama()
     every = dict.fromkeys([name for name in found_linear(model) if name != "lm_head"], "2:4")
     layers = [model.get_submodule(name).weight.shape for name in every]
-    times = [[predicted_us(*shape, n, "bf16", p) for shape in layers] for n in (16, 2048) for p in (None, "2:4")]
+    device = known()["NVIDIA H200"]
+    formats = (Format("bf16"), Format("bf16", "2:4"))
+    times = [[predicted(f, m, n, k, device).us for m, k in layers] for n in (16, 2048) for f in formats]
     relative = (sum(times[1]) / sum(times[0]) + sum(times[3]) / sum(times[2])) / 2
     assert speedup(model, every) == pytest.approx(1 / relative)
     assert speedup(model, {**every, **dict.fromkeys(list(every)[1:])}) == pytest.approx(1, abs=0.1)
@@ -214,12 +218,3 @@ def test_nan_is_named_by_its_layer() -> None:
         model.model.layers[1].self_attn.v_proj.weight[3, 4] = torch.nan
     with pytest.raises(ArithmeticError, match="model.layers.1.self_attn.v_proj: the weight has NaN"):
         louver.torch.allocate(model, "30%", calibration=torch.randint(99, (4, 16)), patterns=("2:4",))
-
-
-def test_predicted_times_say_where_sparse_products_gain() -> None:
-    for n in (16, 2048):
-        assert predicted_us(14336, 4096, n, "bf16", "2:4") < 0.85 * predicted_us(14336, 4096, n, "bf16", None)
-    assert predicted_us(14336, 4096, 2048, "bf16", "6:8") > predicted_us(14336, 4096, 2048, "bf16", None)
-    assert predicted_us(4096, 4096, 2048, "bf16", "2:8@V128") < predicted_us(4096, 4096, 2048, "bf16", "4:8@128")
-    with pytest.raises(ValueError, match="GPUs have products of 1:2 for f32"):
-        predicted_us(64, 64, 16, "bf16", "1:2")

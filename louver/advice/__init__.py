@@ -1,0 +1,1 @@
+"""Which format for a product: measured, recorded or predicted times, bytes, costs and losses of each."""

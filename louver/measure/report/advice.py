@@ -1,0 +1,237 @@
+"""Advice as tables and as JSON values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from louver.advice.formats import Format
+from louver.advice.losses import losses
+from louver.advice.product import Advice, Row
+from louver.advice.times import Time
+from louver.formats.pattern import Pattern
+from louver.measure.report.layers import size_text
+from louver.measure.report.result import Result
+from louver.measure.report.table import NAME, NONE, Column, Table, grouped, number
+from louver.models.advising import Layer, ModelAdvice
+
+LEGEND = (
+    "interval: measured and table: the spread of the bursts; model: 90% of the recorded products that the fit did not see.",
+    "limit: the resource with which the time changes most. conversion: from a dense weight of 16 bits; µs: to prune and compress.",
+)
+
+
+def product_result(advice: Advice) -> Result:
+    """The advice for one product."""
+    columns = (
+        Column("format"),
+        Column("µs", right=True),
+        Column("interval", right=True),
+        Column("origin"),
+        Column("bytes", right=True),
+        Column("limit"),
+        Column("conversion"),
+        Column("µs", right=True),
+        Column("perplexity", least=NAME),
+    )
+    title = f"{advice.m}×{advice.k} weight, {advice.n} tokens, {advice.device}"
+    data = {
+        "device": advice.device,
+        "sizes": [advice.m, advice.n, advice.k],
+        "rows": [_row_json(row) for row in advice.rows],
+        "close": [str(row.format) for row in advice.close],
+        "notes": list(advice.notes),
+    }
+    table = Table(title, columns, [_row_cells(row) for row in advice.rows])
+    return Result("advise", data, [table, *_verdict(advice), *LEGEND, losses_note(), *advice.notes])
+
+
+def _verdict(advice: Advice) -> list[str]:
+    best = advice.best
+    if best is None:
+        return []
+    close = ", ".join(str(row.format) for row in advice.close)
+    return [
+        f"fastest: {best.format}" + (f"; its interval overlaps those of {close}: --measure decides" if close else "")
+    ]
+
+
+def losses_note() -> str:
+    """Where losses come from."""
+    found = losses()
+    return f"perplexity: the dense model's times, at best, for {found.model.partition(',')[0]} ({found.date[:10]}); docs/accuracy.md has all methods"
+
+
+def interval(time: Time | None) -> str:
+    """The interval of a time."""
+    return NONE if time is None else f"{time.low:.1f}–{time.high:.1f}"
+
+
+def _row_cells(row: Row) -> Sequence[str]:
+    time = row.time
+    return (
+        str(row.format),
+        number(None if time is None else time.us, ".1f"),
+        interval(time),
+        row.refusal if time is None else time.origin,
+        size_text(row.nbytes),
+        row.limit or NONE,
+        row.conversion,
+        number(row.conversion_us, ".0f"),
+        NONE if row.loss is None else str(row.loss),
+    )
+
+
+def time_json(time: Time | None) -> dict[str, Any] | None:
+    """A time as JSON values."""
+    if time is None:
+        return None
+    return {"us": time.us, "low": time.low, "high": time.high, "origin": time.origin, "note": time.note}
+
+
+def _row_json(row: Row) -> dict[str, Any]:
+    return {
+        "format": str(row.format),
+        "time": time_json(row.time),
+        "refusal": row.refusal or None,
+        "bytes": row.nbytes,
+        "limit": row.limit or None,
+        "conversion": row.conversion,
+        "conversion_us": row.conversion_us,
+        "loss": None if row.loss is None else {"ratio": row.loss.ratio, "method": row.loss.method},
+    }
+
+
+def model_result(advice: ModelAdvice, source: str) -> Result:
+    """The advice for a model: in total, and by layer."""
+    count = len(advice.layers)
+    data = {
+        "source": source,
+        "device": advice.device,
+        "tokens": list(advice.tokens),
+        "formats": [_total_json(advice, each) for each in advice.formats],
+        "layers": [_layer_json(advice, layer) for layer in advice.layers],
+        "lines": {"tokens": list(advice.drawn), "us": {str(each): _line(advice, each) for each in advice.formats}},
+        "fastest": [{"tokens": n, "format": str(each)} for n, each in advice.leaders],
+        "crossings": [
+            {"tokens": each.tokens, "ahead": str(each.ahead), "behind": str(each.behind)} for each in advice.crossings
+        ],
+        "notes": list(advice.notes),
+    }
+    heads = [Column(f"µs, {n:,} tokens", right=True) for n in advice.tokens]
+    columns = (
+        Column("format"),
+        Column("bytes", right=True),
+        Column("held by", right=True),
+        Column("of |w|", right=True),
+        *heads,
+        Column("perplexity", least=NAME),
+    )
+    totals = Table(f"{source}: {count} weights, {advice.device}", columns, [_total(advice, f) for f in advice.formats])
+    told = (*_crossings(advice), LEGEND[0], losses_note(), *_unlike(advice), *advice.notes)
+    return Result("advise", data, [totals, _layers(advice), *told])
+
+
+def _unlike(advice: ModelAdvice) -> list[str]:
+    """The formats with products that no record is like, whose intervals are wider."""
+    found: dict[str, list[str]] = {}
+    for each in advice.formats:
+        notes = {time.note: None for n in advice.tokens if (time := advice.total(each, n)) is not None and time.note}
+        for note in notes:
+            found.setdefault(note, []).append(str(each))
+    return [f"{note}: {', '.join(formats)}" for note, formats in found.items()]
+
+
+def _crossings(advice: ModelAdvice) -> list[str]:
+    """The fastest format by tokens, and the formats that overtake others."""
+    fastest = [f"from {n:,} tokens on {each}" for n, each in advice.leaders]
+    by_pair = grouped(advice.crossings, lambda each: (each.tokens, each.ahead))
+    over = [
+        f"{ahead} over {', '.join(str(each.behind) for each in alike)} from {n:,}"
+        for (n, ahead), alike in by_pair.items()
+    ]
+    told = [f"fastest: {', '.join(fastest)}"] if fastest else []
+    return [*told, f"lines that cross, by tokens: {'; '.join(over)}"] if over else told
+
+
+def _line(advice: ModelAdvice, format: Format) -> list[float | None]:
+    found = [advice.total(format, n) for n in advice.drawn]
+    return [None if each is None else each.us for each in found]
+
+
+def _total(advice: ModelAdvice, format: Format) -> Sequence[str]:
+    kept, loss = advice.kept(format), advice.loss(format)
+    return (
+        str(format),
+        size_text(advice.nbytes(format)),
+        NONE if kept is None else f"{kept[0]} of {len(advice.layers)}",
+        NONE if kept is None else f"{kept[1]:.1%}",
+        *(_cell(advice.total(format, n)) for n in advice.tokens),
+        NONE if loss is None else str(loss),
+    )
+
+
+def _cell(time: Time | None) -> str:
+    return NONE if time is None else f"{time.us:,.1f} ({time.low:,.1f}–{time.high:,.1f}, {time.origin})"
+
+
+def _total_json(advice: ModelAdvice, format: Format) -> dict[str, Any]:
+    kept, loss = advice.kept(format), advice.loss(format)
+    return {
+        "format": str(format),
+        "bytes": advice.nbytes(format),
+        "held_by": None if kept is None else kept[0],
+        "kept": None if kept is None else kept[1],
+        "times": {str(n): time_json(advice.total(format, n)) for n in advice.tokens},
+        "loss": None if loss is None else {"ratio": loss.ratio, "method": loss.method},
+    }
+
+
+def _layers(advice: ModelAdvice) -> Table:
+    """The fastest format of each kind of layer: those whose names differ in numbers only, of one shape."""
+    kinds = grouped(advice.layers, lambda each: (re.sub(r"\d+", "*", each.name), each.m, each.k, each.count))
+    columns = (
+        Column("weights", least=NAME),
+        Column("shape", right=True),
+        Column("number", right=True),
+        Column("hold", least=NAME),
+        *(Column(f"fastest, {n:,} tokens") for n in advice.tokens),
+    )
+    return Table("by layer", columns, [_kind(advice, name, alike) for (name, *_), alike in kinds.items()])
+
+
+def _kind(advice: ModelAdvice, name: str, layers: Sequence[Layer]) -> Sequence[str]:
+    layer = layers[0]
+    held: dict[Pattern, int] = {}
+    for each in layers:
+        for pattern, kept in each.kept.items():
+            held[pattern] = held.get(pattern, 0) + kept.holds
+    told = ", ".join(f"{pattern}: {count}" for pattern, count in held.items() if count)
+    shape = f"{layer.m}×{layer.k}" if layer.count == 1 else f"{layer.count}×{layer.m}×{layer.k}"
+    return name, shape, str(len(layers)), told or "none", *(_fastest(advice, layer, n) for n in advice.tokens)
+
+
+def _fastest(advice: ModelAdvice, layer: Layer, n: int) -> str:
+    times: Mapping[Format, Time] = {f: t for f in advice.formats if (t := advice.time(layer, f, n)) is not None}
+    if not times:
+        return NONE
+    best = min(times, key=lambda each: times[each].us)
+    return f"{best}, {times[best].us:.1f} µs"
+
+
+def _layer_json(advice: ModelAdvice, layer: Layer) -> dict[str, Any]:
+    return {
+        "name": layer.name,
+        "shape": [layer.m, layer.k],
+        "count": layer.count,
+        "share": layer.share,
+        "kept": {
+            str(pattern): {"holds": kept.holds, "share": kept.share, "elements": kept.elements}
+            for pattern, kept in layer.kept.items()
+        },
+        "times": {
+            str(each): {str(n): time_json(advice.time(layer, each, n)) for n in advice.tokens}
+            for each in advice.formats
+        },
+    }
