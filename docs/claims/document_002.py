@@ -182,7 +182,7 @@ DOCUMENT = Document(
     (
         "Believe the order of steps: prepacked metadata, roles, wider steps of K, three stages. Each is a rung of `louver bench ladder`.",
         "Believe its final speeds: an H200 reaches 1,401 (e4m3), and nearly 784 (f16), at the same rungs.",
-        "Do not believe its last gains: the wider step of K gains most, the barriers little, the last f16 step nothing.",
+        "Do not believe its last gains: roles and stages gain most, barriers little, the last f16 step nothing.",
         "Do not release a stage early: `wgmma` reads shared memory until a wait retires it.",
         "Metadata is not what limits: order of tiles and bulk stores gain far more.",
         "A barrier of its own for metadata gains nothing on an H200; one product in flight costs with two stages.",

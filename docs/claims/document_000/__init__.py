@@ -14,7 +14,7 @@ DOCUMENT = Document(
         "Do not believe an instruction text: none of them assembles. `docs/targets.md` has the true ones.",
         "Metadata has 4 bits a group (two positions), not a 2-bit id. Six ids do not fit in 2 bits.",
         "At most two of four, not exactly two: 0:4 and 1:4 are legal.",
-        'Compute-bound products gain most; the rule "above 10 FLOP a byte, dense" is wrong.',
+        'Compute-bound products gain too; the rule "above 10 FLOP a byte, dense" is wrong.',
         "sm_89 has sparse FP8, sm_80 sparse INT4; sm_120 has no tcgen05.",
         "No hardware finds a pattern at run time. Software does, at near a copy's speed.",
         "Its cost code does not run: every sum is infinite, and a dense product of 128×128 is free.",

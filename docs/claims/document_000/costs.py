@@ -5,8 +5,11 @@ from __future__ import annotations
 import random
 from fractions import Fraction
 
+import numpy as np
+
+import louver
 from claims.claim import Claim
-from claims.document_000 import coefficients, cost_value, detection, selection
+from claims.document_000 import codecs, coefficients, cost_value, detection, selection
 from claims.document_000.coefficients import COEFFICIENTS, LATENCY, PEAKS_PER_SM, WEIGHTS
 from claims.document_000.cost_value import BIAS, INFINITY, ZERO, CostValue, Undefined, cost
 from claims.document_000.detection import SparsityType
@@ -177,18 +180,12 @@ def detect() -> str:
 
 
 def encode_by_positions() -> str:
-    from claims.document_000 import codecs
-
     assert [codecs.encode_pattern(*kept) for kept in codecs.POSITIONS] == list(range(6))
     assert codecs.encode_pattern(2, 1) == codecs.INVALID
     return "Run: these ids are those of the table. `encode_sparse_pattern` (row 49) gives others for four of six."
 
 
 def validate() -> str:
-    import numpy as np
-
-    import louver
-
     draw = np.random.default_rng(7)
     for _ in range(20):
         weight = draw.standard_normal((8, 16)).astype(np.float32)
@@ -282,7 +279,7 @@ CLAIMS = (
     Claim(79, "L1701-1715", "Its formulas", "reproduced", formulas),
     Claim(80, "L1731-1745", "Phase 1 builds IR with hints", "in the project", "`louver/frontend/ttir/read.py`, `louver/compile/canonical/propagate_sparsity.py`."),
     Claim(81, "L1753-1767", "A pass finds patterns in constant matrices", "cannot be checked here", NO_CONSTANTS),
-    Claim(82, "L1773-1783", "A pass compares costs", "in the project", "A schedule is chosen by predicted time: `louver/library/configure.py`, `louver/library/times.py`."),
+    Claim(82, "L1773-1783", "A pass compares costs", "in the project", "Of formats, dense and sparse: `louver/advice/product.py`, `docs/advise.md`. Of schedules: `louver/library/configure.py`."),
     Claim(83, "L1787-1799", "700+ patterns, 50+ of tcgen05, 12 sparse, by hash", "cannot be checked here", "Of a compiler that is not here. Louver's forms are objects: `louver/isa/catalogue.py`, `louver isa`."),
     Claim(84, "L1803-1821", "Phase 4 emits instruction and metadata", "in the project", "`louver/compile/lower/products/multiply.py`, `louver/isa/prepack.py`."),
     Claim(85, "L1835-1863", "Ten steps in order", "in the project", "Louver's own order: `docs/passes.md`, `docs/architecture.md`."),

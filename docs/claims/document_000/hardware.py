@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+import louver
 from claims.claim import Claim
 from claims.document_000 import codecs, coefficients, detection, selection, texts
 from claims.document_000.coefficients import TABLE_80, TABLE_90, TABLE_100
@@ -27,10 +30,6 @@ NOT_MEASURED = "No record here has the latency or the issue rate of a single pro
 
 def at_most_two() -> str:
     """0:4 and 1:4 groups are legal: they store explicit zeros."""
-    import numpy as np
-
-    import louver
-
     weight = np.zeros((16, 32), dtype=np.float16)
     weight[:, ::8] = 1.0  # one of eight: every other group is empty
     kept = louver.compress(weight, "2:4")
@@ -86,6 +85,13 @@ def no_hints() -> str:
 
 def family_80() -> str:
     return f"The name is `mma.sp` or `mma.sp::ordered_metadata`. {taken(texts.TRUE_SM80['f16'], GENERATIONS)}; {refused(texts.SM80['f16'])}."
+
+
+def weighed() -> str:
+    """Louver's own comparison, at a size where a sparse product is faster."""
+    found = louver.advise(4096, 4096, 4096, formats=["f16", "f16 2:4"], device="H200")
+    assert found["f16 2:4"].time.us < found["f16"].time.us
+    return "Run: `louver.advise` puts predicted times of dense and sparse formats beside each other (`louver/advice/product.py`); `louver/formats/check.py` tells whether the pattern holds."
 
 
 def flattened() -> str:
@@ -335,7 +341,7 @@ CLAIMS = (
     Claim(9, "L103", "Hopper has custom patterns beside 2:4", "contradicts the PTX ISA", no_custom_pattern),
     Claim(10, "L125-135", "Feature bit 25 from sm_75 on, bit 26 from sm_100 on", "contradicts itself", no_turing),
     Claim(11, "L141-149", "A compiler phase finds patterns in matrices of known values", "in the project", "On arrays and files: `louver/formats/check.py`, the command `inspect`. Kernels have no constant matrices."),
-    Claim(12, "L155-163", "A sparse product is used where its cost is lower and the pattern holds", "in the project", "Costs are predicted times: `louver/library/times.py`, `louver/advice/`."),
+    Claim(12, "L155-163", "A sparse product is used where its cost is lower and the pattern holds", "in the project", weighed),
     Claim(13, "L169-175", "Hints: PTX `.sparse`, CUDA `__sparse_matrix`, cuSPARSE", "contradicts the PTX ISA", no_hints),
     Claim(14, "L191-195", "sm_80's unit is `mma.sync` of 32 threads", "in the project", "`louver/isa/mma.py`."),
     Claim(15, "L193", "The family is `mma.sync.aligned.m16n8k16.sparse.*`", "contradicts the PTX ISA", family_80),

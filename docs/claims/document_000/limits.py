@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+import louver
 from claims.claim import Claim
 from claims.document_000 import coefficients, texts
 from claims.document_000.coefficients import COEFFICIENTS, FP32_PER_SM, PEAKS_PER_SM, TABLE_100
@@ -83,8 +84,6 @@ def footprint() -> str:
 
 
 def one_of_four() -> str:
-    import louver
-
     groups = {count: np.array([[1.0] * count + [0.0] * (4 - count)] * 2, dtype=np.float16) for count in range(5)}
     legal = [count for count, group in groups.items() if louver.check(group, "2:4").ok]
     assert legal == [0, 1, 2]
