@@ -17,7 +17,7 @@ STEPS = ("you have", "prune", "compress", "run", "serve")
 WAYS: tuple[tuple[str, ...], ...] = (
     ("arrays", "louver.prune", "louver.compress", "louver.linear, matmul", "plan, CUDA graphs"),
     ("PyTorch model", "louver.torch.prune_", "compress_, quantize_", "model(x)", "torch.compile"),
-    ("checkpoint", "louver prune IN OUT", "on load: LouverConfig", "from_pretrained", "Transformers"),
+    ("checkpoint", "louver prune IN OUT", "on load: LouverConfig", "from_pretrained", "Transformers, vLLM"),
     ("Triton kernel", "any of these", "any of these", "louver.jit(kernel)", "CUDA graphs"),
 )
 """The calls or commands of each step, for what a user has."""
@@ -64,6 +64,7 @@ class Leaf:
 
 NOTES = (
     "A dense operand with another layout is copied or transposed first: one pass over it, part of the same call.",
+    "This is Hopper. Other GPUs from compute capability 8.0 on run 2:4 and 1:2 as register tiles, by mma.sp.",
     "A Triton kernel under louver.jit that is one product runs in the same way.",
     "Every other kernel with 2:4 or 1:2 runs as register tiles: wgmma.sp from 64 rows on, else mma.sp.",
     "Without a GPU the NumPy reference path runs, and the emulator on request.",
