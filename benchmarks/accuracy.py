@@ -102,6 +102,7 @@ class Study:
         self.reference: dict[str, float] = {}
         self.extras: dict[str, Any] = {}
         self.others: dict[str, float] = {}
+        self.writing: dict[int, float] = {}
         self.say(f"loaded {prepared_name(self.prepared)} on {self.device}")
 
     @property
@@ -121,20 +122,25 @@ class Study:
         half = max(1, self.given.calibration // 2)
         return {name: self.text(f"calibration_{name}", half) for name in ("articles", "documents")}
 
-    def training(self) -> dict[str, Tensor]:
+    def training(self, written: int) -> dict[str, Tensor]:
         """Rows of half a window for distillation: articles twice, documents, and what the model writes."""
         length = self.given.length // 2
-        found = {name: self.prepared.windows(f"calibration_{name}", length) for name in ("articles", "documents")}
-        return {**found, "articles again": found["articles"], **({"own": self.own()} if self.given.generate else {})}
+        names = ("calibration_articles", "calibration_documents", "training_documents")
+        found = {name: self.prepared.windows(name, length) for name in names if name in self.prepared.index["texts"]}
+        own = {"own": self.own(written)} if written else {}
+        return {**found, "articles again": found["calibration_articles"], **own}
 
-    def own(self) -> Tensor:
+    def own(self, written: int) -> Tensor:
         """Text that the dense model writes, once: many rows at a time, because a token of all rows takes as long as one."""
-        if "own" not in self.kept:
-            length, begin = self.given.length // 2, time.perf_counter()
-            made = generate_tokens(self.dense, max(1, self.given.generate // length), length, seed=2).cpu()
-            self.say(f"wrote {made.numel():,} tokens in {time.perf_counter() - begin:.1f} s")
-            self.kept["own"] = made
-        return self.kept["own"]
+        if (name := f"own {written}") not in self.kept:
+            length, begin, at_once = self.given.length // 2, time.perf_counter(), 1 << 20
+            rows = [max(1, min(at_once, written - at) // length) for at in range(0, written, at_once)]
+            made = torch.cat([generate_tokens(self.dense, n, length, seed=2 + i).cpu() for i, n in enumerate(rows)])
+            self.wait()
+            self.writing[written] = time.perf_counter() - begin
+            self.say(f"wrote {made.numel():,} tokens in {self.writing[written]:.1f} s")
+            self.kept[name] = made
+        return self.kept[name]
 
     # ---- rows
     def measured(self, model: nn.Module, texts: tuple[str, ...] = RESULTS) -> dict[str, Any]:
@@ -177,7 +183,11 @@ class Study:
             if any(each.begins == name for stage in self.stages.values() for each in stage):
                 self.kept[name] = {key: value.cpu() for key, value in model.state_dict().items()}
         if case.minutes:
-            report = louver.torch.distill_(model, self.training(), teacher=self.dense, minutes=case.minutes)
+            written = case.written or self.given.generate
+            data = self.training(written)
+            minutes = case.minutes - (self.writing.get(written, 0) / 60 if case.written else 0)
+            report = louver.torch.distill_(model, data, teacher=self.dense, minutes=minutes)
+            more["trained_on"] = {name: text.numel() for name, text in data.items()}
             self.say(str(report))
             told_of = json.loads(report.json())
             more |= {"distillation": {name: each for name, each in told_of.items() if name != "curve"}}
@@ -193,9 +203,9 @@ class Study:
         if calibrated:
             options["calibration"] = self.calibration()
         begin = time.perf_counter()
-        pattern = case.pattern
+        pattern = case.pattern.split(" on ")[0]
         if case.budget is not None:
-            options["per_layer"], pattern = self.allocation(*case.budget), "2:4"
+            options["per_layer"] = self.allocation(*case.budget)
         report = louver.torch.prune_(model, pattern, **options)
         self.wait()
         seconds = time.perf_counter() - begin
@@ -232,7 +242,7 @@ class Study:
         self.wait()
         row = {"options": {**choice}, "seconds": round(time.perf_counter() - begin, 2), **told(report)}
         if distil:
-            done = louver.torch.distill_(model, self.training(), teacher=self.dense, **distil)
+            done = louver.torch.distill_(model, self.training(self.given.generate), teacher=self.dense, **distil)
             row |= {"steps": done.steps, "tokens": done.tokens, "prepared_seconds": round(done.prepared_seconds, 1)}
         self.others = self.others or self.measured(self.dense, OTHERS)["perplexity"]
         found = self.measured(model, OTHERS)["perplexity"]
@@ -249,7 +259,7 @@ class Study:
                 self.guarded(f"choice {choice}", needs, lambda each=choice: self.choose(each))
             return None
         if name == "own":
-            return self.guarded("own", 40, self.own)
+            return self.guarded("own", 40, lambda: self.own(self.given.generate))
         if name == "speed":
             return self.guarded("speed", 30, self.speed)
         for case in self.stages[name]:
@@ -399,9 +409,12 @@ def merged(paths: list[Path]) -> dict[str, Any]:
     records = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
     first = records[0]
     for path, each in zip(paths, records, strict=True):
-        for name in ("device", "protocol", "model", "length", "calibration", "texts"):
+        for name in ("device", "protocol", "model", "length", "calibration"):
             if each[name] != first[name]:
                 raise ValueError(f"records of one {name} are merged, got {each[name]!r} in {path} and {first[name]!r}")
+        differ = [text for text, facts in each["texts"].items() if first["texts"].get(text, facts) != facts]
+        if differ:
+            raise ValueError(f"records of the same texts are merged, got another {', '.join(differ)} in {path}")
     rows = {(row["pattern"], row["method"]): row for each in records for row in each["rows"]}
     missing = {name: why for each in records for name, why in each["missing"].items()}
     done = {f"{pattern} {method}" for pattern, method in rows}
@@ -409,6 +422,7 @@ def merged(paths: list[Path]) -> dict[str, Any]:
     return {
         **first,
         **extras,
+        "texts": {name: facts for each in records for name, facts in each["texts"].items()},
         "missing": {n: w for n, w in missing.items() if n not in done},
         "rows": list(rows.values()),
     }

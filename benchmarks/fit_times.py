@@ -1,6 +1,8 @@
 """Fits the rates of `louver/library/times.py`: `python benchmarks/fit_times.py FITTED.json … --held HELD.json`.
 
-The records come from `schedule_times.py`. The fit uses every other weight of the fitted records; all other weights only
+The records come from `schedule_times.py`: of benchmarks/results, today's rates are fitted to h200/schedule_times.json,
+h200/schedule_times-wide.json and h200/schedule_times-gpcs.json, and held against h200/schedule_times-widths-held.json
+and h200/schedule_times-order-held.json. The fit uses every other weight of the fitted records; all other weights only
 report. Schedules that are no longer candidates are left out. The error is the logarithm of predicted over measured
 time. Slow candidates count less, because the choice is among the fast ones. Levenberg's method fits the logarithms of
 the rates. Prints the rates and, for each part, their agreement and regret: the measured time of the schedule with the

@@ -1,7 +1,8 @@
 """Draw the pictures of the documents: `python docs/draw.py`; with `--check`, only say which are stale.
 
 `rooms.svg` is the whole, from the tables below; a test compares them with the imports. `kernel.svg` is what
-`louver plot --problem 4096,4096,4096` draws. `fragment.svg` is computed from the layouts of `louver/isa`.
+`louver plot --problem 4096,4096,4096` draws. `fragment.svg` is computed from the layouts of `louver/isa`, `patterns.svg`
+by `louver.prune`, `decision.svg` from the tables of kernels.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from louver.isa.metadata import PAIR_CODES
 from louver.isa.wgmma import Wgmma
 from louver.measure.report.schedule_plot import Life, draw_schedule
 from louver.measure.report.svg import INK, MUTED, Drawing
+from pattern_plot import draw_patterns
+from way_plot import draw_decision, draw_way
 
 DOCUMENTS = Path(__file__).resolve().parent
 
@@ -211,6 +214,9 @@ def draw_lanes() -> str:
 
 
 PICTURES: Mapping[str, Callable[[], str]] = {
+    "way.svg": draw_way,
+    "patterns.svg": draw_patterns,
+    "decision.svg": draw_decision,
     "rooms.svg": draw_rooms,
     "kernel.svg": draw_kernel,
     "fragment.svg": draw_lanes,

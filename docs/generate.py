@@ -8,6 +8,11 @@ A generated block is a fence below a comment that says the command, and which li
 contains the first text to the next that contains the second. `with "…"` is each line that contains it, `first "…"` the first of them.
 Without any of these the whole output stands there. What is left out leaves a `…`: lines, and the middle of lines that are too long.
 What all lines are indented by goes.
+
+Markdown stands between two comments, as a function of a module beside this file returns it:
+
+    <!-- text passes_table:table canonical -->
+    <!-- end -->
 """
 
 from __future__ import annotations
@@ -33,12 +38,22 @@ WIDTH, END = 220, 60
 """Characters of a line at most, and how many of a longer line's end are kept: operands and types stand there."""
 
 _BLOCK = re.compile(r"^<!-- ((?:louver|show|call) .*?) -->\n(```\w*\n)(.*?)^```$", re.M | re.S)
+_TEXT = re.compile(r"^<!-- text (\w+):(\w+)((?: [\w.-]+)*) -->\n(.*?)^<!-- end -->$", re.M | re.S)
 _RULE = re.compile(r'lines (\d+)-(\d+)|from "([^"]+)" to "([^"]+)"|(with|first) "([^"]+)"')
 
 
 def generated(document: str) -> str:
     """The document with every generated block as its command prints it now. Raises ValueError for a command that fails."""
-    return _BLOCK.sub(lambda found: f"<!-- {found[1]} -->\n{found[2]}{block(found[1])}```", document)
+    document = _BLOCK.sub(lambda found: f"<!-- {found[1]} -->\n{found[2]}{block(found[1])}```", document)
+    return _TEXT.sub(
+        lambda found: f"{found[0].partition(chr(10))[0]}\n{text(*found.group(1, 2, 3))}<!-- end -->", document
+    )
+
+
+@functools.cache
+def text(module: str, function: str, words: str) -> str:
+    """The Markdown that a function of a module beside this file returns for some words."""
+    return getattr(importlib.import_module(module), function)(*words.split())
 
 
 def block(command: str) -> str:

@@ -95,20 +95,24 @@ class ProductState(State):
 
 
 def _read_nest(state: ProductState) -> object:
+    """read-nest: reads loads, dot, epilogue and store as a product nest."""
     state.nest = read_nest(state.module)
     return state.nest
 
 
 def _choose_schedule(state: ProductState) -> object:
+    """choose-schedule: takes the caller's schedule for the nest."""
     state.schedule = state.choose(state.nest)
     return state.schedule
 
 
 def _generate(state: ProductState) -> None:
+    """generate-schedule: writes schedule IR of the nest: roles, rings, barriers, copies, products."""
     state.module = generate(state.nest, state.schedule, state.target)
 
 
 def _lower(state: ProductState) -> object:
+    """lower-to-ptx: lowers each operation of schedule IR to PTX, and prints the module."""
     state.lowered = lower(state.module, state.target.name)
     state.ptx = print_module(state.lowered)
     return state.ptx

@@ -211,11 +211,13 @@ class TilesState(State):
 
 
 def _read_arguments(state: TilesState) -> object:
+    """read-arguments: records the arguments as the user passes them."""
     state.arguments = argument_groups(state.kernel)
     return state.arguments
 
 
 def _read_parameters(state: TilesState) -> object:
+    """read-parameters: records the parameters of a launch, and the sizes and strides that the kernel uses."""
     state.parameters = tuple(read_parameters(state.kernel, state.arguments))
     state.views, state.dense_views = read_views(state.kernel), read_dense_views(state.kernel)
     return state.parameters, state.views, state.dense_views
@@ -250,6 +252,7 @@ def _find_chunks(state: TilesState) -> None:
 
 
 def _choose_warps(state: TilesState) -> object:
+    """choose-warps: chooses the warps of a CTA, and the shared memory that rings may take."""
     state.warps = state.warps or choose_warps(state.kernel, warpgroups=state.target.has("wgmma.sp"))
     state.ring_rooms = _ring_rooms(state)
     return state.warps, state.ring_rooms
@@ -300,10 +303,12 @@ def _ring_copies(state: TilesState) -> None:
 
 
 def _drop_boxes(state: TilesState) -> None:
+    """drop-boxes: removes the descriptors of boxes that no ring copies."""
     state.maps = used_boxes(state.kernel, state.maps)
 
 
 def _place_shared(state: TilesState) -> object:
+    """place-shared: gives tiles and exchanges their places in shared memory."""
     state.rooms = place_shared(state.kernel, state.target)
     return state.rooms
 
@@ -323,6 +328,11 @@ def _lower(state: TilesState) -> object:
         spread_copies(state.lowered.kernels[0].body)
     state.ptx = print_module(state.lowered)
     return state.ptx
+
+
+def _eliminate(state: TilesState) -> None:
+    """eliminate-common-subexpressions: computes equal values once (xDSL's pass)."""
+    cse(state.module)
 
 
 DECOMPOSE: tuple[Pass[TilesState], ...] = (
@@ -345,7 +355,7 @@ DECOMPOSE: tuple[Pass[TilesState], ...] = (
 
 DESCRIBE: tuple[Pass[TilesState], ...] = (
     Pass("expand-blocks", _expand_blocks),
-    Pass("eliminate-common-subexpressions", lambda state: cse(state.module)),
+    Pass("eliminate-common-subexpressions", _eliminate),
     on_module(join_choices),
     Pass("describe-boxes", _describe_boxes),
     on_module(split_addresses),

@@ -1,5 +1,5 @@
 """The safetensors container: reads and writes the header of a file. A file has 8 bytes with the header's length
-(little-endian), a JSON header, then the arrays' bytes without gaps. docs/format.md says why Louver does not use the
+(little-endian), a JSON header, then the arrays' bytes without gaps. docs/libraries.md says why Louver does not use the
 safetensors package. Source: https://github.com/huggingface/safetensors, "Format".
 """
 

@@ -1,4 +1,4 @@
-"""Save and load sparse and dense tensors in a safetensors file; docs/format.md describes the format."""
+"""Save and load sparse and dense tensors in a safetensors file; docs/files.md describes the format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Louver's part of a file's metadata: the sparse tensors, and the checksum of every stored array. See docs/format.md."""
+"""Louver's part of a file's metadata: the sparse tensors, and the checksum of every stored array. See docs/files.md."""
 
 from __future__ import annotations
 

@@ -37,8 +37,8 @@ BARRIER_ROOM = 1024
 """Bytes of shared memory reserved for barriers."""
 
 MAX_STAGES = 13
-"""Most stages of a ring. With 16 stages, most products of up to 32 tokens take up to 4% longer (`docs/perf-log.md`,
-section 57). With 8, they take up to 13% longer.
+"""Most stages of a ring. With 16 stages, most products of up to 32 tokens take up to 4% longer
+(`docs/perf-log/57-tile-sizes.md`). With 8, they take up to 13% longer.
 """
 
 DEEP_RING = 8, 184_000
@@ -50,7 +50,7 @@ reads of the L2 cache.
 
 SHARED_RING, SHARED_COLUMNS = (4, 150_000), 4
 """The same for pairs that cut all tiles, of at least so many columns of tiles. Deeper rings take up to 27% longer
-(`docs/perf-log.md`, section 58).
+(`docs/perf-log/58-gpc-order.md`).
 """
 
 CONSUMERS = (2, 1, 3, 4)

@@ -5,7 +5,7 @@ The bound for each element, against float64, is |y - ref| <= u_out·|ref| + c·�
 - For random data, rounding errors along K are random in sign, and c grows with the root of their number.
 - For any data, c is the worst case, and grows with the number of instructions along K.
 
-docs/numerics.md derives both. Integers accumulate exactly: c = 0.
+docs/rounding.md derives both. Integers accumulate exactly: c = 0.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ ACCUMULATIONS = {
 """The rounding for each way to accumulate, see `accumulation`.
 
 "f32": tensor cores truncate, so the unit is twice the unit roundoff of f32. Hopper's adder keeps two more bits than
-    assumed here (docs/numerics.md), so its errors are a quarter.
+    assumed here (docs/rounding.md), so its errors are a quarter.
 "fp8": 8-bit floats. Their sums keep about 14 bits, although registers hold f32. 2^-12.0 of Σ|a||b| is the worst error
     of one instruction that was measured on an H200 with random data.
 "promoted": as "fp8" inside a group of columns.

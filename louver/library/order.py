@@ -26,7 +26,7 @@ LOW_BANDS = (2, 4, 8, 16)
 
 GPC_SHARE = 0.1
 """Weight of a byte that GPCs read from the L2 cache, beside one that a wave reads from memory. With 0.1 to 0.25, most
-times in `docs/perf-log.md`, section 58, hardly differ.
+times in `docs/perf-log/58-gpc-order.md` hardly differ.
 """
 
 GPCS = 8

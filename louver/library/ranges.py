@@ -35,7 +35,7 @@ MOST_WAVES = 4
 MOST_CUT_WAVES = 16
 """Most waves of tiles in a launch that is cut, the last, partial wave included.
 
-After more waves, a cut of the last one gains nothing in the mean (`docs/perf-log.md`, section 60).
+After more waves, a cut of the last one gains nothing in the mean (`docs/perf-log/60-tiles-256x176.md`).
 """
 
 

@@ -125,7 +125,7 @@ class TileShape:
         """Whether the tile may be cut along K: the epilogue needs enough registers.
 
         The tile for few tokens of 8 bits is not cut. Its ranges take up to 13% longer than predicted
-        (`docs/perf-log.md`, section 43). Tiles for CUDA cores are not cut either.
+        (`docs/perf-log/43-power-model.md`). Tiles for CUDA cores are not cut either.
         """
         if self.unit == "fma" or self.bits == 8 or self.lone:
             return False

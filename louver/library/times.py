@@ -5,8 +5,8 @@ Several activities overlap in a K step. The time of the step is the p-norm of th
 Each SM has its own tensor core products, ring latency, metadata loads into registers and gathered rows. All working SMs
 share the L2 cache, global memory and power. Fewer SMs work in a last, partial wave, so its steps are faster.
 
-`benchmarks/fit_times.py` fits the rates to times on an H200. `docs/perf-log.md` says how well prediction and
-measurement agree.
+`benchmarks/fit_times.py` fits the rates to times on an H200. `docs/perf-log/60-tiles-256x176.md` says how
+well prediction and measurement agree.
 """
 
 from __future__ import annotations
@@ -137,8 +137,8 @@ H200 = Rates(
 """Rates of an H200 at 1,755 MHz. Other GPUs use them too.
 
 `benchmarks/fit_times.py` fits all rates but `latency`, `gather` and those of CUDA cores. `gather` is fitted by hand
-(`docs/perf-log.md`, section 42). The rates of CUDA cores are fitted to `results/h200/gathered-f32-128.json` and
-`gathered-f32-together.json`.
+(`docs/perf-log/42-gather-entries.md`). The rates of CUDA cores are fitted to `results/h200/gathered-f32-128.json` and
+`results/h200/gathered-f32-together.json`.
 """
 
 

@@ -14,7 +14,7 @@ ADVICE = (
     "a product would be faster: it has a producer, bulk copies and tiles of its own choice. With tiles of 64 rows or less "
     "the dense kernel by Triton may be faster too"
 )
-"""Features that register tiles lack. Measured: docs/perf-log.md, section 21, `louver bench kernels`."""
+"""Features that register tiles lack. Measured: docs/perf-log/21-register-tiles-wgmma.md, `louver bench kernels`."""
 
 
 @dataclass(frozen=True, slots=True)

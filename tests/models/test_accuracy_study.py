@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,8 @@ def test_rows_of_all_stages_go_on_and_merge(
 
     keep = ["--keep", tmp_path / "kept"]
     run(monkeypatch, *parts, *PROGRAM, "--stages", "own,kept", *keep, "--out", tmp_path / "kept.json")
-    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["2-4-SparseGPT-c-r-.pt", "own.pt"]
+    (pruned, written) = sorted(path.name for path in (tmp_path / "kept").iterdir())
+    assert pruned == "2-4-SparseGPT-c-r-.pt" and re.fullmatch(r"own-\d+\.pt", written)
     run(monkeypatch, *parts, *PROGRAM, "--stages", "oneshot,parts,distilled", *keep, "--continue", a, "--out", b)
     assert "wrote" not in capsys.readouterr().out.rpartition("loaded")[2], "text of the other process is read"
     second = record(b)
@@ -107,16 +109,19 @@ def test_an_error_is_the_reason_of_a_missing_row(
     assert found["missing"]["2:4 x"].startswith("ValueError: a method is one of magnitude")
 
 
-def test_records_of_other_devices_are_not_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ("device", "protocol", "model", "length", "calibration", "texts")
-    for name, device in (("a", "H100"), ("b", "H200")):
-        made = {**dict.fromkeys(names, "same"), "device": device, "rows": [], "missing": {}}
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"device": "H200"}, r"records of one device are merged, got 'H200' in .*b.json and 'H100'"),
+        ({"texts": {"news": 2, "other": 1}}, r"records of the same texts are merged, got another news in .*b.json"),
+    ],
+)
+def test_records_of_other_studies_are_not_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, object], message: str
+) -> None:
+    one = {**dict.fromkeys(("protocol", "model", "length", "calibration"), "same"), "rows": [], "missing": {}}
+    one |= {"device": "H100", "texts": {"news": 1}}
+    for name, made in (("a", one), ("b", {**one, **change})):
         (tmp_path / f"{name}.json").write_text(json.dumps(made))
-    with pytest.raises(ValueError, match=r"records of one device are merged, got 'H200' in .*b.json and 'H100'"):
+    with pytest.raises(ValueError, match=message):
         run(monkeypatch, "--merge", tmp_path / "a.json", tmp_path / "b.json", "--out", tmp_path / "c.json")
-
-
-def test_unknown_stages_are_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        run(monkeypatch, "--stages", "dense,other")
-    assert "--stages has other, which is none of dense, own, speed, choices" in capsys.readouterr().err

@@ -39,7 +39,7 @@ Source: Triton. A loop has those of its arguments, with the argument's number af
 
 
 def drop_assumptions(module: ModuleOp) -> None:
-    """Remove the user's promises about computed values. No later pass relies on them. Multiples of arguments stay.
+    """drop-assumptions: removes the user's promises about computed values. No later pass relies on them. Multiples of arguments stay.
 
     Promises are `tl.assume`, `tl.multiple_of`, `tl.max_contiguous` and `tl.max_constancy`.
     """

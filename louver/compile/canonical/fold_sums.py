@@ -36,7 +36,7 @@ def fold_sums(module: ModuleOp) -> None:
 
 
 def add_in_place(module: ModuleOp) -> None:
-    """Rewrite kernels of products in place: dots that are added to a sum of dots, or to zeros.
+    """add-in-place: makes a dot that is added to a sum of dots, or to zeros, begin with that sum.
 
     Additions of an epilogue, and sums of two different products, do not change.
     """

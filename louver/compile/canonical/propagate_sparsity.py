@@ -46,7 +46,7 @@ def propagate_sparsity(module: ModuleOp) -> None:
 
 
 def require_multiplied(module: ModuleOp) -> None:
-    """Reject a sparse tile with a use other than a dot. A warpgroup product cannot compute it."""
+    """require-multiplied: rejects a sparse tile with a use other than a dot. A warpgroup product cannot compute it."""
     for op in module.walk():
         if isinstance(op, tt.DecompressOp):
             use = next(iter(op.result.uses)).operation

@@ -1,4 +1,4 @@
-"""`check-protocol`: checks for every order of execution that roles follow the rules of stages, barriers and registers.
+"""check-protocol: checks for every order of execution that roles follow the rules of stages, barriers and registers.
 
 The roles run on a model. Its tiles are long enough to run every loop several times, and to use each stage of the ring
 several times. Clocks (`barriers`) order events in every interleaving. The rules are:

@@ -7,7 +7,7 @@ a tensor with half the columns. Metadata is i16, with one row for 16 rows. `ir/t
 place of each word of `isa/prepack.py` in it.
 
 Register tiles are lowered from this form (`compile/tiles.py`). Products are read with sparse types, in which an operand
-is a single value. `louver compile --emit decomposed` prints the result. docs/compiler.md has more.
+is a single value. `louver compile --emit decomposed` prints the result. docs/sparse-operands.md has more.
 """
 
 from __future__ import annotations

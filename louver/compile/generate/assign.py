@@ -1,4 +1,4 @@
-"""`assign-shared-memory`: computes ring and barrier offsets, arrival counts and transaction bytes from the schedule."""
+"""assign-shared-memory: computes ring and barrier offsets, arrival counts and transaction bytes from the schedule."""
 
 from __future__ import annotations
 

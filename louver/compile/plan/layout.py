@@ -36,7 +36,7 @@ COMBINED = 32
 STAGED_WORDS = 32
 """Columns of 32-bit results that are staged at a time.
 
-Twice as many cost narrow tiles a stage or two, and do not make the widest one faster (`docs/perf-log.md`, section 60).
+Twice as many cost narrow tiles a stage or two, and do not make the widest one faster (`docs/perf-log/60-tiles-256x176.md`).
 """
 
 

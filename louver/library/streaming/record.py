@@ -50,7 +50,7 @@ listed: `NO_GROUP` - (g · 2^`KEY_BITS` + c), for the listed group with the leas
 COPYING_CTAS: Final = 4
 BUSY_CTAS: Final = 16
 """CTAs for each SM: of kernels that mostly copy, and of kernels that compute more than they move. Measured at
-28672×4096 in f16 (perf log, section 29).
+28672×4096 in f16 (`docs/perf-log/29-streaming.md`).
 """
 
 KEY_BITS: Final = 9

@@ -60,10 +60,11 @@ class BlockRun:
         self.values: dict[str, Tensor] = {}
         self.curve: list[Point] = []
         self.steps, self.tokens, self.notes = 0, 0, ()
+        self._size = 0
 
     def go(self, text: Tensor, device: torch.device, shown: Shown) -> None:
         """Train all blocks on rows of tokens."""
-        begin = time.monotonic()
+        begin, self._size = time.monotonic(), text.numel()
         with evaluating(self._dense):
             home = next(self._dense.parameters()).device
             made = batches({"text": text.to(home)}, False)
@@ -90,6 +91,8 @@ class BlockRun:
             seconds=self.curve[-1].seconds,
             prepared_seconds=prepared,
             rate=self._rate,
+            passes=self.tokens / (self._count * self._size),
+            held_out=None,
             masked=len(self._masks),
             zeros=1 - kept / size,
             moved=0.0,

@@ -76,18 +76,35 @@ class Options:
         return peak * min(1.0, (step + 1) / warm) * (LAST + (1 - LAST) * 0.5 * (1 + math.cos(math.pi * min(done, 1.0))))
 
 
+HELD: Final = 1 / 16
+"""Of the rows, those that no step reads. Of few rows, none."""
+
+MOST_HELD: Final = 4
+"""Batches of such rows."""
+
+
 class Order:
-    """Rows of the text in a random order, anew for each pass through it."""
+    """Rows of the text in a random order, anew for each pass through it.
+
+    held: batches of rows [batches, batch] that it leaves out, to see what the model learns by heart.
+    """
 
     def __init__(self, rows: int, batch: int, seed: int) -> None:
-        self._rows, self._batch = rows, min(batch, rows)
+        self._batch = min(batch, rows)
         self._generator = torch.Generator().manual_seed(seed)
-        self._order, self._at = torch.randperm(rows, generator=self._generator), 0
+        order = torch.randperm(rows, generator=self._generator)
+        held = min(MOST_HELD, int(HELD * rows) // self._batch) * self._batch
+        self.held, self._order, self._at = order[:held].view(-1, self._batch), order[held:], 0
+
+    @property
+    def rows(self) -> int:
+        """Of one pass."""
+        return len(self._order)
 
     def next(self) -> Tensor:
         """The rows of a batch, on the host."""
-        if self._at + self._batch > self._rows:
-            self._order, self._at = torch.randperm(self._rows, generator=self._generator), 0
+        if self._at + self._batch > self.rows:
+            self._order, self._at = self._order[torch.randperm(self.rows, generator=self._generator)], 0
         self._at += self._batch
         return self._order[self._at - self._batch : self._at]
 

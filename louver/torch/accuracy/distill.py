@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,10 +28,16 @@ from louver.torch.accuracy.working import compiling, ready, teacher_of, working_
 from louver.torch.layers import sparse_layers
 from louver.torch.swap import PATTERNS
 
-WRITTEN: Final = {"cuda": 1 << 20, "cpu": 1 << 13}
-"""Tokens that the teacher writes for each minute of training, if no text is given."""
+WRITTEN: Final = {"cuda": 1 << 22, "cpu": 1 << 13}
+"""Most tokens that the teacher writes for each minute of training, if no text is given. Text that is read too often is learnt by heart."""
 
-MOST_WRITTEN: Final = 1 << 22
+MOST_WRITTEN: Final = 1 << 25
+
+WRITTEN_TOGETHER: Final = 1 << 20
+"""Tokens of one call: the clock is read between calls."""
+
+WRITING: Final = 0.5
+"""Of the minutes of training, the most for writing."""
 
 
 def distill_(
@@ -62,7 +69,8 @@ def distill_(
     data: tokens [rows, any length], or several such by name. None: text that the teacher writes (`generate_tokens`).
     teacher: the dense model: a module, a folder of Transformers, or a function that makes it. None: the folder from which
         Transformers loaded the model.
-    minutes, steps: where training ends; 2 minutes by default. Text and compilation come before the minutes.
+    minutes, steps: where training ends; 2 minutes by default. Text and compilation come before the minutes; the teacher
+        writes for half of them at most, without `generate`.
     rate: the peak of the learning rate, after a warm-up and before half a cosine. By default 1.4e-3 up to 576
         features, and less in proportion for wider models.
     batch, length: rows of a step, and tokens of a row.
@@ -163,23 +171,34 @@ def _vocabulary(model: nn.Module, dense: nn.Module) -> int:
 def _text(dense: nn.Module, given: Tensor | None, options: Options, saved: Saved | None) -> Tensor:
     """The rows to train on: those that are given, and those that the teacher writes. saved: where the latter are kept."""
     device = device_of(dense)
-    wanted, length = options.generate, options.length if given is None else given.shape[1]
+    wanted, length, limit = options.generate, options.length if given is None else given.shape[1], math.inf
     if wanted is None:
-        steps, minutes = options.steps, options.minutes
-        needed = steps * options.batch * length if steps else int(WRITTEN[device.type] * (minutes or 0))
-        wanted = 0 if given is not None else min(MOST_WRITTEN, needed)
+        steps, minutes = options.steps, options.minutes or 0
+        needed = steps * options.batch * length if steps else int(WRITTEN[device.type] * minutes)
+        wanted, limit = 0 if given is not None else min(MOST_WRITTEN, needed), WRITING * 60 * minutes or math.inf
     if not wanted:
         if given is None:
             raise ValueError("a distillation needs text, got data=None and generate=0")
         return given
     known = None if saved is None else saved.load()
     if known is None:
-        known = {"text": generate_tokens(dense, -(-wanted // length), length, seed=options.seed).cpu()}
-        if device.type == "cuda":
-            torch.cuda.empty_cache()
+        known = {"text": _written(dense, -(-wanted // length), length, limit, options.seed)}
         if saved is not None:
             saved.save(known)
     return known["text"] if given is None else torch.cat([given, known["text"]])
+
+
+def _written(dense: nn.Module, rows: int, length: int, limit: float, seed: int) -> Tensor:
+    """Rows that the teacher writes, int64 [at most `rows`, length] on the host. limit: seconds after which it stops."""
+    together, begin = max(1, WRITTEN_TOGETHER // length), time.monotonic()
+    made: list[Tensor] = []
+    for at in range(0, rows, together):
+        made.append(generate_tokens(dense, min(together, rows - at), length, seed=seed + at).cpu())
+        if time.monotonic() - begin >= limit:
+            break
+    if device_of(dense).type == "cuda":
+        torch.cuda.empty_cache()
+    return torch.cat(made)
 
 
 def _key(model: nn.Module, dense: nn.Module, given: Tensor | None, options: Options, patterns: Any) -> dict[str, Any]:

@@ -6,6 +6,10 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import Final
+
+BY_HEART: Final = 1.5
+"""The loss of rows apart over that of the last steps, from which on more text is advised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +28,8 @@ class Distillation:
 
     parts: "model", whose loss is KL(dense ‖ pruned) in nats, or "blocks", whose loss is the squared error of a block's
     output over the dense one's mean square. curve: of the loss; for blocks a point for each. steps, tokens: trained on. seconds: of training; prepared_seconds:
-    before it, for text and compilation. rate: the peak learning rate. masked, zeros: weights with a mask, and their
+    before it, for text and compilation. rate: the peak learning rate. passes: how often each row was read; held_out: the
+    loss of rows that were not; None for little text, and for blocks. masked, zeros: weights with a mask, and their
     share of zeros. moved: share of kept places that differ from those at the beginning. notes: what else to know.
     """
 
@@ -35,6 +40,8 @@ class Distillation:
     seconds: float
     prepared_seconds: float
     rate: float
+    passes: float
+    held_out: float | None
     masked: int
     zeros: float
     moved: float
@@ -43,6 +50,11 @@ class Distillation:
     @property
     def tokens_per_second(self) -> float:
         return self.tokens / self.seconds if self.seconds else 0.0
+
+    @property
+    def by_heart(self) -> bool:
+        """Whether rows apart are predicted far worse than rows that were read again and again."""
+        return self.held_out is not None and self.passes > 2 and self.held_out > BY_HEART * self.curve[-1].loss
 
     def json(self) -> str:
         """All fields."""
@@ -61,6 +73,12 @@ class Distillation:
             f"{self.steps:,} steps, {self.tokens:,} tokens in {self.seconds:.1f} s ({self.tokens_per_second:,.0f} a second), "
             f"after {self.prepared_seconds:.1f} s of preparation; rate {self.rate:.2g}; {self.masked} weights keep {self.zeros:.1%} zeros"
         )
+        if self.held_out is not None:
+            lines.append(f"loss of rows apart {self.held_out:.4f}; each other row was read {self.passes:.1f} times")
+            if self.by_heart:
+                lines.append(
+                    "the model learns its text by heart: give more text, by data or generate, or fewer minutes"
+                )
         if self.moved:
             lines.append(f"{self.moved:.1%} of the kept places moved")
         return "\n".join([*lines, *self.notes])

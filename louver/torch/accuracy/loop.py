@@ -62,6 +62,7 @@ class Run:
         self._curve: list[Point] = []
         self._losses: list[Tensor] = []
         self._step, self._tokens, self._seconds, self._prepared = 0, 0, 0.0, 0.0
+        self._held_out: float | None = None
 
     def warm(self) -> None:
         """Find the fastest way to run that works, and load what was saved.
@@ -124,7 +125,7 @@ class Run:
         return loss.item(), norm
 
     def go(self, prepared: float, shown: Shown) -> None:
-        """Train to the end."""
+        """Train to the end, then look at the rows that no step read."""
         self._prepared = prepared
         already, begin, kept = self._seconds, time.monotonic(), time.monotonic()
         while (done := self._options.done(self._step, self._seconds)) < 1:
@@ -145,6 +146,8 @@ class Run:
             if self._saved is not None and (last or time.monotonic() - kept >= SAVE_SECONDS):
                 kept = time.monotonic()
                 self._saved.save(self._state())
+        losses = [self._loss(rows).detach() for rows in self._order.held]
+        self._held_out = torch.stack(losses).double().mean().item() if losses else None
 
     def report(self) -> Distillation:
         """What was done."""
@@ -160,6 +163,8 @@ class Run:
             seconds=self._seconds,
             prepared_seconds=self._prepared,
             rate=self._rate,
+            passes=self._tokens / (self._order.rows * self._text.shape[1]),
+            held_out=self._held_out,
             masked=len(masks),
             zeros=1 - kept / size if size else 0.0,
             moved=1 - both / kept if kept else 0.0,

@@ -101,7 +101,7 @@ def test_products_that_fill_the_sms_take_large_tiles(dtype: str, m: int, n: int)
     tile = (chosen.tile.m, chosen.tile.n)
     assert tile == (256, 192) if (m, n) in TALLER else tile in ((128, 256), (256, 192))
     if (m, n) == (8192, 8192):
-        # As fast as each other (`docs/perf-log.md`, section 49).
+        # As fast as each other (`docs/perf-log/49-gpcs.md`).
         assert tile == ((256, 192) if dtype in ("e4m3", "s8") else (128, 256))
     assert chosen.ring.stages == 4
 

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -27,18 +27,73 @@ def generate() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "docs").rglob("*.md")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "docs").rglob("*.md")), ids=lambda path: str(path.relative_to(ROOT / "docs"))
+)
 def test_documents_show_what_commands_print(generate: ModuleType, golden: Golden, path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    if "<!-- text reference:" in text:
+        pytest.importorskip("griffe2md", reason="griffe2md is not installed: pip install 'louver[docs]'")
+    if "<!-- text ways:" in text:
+        pytest.importorskip("triton", reason="Triton is not installed: pip install 'louver[triton]'")
     if golden.update:
-        path.write_text(generate.generated(path.read_text(encoding="utf-8")), encoding="utf-8")
+        path.write_text(generate.generated(text), encoding="utf-8")
     difference = generate.stale(path)
     assert not difference, f"run python docs/generate.py\n{difference}"
 
 
-def test_every_block_of_ir_in_the_walk_is_generated() -> None:
-    text = (ROOT / "docs" / "compiler.md").read_text(encoding="utf-8")
-    fences = re.findall(r"^(.*)\n```(?:mlir|ptx|text)$", text, re.M)
+def test_every_block_of_ir_is_generated() -> None:
+    texts = [
+        path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "perf-log"
+    ]
+    fences = re.findall(r"^(.*)\n```(?:mlir|ptx)$", "\n".join(texts), re.M)
     assert len(fences) > 8 and all(line.startswith("<!-- louver compile ") for line in fences)
+
+
+def test_markdown_of_functions_is_put_between_comments(generate: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "told", SimpleNamespace(words=lambda *words: f"| {' | '.join(words)} |\n"))
+    page = "a\n<!-- text told:words x y.z -->\nold\n<!-- end -->\nb\n<!-- text told:words -->\n<!-- end -->\n"
+    made = generate.generated(page)
+    assert made == page.replace("old\n", "| x | y.z |\n").replace("words -->\n", "words -->\n|  |\n")
+    assert generate.generated(made) == made
+
+
+def test_the_reference_has_every_public_name_with_its_meaning() -> None:
+    for name in ("louver", "louver.torch", "louver.models"):
+        page = (ROOT / "docs" / "reference" / f"{name.rpartition('.')[2]}.md").read_text(encoding="utf-8")
+        described = dict(re.findall(r"^## `(\w+)`\n+(?:```python\n[^`]*```\n+)?(.*)$", page, re.M))
+        assert set(importlib.import_module(name).__all__) <= described.keys(), name
+        assert all(text and not text.startswith("#") for text in described.values()), described
+
+
+def test_names_in_docstrings_become_lists() -> None:
+    pytest.importorskip("griffe2md", reason="griffe2md is not installed: pip install 'louver[docs]'")
+    from reference import listed
+
+    docstring = """What it does, in
+two lines: see below.
+
+w, v: arrays,
+    with a second line.
+*rest: more; the last
+is not indented.
+Raises ValueError for nothing.
+
+    a formula: kept
+"""
+    assert list(listed(docstring.splitlines())) == [
+        "What it does, in",
+        "two lines: see below.",
+        "",
+        "- **w, v**: arrays,",
+        "  with a second line.",
+        "- **\\*rest**: more; the last",
+        "  is not indented.",
+        "",
+        "Raises ValueError for nothing.",
+        "",
+        "    a formula: kept",
+    ]
 
 
 @pytest.mark.parametrize(

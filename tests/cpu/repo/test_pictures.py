@@ -23,7 +23,7 @@ from louver.measure.report.svg import LEAST_SIZE, Drawing, text_width
 from support.browser import browser, find_chromium
 
 ROOT = Path(__file__).resolve().parents[3]
-NAMES = ("rooms.svg", "kernel.svg", "fragment.svg")
+NAMES = ("way.svg", "patterns.svg", "decision.svg", "rooms.svg", "kernel.svg", "fragment.svg")
 SVG = "{http://www.w3.org/2000/svg}"
 
 

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import louver
 
 ROOT = Path(__file__).resolve().parents[3]
 HEAVY = ("torch", "triton", "cuda", "xdsl", "matplotlib", "click", "scipy")
@@ -57,3 +61,36 @@ def lines(path: Path) -> int:
 @pytest.mark.parametrize("word", ["TO" + "DO", "FIX" + "ME", "NotImplemented" + "Error"])
 def test_nothing_is_left_undone(word: str) -> None:
     assert not [str(path.relative_to(ROOT)) for path in sources() if word in path.read_text(encoding="utf-8")]
+
+
+def test_the_changelog_has_this_version_and_is_short() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    released = re.findall(r"^## \[(\d+\.\d+\.\d+)\] - \d{4}-\d\d-\d\d$", text, re.M)
+    assert released[0] == louver.__version__, "the newest release of CHANGELOG.md is the version"
+    assert len(released) == len(set(released)) == text.count("\n## ") - 1
+    (unreleased,) = re.findall(r"^## \[Unreleased\]\n(.*?)^## ", text, re.M | re.S)
+    assert len(unreleased.split()) <= 800, "say what users see in at most 800 words"
+
+
+def test_the_citation_names_this_version() -> None:
+    text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    date = re.search(rf"^## \[{re.escape(louver.__version__)}\] - (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    assert date is not None
+    assert f"\nversion: {louver.__version__}\n" in text and f'\ndate-released: "{date[1]}"\n' in text
+
+
+def test_nothing_is_unpickled_and_no_code_of_a_checkpoint_is_trusted() -> None:
+    # What SECURITY.md says of files that Louver reads.
+    loads: list[str] = []
+    for path in (ROOT / "louver").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            named = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+            assert not {"pickle", "dill", "joblib", "marshal", "shelve"} & set(named), path
+            if isinstance(node, ast.Call):
+                given = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+                assert "trust_remote_code" not in given and given.get("shell", "False") == "False", path
+                if ast.unparse(node.func) == "torch.load":
+                    loads.append(given.get("weights_only", "missing"))
+                if ast.unparse(node.func) == "np.load":
+                    assert given.get("allow_pickle") == "False", path
+    assert loads and set(loads) == {"True"}

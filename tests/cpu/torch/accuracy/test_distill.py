@@ -17,7 +17,7 @@ torch: Any = pytest.importorskip("torch")
 transformers: Any = pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore:louver computes by the reference path")
 
-from louver.torch.accuracy import loop, working  # noqa: E402
+from louver.torch.accuracy import distill, loop, working  # noqa: E402
 from louver.torch.accuracy.course import Options, Order, default_rate, windows  # noqa: E402
 from louver.torch.accuracy.distill_report import Point, Shown  # noqa: E402
 from louver.torch.accuracy.graphed import Body  # noqa: E402
@@ -107,6 +107,28 @@ def test_it_trains_whatever_the_caller_switched_off(context: str) -> None:
         for parts in ("model", "blocks"):
             louver.torch.distill_(model, teacher=dense, steps=6, parts=parts, **QUICK)
     assert not torch.equal(old["model.norm.weight"], model.model.norm.weight)
+
+
+def test_text_learnt_by_heart_is_told_of() -> None:
+    model, dense = pair()
+    few = generate_tokens(dense, 64, 12, seed=9)
+    report = louver.torch.distill_(model, few, teacher=dense, steps=150, batch=4, length=12, rate=1e-2)
+    # 4 of the 64 rows are held out.
+    assert report.passes == pytest.approx(150 * 4 / 60) and report.by_heart
+    assert report.held_out > 1.5 * report.curve[-1].loss
+    assert f"loss of rows apart {report.held_out:.4f}; each other row was read 10.0 times" in str(report)
+    assert "learns its text by heart: give more text" in str(report)
+    many = louver.torch.distill_(pair()[0], teacher=dense, steps=8, **QUICK)
+    assert many.passes < 2 and not many.by_heart and "by heart" not in str(many)
+
+
+def test_writing_ends_with_the_time_for_it(monkeypatch: Any) -> None:
+    _, dense = pair()
+    monkeypatch.setattr(distill, "WRITTEN_TOGETHER", 50)
+    assert distill._written(dense, 30, 12, math.inf, 3).shape == (30, 12)
+    clock = iter(range(0, 100, 10))
+    monkeypatch.setattr(distill.time, "monotonic", lambda: next(clock))
+    assert distill._written(dense, 30, 12, 15, 3).shape == (8, 12)
 
 
 def test_a_terminal_shows_the_time_left(monkeypatch: Any, capsys: Any) -> None:
