@@ -67,16 +67,15 @@ def list_documents() -> Result:
         {"name": each.name, "title": each.title, "statements": len(each.rows), "verdicts": dict(counts[each.name])}
         for each in kept()
     ]
-    columns = (
-        Column("document"),
-        Column("title", least=NAME),
-        *(Column(heading, right=True) for heading in ("statements", *VERDICTS)),
-    )
-    rows = [
-        (each.name, each.title, f"{len(each.rows)}", *(f"{counts[each.name][verdict]}" for verdict in VERDICTS))
-        for each in kept()
-    ]
-    return Result("claims", {"documents": documents}, [Table("", columns, rows)])
+    columns = (Column("verdict"), *(Column(each.name, right=True) for each in kept()), Column("all", right=True))
+    rows: list[tuple[str, ...]] = []
+    for verdict in VERDICTS:
+        numbers = [counts[each.name][verdict] for each in kept()]
+        rows.append((verdict, *map(str, numbers), f"{sum(numbers)}"))
+    sizes = [len(each.rows) for each in kept()]
+    titles = [f"{each.name}: {each.title}" for each in kept()]
+    table = Table("", columns, rows, ("statements", *map(str, sizes), f"{sum(sizes)}"))
+    return Result("claims", {"documents": documents}, [*titles, "", table])
 
 
 def list_claims(name: str, verdict: str | None) -> Result:
