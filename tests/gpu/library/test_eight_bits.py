@@ -11,7 +11,7 @@ import louver
 from louver.formats.dtypes import element_type
 from louver.frontend.problem import BIAS, PRODUCTS, accumulator_of
 from louver.library import reference
-from support.device_products import FORMS, Form, compute, result, to_torch, torch_dtype
+from support.device_products import FORMS, Form, by_tokens, compute, result, to_torch, torch_dtype
 from support.products import EDGES, Operands, assert_close, operands
 
 pytestmark = pytest.mark.sampled(5)
@@ -26,10 +26,8 @@ one_of_each = pytest.mark.parametrize(("a", "b"), [("e4m3", "e5m2"), ("s8", "u8"
 
 def dense_operand(form: Form, b: Any) -> Any:
     """`b` [K, N] as the form takes it; an N-major one is turned round on the way."""
-    if form == "matmul n_major":
-        return to_torch(b)
-    columns = to_torch(b.T)
-    return columns if form == "linear" else columns.T
+    made = to_torch(b) if form.endswith("n_major") else to_torch(b.T).T
+    return made.T if by_tokens(form) else made
 
 
 def draw(rng: np.random.Generator, a: str, b: str, m: int, n: int, k: int, data: Any = "integers") -> Operands:
