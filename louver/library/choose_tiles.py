@@ -132,6 +132,11 @@ def check_tiles(problem: Problem, target: Target) -> None:
     rule = broken_rule(target, problem.pattern, problem.a, problem.b)
     if rule is not None:
         raise ValueError(rule)
+    if problem.accumulate == "promoted":
+        raise ValueError(
+            f'{target.name} adds no sums of mma.sp to others in f32, got accumulate="promoted": leave accumulate out, or use a '
+            "GPU of target sm_90a"
+        )
 
 
 def broken_rule(target: Target, pattern: str | None, a: str, b: str) -> str | None:

@@ -53,6 +53,12 @@ def test_patterns_that_register_tiles_lack() -> None:
         check_tiles(problem, TARGETS["sm_89"])
 
 
+def test_sums_that_register_tiles_lack() -> None:
+    problem = Problem("linear", "e4m3", "e4m3", "bf16", accumulate="promoted")
+    with pytest.raises(ValueError, match=r'sm_89 adds no sums of mma.sp to others in f32, got accumulate="promoted": leave'):
+        check_tiles(problem, TARGETS["sm_89"])
+
+
 def test_more_sms_take_smaller_tiles() -> None:
     """One wave: a launch of few tiles takes smaller ones on a card with more SMs."""
     problem, sizes = Problem("linear"), (4096, 256, 4096, 1)
