@@ -212,6 +212,23 @@ def test_a_bitmask_by_its_own_configuration(zeros: Path, dense: list[list[int]],
     assert tokens_of(tmp_path / "out", load_format="louver") == dense
 
 
+def test_dense_weights_that_compressed_tensors_calls_sparse(tmp_path: Path) -> None:
+    """Without Louver, vLLM raises for the entry."""
+    zeros = written("llama", tmp_path / "zeros")
+    expected = tokens_of(zeros)
+    config = json.loads((zeros / "config.json").read_text())
+    sparsity = {"format": "dense", "sparsity_structure": "2:4", "global_sparsity": 0.5}
+    config["quantization_config"] = {
+        "quant_method": "compressed-tensors",
+        "format": "dense",
+        "sparsity_config": sparsity,
+    }
+    (zeros / "config.json").write_text(json.dumps(config))
+    with serving(zeros) as served:
+        assert set().union(*served.done().values()) == {"dense"}
+        assert served.tokens() == expected
+
+
 def compress(zeros: Path, out: Path, to: str) -> None:
     subprocess.run([sys.executable, "-m", "louver", "compress", zeros, out, "--to", to], check=True)
 
