@@ -156,6 +156,7 @@ def measure_weight(
         us = microseconds(torch, contenders(torch, given, b, protocol.sets), b, dtype, str(chosen[0]), protocol, copies)
         for pattern in chosen:
             schedule = schedule_for(problem_of("matmul", pattern, dtype), m, n, k, place, aligned_output=True)
+            assert isinstance(schedule, Schedule), "vectors are measured on sm_90a"
             own = {kind: us[f"{pattern} {kind}"] for kind in KINDS}
             own |= {f"{CUBLAS} {kind}": us[f"{CUBLAS} {kind}"] for kind in KINDS}
             own |= {COPY: us[f"{COPY} {pattern}"]} if few else {}
