@@ -13,6 +13,9 @@ from louver.formats.pattern import Pattern
 from louver.formats.regular import FormatError
 from louver.formats.schema import WEIGHT, BitmaskForm, Form, SparseForm
 
+E4M3 = "float8_e4m3fn"
+"""PyTorch's name of it, which configurations have."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stored:
@@ -47,7 +50,16 @@ class Stored:
 
 
 def of_layers(layers: Mapping[str, Mapping[str, str]]) -> dict[str, Stored]:
-    """The weights of a model that Transformers has saved, by name. layers: of its configuration."""
+    """The weights of a model that Transformers has saved, by name. layers: of its configuration.
+
+    Raises ValueError for weights of 8 bits that are not e4m3.
+    """
+    for name, layer in layers.items():
+        if layer.get("scale") == "row" and layer["dtype"] != E4M3:
+            raise ValueError(
+                f"vLLM serves quantized weights of e4m3, got {name} of {layer['dtype']}: save the model before quantize_, or after "
+                'quantize_(model, "e4m3")'
+            )
     return {
         name + WEIGHT: Stored(Pattern.parse(layer["pattern"]), None, layer.get("scale") == "row")
         for name, layer in layers.items()

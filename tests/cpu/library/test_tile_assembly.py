@@ -55,7 +55,9 @@ def test_patterns_that_register_tiles_lack() -> None:
 
 def test_sums_that_register_tiles_lack() -> None:
     problem = Problem("linear", "e4m3", "e4m3", "bf16", accumulate="promoted")
-    with pytest.raises(ValueError, match=r'sm_89 adds no sums of mma.sp to others in f32, got accumulate="promoted": leave'):
+    with pytest.raises(
+        ValueError, match=r'sm_89 adds no sums of mma.sp to others in f32, got accumulate="promoted": leave'
+    ):
         check_tiles(problem, TARGETS["sm_89"])
 
 

@@ -363,6 +363,10 @@ def test_what_louver_takes(vllm: Vllm) -> None:
         ({"tokens": [0]}, "tokens are positive numbers"),
         ({"patterns": ["4:2"]}, "4:2"),
         ({"layers": {"a": {"dtype": "bfloat16"}}}, "a"),
+        (
+            {"layers": {"a": {"pattern": "2:4", "dtype": "int8", "scale": "row"}}},
+            "quantized weights of e4m3, got a of int8",
+        ),
     ],
     ids=lambda x: next(iter(x)) if isinstance(x, dict) else "",
 )
@@ -381,7 +385,8 @@ def test_the_configuration_reaches_other_processes(vllm: Vllm) -> None:
 
 
 def layers_of(pattern: str, *names: str, **more: str) -> dict[str, Any]:
-    return {name: {"pattern": pattern, "dtype": "bfloat16", **more} for name in names}
+    dtype = "float8_e4m3fn" if "scale" in more else "bfloat16"
+    return {name: {"pattern": pattern, "dtype": dtype, **more} for name in names}
 
 
 def test_a_division_that_cuts_a_group_is_refused(vllm: Vllm) -> None:
