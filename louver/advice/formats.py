@@ -103,8 +103,8 @@ DEFAULT: Final = (
 
 def formats_of(given: Iterable[str | Format] | None) -> tuple[Format, ...]:
     """The formats to compare, each once. None: `DEFAULT`. Raises ValueError for none, and as `Format.parse`."""
-    if isinstance(given, str):
-        raise ValueError(f'formats are a list, such as ["{given}", "e4m3"], got {given!r}')
+    if isinstance(given, str) or not (given is None or isinstance(given, Iterable)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f'formats are a list, such as ["f16 2:4", "e4m3"], got {given!r}')
     found = DEFAULT if given is None else tuple(dict.fromkeys(map(Format.parse, given)))
     if not found:
         raise ValueError("formats to compare are one or more, got none")

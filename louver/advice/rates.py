@@ -121,8 +121,18 @@ def known() -> Mapping[str, Known]:
 
 
 def named(device: str) -> Known | None:
-    """What is known of a GPU with this name, or with this word in its name, such as "H100"; None: nothing."""
+    """What is known of a GPU with this name, or with this word in its name, such as "H100"; None: nothing.
+
+    Raises TypeError for what is no text, and ValueError for a word of several names.
+    """
+    if type(device) is not str:
+        raise TypeError(f'device is the name of a GPU, such as "H100", got {device!r}')
     exact = known().get(device)
     if exact is not None:
         return exact
-    return next((each for name, each in known().items() if device.lower() in name.lower().split()), None)
+    fitting = [name for name in known() if device.lower() in name.lower().split()]
+    if len(fitting) > 1:
+        raise ValueError(
+            f"device is one GPU, got {device!r}, which is a word of {', '.join(fitting)}: give a whole name"
+        )
+    return known()[fitting[0]] if fitting else None

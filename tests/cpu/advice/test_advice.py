@@ -104,6 +104,12 @@ def test_every_gpu_has_rates_for_each_kind() -> None:
             assert device.fitted_for(format)[0].kind == format.kind
             assert 0 < predicted(format, 5120, 100, 4096, device).us < 1000
     assert device_named("h100") == "NVIDIA H100 80GB HBM3"
+    with pytest.raises(
+        ValueError, match="device is one GPU, got 'nvidia', which is a word of NVIDIA H100 80GB HBM3, NVIDIA H"
+    ):
+        device_named("nvidia")
+    with pytest.raises(TypeError, match='device is the name of a GPU, such as "H100", got 3'):
+        device_named(3)  # type: ignore[arg-type]
 
 
 def test_losses_are_the_least_of_the_record() -> None:

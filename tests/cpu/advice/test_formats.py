@@ -52,7 +52,7 @@ def test_bad_formats(text: Any, message: str) -> None:
 
 
 def test_bad_lists_of_formats() -> None:
-    with pytest.raises(ValueError, match=re.escape('formats are a list, such as ["e4m3", "e4m3"], got \'e4m3\'')):
+    with pytest.raises(ValueError, match=re.escape('formats are a list, such as ["f16 2:4", "e4m3"], got \'e4m3\'')):
         formats_of("e4m3")
     with pytest.raises(ValueError, match="formats to compare are one or more, got none"):
         formats_of([])
