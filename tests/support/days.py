@@ -107,7 +107,7 @@ class Days:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """The share of the day."""
-        if self.applies and self.counts is not None:
+        if self.applies and self.counts is not None and self.counts[1]:
             today, week = self.counts
             terminalreporter.write_line(
                 f"day {self.day}: {today:,} of the week's {week:,} sampled cases; {VARIABLE}={self.day} repeats it"
